@@ -98,17 +98,19 @@ def measure(name: str, training: bool, repeats: int) -> dict[str, Any]:
 def profile(name: str, training: bool, top: int) -> None:
     """Where the time of one capture goes, by function. CPython's frame hook is off under a
     profiler, so that it is the conversion that is profiled, from its inside."""
-    from flambeau_capture.converter import Converter  # the package is loaded when it is measured
+    from flambeau_capture.frame.compiler import (
+        FrameCompiler,  # the package is loaded when it is measured
+    )
 
     module, given = SUBJECTS[name](training)
     _flambeau(torch.nn.Linear(2, 2))(torch.ones(2, 2))
     found = cProfile.Profile()
-    convert = Converter._convert
+    convert = FrameCompiler._convert
 
     def profiled(*arguments: Any) -> Any:
         return found.runcall(convert, *arguments)
 
-    with mock.patch.object(Converter, "_convert", profiled):
+    with mock.patch.object(FrameCompiler, "_convert", profiled):
         _flambeau(module)(given)
     stats = pstats.Stats(found)
     stats.sort_stats("tottime").print_stats(top)

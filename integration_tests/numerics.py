@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from flambeau_prims.conformance.extremes import SHIFTS, extremes, same, special
-from flambeau_prims.conformance.extremes import Extreme as Case
+from flambeau_prims.conformance.samples.special_values import SHIFTS, extremes, same, special
+from flambeau_prims.conformance.samples.special_values import Extreme as Case
 from flambeau_prims.ops.pointwise import FLOATS, INTS
 from torch import Tensor
 

@@ -26,11 +26,11 @@ def told(outcomes):
 def test_numpy_backend_passes_in_full():
     pytest.importorskip("scipy")
     from flambeau_prims import PRIMS
-    from flambeau_prims.conformance import Plan, run
+    from flambeau_prims.conformance import KitPlan, run
     from numpy_backend import FUNCTIONS, backend
 
     assert set(FUNCTIONS) == set(PRIMS)
-    outcomes = run(backend, Plan(random_graphs=30))
+    outcomes = run(backend, KitPlan(random_graphs=30))
     assert told(o for o in outcomes if o.status != "right") == []
     assert {name for o in outcomes for name in o.program.prims} == set(PRIMS)
 
@@ -46,13 +46,15 @@ def test_numpy_backend_says_what_it_does_not_know():
 
 
 def test_inductor_on_graphs_and_kernels():
-    from flambeau_prims.conformance import Plan, run
+    from flambeau_prims.conformance import KitPlan, run
     from inductor_backend import backend
 
     plans = [
-        Plan(families=["graphs", "random graphs"], random_graphs=20),
-        Plan(families=["reduction", "shape"], dtypes=[torch.float32]),
-        Plan(prims=["add", "exp", "maximum", "cast", "where"], dtypes=[torch.float32, torch.bool]),
+        KitPlan(families=["graphs", "random graphs"], random_graphs=20),
+        KitPlan(families=["reduction", "shape"], dtypes=[torch.float32]),
+        KitPlan(
+            prims=["add", "exp", "maximum", "cast", "where"], dtypes=[torch.float32, torch.bool]
+        ),
     ]
     outcomes = [outcome for plan in plans for outcome in run(backend, plan)]
     assert told(o for o in outcomes if o.status in ("wrong", "error")) == []

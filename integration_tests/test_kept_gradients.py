@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from flambeau_inductor.runtime import kept
+from flambeau_inductor.runtime import output_cache
 from torch import Tensor
 
 import flambeau
@@ -15,7 +15,7 @@ ROWS, COLUMNS = 1024, 1100
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "RETURNED", 1024)
+    monkeypatch.setattr(output_cache, "RETURNED", 1024)
 
 
 def loss(x: Tensor, target: Tensor) -> Tensor:

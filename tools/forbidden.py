@@ -103,14 +103,18 @@ ALLOWED = (
             "flambeau",
         )
     ),
-    Allowed("flambeau_aot/saved.py", "computed", 1, "a dtype or a layout, by its name"),
+    Allowed(
+        "flambeau_aot/serialize/saved_program.py", "computed", 1, "a dtype or a layout, by its name"
+    ),
     Allowed("flambeau_inductor/ir/evaluate.py", "computed", 1, "a list beside it"),
     Allowed(f"{_META}loading.py", "computed", 1, _DTYPE),
     Allowed("flambeau_prims/conformance/__main__.py", "computed", 1, _DTYPE),
     Allowed("flambeau_prims/sweep/judge.py", "computed", 1, _DTYPE),
     Allowed("flambeau_prims/conformance/backends.py", "computed", 1, _GIVEN),
     Allowed(f"{_META}repro/check.py", "computed", 1, _GIVEN),
-    Allowed(f"{_META}backends/packaged.py", "computed", 1, "other packages' backends, by a table"),
+    Allowed(
+        f"{_META}backends/entry_points.py", "computed", 1, "other packages' backends, by a table"
+    ),
     Allowed(f"{_META}repro/function_text.py", "computed", 1, _AGAIN),
     Allowed(f"{_META}repro/script.py", "computed", 2, _AGAIN),
     Allowed(f"{_META}exporting.py", "computed", 1, "what a saved graph calls; of listed packages"),

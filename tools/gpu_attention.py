@@ -17,8 +17,8 @@ import flambeau_prims
 import torch
 import torch.nn.functional as F
 from flambeau_inductor import Options
-from flambeau_inductor.autotune.clocks import CUDA_FLUSH
-from flambeau_inductor.templates.select import LIBRARY
+from flambeau_inductor.autotune.cold_timing import CUDA_FLUSH
+from flambeau_inductor.templates.selection.select import LIBRARY
 from gpu_races import parser, raced
 from torch import Tensor, fx
 from torch.nn.attention import SDPBackend, sdpa_kernel

@@ -22,7 +22,7 @@ from flambeau_inductor.codegen.triton import generate
 from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.module import HEADER
 from flambeau_inductor.ir.loops import Loop
-from flambeau_inductor.runtime.gpu_launch import Launcher
+from flambeau_inductor.runtime.gpu.launch import Launcher
 from tests.codegen import loops
 from tests.codegen.triton.compile_classes import dtypes_of
 

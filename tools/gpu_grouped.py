@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from flambeau_inductor import Options
 from flambeau_inductor.autotune import CudaClock
-from flambeau_inductor.templates.select import LIBRARY
+from flambeau_inductor.templates.selection.select import LIBRARY
 from gpu_races import best, failures, first, outcome, parser, raced
 from torch import Tensor, fx
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flambeau_inductor.autotune.clocks import CUDA_FLUSH
+from flambeau_inductor.autotune.cold_timing import CUDA_FLUSH
 from gpu_batch import Row, alone, child, send
 from gpu_kernel_cases import BYTES, CASES, Case, Operands
 from torch import Tensor

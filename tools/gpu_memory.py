@@ -10,8 +10,8 @@ import weakref
 from typing import Any
 
 import torch
-from flambeau_inductor.runtime.cuda_graphs import Made
-from flambeau_inductor.runtime.gpu_recorder import CudaRecorder
+from flambeau_inductor.runtime.gpu.cuda_graphs import RecordedGraph
+from flambeau_inductor.runtime.gpu.stream_capture import CudaRecorder
 
 
 class Pools:
@@ -24,7 +24,7 @@ class Pools:
 
         def watched(
             recorder: CudaRecorder, call: Any, args: list[Any], pool: Any, copied: Any
-        ) -> Made:
+        ) -> RecordedGraph:
             torch.cuda.synchronize()
             live = 0 if pool is None else in_use(pool)
             before = torch.cuda.memory_allocated()

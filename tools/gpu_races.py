@@ -17,16 +17,16 @@ from typing import Any, Protocol, TypeVar
 import flambeau_prims
 import torch
 from flambeau_inductor import Options
-from flambeau_inductor.autotune import Budget, CudaClock, Outcome, Tuner
-from flambeau_inductor.autotune.tuned import Values
+from flambeau_inductor.autotune import BenchmarkOutcome, Budget, CudaClock, Tuner
+from flambeau_inductor.autotune.kept_choices import ChoiceStore
 from flambeau_inductor.cache import open_store, open_values
 from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.compile import STAGES
-from flambeau_inductor.kernels import launch_library
+from flambeau_inductor.kernels.generate import launch_library
 from flambeau_inductor.options import settled
-from flambeau_inductor.templates.described import CAPABILITY
-from flambeau_inductor.templates.select import LIBRARY, select
-from flambeau_inductor.templates.stage import machine
+from flambeau_inductor.templates.gemm.tma import CAPABILITY
+from flambeau_inductor.templates.selection.select import LIBRARY, select
+from flambeau_inductor.templates.selection.stage import machine
 from torch import Tensor, fx
 
 LEAST_ERROR = 1e-2
@@ -46,7 +46,7 @@ Found = TypeVar("Found", bound=Measured)
 class Fresh:
     """Finds nothing, so that everything is measured; keeps it for the compile that follows."""
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: ChoiceStore) -> None:
         self._values = values
 
     def get(self, key: str) -> None:
@@ -56,7 +56,7 @@ class Fresh:
         return self._values.put(key, value)
 
 
-def outcome(fn: Callable[..., Any], inputs: list[Tensor]) -> Outcome:
+def outcome(fn: Callable[..., Any], inputs: list[Tensor]) -> BenchmarkOutcome:
     """What the race of the product in `fn` came to."""
     gm = flambeau_prims.lower(fx.symbolic_trace(fn), inputs)
     work = Compilation(gm, inputs, None, settled(Options()), "product")
@@ -72,12 +72,12 @@ def outcome(fn: Callable[..., Any], inputs: list[Tensor]) -> Outcome:
     return next(o for key, o in tuner.outcomes.items() if key.startswith("product"))
 
 
-def best(found: Outcome) -> tuple[float, str]:
+def best(found: BenchmarkOutcome) -> tuple[float, str]:
     """The template's best seconds, and with which tile."""
     return min((s, name) for name, s in found.seconds.items() if name != LIBRARY)
 
 
-def first(found: Outcome) -> float:
+def first(found: BenchmarkOutcome) -> float:
     """The template's seconds with the tile that the model of the machine prefers."""
     return next(s for name, s in found.seconds.items() if name != LIBRARY)
 

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 
 from flambeau_capture import builtins as _builtins  # noqa: F401 - declares what is not guarded
-from flambeau_capture import unguarded
 from flambeau_capture.breaks import REASONS
+from flambeau_capture.observe import unguarded
 from flambeau_prims import catalogue
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

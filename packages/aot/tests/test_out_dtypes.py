@@ -5,8 +5,8 @@ from __future__ import annotations
 import flambeau_aot as aot
 import pytest
 import torch
-from flambeau_aot.out_arguments import OF_REAL_NUMBERS, OF_WHOLE_NUMBERS, keeping_size
-from flambeau_aot.overlap import Layouts
+from flambeau_aot.inputs.memory_overlap import Layouts
+from flambeau_aot.intercept.out_arguments import OF_REAL_NUMBERS, OF_WHOLE_NUMBERS, keeping_size
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 WHOLE = (torch.int64, torch.uint8)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 import torch
-from flambeau_aot.overlap import Layout, overlaps_itself, share_elements
+from flambeau_aot.inputs.memory_overlap import StorageLayout, overlaps_itself, share_elements
 
 
 def addresses(layout):
@@ -19,7 +19,7 @@ def drawn(rng):
         rng.randint(0, 4) if rng.random() < 0.1 else rng.randint(1, 4) for _ in range(dims)
     )
     stride = tuple(rng.randint(0, 12) for _ in range(dims))
-    return Layout(1, torch.float32, shape, stride, rng.randint(0, 15))
+    return StorageLayout(1, torch.float32, shape, stride, rng.randint(0, 15))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -38,7 +38,7 @@ def test_against_all_addresses(seed) -> None:
 
 def test_columns_and_windows_of_large_tensors_are_told_apart() -> None:
     def at(shape, stride, offset):
-        return Layout(1, torch.float32, shape, stride, offset)
+        return StorageLayout(1, torch.float32, shape, stride, offset)
 
     big = (4096, 32, 128), (8192 * 32, 8192, 2)
     assert not share_elements(at(*big, 0), at(*big, 1))

@@ -8,7 +8,15 @@ import math
 import flambeau_aot as aot
 import pytest
 import torch
-from flambeau_aot.saved import CLASSES, CannotSave, Stored, decoded, encoded, restore, stored_from
+from flambeau_aot.serialize.saved_program import (
+    CLASSES,
+    CannotSave,
+    Stored,
+    decoded,
+    encoded,
+    restore,
+    stored_from,
+)
 from torch import fx
 
 

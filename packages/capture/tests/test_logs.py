@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import flambeau_capture as fc
 import pytest
 import torch
-from flambeau_capture import logs
+from flambeau_capture.observe import logs
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from typing import Any
 import flambeau_capture as fc
 import pytest
 import torch
-from flambeau_capture import recording
-from flambeau_capture.values.callables import HANDLERS
+from flambeau_capture.observe import frame_recording
+from flambeau_capture.values.functions.callables import HANDLERS
 
 SHIFT = 3.0
 
@@ -56,7 +56,7 @@ def test_a_failing_frame_is_recorded_and_runs_eagerly(
         got = compiled(x, 1.0, 2.0, scale=4.0, k=5.0)
     torch.testing.assert_close(got, frame(x, 1.0, 2.0, scale=4.0, k=5.0))
 
-    state = recording.load(_recorded(tmp_path))
+    state = frame_recording.load(_recorded(tmp_path))
     assert "planted fault" in state.error and state.missing == ()
     del HANDLERS[failing]
     replayed = fc.replay(_recorded(tmp_path), fullgraph=True)
@@ -71,7 +71,7 @@ def test_a_replay_raises_the_fault(tmp_path: pathlib.Path) -> None:
     def refuses(module: Any, inputs: Any) -> Any:
         raise RuntimeError("no")
 
-    path = recording.record(
+    path = frame_recording.record(
         str(tmp_path), frame.__code__, frame, {"x": torch.zeros(2)}, {}, RuntimeError("was here")
     )
     with warnings.catch_warnings():
@@ -83,10 +83,10 @@ def test_a_replay_raises_the_fault(tmp_path: pathlib.Path) -> None:
 
 def test_what_cannot_be_written_is_named(tmp_path: pathlib.Path) -> None:
     with open(os.devnull) as handle:
-        path = recording.record(
+        path = frame_recording.record(
             str(tmp_path), doubled.__code__, doubled, {"x": handle}, {}, RuntimeError("x")
         )
-    (lost,) = recording.load(path).missing
+    (lost,) = frame_recording.load(path).missing
     assert lost.startswith("argument x: TextIOWrapper")
     with pytest.raises(fc.ReplayError, match="lacks argument x"):
         fc.replay(path)
@@ -101,7 +101,7 @@ def test_another_process_replays(tmp_path: pathlib.Path) -> None:
     def frame(x: torch.Tensor) -> torch.Tensor:
         return inner(x) + torch.ones(2)
 
-    path = recording.record(
+    path = frame_recording.record(
         str(tmp_path), frame.__code__, frame, {"x": torch.ones(2)}, {"inner": inner}, KeyError()
     )
     program = f"import flambeau_capture as fc; print(fc.replay({path!r}).tolist())"

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from flambeau_inductor._torch_compat import storage_handle, storage_users
-from flambeau_inductor.runtime.cuda_graphs import Call, Made, Rules
-from flambeau_inductor.runtime.lending import seen_through
-from flambeau_inductor.runtime.own_inputs import OwnInputs
+from flambeau_inductor.runtime.gpu.cuda_graphs import Call, RecordedGraph, Rules
+from flambeau_inductor.runtime.gpu.shared_pool import seen_through
+from flambeau_inductor.runtime.gpu.static_input_buffers import OwnInputs
 
 SPOILT = -7
 
@@ -71,7 +71,7 @@ class Recorder:
 
     def record(
         self, call: Call, args: list[Any], pool: Any, copied: Mapping[int, torch.Tensor]
-    ) -> Made:
+    ) -> RecordedGraph:
         self.recordings += 1
         self.pools.append(pool)
         given = [seen_through(self.alias(each, None), each) for each in args]
@@ -106,4 +106,4 @@ class Recorder:
             for buffer in buffers:
                 buffer.fill_(SPOILT)
 
-        return Made(replay, outputs, pool, buffers, inside.returned)
+        return RecordedGraph(replay, outputs, pool, buffers, inside.returned)

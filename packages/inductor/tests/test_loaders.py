@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from flambeau_inductor import Options, kept_binaries, kernels
-from flambeau_inductor.loaders import loaders
-from flambeau_inductor.runtime.artifact import Part
+from flambeau_inductor import Options
+from flambeau_inductor.kernels import binary_cache, generate
+from flambeau_inductor.kernels.loaders import loaders
+from flambeau_inductor.runtime.artifact import KernelPart
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -20,19 +21,19 @@ def test_kept_binaries_are_looked_for_once(
 ) -> None:
     asked: list[str] = []
 
-    def load(part: Part, store: Any) -> Any:
+    def load(part: KernelPart, store: Any) -> Any:
         asked.append("looked")
         return ({"kernel0": 1}, ()) if there else None
 
-    def build(part: Part, gpu: int | None, options: Options) -> Any:
+    def build(part: KernelPart, gpu: int | None, options: Options) -> Any:
         asked.append("built")
         return {"kernel0": 2}, ()
 
-    monkeypatch.setattr(kept_binaries, "load", load)
-    monkeypatch.setattr(kernels, "build_triton", build)
+    monkeypatch.setattr(binary_cache, "load", load)
+    monkeypatch.setattr(generate, "build_triton", build)
     monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())
     tmp_path.chmod(0o700)
     options = Options(kept_binaries=kept, cache_dir=str(tmp_path))
-    found, _ = loaders(options)["triton"](Part("triton", {}, {}), 0)
+    found, _ = loaders(options)["triton"](KernelPart("triton", {}, {}), 0)
     assert asked == ["looked"] * kept + ["built"] * (not (kept and there))
     assert found == {"kernel0": 1 if kept and there else 2}

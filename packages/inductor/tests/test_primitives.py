@@ -19,7 +19,7 @@ import pytest
 import torch
 from flambeau_inductor import Options
 from flambeau_prims._op import PRIMS
-from flambeau_prims.conformance.cases import Case, cases_of
+from flambeau_prims.conformance.samples.cases import Case, cases_of
 from torch import Tensor, fx
 
 from .evaluated import compiled

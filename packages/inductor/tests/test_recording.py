@@ -11,9 +11,9 @@ from flambeau_inductor.ir.program import (
     Alloc,
     Buffer,
     CheckIndex,
-    Computed,
+    ComputedNumber,
     Extern,
-    Free,
+    FreeBuffer,
     Layout,
     Program,
     Ref,
@@ -75,7 +75,7 @@ def test_grouped_products_are_recorded_where_torch_reads_their_ends_on_the_devic
             _program([*_calls(5), CheckIndex(Ref("in0"), 4, False, "IndexError", "")]),
             "the host looks at an index",
         ),
-        (_program(_calls(5), scalars=(("s", Computed("1.5")),)), "numbers from the host"),
+        (_program(_calls(5), scalars=(("s", ComputedNumber("1.5")),)), "numbers from the host"),
         (_program(_calls(5), numbers=(0,)), "numbers from the host"),
     ],
 )
@@ -94,7 +94,7 @@ def test_memory_that_is_handed_on_counts_once() -> None:
     steps = [
         *_calls(2),
         Reuse("b2", "b0"),
-        Free("b1"),
+        FreeBuffer("b1"),
         Alloc("b3"),
         Extern("aten.convolution.default", (Ref("in0"),), results=("b4", None)),
     ]
@@ -102,7 +102,7 @@ def test_memory_that_is_handed_on_counts_once() -> None:
 
 
 def test_the_table_names_operators_that_exist() -> None:
-    import flambeau_inductor.runtime.recurrent  # noqa: F401  registers its operators
+    import flambeau_inductor.runtime.gpu.cudnn_lstm  # noqa: F401  registers its operators
     import flambeau_prims  # noqa: F401  so does this
     from flambeau_inductor._torch_compat import overload_of
 

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from flambeau import Refused, archive
+from flambeau import Refused
+from flambeau.packaging import archive
 
 WRITER = """
 import sys
 from pathlib import Path
-from flambeau import archive
+from flambeau.packaging import archive
 print("ready", flush=True)
 number = int(sys.argv[2])
 while True:

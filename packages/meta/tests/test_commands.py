@@ -27,14 +27,14 @@ def scaled(x, factor):
 
 
 def test_a_frame_that_capture_failed_on_is_replayed(falls_back, tmp_path, monkeypatch, capsys):
-    from flambeau_capture import convert
+    from flambeau_capture.frame import conversion
 
     def planted(*given, **named):
         raise ZeroDivisionError("planted")
 
     options = {"record_failures": str(tmp_path)}
     with monkeypatch.context() as patch:
-        patch.setattr(convert, "emit_return", planted)
+        patch.setattr(conversion, "emit_return", planted)
         with pytest.warns(UserWarning, match="planted"):
             result = flambeau.compile(scaled, backend="eager", options=options)(torch.ones(2), 3)
         assert result.tolist() == [3.0, 3.0]
@@ -47,11 +47,11 @@ def test_a_frame_that_capture_failed_on_is_replayed(falls_back, tmp_path, monkey
 
 
 def test_minify_says_when_nothing_fails(tmp_path, capsys):
-    from flambeau.repro import Failure, write_script
+    from flambeau.repro import GraphFailure, write_script
 
     gm = torch.fx.symbolic_trace(torch.nn.ReLU())
     path = tmp_path / "whole.py"
-    write_script(path, gm, [torch.ones(2)], Failure("wrong", "once"), "eager")
+    write_script(path, gm, [torch.ones(2)], GraphFailure("wrong", "once"), "eager")
     assert main(["minify", str(path)]) == 1
     assert "does not fail" in capsys.readouterr().out
 

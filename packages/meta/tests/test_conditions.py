@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flambeau.conditions import (
+from flambeau.packaging.guard_expressions import (
     UnknownOperation,
     evaluated,
     first_broken,

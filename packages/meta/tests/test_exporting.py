@@ -98,7 +98,7 @@ def test_what_has_no_form_in_a_file_is_named(tmp_path):
 @pytest.mark.parametrize("name", ["os.system", "builtins.eval", "subprocess.run", "torch.nothing"])
 def test_a_name_that_no_graph_calls_is_refused(inputs, tmp_path, name):
     """Digests are right: somebody wrote this file."""
-    from flambeau import archive
+    from flambeau.packaging import archive
 
     path = flambeau.export(lambda x: torch.sin(x), torch.ones(2)).save(tmp_path / "g.flambeau")
     with zipfile.ZipFile(path) as packed:

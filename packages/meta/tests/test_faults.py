@@ -6,7 +6,7 @@ import flambeau_inductor
 import flambeau_prims
 import pytest
 import torch
-from flambeau_capture.interp.session import Session
+from flambeau_capture.interp.tracer import SymbolicTracer
 
 import flambeau
 from flambeau.backends.fallback import is_refusal
@@ -28,7 +28,7 @@ def failing(error):
 
 # where each stage can be made to fail: stage, owner, name
 PLACES = {
-    "capture": (Session, "call"),
+    "capture": (SymbolicTracer, "call"),
     "prepare": (flambeau_inductor, "prepare"),
     "aot": (flambeau_aot, "compile"),
     "inductor": (flambeau_inductor, "compile"),
@@ -137,9 +137,9 @@ def test_a_race_keeps_what_a_candidate_failed_of(broken):
 
 
 def test_a_disk_that_fails_is_shown():
-    from flambeau.records import GraphRecord, Recorder
+    from flambeau.events.records import GraphRecord, RecordCollector
 
-    recorder = Recorder()
+    recorder = RecordCollector()
     recorder.add(GraphRecord("g", "inference", 1, cache_faults=("no room",)))
     assert "disk cache: no room" in str(recorder.report())
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import flambeau
-from flambeau import CannotPackage, Refused, machine
+from flambeau import CannotPackage, Refused
+from flambeau.packaging import machine
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,8 @@
 import torch
 
 import flambeau
-from flambeau.products import facts_of
-from flambeau.watching import StageProduct, listening
+from flambeau.events.bus import StageProduct, listening
+from flambeau.events.stage_products import facts_of
 
 
 class Facts:

@@ -7,7 +7,7 @@ from flambeau_capture.api import compiler_of
 
 import flambeau
 from flambeau.errors import StageFailure
-from flambeau.records import GraphRecord, Recorder, total
+from flambeau.events.records import GraphRecord, RecordCollector, total
 
 
 def record(**facts):
@@ -15,7 +15,7 @@ def record(**facts):
 
 
 def test_sums():
-    recorder = Recorder()
+    recorder = RecordCollector()
     recorder.add(record(kernels=2, fused_ops=5, externs={"mm": 1}, seconds={"a": 1.0}))
     recorder.add(record(kernels=1, externs={"mm": 2, "bmm": 1}, seconds={"a": 0.5, "b": 4.0}))
     report = recorder.report(breaks=["why"], guards=7)
@@ -25,7 +25,7 @@ def test_sums():
 
 
 def test_a_fallback_is_a_graph_and_is_shown():
-    recorder = Recorder()
+    recorder = RecordCollector()
     failure = StageFailure("inductor", "g", ValueError("no"), '  File "f.py", line 1, in f')
     assert recorder.fall_back(failure) is True
     assert recorder.fall_back(failure) is False
@@ -35,7 +35,7 @@ def test_a_fallback_is_a_graph_and_is_shown():
 
 
 def test_plain_data():
-    recorder = Recorder()
+    recorder = RecordCollector()
     recorder.add(record(externs={"mm": 1}))
     recorder.fall_back(StageFailure("aot", "another", KeyError("x"), ""))
     data = json.loads(json.dumps(recorder.report().to_dict()))
@@ -44,7 +44,7 @@ def test_plain_data():
 
 
 def test_a_graph_that_falls_back_after_it_was_compiled_counts_once():
-    recorder = Recorder()
+    recorder = RecordCollector()
     recorder.add(record(kernels=3))
     name = recorder.report().records[0].name
     recorder.fall_back(StageFailure("inductor", name, KeyError("x"), ""))
@@ -52,7 +52,7 @@ def test_a_graph_that_falls_back_after_it_was_compiled_counts_once():
 
 
 def test_two_threads_lose_nothing():
-    recorder = Recorder()
+    recorder = RecordCollector()
     threads = [
         threading.Thread(target=lambda: [recorder.add(record()) for _ in range(200)])
         for _ in range(4)

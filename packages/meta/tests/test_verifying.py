@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import flambeau
-from flambeau.verifying import WrongAnswer
+from flambeau.testing.verification import WrongAnswer
 
 
 def program(x):
@@ -52,7 +52,7 @@ def test_without_it_the_plant_shows(planted):
 
 
 def test_so_many_calls_are_checked(monkeypatch):
-    import flambeau.verifying as verifying
+    import flambeau.testing.verification as verifying
 
     seen = []
     real = verifying.compared

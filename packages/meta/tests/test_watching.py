@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import flambeau
-from flambeau.watching import EVERYTHING, listening
+from flambeau.events.bus import EVERYTHING, listening
 
 
 class Listener:
@@ -72,19 +72,19 @@ def test_a_listener_that_fails_is_named_and_dropped():
 
 def test_nobody_listens_and_nothing_changes():
     from flambeau.choices import choose
-    from flambeau.watching import Watch
+    from flambeau.events.bus import EventBus
 
     options = choose().inductor
-    assert Watch().observed(options, "g", "forward") is options
+    assert EventBus().observed(options, "g", "forward") is options
 
 
 def test_who_needs_every_stage():
     import io
 
-    from flambeau.progress import Progress
-    from flambeau.watching import Watch
+    from flambeau.events.bus import EventBus
+    from flambeau.events.progress import Progress
 
-    watch = Watch()
+    watch = EventBus()
     watch.own.add(Progress(io.StringIO()))
     assert watch and not watch.every_stage
     watch.own.add(Listener())

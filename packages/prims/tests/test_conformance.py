@@ -8,14 +8,14 @@ import torch
 from flambeau_prims import PRIMS, PrimError, verify
 from flambeau_prims._op import metas_of
 from flambeau_prims._torch_compat import is_settled
-from flambeau_prims.conformance import Declaration, Plan, ScoreCard, cases, check, run
+from flambeau_prims.conformance import Declaration, KitPlan, ScoreCard, cases, check, run
 from flambeau_prims.conformance.__main__ import main
-from flambeau_prims.conformance.cases import cases_of
 from flambeau_prims.conformance.compare import judge_of
-from flambeau_prims.conformance.composed import COMPOSED, composed, composed_with_symbols
-from flambeau_prims.conformance.programs import program_of
-from flambeau_prims.conformance.random_graphs import Dice, random_program
-from flambeau_prims.conformance.symbols import symbolic
+from flambeau_prims.conformance.programs.composed import COMPOSED, composed, composed_with_symbols
+from flambeau_prims.conformance.programs.programs import program_of
+from flambeau_prims.conformance.programs.random_graphs import Dice, random_program
+from flambeau_prims.conformance.programs.symbolic_sizes import symbolic
+from flambeau_prims.conformance.samples.cases import cases_of
 from torch import fx
 
 
@@ -39,7 +39,7 @@ def one(name, number=0):
 
 def test_eager_is_right():
     kinds = ("prims", "graphs", "random")
-    outcomes = run(eager, Plan(dtypes=[torch.float32], kinds=kinds, random_graphs=20))
+    outcomes = run(eager, KitPlan(dtypes=[torch.float32], kinds=kinds, random_graphs=20))
     wrong = [(o.program.name, o.message) for o in outcomes if o.status != "right"]
     assert not wrong
     families = {o.program.family for o in outcomes}
@@ -119,7 +119,7 @@ def test_a_failing_call_is_named():
 
         return lambda *xs: Run(gm).run(*xs)
 
-    outcomes = run(odd, Plan(prims=["sin"], dtypes=[torch.float32]))
+    outcomes = run(odd, KitPlan(prims=["sin"], dtypes=[torch.float32]))
     wrong = {o.program.name for o in outcomes if o.status == "wrong"}
     assert wrong == {"sin-float32-one-0", "sin-float32-odd-0"}
 
@@ -130,18 +130,18 @@ def test_declarations_are_shown():
         return gm.forward
 
     partial.declares = Declaration(dtypes={torch.bfloat16: "no such dtype"}, prims={"erf": "none"})
-    outcomes = run(partial, Plan(prims=["cos", "erf"]))
+    outcomes = run(partial, KitPlan(prims=["cos", "erf"]))
     counts = card(outcomes).counts()["pointwise"]
     assert counts["declared"] > 0 and counts["right"] > 0 and counts["error"] == 0
     text = card(outcomes).text()
     assert "bfloat16: no such dtype" in text and "erf: none" in text and text.endswith("passed")
     # a cast from float32 asks for bfloat16, too
-    outcomes = run(partial, Plan(prims=["cast"], dtypes=[torch.float32]))
+    outcomes = run(partial, KitPlan(prims=["cast"], dtypes=[torch.float32]))
     assert {o.status for o in outcomes} == {"right", "declared"}
 
 
 def test_card_counts_everything(capsys):
-    outcomes = run(changed(lambda r, xs: [x + 1 for x in r]), Plan(prims=["sin", "mm"]))
+    outcomes = run(changed(lambda r, xs: [x + 1 for x in r]), KitPlan(prims=["sin", "mm"]))
     board = card(outcomes)
     assert not board.passed and not card([]).passed
     assert sum(sum(c.values()) for c in board.counts().values()) == len(outcomes)
@@ -174,7 +174,7 @@ def test_every_primitive_is_asked_about_its_dtypes(name):
     found = list(cases(names=[name]))
     assert found
     if "pointwise" in PRIMS[name].tags and PRIMS[name].dtypes is not None:
-        from flambeau_prims.conformance.tensors import DTYPES
+        from flambeau_prims.conformance.samples.tensors import DTYPES
 
         assert {c.args[0].dtype for c in found} == set(DTYPES) & PRIMS[name].dtypes
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from flambeau_prims.conformance import Decomposing
-from flambeau_prims.conformance.extremes import same, special
+from flambeau_prims.conformance.samples.special_values import same, special
 from flambeau_prims.decomp import emit
 
 NUMBERS = (0.1, -7.3, 3, 255, 0.0, -0.0, 1e-40, math.nan)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from flambeau_prims import PrimError
 from flambeau_prims.conformance import Decomposing
-from flambeau_prims.conformance.extremes import same
+from flambeau_prims.conformance.samples.special_values import same
 
 REAL = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32),

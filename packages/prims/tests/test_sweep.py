@@ -8,7 +8,7 @@ import os
 import pytest
 import torch
 from flambeau_prims import decompositions
-from flambeau_prims.sweep import Plan, database, judge, sweep
+from flambeau_prims.sweep import SweepPlan, database, judge, sweep
 from flambeau_prims.sweep.__main__ import main
 from flambeau_prims.sweep.database import VALUES
 from flambeau_prims.sweep.differences import DIFFERENCES
@@ -22,7 +22,7 @@ PART = int(os.environ.get("FLAMBEAU_PART", "0"))
 
 
 def test_part():
-    plan = Plan(samples=2, part=PART, parts=PARTS)
+    plan = SweepPlan(samples=2, part=PART, parts=PARTS)
     verdicts = list(sweep(plan))
     wrong = [f"{v.name} {v.dtype}: {v.message}" for v in verdicts if v.status == "wrong"]
     again = f"python -m flambeau_prims.sweep --samples 2 --part {PART} --parts {PARTS}"
@@ -37,7 +37,7 @@ def test_part_at_the_limits(values):
     dtypes = ("float32", "float64", "bfloat16", "float16")
     parts = 3 * PARTS
     part = PART % parts
-    plan = Plan(dtypes=dtypes, samples=2, part=part, parts=parts, values=values)
+    plan = SweepPlan(dtypes=dtypes, samples=2, part=part, parts=parts, values=values)
     verdicts = list(sweep(plan))
     wrong = [f"{v.name} {v.dtype}: {v.message}" for v in verdicts if v.status == "wrong"]
     assert wrong == []
@@ -65,8 +65,8 @@ def test_a_gradient_that_overflows_is_seen():
 
 
 def test_parts_are_the_whole():
-    whole = sorted(pairs(Plan()))
-    parts = [pair for part in range(PARTS) for pair in pairs(Plan(part=part, parts=PARTS))]
+    whole = sorted(pairs(SweepPlan()))
+    parts = [pair for part in range(PARTS) for pair in pairs(SweepPlan(part=part, parts=PARTS))]
     assert sorted(parts) == whole and len(set(whole)) == len(whole) > 3000
 
 

@@ -18,8 +18,9 @@ from flambeau_aot.__about__ import __version__
 if TYPE_CHECKING:
     from flambeau_aot.backends import aot_eager, aot_nop, run_as_is
     from flambeau_aot.compile import PASSES, compile
-    from flambeau_aot.draw import draw_joint
-    from flambeau_aot.draw_curve import draw_curve
+    from flambeau_aot.display.joint_picture import draw_joint
+    from flambeau_aot.display.memory_curve import draw_curve
+    from flambeau_aot.display.text import show_graph, show_joint
     from flambeau_aot.errors import (
         AotError,
         CompilerContractError,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from flambeau_aot.export import JointExport, JointInput, JointOutput, export_joint
     from flambeau_aot.frontends import aot_function, aot_module
     from flambeau_aot.info import Boxed, GraphCompiler, GraphInfo
-    from flambeau_aot.late import restore_graph, static_tensors
     from flambeau_aot.options import Classifier, OpClass, Options
     from flambeau_aot.partition.budget import CurvePoint
     from flambeau_aot.partition.mincut import memory_curve, min_cut_partition
@@ -40,8 +40,15 @@ if TYPE_CHECKING:
     from flambeau_aot.report import Report
     from flambeau_aot.runtime.boxed import boxed
     from flambeau_aot.runtime.call import Compiled
-    from flambeau_aot.saved import CannotSave, Stored, decoded, encoded, restore, stored_from
-    from flambeau_aot.show import show_graph, show_joint
+    from flambeau_aot.serialize.lazy_retrace import restore_graph, static_tensors
+    from flambeau_aot.serialize.saved_program import (
+        CannotSave,
+        Stored,
+        decoded,
+        encoded,
+        restore,
+        stored_from,
+    )
     from flambeau_aot.step import AotStep, aot_step
 
     default_partition = save_all
@@ -53,8 +60,8 @@ _HOMES = {
     "run_as_is": "backends",
     "PASSES": "compile",
     "compile": "compile",
-    "draw_joint": "draw",
-    "draw_curve": "draw_curve",
+    "draw_joint": "display.joint_picture",
+    "draw_curve": "display.memory_curve",
     "AotError": "errors",
     "CompilerContractError": "errors",
     "DataDependent": "errors",
@@ -81,18 +88,18 @@ _HOMES = {
     "Report": "report",
     "boxed": "runtime.boxed",
     "Compiled": "runtime.call",
-    "show_graph": "show",
-    "show_joint": "show",
+    "show_graph": "display.text",
+    "show_joint": "display.text",
     "AotStep": "step",
     "aot_step": "step",
-    "restore_graph": "late",
-    "static_tensors": "late",
-    "encoded": "saved",
-    "decoded": "saved",
-    "CannotSave": "saved",
-    "Stored": "saved",
-    "restore": "saved",
-    "stored_from": "saved",
+    "restore_graph": "serialize.lazy_retrace",
+    "static_tensors": "serialize.lazy_retrace",
+    "encoded": "serialize.saved_program",
+    "decoded": "serialize.saved_program",
+    "CannotSave": "serialize.saved_program",
+    "Stored": "serialize.saved_program",
+    "restore": "serialize.saved_program",
+    "stored_from": "serialize.saved_program",
     "default_partition": "partition.save_all",
 }
 _CALLED = {"default_partition": "save_all"}

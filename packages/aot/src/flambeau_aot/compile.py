@@ -20,26 +20,26 @@ from torch import fx
 from flambeau_aot import facts
 from flambeau_aot.control import HIGHER_ORDER
 from flambeau_aot.errors import AotError
-from flambeau_aot.higher import Derivatives
+from flambeau_aot.higher_order.lazy_derivative import Derivatives
 from flambeau_aot.info import Boxed, GraphCompiler, GraphInfo
-from flambeau_aot.joint.ambient import ambient
+from flambeau_aot.inputs.upstream_derivatives import refuse_upstream
+from flambeau_aot.joint.ambient_state import ambient
+from flambeau_aot.joint.program import InputProgram, of_graph_module
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.joint.tracer import Decompositions
 from flambeau_aot.options import Options
 from flambeau_aot.partition.cut import checked_cut
 from flambeau_aot.partition.mincut import min_cut_partition
+from flambeau_aot.partition.must_not_recompute import relying_on_leaves, watching
 from flambeau_aot.partition.split import Halves, inference, split
-from flambeau_aot.partition.volatile import relying_on_leaves, watching
-from flambeau_aot.plan import Plan
-from flambeau_aot.program import Program, of_graph_module
+from flambeau_aot.plan import RuntimePlan
 from flambeau_aot.report import Report
+from flambeau_aot.runtime.autograd_function import Crossing, HigherOrder
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
 from flambeau_aot.runtime.check import Checked
-from flambeau_aot.runtime.function import Crossing, HigherOrder
-from flambeau_aot.saved import Contract, Higher, Stored, contract_of
+from flambeau_aot.serialize.saved_program import Contract, Higher, Stored, contract_of
 from flambeau_aot.simplify import simplify
 from flambeau_aot.subclasses import unwrapped
-from flambeau_aot.upstream import refuse_upstream
 
 Partition = Callable[[Joint, Options], Sequence[fx.Node]]
 """From a joint graph to the values to save."""
@@ -48,7 +48,7 @@ PASSES = ("trace", "simplify", "partition", "compile forward", "compile backward
 
 
 @dataclass
-class _Clock:
+class _PassTimer:
     """Seconds by pass name."""
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -106,7 +106,7 @@ def compile(
 
 
 def compile_program(
-    program: Program,
+    program: InputProgram,
     inputs: Sequence[Any],
     compilers: Compilers,
     decompositions: Decompositions,
@@ -126,7 +126,7 @@ def compile_program(
         static = replace(program, symbolic=())
         return compile_program(static, others, compilers, decompositions, partition, options)
 
-    clock = _Clock()
+    clock = _PassTimer()
     grad_mode = torch.is_grad_enabled()
     surroundings = ambient()
     with clock.timed("trace"):
@@ -151,7 +151,7 @@ def compile_program(
         joint = relying_on_leaves(joint, saved, options.classify)
         halves = split(joint, saved, options.classify)
 
-    def compile_derivative(of: Program, examples: Sequence[Any]) -> Compiled:
+    def compile_derivative(of: InputProgram, examples: Sequence[Any]) -> Compiled:
         own = replace(options, name=of.name)
         return compile_program(of, examples, compilers, decompositions, partition, own)
 
@@ -174,7 +174,7 @@ def _inference(
     joint: Joint,
     compilers: Compilers,
     options: Options,
-    clock: _Clock,
+    clock: _PassTimer,
     removed: dict[str, int],
     arguments: int,
     grad_mode: bool,
@@ -197,7 +197,7 @@ def _training(
     halves: Halves,
     compilers: Compilers,
     options: Options,
-    clock: _Clock,
+    clock: _PassTimer,
     removed: dict[str, int],
     arguments: int,
     higher: HigherOrder | None,
@@ -287,7 +287,7 @@ def _compiled(
     fresh: int,
     shareable: frozenset[int],
     options: Options,
-    plan: Plan | None = None,
+    plan: RuntimePlan | None = None,
 ) -> Checked:
     examples = [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"]
     try:

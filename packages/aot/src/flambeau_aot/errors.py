@@ -30,7 +30,7 @@ class Unsupported(AotError):
     """A program this package refuses rather than risk a wrong answer."""
 
 
-class Refused(TraceError, Unsupported):
+class RefusedCall(TraceError, Unsupported):
     """What the program calls raised on values without data, as it may in eager: an operator or a
     formula of a derivative refuses its arguments, or the program's own code raises."""
 

@@ -21,9 +21,9 @@ from flambeau_aot.partition.classify import classify
 from flambeau_aot.partition.memory import bytes_held, owned_inputs, peak_bytes, shares_memory
 from flambeau_aot.partition.save_all import save_all
 from flambeau_aot.partition.split import Halves, readers_of, tangents_of
-from flambeau_aot.plan import FromFunction, FromGraph, Plan
+from flambeau_aot.plan import FromFunction, FromGraph, RuntimePlan
 from flambeau_aot.report import Report
-from flambeau_aot.runtime.function import Crossing, HigherOrder, TangentLayout, held
+from flambeau_aot.runtime.autograd_function import Crossing, HigherOrder, TangentLayout, held
 from flambeau_aot.runtime.prologue import alone
 from flambeau_aot.sizes import has_symbols, sized
 
@@ -39,7 +39,9 @@ def inference_info(joint: Joint, options: Options) -> GraphInfo:
     )
 
 
-def updates_in_place(plan: Plan, static: Sequence[torch.Tensor]) -> tuple[tuple[int, int], ...]:
+def updates_in_place(
+    plan: RuntimePlan, static: Sequence[torch.Tensor]
+) -> tuple[tuple[int, int], ...]:
     """(output, input) of the updates that a graph compiler may write where the input is: of inputs
     that share memory with no other, as each call makes sure, values that are nothing else's."""
     if plan.inputs.merged:
@@ -144,7 +146,7 @@ def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
     )
 
 
-def _depended(plan: Plan) -> Iterator[tuple[int, int]]:
+def _depended(plan: RuntimePlan) -> Iterator[tuple[int, int]]:
     """Results of the autograd function that others depend on: by place among its results, and among
     the program's."""
     for at in plan.depended:

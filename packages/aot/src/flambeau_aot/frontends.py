@@ -18,12 +18,12 @@ from flambeau_aot._torch_compat import flattens, pytree
 from flambeau_aot.compile import Compilers, Partition, compile_program
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.info import GraphCompiler
+from flambeau_aot.joint.program import InputProgram, of_callable, of_graph_module, of_module_call
 from flambeau_aot.joint.tracer import Decompositions
 from flambeau_aot.options import Options
 from flambeau_aot.partition.mincut import min_cut_partition
-from flambeau_aot.program import Program, of_callable, of_graph_module, of_module_call
-from flambeau_aot.recent import Predicate, like
 from flambeau_aot.runtime.call import Compiled
+from flambeau_aot.runtime.last_call_guard import Predicate, like
 from flambeau_aot.subclasses import spec_of, taken_apart
 
 
@@ -140,7 +140,9 @@ def aot_module(
     )
 
 
-def program_of(source: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, Any]:
+def program_of(
+    source: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[InputProgram, Any]:
     """A callable, a module or an FX graph as a program of its flat inputs, and their structure."""
     flat, structure = pytree.tree_flatten((args, kwargs))
     name = name_of(source)
@@ -151,7 +153,7 @@ def program_of(source: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     return function_program(source, structure, len(flat), name), structure
 
 
-def function_program(fn: Callable[..., Any], structure: Any, count: int, name: str) -> Program:
+def function_program(fn: Callable[..., Any], structure: Any, count: int, name: str) -> InputProgram:
     """A function of nested arguments as a program of `count` flat ones."""
 
     def flat_call(*values: Any) -> Any:
@@ -161,7 +163,7 @@ def function_program(fn: Callable[..., Any], structure: Any, count: int, name: s
     return of_callable(flat_call, count, name)
 
 
-def module_program(module: torch.nn.Module, structure: Any, count: int, name: str) -> Program:
+def module_program(module: torch.nn.Module, structure: Any, count: int, name: str) -> InputProgram:
     """A module's call as a program whose static tensors are its parameters and buffers.
 
     A tensor that the module has under several names is one static tensor.

@@ -201,7 +201,7 @@ class ViewOfOutput:
 
 
 @dataclass(frozen=True)
-class Literal:
+class LiteralResult:
     """A result that does not depend on the inputs' values."""
 
     value: Any
@@ -221,12 +221,14 @@ class InsideView:
 
 @dataclass(frozen=True)
 class FromFunction:
-    """A result that is the view at this place of `Plan.inside`."""
+    """A result that is the view at this place of `RuntimePlan.inside`."""
 
     place: int
 
 
-OutputPlan = FromGraph | IsInput | ViewOfInput | ViewOfOutput | FromFunction | SameResult | Literal
+OutputPlan = (
+    FromGraph | IsInput | ViewOfInput | ViewOfOutput | FromFunction | SameResult | LiteralResult
+)
 
 
 @dataclass(frozen=True)
@@ -255,7 +257,7 @@ class LateWrite:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RuntimePlan:
     """Everything outside the graphs.
 
     differentiable: positions of the outputs that autograd knows of, in tangent order: of the
@@ -354,7 +356,7 @@ class Plan:
         )
 
 
-def shifted(plan: Plan, start: int, by: int) -> Plan:
+def shifted(plan: RuntimePlan, start: int, by: int) -> RuntimePlan:
     """The plan after `by` static tensors were inserted before primal `start`."""
 
     def moved(primal: int) -> int:

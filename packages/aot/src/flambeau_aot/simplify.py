@@ -15,12 +15,12 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import is_view_op
+from flambeau_aot.intercept.unused_arguments import drop_unread
 from flambeau_aot.joint.differentiate import in_backward, mark_as_backward
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import runs_anyway
-from flambeau_aot.partition.volatile import root_of, volatile_inputs, volatile_results
+from flambeau_aot.partition.must_not_recompute import root_of, volatile_inputs, volatile_results
 from flambeau_aot.sizes import same_sizes
-from flambeau_aot.unread import drop_unread
 
 aten = torch.ops.aten
 

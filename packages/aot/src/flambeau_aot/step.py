@@ -24,10 +24,10 @@ from flambeau_aot.compile import Compilers, compile_program
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.frontends import metadata_of, name_of
 from flambeau_aot.info import GraphCompiler
+from flambeau_aot.joint.program import of_module_call
 from flambeau_aot.joint.tracer import Decompositions
 from flambeau_aot.options import Options
 from flambeau_aot.partition.mincut import min_cut_partition
-from flambeau_aot.program import of_module_call
 from flambeau_aot.runtime.call import Compiled
 
 # Optimizers choose between kernels for one tensor and for many, and between counting steps on
@@ -36,7 +36,7 @@ _IN_A_GRAPH: dict[str, Any] = {"foreach": False, "fused": False, "capturable": T
 
 
 @dataclass(frozen=True)
-class Place:
+class StateSlot:
     """Where a tensor of the training state lives: `store[key]`."""
 
     store: Any
@@ -61,13 +61,13 @@ class TrainingState:
         found = [item for module in self.modules for item in module.buffers()]
         return list({id(item): item for item in found}.values())
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[StateSlot]:
         """The tensors of the optimizers: hyperparameters, and the state of each parameter."""
-        found = [Place(group, key) for group in self._groups() for key in sorted(group)]
+        found = [StateSlot(group, key) for group in self._groups() for key in sorted(group)]
         for optimizer in self.optimizers:
             for parameter in self.parameters():
                 state = optimizer.state.get(parameter, {})
-                found += [Place(state, key) for key in sorted(state)]
+                found += [StateSlot(state, key) for key in sorted(state)]
         return [place for place in found if isinstance(place.store[place.key], torch.Tensor)]
 
     def constants(self) -> tuple[Any, ...]:
@@ -211,10 +211,10 @@ class AotStep:
         return of_module_call(run, static, count, self.options.name)
 
 
-def _places_of(state: TrainingState, leaves: Sequence[torch.Tensor]) -> list[Place]:
+def _places_of(state: TrainingState, leaves: Sequence[torch.Tensor]) -> list[StateSlot]:
     """The places of the optimizers' tensors, parameters being in the order of their leaves."""
     found = [
-        Place(group, key)
+        StateSlot(group, key)
         for optimizer in state.optimizers
         for group in optimizer.param_groups
         for key in sorted(group)
@@ -222,7 +222,7 @@ def _places_of(state: TrainingState, leaves: Sequence[torch.Tensor]) -> list[Pla
     for optimizer in state.optimizers:
         for leaf in leaves:
             values = optimizer.state.get(leaf, {})
-            found += [Place(values, key) for key in sorted(values)]
+            found += [StateSlot(values, key) for key in sorted(values)]
     return [place for place in found if isinstance(place.store[place.key], torch.Tensor)]
 
 

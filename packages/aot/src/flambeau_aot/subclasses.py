@@ -24,12 +24,12 @@ from flambeau_aot._torch_compat import (
     version,
 )
 from flambeau_aot.errors import DoubleBackwardError, Unsupported
-from flambeau_aot.joint.tracer import Tracer
-from flambeau_aot.program import Program
+from flambeau_aot.joint.program import InputProgram
+from flambeau_aot.joint.tracer import JointTracer
 
 
 @dataclass(frozen=True)
-class Spec:
+class SubclassSpec:
     """How a subclass is put together: its class, the names and specs of its parts, its context.
 
     A part that is a plain tensor has no spec.
@@ -37,7 +37,7 @@ class Spec:
 
     cls: type
     names: tuple[str, ...]
-    parts: tuple[Spec | None, ...]
+    parts: tuple[SubclassSpec | None, ...]
     context: Any
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -48,16 +48,16 @@ class Spec:
         return sum(1 if part is None else part.count for part in self.parts)
 
 
-def spec_of(value: torch.Tensor) -> Spec:
+def spec_of(value: torch.Tensor) -> SubclassSpec:
     """The spec of a subclass."""
     names, context = value.__tensor_flatten__()  # type: ignore[attr-defined]
     inner = [getattr(value, name) for name in names]
     parts = tuple(spec_of(item) if flattens(item) else None for item in inner)
     size, stride = tuple(value.shape), tuple(value.stride())
-    return Spec(type(value), tuple(names), parts, context, size, stride)
+    return SubclassSpec(type(value), tuple(names), parts, context, size, stride)
 
 
-def taken_apart(value: Any, spec: Spec) -> list[torch.Tensor]:
+def taken_apart(value: Any, spec: SubclassSpec) -> list[torch.Tensor]:
     """The plain tensors in a subclass, in order."""
     if is_functional(value):
         # An operator of a subclass and a plain tensor was functionalized around the subclass.
@@ -74,7 +74,7 @@ def taken_apart(value: Any, spec: Spec) -> list[torch.Tensor]:
     return found
 
 
-def put_together(spec: Spec, inner: Sequence[torch.Tensor]) -> Any:
+def put_together(spec: SubclassSpec, inner: Sequence[torch.Tensor]) -> Any:
     """A subclass of these plain tensors."""
     remaining = list(inner)
     made: dict[str, Any] = {}
@@ -86,7 +86,7 @@ def put_together(spec: Spec, inner: Sequence[torch.Tensor]) -> Any:
     return build.__tensor_unflatten__(made, spec.context, spec.size, spec.stride)
 
 
-def _refuse_differentiating(spec: Spec) -> None:
+def _refuse_differentiating(spec: SubclassSpec) -> None:
     if torch.is_grad_enabled():
         raise DoubleBackwardError(
             f"backward with create_graph=True through a compiled program of {spec.cls.__name__}, "
@@ -98,7 +98,7 @@ class _Together(torch.autograd.Function):
     """Plain tensors as a subclass."""
 
     @staticmethod
-    def forward(ctx: Any, spec: Spec, *inner: torch.Tensor) -> Any:
+    def forward(ctx: Any, spec: SubclassSpec, *inner: torch.Tensor) -> Any:
         """The subclass."""
         ctx.spec, ctx.floats = spec, [item.is_floating_point() for item in inner]
         return put_together(spec, [item.detach() for item in inner])
@@ -111,11 +111,11 @@ class _Together(torch.autograd.Function):
         return None, *(g if wanted else None for g, wanted in zip(found, ctx.floats, strict=True))
 
 
-class _Apart(torch.autograd.Function):
+class _Desugared(torch.autograd.Function):
     """A subclass as plain tensors."""
 
     @staticmethod
-    def forward(ctx: Any, spec: Spec, value: Any) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, spec: SubclassSpec, value: Any) -> tuple[torch.Tensor, ...]:
         """The plain tensors."""
         inner = taken_apart(value, spec)
         ctx.spec = spec
@@ -138,14 +138,14 @@ class _Apart(torch.autograd.Function):
         return None, put_together(ctx.spec, inner)
 
 
-def together(spec: Spec, inner: Sequence[torch.Tensor]) -> Any:
+def together(spec: SubclassSpec, inner: Sequence[torch.Tensor]) -> Any:
     """A subclass of these tensors, as part of the autograd graph."""
     return _Together.apply(spec, *inner)  # type: ignore[no-untyped-call]
 
 
-def apart(spec: Spec, value: Any) -> tuple[torch.Tensor, ...]:
+def apart(spec: SubclassSpec, value: Any) -> tuple[torch.Tensor, ...]:
     """The tensors of a subclass, as part of the autograd graph."""
-    made: tuple[torch.Tensor, ...] = _Apart.apply(spec, value)  # type: ignore[no-untyped-call]
+    made: tuple[torch.Tensor, ...] = _Desugared.apply(spec, value)  # type: ignore[no-untyped-call]
     return made
 
 
@@ -160,11 +160,11 @@ class Unwrapped:
     follow the results.
     """
 
-    program: Program
+    program: InputProgram
     statics: tuple[torch.Tensor, ...]
-    specs: list[Spec | None]
+    specs: list[SubclassSpec | None]
     inputs: list[Any]
-    results: list[Spec | int | None] = field(default_factory=list)
+    results: list[SubclassSpec | int | None] = field(default_factory=list)
     structure: Any = None
     written: list[tuple[int, bool]] = field(default_factory=list)
 
@@ -196,7 +196,7 @@ class Unwrapped:
         return call
 
 
-def flat(specs: Sequence[Spec | None], values: Sequence[Any]) -> list[Any]:
+def flat(specs: Sequence[SubclassSpec | None], values: Sequence[Any]) -> list[Any]:
     """The values with every subclass in its place taken apart."""
     found: list[Any] = []
     for spec, value in zip(specs, values, strict=True):
@@ -204,7 +204,7 @@ def flat(specs: Sequence[Spec | None], values: Sequence[Any]) -> list[Any]:
     return found
 
 
-def unwrapped(program: Program, inputs: Sequence[Any]) -> Unwrapped | None:
+def unwrapped(program: InputProgram, inputs: Sequence[Any]) -> Unwrapped | None:
     """The program on plain tensors; None where everything is plain already."""
     if not any(flattens(value) for value in (*program.static, *inputs)):
         return None
@@ -215,7 +215,7 @@ def unwrapped(program: Program, inputs: Sequence[Any]) -> Unwrapped | None:
     plain = [t for t, is_one in zip(program.static, subclass, strict=True) if not is_one]
     names = [n for n, is_one in zip(program.static_names, subclass, strict=True) if not is_one]
 
-    def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: Tracer) -> Any:
+    def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: JointTracer) -> Any:
         values, remaining = list[Any](), list(args)
         for spec in specs:
             count = 1 if spec is None else spec.count
@@ -231,7 +231,7 @@ def unwrapped(program: Program, inputs: Sequence[Any]) -> Unwrapped | None:
         for leaf in leaves:
             kind = _kind(leaf, values, specs)
             made.results.append(kind)
-            if isinstance(kind, Spec):
+            if isinstance(kind, SubclassSpec):
                 flattened.extend(apart(kind, leaf))
             elif kind is None:
                 flattened.append(leaf)
@@ -262,7 +262,7 @@ def unwrapped(program: Program, inputs: Sequence[Any]) -> Unwrapped | None:
 
 
 @dataclass(frozen=True)
-class _State:
+class _SubclassState:
     """A subclass before the program ran: how often it was written to, its history and its parts."""
 
     version: int
@@ -270,8 +270,8 @@ class _State:
     parts: tuple[int, ...]
 
 
-def _state(value: Any) -> _State:
-    return _State(version(value), value.grad_fn, tuple(map(id, _parts(value))))
+def _state(value: Any) -> _SubclassState:
+    return _SubclassState(version(value), value.grad_fn, tuple(map(id, _parts(value))))
 
 
 def _parts(value: Any) -> list[torch.Tensor]:
@@ -279,7 +279,7 @@ def _parts(value: Any) -> list[torch.Tensor]:
     return taken_apart(value, spec_of(value))
 
 
-def _recorded(argument: Any, value: Any, spec: Spec, was: _State) -> bool:
+def _recorded(argument: Any, value: Any, spec: SubclassSpec, was: _SubclassState) -> bool:
     """Whether autograd knows of a write to a subclass; refuses what cannot be done to an argument.
 
     What is in the subclass's parts is copied into those of the argument with the graph's other
@@ -298,7 +298,9 @@ def _recorded(argument: Any, value: Any, spec: Spec, was: _State) -> bool:
     return recorded
 
 
-def _kind(leaf: Any, values: Sequence[Any], specs: Sequence[Spec | None]) -> Spec | int | None:
+def _kind(
+    leaf: Any, values: Sequence[Any], specs: Sequence[SubclassSpec | None]
+) -> SubclassSpec | int | None:
     """What a result is: an argument of a subclass, another of a subclass, or neither."""
     for place, (value, spec) in enumerate(zip(values, specs, strict=True)):
         if spec is not None and leaf is value:

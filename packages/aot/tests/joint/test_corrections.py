@@ -3,7 +3,7 @@
 import flambeau_aot as aot
 import pytest
 import torch
-from flambeau_aot import norms
+from flambeau_aot.intercept import running_statistics
 from flambeau_aot.joint.corrections import CORRECTIONS
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
@@ -177,8 +177,8 @@ def test_batch_norm_for_a_gpu_is_laid_out_by_who_computes_it(
     with FakeTensorMode():
         turned = torch.empty(shape[::-1], device="cuda").permute(*range(dims)[::-1])
         one = torch.empty(shape[1], device="cuda")
-        made = norms.batch_norm(turned, one, one, None, None, True, 0.1, 1e-5)
-        plain = norms.batch_norm(turned, None, None, None, None, True, 0.1, 1e-5)
+        made = running_statistics.batch_norm(turned, one, one, None, None, True, 0.1, 1e-5)
+        plain = running_statistics.batch_norm(turned, None, None, None, None, True, 0.1, 1e-5)
     assert made.is_contiguous() == of_library
     assert (made if not of_library else plain).stride() == turned.stride()
 

@@ -8,7 +8,7 @@ from typing import Any
 import flambeau_aot as aot
 import pytest
 import torch
-from flambeau_aot.saved import restore, stored_from
+from flambeau_aot.serialize.saved_program import restore, stored_from
 
 
 class Two(torch.autograd.Function):

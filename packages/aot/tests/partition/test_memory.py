@@ -5,7 +5,7 @@ import weakref
 import flambeau_aot as aot
 import pytest
 import torch
-from flambeau_aot.partition.memory import Owned, peak_bytes
+from flambeau_aot.partition.memory import OwnedStorage, peak_bytes
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -86,4 +86,4 @@ def test_views_live_as_long_as_what_they_view() -> None:
     end.meta["val"] = torch.empty(())
     graph.output((end,))
     assert peak_bytes(graph) == 2 * 4096
-    assert peak_bytes(graph, {0: Owned(0, 4096)}) == 3 * 4096
+    assert peak_bytes(graph, {0: OwnedStorage(0, 4096)}) == 3 * 4096

@@ -8,7 +8,7 @@ import flambeau_aot as aot
 import pytest
 import torch
 from flambeau_aot import GraphInfo
-from flambeau_aot.saved import restore, stored_from
+from flambeau_aot.serialize.saved_program import restore, stored_from
 from torch import Tensor, fx
 
 Pairs = tuple[tuple[int, int], ...]

@@ -19,16 +19,17 @@ from typing import Any, NoReturn, TypeVar, overload
 import torch
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture import backends, logs
+from flambeau_capture import backends
 from flambeau_capture._native import FrameCache, compiled, disabled, set_foreign, set_tracing
 from flambeau_capture.breaks import REASONS, BreakReport, Unsupported
-from flambeau_capture.converter import Converter, first_line
 from flambeau_capture.errors import CaptureFault
-from flambeau_capture.limits import LimitWarning
-from flambeau_capture.marks import DISABLED, MARK
+from flambeau_capture.frame.compiler import FrameCompiler, first_line
+from flambeau_capture.frame.limits import LimitWarning
+from flambeau_capture.frame.markers import DISABLED, MARK
+from flambeau_capture.frame.skip_rules import skip_code
+from flambeau_capture.observe import logs
+from flambeau_capture.observe.records import RecordedFault, Records
 from flambeau_capture.options import Options
-from flambeau_capture.records import Fault, Records
-from flambeau_capture.skipping import skip_code
 from flambeau_capture.source import Scope
 
 NOTES = "__flambeau_notes__"  # of a compiled module: what those who wrap it remember, by name
@@ -50,7 +51,7 @@ class Compiler:
         logs.from_environment()
         options = options.with_environment()
         name, found = backends.lookup(backend)
-        self.converter = Converter(found, name, options)
+        self.converter = FrameCompiler(found, name, options)
         self.cache = FrameCache(self.converter, limit=options.cache_size_limit)
         self.cache.on_limit = LimitWarning(self.converter, self.cache)
         self.cache.on_stillborn = _Stillborn(self)
@@ -93,7 +94,7 @@ class _Stillborn:
         failure = guards.explain(Scope.of(code, func, arguments, free)) if guards else None
         text = f"the guards of {name} do not hold on the frame they were made from: {failure}"
         error = CaptureFault(text)
-        converter.records.faults.append(Fault(name, first_line(code), error, "guards"))
+        converter.records.faults.append(RecordedFault(name, first_line(code), error, "guards"))
         if converter.options.nopython or converter.options.raise_internal_errors:
             raise error
 

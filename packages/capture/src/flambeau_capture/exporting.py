@@ -21,8 +21,8 @@ from torch.utils import _pytree as pytree
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.api import compiler_of, optimize
 from flambeau_capture.errors import ExportError
+from flambeau_capture.observe.records import Records
 from flambeau_capture.options import Options
-from flambeau_capture.records import Records
 
 Leaves = Sequence[Any]
 

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 import torch
 
-from flambeau_capture.marks import BREAK, IN_GRAPH, MARK
-from flambeau_capture.source import Held
-from flambeau_capture.values.assumed import call_at_capture
+from flambeau_capture.frame.markers import BREAK, IN_GRAPH, MARK
+from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.callables import BREAKS, HANDLERS
-from flambeau_capture.values.graph_calls import graph_call
+from flambeau_capture.values.functions.assume_constant_result import call_at_capture
+from flambeau_capture.values.functions.callables import BREAKS, HANDLERS
+from flambeau_capture.values.tensors.graph_calls import graph_call
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -106,7 +106,7 @@ class _Substitute:
 
     def __call__(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         replacement = self.replacement
-        value = tx.wrap(replacement, Held(replacement, replacement.__name__))
+        value = tx.wrap(replacement, ConstantSource(replacement, replacement.__name__))
         return tx.call(value, args, kwargs)
 
 

@@ -11,7 +11,7 @@ import warnings
 from types import FrameType
 
 from flambeau_capture.errors import CaptureWarning
-from flambeau_capture.skipping import skip_file
+from flambeau_capture.frame.skip_rules import skip_file
 
 
 def warn(text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 
-from flambeau_capture.bytecode import Body, assemble, decode
+from flambeau_capture.bytecode import CodeBody, assemble, decode
 from flambeau_capture.bytecode.pools import constant_key
 
 FIELDS = (
@@ -24,7 +24,7 @@ FIELDS = (
 )
 
 
-def meaning(body: Body) -> tuple:
+def meaning(body: CodeBody) -> tuple:
     """Opcodes, operands' meanings, jumps and regions by index, positions, flags."""
     where = {instruction: index for index, instruction in enumerate(body.instructions)}
     stream = [

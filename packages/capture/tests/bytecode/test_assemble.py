@@ -9,15 +9,15 @@ from bytecode_meaning import function
 from flambeau_capture.bytecode import (
     AssembleError,
     Instruction,
-    Positions,
     Region,
+    SourcePositions,
     StackError,
     assemble,
     decode,
 )
 from flambeau_capture.bytecode import spelling as s
 from flambeau_capture.bytecode.opcodes import VERSION
-from flambeau_capture.bytecode.pools import Constants
+from flambeau_capture.bytecode.pools import ConstantPool
 
 
 def at(body, opname, nth=0):
@@ -111,7 +111,7 @@ def test_constants_that_differ_are_kept_apart():
         frozenset({1}),
         frozenset({True}),
     ]
-    pool = Constants()
+    pool = ConstantPool()
     for value in values:
         pool.index(value)
     kept = pool.values()
@@ -189,14 +189,14 @@ def test_new_instructions_take_their_neighbours_line():
 @pytest.mark.parametrize(
     "positions",
     [
-        Positions(),
-        Positions(10, 10, 3, 9),
-        Positions(10, 10, 90, 127),
-        Positions(11, 14, 2, 1),
-        Positions(12, 12, 300, 4000),
-        Positions(1, 1, 0, 0),
-        Positions(10, 10, None, None),
-        Positions(99_999, 99_999, 1, 2),
+        SourcePositions(),
+        SourcePositions(10, 10, 3, 9),
+        SourcePositions(10, 10, 90, 127),
+        SourcePositions(11, 14, 2, 1),
+        SourcePositions(12, 12, 300, 4000),
+        SourcePositions(1, 1, 0, 0),
+        SourcePositions(10, 10, None, None),
+        SourcePositions(99_999, 99_999, 1, 2),
     ],
 )
 def test_every_form_of_position(positions):

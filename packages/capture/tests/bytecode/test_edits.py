@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 from bytecode_meaning import function, meaning
-from flambeau_capture.bytecode import AssembleError, Body, Region, assemble, blocks, decode
+from flambeau_capture.bytecode import AssembleError, CodeBody, Region, assemble, blocks, decode
 from flambeau_capture.bytecode import spelling as s
 from flambeau_capture.bytecode.flow import covering, keep, remove_dead_code
 from flambeau_capture.bytecode.opcodes import FOLLOWERS, TERMINATORS
@@ -130,7 +130,7 @@ def agrees(made, original):
         assert made(argument) == original(argument)
 
 
-def gaps(body: Body) -> list[int]:
+def gaps(body: CodeBody) -> list[int]:
     """Where an instruction may be put between two that need not be neighbours."""
     fixed = {i + 1 for i, one in enumerate(body.instructions) if one.opname in FOLLOWERS}
     return [i for i in range(1, len(body.instructions)) if i not in fixed]
@@ -163,7 +163,7 @@ def test_insertions_and_removals(data):
     assert assemble(keep(body, kept)).co_code == assemble(decode(original.__code__)).co_code
 
 
-def shuffled(original, order: list[int]) -> Body:
+def shuffled(original, order: list[int]) -> CodeBody:
     """The function with its blocks in another order, joined by jumps."""
     body = decode(original.__code__)
     regions = covering(body)

@@ -18,7 +18,7 @@ from flambeau_capture.bytecode.opcodes import (
     TERMINATORS,
     VERSION,
     WRITES_SLOT,
-    Kind,
+    OperandKind,
     spec,
 )
 
@@ -35,7 +35,7 @@ def test_every_jump_has_a_direction_free_name():
     assert jumps == set(CANONICAL)
     assert set(CANONICAL.values()) <= set(DIRECTIONS)
     assert all(INVERSE[INVERSE[name]] == name for name in INVERSE)
-    assert all(spec(name).kind is Kind.JUMP for name in DIRECTIONS)
+    assert all(spec(name).kind is OperandKind.JUMP for name in DIRECTIONS)
 
 
 @pytest.mark.parametrize("symbol", COMPARE_OPERATORS)
@@ -55,7 +55,9 @@ def test_operators_are_those_of_the_language():
 
 
 def test_variables_are_known_to_the_analyses():
-    slots = {name for name, row in SPECS.items() if row.kind in (Kind.LOCAL, Kind.CELL)}
+    slots = {
+        name for name, row in SPECS.items() if row.kind in (OperandKind.LOCAL, OperandKind.CELL)
+    }
     plain = {name for name in slots if name not in SUPERINSTRUCTIONS and "INSTRUMENTED" not in name}
     assert plain <= READS_SLOT | WRITES_SLOT
 

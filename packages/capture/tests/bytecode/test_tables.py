@@ -1,6 +1,6 @@
 """The side tables, written and read back over their whole range."""
 
-from flambeau_capture.bytecode import Positions
+from flambeau_capture.bytecode import SourcePositions
 from flambeau_capture.bytecode.decode import exception_rows
 from flambeau_capture.bytecode.tables import exception_table, line_table
 from hypothesis import given
@@ -15,11 +15,11 @@ def positions(draw):
     form = draw(st.sampled_from(["none", "line", "full", "lines"]))
     line = draw(LINES)
     if form == "none":
-        return Positions()
+        return SourcePositions()
     if form == "line":
-        return Positions(line, line)
+        return SourcePositions(line, line)
     end = line if form == "full" else line + draw(st.integers(0, 400))
-    return Positions(line, end, draw(COLUMNS), draw(COLUMNS))
+    return SourcePositions(line, end, draw(COLUMNS), draw(COLUMNS))
 
 
 @given(st.lists(st.tuples(st.integers(1, 30), positions()), min_size=1, max_size=20), LINES)
@@ -30,7 +30,7 @@ def test_positions_are_read_back_by_python(entries, first_line):
         co_code=b"\x09\x00" * units, co_linetable=table, co_firstlineno=first_line
     )
     expected = [place for count, place in entries for _ in range(count)]
-    assert [Positions(*p) for p in code.co_positions()] == expected
+    assert [SourcePositions(*p) for p in code.co_positions()] == expected
 
 
 @given(

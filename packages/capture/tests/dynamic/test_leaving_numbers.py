@@ -165,7 +165,7 @@ def test_a_number_that_a_function_makes(capture, number, way):
 def test_a_symbol_is_stopped_at_the_border(monkeypatch):
     """Whatever would emit one: the frame is captured again with its numbers fixed."""
     from flambeau_capture import compile as capture
-    from flambeau_capture.values.symbols import SymbolValue
+    from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
     def careless(value, writer):
         writer.load_const((1, value.number))

@@ -19,12 +19,12 @@ from flambeau_capture.source import (
     Builtin,
     ClassOf,
     ClosureCell,
+    ClosureSource,
+    ConstantSource,
     Default,
     DictKey,
-    Free,
     Global,
     GlobalOf,
-    Held,
     InstanceAttr,
     Item,
     KwDefault,
@@ -112,10 +112,10 @@ class World:
         return finished
 
     def _candidates(self) -> list[tuple[Source, str, tuple[Any, ...]]]:
-        me, free = Local("self"), Free("captured")
+        me, free = Local("self"), ClosureSource("captured")
         child, items = InstanceAttr(me, "child"), InstanceAttr(me, "items")
         table, fn = InstanceAttr(me, "table"), Global("fn")
-        held = Held(self.cls, "Thing")
+        held = ConstantSource(self.cls, "Thing")
         slots, space = InstanceAttr(me, "slots"), InstanceAttr(me, "space")
         function = self.globals["fn"]
         named: list[tuple[Source, str, tuple[Any, ...]]] = [

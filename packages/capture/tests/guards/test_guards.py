@@ -20,13 +20,13 @@ from flambeau_capture.source import (
     Builtin,
     ClassOf,
     ClosureCell,
+    ClosureSource,
+    ConstantSource,
     Default,
     DictKey,
-    Free,
     FreeCell,
     Global,
     GlobalOf,
-    Held,
     InstanceAttr,
     Item,
     KwDefault,
@@ -391,9 +391,9 @@ SOURCES = [
     (Default(Item(Local("x"), "fn", "dict"), 0), 5),
     (KwDefault(Item(Local("x"), "fn", "dict"), "w"), 6),
     (ClosureCell(Global("g"), 0), 17),
-    (Free("captured"), 23),
+    (ClosureSource("captured"), 23),
     (Builtin("len"), len),
-    (Held(SENTINEL, "sentinel"), SENTINEL),
+    (ConstantSource(SENTINEL, "sentinel"), SENTINEL),
     (Attr(Global("math"), "pi"), math.pi),
 ]
 
@@ -408,7 +408,7 @@ def test_every_access_reads_the_same(source, expected):
     guards = one("ID_MATCH", found, source=source)
     assert agree(guards, frame)
     assert not agree(one("ID_MATCH", object(), source=source), frame)
-    if not isinstance(source, Builtin | Held):
+    if not isinstance(source, Builtin | ConstantSource):
         for wrong in (None, 3, [], {}, (), Angry(), Plain, plain(), lambda: 0):
             assert not agree(
                 one("ID_MATCH", SimpleNamespace(), source=source),
@@ -452,7 +452,7 @@ def test_guards_are_not_repeated():
 
 
 def test_names_that_are_no_arguments_are_refused():
-    for source in (Local("nothing"), Free("x")):
+    for source in (Local("nothing"), ClosureSource("x")):
         with pytest.raises(ValueError, match=r"no (argument|free variable) of"):
             _ = one("NONE_MATCH", source=source).native
 
@@ -465,7 +465,7 @@ def test_aliasing():
     assert agree(alias, Frame(a, a))
     assert not agree(alias, Frame(a, b))
     guards = GuardSet(CODE)
-    guards.add_no_alias((Local("x"), Local("y"), Free("captured")))
+    guards.add_no_alias((Local("x"), Local("y"), ClosureSource("captured")))
     distinct = guards.finish()
     assert agree(distinct, Frame(a, b, free=0))
     assert not agree(distinct, Frame(a, a, free=0))
@@ -536,7 +536,7 @@ def test_listing():
     guards = GuardSet(CODE)
     guards.add(Local("x"), "NONE_MATCH")
     guards.add(Global("math"), "FUNCTION_MATCH", math)
-    guards.add(Attr(Free("captured"), "bias"), "LENGTH", 3)
+    guards.add(Attr(ClosureSource("captured"), "bias"), "LENGTH", 3)
     assert str(guards.finish()).splitlines() == [
         "- local 'x' NONE_MATCH",
         "- global 'math' FUNCTION_MATCH",
@@ -557,7 +557,7 @@ def test_whole_sets_agree_on_mutated_frames(data):
     paths = [
         Local("x"),
         Local("y"),
-        Free("captured"),
+        ClosureSource("captured"),
         ClassOf(Local("x")),
         Item(Local("x"), 0, "list"),
         Item(Local("x"), "k", "dict"),
@@ -582,9 +582,9 @@ def test_whole_sets_agree_on_mutated_frames(data):
 def test_errors_are_failures_and_none_is_left_behind():
     for kind, params in (("LENGTH", (1,)), ("HASATTR", ("a",)), ("NOT_HASATTR", ("a",))):
         assert not holds(kind, params, Angry())
-    assert not agree(one("NONE_MATCH", source=Free("captured")), Frame(free=0))
+    assert not agree(one("NONE_MATCH", source=ClosureSource("captured")), Frame(free=0))
     empty = CellType()
-    guards = one("NONE_MATCH", source=Free("captured"))
+    guards = one("NONE_MATCH", source=ClosureSource("captured"))
     assert not guards.native.check((1, 2, 3, (), {}), (empty,), {}, vars(builtins))
 
 

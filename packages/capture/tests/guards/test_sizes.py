@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from flambeau_capture._native import SIZE_OP, GuardTree, set_functions
-from flambeau_capture.guards import GuardSet, Place, SizeProgram, Term
+from flambeau_capture.guards import GuardSet, SizeProgram, SizeSource, Term
 from flambeau_capture.guards.sizes import FUNCTIONS, Calling
 from flambeau_capture.source import Local, Scope
 from hypothesis import given, settings
@@ -35,7 +35,12 @@ def frame(x: Any, y: Any) -> None:
 assert isinstance(frame, FunctionType)
 set_functions(FUNCTIONS)
 X, Y = Local("x"), Local("y")
-PLACES = [Place(X, "SIZE", 0), Place(X, "SIZE", 1), Place(X, "STRIDE", 0), Place(Y, "VALUE")]
+PLACES = [
+    SizeSource(X, "SIZE", 0),
+    SizeSource(X, "SIZE", 1),
+    SizeSource(X, "STRIDE", 0),
+    SizeSource(Y, "VALUE"),
+]
 FLOATS = ("FADD", "FSUB", "FMUL", "FDIV")
 COMPARED = ("FEQ", "FNE", "FLT", "FLE")
 TO_INTEGER = ("FLOOR", "CEIL", "TRUNC", "ROUND")
@@ -44,7 +49,7 @@ CALLS = ("CALL1", "CALL2")
 BINARY = sorted(
     set(SIZE_OP) - {"CONST", "SIZE", "STRIDE", "VALUE", "FLOAT", *UNARY, *FLOATS, *COMPARED, *CALLS}
 )
-FLOAT = Place(Y, "FLOAT")
+FLOAT = SizeSource(Y, "FLOAT")
 
 
 def both(program: SizeProgram, x: Any, y: Any) -> tuple[bool, bool]:
@@ -80,7 +85,7 @@ def programs(draw: Any) -> SizeProgram:
             code.append(draw(st.sampled_from(BINARY)))
             depth -= 1
     code += ["ADD"] * (depth - 1)
-    if not any(isinstance(item, Place) for item in code):
+    if not any(isinstance(item, SizeSource) for item in code):
         code += [PLACES[3], "ADD"]
     return SizeProgram(tuple(code), "drawn")
 
@@ -120,7 +125,7 @@ def conditions_on_floats(draw: Any) -> SizeProgram:
         return Term((*one.code, *other.code, op), "drawn", 1.0)
 
     code = (*term(0).code, *term(0).code, draw(st.sampled_from(COMPARED)))
-    if not any(isinstance(item, Place) for item in code):
+    if not any(isinstance(item, SizeSource) for item in code):
         code = (FLOAT, FLOAT, "FEQ")
     return SizeProgram((*code, "NOT") if draw(st.booleans()) else code, "drawn")
 

@@ -16,12 +16,12 @@ from flambeau_capture.source import (
     Builtin,
     ClassOf,
     ClosureCell,
+    ClosureSource,
+    ConstantSource,
     Default,
     DictKey,
-    Free,
     Global,
     GlobalOf,
-    Held,
     InstanceAttr,
     Item,
     KwDefault,
@@ -83,10 +83,10 @@ BOX = Item(Local("x"), "box", "dict")
 FN = Item(Local("x"), "fn", "dict")
 CASES = [
     (Local("x"), VALUE, "local 'x'"),
-    (Free("captured"), 23, "free 'captured'"),
+    (ClosureSource("captured"), 23, "free 'captured'"),
     (Global("math"), math, "global 'math'"),
     (Builtin("len"), len, "builtin 'len'"),
-    (Held(MARK, "mark"), MARK, "held '<mark>'"),
+    (ConstantSource(MARK, "mark"), MARK, "held '<mark>'"),
     (Attr(Global("math"), "pi"), math.pi, "global 'math.pi'"),
     (InstanceAttr(BOX, "tag"), 13, "local \"x['box'].tag\""),
     (ModuleEntry(BOX, "_parameters", "weight"), WEIGHT, "local \"x['box'].weight\""),
@@ -137,9 +137,21 @@ def test_paths_roots_and_equality():
     assert [type(node) for node in source.path()] == [Local, Attr, Item]
     assert source.root() == Local("x")
     assert source.name() == "L['x'].a[1]"
-    assert source.is_local() and Free("c").is_local() and not Global("g").is_local()
+    assert source.is_local() and ClosureSource("c").is_local() and not Global("g").is_local()
     assert source == Item(Attr(Local("x"), "a"), 1, "list")
     assert source != Item(Attr(Local("x"), "a"), True, "list")
     assert source != Item(Attr(Local("x"), "a"), 1, "tuple")
-    assert Held(MARK) == Held(MARK, "again") and Held(MARK) != Held(object())
-    assert len({source, Item(Attr(Local("x"), "a"), 1, "list"), Held(MARK), Held(MARK)}) == 2
+    assert ConstantSource(MARK) == ConstantSource(MARK, "again") and ConstantSource(
+        MARK
+    ) != ConstantSource(object())
+    assert (
+        len(
+            {
+                source,
+                Item(Attr(Local("x"), "a"), 1, "list"),
+                ConstantSource(MARK),
+                ConstantSource(MARK),
+            }
+        )
+        == 2
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from flambeau_capture.guards import GuardSet
-from flambeau_capture.source import Attr, Global, Held, InstanceAttr, Item, Local, Scope
+from flambeau_capture.source import Attr, ConstantSource, Global, InstanceAttr, Item, Local, Scope
 
 
 def frame(self: Any) -> None:
@@ -66,7 +66,7 @@ def test_namespaces_and_held_objects_are_one_part():
     native, ask = tree_of(
         Plain(),
         (Global("a"), "CONSTANT_MATCH", 1),
-        (Attr(Held(Plain, "Plain"), "level"), "CONSTANT_MATCH", 1),
+        (Attr(ConstantSource(Plain, "Plain"), "level"), "CONSTANT_MATCH", 1),
         namespace=names,
     )
     for i in range(5):
@@ -100,7 +100,7 @@ def test_special_methods_of_a_class():
         pass
 
     root = Quiet()
-    native, ask = tree_of(root, (Held(Quiet, "Quiet"), "CLASS_SPECIALS", Quiet))
+    native, ask = tree_of(root, (ConstantSource(Quiet, "Quiet"), "CLASS_SPECIALS", Quiet))
     for _ in range(4):
         assert ask()
     Quiet.calls = 1  # no special method

@@ -12,7 +12,7 @@ import pytest
 import torch
 from flambeau_capture import graph_break
 from flambeau_capture.breaks import REASONS
-from flambeau_capture.explaining import explain
+from flambeau_capture.observe.explanation import explain
 from torch import nn
 
 EDITS = {}

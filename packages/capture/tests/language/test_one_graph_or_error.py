@@ -11,7 +11,7 @@ from flambeau_capture import optimize
 from flambeau_capture.api import compiler_of
 from flambeau_capture.breaks import SkipFrame, Unsupported
 from flambeau_capture.errors import CaptureFault, RecompileError
-from flambeau_capture.interp.session import Session
+from flambeau_capture.interp.tracer import SymbolicTracer
 from test_hints import EDITS, SPECIAL
 
 x = torch.arange(3.0) + 1
@@ -109,7 +109,7 @@ def test_a_frame_that_is_left_out(monkeypatch):
     def leave(self, frame):
         raise SkipFrame("for a reason")
 
-    monkeypatch.setattr(Session, "begin", leave)
+    monkeypatch.setattr(SymbolicTracer, "begin", leave)
     with pytest.raises(Unsupported, match="for a reason") as raised:
         strict(_returns)(x)
     assert raised.value.report.reason.id == "FB0026"
@@ -120,7 +120,7 @@ def test_a_fault_names_the_line(monkeypatch, kind):
     def fail(self, fn, args, kwargs):
         raise kind("inside")
 
-    monkeypatch.setattr(Session, "call", fail)
+    monkeypatch.setattr(SymbolicTracer, "call", fail)
     monkeypatch.delenv("FLAMBEAU_FAULTS", raising=False)
     compiled = strict(_returns)
     with pytest.raises((CaptureFault, Unsupported)) as raised:
@@ -135,7 +135,7 @@ def test_a_fault_falls_back_and_is_counted(monkeypatch):
     def fail(self, fn, args, kwargs):
         raise IndexError("inside")
 
-    monkeypatch.setattr(Session, "call", fail)
+    monkeypatch.setattr(SymbolicTracer, "call", fail)
     monkeypatch.delenv("FLAMBEAU_FAULTS", raising=False)
     compiled = optimize("eager")(_returns)
     with pytest.warns(UserWarning, match="fault of flambeau-capture"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from flambeau_capture import CaptureWarning, disable
 from flambeau_capture.bytecode.versions import OPCODES
-from flambeau_capture.interp import coverage, opcodes
+from flambeau_capture.interp.opcodes import coverage, registry
 
 
 def test_every_opcode_has_a_handler_or_a_reason():
@@ -17,7 +17,7 @@ def test_every_opcode_has_a_handler_or_a_reason():
     place = list(OPCODES).index(version)
     for row in coverage.table():
         state = row.states[place]
-        known = coverage.canonical(row.opname) in opcodes._HANDLERS
+        known = coverage.canonical(row.opname) in registry._HANDLERS
         if state == coverage.INTERPRETED:
             assert known, row
         if state == coverage.BREAKS:
@@ -29,14 +29,21 @@ def test_the_page_is_up_to_date():
     if not docs.exists():
         pytest.skip("the documentation is not beside the tests of an installed wheel")
     assert docs.read_text() == coverage.page(), (
-        "run: python -m flambeau_capture.interp.coverage docs/opcodes.md"
+        "run: python -m flambeau_capture.interp.opcodes.coverage docs/opcodes.md"
     )
 
 
 def test_page_is_written_by_the_command(tmp_path):
     target = tmp_path / "opcodes.md"
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "flambeau_capture.interp.coverage", str(target)],
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "flambeau_capture.interp.opcodes.coverage",
+            str(target),
+        ],
         capture_output=True,
     )
     assert done.returncode == 0 and target.read_text() == coverage.page()

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from flambeau_capture.graph_functions import linear_call
+from flambeau_capture.graph.functions import linear_call
 
 
 def x(*shape, grad=False):

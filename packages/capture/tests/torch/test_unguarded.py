@@ -11,9 +11,9 @@ import types
 import pytest
 import torch
 from flambeau_capture.api import compiler_of
-from flambeau_capture.builtins.torch_functions import STATE_QUESTIONS
-from flambeau_capture.unguarded import UNGUARDED, name_of, sorted_rules
-from flambeau_capture.values.callables import HANDLERS, PURE
+from flambeau_capture.builtins.tensors.torch_functions import STATE_QUESTIONS
+from flambeau_capture.observe.unguarded import UNGUARDED, name_of, sorted_rules
+from flambeau_capture.values.functions.callables import HANDLERS, PURE
 
 #: words of names of functions that ask; the others do something
 ASKING = ("is_", "are_", "get", "has_", "_is_", "_get_", "_len_", "flash_", "math_", "mem_")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from flambeau_inductor.fuel import Fuel
     from flambeau_inductor.limits import Limits
     from flambeau_inductor.options import Options
-    from flambeau_inductor.passes.recurrent import KEPT_WHOLE, keep_recurrent
-    from flambeau_inductor.prepare import prepare
+    from flambeau_inductor.pre_grad.lstm import KEPT_WHOLE, keep_recurrent
+    from flambeau_inductor.pre_grad.prepare import prepare
     from flambeau_inductor.runtime.artifact import Artifact, CannotLoad, load_artifact
     from flambeau_inductor.runtime.compiled import CompiledGraph
     from flambeau_inductor.runtime.report import Fallback, Report
@@ -41,9 +41,9 @@ _HOMES = {
     "Artifact": "runtime.artifact",
     "CannotLoad": "runtime.artifact",
     "load_artifact": "runtime.artifact",
-    "KEPT_WHOLE": "passes.recurrent",
-    "keep_recurrent": "passes.recurrent",
-    "prepare": "prepare",
+    "KEPT_WHOLE": "pre_grad.lstm",
+    "keep_recurrent": "pre_grad.lstm",
+    "prepare": "pre_grad.prepare",
     "CompiledGraph": "runtime.compiled",
     "Fallback": "runtime.report",
     "Report": "runtime.report",

@@ -13,18 +13,18 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_inductor.autotune.race import Budget
-from flambeau_inductor.codegen.cpp.forms import Form
+from flambeau_inductor.autotune.benchmark import Budget
+from flambeau_inductor.codegen.cpp.analysis.variant import Form
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.ir.tensors import TensorGraph
-from flambeau_inductor.lowering.sizes import Sizes
+from flambeau_inductor.lowering.sizes import GraphSizes
 from flambeau_inductor.options import Options
-from flambeau_inductor.runtime.artifact import Part
+from flambeau_inductor.runtime.artifact import KernelPart
 from flambeau_inductor.schedule import Merge, Refusal
 from flambeau_inductor.wrapper import Wrapper
-from flambeau_inductor.wrapper.source import Launch
+from flambeau_inductor.wrapper.source import LoopLaunch
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Built:
     functions: Mapping[str, Any]
     hit: bool = False
     keep: tuple[object, ...] = ()
-    part: Part | None = None
+    part: KernelPart | None = None
     fault: str = ""
 
 
@@ -54,7 +54,7 @@ class KernelText:
     file: str
     text: str
     distinct: int
-    launches: Mapping[str, Launch]
+    launches: Mapping[str, LoopLaunch]
     build: Callable[[], Built]
 
 
@@ -72,7 +72,7 @@ class Compilation:
     info: object
     options: Options
     name: str
-    open_sizes: Sizes = field(default_factory=Sizes)
+    open_sizes: GraphSizes = field(default_factory=GraphSizes)
     graph: fx.GraphModule | None = None
     tensors: TensorGraph | None = None
     program: Program | None = None

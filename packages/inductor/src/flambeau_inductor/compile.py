@@ -17,13 +17,14 @@ import torch
 from flambeau_prims import prim_of
 from torch import fx
 
-from flambeau_inductor import kernels, passes
-from flambeau_inductor.autotune.libraries import library_choices
-from flambeau_inductor.autotune.race import Budget
+from flambeau_inductor import passes
+from flambeau_inductor.autotune.benchmark import Budget
+from flambeau_inductor.autotune.matmul_libraries import library_choices
 from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.debug import DebugFolder, open_debug_folder
 from flambeau_inductor.errors import InductorError
 from flambeau_inductor.ir.program import Extern
+from flambeau_inductor.kernels import generate
 from flambeau_inductor.lowering import LoweringError, lower_graph
 from flambeau_inductor.lowering.determinism import refuse_unordered
 from flambeau_inductor.options import Options, settled
@@ -34,7 +35,7 @@ from flambeau_inductor.runtime.compiled import CompiledGraph
 from flambeau_inductor.runtime.load import load_wrapper
 from flambeau_inductor.runtime.report import Fallback, Report
 from flambeau_inductor.schedule import Merge, schedule_with_reasons
-from flambeau_inductor.schedule.inside import look_inside
+from flambeau_inductor.schedule.inline_bounds_checks import look_inside
 from flambeau_inductor.wrapper import generate as generate_wrapper
 
 DEFAULT = Options()
@@ -124,7 +125,9 @@ def _verify(work: Compilation) -> None:
 
 def _select(work: Compilation) -> None:
     if any(b.layout.device.type == "cuda" for b in work.scheduled().buffers):
-        from flambeau_inductor.templates.stage import select_kernels  # only for programs on a GPU
+        from flambeau_inductor.templates.selection.stage import (
+            select_kernels,  # only for programs on a GPU
+        )
 
         select_kernels(work)
     elif work.options.max_autotune:
@@ -134,7 +137,7 @@ def _select(work: Compilation) -> None:
 
 
 def _generate(work: Compilation) -> None:
-    work.kernels = kernels.generate(work)
+    work.kernels = generate.generate(work)
 
 
 def _build(work: Compilation) -> None:

@@ -15,17 +15,17 @@ from flambeau_inductor.compilation import Built, KernelText
 from flambeau_inductor.ir.evaluate import flat, run_loop
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.show import show_loop
-from flambeau_inductor.wrapper.source import Launch
+from flambeau_inductor.wrapper.source import LoopLaunch
 
 
 def evaluated(loops: Sequence[Loop]) -> KernelText:
     """The loops as Python functions on the tensors of their buffers."""
     functions: dict[str, Any] = {}
-    launches: dict[str, Launch] = {}
+    launches: dict[str, LoopLaunch] = {}
     for number, loop in enumerate(loops):
         names = tuple(sorted({i.buffer for i in loop.body if isinstance(i, Load | Store)}))
         functions[f"evaluated{number}"] = _function(loop, names)
-        launches[loop.name] = Launch(f"evaluated{number}", names, by_address=False)
+        launches[loop.name] = LoopLaunch(f"evaluated{number}", names, by_address=False)
 
     def build() -> Built:
         return Built(functions)

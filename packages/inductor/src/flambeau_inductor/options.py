@@ -98,7 +98,8 @@ class Options:
 
     cuda_graphs: bool | None = None
     """Record a graph on a GPU after a few calls, and replay it as one launch (see
-    `flambeau_inductor.runtime.cuda_graphs` for what is checked at each call). None: where launching
+    `flambeau_inductor.runtime.gpu.cuda_graphs` for what is checked at each call). None: where
+    launching
     was measured to take as long as the device does, and every step is known to allow it."""
 
     kept_binaries: bool = True

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from flambeau_inductor.ir.program import CheckIndex, Extern, Program, RunLoop
-from flambeau_inductor.runtime.cuda_graphs import Rules
-from flambeau_inductor.schedule import memory
+from flambeau_inductor.runtime.gpu.cuda_graphs import Rules
+from flambeau_inductor.schedule.memory import lifetimes
 
 LEAST_LAUNCHES = 4
 """Fewer than this are not worth a recording."""
@@ -122,4 +122,4 @@ def _only_queues(target: str) -> bool:
 
 def most_held(program: Program) -> int:
     """Bytes that the program's own buffers take at once; open sizes count nothing."""
-    return memory.most_held(program.steps, {b.name: b for b in program.buffers})
+    return lifetimes.most_held(program.steps, {b.name: b for b in program.buffers})

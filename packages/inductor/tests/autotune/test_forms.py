@@ -14,8 +14,8 @@ import flambeau_prims
 import pytest
 import torch
 from flambeau_inductor import Options
-from flambeau_inductor.autotune import Budget, Candidate, Tuner, forms
-from flambeau_inductor.autotune.forms import RULED, Chosen, choose_forms
+from flambeau_inductor.autotune import Budget, Candidate, Tuner, cpp_variants
+from flambeau_inductor.autotune.cpp_variants import RULED, Chosen, choose_forms
 from flambeau_inductor.cache import open_values
 from flambeau_inductor.codegen.cpp import find_toolchain
 from flambeau_inductor.ir.loops import Load, Loop, Store
@@ -80,8 +80,8 @@ def fastest(monkeypatch: pytest.MonkeyPatch) -> str:
             for name in race.forms
         ]
 
-    monkeypatch.setattr(forms, "_candidates", candidates)
-    monkeypatch.setattr(forms.cpp, "build", lambda toolchain, text, where: where)
+    monkeypatch.setattr(cpp_variants, "_candidates", candidates)
+    monkeypatch.setattr(cpp_variants.cpp, "build", lambda toolchain, text, where: where)
     return best
 
 
@@ -131,8 +131,8 @@ def test_the_budget_is_for_building_too(
     loops = [loop, *(_renamed(each, "other") for each in other.loops())]
     layouts = {f"other {b.name}": b.layout for b in other.scheduled().buffers}
     layouts |= {b.name: b.layout for b in work.scheduled().buffers}
-    monkeypatch.setattr(forms.cpp, "build", slow)
-    monkeypatch.setattr(forms.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(cpp_variants.cpp, "build", slow)
+    monkeypatch.setattr(cpp_variants.os, "cpu_count", lambda: 1)
     budget = Budget(5.0, now=lambda: now[0])
     tuner = Tuner(open_values(str(folder), "autotune"), Told(), budget)
     made = choose_forms(loops, layouts, tuner, find_toolchain())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from flambeau_inductor.autotune import Budget, Candidate, CpuClock, Tuner, race
-from flambeau_inductor.autotune.race import LEAST_ROUNDS, MOST_ROUNDS, interval
+from flambeau_inductor.autotune.benchmark import LEAST_ROUNDS, MOST_ROUNDS, interval
 
 
 class Told:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from flambeau_inductor.cache import Store, bound, intact, key
+from flambeau_inductor.cache import CacheStore, intact, key, size_limit
 
 # imports no torch, so that many can be started and killed in a second
 WRITER = """
@@ -49,7 +49,7 @@ while True:
 
 
 def start(folder: Path, number: int) -> subprocess.Popen[str]:
-    source = str(Path(bound.__file__).parents[1])
+    source = str(Path(size_limit.__file__).parents[1])
     command = [sys.executable, "-S", "-c", WRITER, source, str(folder), str(number)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
@@ -74,12 +74,12 @@ def test_killed_at_any_moment_no_entry_is_half(tmp_path: Path):
     for each in running:
         each.kill()
         each.wait()
-    held = [each.folder for each in bound.held(tmp_path)]
+    held = [each.folder for each in size_limit.held(tmp_path)]
     assert held and all(map(intact, held))
-    assert Store(tmp_path).entry(key("kernels", n="new"), lambda f: None).hit is False
+    assert CacheStore(tmp_path).entry(key("kernels", n="new"), lambda f: None).hit is False
     for path in tmp_path.glob(".new-*"):
         os.utime(path, (0, 0))
-    bound.sweep(tmp_path, 1 << 30)
+    size_limit.sweep(tmp_path, 1 << 30)
     assert list(tmp_path.glob(".new-*")) == []
 
 
@@ -116,7 +116,7 @@ def test_a_write_that_fails_halfway(tmp_path: Path):
     """Once the limit of a file's size is met, as a quota or a full disk would stop a write."""
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    store = Store(tmp_path)
+    store = CacheStore(tmp_path)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
         fault = store.put(key("graphs", n="1"), {"small": b"x", "large": b"y" * 200_000})

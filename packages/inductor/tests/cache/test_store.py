@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from flambeau_inductor import CacheWarning
-from flambeau_inductor.cache import Store, intact, key, open_store
+from flambeau_inductor.cache import CacheStore, intact, key, open_store
 
 KEY = key("kernels", text="some")
 
@@ -29,9 +29,9 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 def test_made_once(tmp_path: Path):
-    store, made = Store(tmp_path), []
+    store, made = CacheStore(tmp_path), []
     first = store.entry(KEY, writer("one", made))
-    second = Store(tmp_path).entry(KEY, writer("two", made))
+    second = CacheStore(tmp_path).entry(KEY, writer("two", made))
     assert not first.hit and second.hit and made == ["one"]
     assert first.folder == second.folder and (second.folder / "data").read_text() == "one"
     assert leftovers(tmp_path) == []
@@ -50,7 +50,7 @@ def test_made_once(tmp_path: Path):
     ],
 )
 def test_a_broken_entry_is_made_again(tmp_path: Path, harm: Callable[[Path], object]):
-    store = Store(tmp_path)
+    store = CacheStore(tmp_path)
     place = store.entry(KEY, writer("one")).folder
     harm(place)
     assert not intact(place)
@@ -66,7 +66,7 @@ def test_what_fails_leaves_nothing(tmp_path: Path):
         raise ValueError("on purpose")
 
     with pytest.raises(ValueError, match="on purpose"):
-        Store(tmp_path).entry(KEY, fails)
+        CacheStore(tmp_path).entry(KEY, fails)
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
 
@@ -76,7 +76,7 @@ def test_many_at_once(tmp_path: Path):
 
     def work() -> None:
         together.wait()
-        found.append(Store(tmp_path).entry(KEY, writer("same")))
+        found.append(CacheStore(tmp_path).entry(KEY, writer("same")))
 
     threads = [threading.Thread(target=work) for _ in range(6)]
     for thread in threads:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-from flambeau_inductor.indexing import Const as IndexConst
 from flambeau_inductor.indexing import Expr, Var
+from flambeau_inductor.indexing import IntegerConstant as IndexConst
 from flambeau_inductor.ir.loops import (
     Axis,
     Check,
@@ -13,9 +13,9 @@ from flambeau_inductor.ir.loops import (
     Instr,
     Load,
     Loop,
-    Part,
     Point,
     Reduce,
+    ReducePart,
     Store,
 )
 
@@ -80,8 +80,8 @@ def layernorm(rows: int, columns: int) -> Loop:
         [
             Load("in0", at, F32),
             Reduce("welford", 0, F32),
-            Part(1, 0, F32),
-            Part(1, 1, F32),
+            ReducePart(1, 0, F32),
+            ReducePart(1, 1, F32),
             Const(float(columns), F32),
             Point("div", (3, 4), F32),
             Const(1e-5, F32),

@@ -15,7 +15,7 @@ import flambeau_prims
 import pytest
 import torch
 from flambeau_inductor import Options, passes
-from flambeau_inductor.indexing import Const as IndexConst
+from flambeau_inductor.indexing import IntegerConstant as IndexConst
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Store

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 import torch
 from flambeau_inductor.codegen.cpp import build, find_toolchain, generate
-from flambeau_inductor.codegen.cpp.points import supports as cpp_supports
+from flambeau_inductor.codegen.cpp.emit.pointwise import supports as cpp_supports
 from flambeau_inductor.codegen.triton.pointwise import supports as triton_supports
 from flambeau_inductor.ir import evaluate
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
-from flambeau_prims.conformance.extremes import Extreme, extremes, same
+from flambeau_prims.conformance.samples.special_values import Extreme, extremes, same
 
 from ..poison import poisoned
 from . import loops

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from flambeau_inductor.codegen.cpp.points import supports as cpp_supports
+from flambeau_inductor.codegen.cpp.emit.pointwise import supports as cpp_supports
 from flambeau_inductor.codegen.triton.pointwise import supports as triton_supports
 from flambeau_inductor.ir.tensors import Node, Pointwise
 from flambeau_inductor.lowering import lower_graph

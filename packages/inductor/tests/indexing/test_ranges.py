@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flambeau_inductor.indexing import (
-    Const,
     Expr,
     FloorDiv,
+    IntegerConstant,
     Mod,
     Var,
     as_expr,
@@ -50,9 +50,9 @@ def test_simplify_keeps_the_value_and_bounds_hold(
         point = {n: data.draw(st.integers(*ranges[n])) for n in NAMES}
         want = eval(to_python(expr), dict(point))
         got = simple.substitute(point)
-        assert isinstance(got, Const) and got.value == want
+        assert isinstance(got, IntegerConstant) and got.value == want
         again = expr.substitute(point)
-        assert isinstance(again, Const) and again.value == want
+        assert isinstance(again, IntegerConstant) and again.value == want
         assert low <= want <= high
         assert slow <= want <= shigh
 

@@ -9,7 +9,7 @@ import torch
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Axis, Const, Instr, Load, Loop, Point, Reduce, Store
-from flambeau_inductor.ir.program import Alloc, Buffer, Free, Layout, Program, Ref, RunLoop
+from flambeau_inductor.ir.program import Alloc, Buffer, FreeBuffer, Layout, Program, Ref, RunLoop
 from flambeau_inductor.ir.verify import IRError, verify_loop, verify_program
 
 f32, b8 = torch.float32, torch.bool
@@ -92,16 +92,16 @@ def test_the_last_points_of_a_loop(points: int, fine: bool) -> None:
 def test_lifetimes() -> None:
     buffers = tuple(Buffer(n, LAYOUTS[n]) for n in ("a", "out"))
     good = Program(
-        "p", buffers[:1], (Ref("out"),), buffers, (Alloc("out"), RunLoop(GOOD), Free("a"))
+        "p", buffers[:1], (Ref("out"),), buffers, (Alloc("out"), RunLoop(GOOD), FreeBuffer("a"))
     )
     verify_program(good)
     for steps, rule in (
-        ((RunLoop(GOOD), Free("a")), "out is used in loop0, but not there"),
-        ((Alloc("out"), Free("a"), RunLoop(GOOD)), "a is used in loop0, but not there"),
+        ((RunLoop(GOOD), FreeBuffer("a")), "out is used in loop0, but not there"),
+        ((Alloc("out"), FreeBuffer("a"), RunLoop(GOOD)), "a is used in loop0, but not there"),
         ((Alloc("out"), RunLoop(GOOD)), "never freed"),
         ((Alloc("out"), Alloc("out")), "allocated twice"),
-        ((Free("a"), Free("a")), "a is freed, but not there"),
-        ((Alloc("out"), Free("out"), Free("a")), "out is returned, but not there"),
+        ((FreeBuffer("a"), FreeBuffer("a")), "a is freed, but not there"),
+        ((Alloc("out"), FreeBuffer("out"), FreeBuffer("a")), "out is returned, but not there"),
     ):
         with pytest.raises(IRError, match=rule):
             verify_program(replace(good, steps=steps))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 from flambeau_inductor import Options, prepare
-from flambeau_inductor.passes import convolution_bias
-from flambeau_inductor.passes.convolution_bias import add_biases_apart
+from flambeau_inductor.pre_grad import convolution_bias
+from flambeau_inductor.pre_grad.convolution_bias import add_biases_apart
 from torch import Tensor, fx, nn
 from torch._subclasses import FakeTensorMode
 

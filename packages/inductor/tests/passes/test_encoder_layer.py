@@ -6,7 +6,7 @@ import pytest
 import torch
 from flambeau_inductor import prepare
 from flambeau_inductor._torch_compat import encoder_layer
-from flambeau_inductor.passes.encoder_layer import layer_by_parts, open_encoder_layers
+from flambeau_inductor.pre_grad.encoder_layer import layer_by_parts, open_encoder_layers
 from torch import Tensor, fx, nn
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from flambeau_inductor import Options, prepare
-from flambeau_inductor.passes.image_layout import channels_last
+from flambeau_inductor.pre_grad.image_layout import channels_last
 from torch import Tensor, fx, nn
 from torch._subclasses import FakeTensorMode
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from flambeau_inductor.passes.image_layout import channels_last
+from flambeau_inductor.pre_grad.image_layout import channels_last
 from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F

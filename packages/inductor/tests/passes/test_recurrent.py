@@ -7,11 +7,11 @@ import operator
 import pytest
 import torch
 from flambeau_inductor._torch_compat import qualified_name
-from flambeau_inductor.passes import recurrent
-from flambeau_inductor.passes.recurrent import keep_recurrent, lstm_by_cudnn, lstm_by_layers
+from flambeau_inductor.pre_grad import lstm
+from flambeau_inductor.pre_grad.lstm import keep_recurrent, lstm_by_cudnn, lstm_by_layers
+from flambeau_inductor.runtime.gpu.cudnn_lstm import layout
 from flambeau_inductor.runtime.operators import for_backward
 from flambeau_inductor.runtime.operators import operator as library
-from flambeau_inductor.runtime.recurrent import layout
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -131,7 +131,7 @@ def test_cudnns_lstm_is_one_call_forth_and_one_back(
     x, states = _inputs(net)
     want, (last, _) = net(x, states)
     gm = _captured(net, x, states)
-    monkeypatch.setitem(recurrent.WAYS, "cpu", (lambda call: (77,), lstm_by_cudnn))
+    monkeypatch.setitem(lstm.WAYS, "cpu", (lambda call: (77,), lstm_by_cudnn))
     assert keep_recurrent(gm) == 1
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fakes = [mode.from_tensor(t) for t in (x, *states, *net._flat_weights)]

@@ -16,7 +16,7 @@ ENCODE = ctypes.CFUNCTYPE(
 
 
 class Driver:
-    """See `flambeau_inductor.runtime.gpu_binaries.Driver`."""
+    """See `flambeau_inductor.runtime.gpu.binaries.Driver`."""
 
     def __init__(self) -> None:
         self.loaded: list[tuple[bytes, str, int]] = []

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flambeau_inductor import Options, kept_binaries
-from flambeau_inductor.binaries import as_binaries
-from flambeau_inductor.cache import Store
+from flambeau_inductor import Options
+from flambeau_inductor.cache import CacheStore
 from flambeau_inductor.codegen.triton import TritonKernel, generate_module
 from flambeau_inductor.codegen.triton.build import compile_offline
-from flambeau_inductor.runtime.artifact import Part
-from flambeau_inductor.runtime.gpu_binaries import LIBRARY
-from flambeau_inductor.runtime.gpu_launch import Launcher
+from flambeau_inductor.kernels import binary_cache
+from flambeau_inductor.kernels.triton_binaries import as_binaries
+from flambeau_inductor.runtime.artifact import KernelPart
+from flambeau_inductor.runtime.gpu.binaries import LIBRARY
+from flambeau_inductor.runtime.gpu.launch import Launcher
 
 from tests.codegen import loops
 from tests.codegen.triton.compile_classes import dtypes_of
@@ -39,7 +40,7 @@ def main(folder: Path, capability: str) -> None:
     text = "\n\n\n".join([source.text, *(kernel.source for kernel in kept)])
     (folder / "kernels.py").write_text(text)
     kernels = [*source.kernels, *kept]
-    part = Part(
+    part = KernelPart(
         "triton",
         {"kernels.py": folder / "kernels.py"},
         json.loads(json.dumps({"kernels": [asdict(kernel) for kernel in kernels]})),
@@ -49,14 +50,14 @@ def main(folder: Path, capability: str) -> None:
     print(json.dumps({"made": described(binaries), "triton": described(part)}))
 
 
-def described(part: Part) -> dict[str, object]:
+def described(part: KernelPart) -> dict[str, object]:
     """A part as JSON."""
     files = {name: str(path) for name, path in part.files.items()}
     return {"loader": part.loader, "files": files, "data": dict(part.data)}
 
 
 def keep_them(
-    part: Part, kernels: Sequence[TritonKernel], library: Path, folder: Path, capability: int
+    part: KernelPart, kernels: Sequence[TritonKernel], library: Path, folder: Path, capability: int
 ) -> None:
     """Put them into the store in `folder`/store, as after a build on a GPU."""
 
@@ -68,7 +69,9 @@ def keep_them(
 
     torch.cuda.get_device_capability = lambda device=None: divmod(capability, 10)
     launchers = {kernel.name: launcher(kernel) for kernel in kernels}
-    assert kept_binaries.keep(part, launchers, library.read_bytes(), Store(folder / "store")) == ""
+    assert (
+        binary_cache.keep(part, launchers, library.read_bytes(), CacheStore(folder / "store")) == ""
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import flambeau_prims
 import pytest
 import torch
 from flambeau_inductor import CompiledGraph, Options
-from flambeau_inductor.runtime.draws import Drawn, behind_draws, bernoulli
+from flambeau_inductor.runtime.cpu.random import KernelBernoulli, behind_draws, bernoulli
 from torch import fx
 
 DRAW = torch.ops.aten.bernoulli.p
@@ -172,7 +172,7 @@ def test_torch_draws_where_it_draws_otherwise() -> None:
 
 def test_a_few_draws_are_torchs() -> None:
     calls: list[str] = []
-    drawn = Drawn(lambda *arguments: calls.append("draws"))
+    drawn = KernelBernoulli(lambda *arguments: calls.append("draws"))
     call = behind_draws(
         drawn, lambda *at: calls.append("plain"), lambda *at: calls.append("behind"), 0
     )

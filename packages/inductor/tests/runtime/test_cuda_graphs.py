@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 import torch
-from flambeau_inductor.runtime import cuda_graphs
-from flambeau_inductor.runtime.cuda_graphs import (
+from flambeau_inductor.runtime.gpu import cuda_graphs
+from flambeau_inductor.runtime.gpu.cuda_graphs import (
     MOST_RECORDINGS,
     PATIENCE,
     WARM_UP,
     Call,
-    Made,
     Recorded,
+    RecordedGraph,
     Rules,
     rules_from,
 )
-from flambeau_inductor.runtime.launching import MEASURED_AT_ONCE
-from flambeau_inductor.runtime.lending import is_recorded
+from flambeau_inductor.runtime.gpu.launch_bound import MEASURED_AT_ONCE
+from flambeau_inductor.runtime.gpu.shared_pool import is_recorded
 
 from tests.recorder import Recorder
 
@@ -157,7 +157,7 @@ def test_a_recorder_that_fails_runs_plainly() -> None:
     class Failing(Recorder):
         def record(
             self, call: Call, args: list[Any], pool: Any, copied: Mapping[int, torch.Tensor]
-        ) -> Made:
+        ) -> RecordedGraph:
             raise RuntimeError("operation not permitted when stream is capturing")
 
     recorded = Recorded(_double, Rules(), Failing())

@@ -12,7 +12,7 @@ import pytest
 import torch
 from flambeau_inductor import Options
 from flambeau_inductor.codegen.cpp import build, find_toolchain, generate
-from flambeau_inductor.runtime.draws import BERNOULLI, Drawn, bernoulli, bernoulli_by
+from flambeau_inductor.runtime.cpu.random import BERNOULLI, KernelBernoulli, bernoulli, bernoulli_by
 from flambeau_inductor.runtime.library import load_kernels
 from torch import fx
 
@@ -30,7 +30,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Kernel:
 @pytest.fixture
 def drawn(kernel: Kernel) -> Callable[..., torch.Tensor]:
     made = bernoulli_by(kernel)
-    if not isinstance(made, Drawn):
+    if not isinstance(made, KernelBernoulli):
         pytest.skip("torch draws from another generator on this processor")
     return made
 

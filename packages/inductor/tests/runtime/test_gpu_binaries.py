@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from flambeau_inductor import kept_binaries
-from flambeau_inductor.cache import Store
+from flambeau_inductor.cache import CacheStore
 from flambeau_inductor.codegen.triton import build
-from flambeau_inductor.runtime.artifact import LOADERS, CannotLoad, Part
-from flambeau_inductor.runtime.gpu_binaries import LIBRARY, MOST_SHARED, launchers_of
+from flambeau_inductor.kernels import binary_cache
+from flambeau_inductor.runtime.artifact import LOADERS, CannotLoad, KernelPart
+from flambeau_inductor.runtime.gpu.binaries import LIBRARY, MOST_SHARED, launchers_of
 
 from tests.runtime.driver import Driver
 
@@ -39,7 +39,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("binaries")
     module = "tests.runtime.make_binaries"
     found: dict[str, Any] = json.loads(run(["-m", module, str(folder), "90"]).splitlines()[-1])
-    return {**found, "store": Store(folder / "store")}
+    return {**found, "store": CacheStore(folder / "store")}
 
 
 @pytest.fixture
@@ -49,20 +49,20 @@ def made(both: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def part(made: dict[str, Any]) -> Part:
+def part(made: dict[str, Any]) -> KernelPart:
     return part_of(made)
 
 
-def part_of(made: dict[str, Any]) -> Part:
+def part_of(made: dict[str, Any]) -> KernelPart:
     files = {name: Path(path) for name, path in made["files"].items()}
-    return Part(made["loader"], files, made["data"])
+    return KernelPart(made["loader"], files, made["data"])
 
 
 def addresses(kernel: dict[str, Any], start: int = 4096) -> list[int]:
     return [start + 256 * k for k in range(kernel["addresses"])]
 
 
-def test_each_kernel_is_there_for_aligned_and_for_any_buffers(part: Part) -> None:
+def test_each_kernel_is_there_for_aligned_and_for_any_buffers(part: KernelPart) -> None:
     assert part.loader == "cubin" and part.data["capability"] == [9, 0]
     assert len(part.data["kernels"]) == 4 and LIBRARY in part.files
     for kernel in part.data["kernels"]:
@@ -74,7 +74,7 @@ def test_each_kernel_is_there_for_aligned_and_for_any_buffers(part: Part) -> Non
     assert any(kernel["descriptors"] for kernel in part.data["kernels"])
 
 
-def test_the_native_part_launches_with_aligned_buffers(part: Part) -> None:
+def test_the_native_part_launches_with_aligned_buffers(part: KernelPart) -> None:
     driver = Driver()
     functions, kept = launchers_of(part, driver)
     for kernel in part.data["kernels"]:
@@ -95,7 +95,7 @@ def test_the_native_part_launches_with_aligned_buffers(part: Part) -> None:
     assert kept
 
 
-def test_other_buffers_get_the_other_binary(part: Part) -> None:
+def test_other_buffers_get_the_other_binary(part: KernelPart) -> None:
     driver = Driver()
     functions, _kept = launchers_of(part, driver)
     for kernel in part.data["kernels"]:
@@ -110,10 +110,10 @@ def test_other_buffers_get_the_other_binary(part: Part) -> None:
         assert set(values[len(given) :]) <= {0}
 
 
-def test_without_the_native_part_python_launches(part: Part) -> None:
+def test_without_the_native_part_python_launches(part: KernelPart) -> None:
     files = {name: path for name, path in part.files.items() if name != LIBRARY}
     driver = Driver()
-    functions, _kept = launchers_of(Part(part.loader, files, part.data), driver)
+    functions, _kept = launchers_of(KernelPart(part.loader, files, part.data), driver)
     kernel = part.data["kernels"][0]
     functions[kernel["name"]](3, *addresses(kernel))
     ((how, *_, values),) = driver.launched
@@ -121,7 +121,7 @@ def test_without_the_native_part_python_launches(part: Part) -> None:
     assert driver.loaded[0][0] == part.files[kernel["variants"]["aligned"]["file"]].read_bytes()
 
 
-def test_another_gpu_is_refused(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_gpu_is_refused(part: KernelPart, monkeypatch: pytest.MonkeyPatch) -> None:
     load = LOADERS["cubin"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(CannotLoad, match=r"for a GPU of compute capability 9\.0"):
@@ -137,7 +137,7 @@ def test_what_was_built_once_is_kept(both: dict[str, Any], monkeypatch: pytest.M
     """A warm start: aligned buffers by the binaries, others by what Triton compiles then."""
     part, driver, compiled = part_of(both["triton"]), Driver(), []
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    found = kept_binaries.load(part, both["store"], driver)
+    found = binary_cache.load(part, both["store"], driver)
     assert found is not None
     functions, _kept = found
 
@@ -184,13 +184,13 @@ def test_what_was_built_for_something_else_is_not_taken(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
     if what == "text":
         (tmp_path / "kernels.py").write_text(part.files["kernels.py"].read_text() + "\n# more\n")
-        part = Part("triton", {"kernels.py": tmp_path / "kernels.py"}, part.data)
+        part = KernelPart("triton", {"kernels.py": tmp_path / "kernels.py"}, part.data)
     elif what == "kernels":
         first, *rest = part.data["kernels"]
-        part = Part(
+        part = KernelPart(
             "triton", part.files, {"kernels": [{**first, "warps": first["warps"] * 2}, *rest]}
         )
-    assert kept_binaries.load(part, both["store"], Driver()) is None
+    assert binary_cache.load(part, both["store"], Driver()) is None
 
 
 def test_loading_imports_nothing_of_the_compiler(made: dict[str, Any]) -> None:
@@ -198,14 +198,14 @@ def test_loading_imports_nothing_of_the_compiler(made: dict[str, Any]) -> None:
 import json, sys
 from pathlib import Path
 from flambeau_inductor.runtime.artifact import Part
-from flambeau_inductor.runtime.gpu_binaries import launchers_of
+from flambeau_inductor.runtime.gpu.binaries import launchers_of
 from tests.runtime.driver import Driver
 made = json.loads(sys.argv[1])
 files = {name: Path(path) for name, path in made["files"].items()}
 functions, kept = launchers_of(Part(made["loader"], files, made["data"]), Driver())
 assert len(functions) == 4
 there = [name for name in ("triton", "sympy", "flambeau_prims", "flambeau_inductor.codegen",
-         "flambeau_inductor.kernels", "flambeau_inductor.ir") if name in sys.modules]
+         "flambeau_inductor.kernels.generate", "flambeau_inductor.ir") if name in sys.modules]
 print(there)
 """
     assert run(["-c", script, json.dumps(made)]).strip() == "[]"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from flambeau_inductor.codegen import cpp
-from flambeau_inductor.kernels import LAUNCH
-from flambeau_inductor.runtime.gpu_descriptors import Descriptor, as_passed, fits, tiled
-from flambeau_inductor.runtime.gpu_launch import Launcher, Library, load_library
+from flambeau_inductor.kernels.generate import LAUNCH
+from flambeau_inductor.runtime.gpu.launch import Launcher, Library, load_library
+from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor, as_passed, fits, tiled
 
 UINT, INT, ULONG, POINTER = ctypes.c_uint, ctypes.c_int, ctypes.c_ulonglong, ctypes.c_void_p
 DRIVER = ctypes.CFUNCTYPE(INT, POINTER, *(UINT,) * 7, POINTER, ctypes.POINTER(POINTER), POINTER)

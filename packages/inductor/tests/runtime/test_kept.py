@@ -13,8 +13,8 @@ import flambeau_prims
 import pytest
 import torch
 from flambeau_inductor import Options
-from flambeau_inductor.runtime import kept
-from flambeau_inductor.runtime.kept import KeptMemory
+from flambeau_inductor.runtime import output_cache
+from flambeau_inductor.runtime.output_cache import KeptMemory
 from torch import Tensor, fx
 
 SHAPE, STRIDE, KIND = (32, 64), (64, 1), torch.float32
@@ -23,7 +23,7 @@ BYTES = 4 * 32 * 64
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "RETURNED", 1024)
+    monkeypatch.setattr(output_cache, "RETURNED", 1024)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 import torch
 from flambeau_inductor import Options
 from flambeau_inductor._torch_compat import onednn_linear
-from flambeau_inductor.runtime import large_products
-from flambeau_inductor.runtime.large_products import IN_BLOCKS, in_blocks
+from flambeau_inductor.runtime.cpu import blocked_linear
+from flambeau_inductor.runtime.cpu.blocked_linear import IN_BLOCKS, in_blocks
 from flambeau_inductor.runtime.operators import operator
 from flambeau_inductor.wrapper import source
 from torch import Tensor, fx
@@ -26,7 +26,7 @@ PLAIN, BINARY = IN_BLOCKS
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few rows, for matrices that are soon computed."""
     for name, value in (("BLOCK", 1 << 12), ("MOST", 1 << 14), ("LEAST", 8)):
-        monkeypatch.setattr(large_products, name, value)
+        monkeypatch.setattr(blocked_linear, name, value)
 
 
 def _allocated(made: list[Tensor]) -> Callable[..., Tensor]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from flambeau_inductor._torch_compat import storage_handle, storage_users
-from flambeau_inductor.runtime.cuda_graphs import LENT, PATIENCE, WARM_UP, Recorded, Rules
-from flambeau_inductor.runtime.lending import is_recorded
+from flambeau_inductor.runtime.gpu.cuda_graphs import LENT, PATIENCE, WARM_UP, Recorded, Rules
+from flambeau_inductor.runtime.gpu.shared_pool import is_recorded
 
 from tests.recorder import Recorder
 

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from flambeau_inductor import Options
 from flambeau_inductor._torch_compat import onednn_convolution, onednn_packed_linear
+from flambeau_inductor.runtime.cpu.packed_weights import MOST_FORMS, PackedConvolution, PackedLinear
 from flambeau_inductor.runtime.operators import operator, with_packed_weight
-from flambeau_inductor.runtime.packed import MOST_FORMS, PackedConvolution, PackedLinear
 from torch import fx
 
 pytestmark = pytest.mark.skipif(onednn_convolution() is None, reason="torch without oneDNN")

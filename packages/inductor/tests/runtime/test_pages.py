@@ -6,11 +6,11 @@ import mmap
 
 import pytest
 import torch
-from flambeau_inductor.runtime import pages
+from flambeau_inductor.runtime.cpu import huge_pages
 
 
 def test_layout_and_dtype() -> None:
-    made = pages.empty_large((1024, 2048), (1, 1024), torch.float64)
+    made = huge_pages.empty_large((1024, 2048), (1, 1024), torch.float64)
     assert made.shape == (1024, 2048)
     assert made.stride() == (1, 1024)
     assert made.dtype == torch.float64
@@ -20,8 +20,8 @@ def test_layout_and_dtype() -> None:
 
 def test_asks_for_whole_pages_inside_the_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
-    monkeypatch.setattr(pages, "_advise", lambda begin, size: asked.append((begin, size)))
-    made = pages.empty_large((3, 700_001), (700_001, 1), torch.float32)
+    monkeypatch.setattr(huge_pages, "_advise", lambda begin, size: asked.append((begin, size)))
+    made = huge_pages.empty_large((3, 700_001), (700_001, 1), torch.float32)
     ((begin, size),) = asked
     assert begin % mmap.PAGESIZE == 0 and size % mmap.PAGESIZE == 0
     assert made.data_ptr() <= begin
@@ -30,8 +30,8 @@ def test_asks_for_whole_pages_inside_the_tensor(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_refusal_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "_advise", lambda begin, size: -1)
-    assert pages.empty_large((8, 8), (8, 1), torch.int64).zero_().sum() == 0
+    monkeypatch.setattr(huge_pages, "_advise", lambda begin, size: -1)
+    assert huge_pages.empty_large((8, 8), (8, 1), torch.int64).zero_().sum() == 0
 
 
 def test_not_asked_where_the_system_decides_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,5 +39,5 @@ def test_not_asked_where_the_system_decides_alone(monkeypatch: pytest.MonkeyPatc
         def read_text(self) -> str:
             return "[always] madvise never"
 
-    monkeypatch.setattr(pages, "SETTING", Always())
-    assert pages._adviser() is None
+    monkeypatch.setattr(huge_pages, "SETTING", Always())
+    assert huge_pages._adviser() is None

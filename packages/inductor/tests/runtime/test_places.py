@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from flambeau_inductor.runtime.cuda_graphs import MOVING, PATIENCE, WARM_UP, Recorded, Rules
-from flambeau_inductor.runtime.places import STEADY_BYTES, Steady
+from flambeau_inductor.runtime.gpu.cuda_graphs import MOVING, PATIENCE, WARM_UP, Recorded, Rules
+from flambeau_inductor.runtime.gpu.input_placement import STEADY_BYTES, Steady
 from torch import Tensor
 
 from tests.recorder import Recorder
@@ -101,7 +101,7 @@ def test_other_parameters_are_updated_where_those_are() -> None:
 def test_gradients_that_move_much_keep_an_unasked_recording_from_being_made(
     monkeypatch: Any,
 ) -> None:
-    monkeypatch.setattr("flambeau_inductor.runtime.cuda_graphs.MOST_COPIED", LARGE)
+    monkeypatch.setattr("flambeau_inductor.runtime.gpu.cuda_graphs.MOST_COPIED", LARGE)
     own = Optimizer(LARGE, automatic=True)
     own.recorder.taken = (1.0, 0.1)
     kept = [torch.randn(LARGE) for _ in range(40)]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from flambeau_inductor.runtime.cuda_graphs import WARM_UP, Recorded, Rules
-from flambeau_inductor.runtime.gpu_recorder import CudaRecorder
+from flambeau_inductor.runtime.gpu.cuda_graphs import WARM_UP, Recorded, Rules
+from flambeau_inductor.runtime.gpu.stream_capture import CudaRecorder
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -11,7 +11,7 @@ from flambeau_inductor.ir.program import CheckIndex, Layout, Ref
 from flambeau_inductor.ir.tensors import dot, flat_strides
 from flambeau_inductor.ir.verify import verify_loop
 from flambeau_inductor.runtime.checks import check_index
-from flambeau_inductor.schedule.checks import check_inside, check_loop
+from flambeau_inductor.schedule.bounds_checks import check_inside, check_loop
 
 CPU = torch.device("cpu")
 

@@ -13,9 +13,10 @@ from flambeau_inductor.ir.program import Buffer, CheckIndex, Extern, Layout, Ref
 from flambeau_inductor.ir.steps import Compute, touched
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.recording import most_held
-from flambeau_inductor.schedule import memory, schedule
-from flambeau_inductor.schedule.memory import Owned, with_lifetimes
-from flambeau_inductor.schedule.order import least_held
+from flambeau_inductor.schedule import schedule
+from flambeau_inductor.schedule.memory import lifetimes
+from flambeau_inductor.schedule.memory.lifetimes import BufferOwnership, with_lifetimes
+from flambeau_inductor.schedule.memory.peak_memory_order import least_held
 from flambeau_prims import lower
 from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode
@@ -58,16 +59,18 @@ def _tables(table: str = "aten.mm.out") -> list[Compute]:
     ]
 
 
-OWNED = Owned(
+OWNED = BufferOwnership(
     frozenset({"in0", "in1", "in2"}), frozenset({"t0", "t1", "c"}), frozenset(), frozenset({"in1"})
 )
 
 
-def _peak(steps: Sequence[Compute], buffers: dict[str, Buffer], owned: Owned) -> int:
-    return memory.most_held(with_lifetimes(steps, buffers, owned), buffers, owned.donated) // 4
+def _peak(steps: Sequence[Compute], buffers: dict[str, Buffer], owned: BufferOwnership) -> int:
+    return lifetimes.most_held(with_lifetimes(steps, buffers, owned), buffers, owned.donated) // 4
 
 
-def _order(steps: Sequence[Compute], buffers: dict[str, Buffer], owned: Owned) -> list[int]:
+def _order(
+    steps: Sequence[Compute], buffers: dict[str, Buffer], owned: BufferOwnership
+) -> list[int]:
     return [steps.index(each) for each in least_held(steps, buffers, owned)]
 
 
@@ -96,7 +99,9 @@ def test_nothing_passes_a_call_that_nobody_knows() -> None:
 
 def test_random_numbers_are_drawn_in_the_order_of_the_program() -> None:
     sizes = {"in0": 1, "in1": 50, "g": 100, "a": 10, "b": 1}
-    owned = Owned(frozenset({"in0", "in1"}), frozenset({"g", "b"}), frozenset(), frozenset({"in1"}))
+    owned = BufferOwnership(
+        frozenset({"in0", "in1"}), frozenset({"g", "b"}), frozenset(), frozenset({"in1"})
+    )
     plain = [
         _result("g", "in0", target="aten.relu.default"),
         _result("a", "in1", target="aten.relu.default"),
@@ -128,7 +133,7 @@ def test_nothing_passes_what_looks_at_positions(kind: str) -> None:
 
 
 def test_memory_that_may_be_shared_is_used_in_order() -> None:
-    shared = Owned(OWNED.given, OWNED.kept, frozenset({"t0", "a"}), OWNED.donated)
+    shared = BufferOwnership(OWNED.given, OWNED.kept, frozenset({"t0", "a"}), OWNED.donated)
     found = _order(_tables(), _buffers(TABLES), shared)
     assert found.index(1) < found.index(3)
 
@@ -142,12 +147,14 @@ def test_inputs_are_written_in_place_or_the_order_stays(may_fail: bool) -> None:
     new = _loop("new", "in1", "in3", axis=100)  # lets `in1` go
     buffers = _buffers(TABLES | {"in1": 100, "in3": 100, "new": 100})
     kept = frozenset({"t0", "t1", "new"})
-    owned = Owned(OWNED.given | {"in3"}, kept, frozenset(), OWNED.donated, {"new": "in3"})
+    owned = BufferOwnership(OWNED.given | {"in3"}, kept, frozenset(), OWNED.donated, {"new": "in3"})
     wanted = [0, 1, 2] if may_fail else [2, 0, 1]  # nothing that may fail comes behind it
     assert _order([*tables, new], buffers, owned) == wanted
 
 
-def _random_program(chance: random.Random) -> tuple[list[Compute], dict[str, Buffer], Owned]:
+def _random_program(
+    chance: random.Random,
+) -> tuple[list[Compute], dict[str, Buffer], BufferOwnership]:
     """Loops and calls over values of many sizes, some of which several of them write to."""
     sizes = {f"in{k}": chance.choice([1, 20, 100]) for k in range(4)}
     steps: list[Compute] = []
@@ -164,7 +171,7 @@ def _random_program(chance: random.Random) -> tuple[list[Compute], dict[str, Buf
     kept = frozenset(name for name in sizes if name.startswith("buf") and chance.random() < 0.2)
     given = frozenset(name for name in sizes if name.startswith("in"))
     donated = frozenset(name for name in given if chance.random() < 0.5)
-    return steps, _buffers(sizes), Owned(given, kept, frozenset(), donated)
+    return steps, _buffers(sizes), BufferOwnership(given, kept, frozenset(), donated)
 
 
 def _meanings(steps: Sequence[Compute]) -> dict[int, tuple[object, ...]]:

@@ -12,7 +12,7 @@ from flambeau_inductor.ir.loops import Const, Instr, Load, Loop, Point, Reduce, 
 from flambeau_inductor.ir.program import Extern, Layout, Ref, RunLoop
 from flambeau_inductor.ir.steps import Compute
 from flambeau_inductor.schedule import Limits
-from flambeau_inductor.schedule.rowwise import MOST_READERS, with_numbers_inside
+from flambeau_inductor.schedule.gpu.inline_row_scalars import MOST_READERS, with_numbers_inside
 from torch import Tensor
 
 from tests.codegen import loops

@@ -10,7 +10,7 @@ import pytest
 import torch
 from flambeau_inductor.ir.loops import Loop, Reduce
 from flambeau_inductor.schedule import Limits
-from flambeau_inductor.schedule.split import split_reductions
+from flambeau_inductor.schedule.gpu.split_reduction import split_reductions
 
 from tests.codegen import loops
 from tests.evaluated import against_eager

@@ -19,15 +19,15 @@ from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.codegen.triton.module import HEADER
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Load, Loop, Point, Store
-from flambeau_inductor.templates import Product, Tile, epilogue_of, product_kernel
-from flambeau_inductor.templates.attention import Attention, Blocks, Heads, Rows, blocks_for
-from flambeau_inductor.templates.depthwise import tiles_for
-from flambeau_inductor.templates.flash import attention_kernel
-from flambeau_inductor.templates.flash_backward import Backward, backward_blocks
-from flambeau_inductor.templates.flash_keys import keys_kernel
-from flambeau_inductor.templates.flash_queries import queries_kernel
-from flambeau_inductor.templates.matmul import partial_kernel
-from flambeau_inductor.templates.product import Groups, Matrix, Window
+from flambeau_inductor.templates import GemmTile, Product, epilogue_of, product_kernel
+from flambeau_inductor.templates.attention.backward_keys_values import keys_kernel
+from flambeau_inductor.templates.attention.backward_queries import queries_kernel
+from flambeau_inductor.templates.attention.flash_backward import Backward, backward_blocks
+from flambeau_inductor.templates.attention.flash_forward import attention_kernel
+from flambeau_inductor.templates.attention.problem import Attention, Blocks, Heads, Rows, blocks_for
+from flambeau_inductor.templates.convolution.depthwise import tiles_for
+from flambeau_inductor.templates.gemm.kernel import partial_kernel
+from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Window
 
 BF16, F32 = torch.bfloat16, torch.float32
 BEFORE = (
@@ -53,13 +53,13 @@ def products() -> list[TritonKernel]:
     """A plain tile, a ragged one, one in parts, one of float32, each with relu behind it."""
     found = []
     for name, tile, dtype, k in (
-        ("large", Tile(128, 256, 64, 8, 4), BF16, K),
-        ("middle", Tile(128, 128, 64, 4, 4), BF16, K),
-        ("ragged", Tile(64, 64, 64, 4, 4), BF16, K + 3),
-        ("float", Tile(64, 64, 32, 4, 3), F32, K),
-        ("described", Tile(128, 128, 64, 4, 5, described=True), BF16, K + 8),
-        ("resident", Tile(128, 256, 64, 8, 3, described=True, resident=1), BF16, K),
-        ("resident2", Tile(128, 128, 64, 4, 3, described=True, resident=2), BF16, K),
+        ("large", GemmTile(128, 256, 64, 8, 4), BF16, K),
+        ("middle", GemmTile(128, 128, 64, 4, 4), BF16, K),
+        ("ragged", GemmTile(64, 64, 64, 4, 4), BF16, K + 3),
+        ("float", GemmTile(64, 64, 32, 4, 3), F32, K),
+        ("described", GemmTile(128, 128, 64, 4, 5, described=True), BF16, K + 8),
+        ("resident", GemmTile(128, 256, 64, 8, 3, described=True, resident=1), BF16, K),
+        ("resident2", GemmTile(128, 128, 64, 4, 3, described=True, resident=2), BF16, K),
     ):
         at = Var("x0")
         body = (Load("p", at, dtype), Point("neg", (0,), dtype), Store("out", at, 1))
@@ -71,7 +71,7 @@ def products() -> list[TritonKernel]:
         found.append(product_kernel(product, epilogue, tile, dtypes, numels, name))
     product = Product(Matrix("a", (0, K, 1)), Matrix("b", (0, N, 1)), (1, M, N, K), BF16)
     dtypes = {"a": BF16, "b": BF16, "sums": F32}
-    tile = Tile(64, 64, 64, 4, 4, parts=4)
+    tile = GemmTile(64, 64, 64, 4, 4, parts=4)
     numels = dict.fromkeys(dtypes, 1 << 20)
     return [*found, partial_kernel(product, tile, "sums", dtypes, numels, "parts")]
 
@@ -80,10 +80,10 @@ def convolutions() -> list[TritonKernel]:
     """3 x 3 over 64 channels, plain and with described weights; over 3; of float32 by 5 x 5."""
     found = []
     for name, tile, dtype, channels, size in (
-        ("windows", Tile(128, 64, 64, 4, 4), BF16, 64, 3),
-        ("windows_wide", Tile(128, 256, 64, 8, 3, described=True), BF16, 64, 3),
-        ("windows_few", Tile(64, 64, 32, 4, 4), BF16, 3, 7),
-        ("windows_float", Tile(64, 64, 32, 4, 3), F32, 40, 5),
+        ("windows", GemmTile(128, 64, 64, 4, 4), BF16, 64, 3),
+        ("windows_wide", GemmTile(128, 256, 64, 8, 3, described=True), BF16, 64, 3),
+        ("windows_few", GemmTile(64, 64, 32, 4, 4), BF16, 3, 7),
+        ("windows_float", GemmTile(64, 64, 32, 4, 3), F32, 40, 5),
     ):
         images, wide, out = 4, 56, 256
         window = Window(
@@ -130,10 +130,10 @@ def grouped() -> list[TritonKernel]:
     """Eight groups of rows, and eight that share the inner dimension, with relu behind them."""
     found = []
     for name, kind, tile in (
-        ("experts", "rows", Tile(128, 128, 64, 4, 4)),
-        ("experts_wide", "rows", Tile(128, 256, 64, 8, 4, described=True)),
-        ("weights", "inner", Tile(128, 128, 64, 4, 4)),
-        ("weights_wide", "inner", Tile(128, 256, 64, 8, 4, described=True)),
+        ("experts", "rows", GemmTile(128, 128, 64, 4, 4)),
+        ("experts_wide", "rows", GemmTile(128, 256, 64, 8, 4, described=True)),
+        ("weights", "inner", GemmTile(128, 128, 64, 4, 4)),
+        ("weights_wide", "inner", GemmTile(128, 256, 64, 8, 4, described=True)),
     ):
         tokens = 4096
         ends = Groups(Matrix("ends", (0, 0, 1)), 8, kind)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from flambeau_inductor.codegen.triton.build import compile_offline
 from flambeau_inductor.codegen.triton.module import HEADER
-from flambeau_inductor.templates.summed_rows import find_rows
+from flambeau_inductor.templates.scatter_add import find_rows
 
 from tests.templates.compile_offline import registers
 from tests.templates.test_summed_rows import program_of

@@ -8,8 +8,8 @@ import pytest
 import torch
 from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.module import HEADER
-from flambeau_inductor.templates.attention import Attention, Blocks, Heads
-from flambeau_inductor.templates.flash import attention_kernel
+from flambeau_inductor.templates.attention.flash_forward import attention_kernel
+from flambeau_inductor.templates.attention.problem import Attention, Blocks, Heads
 from torch.nn import functional as F
 
 SMALL = Blocks(16, 16, 4, 2)

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 import torch
 from flambeau_inductor.autotune import Budget, Candidate, Tuner
-from flambeau_inductor.templates.attentions import find_attention
-from flambeau_inductor.templates.classes import attention_class, product_class, rounded
-from flambeau_inductor.templates.products import find
-from flambeau_inductor.templates.select import select
+from flambeau_inductor.templates.attention.match_forward import find_attention
+from flambeau_inductor.templates.gemm.match_gemm import find
+from flambeau_inductor.templates.selection.select import select
+from flambeau_inductor.templates.selection.shape_buckets import (
+    attention_class,
+    product_class,
+    rounded,
+)
 from torch.nn import functional as F
 
 from .test_select import program_of

@@ -17,20 +17,20 @@ from flambeau_inductor.codegen.triton.module import HEADER
 from flambeau_inductor.ir.program import Alloc, Extern, Program, RunLoop
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import schedule
-from flambeau_inductor.templates import Tile, product_kernel
-from flambeau_inductor.templates.defaults import select_by_model
-from flambeau_inductor.templates.described import operands_of
-from flambeau_inductor.templates.parts import split_product
-from flambeau_inductor.templates.products import Found, find
-from flambeau_inductor.templates.select import facts, select
-from flambeau_inductor.templates.selected import Selected, way_of, with_product
-from flambeau_inductor.templates.tiles import candidates, seconds
+from flambeau_inductor.templates import GemmTile, product_kernel
+from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, find
+from flambeau_inductor.templates.gemm.split_k import split_product
+from flambeau_inductor.templates.gemm.tiles import candidates, seconds
+from flambeau_inductor.templates.gemm.tma import operands_of
+from flambeau_inductor.templates.selection.heuristics import select_by_model
+from flambeau_inductor.templates.selection.select import facts, select
+from flambeau_inductor.templates.selection.substitution import Selected, way_of, with_product
 from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode
 
 from .test_select import Chooser, sound
 
-TILE = Tile(16, 16, 16, 4, 2)
+TILE = GemmTile(16, 16, 16, 4, 2)
 LAST = torch.channels_last
 Geometry = dict[str, int | tuple[int, int]]
 
@@ -45,7 +45,7 @@ def program_of(fn: Callable[..., Any], inputs: Sequence[Tensor]) -> Program:
     return schedule(lower_graph(gm, fakes), Options().limits)
 
 
-def single(program: Program) -> Found:
+def single(program: Program) -> MatchedProduct:
     (found,) = find(program, tf32=False)
     return found
 
@@ -58,7 +58,7 @@ def launch(kernels: Sequence[TritonKernel], buffers: dict[str, Tensor], folder: 
         launchers[kernel.name](*(buffers[name] for name in kernel.arguments))
 
 
-def run(fn: Callable[..., Any], inputs: Sequence[Tensor], tile: Tile, folder: Path) -> Tensor:
+def run(fn: Callable[..., Any], inputs: Sequence[Tensor], tile: GemmTile, folder: Path) -> Tensor:
     """The result of `fn`, which is one convolution with what follows it, by the template."""
     program = program_of(fn, inputs)
     found = single(program)
@@ -117,7 +117,7 @@ def test_convolution_with_what_follows_it(
     def fn(x: Tensor, w: Tensor, bias: Tensor, res: Tensor) -> Tensor:
         return torch.relu(F.conv2d(x, w, bias, **geometry)) + res  # type: ignore[arg-type]
 
-    got = run(fn, [x, w, bias, res], Tile(16, 16, 16, 4, 2, parts=parts), tmp_path)
+    got = run(fn, [x, w, bias, res], GemmTile(16, 16, 16, 4, 2, parts=parts), tmp_path)
     exact = fn(x.double(), w.double(), bias.double(), res.double())
     torch.testing.assert_close(got.double(), exact, rtol=1e-5, atol=1e-5)
 
@@ -129,7 +129,7 @@ def test_half_precision_without_anything_behind_it(described: bool, tmp_path: Pa
     def fn(x: Tensor, w: Tensor) -> Tensor:
         return F.conv2d(x, w, padding=1)
 
-    got = run(fn, [x, w], Tile(16, 16, 32, 4, 2, described=described), tmp_path)
+    got = run(fn, [x, w], GemmTile(16, 16, 32, 4, 2, described=described), tmp_path)
     exact = fn(x.double(), w.double())
     tolerance = torch.finfo(torch.float16).eps
     torch.testing.assert_close(got.double(), exact, rtol=tolerance, atol=tolerance)
@@ -157,7 +157,7 @@ def test_weights_in_row_major_order_are_put_in_order_first(parts: int, tmp_path:
 
     program = program_of(fn, [x, w])
     found = single(program)
-    way = way_of(program, found, Tile(16, 16, 16, 4, 2, parts=parts, described=True))
+    way = way_of(program, found, GemmTile(16, 16, 16, 4, 2, parts=parts, described=True))
     assert len(way.loops) == len(way.kernels) == 1 + parts and "d0.load" in way.kernels[1].source
     selected = Selected(program)
     with_product(selected, found, way)
@@ -199,7 +199,7 @@ def test_depthwise(
     found = single(program)
     assert found.reader is not None and found.product.window is not None
     assert found.product.window.depthwise and not operands_of(found.product, TILE)
-    way = way_of(program, found, Tile(16, 16, 16, 4, 1))
+    way = way_of(program, found, GemmTile(16, 16, 16, 4, 1))
     assert len(way.kernels) == 2 and "tl.dot" not in way.kernels[1].source
     (output,) = program.outputs
     exact = fn(x.double(), w.double(), bias.double())
@@ -229,7 +229,10 @@ def test_a_window_of_one_point_is_a_product_of_matrices() -> None:
     x, w, bias = operands((2, 32, 8, 8), (64, 32, 1, 1), torch.bfloat16)
     found = single(program_of(lambda x, w, b: torch.relu(F.conv2d(x, w, b)), [x, w, bias]))
     assert found.product.window is None and found.product.sizes == (1, 128, 64, 32)
-    assert found.reader is not None and len(operands_of(found.product, Tile(64, 64, 32, 4, 2))) == 2
+    assert (
+        found.reader is not None
+        and len(operands_of(found.product, GemmTile(64, 64, 32, 4, 2))) == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -289,7 +292,7 @@ def test_tiles_by_the_model() -> None:
 def test_few_channels_pay_for_whole_steps() -> None:
     """A step does not leave a point of the window: 40 channels are one of 64, or two of 32."""
     by_depth = {
-        depth: seconds(Tile(128, 64, depth, 4, 4), 1 << 20, 64, 9 * 40, 1, 2, 9)
+        depth: seconds(GemmTile(128, 64, depth, 4, 4), 1 << 20, 64, 9 * 40, 1, 2, 9)
         for depth in (16, 32, 64)
     }
     assert by_depth[16] < by_depth[32] == by_depth[64]

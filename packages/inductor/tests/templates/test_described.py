@@ -11,13 +11,13 @@ from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.codegen.triton.module import HEADER
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Load, Store
-from flambeau_inductor.templates import Matrix, Product, Tile, product_kernel
-from flambeau_inductor.templates.described import operands_of
-from flambeau_inductor.templates.epilogue import Epilogue, plain
-from flambeau_inductor.templates.matmul import partial_kernel
+from flambeau_inductor.templates import GemmTile, Matrix, Product, product_kernel
+from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue, plain
+from flambeau_inductor.templates.gemm.kernel import partial_kernel
+from flambeau_inductor.templates.gemm.tma import operands_of
 
 HALF = torch.float16  # the interpreter multiplies the bits of bfloat16
-TILE = Tile(16, 16, 32, 4, 2, described=True)
+TILE = GemmTile(16, 16, 32, 4, 2, described=True)
 
 
 def matrix(name: str, tensor: torch.Tensor) -> Matrix:
@@ -31,7 +31,7 @@ def launch(kernel: TritonKernel, buffers: dict[str, torch.Tensor], folder: Path)
     build(path, [kernel])[kernel.name](*(buffers[name] for name in kernel.arguments))
 
 
-def stored(product: Product) -> Epilogue:
+def stored(product: Product) -> ProductEpilogue:
     batch, m, n = product.outer
     at = Var("z0") * (m * n) + Var("y0") * n + Var("x0")
     return plain("", (batch, m, n), Load("", at, HALF), Store("out", at, 0))
@@ -47,7 +47,7 @@ def test_described_products(batch: int, turned: str, resident: int, tmp_path: Pa
     a, b = a.to(HALF), b.to(HALF)
     out = torch.full((batch, m, n), torch.nan, dtype=HALF)
     product = Product(matrix("a", a), matrix("b", b), (batch, m, n, k), HALF)
-    tile = Tile(16, 16, 32, 4, 2, described=True, resident=resident)
+    tile = GemmTile(16, 16, 32, 4, 2, described=True, resident=resident)
     assert len(operands_of(product, tile)) == 2
     numels = {"a": a.numel(), "b": b.numel(), "out": out.numel()}
     kernel = product_kernel(product, stored(product), tile, dict.fromkeys(numels, HALF), numels)
@@ -65,7 +65,7 @@ def test_outside_of_a_matrix_are_zeros(k: int, tmp_path: Path) -> None:
     whole = torch.randn(m + 8, k + 16).to(HALF)
     a, b = whole[8:, 8 : k + 8], torch.randn(n, k).to(HALF).t()
     product = Product(matrix("a", a), matrix("b", b), (1, m, n, k), HALF)
-    tile = Tile(16, 16, 32, 4, 2, parts=3, described=True)
+    tile = GemmTile(16, 16, 32, 4, 2, parts=3, described=True)
     sums = torch.full((3, m, n), torch.nan)
     dtypes = {"a": HALF, "b": HALF, "sums": torch.float32}
     numels = {"a": whole.numel(), "b": b.numel(), "sums": sums.numel()}

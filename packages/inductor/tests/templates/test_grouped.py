@@ -14,20 +14,20 @@ from flambeau_inductor.codegen.triton.module import HEADER
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Point, Store
 from flambeau_inductor.ir.program import Extern, Program
-from flambeau_inductor.templates import Matrix, Product, Tile, epilogue_of, product_kernel
-from flambeau_inductor.templates.classes import product_class
-from flambeau_inductor.templates.described import operands_of
-from flambeau_inductor.templates.groups import even_ends, tiles_for
-from flambeau_inductor.templates.product import Groups
-from flambeau_inductor.templates.products import Found, find
-from flambeau_inductor.templates.select import select
+from flambeau_inductor.templates import GemmTile, Matrix, Product, epilogue_of, product_kernel
+from flambeau_inductor.templates.gemm.grouped_match import even_ends, tiles_for
+from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, find
+from flambeau_inductor.templates.gemm.problem import Groups
+from flambeau_inductor.templates.gemm.tma import operands_of
+from flambeau_inductor.templates.selection.select import select
+from flambeau_inductor.templates.selection.shape_buckets import product_class
 from torch import Tensor
 
 from tests.templates.test_select import Chooser, program_of, sound
 
 HALF = torch.float16  # the interpreter multiplies the bits of bfloat16
-PLAIN = Tile(16, 16, 16, 4, 2)
-DESCRIBED = Tile(16, 16, 16, 4, 2, described=True)
+PLAIN = GemmTile(16, 16, 16, 4, 2)
+DESCRIBED = GemmTile(16, 16, 16, 4, 2, described=True)
 ENDS = {
     "empty": [0, 16, 16, 40],
     "one row": [1, 2, 19, 40],
@@ -82,7 +82,9 @@ def launch(kernel: TritonKernel, buffers: dict[str, Tensor], folder: Path) -> No
     build(path, [kernel])[kernel.name](*(buffers[name] for name in kernel.arguments))
 
 
-def run(product: Product, tile: Tile, a: Tensor, b: Tensor, ends: Tensor, folder: Path) -> Tensor:
+def run(
+    product: Product, tile: GemmTile, a: Tensor, b: Tensor, ends: Tensor, folder: Path
+) -> Tensor:
     """relu of the product, with more added, where the result was NaN before."""
     shape = product.outer if product.outer[0] > 1 else product.outer[1:]
     out, more = torch.full(shape, torch.nan, dtype=HALF), torch.ones(shape, dtype=HALF)
@@ -112,7 +114,7 @@ def run(product: Product, tile: Tile, a: Tensor, b: Tensor, ends: Tensor, folder
 @pytest.mark.parametrize("kind", ["rows", "columns", "inner"])
 @pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS)
 def test_groups_of_any_size(
-    ends: list[int], kind: str, turned: bool, tile: Tile, tmp_path: Path
+    ends: list[int], kind: str, turned: bool, tile: GemmTile, tmp_path: Path
 ) -> None:
     a, b, _, product = operands(kind, turned)
     assert bool(operands_of(product, DESCRIBED)) == (turned or kind == "rows")
@@ -132,7 +134,7 @@ def test_an_inner_dimension_that_is_no_whole_step(kind: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("tile", [PLAIN, DESCRIBED], ids=["pointers", "described"])
 @pytest.mark.parametrize("kind", ["rows", "columns", "inner"])
-def test_what_is_no_number_stays_in_its_group(kind: str, tile: Tile, tmp_path: Path) -> None:
+def test_what_is_no_number_stays_in_its_group(kind: str, tile: GemmTile, tmp_path: Path) -> None:
     a, b, _, product = operands(kind, False)
     ends = ENDS["one row"]
     if kind in ("rows", "inner"):
@@ -160,7 +162,7 @@ def experts(x: Tensor, w: Tensor, ends: Tensor) -> Tensor:
     return torch.relu(torch._grouped_mm(x, w.mT, offs=ends)) * 0.5
 
 
-def only(program: Program) -> Found:
+def only(program: Program) -> MatchedProduct:
     (found,) = find(program, tf32=False)
     return found
 

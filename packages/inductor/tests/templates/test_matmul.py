@@ -13,19 +13,19 @@ from flambeau_inductor.codegen.triton.module import HEADER
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Point, Reduce, Store
 from flambeau_inductor.templates import (
+    GemmTile,
     Matrix,
     NoEpilogue,
     Product,
-    Tile,
     epilogue_of,
     product_kernel,
 )
-from flambeau_inductor.templates.epilogue import Epilogue, plain
-from flambeau_inductor.templates.parts import split_product
-from flambeau_inductor.templates.products import Found
+from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue, plain
+from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
+from flambeau_inductor.templates.gemm.split_k import split_product
 
 F32 = torch.float32
-SMALL = Tile(16, 16, 32, 4, 2)
+SMALL = GemmTile(16, 16, 32, 4, 2)
 Buffers = dict[str, torch.Tensor]
 
 
@@ -116,8 +116,8 @@ def test_parts_of_the_inner_dimension(added: bool, tmp_path: Path) -> None:
     third = Matrix("bias", (0, 0, 1)) if added else None
     product = Product(matrix("a", a), matrix("b", b), (1, m, n, k), F32, third, 2.0, 0.5)
     epilogue = epilogue_of(relu_and_residual(m * n), "p", (1, m, n))
-    found = Found(product, epilogue, "p", 0, 1)
-    tile = Tile(16, 16, 32, 4, 2, parts=3)
+    found = MatchedProduct(product, epilogue, "p", 0, 1)
+    tile = GemmTile(16, 16, 32, 4, 2, parts=3)
     split = split_product(found, tile, *facts(buffers, F32), "split", torch.device("cpu"))
     buffers[split.kept[0].buffer.name] = torch.full((3, m, n), torch.nan)
     launch(split.kernels, buffers, tmp_path)
@@ -128,7 +128,7 @@ def test_parts_of_the_inner_dimension(added: bool, tmp_path: Path) -> None:
 def test_a_product_stored_as_it_is(tmp_path: Path) -> None:
     a, b, out = torch.randn(5, 6), torch.randn(6, 7), torch.full((5, 7), torch.nan)
     at = Var("y0") * 7 + Var("x0")
-    epilogue: Epilogue = plain("", (1, 5, 7), Load("", at, F32), Store("out", at, 0))
+    epilogue: ProductEpilogue = plain("", (1, 5, 7), Load("", at, F32), Store("out", at, 0))
     product = Product(matrix("a", a), matrix("b", b), (1, 5, 7, 6), F32)
     buffers = {"a": a, "b": b, "out": out}
     launch([product_kernel(product, epilogue, SMALL, *facts(buffers, F32))], buffers, tmp_path)

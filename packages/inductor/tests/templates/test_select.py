@@ -13,16 +13,16 @@ from flambeau_inductor._torch_compat import convolutions_tf32, products_tf32
 from flambeau_inductor.autotune import Budget, Tuner
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.ir.loops import Load, Store
-from flambeau_inductor.ir.program import Alloc, Extern, Free, Layout, Program, Reuse, RunLoop
+from flambeau_inductor.ir.program import Alloc, Extern, FreeBuffer, Layout, Program, Reuse, RunLoop
 from flambeau_inductor.ir.steps import touched
-from flambeau_inductor.kernels import buffers_of
+from flambeau_inductor.kernels.generate import buffers_of
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import schedule
-from flambeau_inductor.templates.backwards import find_backward
-from flambeau_inductor.templates.bench import Bench
-from flambeau_inductor.templates.defaults import select_by_model
-from flambeau_inductor.templates.products import find
-from flambeau_inductor.templates.select import LIBRARY, select
+from flambeau_inductor.templates.attention.match_backward import find_backward
+from flambeau_inductor.templates.gemm.match_gemm import find
+from flambeau_inductor.templates.selection.heuristics import select_by_model
+from flambeau_inductor.templates.selection.select import LIBRARY, select
+from flambeau_inductor.templates.selection.trial_runs import Bench
 from torch import fx
 from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
@@ -63,7 +63,7 @@ def sound(program: Program, kernels: Mapping[str, TritonKernel] | None = None) -
         elif isinstance(step, Reuse):
             assert step.old in there, step
             there.add(step.buffer)
-        elif isinstance(step, Free):
+        elif isinstance(step, FreeBuffer):
             assert step.buffer in there, step
             there.discard(step.buffer)
         elif isinstance(step, Extern):

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from flambeau_inductor.indexing import Decisions, Symbol, Var
+from flambeau_inductor.indexing import SizeDecisions, Symbol, Var
 from flambeau_inductor.ir.loops import Axis, Load, Loop, Point, Store
 from flambeau_inductor.ir.program import (
     Alloc,
     Buffer,
     CheckIndex,
     Extern,
-    Free,
+    FreeBuffer,
     Layout,
     Program,
     Ref,
@@ -25,7 +25,7 @@ from flambeau_inductor.ir.program import (
 )
 from flambeau_inductor.runtime.load import load_wrapper
 from flambeau_inductor.wrapper import generate, names
-from flambeau_inductor.wrapper.source import Launch
+from flambeau_inductor.wrapper.source import LoopLaunch
 
 CPU = torch.device("cpu")
 
@@ -67,7 +67,7 @@ def test_memory_that_is_taken_over_keeps_its_name_until_it_is_written():
             Alloc("parts"),
             exp_loop("in0", "parts", "loop1"),
             exp_loop("buf0", "buf1", "loop2"),
-            Free("parts"),
+            FreeBuffer("parts"),
         ],
         (Ref("buf1"),),
         {name: layout(6) for name in ("in0", "buf0", "buf1", "parts")},
@@ -77,7 +77,7 @@ def test_memory_that_is_taken_over_keeps_its_name_until_it_is_written():
         torch.exp(source, out=target)
 
     launches = {
-        name: Launch("kernel", buffers, False)
+        name: LoopLaunch("kernel", buffers, False)
         for name, buffers in (
             ("loop0", ("in0", "buf0")),
             ("loop1", ("in0", "parts")),
@@ -94,8 +94,8 @@ def test_the_text_of_a_small_program():
         [
             Alloc("buf0"),
             Extern("aten.mm.out", (Ref("in0"), Ref("in1")), (), (Ref("buf0"),)),
-            Free("in0"),
-            Free("in1"),
+            FreeBuffer("in0"),
+            FreeBuffer("in1"),
             Reuse("buf1", "buf0"),
             exp_loop("buf0", "buf1"),
         ],
@@ -103,7 +103,7 @@ def test_the_text_of_a_small_program():
         {"in0": layout(2, 3), "in1": layout(3, 3), "buf0": layout(2, 3), "buf1": layout(6)},
         inputs=2,
     )
-    wrapper = generate(given, {"loop0": Launch("kernel0", ("buf0", "buf1"), True)})
+    wrapper = generate(given, {"loop0": LoopLaunch("kernel0", ("buf0", "buf1"), True)})
     body = wrapper.text[wrapper.text.index("def call") :]
     assert body == (
         "def call(args):\n"
@@ -124,7 +124,7 @@ def test_the_text_of_a_small_program():
 
 def test_it_runs_with_tensors_for_kernels_that_take_tensors():
     given = program(
-        [Alloc("buf0"), exp_loop("in0", "buf0"), Free("in0")],
+        [Alloc("buf0"), exp_loop("in0", "buf0"), FreeBuffer("in0")],
         (Ref("buf0"),),
         {"in0": layout(6), "buf0": layout(6)},
     )
@@ -133,7 +133,7 @@ def test_it_runs_with_tensors_for_kernels_that_take_tensors():
     def kernel(source: torch.Tensor, target: torch.Tensor) -> None:
         torch.exp(source, out=target)
 
-    launches = {"loop0": Launch("kernel", ("in0", "buf0"), False)}
+    launches = {"loop0": LoopLaunch("kernel", ("in0", "buf0"), False)}
     (result,) = run(given, [x], launches, kernel=kernel)
     torch.testing.assert_close(result, x.exp())
 
@@ -144,7 +144,7 @@ def test_an_address_that_several_launches_take_is_asked_for_once():
         (Ref("buf0"),),
         {"in0": layout(6), "buf0": layout(6)},
     )
-    launch = Launch("kernel0", ("in0", "buf0"), True)
+    launch = LoopLaunch("kernel0", ("in0", "buf0"), True)
     text = generate(given, {"loop0": launch, "loop1": launch}).text
     assert text.count("in0.data_ptr()") == 1 and text.count("kernel0(in0_at, buf0_at)") == 2
 
@@ -161,8 +161,8 @@ def test_memory_that_is_taken_over_is_asked_for_its_address_once():
         {"in0": layout(6), "buf0": layout(6), "buf1": layout(2, 3)},
     )
     launches = {
-        "loop0": Launch("kernel0", ("in0", "buf0"), True),
-        "loop1": Launch("kernel0", ("buf0", "buf1"), True, offsets=(0, 4)),
+        "loop0": LoopLaunch("kernel0", ("in0", "buf0"), True),
+        "loop1": LoopLaunch("kernel0", ("buf0", "buf1"), True, offsets=(0, 4)),
     }
     text = generate(given, launches).text
     assert text.count(".data_ptr()") == 1
@@ -236,7 +236,7 @@ def test_indices_are_checked_before_use():
 
 
 def test_open_sizes_are_read_from_the_inputs_once():
-    size = Symbol("size0", 3, Decisions())
+    size = Symbol("size0", 3, SizeDecisions())
     given = program(
         [Alloc("buf0")],
         (Ref("buf0"),),
@@ -255,7 +255,7 @@ def test_open_sizes_are_read_from_the_inputs_once():
 
 
 def test_a_number_among_the_inputs_is_a_size():
-    size = Symbol("size0", 3, Decisions())
+    size = Symbol("size0", 3, SizeDecisions())
     given = program(
         [Alloc("buf0")],
         (Ref("buf0"), size * 2),
@@ -272,7 +272,7 @@ def test_memory_is_let_go_where_the_program_says():
 
     seen: list[bool] = []
     given = program(
-        [Free("in0"), Alloc("buf0"), exp_loop("buf0", "buf0")],
+        [FreeBuffer("in0"), Alloc("buf0"), exp_loop("buf0", "buf0")],
         (Ref("buf0"),),
         {"in0": layout(6), "buf0": layout(6)},
     )
@@ -282,7 +282,7 @@ def test_memory_is_let_go_where_the_program_says():
     def kernel(target: torch.Tensor) -> None:
         seen.append(watched() is None)
 
-    run(given, args, {"loop0": Launch("kernel", ("buf0",), False)}, kernel=kernel)
+    run(given, args, {"loop0": LoopLaunch("kernel", ("buf0",), False)}, kernel=kernel)
     assert seen == [True]
 
 

@@ -48,17 +48,17 @@ if TYPE_CHECKING:
         UnknownMode,
         UnknownOption,
     )
+    from flambeau.events.logs import set_logs
+    from flambeau.events.records import Report
+    from flambeau.events.timing import compile_times
     from flambeau.explaining import Explanation
     from flambeau.explaining.explain import explain
-    from flambeau.exporting import Exported, export, load_export
-    from flambeau.loading import Loaded, load
-    from flambeau.logs import set_logs
-    from flambeau.packaged import package
+    from flambeau.packaging.export import Exported, export, load_export
+    from flambeau.packaging.loading import Loaded, load
+    from flambeau.packaging.package import package
     from flambeau.planning import Plan
     from flambeau.planning.calibrate import calibrate
     from flambeau.planning.plan import plan
-    from flambeau.records import Report
-    from flambeau.timing import compile_times
     from flambeau.tracing.trace import trace
 
 #: the module of each public name
@@ -84,18 +84,18 @@ _HOMES = {
     "WrongAnswer": "flambeau.errors",
     "Explanation": "flambeau.explaining",
     "explain": "flambeau.explaining",
-    "Exported": "flambeau.exporting",
-    "export": "flambeau.exporting",
-    "load_export": "flambeau.exporting",
-    "Loaded": "flambeau.loading",
-    "load": "flambeau.loading",
-    "set_logs": "flambeau.logs",
-    "package": "flambeau.packaged",
+    "Exported": "flambeau.packaging.export",
+    "export": "flambeau.packaging.export",
+    "load_export": "flambeau.packaging.export",
+    "Loaded": "flambeau.packaging.loading",
+    "load": "flambeau.packaging.loading",
+    "set_logs": "flambeau.events.logs",
+    "package": "flambeau.packaging.package",
     "Plan": "flambeau.planning",
     "calibrate": "flambeau.planning",
     "plan": "flambeau.planning",
-    "Report": "flambeau.records",
-    "compile_times": "flambeau.timing",
+    "Report": "flambeau.events.records",
+    "compile_times": "flambeau.events.timing",
     "trace": "flambeau.tracing",
     "CompileProfiler": "flambeau_capture",
     "RecompileError": "flambeau_capture",
@@ -112,7 +112,7 @@ _HOMES = {
     "set_stance": "flambeau_capture",
 }
 #: modules that run without the siblings that compile
-_RUNTIME = frozenset({"flambeau.cache", "flambeau.errors", "flambeau.loading"})
+_RUNTIME = frozenset({"flambeau.cache", "flambeau.errors", "flambeau.packaging.loading"})
 
 __all__ = [
     "Autotune",

@@ -15,16 +15,17 @@ from typing import Any, TypeVar, overload
 import flambeau_capture
 from flambeau_capture.api import compiler_of
 
-from flambeau import logs, progress, tracing
+from flambeau import tracing
 from flambeau.backends import is_built_in, resolve
 from flambeau.backends.autotune import Autotune
 from flambeau.backends.never_slower import never_slower
 from flambeau.backends.request import Request
 from flambeau.choices import choose, of_stage
-from flambeau.copies import make_copyable
 from flambeau.errors import BadOption, Fault
-from flambeau.records import Recorder, Report, recorded, recorder_of, remember, total
-from flambeau.runs import told_of_runs
+from flambeau.events import logs, progress
+from flambeau.events.records import RecordCollector, Report, recorded, recorder_of, remember, total
+from flambeau.events.runs import told_of_runs
+from flambeau.packaging.copies import make_copyable
 
 AFTER = "FLAMBEAU_REPRO_AFTER"
 """Said again in `flambeau.repro.settings`, which a first call without it does not import."""
@@ -98,7 +99,7 @@ def compile(
     own = given if is_built_in(backend) else of_stage(given, "capture")
     theirs = {key: value for key, value in given.items() if key not in own}
     choices = choose(mode, own, nopython=fullgraph, dynamic=dynamic)
-    recorder = Recorder()
+    recorder = RecordCollector()
     request = Request(choices, recorder, strict=fullgraph, options=theirs)
     chosen = resolve(backend, request)
     if isinstance(backend, Autotune):
@@ -116,7 +117,7 @@ def compile(
     if not isinstance(verify, int) or verify < 0:
         raise BadOption("verify", verify, "bool or a number of calls")
     if verify:
-        from flambeau.verifying import CALLS, verified  # as above
+        from flambeau.testing.verification import CALLS, verified  # as above
 
         calls = CALLS if verify is True else int(verify)
         chosen = verified(chosen, backend, choices, recorder, calls)
@@ -157,7 +158,7 @@ def report(compiled: Any = None) -> Report:
     return _report_of(compiled, recorder)
 
 
-def _report_of(compiled: Any, recorder: Recorder) -> Report:
+def _report_of(compiled: Any, recorder: RecordCollector) -> Report:
     compiler = compiler_of(compiled)
     if compiler is None:
         return recorder.report()

@@ -63,7 +63,7 @@ def _hints(owner: type) -> dict[str, Any]:
 
 def _passes() -> Collection[str]:
     from flambeau_inductor.passes import PASSES  # loads every pass, which few programs name
-    from flambeau_inductor.prepare import PREPARATIONS
+    from flambeau_inductor.pre_grad.prepare import PREPARATIONS
 
     return {name for name, _ in PASSES} | {name for name, _, _ in PREPARATIONS}
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import flambeau
-from flambeau.backends.racing import EAGER, race
+from flambeau.backends.benchmark import EAGER, race
 
 
 def work(x):

@@ -10,7 +10,7 @@ import time
 
 import pytest
 import torch
-from flambeau_inductor.cache import Store, bound, intact
+from flambeau_inductor.cache import CacheStore, intact, size_limit
 
 import flambeau
 from flambeau.cache import carry
@@ -72,7 +72,7 @@ def test_a_full_disk_costs_the_entry(monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "_written", full)
+        patch.setattr(CacheStore, "_written", full)
         record = compiled_once()
     assert not record.from_disk and any("No space left" in each for each in record.cache_faults)
     assert not compiled_once().from_disk
@@ -81,7 +81,7 @@ def test_a_full_disk_costs_the_entry(monkeypatch):
 
 def test_an_entry_that_goes_while_it_is_saved_is_left_out(folder, tmp_path, monkeypatch):
     compiled_once()
-    held = list(bound.held(folder))
+    held = list(size_limit.held(folder))
     real = shutil.copytree
 
     def swept(place, own):
@@ -97,7 +97,7 @@ def test_an_entry_that_goes_while_it_is_saved_is_left_out(folder, tmp_path, monk
 def test_a_disk_that_is_full_while_a_file_is_taken_says_so(folder, tmp_path, monkeypatch):
     compiled_once()
     carry.save(tmp_path / "cache.zip")
-    monkeypatch.setattr(Store, "put", lambda self, key, files: "No space left on device")
+    monkeypatch.setattr(CacheStore, "put", lambda self, key, files: "No space left on device")
     with pytest.raises(flambeau.Refused, match="cannot be kept: No space left on device"):
         carry.load(tmp_path / "cache.zip", tmp_path / "other")
     assert list((tmp_path / "other").glob(".new-*")) == []

@@ -249,7 +249,7 @@ def test_one_that_watches_sees_every_stage():
         def folder(self, graph, half, owner):
             return None
 
-    from flambeau.watching import listening
+    from flambeau.events.bus import listening
 
     with listening(Listener()):
         _, record = once(softmax, x)

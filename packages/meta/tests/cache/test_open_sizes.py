@@ -12,7 +12,7 @@ import pytest
 import torch
 from flambeau_capture import mark_dynamic
 from flambeau_capture.api import compiler_of
-from flambeau_inductor.cache import Store, intact
+from flambeau_inductor.cache import CacheStore, intact
 
 import flambeau
 from flambeau.cache import graphs
@@ -237,7 +237,7 @@ def test_a_full_disk_costs_the_entry(monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "_written", full)
+        patch.setattr(CacheStore, "_written", full)
         _, records = run(rows, 5, 9)
         assert [each.from_disk for each in records] == [False]
         assert any("No space left" in fault for fault in records[0].cache_faults)

@@ -6,7 +6,7 @@ import pytest
 
 from flambeau.__main__ import main
 from flambeau.page.kernels import by_time_lost
-from flambeau.page.load import NoTrace, load
+from flambeau.page.reading import NoTrace, load
 
 
 def step(name, seconds, size):

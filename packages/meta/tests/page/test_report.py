@@ -11,9 +11,9 @@ import torch
 
 import flambeau
 from flambeau.page.guards import guard_tree, steps_of
-from flambeau.page.load import NoTrace, load
 from flambeau.page.model import ticks
 from flambeau.page.pictures import fused_picture
+from flambeau.page.reading import NoTrace, load
 from flambeau.page.render import brief
 
 VOID = {"meta", "link", "input", "br", "img", "hr"}

@@ -9,7 +9,7 @@ import torch
 from flambeau_capture.guards.guardset import Guards, GuardSet
 
 import flambeau
-from flambeau.repro import Call, write_calls
+from flambeau.repro import RecordedCall, write_calls
 from flambeau.repro.function_text import CannotWrite, function_of, text_of
 from flambeau.repro.shrink_text import shorten
 from flambeau.repro.stale import stale, state_of
@@ -111,7 +111,7 @@ def test_a_missing_guard_becomes_a_script_while_the_program_runs(folder, forgott
 
 def test_the_script_fails_alone_and_passes_when_the_guard_is_there(folder, forgotten):
     forgotten("word")
-    calls = [Call((x(), word, torch.ones(3))) for word in ("a", "b", "c", "dd")]
+    calls = [RecordedCall((x(), word, torch.ones(3))) for word in ("a", "b", "c", "dd")]
     script = write_calls(folder / "planted.py", scaled, calls)
     assert script.operations <= 2 and not script.saved
     code, said = run(script.path)
@@ -170,7 +170,7 @@ def test_what_writes_is_not_run_twice(folder):
 
 def test_a_call_that_is_wrong_alone_is_no_guard(forgotten):
     function = text_of(scaled).function()
-    right = [Call((x(), word, torch.ones(3))) for word in ("a", "dd")]
+    right = [RecordedCall((x(), word, torch.ones(3))) for word in ("a", "dd")]
     assert stale(function, right) is None
     assert shorten(text_of(scaled), right) is None
     assert write_calls(None, scaled, right) is None

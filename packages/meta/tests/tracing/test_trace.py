@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import flambeau
-from flambeau.watching import EVERYTHING
+from flambeau.events.bus import EVERYTHING
 
 
 @pytest.fixture(scope="module")

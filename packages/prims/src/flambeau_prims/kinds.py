@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 
 from flambeau_prims.cuda_dtypes import refused_on_cuda
-from flambeau_prims.ops.linalg import LAPACK
+from flambeau_prims.ops.library.linalg import LAPACK
 from flambeau_prims.ops.pointwise import ANY, FLOATS, INEXACT, INTS, REAL
 from flambeau_prims.promotion import result_type
 

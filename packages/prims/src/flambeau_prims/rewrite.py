@@ -32,7 +32,7 @@ from flambeau_prims._torch_compat import (
 from flambeau_prims.dialect import DialectError, where_from
 from flambeau_prims.layout import TensorMeta, dense_order
 from flambeau_prims.table import Decomposition, decompositions
-from flambeau_prims.values import Recorder, Value, map_values
+from flambeau_prims.values import GraphRecorder, TracedValue, map_values
 from flambeau_prims.variants import functional_form
 
 # What a node tells about its origin, handed on to the prims that replace it.
@@ -57,7 +57,9 @@ def lower(
     """
     mode = _mode_of(example_inputs)
     graph = fx.Graph()
-    lowering = _Lowering(gm, Recorder(graph, mode), decompositions() if table is None else table)
+    lowering = _Lowering(
+        gm, GraphRecorder(graph, mode), decompositions() if table is None else table
+    )
     with torch.no_grad():
         output = lowering.run(*example_inputs)
     graph.output(map_values(lowering.recorder.node_of, output))
@@ -75,13 +77,13 @@ def _mode_of(inputs: Sequence[Any]) -> FakeTensorMode:
 
 
 class _Lowering(fx.Interpreter):
-    """Runs the graph on `Value`s; what is not ATen yet runs on fake tensors, and its ATen
+    """Runs the graph on `TracedValue`s; what is not ATen yet runs on fake tensors, and its ATen
     operations are caught on the way to the dispatcher."""
 
     def __init__(
         self,
         gm: fx.GraphModule,
-        recorder: Recorder,
+        recorder: GraphRecorder,
         table: Mapping[OpOverload, Decomposition],
     ) -> None:
         super().__init__(gm, garbage_collect_values=True)
@@ -90,11 +92,11 @@ class _Lowering(fx.Interpreter):
         self.recorder = recorder
         self.table = table
         self.constants: dict[str, Any] = {}
-        self._by_id: dict[int, tuple[torch.Tensor, Value]] = {}
+        self._by_id: dict[int, tuple[torch.Tensor, TracedValue]] = {}
         self._catching = _Catching(self)
         # values that share memory with others, by id; kept alive, so that an id stays theirs
         self._shared: set[int] = set()
-        self._kept: list[Value] = []
+        self._kept: list[TracedValue] = []
 
     def run_node(self, n: fx.Node) -> Any:
         notes = {key: n.meta[key] for key in _NOTES if key in n.meta}
@@ -120,7 +122,7 @@ class _Lowering(fx.Interpreter):
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if isinstance(target, OpOverload):
             return self.apply(target, args, kwargs)
-        if target is operator.getitem and not isinstance(args[0], Value):
+        if target is operator.getitem and not isinstance(args[0], TracedValue):
             return args[0][args[1]]
         if not _has_value((args, kwargs)) and not _is_torch(target):
             return target(*args, **kwargs)  # arithmetic on sizes and the like
@@ -161,7 +163,7 @@ class _Lowering(fx.Interpreter):
 
     def _share(self, x: Any) -> None:
         """Note that another value may show the elements of `x`; `x` is kept, and so its id."""
-        if isinstance(x, Value):
+        if isinstance(x, TracedValue):
             self._kept.append(x)
             self._shared.add(id(x))
 
@@ -170,7 +172,7 @@ class _Lowering(fx.Interpreter):
         target = args[0] if args else None
         variant = functional_form(op)
         first, *_ = argument_names(op)[0]
-        if not isinstance(target, Value) or variant is None or variant.written != (first,):
+        if not isinstance(target, TracedValue) or variant is None or variant.written != (first,):
             raise self._refused(op, "there is no form of it that only returns the result")
         if target.node.op in ("placeholder", "get_attr"):
             raise self._refused(op, f"{target.node.name} is an input of the graph")
@@ -221,10 +223,10 @@ class _Lowering(fx.Interpreter):
         return map_values(self._value, result)
 
     def _fake(self, item: Any) -> Any:
-        return self._tracked(item) if isinstance(item, Value) else item
+        return self._tracked(item) if isinstance(item, TracedValue) else item
 
     def _tracked(self, item: Any) -> Any:
-        if not isinstance(item, Value):
+        if not isinstance(item, TracedValue):
             return item
         fake = item.fake(self.recorder.mode)
         self._by_id[id(fake)] = (fake, item)
@@ -242,15 +244,15 @@ class _Lowering(fx.Interpreter):
         self._by_id[id(item)] = (item, value)
         return value
 
-    def _entering(self, item: torch.Tensor, node: fx.Node) -> Value:
+    def _entering(self, item: torch.Tensor, node: fx.Node) -> TracedValue:
         meta = TensorMeta.of(item)
         mode = self.recorder.mode
         fake = make_fake(mode, meta.shape, meta.stride, meta.dtype, meta.device)
         node.meta["val"] = fake
         self.recorder.sizes.seen(node, meta)
-        return Value(meta, node, fake)
+        return TracedValue(meta, node, fake)
 
-    def _attribute(self, name: str, item: torch.Tensor) -> Value:
+    def _attribute(self, name: str, item: torch.Tensor) -> TracedValue:
         self.constants[name] = item
         node = self.recorder.graph.get_attr(name)
         node.meta.update(self.recorder.notes)
@@ -278,7 +280,7 @@ def _has_value(tree: Any) -> bool:
         return any(map(_has_value, tree))
     if isinstance(tree, dict):
         return any(map(_has_value, tree.values()))
-    return isinstance(tree, Value)
+    return isinstance(tree, TracedValue)
 
 
 def _is_torch(target: Any) -> bool:

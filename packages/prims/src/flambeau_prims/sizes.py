@@ -37,7 +37,7 @@ ARITHMETIC = frozenset(_CALLS.values())
 """Calls that a graph may hold besides operators: they compute sizes."""
 
 
-class Sizes:
+class SizeNodes:
     """Nodes for symbolic sizes, made in `graph` when they are first needed."""
 
     def __init__(self, graph: fx.Graph) -> None:

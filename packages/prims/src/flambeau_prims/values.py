@@ -1,6 +1,6 @@
 """Tracing with plain values instead of tensors.
 
-In: a decomposition and `Value`s, which have a tensor's metadata and a graph node.
+In: a decomposition and `TracedValue`s, which have a tensor's metadata and a graph node.
 Out: graph nodes for the prims that it calls.
 Invariant: no dispatcher and no fake tensor is involved in finding a result's metadata, only the
 prims' shape rules: a node costs some ten microseconds.
@@ -19,10 +19,10 @@ from torch.overrides import TorchFunctionMode
 from flambeau_prims._op import Prim, prim_of
 from flambeau_prims._torch_compat import FakeTensor, FakeTensorMode, give_symbols, make_fake
 from flambeau_prims.layout import Shape, Size, TensorMeta
-from flambeau_prims.sizes import Sizes
+from flambeau_prims.sizes import SizeNodes
 
 
-class Value:
+class TracedValue:
     """What a decomposition sees of a tensor: metadata, and the node that computes it."""
 
     __slots__ = ("_fake", "meta", "node")
@@ -78,14 +78,14 @@ def map_values(function: Callable[[Any], Any], tree: Any) -> Any:
     return function(tree)
 
 
-class Recorder:
+class GraphRecorder:
     """Adds nodes to `graph`, each with `meta["val"]` and the notes given for the current origin."""
 
     def __init__(self, graph: fx.Graph, mode: FakeTensorMode) -> None:
         self.graph = graph
         self.mode = mode
         self.notes: dict[str, Any] = {}
-        self.sizes = Sizes(graph)
+        self.sizes = SizeNodes(graph)
         self._recording = _Recording(self)
 
     def decompose(
@@ -112,7 +112,7 @@ class Recorder:
         """A call whose result has a size that no rule can tell: it becomes a symbol."""
 
         def fake(item: Any) -> Any:
-            return item.fake(self.mode) if isinstance(item, Value) else item
+            return item.fake(self.mode) if isinstance(item, TracedValue) else item
 
         give_symbols(self.mode)
         with self.mode:
@@ -129,7 +129,7 @@ class Recorder:
         if isinstance(result, torch.Tensor):
             meta = TensorMeta.of(result)
             self.sizes.seen(node, meta)  # it may have a size that no input has
-            return Value(meta, node, result)
+            return TracedValue(meta, node, result)
         if isinstance(result, (list, tuple)):
             parts = []
             for position, part in enumerate(result):
@@ -139,14 +139,14 @@ class Recorder:
             return type(result)(parts) if type(result) in (list, tuple) else tuple(parts)
         return node if isinstance(result, torch.SymInt) else result
 
-    def _part(self, node: fx.Node, position: int, meta: TensorMeta) -> Value:
+    def _part(self, node: fx.Node, position: int, meta: TensorMeta) -> TracedValue:
         return self._value(meta, self._node(operator.getitem, (node, position), {}))
 
-    def _value(self, meta: TensorMeta, node: fx.Node) -> Value:
+    def _value(self, meta: TensorMeta, node: fx.Node) -> TracedValue:
         fake = node.meta["val"] = self._fake(meta)
-        return Value(meta, node, fake)
+        return TracedValue(meta, node, fake)
 
-    def entering(self, meta: TensorMeta, node: fx.Node) -> Value:
+    def entering(self, meta: TensorMeta, node: fx.Node) -> TracedValue:
         """The value of a placeholder or attribute that `node` stands for."""
         self.sizes.seen(node, meta)
         return self._value(meta, node)
@@ -156,7 +156,7 @@ class Recorder:
 
     def node_of(self, item: Any) -> Any:
         """What stands for `item` in the graph: a node for a value or a symbol, else itself."""
-        if isinstance(item, Value):
+        if isinstance(item, TracedValue):
             return item.node
         return self.sizes.node_of(item) if isinstance(item, torch.SymInt) else item
 
@@ -171,7 +171,7 @@ class Recorder:
 
 
 def _meta_of(item: Any) -> Any:
-    if isinstance(item, Value):
+    if isinstance(item, TracedValue):
         return item.meta
     if isinstance(item, torch.Tensor):
         return TensorMeta.of(item)
@@ -181,7 +181,7 @@ def _meta_of(item: Any) -> Any:
 class _Recording(TorchFunctionMode):
     """While active, a call of a prim becomes a node; whatever else is called runs as usual."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: GraphRecorder) -> None:
         super().__init__()
         self._recorder = recorder
 

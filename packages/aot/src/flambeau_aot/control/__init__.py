@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from flambeau_aot.control.branches import cond
-from flambeau_aot.control.loops import while_loop
+from flambeau_aot.higher_order.cond import cond
+from flambeau_aot.higher_order.while_loop import while_loop
 
 HIGHER_ORDER: dict[str, Callable[..., Any]] = {"cond": cond, "while_loop": while_loop}
 """By the operator's name, what is called in its place."""

@@ -21,7 +21,7 @@ _NO_REDUCTION = 0
 
 
 @dataclass(frozen=True)
-class Told:
+class KernelCorrection:
     """What a kernel's result is that its description is not; None: as described."""
 
     dtype: torch.dtype | None = None
@@ -30,10 +30,12 @@ class Told:
     laid: Layout | None = None  # from the shape to strides
 
 
-Correction = Callable[[Sequence[Any], torch.device], Mapping[int, Told]]
+Correction = Callable[[Sequence[Any], torch.device], Mapping[int, KernelCorrection]]
 
 
-def _batch_norm_statistics(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+def _batch_norm_statistics(
+    args: Sequence[Any], device: torch.device
+) -> Mapping[int, KernelCorrection]:
     """The CPU's batch norm keeps the statistics of a reduced-precision batch in the dtype of its
     parameters and running statistics; torch's description keeps them in the batch's."""
     tensors = [value for value in args if isinstance(value, torch.Tensor)]
@@ -41,21 +43,23 @@ def _batch_norm_statistics(args: Sequence[Any], device: torch.device) -> Mapping
         return {}
     if not any(value.dtype is torch.float32 for value in tensors[1:]):
         return {}
-    return {1: Told(dtype=torch.float32), 2: Told(dtype=torch.float32)}
+    return {1: KernelCorrection(dtype=torch.float32), 2: KernelCorrection(dtype=torch.float32)}
 
 
-def _loss_of_one_sample(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+def _loss_of_one_sample(
+    args: Sequence[Any], device: torch.device
+) -> Mapping[int, KernelCorrection]:
     """Margin losses of a sample without a batch are numbers, unless their target has a batch."""
     sample, target, *_ = args
     reduction = args[2] if len(args) == 3 else (args[5] if len(args) > 5 else 1)
     if sample.dim() > 1 or reduction != _NO_REDUCTION or (len(args) != 3 and target.dim()):
         return {}
-    return {0: Told(shape=(), stride=())}
+    return {0: KernelCorrection(shape=(), stride=())}
 
 
-def _softmax_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+def _softmax_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
     """The CPU's derivatives of softmax keep the dtype of the cotangent, whatever is asked for."""
-    return {0: Told(dtype=args[0].dtype)} if device.type == "cpu" else {}
+    return {0: KernelCorrection(dtype=args[0].dtype)} if device.type == "cpu" else {}
 
 
 def contiguous(shape: Sequence[Any]) -> tuple[Any, ...]:
@@ -94,9 +98,13 @@ def _in_rows(*places: int) -> Correction:
     """Results that a kernel writes row-major, whatever the layout of its arguments; those that the
     last argument's mask leaves out are none."""
 
-    def correct(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+    def correct(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
         mask = args[-1] if isinstance(args[-1], (list, tuple)) and len(places) > 1 else None
-        return {place: Told(laid=contiguous) for place in places if mask is None or mask[place]}
+        return {
+            place: KernelCorrection(laid=contiguous)
+            for place in places
+            if mask is None or mask[place]
+        }
 
     return correct
 
@@ -104,11 +112,11 @@ def _in_rows(*places: int) -> Correction:
 def _in_format_of(place: int, *, only: str = "") -> Correction:
     """The first result in the memory format of an argument; on one kind of device if told."""
 
-    def correct(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+    def correct(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
         wanted = len(args[-1]) != 3 or args[-1][0] if isinstance(args[-1], (list, tuple)) else True
         if not wanted or (only and device.type != only):
             return {}
-        return {0: Told(laid=_suggested(args[place]))}
+        return {0: KernelCorrection(laid=_suggested(args[place]))}
 
     return correct
 
@@ -116,54 +124,60 @@ def _in_format_of(place: int, *, only: str = "") -> Correction:
 def _by_operands(*places: int) -> Correction:
     """A result laid out by the operands in this order, as torch's iterator over elements does."""
 
-    def correct(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+    def correct(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
         tensors = [args[place] for place in places if isinstance(args[place], torch.Tensor)]
         numbers = [n for x in tensors for n in (*x.shape, *x.stride())]
         if len(tensors) < 2 or not all(isinstance(n, int) for n in numbers):
             return {}
         bare = [torch.empty_strided(x.shape, x.stride(), device="meta") for x in tensors]
-        return {0: Told(stride=torch.add(*bare).stride())}
+        return {0: KernelCorrection(stride=torch.add(*bare).stride())}
 
     return correct
 
 
-def _batch_norm(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+def _batch_norm(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
     """Its statistics; and the result in the format of the batch, on a CPU."""
     told = dict(_batch_norm_statistics(args, device))
     if device.type == "cpu" and not args[0].is_contiguous():
-        told[0] = Told(laid=_suggested(args[0]))
+        told[0] = KernelCorrection(laid=_suggested(args[0]))
     return told
 
 
-def _log_sigmoid(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+def _log_sigmoid(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
     """Row-major on a CPU, with the buffer."""
-    return {0: Told(laid=contiguous), 1: Told(laid=contiguous)} if device.type == "cpu" else {}
+    return (
+        {0: KernelCorrection(laid=contiguous), 1: KernelCorrection(laid=contiguous)}
+        if device.type == "cpu"
+        else {}
+    )
 
 
-def _dropout_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+def _dropout_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
     """A product on a CPU; on a GPU in the format of the cotangent."""
     correct = _by_operands(0, 1) if device.type == "cpu" else _in_format_of(0)
     return correct(args, device)
 
 
-def _log_softmax_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+def _log_softmax_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
     """Its dtype, row-major."""
-    return {0: Told(dtype=args[0].dtype if device.type == "cpu" else None, laid=contiguous)}
+    return {
+        0: KernelCorrection(dtype=args[0].dtype if device.type == "cpu" else None, laid=contiguous)
+    }
 
 
-def _scattered(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+def _scattered(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
     """A base that repeats its elements is copied without."""
     numbers = [*args[0].shape, *args[0].stride()]
     repeats = any(n != 1 and s == 0 for n, s in zip(args[0].shape, args[0].stride(), strict=True))
     if not all(isinstance(n, int) for n in numbers) or not repeats:
         return {}
     bare = torch.empty_strided(args[0].shape, args[0].stride(), device="meta")
-    return {0: Told(stride=bare.clone().stride())}
+    return {0: KernelCorrection(stride=bare.clone().stride())}
 
 
-def _power(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+def _power(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
     """Row-major where the base is a number."""
-    return {} if isinstance(args[0], torch.Tensor) else {0: Told(laid=contiguous)}
+    return {} if isinstance(args[0], torch.Tensor) else {0: KernelCorrection(laid=contiguous)}
 
 
 _ROWS = "mse_loss_backward smooth_l1_loss_backward huber_loss_backward glu_backward"

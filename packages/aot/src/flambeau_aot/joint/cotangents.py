@@ -29,7 +29,7 @@ from flambeau_aot._torch_compat import (
     node_sequence,
 )
 from flambeau_aot.errors import Unsupported
-from flambeau_aot.functionalize import STAND_IN
+from flambeau_aot.inputs.functional_inputs import STAND_IN
 from flambeau_aot.joint.nested import map_tensors, tensors_in
 from flambeau_aot.plan import Presence
 

@@ -15,14 +15,14 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import engine_gradients, functional_tensor, functionalization
-from flambeau_aot.errors import AotError, Refused, TraceError, Unsupported, is_refusal
-from flambeau_aot.functionalize import StandIn
+from flambeau_aot.errors import AotError, RefusedCall, TraceError, Unsupported, is_refusal
+from flambeau_aot.inputs.functional_inputs import FunctionalInput
+from flambeau_aot.intercept.sparse_gradients import SparseUses, gathered, nodes_of
+from flambeau_aot.joint.backward_writes import LateWrites
 from flambeau_aot.joint.cotangents import Dependence
-from flambeau_aot.joint.late_writes import LateWrites
-from flambeau_aot.joint.tracer import Tracer
-from flambeau_aot.joint.written import Effects
+from flambeau_aot.joint.input_mutations import Effects
+from flambeau_aot.joint.tracer import JointTracer
 from flambeau_aot.plan import Presence, SparseGrad
-from flambeau_aot.sparse import SparseUses, gathered, nodes_of
 
 BACKWARD = "recorded in the backward pass"
 """Metadata key of the operators that the backward pass is recorded with."""
@@ -67,10 +67,10 @@ class BackwardPart:
 
 
 def backward_part(
-    tracer: Tracer,
+    tracer: JointTracer,
     effects: Effects,
     differentiable: tuple[int, ...],
-    stand_ins: Sequence[StandIn],
+    stand_ins: Sequence[FunctionalInput],
     accumulate: bool,
     sparse: SparseUses,
     all_defined: bool,
@@ -139,7 +139,7 @@ def backward_part(
 
 
 def _gradients(
-    tracer: Tracer,
+    tracer: JointTracer,
     outputs: Sequence[torch.Tensor],
     leaves: Sequence[torch.Tensor],
     tangents: Sequence[torch.Tensor],
@@ -166,7 +166,7 @@ def _gradients(
         if is_refusal(error):
             # A derivative that is not implemented or refuses what it is given: where eager runs
             # the backward pass it raises the same.
-            raise Refused(
+            raise RefusedCall(
                 f"the backward part raises, as it does in eager where it is run: {error}; "
                 "detach that result, or mend the operator's arguments"
             ) from error

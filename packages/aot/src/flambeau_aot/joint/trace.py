@@ -1,6 +1,6 @@
 """One trace of a program: forward, analysis and backward, into one graph.
 
-What comes in: a `Program`, its example inputs and a decomposition table.
+What comes in: a `InputProgram`, its example inputs and a decomposition table.
 What goes out: a `Joint`: the functional graph with every tensor a placeholder, and the plan of
 what happens around it.
 Invariant: the program is run once (again if it turns out to write to arguments that share memory);
@@ -31,43 +31,49 @@ from flambeau_aot._torch_compat import (
     pytree,
     storage_key,
 )
-from flambeau_aot.analyze import analyze
-from flambeau_aot.calls import RewriteCalls
-from flambeau_aot.casts import LeavesToCast
 from flambeau_aot.errors import AotError, NotYetSymbolic, Unsupported
-from flambeau_aot.functionalize import StandIn, stand_in
-from flambeau_aot.joint.bind import Part, WritesOverlap, arguments, bind_inputs, parts_of
-from flambeau_aot.joint.depended import (
+from flambeau_aot.inputs.binding import (
+    SyntheticBaseView,
+    WritesOverlap,
+    arguments,
+    bind_inputs,
+    parts_of,
+)
+from flambeau_aot.inputs.functional_inputs import FunctionalInput, stand_in
+from flambeau_aot.inputs.input_facts import known_inputs
+from flambeau_aot.inputs.memory_overlap import Layouts
+from flambeau_aot.inputs.storage_offsets import Spans
+from flambeau_aot.inputs.synthetic_bases import hides_grad
+from flambeau_aot.intercept.autocast_cache import AutocastCache
+from flambeau_aot.intercept.mode import InterceptMode
+from flambeau_aot.intercept.sparse_gradients import SparseUses, moved
+from flambeau_aot.joint.analysis import analyze
+from flambeau_aot.joint.backward_writes import WrittenInBackward
+from flambeau_aot.joint.checkpoint_regions import mark
+from flambeau_aot.joint.depended_results import (
     depended_inputs,
     depended_results,
     history_of,
     reentrant_tangents,
 )
 from flambeau_aot.joint.differentiate import NeedsAccumulation, backward_part
-from flambeau_aot.joint.late_writes import WrittenInBackward
-from flambeau_aot.joint.linear import is_linear
-from flambeau_aot.joint.regions import mark
-from flambeau_aot.joint.spans import Spans
-from flambeau_aot.joint.tracer import FRESH, Decompositions, Tracer
-from flambeau_aot.joint.written import Effects
-from flambeau_aot.known_inputs import known_inputs
-from flambeau_aot.merging import hides_grad
-from flambeau_aot.overlap import Layouts
+from flambeau_aot.joint.input_mutations import Effects
+from flambeau_aot.joint.linearity import is_linear
+from flambeau_aot.joint.program import InputProgram
+from flambeau_aot.joint.tracer import FRESH, Decompositions, JointTracer
 from flambeau_aot.plan import (
     InputPlan,
     InsideView,
     LateWrite,
     OutputPlan,
-    Plan,
     Presence,
+    RuntimePlan,
     SparseGrad,
     ViewOfInput,
     ViewOfOutput,
     shifted,
 )
-from flambeau_aot.program import Program
 from flambeau_aot.sizes import has_symbols, mentions_symbols, numbers_of, sized, symbols_of
-from flambeau_aot.sparse import SparseUses, moved
 
 _T = TypeVar("_T")
 _Planned = TypeVar("_Planned", OutputPlan, InsideView)
@@ -101,7 +107,7 @@ class Joint:
     tangents: tuple[fx.Node, ...]
     outputs: tuple[fx.Node, ...]
     grads: tuple[fx.Node | None, ...]
-    plan: Plan
+    plan: RuntimePlan
     requires_grad: bool
     fake_runs: int
     fake_remembered: int
@@ -147,7 +153,7 @@ def _refuse_seeding(seed: int, state: torch.Tensor) -> None:
 
 
 def trace(
-    program: Program,
+    program: InputProgram,
     inputs: Sequence[Any],
     decompositions: Decompositions,
     higher_order: HigherOrderCalls | None = None,
@@ -198,7 +204,7 @@ def trace(
 
 
 def _trace(
-    program: Program,
+    program: InputProgram,
     inputs: Sequence[Any],
     decompositions: Decompositions,
     grad_mode: bool,
@@ -213,7 +219,7 @@ def _trace(
     symbols = symbols_of(program.symbolic)
     numbers = numbers_of(program.symbolic, symbols)
     environment = environment_of(numbers[0]) if numbers else None
-    tracer = Tracer(decompositions, environment, program.fake_mode)
+    tracer = JointTracer(decompositions, environment, program.fake_mode)
     tracer.higher_order = higher_order
     tracer.grad_mode = grad_mode
     values = [
@@ -286,7 +292,7 @@ def _trace(
     if any(mentions_symbols((s.args, s.kwargs)) for r in effects.reshapes for s in r.steps):
         raise NotYetSymbolic("an input is given another shape of symbolic sizes in place")
     history = history_of(effects)
-    plan = Plan(
+    plan = RuntimePlan(
         inputs=input_plan,
         updates=tuple(effects.updates),
         results=tuple(_sized_views(item, symbols) for item in effects.results),
@@ -365,7 +371,7 @@ def _among(
     return (*items[:count], *constants, *items[count:], *last)
 
 
-def _apart(effects: Effects, stand_ins: Sequence[StandIn]) -> tuple[int, ...]:
+def _apart(effects: Effects, stand_ins: Sequence[FunctionalInput]) -> tuple[int, ...]:
     """Inputs that require grad to which autograd has no way from any result; none if that is so of
     all, as results of a leaf made inside require grad because an input does."""
     ends = [x.wrapper for x in effects.from_function if x.wrapper is not None and x.differentiable]
@@ -406,7 +412,7 @@ def _sized_views(item: _Planned, symbols: Sequence[Any]) -> _Planned:
     return replace(item, steps=steps)
 
 
-def _metadata(program: Program, position: int, inputs: Sequence[Any]) -> torch.Tensor:
+def _metadata(program: InputProgram, position: int, inputs: Sequence[Any]) -> torch.Tensor:
     """What has the metadata of an input: the input, or what stands for it with open sizes."""
     stand_in = program.symbolic[position] if program.symbolic else None
     if isinstance(stand_in, torch.Tensor) and has_symbols(stand_in):
@@ -416,11 +422,11 @@ def _metadata(program: Program, position: int, inputs: Sequence[Any]) -> torch.T
 
 
 def _effects(
-    tracer: Tracer,
+    tracer: JointTracer,
     primals: Sequence[torch.Tensor],
-    stand_ins: Sequence[StandIn],
+    stand_ins: Sequence[FunctionalInput],
     results: Sequence[Any],
-    parts: Sequence[Part],
+    parts: Sequence[SyntheticBaseView],
 ) -> Effects:
     try:
         return analyze(tracer, primals, stand_ins, results, parts)
@@ -433,12 +439,12 @@ def _effects(
 
 
 def run_program(
-    program: Program,
-    stand_ins: Sequence[StandIn],
+    program: InputProgram,
+    stand_ins: Sequence[FunctionalInput],
     plan: InputPlan,
     count: int,
-    tracer: Tracer,
-    parts: Sequence[Part] | None = None,
+    tracer: JointTracer,
+    parts: Sequence[SyntheticBaseView] | None = None,
     sparse: SparseUses | None = None,
     stays_without_grad: bool = False,
 ) -> Any:
@@ -450,7 +456,7 @@ def run_program(
     starts = {
         stand_ins[part.base].storage: part.merged.offset for part in parts if not part.merged.own
     }
-    calls = RewriteCalls(
+    calls = InterceptMode(
         known_inputs(stand_ins, parts),
         hooked=tracer.hooked,
         regions=tracer.regions,
@@ -458,7 +464,7 @@ def run_program(
         sparse=sparse,
         higher_order={name: partial(call, tracer) for name, call in tracer.higher_order.items()},
         spans=Spans(starts, tracer.placed),
-        casts=LeavesToCast(stand_ins),
+        casts=AutocastCache(stand_ins),
         stays_without_grad=stays_without_grad,
         input_hooks=tracer.input_hooks,
         detached=tracer.detached,

@@ -31,16 +31,16 @@ from flambeau_aot._torch_compat import (
     sequence_number,
 )
 from flambeau_aot.errors import Unsupported
-from flambeau_aot.input_hooks import InputHooks
-from flambeau_aot.joint.alerts import alerts
+from flambeau_aot.intercept.determinism_alerts import alerts
+from flambeau_aot.intercept.input_hooks import InputHooks
+from flambeau_aot.intercept.stale_views import Views
+from flambeau_aot.joint.checkpoint_regions import REGION, Regions
 from flambeau_aot.joint.cotangents import Dependence
-from flambeau_aot.joint.draws import inverse, memory_order
-from flambeau_aot.joint.fakes import FakeValues, is_dense
-from flambeau_aot.joint.lines import Lines
+from flambeau_aot.joint.fake_metadata import FakeValues, is_dense
 from flambeau_aot.joint.nested import map_tensors, tensors_in
-from flambeau_aot.joint.regions import REGION, Regions
+from flambeau_aot.joint.random import inverse, memory_order
+from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.plan import Presence, ViewStep
-from flambeau_aot.reshaped import Views
 from flambeau_aot.sizes import SizeNodes, is_symbolic
 
 Decompositions = Mapping[Any, Callable[..., Any]]
@@ -65,7 +65,7 @@ _HIDDEN_WRITES: dict[str, tuple[int, int]] = {
 _PRODUCTS = (torch.ops.aten.mul.Tensor, torch.ops.aten.mul.Scalar)
 
 
-class Tracer(TorchDispatchMode):
+class JointTracer(TorchDispatchMode):
     """Records operators; one instance per trace."""
 
     def __init__(

@@ -21,7 +21,7 @@ from torch import fx
 from flambeau_aot.errors import AotError
 from flambeau_aot.partition.cost import nbytes, work
 from flambeau_aot.partition.knapsack import keep
-from flambeau_aot.partition.limit import Cut, within_share
+from flambeau_aot.partition.limit import BoundedCut, within_share
 from flambeau_aot.partition.problem import Problem
 
 _SEARCH_STEPS = 7
@@ -42,7 +42,7 @@ class _Choice:
     size: int
 
 
-def within_budget(problem: Problem, budget: float, share: float, cut: Cut) -> list[fx.Node]:
+def within_budget(problem: Problem, budget: float, share: float, cut: BoundedCut) -> list[fx.Node]:
     """The cut of least extra work that saves at most this many bytes.
 
     budget: an int is bytes; a float in [0, 1] is a point between the least memory (0) and that
@@ -72,7 +72,7 @@ def within_budget(problem: Problem, budget: float, share: float, cut: Cut) -> li
     return _search(problem, share, cut, least, goal).saved
 
 
-def _search(problem: Problem, share: float, cut: Cut, least: _Choice, goal: int) -> _Choice:
+def _search(problem: Problem, share: float, cut: BoundedCut, least: _Choice, goal: int) -> _Choice:
     """The choice of largest capacity that is within the goal."""
     low, high = 0, sum(nbytes(node.meta["val"]) for node in _expensive(problem))
     best = least
@@ -90,7 +90,7 @@ def _search(problem: Problem, share: float, cut: Cut, least: _Choice, goal: int)
     return best
 
 
-def curve(problem: Problem, share: float, cut: Cut, points: int) -> tuple[CurvePoint, ...]:
+def curve(problem: Problem, share: float, cut: BoundedCut, points: int) -> tuple[CurvePoint, ...]:
     """Cuts from the least memory to the plain one, none of which another beats on both counts."""
     total = sum(nbytes(node.meta["val"]) for node in _expensive(problem))
     capacities = [total * step // (points - 1) for step in range(points - 1)] if points > 1 else []
@@ -113,7 +113,7 @@ def curve(problem: Problem, share: float, cut: Cut, points: int) -> tuple[CurveP
     return tuple(front)
 
 
-def _choice(problem: Problem, share: float, cut: Cut, capacity: int | None) -> _Choice:
+def _choice(problem: Problem, share: float, cut: BoundedCut, capacity: int | None) -> _Choice:
     """The cut with what the knapsack keeps of the expensive operators; None keeps them all."""
     items = _expensive(problem)
     allowed: Collection[fx.Node] = ()

@@ -18,7 +18,7 @@ from flambeau_aot.partition.problem import Problem, mark_of
 _ROUNDS = 6
 
 
-class Cut(Protocol):
+class BoundedCut(Protocol):
     """Values to save, where `allowed` may run twice and `banned` may not."""
 
     def __call__(
@@ -30,7 +30,7 @@ class Cut(Protocol):
 
 
 def within_share(
-    problem: Problem, share: float, cut: Cut, allowed: Collection[fx.Node] = ()
+    problem: Problem, share: float, cut: BoundedCut, allowed: Collection[fx.Node] = ()
 ) -> list[fx.Node]:
     """The cut, the costliest of what would run twice being banned until the rest is within."""
     banned: set[fx.Node] = set()

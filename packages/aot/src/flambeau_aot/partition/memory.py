@@ -72,14 +72,14 @@ def _parts(value: Any) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class Owned:
+class OwnedStorage:
     """An input that a graph alone holds: its storage, which several may share, and its bytes."""
 
     storage: int
     size: int
 
 
-def owned_inputs(graph: fx.Graph, saved: Sequence[fx.Node | None]) -> dict[int, Owned]:
+def owned_inputs(graph: fx.Graph, saved: Sequence[fx.Node | None]) -> dict[int, OwnedStorage]:
     """What the backward graph alone holds of these values of a joint graph, by position."""
     found = storages(graph)
     result = {}
@@ -89,7 +89,7 @@ def owned_inputs(graph: fx.Graph, saved: Sequence[fx.Node | None]) -> dict[int, 
             maker = found.made[number]
             copied = maker.op == "placeholder"
             size = nbytes(node.meta["val"]) if copied else found.sizes[number]
-            result[place] = Owned(-1 - place if copied else number, size)
+            result[place] = OwnedStorage(-1 - place if copied else number, size)
     return result
 
 
@@ -111,7 +111,7 @@ def bytes_held(graph: fx.Graph, values: Iterable[fx.Node], copied: Collection[fx
     return copies + sum(found.sizes[number] for number in whole)
 
 
-def peak_bytes(graph: fx.Graph, owned: Mapping[int, Owned] | None = None) -> int:
+def peak_bytes(graph: fx.Graph, owned: Mapping[int, OwnedStorage] | None = None) -> int:
     """Bytes alive at the worst moment, of values made here and of the inputs `owned`.
 
     owned: inputs that nobody else holds, by position; they are let go after their last use.

@@ -29,8 +29,8 @@ from flambeau_aot.joint.trace import Joint
 from flambeau_aot.options import Options
 from flambeau_aot.partition.budget import CurvePoint, curve, within_budget
 from flambeau_aot.partition.cost import WRITE_PART, recompute_cost, save_cost
-from flambeau_aot.partition.flow import Edge, minimum_cut
 from flambeau_aot.partition.limit import within_share
+from flambeau_aot.partition.max_flow import Edge, minimum_cut
 from flambeau_aot.partition.problem import Problem, mark_of, problem_of
 from flambeau_aot.partition.save_all import isinstance_tensor
 

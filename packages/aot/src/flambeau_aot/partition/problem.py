@@ -25,8 +25,8 @@ from flambeau_aot.partition.classify import classify as class_of
 from flambeau_aot.partition.classify import is_random, is_repeatable
 from flambeau_aot.partition.cost import work
 from flambeau_aot.partition.memory import bytes_held
+from flambeau_aot.partition.must_not_recompute import pinned, results_kept, root_of
 from flambeau_aot.partition.split import backward_only, forward_part
-from flambeau_aot.partition.volatile import pinned, results_kept, root_of
 
 Mark = Literal["must_recompute", "must_save", "prefer_recompute", "prefer_save", ""]
 

@@ -19,7 +19,8 @@ from torch import fx
 from flambeau_aot._torch_compat import FakeTensor
 from flambeau_aot.errors import AotError
 from flambeau_aot.graph_module import TracedModule
-from flambeau_aot.joint.fakes import is_dense
+from flambeau_aot.intercept.inplace import has_gaps
+from flambeau_aot.joint.fake_metadata import is_dense
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.options import Classifier
 from flambeau_aot.partition.classify import classify, has_effect, runs_anyway
@@ -27,7 +28,6 @@ from flambeau_aot.partition.cost import work
 from flambeau_aot.partition.memory import shares_memory
 from flambeau_aot.plan import Saved
 from flambeau_aot.sizes import has_symbols
-from flambeau_aot.writes import has_gaps
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import fx
 from flambeau_aot._torch_compat import kernel_of
 from flambeau_aot.info import Boxed
 from flambeau_aot.runtime.check import AS_IS
-from flambeau_aot.runtime.lines import defined, display
+from flambeau_aot.runtime.codegen import defined, display
 
 # A kernel may lay its result out otherwise than torch's description of it says, by which the graph
 # has a view of it; whether it shares memory with what it is of, nobody can tell within the graph.

@@ -16,18 +16,23 @@ from torch import fx
 from flambeau_aot._torch_compat import no_view, pytree
 from flambeau_aot.errors import AliasingChanged, AotError
 from flambeau_aot.info import Boxed
-from flambeau_aot.plan import Plan
+from flambeau_aot.plan import RuntimePlan
 from flambeau_aot.report import Report
+from flambeau_aot.runtime.autograd_function import (
+    Crossing,
+    HigherOrder,
+    autograd_function,
+    watch_from_now,
+)
 from flambeau_aot.runtime.epilogue import Epilogue, epilogue
-from flambeau_aot.runtime.function import Crossing, HigherOrder, autograd_function, watch_from_now
-from flambeau_aot.runtime.observed import observable, outside
+from flambeau_aot.runtime.inline_call import inference_line, training_line
+from flambeau_aot.runtime.observed_hooks import observable, outside
 from flambeau_aot.runtime.prologue import prologue
-from flambeau_aot.runtime.straight import inference_line, training_line
 
 if TYPE_CHECKING:  # what a loaded program runs on knows nothing of tracing
     from flambeau_aot.joint.trace import Joint
     from flambeau_aot.partition.split import Halves
-    from flambeau_aot.saved import Stored
+    from flambeau_aot.serialize.saved_program import Stored
 
 Call = Callable[..., Any]
 
@@ -137,7 +142,7 @@ def direct(compiled: Compiled) -> Compiled:
 
 
 def inference_call(
-    plan: Plan,
+    plan: RuntimePlan,
     static: Sequence[torch.Tensor],
     arguments: int,
     call: Boxed,
@@ -180,7 +185,7 @@ def inference_call(
 
 
 def training_call(
-    plan: Plan,
+    plan: RuntimePlan,
     static: Sequence[torch.Tensor],
     arguments: int,
     forward: Boxed,
@@ -198,7 +203,7 @@ def training_call(
 
 
 def _training_steps(
-    plan: Plan,
+    plan: RuntimePlan,
     static: Sequence[torch.Tensor],
     arguments: int,
     crossing: Crossing,
@@ -251,7 +256,7 @@ def _training_steps(
     return run_watched
 
 
-def _structure(plan: Plan) -> Callable[[Sequence[Any]], Any]:
+def _structure(plan: RuntimePlan) -> Callable[[Sequence[Any]], Any]:
     """Results as the program returned them; a flat tuple needs no rebuilding."""
     structure = plan.structure
     flat = pytree.tree_structure(tuple(range(len(plan.results))))

@@ -17,8 +17,8 @@ from flambeau_aot.plan import (
     FromFunction,
     FromGraph,
     IsInput,
-    Literal,
-    Plan,
+    LiteralResult,
+    RuntimePlan,
     SameResult,
     ViewOfInput,
     ViewOfOutput,
@@ -43,7 +43,7 @@ IN_PLACE: dict[Any, Any] = {
 }
 
 
-def epilogue(plan: Plan) -> Epilogue | None:
+def epilogue(plan: RuntimePlan) -> Epilogue | None:
     """Build the function that finishes a call; None where the outputs are the results."""
     silent = [item for item in plan.updates if item.counted and not item.differentiable]
     unseen = [item for item in plan.updates if not item.counted]
@@ -133,7 +133,7 @@ def _made(item: Any, symbols: slice, visible: int) -> Result:
     if isinstance(item, IsInput):
         primal = item.primal
         return lambda primals, outputs: primals[primal]
-    if isinstance(item, Literal):
+    if isinstance(item, LiteralResult):
         value = item.value
         return lambda primals, outputs: value
     if isinstance(item, SameResult):

@@ -1,8 +1,8 @@
 """From the caller's arguments to the graph's inputs.
 
 What comes in: the positional arguments of a call. What goes out: the list of primals, values of
-symbols last, and after them those arguments that are parts of a primal (`Plan.inputs.bound` says
-where they begin).
+symbols last, and after them those arguments that are parts of a primal (`RuntimePlan.inputs.bound`
+says where they begin).
 Invariant: arguments that were one tensor when traced are one tensor now, and an argument the
 program writes to shares memory with those it did then; else `AliasingChanged` is raised.
 """
@@ -17,14 +17,14 @@ import torch
 
 from flambeau_aot._torch_compat import base_of, storage_key
 from flambeau_aot.errors import AliasingChanged, AotError
-from flambeau_aot.merging import base_for
-from flambeau_aot.plan import Plan
+from flambeau_aot.inputs.synthetic_bases import base_for
+from flambeau_aot.plan import RuntimePlan
 
 Prologue = Callable[[Sequence[Any]], list[Any]]
 
 
 def prologue(
-    plan: Plan, static: Sequence[torch.Tensor], arguments: int, *, in_place: bool = False
+    plan: RuntimePlan, static: Sequence[torch.Tensor], arguments: int, *, in_place: bool = False
 ) -> Prologue:
     """Build the function that binds arguments; `in_place`: static tensors may be written to by the
     graph itself, and must not be arguments besides."""
@@ -59,7 +59,7 @@ def prologue(
 Check = Callable[[Sequence[Any], list[torch.Tensor]], None]
 
 
-def _checks(plan: Plan, written: tuple[int, ...]) -> list[Check]:
+def _checks(plan: RuntimePlan, written: tuple[int, ...]) -> list[Check]:
     checks: list[Check] = []
     if plan.inputs.duplicates:
         places = _places(plan)
@@ -86,7 +86,7 @@ def _checks(plan: Plan, written: tuple[int, ...]) -> list[Check]:
     return checks
 
 
-def _places(plan: Plan) -> dict[int, int]:
+def _places(plan: RuntimePlan) -> dict[int, int]:
     """The argument that each primal is."""
     inputs = plan.inputs
     places = {inputs.static + index: p for index, p in enumerate(inputs.primals)}
@@ -95,20 +95,20 @@ def _places(plan: Plan) -> dict[int, int]:
     return places
 
 
-def _same_tensors(plan: Plan, places: dict[int, int], args: Sequence[Any]) -> None:
+def _same_tensors(plan: RuntimePlan, places: dict[int, int], args: Sequence[Any]) -> None:
     for position, primal in plan.inputs.duplicates:
         if primal in places and args[position] is not args[places[primal]]:
             raise AliasingChanged(f"argument {position} was the same tensor as another when traced")
 
 
-def _same_literals(plan: Plan, args: Sequence[Any]) -> None:
+def _same_literals(plan: RuntimePlan, args: Sequence[Any]) -> None:
     for position, value in plan.inputs.literals:
         given = args[position]
         if given is not value and (type(given) is not type(value) or given != value):
             raise AotError(f"argument {position} was {value!r} when traced, now {given!r}")
 
 
-def _same_offsets(plan: Plan, primals: list[torch.Tensor]) -> None:
+def _same_offsets(plan: RuntimePlan, primals: list[torch.Tensor]) -> None:
     for primal, offset in plan.offsets:
         if primals[primal].storage_offset() != offset:
             raise AliasingChanged(

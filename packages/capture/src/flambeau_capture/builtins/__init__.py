@@ -4,36 +4,40 @@ Importing this package fills the table `values.callables.HANDLERS`.
 """
 
 from flambeau_capture.builtins import (
-    autocast,
-    backward,
+    construction,
     containers,
     copying,
-    creation,
-    derivatives,
-    draws,
-    hooks,
-    inspecting,
+    introspection,
     iteration,
-    lists_of_tensors,
-    messages,
+    logging_and_warnings,
     numbers,
     operator_functions,
     operators,
-    overriding,
-    packed,
     stdlib,
+)
+from flambeau_capture.builtins.autograd import backward, gradients, hooks
+from flambeau_capture.builtins.tensors import (
+    autocast,
+    nested_lists,
+    packed_sequences,
+    random,
+    torch_function_protocol,
     torch_functions,
 )
-from flambeau_capture.values import (  # each registers what it handles
-    asking,
-    autograd_functions,
-    contexts,
-    contextvariables,
-    functional,
-    getters,
-    pullbacks,
-    references,
-    regions,
-    scalars,
-    transforms,
+from flambeau_capture.values import weak_references  # each registers what it handles
+from flambeau_capture.values.functions import (
+    context_variables,  # each registers what it handles
+    getters,  # each registers what it handles
+)
+from flambeau_capture.values.higher_order import (
+    autograd_function,  # each registers what it handles
+    context_managers,  # each registers what it handles
+    control_flow,  # each registers what it handles
+    functional_call,  # each registers what it handles
+    grad,  # each registers what it handles
+    vjp,  # each registers what it handles
+)
+from flambeau_capture.values.tensors import (
+    data_dependent,  # each registers what it handles
+    scalars,  # each registers what it handles
 )

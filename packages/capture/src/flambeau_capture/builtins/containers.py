@@ -10,13 +10,13 @@ import collections
 from typing import Any
 
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
-from flambeau_capture.values.callables import handles
 from flambeau_capture.values.constant import Constant, constant_of
-from flambeau_capture.values.dicts import DictValue
-from flambeau_capture.values.lists import DequeValue, ListValue
-from flambeau_capture.values.sets import SetValue
-from flambeau_capture.values.slices import SliceValue
-from flambeau_capture.values.tuples import TupleValue
+from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.lists import DequeValue, ListValue
+from flambeau_capture.values.containers.sets import SetValue
+from flambeau_capture.values.containers.slices import SliceValue
+from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.functions.callables import handles
 
 
 def _items(tx: Tracer, kind: type, args: Args, kwargs: Kwargs) -> list[Value]:

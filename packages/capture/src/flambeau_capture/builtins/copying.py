@@ -13,23 +13,23 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.values.attributes import find_in_class
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.callables import BuiltinValue, handles
-from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, is_none
-from flambeau_capture.values.dicts import DictValue
-from flambeau_capture.values.functions import FunctionValue
-from flambeau_capture.values.graph_calls import graph_call
-from flambeau_capture.values.instancedict import InstanceDict
-from flambeau_capture.values.lists import DequeValue, ListValue
-from flambeau_capture.values.nnmodules import ModuleValue
-from flambeau_capture.values.objects import ObjectValue
-from flambeau_capture.values.opaque import FrozenValue, PyModuleValue
-from flambeau_capture.values.sets import SetValue
-from flambeau_capture.values.slices import SliceValue
-from flambeau_capture.values.tensor import TensorValue
-from flambeau_capture.values.tuples import TupleValue
+from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.lists import DequeValue, ListValue
+from flambeau_capture.values.containers.sets import SetValue
+from flambeau_capture.values.containers.slices import SliceValue
+from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.functions.callables import BuiltinValue, handles
+from flambeau_capture.values.functions.functions import FunctionValue
+from flambeau_capture.values.objects.attributes import find_in_class
+from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.instance_dict import InstanceDict
+from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.nn_modules import ModuleValue
+from flambeau_capture.values.objects.opaque import FrozenValue, PyModuleValue
+from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.tensor import TensorValue
 
 _SHARED = (
     Constant,

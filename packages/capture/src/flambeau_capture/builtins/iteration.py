@@ -14,12 +14,18 @@ import operator
 from typing import Any
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.builtins.standing_in import stand_in
+from flambeau_capture.builtins.stand_ins import stand_in
 from flambeau_capture.polyfills import calling, heaps, iterating
-from flambeau_capture.values.attributes import call_special, find_in_class
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
-from flambeau_capture.values.callables import evaluate_call, handles
-from flambeau_capture.values.combined_iterators import (
+from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.containers.lists import ListValue
+from flambeau_capture.values.containers.sequences import index_of
+from flambeau_capture.values.containers.sorting import sort_values
+from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.functions.callables import evaluate_call, handles
+from flambeau_capture.values.functions.made_by import MadeBy
+from flambeau_capture.values.iterators.builtin import SequenceIterator
+from flambeau_capture.values.iterators.combined import (
     ChainIterator,
     CountIterator,
     EnumerateIterator,
@@ -27,18 +33,12 @@ from flambeau_capture.values.combined_iterators import (
     MapIterator,
     ZipIterator,
 )
-from flambeau_capture.values.constant import Constant, constant_of
-from flambeau_capture.values.foreign_iterators import CallIterator
-from flambeau_capture.values.generators import GeneratorValue
-from flambeau_capture.values.iterators import SequenceIterator
-from flambeau_capture.values.lists import ListValue
-from flambeau_capture.values.made_by import MadeBy
-from flambeau_capture.values.objects import ObjectValue
-from flambeau_capture.values.sequences import index_of
-from flambeau_capture.values.sorting import sort_values
-from flambeau_capture.values.specials import SpecialMethods
+from flambeau_capture.values.iterators.foreign import CallIterator
+from flambeau_capture.values.iterators.generators import GeneratorValue
+from flambeau_capture.values.objects.attributes import call_special, find_in_class
+from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.special_methods import SpecialMethods
 from flambeau_capture.values.stand_ins import refuse
-from flambeau_capture.values.tuples import TupleValue
 
 
 @handles(iter)

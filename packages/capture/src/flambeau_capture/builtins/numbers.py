@@ -15,17 +15,17 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.inspecting import text_of
+from flambeau_capture.builtins.introspection import text_of
 from flambeau_capture.builtins.operators import binary, unary
 from flambeau_capture.bytecode.opcodes import VERSION
-from flambeau_capture.values.answers import ask
-from flambeau_capture.values.attributes import call_special, class_attribute
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
-from flambeau_capture.values.callables import evaluate_call, handles, pure
 from flambeau_capture.values.constant import Constant, is_none
-from flambeau_capture.values.graph_calls import graph_call
-from flambeau_capture.values.objects import ObjectValue
-from flambeau_capture.values.tensor import TensorValue, known_number
+from flambeau_capture.values.functions.callables import evaluate_call, handles, pure
+from flambeau_capture.values.objects.attributes import call_special, class_attribute
+from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.special_method_results import ask
+from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.tensor import TensorValue, known_number
 
 _NUMBERED_BY: dict[type, tuple[str, ...]] = {
     int: ("__int__", "__index__"),

@@ -9,18 +9,18 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 
-from flambeau_capture.builtins.identities import identical
+from flambeau_capture.builtins.identity import identical
 from flambeau_capture.builtins.operator_tables import IN_PLACE, OPERATORS, UNARY
 from flambeau_capture.builtins.operators import binary, unary
-from flambeau_capture.values.attributes import call_special
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.callables import HANDLERS, handles, pure
-from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, evaluate
-from flambeau_capture.values.objects import ObjectValue
-from flambeau_capture.values.sequences import index_of
+from flambeau_capture.values.containers.sequences import index_of
+from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.functions.callables import HANDLERS, handles, pure
+from flambeau_capture.values.objects.attributes import call_special
+from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.stand_ins import refuse
-from flambeau_capture.values.tuples import TupleValue
 
 
 def _register() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.identities import (
+from flambeau_capture.builtins.identity import (
     by_identity,
     compares_by_identity,
     identical,
@@ -23,29 +23,37 @@ from flambeau_capture.builtins.identities import (
 )
 from flambeau_capture.builtins.operator_refusals import refuse
 from flambeau_capture.builtins.operator_tables import COMPARISONS, IN_PLACE, OPERATORS, UNARY
-from flambeau_capture.builtins.tensor_operators import by_tensors, refuses_tensors, tensor_operator
-from flambeau_capture.values import arrays
-from flambeau_capture.values.array_numbers import ArrayNumber, scalar_operator
-from flambeau_capture.values.arrays import ArrayValue
-from flambeau_capture.values.attributes import answers_for_itself, call_special, find_in_class
+from flambeau_capture.builtins.tensors.operators import by_tensors, refuses_tensors, tensor_operator
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
-from flambeau_capture.values.callables import BuiltinValue
-from flambeau_capture.values.class_dicts import behind_proxy
-from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, evaluate
-from flambeau_capture.values.dict_views import DictView
-from flambeau_capture.values.dicts import DictValue
-from flambeau_capture.values.exceptions import ExceptionValue
-from flambeau_capture.values.graph_calls import graph_call
-from flambeau_capture.values.lists import ListValue
-from flambeau_capture.values.methods import BoundMethod, MethodValue
-from flambeau_capture.values.objects import ObjectValue
-from flambeau_capture.values.sequences import SequenceValue, index_of, tx_equal
-from flambeau_capture.values.sets import SetValue
+from flambeau_capture.values.containers.dict_views import DictView
+from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.lists import ListValue
+from flambeau_capture.values.containers.sequences import SequenceValue, index_of, tx_equal
+from flambeau_capture.values.containers.sets import SetValue
+from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.functions.callables import BuiltinValue
+from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
+from flambeau_capture.values.numpy import arrays
+from flambeau_capture.values.numpy.arrays import ArrayValue
+from flambeau_capture.values.numpy.scalars import ArrayNumber, scalar_operator
+from flambeau_capture.values.objects.attributes import (
+    answers_for_itself,
+    call_special,
+    find_in_class,
+)
+from flambeau_capture.values.objects.class_dicts import behind_proxy
+from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.exceptions import ExceptionValue
+from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.stand_ins import name_in_errors
-from flambeau_capture.values.symbols import SymbolValue, symbol_call, symbol_operator
-from flambeau_capture.values.tensor import TensorValue
-from flambeau_capture.values.tuples import TupleValue
+from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.symbolic_numbers import (
+    SymbolValue,
+    symbol_call,
+    symbol_operator,
+)
+from flambeau_capture.values.tensors.tensor import TensorValue
 
 
 def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None = None) -> Value:

@@ -10,9 +10,9 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from flambeau_capture.values.attributes import find_in_class
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import is_none
+from flambeau_capture.values.objects.attributes import find_in_class
 
 
 def is_protocol(kind: type) -> bool:

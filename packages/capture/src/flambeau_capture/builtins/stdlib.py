@@ -26,17 +26,23 @@ import warnings
 from typing import Any
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.observe.unguarded import name_of, of_arguments, unguarded
 from flambeau_capture.polyfills.calling import replacing
-from flambeau_capture.source import Held
-from flambeau_capture.unguarded import name_of, of_arguments, unguarded
-from flambeau_capture.values.attributes import find_in_class
+from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
-from flambeau_capture.values.callables import HANDLERS, breaks, evaluate_call, handles, pure
-from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, constant_of
-from flambeau_capture.values.functions import FunctionValue
-from flambeau_capture.values.methods import MethodValue
-from flambeau_capture.values.tuples import TupleValue
+from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.functions.callables import (
+    HANDLERS,
+    breaks,
+    evaluate_call,
+    handles,
+    pure,
+)
+from flambeau_capture.values.functions.functions import FunctionValue
+from flambeau_capture.values.functions.methods import MethodValue
+from flambeau_capture.values.objects.attributes import find_in_class
+from flambeau_capture.values.objects.classes import ClassValue
 
 
 def _inner_codes(code: types.CodeType) -> list[types.CodeType]:
@@ -50,7 +56,9 @@ def _fields(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     kind = args[0].python_class if isinstance(args[0], ClassValue) else args[0].cls
     if not dataclasses.is_dataclass(kind):
         tx.raise_error(TypeError, "must be called with a dataclass type or instance")
-    return TupleValue([tx.wrap(f, Held(f, f"field {f.name}")) for f in dataclasses.fields(kind)])
+    return TupleValue(
+        [tx.wrap(f, ConstantSource(f, f"field {f.name}")) for f in dataclasses.fields(kind)]
+    )
 
 
 @handles(dataclasses.is_dataclass)
@@ -91,7 +99,7 @@ def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         found = _new_signature(target)
     if bound:
         found = found.replace(parameters=list(found.parameters.values())[1:])
-    return tx.wrap(found, Held(found, "signature"))
+    return tx.wrap(found, ConstantSource(found, "signature"))
 
 
 class _Variable:
@@ -111,7 +119,9 @@ def _getenv(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     name = constant_of(args[0])
     found = os.environ.get(name)
     question = _Variable(name, found)
-    tx.guard(Held(os.environ, "os.environ"), "CALL", question, f".get({name!r}) == {found!r}")
+    tx.guard(
+        ConstantSource(os.environ, "os.environ"), "CALL", question, f".get({name!r}) == {found!r}"
+    )
     if found is not None:
         return Constant(found)
     return args[1] if len(args) > 1 else kwargs.get("default", Constant(None))
@@ -119,9 +129,11 @@ def _getenv(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(functools.wraps)
 def _wraps(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    from flambeau_capture.values.partials import PartialValue
+    from flambeau_capture.values.functions.partials import PartialValue
 
-    update = tx.wrap(functools.update_wrapper, Held(functools.update_wrapper, "update_wrapper"))
+    update = tx.wrap(
+        functools.update_wrapper, ConstantSource(functools.update_wrapper, "update_wrapper")
+    )
     named = {"wrapped": args[0], **kwargs}
     return PartialValue(update, list(args[1:]), named)
 
@@ -207,8 +219,10 @@ def dispatch(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value
         registry = real.registry
         chosen = real.dispatch(args[0].cls)
     known = dict(registry)
-    tx.guard(Held(registry, f"{fn.name}.registry"), "CALL", _Registry(known), "is as it was")
-    found = tx.wrap(chosen, Held(chosen, fn.name))
+    tx.guard(
+        ConstantSource(registry, f"{fn.name}.registry"), "CALL", _Registry(known), "is as it was"
+    )
+    found = tx.wrap(chosen, ConstantSource(chosen, fn.name))
     return found if fn.code in _CHOOSERS else tx.call(found, args, kwargs)
 
 
@@ -237,7 +251,7 @@ unguarded(
 def _find_spec(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """Whether a package is installed: for a process, a constant."""
     found = importlib.util.find_spec(*(arg.as_python() for arg in args))
-    return Constant(None) if found is None else tx.wrap(found, Held(found, "spec"))
+    return Constant(None) if found is None else tx.wrap(found, ConstantSource(found, "spec"))
 
 
 @handles(collections.namedtuple)

@@ -5,13 +5,13 @@ that cannot be written faithfully on the running Python raises; it is never writ
 """
 
 from flambeau_capture.bytecode.assemble import assemble
-from flambeau_capture.bytecode.decode import Body, Region, decode
+from flambeau_capture.bytecode.decode import CodeBody, Region, decode
 from flambeau_capture.bytecode.flow import FlowError, blocks, reachable, remove_dead_code
 from flambeau_capture.bytecode.instruction import (
     NOWHERE,
-    Flags,
     Instruction,
-    Positions,
+    OperandFlags,
+    SourcePositions,
     clone,
 )
 from flambeau_capture.bytecode.listing import diff, listing

@@ -1,8 +1,8 @@
 """Turn edited instructions back into a code object.
 
-In: a `Body` (instructions inserted, removed, reordered at will) and overrides for the fields of its
-template code object. Out: a code object that CPython runs. Invariant: what cannot be expressed on
-the running version (an unbound cell, a loop's exit that is no END_FOR, a jump out of the body)
+In: a `CodeBody` (instructions inserted, removed, reordered at will) and overrides for the fields of
+its template code object. Out: a code object that CPython runs. Invariant: what cannot be expressed
+on the running version (an unbound cell, a loop's exit that is no END_FOR, a jump out of the body)
 raises AssembleError; nothing is emitted that the interpreter would misread.
 """
 
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from types import CodeType
 
 from flambeau_capture.bytecode.binding import before_their_cell, possibly_unbound
-from flambeau_capture.bytecode.decode import Body, local_slots
+from flambeau_capture.bytecode.decode import CodeBody, local_slots
 from flambeau_capture.bytecode.flow import covering, positions_in
-from flambeau_capture.bytecode.instruction import NOWHERE, Instruction, Positions
-from flambeau_capture.bytecode.layout import Layout, lay_out
+from flambeau_capture.bytecode.instruction import NOWHERE, Instruction, SourcePositions
+from flambeau_capture.bytecode.layout import CodeLayout, lay_out
 from flambeau_capture.bytecode.opcodes import (
     BINARY_OPERATORS,
     CHECKED_LOAD,
@@ -26,32 +26,32 @@ from flambeau_capture.bytecode.opcodes import (
     FOR_ITER_TARGET,
     INTRINSICS_1,
     INTRINSICS_2,
-    Kind,
+    OperandKind,
     spec,
 )
-from flambeau_capture.bytecode.pools import AssembleError, Constants, Names, Slots
+from flambeau_capture.bytecode.pools import AssembleError, ConstantPool, NamePool, Slots
 from flambeau_capture.bytecode.stack import entry_depth, max_depth, number
 from flambeau_capture.bytecode.tables import exception_table, line_table
 
 CO_VARARGS, CO_VARKEYWORDS = 0x04, 0x08
 
-_OPERATOR_TABLES: dict[Kind, tuple[str, ...]] = {
-    Kind.COMPARE: COMPARE_OPERATORS,
-    Kind.BINARY: BINARY_OPERATORS,
-    Kind.INTRINSIC_1: INTRINSICS_1,
-    Kind.INTRINSIC_2: INTRINSICS_2,
+_OPERATOR_TABLES: dict[OperandKind, tuple[str, ...]] = {
+    OperandKind.COMPARE: COMPARE_OPERATORS,
+    OperandKind.BINARY: BINARY_OPERATORS,
+    OperandKind.INTRINSIC_1: INTRINSICS_1,
+    OperandKind.INTRINSIC_2: INTRINSICS_2,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class _Pools:
-    names: Names
-    constants: Constants
+    names: NamePool
+    constants: ConstantPool
     slots: Slots
 
 
 def assemble(
-    body: Body,
+    body: CodeBody,
     *,
     name: str | None = None,
     qualname: str | None = None,
@@ -100,7 +100,7 @@ def assemble(
     if CHECKED_LOAD is not None:
         arguments = slots.varnames[:given]
         unbound = possibly_unbound(body, {*arguments, *slots.cellvars, *slots.freevars})
-    pools = _Pools(Names(), Constants(code.co_consts[:1]), slots)
+    pools = _Pools(NamePool(), ConstantPool(code.co_consts[:1]), slots)
     opnames = {i: CHECKED_LOAD for i in unbound if CHECKED_LOAD is not None}
     operands = {i: _operand(i, pools) for i in body.instructions if i.target is None}
     layout = lay_out(body.instructions, operands, opnames)
@@ -130,7 +130,7 @@ def assemble(
     return made
 
 
-def _check(body: Body) -> None:
+def _check(body: CodeBody) -> None:
     """Refuse what CPython would run, but not as it is written."""
     where = positions_in(body)
     order = body.instructions
@@ -138,7 +138,7 @@ def _check(body: Body) -> None:
         needed = FOLLOWERS.get(instruction.opname)
         if needed is not None and (following is None or following.opname != needed):
             raise AssembleError(f"{instruction!r} must be followed by {needed}, not {following!r}")
-        takes_target = spec(instruction.opname).kind is Kind.JUMP
+        takes_target = spec(instruction.opname).kind is OperandKind.JUMP
         if takes_target != (instruction.target is not None):
             wants = "needs a target" if takes_target else "is no jump, yet has a target"
             raise AssembleError(f"{instruction!r} {wants}")
@@ -153,7 +153,7 @@ def _check(body: Body) -> None:
             raise AssembleError(f"{instruction!r}: FOR_ITER must go to {FOR_ITER_TARGET}")
 
 
-def _check_cells(body: Body, slots: Slots) -> None:
+def _check_cells(body: CodeBody, slots: Slots) -> None:
     """Refuse a frame whose cells may be missing: reading one would crash the process."""
     copies = any(i.opname == "COPY_FREE_VARS" for i in body.instructions)
     if copies != bool(slots.freevars):
@@ -179,24 +179,29 @@ def _operand(instruction: Instruction, pools: _Pools) -> int:
     """The encoded operand of an instruction that is no jump."""
     row = spec(instruction.opname)
     match row.kind:
-        case Kind.NONE:
+        case OperandKind.NONE:
             return 0
-        case Kind.NAME:
+        case OperandKind.NAME:
             index = pools.names.index(_name(instruction))
-        case Kind.CONST:
+        case OperandKind.CONST:
             index = pools.constants.index(instruction.argval)
-        case Kind.LOCAL | Kind.CELL:
+        case OperandKind.LOCAL | OperandKind.CELL:
             index = pools.slots.index(instruction, row.kind)
-        case Kind.FREE_COUNT:
+        case OperandKind.FREE_COUNT:
             index = len(pools.slots.freevars)
-        case Kind.COMPARE | Kind.BINARY | Kind.INTRINSIC_1 | Kind.INTRINSIC_2:
+        case (
+            OperandKind.COMPARE
+            | OperandKind.BINARY
+            | OperandKind.INTRINSIC_1
+            | OperandKind.INTRINSIC_2
+        ):
             index = _operator(instruction, _OPERATOR_TABLES[row.kind])
         case _:
             index = number(instruction)
     operand = index << row.shift
     for flag, bit in row.bits:
         operand |= bit if getattr(instruction.flags, flag) else 0
-    if row.kind is Kind.COMPARE:
+    if row.kind is OperandKind.COMPARE:
         operand |= COMPARE_MASKS[COMPARE_OPERATORS[index]]
     return operand
 
@@ -213,16 +218,18 @@ def _operator(instruction: Instruction, table: tuple[str, ...]) -> int:
     return table.index(str(instruction.argval))
 
 
-def _placed(body: Body, layout: Layout, first_line: int) -> Iterable[tuple[int, Positions]]:
+def _placed(
+    body: CodeBody, layout: CodeLayout, first_line: int
+) -> Iterable[tuple[int, SourcePositions]]:
     """(code units, position) of each instruction; one without a position takes its neighbour's."""
-    current = Positions(first_line, first_line)
+    current = SourcePositions(first_line, first_line)
     for instruction in body.instructions:
         if instruction.positions is not None:
             current = instruction.positions
         yield layout.units[instruction], NOWHERE if current.lineno is None else current
 
 
-def _rows(body: Body, layout: Layout) -> Iterable[tuple[int, int, int, int, bool]]:
+def _rows(body: CodeBody, layout: CodeLayout) -> Iterable[tuple[int, int, int, int, bool]]:
     """Exception table rows: runs of instructions that share one region."""
     regions = covering(body)
     open_region, start, end = None, 0, 0

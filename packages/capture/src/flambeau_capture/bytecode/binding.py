@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from flambeau_capture.bytecode.decode import Body
+from flambeau_capture.bytecode.decode import CodeBody
 from flambeau_capture.bytecode.flow import covering, successors
 from flambeau_capture.bytecode.instruction import Instruction
 
@@ -32,7 +32,7 @@ _THROUGH_CELL = frozenset(
 Names = frozenset[str]
 
 
-def possibly_unbound(body: Body, bound: Collection[str]) -> set[Instruction]:
+def possibly_unbound(body: CodeBody, bound: Collection[str]) -> set[Instruction]:
     """LOAD_FAST instructions whose variable may be unbound; `bound` holds the arguments' names.
 
     Slots that hold cells are the business of `before_their_cell`: name them in `bound`.
@@ -46,7 +46,7 @@ def possibly_unbound(body: Body, bound: Collection[str]) -> set[Instruction]:
 
 
 def before_their_cell(
-    body: Body, cellvars: Collection[str], freevars: Collection[str]
+    body: CodeBody, cellvars: Collection[str], freevars: Collection[str]
 ) -> set[Instruction]:
     """Accesses through a cell that MAKE_CELL or COPY_FREE_VARS may not have put there yet."""
     free = frozenset(freevars)
@@ -64,7 +64,7 @@ def before_their_cell(
 
 
 def _spread(
-    body: Body, empty: Names, after: Callable[[Instruction, Names], Names]
+    body: CodeBody, empty: Names, after: Callable[[Instruction, Names], Names]
 ) -> dict[Instruction, Names]:
     """Slots that may be empty before each reachable instruction."""
     order = body.instructions

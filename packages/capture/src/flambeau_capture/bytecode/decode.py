@@ -1,7 +1,8 @@
 """Read a code object into instructions that can be edited.
 
-In: a code object. Out: a `Body`: instructions without caches or EXTENDED_ARG, jumps as references,
-the exception table as `Region`s over instructions, superinstructions split into their two halves.
+In: a code object. Out: a `CodeBody`: instructions without caches or EXTENDED_ARG, jumps as
+references, the exception table as `Region`s over instructions, superinstructions split into their
+two halves.
 Invariant: `assemble(decode(code))` decodes to the same body again.
 Source: Objects/locations.md and Objects/exception_handling_notes.txt of CPython.
 """
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from types import CodeType
 
-from flambeau_capture.bytecode.instruction import Flags, Instruction, Positions, clone
+from flambeau_capture.bytecode.instruction import Instruction, OperandFlags, SourcePositions, clone
 from flambeau_capture.bytecode.opcodes import (
     BACKWARD,
     BINARY_OPERATORS,
@@ -23,8 +24,8 @@ from flambeau_capture.bytecode.opcodes import (
     NAMES,
     SUPERINSTRUCTIONS,
     VERSION,
-    Kind,
-    Spec,
+    OpcodeSpec,
+    OperandKind,
     spec,
 )
 
@@ -51,21 +52,21 @@ class Region:
 
 
 @dataclass(eq=False, slots=True)
-class Body:
+class CodeBody:
     """The instructions of a function, with the code object that gives all the rest."""
 
     instructions: list[Instruction]
     code: CodeType
     regions: list[Region] = field(default_factory=list)
 
-    def copy(self) -> tuple[Body, dict[Instruction, Instruction]]:
+    def copy(self) -> tuple[CodeBody, dict[Instruction, Instruction]]:
         """A body of fresh instructions, and which of them stands for which of ours."""
         instructions, twin = clone(self.instructions)
         regions = [
             replace(r, start=twin[r.start], end=twin[r.end], handler=twin[r.handler])
             for r in self.regions
         ]
-        return Body(instructions, self.code, regions), twin
+        return CodeBody(instructions, self.code, regions), twin
 
 
 def local_slots(code: CodeType) -> tuple[str, ...]:
@@ -74,10 +75,10 @@ def local_slots(code: CodeType) -> tuple[str, ...]:
     return (*own, *(name for name in code.co_cellvars if name not in own), *code.co_freevars)
 
 
-def decode(code: CodeType) -> Body:
+def decode(code: CodeType) -> CodeBody:
     """Decode a code object; its quickened or instrumented form does not matter."""
     slots = local_slots(code)
-    positions = [Positions(*entry) for entry in code.co_positions()]
+    positions = [SourcePositions(*entry) for entry in code.co_positions()]
     instructions: list[Instruction] = []
     at: dict[int, Instruction] = {}  # by first byte, EXTENDED_ARG included
     last_at: dict[int, Instruction] = {}  # the same, the second half of a superinstruction
@@ -91,16 +92,16 @@ def decode(code: CodeType) -> Body:
             instructions.append(instruction)
             at.setdefault(start, instruction)
             last_at[start] = instruction
-            if half.kind is Kind.JUMP:
+            if half.kind is OperandKind.JUMP:
                 jumps.append((instruction, _jump_goal(half, half_arg, offset)))
     for instruction, goal in jumps:
         instruction.target = at[goal]
     if VERSION >= (3, 13):
         _name_closure_loads(instructions, code)
-    return Body(instructions, code, list(_regions(code, at, last_at)))
+    return CodeBody(instructions, code, list(_regions(code, at, last_at)))
 
 
-def _operations(raw: bytes) -> Iterator[tuple[int, int, Spec, int]]:
+def _operations(raw: bytes) -> Iterator[tuple[int, int, OpcodeSpec, int]]:
     """(first byte, opcode's byte, row, operand) of each instruction, caches skipped."""
     offset, start, high = 0, 0, 0
     while offset < len(raw):
@@ -117,41 +118,41 @@ def _operations(raw: bytes) -> Iterator[tuple[int, int, Spec, int]]:
         start, high = offset, 0
 
 
-def _split(row: Spec, arg: int) -> tuple[tuple[Spec, int], ...]:
+def _split(row: OpcodeSpec, arg: int) -> tuple[tuple[OpcodeSpec, int], ...]:
     if row.opname not in SUPERINSTRUCTIONS:
         return ((row, arg),)
     first, second = SUPERINSTRUCTIONS[row.opname]
     return (spec(first), arg >> 4), (spec(second), arg & 15)
 
 
-def _jump_goal(row: Spec, arg: int, offset: int) -> int:
+def _jump_goal(row: OpcodeSpec, arg: int, offset: int) -> int:
     distance = -arg if row.opname in BACKWARD else arg
     return offset + 2 + 2 * row.caches + 2 * distance
 
 
-def _instruction(row: Spec, arg: int, code: CodeType, slots: tuple[str, ...]) -> Instruction:
+def _instruction(row: OpcodeSpec, arg: int, code: CodeType, slots: tuple[str, ...]) -> Instruction:
     opname = CANONICAL.get(row.opname, row.opname)
-    if row.kind is Kind.NONE:
+    if row.kind is OperandKind.NONE:
         return Instruction(opname)
     index = arg >> row.shift
-    flags = Flags(**{name: bool(arg & bit) for name, bit in row.bits})
+    flags = OperandFlags(**{name: bool(arg & bit) for name, bit in row.bits})
     argval: object
     match row.kind:
-        case Kind.NAME:
+        case OperandKind.NAME:
             argval = code.co_names[index]
-        case Kind.CONST:
+        case OperandKind.CONST:
             argval = code.co_consts[index]
-        case Kind.LOCAL | Kind.CELL:
+        case OperandKind.LOCAL | OperandKind.CELL:
             argval = slots[index]
-        case Kind.COMPARE:
+        case OperandKind.COMPARE:
             argval = COMPARE_OPERATORS[index]
-        case Kind.BINARY:
+        case OperandKind.BINARY:
             argval = BINARY_OPERATORS[index]
-        case Kind.INTRINSIC_1:
+        case OperandKind.INTRINSIC_1:
             argval = INTRINSICS_1[index]
-        case Kind.INTRINSIC_2:
+        case OperandKind.INTRINSIC_2:
             argval = INTRINSICS_2[index]
-        case Kind.JUMP:
+        case OperandKind.JUMP:
             argval = None
         case _:
             argval = arg

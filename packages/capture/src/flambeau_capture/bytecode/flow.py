@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from flambeau_capture.bytecode.decode import Body, Region
+from flambeau_capture.bytecode.decode import CodeBody, Region
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import TERMINATORS
 
@@ -20,7 +20,7 @@ class FlowError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BasicBlock:
     """Instructions that run one after the other, entered only at the first.
 
     successors: indices of the blocks that control may go to from the last instruction.
@@ -33,7 +33,7 @@ class Block:
     handler: int | None
 
 
-def positions_in(body: Body) -> dict[Instruction, int]:
+def positions_in(body: CodeBody) -> dict[Instruction, int]:
     """Index of each instruction; raises FlowError if one stands in the list twice."""
     where = {instruction: index for index, instruction in enumerate(body.instructions)}
     if len(where) != len(body.instructions):
@@ -41,7 +41,7 @@ def positions_in(body: Body) -> dict[Instruction, int]:
     return where
 
 
-def covering(body: Body) -> dict[Instruction, Region]:
+def covering(body: CodeBody) -> dict[Instruction, Region]:
     """The region that catches each instruction's exceptions; absent: none does."""
     where = positions_in(body)
     spans = []
@@ -60,7 +60,7 @@ def covering(body: Body) -> dict[Instruction, Region]:
     return found
 
 
-def successors(body: Body) -> dict[Instruction, tuple[Instruction, ...]]:
+def successors(body: CodeBody) -> dict[Instruction, tuple[Instruction, ...]]:
     """Where control may go from each instruction without an exception: fall-through, then jump."""
     where = positions_in(body)
     following: dict[Instruction, tuple[Instruction, ...]] = {}
@@ -76,7 +76,7 @@ def successors(body: Body) -> dict[Instruction, tuple[Instruction, ...]]:
     return following
 
 
-def reachable(body: Body, start: Instruction | None = None) -> set[Instruction]:
+def reachable(body: CodeBody, start: Instruction | None = None) -> set[Instruction]:
     """Instructions that control can come to from `start` (by default the first one)."""
     if not body.instructions:
         return set()
@@ -94,7 +94,7 @@ def reachable(body: Body, start: Instruction | None = None) -> set[Instruction]:
     return found
 
 
-def keep(body: Body, kept: Collection[Instruction]) -> Body:
+def keep(body: CodeBody, kept: Collection[Instruction]) -> CodeBody:
     """The body with only these instructions; regions shrink to what is left of them."""
     where = positions_in(body)
     wanted = set(kept)
@@ -108,21 +108,21 @@ def keep(body: Body, kept: Collection[Instruction]) -> Body:
             raise FlowError(f"{left[0]!r} is kept, its exception handler is not")
         regions.append(replace(region, start=left[0], end=left[-1]))
     instructions = [instruction for instruction in body.instructions if instruction in wanted]
-    return Body(instructions, body.code, regions)
+    return CodeBody(instructions, body.code, regions)
 
 
-def remove_dead_code(body: Body) -> Body:
+def remove_dead_code(body: CodeBody) -> CodeBody:
     """A body of the same instruction objects, without those that control never comes to."""
     return keep(body, reachable(body))
 
 
-def blocks(body: Body) -> list[Block]:
+def blocks(body: CodeBody) -> list[BasicBlock]:
     """Basic blocks in the body's order; a block lies within one exception region or in none."""
     following, regions = successors(body), covering(body)
     runs = list(_runs(body, regions))
     owner = {instruction: index for index, run in enumerate(runs) for instruction in run}
     return [
-        Block(
+        BasicBlock(
             index,
             tuple(run),
             tuple(dict.fromkeys(owner[goal] for goal in following[run[-1]])),
@@ -132,7 +132,7 @@ def blocks(body: Body) -> list[Block]:
     ]
 
 
-def _runs(body: Body, regions: dict[Instruction, Region]) -> Iterator[list[Instruction]]:
+def _runs(body: CodeBody, regions: dict[Instruction, Region]) -> Iterator[list[Instruction]]:
     leaders = {i.target for i in body.instructions if i.target is not None}
     leaders.update(region.handler for region in body.regions)
     run: list[Instruction] = []

@@ -1,7 +1,7 @@
 """One bytecode instruction as the rest of capture sees it.
 
-In: nothing. Out: `Instruction`, `Positions`, `Flags`, and `clone`, which copies a run of
-instructions and re-targets the jumps inside it. Invariant: an instruction is its identity; two
+In: nothing. Out: `Instruction`, `SourcePositions`, `OperandFlags`, and `clone`, which copies a run
+of instructions and re-targets the jumps inside it. Invariant: an instruction is its identity; two
 instructions with equal fields are still two places in the code, and a jump points at an object.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 
-class Positions(NamedTuple):
+class SourcePositions(NamedTuple):
     """Where in the source an instruction comes from (PEP 657); all None: nowhere."""
 
     lineno: int | None = None
@@ -21,11 +21,11 @@ class Positions(NamedTuple):
     end_col_offset: int | None = None
 
 
-NOWHERE = Positions()
+NOWHERE = SourcePositions()
 
 
 @dataclass(frozen=True, slots=True)
-class Flags:
+class OperandFlags:
     """The bits that CPython packs beside an operand; a bit an opcode does not have stays False.
 
     push_null: LOAD_GLOBAL also pushes the NULL that a call expects.
@@ -41,7 +41,7 @@ class Flags:
     two_arg: bool = False
 
 
-NO_FLAGS = Flags()
+NO_FLAGS = OperandFlags()
 
 
 @dataclass(eq=False, slots=True)
@@ -63,9 +63,9 @@ class Instruction:
     arg: int | None = None
     argval: object = None
     target: Instruction | None = None
-    positions: Positions | None = None
+    positions: SourcePositions | None = None
     offset: int | None = None
-    flags: Flags = field(default=NO_FLAGS)
+    flags: OperandFlags = field(default=NO_FLAGS)
 
     def __repr__(self) -> str:
         shown = self.argval if self.argval is not None or self.arg is None else self.arg

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.bytecode.opcodes import BACKWARD, DIRECTIONS, INVERSE, Spec, spec
+from flambeau_capture.bytecode.opcodes import BACKWARD, DIRECTIONS, INVERSE, OpcodeSpec, spec
 from flambeau_capture.bytecode.pools import AssembleError
 
 _EXTENDED_ARG = spec("EXTENDED_ARG").code
@@ -19,7 +19,7 @@ _OR_POP = ("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class CodeLayout:
     """Bytes, and for each instruction its first code unit and how many it takes."""
 
     code: bytes
@@ -31,7 +31,7 @@ class Layout:
 class _Op:
     """One opcode to be written; `goal` is the op a jump goes to."""
 
-    row: Spec
+    row: OpcodeSpec
     operand: int = 0
     to: Instruction | None = None
     goal: _Op | None = None
@@ -47,7 +47,7 @@ def lay_out(
     instructions: Sequence[Instruction],
     operands: Mapping[Instruction, int],
     opnames: Mapping[Instruction, str],
-) -> Layout:
+) -> CodeLayout:
     """Place the instructions.
 
     operands: those of the instructions without a target.
@@ -74,7 +74,7 @@ def lay_out(
                 op.goal = heads[index + 1]
     ops = [op for group in groups for op in group]
     _settle(ops)
-    return Layout(
+    return CodeLayout(
         b"".join(_encode(op) for op in ops),
         {instruction: head.start for instruction, head in zip(instructions, heads)},
         {

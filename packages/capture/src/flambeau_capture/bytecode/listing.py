@@ -12,15 +12,15 @@ import difflib
 from collections.abc import Iterator
 from types import CodeType
 
-from flambeau_capture.bytecode.decode import Body, decode
+from flambeau_capture.bytecode.decode import CodeBody, decode
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.bytecode.opcodes import Kind, spec
+from flambeau_capture.bytecode.opcodes import OperandKind, spec
 
 _LONGEST = 60
-_INDEXED = (Kind.NAME, Kind.CONST, Kind.LOCAL, Kind.CELL)
+_INDEXED = (OperandKind.NAME, OperandKind.CONST, OperandKind.LOCAL, OperandKind.CELL)
 
 
-def listing(code: CodeType | Body) -> str:
+def listing(code: CodeType | CodeBody) -> str:
     """Offsets are those of the code object; what was added to a body since shows as +N.
 
     The second half of a 3.13 superinstruction shows as its offset with a b.
@@ -41,7 +41,7 @@ def listing(code: CodeType | Body) -> str:
     return "\n".join(_lines(body, names, offsets=True)) + "\n"
 
 
-def diff(before: CodeType | Body, after: CodeType | Body, context: int = 3) -> str:
+def diff(before: CodeType | CodeBody, after: CodeType | CodeBody, context: int = 3) -> str:
     """Unified diff of two listings, with labels in place of offsets; empty if they are alike."""
     old, new = _body(before), _body(after)
     lines = difflib.unified_diff(
@@ -55,21 +55,21 @@ def diff(before: CodeType | Body, after: CodeType | Body, context: int = 3) -> s
     return "".join(f"{line}\n" for line in lines)
 
 
-def _body(code: CodeType | Body) -> Body:
+def _body(code: CodeType | CodeBody) -> CodeBody:
     return decode(code) if isinstance(code, CodeType) else code
 
 
-def _targets(body: Body) -> set[Instruction]:
+def _targets(body: CodeBody) -> set[Instruction]:
     jumps = {i.target for i in body.instructions if i.target is not None}
     return jumps | {region.handler for region in body.regions}
 
 
-def _labels(body: Body) -> dict[Instruction, str]:
+def _labels(body: CodeBody) -> dict[Instruction, str]:
     targets = [i for i in body.instructions if i in _targets(body)]
     return {instruction: f"L{number}" for number, instruction in enumerate(targets, 1)}
 
 
-def _lines(body: Body, names: dict[Instruction, str], *, offsets: bool) -> Iterator[str]:
+def _lines(body: CodeBody, names: dict[Instruction, str], *, offsets: bool) -> Iterator[str]:
     targets = _targets(body)
     shown: int | None = None
     for instruction in body.instructions:
@@ -92,9 +92,9 @@ def _operation(instruction: Instruction, names: dict[Instruction, str], *, indic
     opname, row = instruction.opname, spec(instruction.opname)
     if instruction.target is not None:
         return f"{opname:<24} {'':>3} (to {names.get(instruction.target, '?')})"
-    if row.kind is Kind.NONE:
+    if row.kind is OperandKind.NONE:
         return opname
-    if row.kind is Kind.NUMBER:
+    if row.kind is OperandKind.NUMBER:
         value = instruction.arg if instruction.arg is not None else instruction.argval
         return f"{opname:<24} {value!s:>3}"
     shown = indices and instruction.arg is not None and row.kind in _INDEXED
@@ -102,7 +102,7 @@ def _operation(instruction: Instruction, names: dict[Instruction, str], *, indic
     flags = [name for name, _ in row.bits if getattr(instruction.flags, name)]
     extra = f" + {', '.join(flags)}" if flags else ""
     value = instruction.argval
-    meaning = constant_text(value) if row.kind is Kind.CONST else str(value)
+    meaning = constant_text(value) if row.kind is OperandKind.CONST else str(value)
     return f"{opname:<24} {index:>3} ({meaning}){extra}"
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from flambeau_capture.bytecode.decode import Body
+from flambeau_capture.bytecode.decode import CodeBody
 from flambeau_capture.bytecode.flow import FlowError, covering, successors
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import READS_SLOT, WRITES_SLOT
@@ -21,7 +21,7 @@ from flambeau_capture.bytecode.opcodes import READS_SLOT, WRITES_SLOT
 _NAME_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 
 
-def liveness(body: Body) -> dict[Instruction, frozenset[str]]:
+def liveness(body: CodeBody) -> dict[Instruction, frozenset[str]]:
     """Names (variables, cells, free variables) that may be read from each instruction on.
 
     A live name is not always bound: a comprehension that 3.12 inlines saves and restores the slot
@@ -51,7 +51,7 @@ def liveness(body: Body) -> dict[Instruction, frozenset[str]]:
     return live
 
 
-def live_locals(body: Body, instruction: Instruction) -> frozenset[str]:
+def live_locals(body: CodeBody, instruction: Instruction) -> frozenset[str]:
     """Names that may be read from `instruction` on, that instruction included."""
     found = liveness(body)
     if instruction not in found:
@@ -59,7 +59,7 @@ def live_locals(body: Body, instruction: Instruction) -> frozenset[str]:
     return found[instruction]
 
 
-def _read(instruction: Instruction, body: Body) -> frozenset[str]:
+def _read(instruction: Instruction, body: CodeBody) -> frozenset[str]:
     if instruction.opname in READS_SLOT:
         return frozenset({str(instruction.argval)})
     if instruction.opname in _NAME_LOADS and instruction.argval == "super":

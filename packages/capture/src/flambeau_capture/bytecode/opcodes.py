@@ -32,7 +32,7 @@ if VERSION not in SUPPORTED:
     )
 
 
-class Kind(Enum):
+class OperandKind(Enum):
     """What an operand stands for, which decides where `argval` comes from and goes to."""
 
     NONE = "no operand"
@@ -50,12 +50,12 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class OpcodeSpec:
     """One opcode: number, operand kind, inline cache units, flag bits below the operand."""
 
     opname: str
     code: int
-    kind: Kind
+    kind: OperandKind
     caches: int
     shift: int = 0
     bits: tuple[tuple[str, int], ...] = ()
@@ -202,54 +202,56 @@ def _inline_caches() -> dict[str, int]:
     return {name: table[code] for name, code in opcode.opmap.items() if code < len(table)}
 
 
-def _kinds() -> dict[str, Kind]:
-    kinds: dict[str, Kind] = {}
+def _kinds() -> dict[str, OperandKind]:
+    kinds: dict[str, OperandKind] = {}
     has_argument = frozenset(getattr(opcode, "hasarg", ()))
-    groups: tuple[tuple[list[int], Kind], ...] = (
-        (opcode.hasname, Kind.NAME),
-        (opcode.hasconst, Kind.CONST),
-        (opcode.haslocal, Kind.LOCAL),
-        (opcode.hasfree, Kind.CELL),
-        (opcode.hascompare, Kind.COMPARE),
-        (opcode.hasjrel, Kind.JUMP),
-        (opcode.hasjabs, Kind.JUMP),
+    groups: tuple[tuple[list[int], OperandKind], ...] = (
+        (opcode.hasname, OperandKind.NAME),
+        (opcode.hasconst, OperandKind.CONST),
+        (opcode.haslocal, OperandKind.LOCAL),
+        (opcode.hasfree, OperandKind.CELL),
+        (opcode.hascompare, OperandKind.COMPARE),
+        (opcode.hasjrel, OperandKind.JUMP),
+        (opcode.hasjabs, OperandKind.JUMP),
     )
     for name, code in opcode.opmap.items():
         takes = code in has_argument if has_argument else code >= opcode.HAVE_ARGUMENT
-        kinds[name] = Kind.NUMBER if takes else Kind.NONE
+        kinds[name] = OperandKind.NUMBER if takes else OperandKind.NONE
         for members, kind in groups:
             if code in members:
                 kinds[name] = kind
-    kinds["BINARY_OP"] = Kind.BINARY
-    kinds["COPY_FREE_VARS"] = Kind.FREE_COUNT
-    kinds["LOAD_CLOSURE"] = Kind.CELL
+    kinds["BINARY_OP"] = OperandKind.BINARY
+    kinds["COPY_FREE_VARS"] = OperandKind.FREE_COUNT
+    kinds["LOAD_CLOSURE"] = OperandKind.CELL
     if VERSION >= (3, 12):
-        kinds["CALL_INTRINSIC_1"] = Kind.INTRINSIC_1
-        kinds["CALL_INTRINSIC_2"] = Kind.INTRINSIC_2
+        kinds["CALL_INTRINSIC_1"] = OperandKind.INTRINSIC_1
+        kinds["CALL_INTRINSIC_2"] = OperandKind.INTRINSIC_2
     return kinds
 
 
-def _build() -> dict[str, Spec]:
+def _build() -> dict[str, OpcodeSpec]:
     caches, kinds = _inline_caches(), _kinds()
-    table: dict[str, Spec] = {}
+    table: dict[str, OpcodeSpec] = {}
     for name, code in opcode.opmap.items():
         if code > 255:  # the compiler's pseudo-instructions are no bytecode
             continue
         shift, bits = _PACKED.get(name, (0, ()))
-        table[name] = Spec(name, code, kinds[name], caches.get(name, 0), shift, bits)
+        table[name] = OpcodeSpec(name, code, kinds[name], caches.get(name, 0), shift, bits)
     for name, (forward, _) in DIRECTIONS.items():
         table.setdefault(name, table[forward])
     if "LOAD_CLOSURE" not in table:  # 3.13 spells it LOAD_FAST
         plain = table["LOAD_FAST"]
-        table["LOAD_CLOSURE"] = Spec("LOAD_CLOSURE", plain.code, Kind.CELL, plain.caches)
+        table["LOAD_CLOSURE"] = OpcodeSpec(
+            "LOAD_CLOSURE", plain.code, OperandKind.CELL, plain.caches
+        )
     return table
 
 
-SPECS: Final[Mapping[str, Spec]] = _build()
+SPECS: Final[Mapping[str, OpcodeSpec]] = _build()
 NAMES: Final[Mapping[int, str]] = {code: name for name, code in opcode.opmap.items() if code <= 255}
 
 
-def spec(opname: str) -> Spec:
+def spec(opname: str) -> OpcodeSpec:
     """The row of an opcode, by its own or its direction-free name."""
     try:
         return SPECS[opname]

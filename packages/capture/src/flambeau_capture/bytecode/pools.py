@@ -13,14 +13,14 @@ from types import CodeType
 
 from flambeau_capture.bytecode.decode import local_slots
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.bytecode.opcodes import Kind, spec
+from flambeau_capture.bytecode.opcodes import OperandKind, spec
 
 
 class AssembleError(ValueError):
     """The instructions cannot be written as a code object of the running Python."""
 
 
-class Names:
+class NamePool:
     """co_names in order of first use."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Names:
         return tuple(self._index)
 
 
-class Constants:
+class ConstantPool:
     """co_consts: the given ones first, then in order of first use."""
 
     def __init__(self, first: Iterable[object] = ()) -> None:
@@ -99,14 +99,14 @@ class Slots:
         fresh: dict[str, None] = {}
         for instruction in instructions:
             row = spec(instruction.opname)
-            if row.kind not in (Kind.LOCAL, Kind.CELL):
+            if row.kind not in (OperandKind.LOCAL, OperandKind.CELL):
                 continue
             name = instruction.argval
             if not isinstance(name, str):
                 raise AssembleError(f"{instruction!r} needs a variable's name for its argval")
             if name in known:
                 continue
-            if row.kind is Kind.CELL:
+            if row.kind is OperandKind.CELL:
                 raise AssembleError(
                     f"{instruction!r}: {name!r} is in neither cellvars nor freevars"
                 )
@@ -117,9 +117,9 @@ class Slots:
         self._variable = {name: at for at, name in reversed(list(enumerate(names)))}
         self._cell = {name: at for at, name in enumerate(names)}
 
-    def index(self, instruction: Instruction, kind: Kind) -> int:
+    def index(self, instruction: Instruction, kind: OperandKind) -> int:
         name, arg = str(instruction.argval), instruction.arg
         if self._kept and arg is not None and arg < len(self._template):
             if self._template[arg] == name:
                 return arg
-        return (self._variable if kind is Kind.LOCAL else self._cell)[name]
+        return (self._variable if kind is OperandKind.LOCAL else self._cell)[name]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from types import CodeType
 
-from flambeau_capture.bytecode.instruction import NO_FLAGS, Flags, Instruction
+from flambeau_capture.bytecode.instruction import NO_FLAGS, Instruction, OperandFlags
 from flambeau_capture.bytecode.opcodes import (
     BINARY_OPERATORS,
     COMPARE_OPERATORS,
@@ -38,7 +38,7 @@ def _one(opname: str, arg: int | None = None) -> Spelled:
     return [Instruction(opname, arg)]
 
 
-def _named(opname: str, name: str, flags: Flags = NO_FLAGS) -> Spelled:
+def _named(opname: str, name: str, flags: OperandFlags = NO_FLAGS) -> Spelled:
     return [Instruction(opname, argval=name, flags=flags)]
 
 
@@ -93,7 +93,7 @@ def load_closure(name: str) -> Spelled:
 
 def load_global(name: str, push_null: bool = False) -> Spelled:
     """-> the global or builtin; with `push_null` ready to be called, arguments next."""
-    return _named("LOAD_GLOBAL", name, Flags(push_null=push_null))
+    return _named("LOAD_GLOBAL", name, OperandFlags(push_null=push_null))
 
 
 def store_global(name: str) -> Spelled:
@@ -129,7 +129,7 @@ def load_attr(name: str) -> Spelled:
 def load_method(name: str) -> Spelled:
     """object -> a callable ready for arguments, for `call`."""
     if METHOD_BY_ATTR:
-        return _named("LOAD_ATTR", name, Flags(method=True))
+        return _named("LOAD_ATTR", name, OperandFlags(method=True))
     return _named("LOAD_METHOD", name)
 
 

@@ -11,10 +11,10 @@ import dis
 from itertools import pairwise
 from types import CodeType
 
-from flambeau_capture.bytecode.decode import Body, Region
+from flambeau_capture.bytecode.decode import CodeBody, Region
 from flambeau_capture.bytecode.flow import covering
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.bytecode.opcodes import TERMINATORS, UNCONDITIONAL, Kind, spec
+from flambeau_capture.bytecode.opcodes import TERMINATORS, UNCONDITIONAL, OperandKind, spec
 
 _CO_GENERATOR_LIKE = 0x20 | 0x80 | 0x200  # generator, coroutine, asynchronous generator
 
@@ -28,10 +28,10 @@ def stack_effect(instruction: Instruction, *, jump: bool) -> int:
     if instruction.opname in UNCONDITIONAL:
         return 0
     row = spec(instruction.opname)
-    if row.kind is Kind.NONE:
+    if row.kind is OperandKind.NONE:
         return dis.stack_effect(row.code, jump=jump)
     arg = 0
-    if row.kind is Kind.NUMBER:
+    if row.kind is OperandKind.NUMBER:
         arg = number(instruction)
     for name, bit in row.bits:
         arg |= bit if getattr(instruction.flags, name) else 0
@@ -56,7 +56,7 @@ def entry_depth(code: CodeType, flags: int | None = None) -> int:
     return 1 - dis.stack_effect(spec("RETURN_GENERATOR").code, jump=False)
 
 
-def depths(body: Body, *, entry: int | None = None) -> dict[Instruction, int]:
+def depths(body: CodeBody, *, entry: int | None = None) -> dict[Instruction, int]:
     """Depth before every instruction that can be reached, exception handlers included.
 
     Raises StackError where the stack would underflow, where two roads disagree, or where control
@@ -93,7 +93,7 @@ def depths(body: Body, *, entry: int | None = None) -> dict[Instruction, int]:
     return found
 
 
-def max_depth(body: Body, *, entry: int | None = None) -> int:
+def max_depth(body: CodeBody, *, entry: int | None = None) -> int:
     """The stack size that a frame of this body needs."""
     found = depths(body, entry=entry)
     deepest = max(found.values())

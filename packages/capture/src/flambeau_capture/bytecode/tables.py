@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flambeau_capture.bytecode.instruction import Positions
+from flambeau_capture.bytecode.instruction import SourcePositions
 
 _NO_COLUMNS, _LONG, _NONE = 13, 14, 15
 _UNITS_PER_ENTRY = 8
@@ -31,7 +31,7 @@ def exception_table(rows: Iterable[tuple[int, int, int, int, bool]]) -> bytes:
     return bytes(out)
 
 
-def line_table(entries: Iterable[tuple[int, Positions]], first_line: int) -> bytes:
+def line_table(entries: Iterable[tuple[int, SourcePositions]], first_line: int) -> bytes:
     """Entries (code units, position); neighbours of one position are written as one run."""
     out = bytearray()
     line = first_line
@@ -43,8 +43,8 @@ def line_table(entries: Iterable[tuple[int, Positions]], first_line: int) -> byt
     return bytes(out)
 
 
-def _runs(entries: Iterable[tuple[int, Positions]]) -> list[tuple[int, Positions]]:
-    runs: list[tuple[int, Positions]] = []
+def _runs(entries: Iterable[tuple[int, SourcePositions]]) -> list[tuple[int, SourcePositions]]:
+    runs: list[tuple[int, SourcePositions]] = []
     for units, positions in entries:
         if runs and runs[-1][1] == positions:
             runs[-1] = (runs[-1][0] + units, positions)
@@ -53,7 +53,7 @@ def _runs(entries: Iterable[tuple[int, Positions]]) -> list[tuple[int, Positions
     return runs
 
 
-def _location(out: bytearray, units: int, positions: Positions, line: int) -> int:
+def _location(out: bytearray, units: int, positions: SourcePositions, line: int) -> int:
     """Append one entry; answer the line that the next one counts from."""
     lineno, end_lineno, column, end_column = positions
     if lineno is None:

@@ -1,10 +1,10 @@
 """Inlined frames that a graph break leaves behind, made into functions.
 
-In: the frames below the outermost, which is the one under capture. Out: a `Plan`, which generated
-code asks at run time for two things: a callable that runs the unsupported instruction in its frame,
-within the handlers of all frames around it, and one that goes on in all of them. Invariant: the
-first returns `Completed`, or what the outermost inlined frame returns because a handler in one of
-them caught an exception.
+In: the frames below the outermost, which is the one under capture. Out: a `ChainPlan`, which
+generated code asks at run time for two things: a callable that runs the unsupported instruction in
+its frame, within the handlers of all frames around it, and one that goes on in all of them.
+Invariant: the first returns `Completed`, or what the outermost inlined frame returns because a
+handler in one of them caught an exception.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import CodeType
 from typing import Any
 
 from flambeau_capture.bytecode import spelling
-from flambeau_capture.bytecode.decode import Body
+from flambeau_capture.bytecode.decode import CodeBody
 from flambeau_capture.bytecode.flow import remove_dead_code
 from flambeau_capture.emit.level import (
     Host,
@@ -29,13 +29,13 @@ from flambeau_capture.emit.level import (
     resumption,
     waits,
 )
-from flambeau_capture.emit.names import Names
+from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.emit.native import native
 from flambeau_capture.emit.resume import INSTEAD, Callee, as_function, stack_names
-from flambeau_capture.emit.stack import Slot, leave_stack, push_stack
+from flambeau_capture.emit.stack import StackSlot, leave_stack, push_stack
 from flambeau_capture.resuming import CALLEE, Completed, is_completed
 from flambeau_capture.values.base import Value
-from flambeau_capture.values.tuples import TupleValue
+from flambeau_capture.values.containers.tuples import TupleValue
 
 DONE = "___done"
 
@@ -63,7 +63,7 @@ def _maker(code: CodeType, namespace: dict[str, Any]) -> Maker:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ChainPlan:
     """One native function a frame, and one resume function; the innermost has one for each road.
     `inside`: where all these frames are."""
 
@@ -88,7 +88,7 @@ class Plan:
         return going
 
 
-def make_plan(levels: Sequence[Level], names: Names) -> Plan:
+def make_plan(levels: Sequence[Level], names: EntryNames) -> ChainPlan:
     """`levels`: the inlined frames, outermost first."""
     natives, resumptions = [], []
     for index, level in enumerate(levels[:-1]):
@@ -112,7 +112,7 @@ def make_plan(levels: Sequence[Level], names: Names) -> Plan:
         resumption(last, names, (last.body, road.target), road.slots, last.live())
         for road in native(last).roads
     ]
-    return Plan(
+    return ChainPlan(
         tuple(natives),
         tuple(resumptions),
         tuple(_maker(known.code, last.namespace) for known in roads),
@@ -140,13 +140,13 @@ def _function(host: Host, name: str, parameters: tuple[str, ...]) -> CodeType:
     start = [*spelling.prefix((), free), *pushed]
     for made in start:
         made.positions = host.level.instruction.positions
-    whole = Body([*start, *host.instructions], code, [*host.regions, *regions])
+    whole = CodeBody([*start, *host.instructions], code, [*host.regions, *regions])
     function = as_function(remove_dead_code(whole), parameters, name)
     host.names.run_natively(function)
     return function
 
 
-def _stopped_code(level: Level, names: Names) -> CodeType:
+def _stopped_code(level: Level, names: EntryNames) -> CodeType:
     """Runs the instruction and answers `Completed`."""
     host = Host(level, names)
     done = native(level)
@@ -166,7 +166,7 @@ def _stopped_code(level: Level, names: Names) -> CodeType:
     return _function(host, level.body.code.co_name, parameters)
 
 
-def _waiting_code(level: Level, names: Names, may_return: bool) -> CodeType:
+def _waiting_code(level: Level, names: EntryNames, may_return: bool) -> CodeType:
     """Calls the next frame's; goes on here if that one has returned to us."""
     host = Host(level, names)
     call = [
@@ -179,7 +179,7 @@ def _waiting_code(level: Level, names: Names, may_return: bool) -> CodeType:
     host.instructions += spelling.store_fast(DONE)
     if may_return:
         returned(host)
-    if Slot.ERROR in level.slots:
+    if StackSlot.ERROR in level.slots:
         host.instructions += leave_stack(level.slots)
     host.instructions += [*spelling.load_fast_bound(DONE), *spelling.return_value()]
     host.cover(call)
@@ -200,8 +200,8 @@ def returned(host: Host) -> None:
     ]
     host.instructions += spelling.load_fast_bound(DONE if level.instead is None else INSTEAD)
     body, call = waits(level, host.names)
-    host.go_on((body, following(body, call)), (*level.slots, Slot.VALUE))
+    host.go_on((body, following(body, call)), (*level.slots, StackSlot.VALUE))
     host.instructions += completed
 
 
-__all__ = ["DONE", "Plan", "make_plan", "parts_of", "returned"]
+__all__ = ["DONE", "ChainPlan", "make_plan", "parts_of", "returned"]

@@ -19,33 +19,33 @@ from torch import fx
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.assemble import assemble
-from flambeau_capture.bytecode.decode import Body, Region
+from flambeau_capture.bytecode.decode import CodeBody, Region
 from flambeau_capture.bytecode.flow import remove_dead_code
-from flambeau_capture.bytecode.instruction import Instruction, Positions
+from flambeau_capture.bytecode.instruction import Instruction, SourcePositions
 from flambeau_capture.bytecode.pools import AssembleError
-from flambeau_capture.effects.heap import Replayable
-from flambeau_capture.emit.chain import DONE, Plan, make_plan, parts_of, returned
+from flambeau_capture.effects.side_effects import Replayable
+from flambeau_capture.emit.chain import DONE, ChainPlan, make_plan, parts_of, returned
 from flambeau_capture.emit.level import Host, Level, following, waits
-from flambeau_capture.emit.names import Names
+from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.emit.native import native
 from flambeau_capture.emit.original import run_original
 from flambeau_capture.emit.resume import INSTEAD, Callee
-from flambeau_capture.emit.stack import Slot, enter_handler
-from flambeau_capture.emit.writer import Writer, without_unused_temporaries
-from flambeau_capture.graph import GraphInput
+from flambeau_capture.emit.stack import StackSlot, enter_handler
+from flambeau_capture.emit.writer import BytecodeWriter, without_unused_temporaries
+from flambeau_capture.graph.builder import GraphInput
 from flambeau_capture.resuming import CALLEE
 from flambeau_capture.source import Local
 from flambeau_capture.values.base import Value
-from flambeau_capture.values.tuples import TupleValue
+from flambeau_capture.values.containers.tuples import TupleValue
 
 _PARTS = "___parts"
 
 
 @dataclass(frozen=True)
-class State:
+class FrameState:
     """What the frame under capture has come to. `cells`: the frame's own cells by name."""
 
-    body: Body
+    body: CodeBody
     cells: dict[str, Any]
     effects: Sequence[Replayable]
     grad_mode: bool | None
@@ -53,7 +53,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledGraphCall:
     """A graph's name, its inputs, and what wraps the frame's function where the graph has raised,
     if nothing is left of it then: it is given the function, the error, and the inputs."""
 
@@ -62,12 +62,12 @@ class Compiled:
     again: Any = None
 
 
-Compile = Callable[[Sequence[fx.Node]], "Compiled | None"]
+Compile = Callable[[Sequence[fx.Node]], "CompiledGraphCall | None"]
 
 
-def emit_return(state: State, value: Value, compile_graph: Compile) -> CodeType:
+def emit_return(state: FrameState, value: Value, compile_graph: Compile) -> CodeType:
     """The frame ran to its end."""
-    writer = Writer(state.body.code, state.level_of)
+    writer = BytecodeWriter(state.body.code, state.level_of)
     writer.load(value)
     _effects(writer, state)
     _fill_cells(writer, state, writer.used_cells)
@@ -76,14 +76,14 @@ def emit_return(state: State, value: Value, compile_graph: Compile) -> CodeType:
 
 
 def emit_break(
-    state: State, levels: Sequence[Level], names: Names, compile_graph: Compile
+    state: FrameState, levels: Sequence[Level], names: EntryNames, compile_graph: Compile
 ) -> CodeType:
     """The frames run to the unsupported instruction, do it in Python, and go on elsewhere.
 
     levels: the frame under capture, then those it has inlined; the last is at the instruction.
     """
     outer = levels[0]
-    writer = Writer(state.body.code, state.level_of)
+    writer = BytecodeWriter(state.body.code, state.level_of)
     _effects(writer, state)
     plan = None
     if len(levels) > 1:
@@ -109,7 +109,7 @@ def emit_break(
     return _assemble(writer, state, compile_graph, host.instructions, [*regions, *host.regions])
 
 
-def _run_plan(host: Host, plan: Plan, may_return: bool) -> None:
+def _run_plan(host: Host, plan: ChainPlan, may_return: bool) -> None:
     level = host.level
     called = [
         *spelling.callable_from(spelling.load_const(plan.run)),
@@ -136,14 +136,14 @@ def _run_plan(host: Host, plan: Plan, may_return: bool) -> None:
     host.cover(called)
 
 
-def _push_stack(writer: Writer, level: Level) -> list[Region]:
+def _push_stack(writer: BytecodeWriter, level: Level) -> list[Region]:
     regions: list[Region] = []
     for place, (slot, value) in enumerate(zip(level.slots, level.stack)):
         if value is None:
             writer.load_null()
             continue
         writer.load(value)
-        if slot is Slot.ERROR:
+        if slot is StackSlot.ERROR:
             writer.body += [*spelling.dup_top(), *spelling.store_fast(f"___stack_{place}")]
             made, region = enter_handler(place)
             writer.body += made
@@ -151,7 +151,7 @@ def _push_stack(writer: Writer, level: Level) -> list[Region]:
     return regions
 
 
-def _effects(writer: Writer, state: State) -> None:
+def _effects(writer: BytecodeWriter, state: FrameState) -> None:
     for effect in state.effects:
         effect.replay(writer)
     if state.grad_mode is not None:
@@ -163,7 +163,7 @@ def _effects(writer: Writer, state: State) -> None:
         ]
 
 
-def _restore_variables(writer: Writer, level: Level) -> None:
+def _restore_variables(writer: BytecodeWriter, level: Level) -> None:
     moved: list[str] = []
     for name in level.live():
         value = level.variables.get(name)
@@ -175,14 +175,14 @@ def _restore_variables(writer: Writer, level: Level) -> None:
         writer.body += spelling.store_fast(name)
 
 
-def _is_argument(body: Body, name: str) -> bool:
+def _is_argument(body: CodeBody, name: str) -> bool:
     code = body.code
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
     return name in code.co_varnames[:count]
 
 
-def _fill_cells(writer: Writer, state: State, wanted: set[str]) -> None:
+def _fill_cells(writer: BytecodeWriter, state: FrameState, wanted: set[str]) -> None:
     for name, cell in state.cells.items():
         if name not in wanted or name in state.body.code.co_freevars:
             continue
@@ -194,8 +194,8 @@ def _fill_cells(writer: Writer, state: State, wanted: set[str]) -> None:
 
 
 def _assemble(
-    writer: Writer,
-    state: State,
+    writer: BytecodeWriter,
+    state: FrameState,
     compile_graph: Compile,
     tail: list[Instruction],
     regions: list[Region],
@@ -227,8 +227,8 @@ def _assemble(
     written = without_unused_temporaries([*writer.early, *writer.body])
     generated = [*prefix, *graph_call, *written]
     for instruction in generated:
-        instruction.positions = Positions(line, line, None, None)
-    whole = Body([*generated, *tail], code, regions)
+        instruction.positions = SourcePositions(line, line, None, None)
+    whole = CodeBody([*generated, *tail], code, regions)
     for instruction in whole.instructions:
         if instruction.opname == "LOAD_CONST":
             _no_stand_in(instruction.argval, compat.stand_ins())
@@ -253,7 +253,7 @@ def _run_as_it_is(
     ]
     line = code.co_firstlineno
     for instruction in made:
-        instruction.positions = Positions(line, line, None, None)
+        instruction.positions = SourcePositions(line, line, None, None)
     return made
 
 

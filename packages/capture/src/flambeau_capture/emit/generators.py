@@ -11,7 +11,7 @@ import types
 from typing import Any
 
 from flambeau_capture.bytecode import spelling
-from flambeau_capture.bytecode.decode import Body
+from flambeau_capture.bytecode.decode import CodeBody
 from flambeau_capture.bytecode.flow import remove_dead_code
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.emit.level import Level
@@ -21,7 +21,7 @@ from flambeau_capture.emit.stack import push_stack
 _AFTER_START = 3  # RETURN_GENERATOR, POP_TOP, RESUME
 
 
-def goes_on_at(body: Body, position: int, started: bool) -> Instruction:
+def goes_on_at(body: CodeBody, position: int, started: bool) -> Instruction:
     """The `yield` that a generator waits in, or its first instruction."""
     instructions = body.instructions
     if started:
@@ -49,7 +49,7 @@ def generator_code(level: Level, started: bool) -> types.CodeType:
     start += spelling.jump(twin[level.instruction])
     for made in start:
         made.positions = level.instruction.positions
-    whole = Body([*start, *copy.instructions], code, [*copy.regions, *regions])
+    whole = CodeBody([*start, *copy.instructions], code, [*copy.regions, *regions])
     parameters = (*level.live(), *stack_names(level.slots))
     return as_function(remove_dead_code(whole), parameters, code.co_name, code.co_qualname)
 

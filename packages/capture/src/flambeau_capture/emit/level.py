@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flambeau_capture.bytecode import spelling
-from flambeau_capture.bytecode.decode import Body, Region
+from flambeau_capture.bytecode.decode import CodeBody, Region
 from flambeau_capture.bytecode.flow import covering
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.emit.names import Names
+from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.emit.resume import (
     INSTEAD,
     Callee,
@@ -24,7 +24,7 @@ from flambeau_capture.emit.resume import (
     make_resumption,
     stack_names,
 )
-from flambeau_capture.emit.stack import Slot, Slots, leave_stack, left
+from flambeau_capture.emit.stack import Slots, StackSlot, leave_stack, left
 from flambeau_capture.resuming import CALLEE, Continue, drive
 from flambeau_capture.values.base import IteratorValue, Value
 
@@ -38,7 +38,7 @@ class Level:
     instead: what the instruction pushes in place of the result of the frame that it has called.
     """
 
-    body: Body
+    body: CodeBody
     namespace: dict[str, Any]
     variables: dict[str, Value | None]
     cells: dict[str, Any]
@@ -88,7 +88,7 @@ def _holds_generator(value: Value | None, depth: int = 4) -> bool:
     return any(_holds_generator(item, depth - 1) for item in value.holds())
 
 
-def waits(level: Level, names: Names) -> tuple[Body, Instruction]:
+def waits(level: Level, names: EntryNames) -> tuple[CodeBody, Instruction]:
     """The call that a frame waits in, in the body it was first written in."""
     return names.home(level.body, level.instruction) or (level.body, level.instruction)
 
@@ -97,7 +97,7 @@ Places = tuple[tuple[int, int], ...]
 """Where frames wait or stop, each once, by their code and the instruction's index in it."""
 
 
-def places(levels: Sequence[Level], names: Names) -> Places:
+def places(levels: Sequence[Level], names: EntryNames) -> Places:
     """Where these frames are. Each is counted once: recursion adds no more."""
     found = []
     for level in levels:
@@ -106,14 +106,14 @@ def places(levels: Sequence[Level], names: Names) -> Places:
     return tuple(dict.fromkeys(found))
 
 
-def following(body: Body, instruction: Instruction) -> Instruction:
+def following(body: CodeBody, instruction: Instruction) -> Instruction:
     return body.instructions[body.instructions.index(instruction) + 1]
 
 
 def resumption(
     level: Level,
-    names: Names,
-    target: tuple[Body, Instruction],
+    names: EntryNames,
+    target: tuple[CodeBody, Instruction],
     slots: Slots,
     arguments: tuple[str, ...] | None = None,
     callee: Callee = Callee.NONE,
@@ -146,14 +146,14 @@ class Host:
     resume function, so that it says where to go on instead of calling."""
 
     level: Level
-    names: Names
+    names: EntryNames
     again: bool = False
     instructions: list[Instruction] = field(default_factory=list)
     regions: list[Region] = field(default_factory=list)
 
     def go_on(
         self,
-        target: tuple[Body, Instruction],
+        target: tuple[CodeBody, Instruction],
         slots: Slots,
         callee: Callee = Callee.NONE,
         waiting: Instruction | None = None,
@@ -222,16 +222,16 @@ def passing(slots: Slots, pushed: int) -> tuple[list[Instruction], list[list[Ins
 
     pushed: how much lies above the stack when the first of them is pushed.
     """
-    if Slot.ERROR not in slots:
-        places = [place for place, slot in enumerate(slots) if slot is Slot.VALUE]
+    if StackSlot.ERROR not in slots:
+        places = [place for place, slot in enumerate(slots) if slot is StackSlot.VALUE]
         return [], [
             spelling.copy(len(slots) - place + pushed + index) for index, place in enumerate(places)
         ]
     values = iter(left(slots))
     loads = [
-        spelling.take_fast(f"___stack_{place}") if slot is Slot.ERROR else next(values)
+        spelling.take_fast(f"___stack_{place}") if slot is StackSlot.ERROR else next(values)
         for place, slot in enumerate(slots)
-        if slot is not Slot.NULL
+        if slot is not StackSlot.NULL
     ]
     return leave_stack(slots), loads
 

@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterator
 from types import CodeType
 from typing import Any
 
-from flambeau_capture.bytecode.decode import Body
+from flambeau_capture.bytecode.decode import CodeBody
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.emit.resume import Resumption
 from flambeau_capture.identity import IdentityMap
 
 
-class Names:
+class EntryNames:
     """The names that one compiled callable has taken, and the resume functions it has made."""
 
     def __init__(self, owner: object) -> None:
@@ -79,7 +79,7 @@ class Names:
         made = self._adopted.find(code)
         return code if made is None else self.origin(made.origin.code)
 
-    def home(self, body: Body, instruction: Instruction) -> tuple[Body, Instruction] | None:
+    def home(self, body: CodeBody, instruction: Instruction) -> tuple[CodeBody, Instruction] | None:
         """Where an instruction of a resume function comes from, in the body that was written first;
         None where it stands only there. A resume function may be made from another one."""
         made = self._adopted.find(body.code)

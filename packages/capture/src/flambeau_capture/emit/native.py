@@ -14,10 +14,12 @@ from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import TERMINATORS, VERSION
 from flambeau_capture.bytecode.stack import stack_effect
 from flambeau_capture.emit.level import Level, following
-from flambeau_capture.emit.stack import Slot, Slots, after
+from flambeau_capture.emit.stack import Slots, StackSlot, after
 
 CALLS = {"CALL": 2, "CALL_KW": 3}
-_METHOD: Slots = (Slot.VALUE, Slot.NULL) if spelling.NULL_ABOVE else (Slot.NULL, Slot.VALUE)
+_METHOD: Slots = (
+    (StackSlot.VALUE, StackSlot.NULL) if spelling.NULL_ABOVE else (StackSlot.NULL, StackSlot.VALUE)
+)
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,9 @@ def _spelled(level: Level) -> tuple[list[Instruction], Slots]:
         return [plain, *spelling.callable_on_top()], (*slots, *_METHOD)
     made = [replace(one) for one in (*level.preparation, instruction)]
     if opname in CALLS and instruction.arg is not None:
-        return made, (*slots[: -(CALLS[opname] + instruction.arg)], Slot.VALUE)
+        return made, (*slots[: -(CALLS[opname] + instruction.arg)], StackSlot.VALUE)
     if opname == "CALL_FUNCTION_EX":
-        return made, (*slots[: -(3 + (int(instruction.arg or 0) & 1))], Slot.VALUE)
+        return made, (*slots[: -(3 + (int(instruction.arg or 0) & 1))], StackSlot.VALUE)
     return made, after(slots, stack_effect(instruction, jump=False))
 
 
@@ -83,6 +85,6 @@ def _loop(level: Level, loop: Instruction) -> tuple[Road, ...]:
     skipped = {(3, 11): 0, (3, 12): 1}.get(VERSION, 2)
     exhausted = body.instructions[body.instructions.index(instruction.target) + skipped]
     return (
-        Road((), following(body, instruction), (*level.slots, Slot.VALUE)),
+        Road((), following(body, instruction), (*level.slots, StackSlot.VALUE)),
         Road(tuple(end), exhausted, level.slots[:-1]),
     )

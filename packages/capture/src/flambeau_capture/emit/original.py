@@ -11,8 +11,8 @@ from typing import Any
 
 from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.assemble import assemble
-from flambeau_capture.bytecode.decode import Body, decode
-from flambeau_capture.bytecode.instruction import Instruction, Positions
+from flambeau_capture.bytecode.decode import CodeBody, decode
+from flambeau_capture.bytecode.instruction import Instruction, SourcePositions
 
 _VARIADIC = 0x04 | 0x08
 
@@ -22,8 +22,8 @@ def emit_original(code: CodeType, disabled: Any) -> CodeType:
     made = [*spelling.prefix((), code.co_freevars), *run_original(code, disabled)]
     line = code.co_firstlineno
     for instruction in made:
-        instruction.positions = Positions(line, line, None, None)
-    return assemble(Body(made, decode(code).code), cellvars=())
+        instruction.positions = SourcePositions(line, line, None, None)
+    return assemble(CodeBody(made, decode(code).code), cellvars=())
 
 
 def run_original(

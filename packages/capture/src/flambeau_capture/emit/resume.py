@@ -15,11 +15,11 @@ from types import CodeType
 
 from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.assemble import assemble
-from flambeau_capture.bytecode.decode import Body, Region, decode
+from flambeau_capture.bytecode.decode import CodeBody, Region, decode
 from flambeau_capture.bytecode.flow import covering, remove_dead_code
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.liveness import live_locals
-from flambeau_capture.emit.stack import Slot, Slots, push_stack
+from flambeau_capture.emit.stack import Slots, StackSlot, push_stack
 from flambeau_capture.resuming import CALLEE, drive
 
 _VARIADIC = 0x04 | 0x08
@@ -54,7 +54,7 @@ class Resumption:
     code: CodeType
     arguments: tuple[str, ...]
     stack: Slots
-    origin: Body
+    origin: CodeBody
     sources: tuple[Instruction | None, ...]
 
 
@@ -62,7 +62,7 @@ class CannotResume(Exception):
     """The rest of the function cannot stand alone; the text says why."""
 
 
-def live_at(body: Body, instruction: Instruction, bound: Sequence[str]) -> tuple[str, ...]:
+def live_at(body: CodeBody, instruction: Instruction, bound: Sequence[str]) -> tuple[str, ...]:
     """Variables (cells excluded) that are bound and may be read from an instruction on."""
     code = body.code
     cells = {*code.co_cellvars, *code.co_freevars}
@@ -81,11 +81,11 @@ def live_at(body: Body, instruction: Instruction, bound: Sequence[str]) -> tuple
 
 def stack_names(stack: Slots) -> list[str]:
     """The parameters that carry the values of the stack."""
-    return [f"___stack_{place}" for place, slot in enumerate(stack) if slot is not Slot.NULL]
+    return [f"___stack_{place}" for place, slot in enumerate(stack) if slot is not StackSlot.NULL]
 
 
 def make_resumption(
-    body: Body,
+    body: CodeBody,
     instruction: Instruction,
     stack: Slots,
     arguments: tuple[str, ...],
@@ -128,7 +128,7 @@ def make_resumption(
         parameters += (INSTEAD,)
     if callee is not Callee.NONE:
         parameters += (CALLEE,)
-    whole = Body([*start, *copy.instructions], code, [*copy.regions, *regions])
+    whole = CodeBody([*start, *copy.instructions], code, [*copy.regions, *regions])
     originals = {made: original for original, made in twin.items()}
     if waiting is not None:
         originals[call[-1]] = waiting
@@ -141,7 +141,7 @@ def make_resumption(
     return Resumption(name, resumed, arguments, stack, body, sources)
 
 
-def _start(body: Body, stack: Slots) -> tuple[list[Instruction], list[Region]]:
+def _start(body: CodeBody, stack: Slots) -> tuple[list[Instruction], list[Region]]:
     """Makes the stack; its values are variables no longer (an exception would hold itself)."""
     code = body.code
     free = (*code.co_freevars, *code.co_cellvars)
@@ -151,7 +151,7 @@ def _start(body: Body, stack: Slots) -> tuple[list[Instruction], list[Region]]:
 
 
 def as_function(
-    whole: Body, parameters: tuple[str, ...], name: str, qualname: str | None = None
+    whole: CodeBody, parameters: tuple[str, ...], name: str, qualname: str | None = None
 ) -> CodeType:
     """Code of a function of these parameters, to which all cells of the original are free."""
     code = whole.code

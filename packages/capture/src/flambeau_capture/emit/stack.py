@@ -15,7 +15,7 @@ from flambeau_capture.bytecode.decode import Region
 from flambeau_capture.bytecode.instruction import Instruction
 
 
-class Slot(Enum):
+class StackSlot(Enum):
     """What a place of the stack holds."""
 
     VALUE = "a value"
@@ -23,21 +23,21 @@ class Slot(Enum):
     ERROR = "the exception that was handled before the present handler"
 
 
-Slots = tuple[Slot, ...]
+Slots = tuple[StackSlot, ...]
 
 
 def push_stack(
-    slots: Iterable[Slot], load: Callable[[int], list[Instruction]]
+    slots: Iterable[StackSlot], load: Callable[[int], list[Instruction]]
 ) -> tuple[list[Instruction], list[Region]]:
     """Make the stack. `load` pushes the value of a place; for ERROR the exception to be handled."""
     made: list[Instruction] = []
     regions: list[Region] = []
     for place, slot in enumerate(slots):
-        if slot is Slot.NULL:
+        if slot is StackSlot.NULL:
             made += spelling.push_null()
             continue
         made += load(place)
-        if slot is Slot.ERROR:
+        if slot is StackSlot.ERROR:
             instructions, region = enter_handler(place)
             made += instructions
             regions.append(region)
@@ -51,26 +51,26 @@ def enter_handler(depth: int) -> tuple[list[Instruction], Region]:
     return [*raised, *landing], Region(raised[0], raised[-1], landing[0], depth, False)
 
 
-def leave_stack(slots: Sequence[Slot], name: str = "___left_") -> list[Instruction]:
+def leave_stack(slots: Sequence[StackSlot], name: str = "___left_") -> list[Instruction]:
     """Empty the stack into variables (see `left`); handlers are left on the way."""
     made: list[Instruction] = []
     for place in range(len(slots) - 1, -1, -1):
-        if slots[place] is Slot.ERROR:
+        if slots[place] is StackSlot.ERROR:
             made += [Instruction("POP_EXCEPT")]
         else:
             made += spelling.store_fast(f"{name}{place}")
     return made
 
 
-def left(slots: Sequence[Slot], name: str = "___left_") -> list[list[Instruction]]:
+def left(slots: Sequence[StackSlot], name: str = "___left_") -> list[list[Instruction]]:
     """After `leave_stack`: the instructions that push each value again, bottom first."""
     return [
         spelling.load_fast_bound(f"{name}{place}")
         for place, slot in enumerate(slots)
-        if slot is Slot.VALUE
+        if slot is StackSlot.VALUE
     ]
 
 
 def after(slots: Slots, net: int) -> Slots:
     """The stack once an instruction of this effect has run, its pushes being values."""
-    return (*slots, *[Slot.VALUE] * net) if net >= 0 else slots[:net]
+    return (*slots, *[StackSlot.VALUE] * net) if net >= 0 else slots[:net]

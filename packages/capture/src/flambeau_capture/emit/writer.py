@@ -21,15 +21,15 @@ from flambeau_capture.bytecode.stack import StackError
 from flambeau_capture.emit.generators import generator_code, make_generator
 from flambeau_capture.emit.level import Level
 from flambeau_capture.emit.resume import CannotResume
-from flambeau_capture.source import Held, Local, Source, emit
+from flambeau_capture.source import ConstantSource, Local, Source, emit
 from flambeau_capture.values.base import Unreconstructible, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.tuples import TupleValue
+from flambeau_capture.values.containers.tuples import TupleValue
 
 EMPTY: Mapping[str, Value] = MappingProxyType({})
 
 
-class Writer:
+class BytecodeWriter:
     """Accumulates `early` (reads of the program's state) and `body` (everything after)."""
 
     def __init__(self, code: CodeType, level_of: Callable[[Any, bool], Level]) -> None:
@@ -79,7 +79,7 @@ class Writer:
 
     def load_source(self, source: Source) -> None:
         """Push what the program holds at a source, as it was when the frame was entered."""
-        if isinstance(source, Held):
+        if isinstance(source, ConstantSource):
             self.load_const(source.object)
             return
         if isinstance(source, Local) and source.variable not in self._cells:

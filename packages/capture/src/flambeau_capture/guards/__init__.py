@@ -6,14 +6,14 @@ torch are looked at when the first such guard is added.
 """
 
 from flambeau_capture.guards.contents import TENSOR_VALUES
-from flambeau_capture.guards.guard import NO_ALIASING, OBJECT_ALIASING, Failure, Guard
+from flambeau_capture.guards.guard import NO_ALIASING, OBJECT_ALIASING, Guard, GuardFailure
 from flambeau_capture.guards.guardset import Guards, GuardSet
-from flambeau_capture.guards.kinds import KINDS, Kind, register
+from flambeau_capture.guards.kinds import KINDS, GuardKind, register
 from flambeau_capture.guards.sizes import (
     SIZES,
     Inexpressible,
-    Place,
     SizeProgram,
+    SizeSource,
     Term,
     size_program,
     within,
@@ -28,15 +28,15 @@ __all__ = [
     "OBJECT_ALIASING",
     "TENSOR_MATCH",
     "TENSOR_VALUES",
-    "Failure",
+    "GuardFailure",
     "GlobalState",
     "Guard",
     "GuardSet",
     "Guards",
     "Inexpressible",
-    "Kind",
+    "GuardKind",
     "NotYetSymbolic",
-    "Place",
+    "SizeSource",
     "SIZES",
     "SizeProgram",
     "TensorSpec",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flambeau_capture.guards.kinds import Kind, Params, register
+from flambeau_capture.guards.kinds import GuardKind, Params, register
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +42,7 @@ def _hold(params: Params, value: Any) -> bool:
 
 
 TENSOR_VALUES = register(
-    Kind(
+    GuardKind(
         "TENSOR_VALUES",
         holds=lambda value, params: _hold(params, value),
         check=lambda params: ("PREDICATE", partial(_hold, params)),

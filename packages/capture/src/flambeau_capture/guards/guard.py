@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from flambeau_capture.guards.kinds import Kind, Params, register
+from flambeau_capture.guards.kinds import GuardKind, Params, register
 from flambeau_capture.source import Scope, Source, load
 
 
@@ -20,7 +20,7 @@ class Guard:
     """`relation` is None for a question about one value (or none, for the state of the process);
     "same", "distinct" and "sizes" ask about the objects at several sources."""
 
-    kind: Kind
+    kind: GuardKind
     sources: tuple[Source, ...]
     params: Params
     user_line: str | None = None
@@ -53,7 +53,7 @@ class Guard:
 
 
 @dataclass(frozen=True)
-class Failure:
+class GuardFailure:
     """A guard that does not hold, with the two values."""
 
     guard: Guard
@@ -65,23 +65,25 @@ class Failure:
         return f"{self.guard}: expected {self.expected}, got {self.got}{line}"
 
 
-def failure_of(guard: Guard, scope: Scope) -> Failure:
+def failure_of(guard: Guard, scope: Scope) -> GuardFailure:
     """The failure of a guard that is known not to hold."""
     expected = guard.kind.expected(guard.params)
     try:
         values = guard.values(scope)
     except Exception as error:  # the failure itself: it is what is reported
-        return Failure(guard, expected, f"nothing there ({type(error).__name__}: {error})")
+        return GuardFailure(guard, expected, f"nothing there ({type(error).__name__}: {error})")
     try:
         asked = values if guard.relation is not None else (values[0] if values else None)
-        return Failure(guard, expected, guard.kind.got(asked, guard.params))
+        return GuardFailure(guard, expected, guard.kind.got(asked, guard.params))
     except Exception as error:  # as above: an object that cannot be described
-        return Failure(guard, expected, f"an object that raised {type(error).__name__}: {error}")
+        return GuardFailure(
+            guard, expected, f"an object that raised {type(error).__name__}: {error}"
+        )
 
 
-def _relation(name: str, holds: Callable[[Any, Params], bool], texts: tuple[str, str]) -> Kind:
+def _relation(name: str, holds: Callable[[Any, Params], bool], texts: tuple[str, str]) -> GuardKind:
     return register(
-        Kind(
+        GuardKind(
             name,
             holds=holds,
             check=lambda params: ("PIN", 0),

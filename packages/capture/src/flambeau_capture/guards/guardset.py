@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau_capture.guards import guard as guard_module
 from flambeau_capture.guards.equality import same
-from flambeau_capture.guards.guard import Failure, Guard, failure_of
-from flambeau_capture.guards.kinds import CLASS_ENTRY, EXISTS, KINDS, Entry, Kind
+from flambeau_capture.guards.guard import Guard, GuardFailure, failure_of
+from flambeau_capture.guards.kinds import CLASS_ENTRY, EXISTS, KINDS, Entry, GuardKind
 from flambeau_capture.guards.sizes import SIZES, SizeProgram
 from flambeau_capture.guards.state import GLOBAL_STATE, GlobalState
 from flambeau_capture.guards.tensor import TENSOR_MATCH, TensorSpec
@@ -40,7 +40,7 @@ class GuardSet:
         self._passed_along: dict[Source, str | None] = {}
 
     def add(
-        self, source: Source, kind: str | Kind, *params: Any, user_line: str | None = None
+        self, source: Source, kind: str | GuardKind, *params: Any, user_line: str | None = None
     ) -> None:
         """A guard of `kind` (or its name) on the value at `source`."""
         row = KINDS[kind] if isinstance(kind, str) else kind
@@ -129,7 +129,7 @@ class Guards:
         """The same answer in plain Python: the reference."""
         return all(guard.holds(scope) for guard in self.items)
 
-    def explain(self, scope: Scope) -> Failure | None:
+    def explain(self, scope: Scope) -> GuardFailure | None:
         """The first guard that does not hold, with the two values."""
         for guard in self.items:
             if not guard.holds(scope):

@@ -23,7 +23,7 @@ Params = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Kind:
+class GuardKind:
     """`check` gives the native check and its argument. `step` leads from the guard's source to the
     value that is asked. Kinds of low `cost` are asked first on the same value."""
 
@@ -37,10 +37,10 @@ class Kind:
     prepare: Callable[[Params], Params] | None = None
 
 
-KINDS: dict[str, Kind] = {}
+KINDS: dict[str, GuardKind] = {}
 
 
-def register(kind: Kind) -> Kind:
+def register(kind: GuardKind) -> GuardKind:
     if kind.name in KINDS:
         raise ValueError(f"guard kind {kind.name} is there already")
     KINDS[kind.name] = kind
@@ -105,8 +105,8 @@ def _identity_check(params: Params) -> tuple[str, Any]:
     return ("IS", reference()) if reference.weak is None else ("WEAK_IS", reference.weak)
 
 
-def _identity(name: str) -> Kind:
-    return Kind(
+def _identity(name: str) -> GuardKind:
+    return GuardKind(
         name,
         holds=lambda value, params: (
             params[0]() is value and (value is not None or params[0].weak is None)
@@ -124,7 +124,7 @@ FUNCTION_MATCH = register(_identity("FUNCTION_MATCH"))
 WEAKREF_MATCH = register(_identity("WEAKREF_MATCH"))
 
 NONE_MATCH = register(
-    Kind(
+    GuardKind(
         "NONE_MATCH",
         holds=lambda value, params: value is None,
         check=lambda params: ("IS", None),
@@ -135,7 +135,7 @@ NONE_MATCH = register(
 )
 
 BOOL_MATCH = register(
-    Kind(
+    GuardKind(
         "BOOL_MATCH",
         holds=lambda value, params: value is params[0],
         check=lambda params: ("IS", params[0]),
@@ -147,7 +147,7 @@ BOOL_MATCH = register(
 )
 
 MODULE_TRAINING = register(
-    Kind(
+    GuardKind(
         "MODULE_TRAINING",
         holds=lambda value, params: value is params[0],
         check=lambda params: ("IS", params[0]),
@@ -160,7 +160,7 @@ MODULE_TRAINING = register(
 )
 
 TYPE_MATCH = register(
-    Kind(
+    GuardKind(
         "TYPE_MATCH",
         holds=lambda value, params: type(value) is params[0],
         check=lambda params: ("TYPE_IS", params[0]),
@@ -171,7 +171,7 @@ TYPE_MATCH = register(
 )
 
 CONSTANT_MATCH = register(
-    Kind(
+    GuardKind(
         "CONSTANT_MATCH",
         holds=lambda value, params: same(params[0], value),
         check=lambda params: ("SAME", params[0]),
@@ -189,7 +189,7 @@ def _items_of(value: Any) -> int:
     return len(value) if base is None else base.__len__(value)
 
 
-def _length(name: str, check: str, cls: type | None) -> Kind:
+def _length(name: str, check: str, cls: type | None) -> GuardKind:
     def holds(value: Any, params: Params) -> bool:
         return (cls is None or type(value) is cls) and _items_of(value) == params[0]
 
@@ -197,7 +197,7 @@ def _length(name: str, check: str, cls: type | None) -> Kind:
         return f"{_show_class(value, params)} of length {_items_of(value)}"
 
     owner = "length" if cls is None else f"{cls.__name__} of length"
-    return Kind(
+    return GuardKind(
         name,
         holds=holds,
         check=lambda params: (check, params[0]),
@@ -226,7 +226,7 @@ def _keys_check(params: Params) -> tuple[str, Any]:
 
 
 DICT_KEYS = register(
-    Kind(
+    GuardKind(
         "DICT_KEYS",
         holds=_keys_hold,
         check=_keys_check,
@@ -238,7 +238,7 @@ DICT_KEYS = register(
 )
 
 DICT_CONTAINS = register(
-    Kind(
+    GuardKind(
         "DICT_CONTAINS",
         holds=lambda value, params: isinstance(value, dict) and dict.__contains__(value, params[0]),
         check=lambda params: ("DICT_HAS", params[0]),
@@ -248,7 +248,7 @@ DICT_CONTAINS = register(
 )
 
 DICT_NOT_CONTAINS = register(
-    Kind(
+    GuardKind(
         "DICT_NOT_CONTAINS",
         holds=lambda value, params: (
             isinstance(value, dict) and not dict.__contains__(value, params[0])
@@ -270,8 +270,8 @@ def _has(value: set[Any] | frozenset[Any], member: Any) -> bool:
     return bool(base.__contains__(value, member))
 
 
-def _predicate(name: str, holds: Callable[[Any, Params], bool], expected: str) -> Kind:
-    return Kind(
+def _predicate(name: str, holds: Callable[[Any, Params], bool], expected: str) -> GuardKind:
+    return GuardKind(
         name,
         holds=holds,
         check=lambda params: ("PREDICATE", partial(_ask, holds, params)),
@@ -297,7 +297,7 @@ SET_NOT_CONTAINS = register(
 )
 
 EXISTS = register(
-    Kind(
+    GuardKind(
         "EXISTS",
         holds=lambda value, params: True,  # that it could be read is all that is asked
         check=lambda params: ("PIN", 0),  # none: see `guards.tree`
@@ -308,7 +308,7 @@ EXISTS = register(
 )
 
 HASATTR = register(
-    Kind(
+    GuardKind(
         "HASATTR",
         holds=lambda value, params: hasattr(value, params[0]),
         check=lambda params: ("HAS_ATTR", params[0]),
@@ -319,7 +319,7 @@ HASATTR = register(
 )
 
 NOT_HASATTR = register(
-    Kind(
+    GuardKind(
         "NOT_HASATTR",
         holds=lambda value, params: not hasattr(value, params[0]),
         check=lambda params: ("LACKS_ATTR", params[0]),
@@ -339,7 +339,7 @@ def _instance_lacks(value: Any, params: Params) -> bool:
 
 
 NOT_IN_INSTANCE_DICT = register(
-    Kind(
+    GuardKind(
         "NOT_IN_INSTANCE_DICT",
         holds=_instance_lacks,
         check=lambda params: ("INSTANCE_LACKS", params[0]),
@@ -390,7 +390,7 @@ def _stands(python_class: type, row: Entry) -> bool:
 
 
 CLASS_SPECIALS = register(
-    Kind(
+    GuardKind(
         "CLASS_SPECIALS",
         holds=lambda value, params: (
             isinstance(value, type) and _changed_special(value, params) is None
@@ -425,7 +425,7 @@ def _got_entry(value: Any, params: Params) -> str:
 
 #: the entries of a class, as `entry_of` finds them
 CLASS_ENTRY = register(
-    Kind(
+    GuardKind(
         "CLASS_ENTRY",
         holds=_entry_holds,
         check=lambda params: ("TYPE_METHODS", params[0]),
@@ -435,8 +435,8 @@ CLASS_ENTRY = register(
 )
 
 
-def _class_has(name: str, check: str, has: bool) -> Kind:
-    return Kind(
+def _class_has(name: str, check: str, has: bool) -> GuardKind:
+    return GuardKind(
         name,
         holds=lambda value, params: isinstance(value, type) and (params[0] in vars(value)) is has,
         check=lambda params: (check, params[0]),
@@ -449,7 +449,7 @@ CLASS_HAS = register(_class_has("CLASS_HAS", "CLASS_HAS", True))
 CLASS_LACKS = register(_class_has("CLASS_LACKS", "CLASS_LACKS", False))
 
 SUBCLASS = register(
-    Kind(
+    GuardKind(
         "SUBCLASS",
         holds=lambda value, params: _is_subclass(value, params),
         check=lambda params: ("PREDICATE", partial(_ask, _is_subclass, params)),
@@ -461,7 +461,7 @@ SUBCLASS = register(
 
 #: what a function without arguments answers: the state of the process or the thread
 ANSWER = register(
-    Kind(
+    GuardKind(
         "ANSWER",
         holds=lambda value, params: _answers(value, params),
         check=lambda params: ("PREDICATE", partial(_ask, _answers, params)),
@@ -473,7 +473,7 @@ ANSWER = register(
 )
 
 CALL = register(
-    Kind(
+    GuardKind(
         "CALL",
         holds=lambda value, params: bool(params[0](value)),
         check=lambda params: ("PREDICATE", params[0]),

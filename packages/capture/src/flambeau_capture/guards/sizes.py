@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from flambeau_capture.guards.kinds import Kind, Params, register
+from flambeau_capture.guards.kinds import GuardKind, Params, register
 from flambeau_capture.source import Source
 
 _LARGEST = 2**63 - 1
@@ -23,7 +23,7 @@ _EXACT = 2**53  # up to here every integer is a float
 
 
 @dataclass(frozen=True)
-class Place:
+class SizeSource:
     """Where a number is found: a dimension of a tensor, or the number itself."""
 
     source: Source
@@ -187,7 +187,7 @@ class SizeProgram:
     text: str
 
     def sources(self) -> tuple[Source, ...]:
-        found = (item.source for item in self.code if isinstance(item, Place))
+        found = (item.source for item in self.code if isinstance(item, SizeSource))
         return tuple(dict.fromkeys(found))
 
     def holds(self, values: Sequence[Any]) -> bool:
@@ -195,7 +195,7 @@ class SizeProgram:
         where = dict(zip(self.sources(), values, strict=True))
         stack: list[Any] = []
         for item in self.code:
-            if isinstance(item, Place):
+            if isinstance(item, SizeSource):
                 stack.append(item.read(where[item.source]))
             elif isinstance(item, int | float):
                 stack.append(item)
@@ -214,7 +214,7 @@ class SizeProgram:
         """For the native machine; `slots` says where the tree leaves the values."""
         found: list[int] = []
         for item in self.code:
-            if isinstance(item, Place):
+            if isinstance(item, SizeSource):
                 found += [ops[item.what], slots[item.source]]
                 if item.what in ("SIZE", "STRIDE"):
                     found.append(item.dim)
@@ -238,12 +238,12 @@ class Term:
     value: int | float
 
     @classmethod
-    def of_float(cls, place: Place | float, value: float) -> Term:
+    def of_float(cls, place: SizeSource | float, value: float) -> Term:
         text = repr(place) if isinstance(place, float) else place.name()
         return cls((place,), text, value)
 
     @classmethod
-    def of_integer(cls, expr: Any, places: Mapping[Any, Place | Term], value: int) -> Term:
+    def of_integer(cls, expr: Any, places: Mapping[Any, SizeSource | Term], value: int) -> Term:
         """A symbolic integer, or a plain one, as a float. Raises `Inexpressible`."""
         code: list[Any] = []
         text = _compile(expr, places, code)
@@ -279,26 +279,26 @@ class Term:
                                    text if answer else f"not {text}")  # fmt: skip
 
 
-def within(place: Place, largest: int) -> SizeProgram:
+def within(place: SizeSource, largest: int) -> SizeProgram:
     """A number is in `[-largest, largest]`."""
     code = (-largest, place, "LE", place, largest, "LE", "AND")
     return SizeProgram(code, f"{-largest} <= {place.name()} <= {largest}")
 
 
-def size_program(condition: Any, places: Mapping[Any, Place | Term]) -> SizeProgram:
+def size_program(condition: Any, places: Mapping[Any, SizeSource | Term]) -> SizeProgram:
     """Compile a symbolic condition; `places` says where each of its symbols is found."""
     code: list[Any] = []
     text = _compile(condition, places, code)
     return SizeProgram(tuple(code), text)
 
 
-def _compile(expr: Any, places: Mapping[Any, Place | Term], code: list[Any]) -> str:
+def _compile(expr: Any, places: Mapping[Any, SizeSource | Term], code: list[Any]) -> str:
     kind = type(expr).__name__
     if isinstance(expr, int) or getattr(expr, "is_Integer", False):
         return _constant(int(expr), code)
     if kind in ("BooleanTrue", "BooleanFalse"):
         return _constant(int(bool(expr)), code)
-    if isinstance(expr, Place):
+    if isinstance(expr, SizeSource):
         code.append(expr)
         return expr.name()
     if isinstance(expr, Relation):
@@ -337,7 +337,7 @@ def _constant(value: int, code: list[Any]) -> str:
     return str(value)
 
 
-def _power(expr: Any, places: Mapping[Any, Place | Term], code: list[Any]) -> str:
+def _power(expr: Any, places: Mapping[Any, SizeSource | Term], code: list[Any]) -> str:
     base, exponent = expr.args
     if not getattr(exponent, "is_Integer", False) or not 1 <= int(exponent) <= 8:
         raise Inexpressible(f"{expr}")
@@ -351,12 +351,12 @@ def _power(expr: Any, places: Mapping[Any, Place | Term], code: list[Any]) -> st
 def _got(values: Any, params: Params) -> str:
     program: SizeProgram = params[0]
     where = dict(zip(program.sources(), values, strict=True))
-    places = dict.fromkeys(item for item in program.code if isinstance(item, Place))
+    places = dict.fromkeys(item for item in program.code if isinstance(item, SizeSource))
     return ", ".join(f"{place.name()} = {place.read(where[place.source])!r}" for place in places)
 
 
 SIZES = register(
-    Kind(
+    GuardKind(
         "SIZES",
         holds=lambda values, params: params[0].holds(values),
         check=lambda params: ("PIN", 0),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flambeau_capture.guards.equality import same
-from flambeau_capture.guards.kinds import Kind, Params, register, shown
+from flambeau_capture.guards.kinds import GuardKind, Params, register, shown
 
 if TYPE_CHECKING:
     from flambeau_capture._native import StatePattern
@@ -87,7 +87,7 @@ def _expected(params: Params) -> str:
 
 
 GLOBAL_STATE = register(
-    Kind(
+    GuardKind(
         "GLOBAL_STATE",
         holds=lambda value, params: params[0].difference() is None,
         check=lambda params: ("STATE", params[0].pattern()),

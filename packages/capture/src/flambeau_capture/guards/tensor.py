@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flambeau_capture.guards.kinds import Kind, Params, register
+from flambeau_capture.guards.kinds import GuardKind, Params, register
 
 if TYPE_CHECKING:
     import torch
@@ -171,7 +171,7 @@ def _got(value: Any, params: Params) -> str:
 
 
 TENSOR_MATCH = register(
-    Kind(
+    GuardKind(
         "TENSOR_MATCH",
         holds=lambda value, params: params[0].holds(value),
         check=lambda params: ("TENSOR", params[0].pattern()),

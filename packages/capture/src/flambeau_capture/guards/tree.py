@@ -29,10 +29,10 @@ PIN_COST = 9  # after all checks of the value
 
 
 @dataclass
-class _Node:
+class _GuardNode:
     step: Step
     checks: list[tuple[int, str, Any]] = field(default_factory=list)  # cost, check, argument
-    children: dict[Any, _Node] = field(default_factory=dict)
+    children: dict[Any, _GuardNode] = field(default_factory=dict)
     slot: int | None = None
 
 
@@ -41,11 +41,11 @@ def build_tree(guards: Iterable[Guard], code: CodeType) -> GuardTree:
     from flambeau_capture._native import ACCESS, CHECK, SIZE_OP, GuardTree, set_functions
 
     set_functions(FUNCTIONS)
-    root = _Node(("ROOT", None))
+    root = _GuardNode(("ROOT", None))
     same: list[int] = []
     distinct: list[int] = []
     programs: list[tuple[int, ...]] = []
-    slots: list[_Node] = []
+    slots: list[_GuardNode] = []
     made: dict[Any, tuple[str, Any]] = {}
     for guard in guards:
         ends = [_reach(root, source, code) for source in guard.asked()]
@@ -93,7 +93,7 @@ def _check_of(guard: Guard, made: dict[Any, tuple[str, Any]]) -> tuple[str, Any]
     return found
 
 
-def _pin(node: _Node, slots: list[_Node]) -> int:
+def _pin(node: _GuardNode, slots: list[_GuardNode]) -> int:
     if node.slot is None:
         node.slot = len(slots)
         slots.append(node)
@@ -101,12 +101,12 @@ def _pin(node: _Node, slots: list[_Node]) -> int:
     return node.slot
 
 
-def _reach(root: _Node, source: Source, code: CodeType) -> _Node:
+def _reach(root: _GuardNode, source: Source, code: CodeType) -> _GuardNode:
     node = root
     for part in source.path():
         for step in _STEPS[type(part)](part, code):
             key = (step[0], *_hashable(step[1]))
-            node = node.children.setdefault(key, _Node(step))
+            node = node.children.setdefault(key, _GuardNode(step))
     return node
 
 
@@ -125,7 +125,7 @@ _IDENTITY = ("IS", "WEAK_IS")
 
 
 def _flatten(
-    node: _Node,
+    node: _GuardNode,
     parent: int,
     nodes: list[tuple[int, int, Any]],
     checks: list[tuple[int, int, Any]],
@@ -153,10 +153,10 @@ def _local(node: sources.Local, code: CodeType) -> Sequence[Step]:
     return [("LOCAL", names.index(node.variable))]
 
 
-def _free(node: sources.Free | sources.FreeCell, code: CodeType) -> Sequence[Step]:
+def _free(node: sources.ClosureSource | sources.FreeCell, code: CodeType) -> Sequence[Step]:
     if node.variable not in code.co_freevars:
         raise ValueError(f"{node.variable!r} is no free variable of {code.co_qualname}")
-    access = "FREE" if isinstance(node, sources.Free) else "FREE_CELL"
+    access = "FREE" if isinstance(node, sources.ClosureSource) else "FREE_CELL"
     return [(access, code.co_freevars.index(node.variable))]
 
 
@@ -164,11 +164,11 @@ _ITEM_ACCESS = {"list": "LIST_ITEM", "tuple": "TUPLE_ITEM", "dict": "DICT_ITEM",
 
 _STEPS: dict[type[Source], Callable[[Any, CodeType], Sequence[Step]]] = {
     sources.Local: _local,
-    sources.Free: _free,
+    sources.ClosureSource: _free,
     sources.FreeCell: _free,
     sources.Global: lambda node, code: [("GLOBAL", node.variable)],
     sources.Builtin: lambda node, code: [("BUILTIN", node.variable)],
-    sources.Held: lambda node, code: [("HELD", node.object)],
+    sources.ConstantSource: lambda node, code: [("HELD", node.object)],
     sources.Attr: lambda node, code: [("ATTR", node.attribute)],
     sources.InstanceAttr: lambda node, code: [("INSTANCE_ATTR", node.attribute)],
     sources.ModuleEntry: lambda node, code: [

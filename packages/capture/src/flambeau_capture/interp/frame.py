@@ -12,19 +12,19 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from flambeau_capture.breaks import Break, UserLine
-from flambeau_capture.bytecode.decode import Body, Region, decode
+from flambeau_capture.bytecode.decode import CodeBody, Region, decode
 from flambeau_capture.bytecode.flow import covering
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.interp.opcodes import OpHandler, handler_of
+from flambeau_capture.interp.opcodes.registry import OpHandler, handler_of
 from flambeau_capture.values.base import Unreconstructible, UserError, Value
-from flambeau_capture.values.cells import CellValue
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.exceptions import ExceptionValue
-from flambeau_capture.values.functions import FunctionValue
-from flambeau_capture.values.module_globals import GlobalsScope
+from flambeau_capture.values.functions.cells import CellValue
+from flambeau_capture.values.functions.functions import FunctionValue
+from flambeau_capture.values.functions.globals import GlobalsScope
+from flambeau_capture.values.objects.exceptions import ExceptionValue
 
 if TYPE_CHECKING:
-    from flambeau_capture.interp.session import Session
+    from flambeau_capture.interp.tracer import SymbolicTracer
 
 
 class NullValue(Value):
@@ -92,7 +92,7 @@ class Suspended:
 class Prepared:
     """A code object ready to be interpreted."""
 
-    body: Body
+    body: CodeBody
     index: dict[Instruction, int]
     handlers: list[OpHandler]
     regions: dict[Instruction, Region]
@@ -113,7 +113,7 @@ class Frame:
 
     def __init__(
         self,
-        session: Session,
+        session: SymbolicTracer,
         code: CodeType,
         scope: GlobalsScope,
         variables: dict[str, Value],

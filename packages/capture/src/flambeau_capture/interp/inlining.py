@@ -9,25 +9,25 @@ from __future__ import annotations
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.packed import refuse_packed
 from flambeau_capture.builtins.stdlib import dispatch, without_repr_guard
+from flambeau_capture.builtins.tensors.packed_sequences import refuse_packed
+from flambeau_capture.frame.markers import BREAK, DISABLED, IN_GRAPH, MARK
 from flambeau_capture.interp.binding import bind
-from flambeau_capture.marks import BREAK, DISABLED, IN_GRAPH, MARK
-from flambeau_capture.source import Held
-from flambeau_capture.values.arrays import rules
-from flambeau_capture.values.assumed import call_at_capture
+from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.callables import (
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.functions.assume_constant_result import call_at_capture
+from flambeau_capture.values.functions.callables import (
     BREAKS,
     HANDLERS,
     describe_call,
     evaluate_call,
     is_graph_function,
 )
-from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.functions import FunctionValue
-from flambeau_capture.values.graph_calls import graph_call
-from flambeau_capture.values.transforms import transformed
+from flambeau_capture.values.functions.functions import FunctionValue
+from flambeau_capture.values.higher_order.grad import transformed
+from flambeau_capture.values.numpy.arrays import rules
+from flambeau_capture.values.tensors.graph_calls import graph_call
 
 # Modules of Python code that capture does not interpret, by prefix, with the reason to give.
 NOT_INTERPRETED: dict[str, str] = {
@@ -95,7 +95,7 @@ def before_inlining(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -
         return Constant(None)
     hidden = compat.hidden_from_others(real)
     if hidden is not None:
-        return tx.call(tx.wrap(hidden, Held(hidden, hidden.__name__)), args, kwargs)
+        return tx.call(tx.wrap(hidden, ConstantSource(hidden, hidden.__name__)), args, kwargs)
     if compat.is_disabled(real):
         raise Break("FB0006", f"call_function {describe_call(real, args)}")
     made = transformed(tx, fn)

@@ -3,7 +3,8 @@
 In: the steps that lead from a frame to an object, as a tree of frozen nodes whose roots are the
 frame's locals, closure, globals and builtins. Out: two views of the same path, `load` (plain
 Python, what guards read) and `emit` (the bytecode that loads the value again), and a `name` for
-messages. Invariant: a source says how to find an object and never holds it, except `Held`.
+messages. Invariant: a source says how to find an object and never holds it, except
+`ConstantSource`.
 """
 
 from flambeau_capture.source.base import (
@@ -16,13 +17,13 @@ from flambeau_capture.source.emitting import (
 )
 from flambeau_capture.source.roots import (
     Builtin,
-    Computed,
-    Free,
+    CallResultSource,
+    ClosureSource,
+    ConstantSource,
     FreeCell,
     Global,
-    Held,
     Local,
-    Made,
+    SymbolExprSource,
 )
 from flambeau_capture.source.steps import (
     Attr,
@@ -51,20 +52,20 @@ __all__ = [
     "ClassEntry",
     "ClassOf",
     "ClosureCell",
-    "Computed",
+    "SymbolExprSource",
     "Default",
     "DictKey",
-    "Free",
+    "ClosureSource",
     "FreeCell",
     "Global",
     "GlobalOf",
-    "Held",
+    "ConstantSource",
     "InstanceAttr",
     "Item",
     "KnownKey",
     "KwDefault",
     "Local",
-    "Made",
+    "CallResultSource",
     "ModuleEntry",
     "NextItem",
     "Scope",

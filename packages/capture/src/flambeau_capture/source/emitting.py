@@ -14,13 +14,13 @@ from flambeau_capture.lookahead import look_ahead
 from flambeau_capture.source.base import Source
 from flambeau_capture.source.roots import (
     Builtin,
-    Computed,
-    Free,
+    CallResultSource,
+    ClosureSource,
+    ConstantSource,
     FreeCell,
     Global,
-    Held,
     Local,
-    Made,
+    SymbolExprSource,
 )
 from flambeau_capture.source.steps import (
     ITEM_READERS,
@@ -89,18 +89,18 @@ def _key_at(mapping: dict[Any, Any], index: int) -> Any:
 
 _BY_THEMSELVES: dict[type[Source], Callable[[Any, Any, Loader], list[Instruction]]] = {
     Local: lambda spelling, node, tx: list(spelling.load_fast(node.variable)),
-    Free: lambda spelling, node, tx: list(spelling.load_deref(node.variable)),
+    ClosureSource: lambda spelling, node, tx: list(spelling.load_deref(node.variable)),
     FreeCell: lambda spelling, node, tx: list(spelling.load_closure(node.variable)),
     Global: lambda spelling, node, tx: list(spelling.load_global(node.variable)),
     Builtin: lambda spelling, node, tx: list(spelling.load_global(node.variable)),
-    Held: lambda spelling, node, tx: list(spelling.load_global(tx.held(node.object))),
+    ConstantSource: lambda spelling, node, tx: list(spelling.load_global(tx.held(node.object))),
     KnownKey: lambda spelling, node, tx: list(spelling.load_global(tx.held(node.key))),
-    Computed: lambda spelling, node, tx: [
+    SymbolExprSource: lambda spelling, node, tx: [
         *spelling.callable_from(spelling.load_global(tx.held(node.function))),
         *(instruction for argument in node.arguments for instruction in emit(argument, tx)),
         *spelling.call(len(node.arguments)),
     ],
-    Made: lambda spelling, node, tx: [
+    CallResultSource: lambda spelling, node, tx: [
         *spelling.callable_from(spelling.load_global(tx.held(node.make))),
         *emit(node.of, tx),
         *(instruction for number in node.numbers for instruction in emit(number, tx)),

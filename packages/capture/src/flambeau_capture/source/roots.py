@@ -1,7 +1,7 @@
 """Where a path begins: a name of the frame, an object that is held, a number that is computed.
 
-In: a name, an object, other sources. Out: the sources without a parent. Invariant: only `Held`
-keeps an object.
+In: a name, an object, other sources. Out: the sources without a parent. Invariant: only
+`ConstantSource` keeps an object.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Local(Named):
 
 
 @dataclass(frozen=True)
-class Free(Named):
+class ClosureSource(Named):
     """The content of a closure cell of the frame's own function."""
 
     scheme: ClassVar[str] = "free"
@@ -80,7 +80,7 @@ class Builtin(Named):
 
 
 @dataclass(frozen=True, eq=False)
-class Held(Source):
+class ConstantSource(Source):
     """An object that the compiled entry itself keeps alive: it needs no guard to be reached."""
 
     object: Any = field(repr=False)
@@ -88,10 +88,10 @@ class Held(Source):
     scheme: ClassVar[str] = "held"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Held) and other.object is self.object
+        return isinstance(other, ConstantSource) and other.object is self.object
 
     def __hash__(self) -> int:
-        return hash((Held, id(self.object)))
+        return hash((ConstantSource, id(self.object)))
 
     def name(self) -> str:
         return f"<{self.label}>"
@@ -101,7 +101,7 @@ class Held(Source):
 
 
 @dataclass(frozen=True)
-class Computed(Source):
+class SymbolExprSource(Source):
     """A number that Python computes of others: the value of a symbol. Guards never read it, but
     what it is computed of."""
 
@@ -117,11 +117,11 @@ class Computed(Source):
 
     def count(self) -> int:
         """How many numbers it takes to compute it."""
-        return 1 + sum(a.count() if isinstance(a, Computed) else 1 for a in self.arguments)
+        return 1 + sum(a.count() if isinstance(a, SymbolExprSource) else 1 for a in self.arguments)
 
 
 @dataclass(frozen=True)
-class Made(Source):
+class CallResultSource(Source):
     """What `make` gives for an object and numbers just before the graph is called. To read it does
     something (a generator moves on): no guard does, and generated code does so once."""
 

@@ -17,11 +17,11 @@ from flambeau_capture.breaks import Break, UserLine
 from flambeau_capture.source import Source
 
 if TYPE_CHECKING:
-    from flambeau_capture.effects.heap import Heap
-    from flambeau_capture.graph import GraphBuilder
+    from flambeau_capture.effects.side_effects import SideEffects
+    from flambeau_capture.graph.builder import GraphBuilder
+    from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
     from flambeau_capture.guards import GuardSet
     from flambeau_capture.options import Options
-    from flambeau_capture.shapes import Shapes
 
 Args = Sequence["Value"]
 Kwargs = Mapping[str, "Value"]
@@ -42,9 +42,9 @@ class Tracer(Protocol):
 
     graph: GraphBuilder
     guards: GuardSet
-    heap: Heap
+    heap: SideEffects
     options: Options
-    shapes: Shapes
+    shapes: SymbolicShapes
     indexing: int  # how many modes that index with tensors of no dimension are entered
     builtins: dict[str, Any]  # the names that the frame sees behind its globals
     as_plain: int  # how many calls of `Tensor.__torch_function__` are under way
@@ -260,7 +260,9 @@ class IteratorValue(Value):
         return True
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        from flambeau_capture.values.methods import BoundMethod  # a bound method is a value too
+        from flambeau_capture.values.functions.methods import (
+            BoundMethod,  # a bound method is a value too
+        )
 
         if name in ("__next__", "__iter__"):
             return BoundMethod(self, name)

@@ -80,7 +80,7 @@ class Constant(Value):
                 raise NotConcrete(key.describe())
             index = key.as_python()
         except NotConcrete:
-            from flambeau_capture.values.sequences import index_of
+            from flambeau_capture.values.containers.sequences import index_of
 
             known = getattr(key, "payload", None) is not None
             if not (known or key.special(tx, "__index__")):
@@ -89,7 +89,7 @@ class Constant(Value):
         return tx.wrap_new(self._evaluate(tx, operator.getitem, self.value, index))
 
     def iterate(self, tx: Tracer) -> IteratorValue:
-        from flambeau_capture.values.iterators import RangeIterator, SequenceIterator
+        from flambeau_capture.values.iterators.builtin import RangeIterator, SequenceIterator
 
         value = self.value
         if isinstance(value, range):
@@ -109,7 +109,7 @@ class Constant(Value):
         except AttributeError as error:
             tx.raise_error(AttributeError, *error.args)
         if callable(found) and not isinstance(found, type):
-            from flambeau_capture.values.methods import BoundMethod
+            from flambeau_capture.values.functions.methods import BoundMethod
 
             return BoundMethod(self, name)
         return tx.wrap_new(found)
@@ -137,7 +137,7 @@ class Constant(Value):
 
 def _all_of(tx: Tracer, value: Value) -> Any:
     """A value's object; of an iterator, its items: `",".join(map(str, items))`."""
-    from flambeau_capture.values.attributes import answers_for_itself  # built on constants
+    from flambeau_capture.values.objects.attributes import answers_for_itself  # built on constants
 
     if issubclass(value.cls, type) and answers_for_itself(value.cls):
         raise NotConcrete(value.describe())  # what is done with it may ask its metaclass

@@ -11,10 +11,10 @@ from typing import Any
 from flambeau_capture.source import (
     Attr,
     ClosureCell,
-    Free,
+    ClosureSource,
+    ConstantSource,
     Global,
     GlobalOf,
-    Held,
     InstanceAttr,
     Item,
     ModuleEntry,
@@ -34,9 +34,9 @@ def met_before(tx: Tracer, obj: Any, source: Source) -> Value | None:
 def assume_there(tx: Tracer, source: Source) -> None:
     """A value that is only passed along is not looked at, but it has to be where it was: reading it
     would raise otherwise, before what the program does first and past its handlers."""
-    in_globals = isinstance(source, Item) and isinstance(source.base, Held)
+    in_globals = isinstance(source, Item) and isinstance(source.base, ConstantSource)
     if in_globals or isinstance(source, _MAY_END):
         tx.guard(source, "EXISTS")
 
 
-_MAY_END = (Attr, ClosureCell, Free, Global, GlobalOf, InstanceAttr, ModuleEntry)
+_MAY_END = (Attr, ClosureCell, ClosureSource, Global, GlobalOf, InstanceAttr, ModuleEntry)

@@ -18,32 +18,38 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.identity import compares_itself
 from flambeau_capture.lookahead import can_look_ahead
-from flambeau_capture.source import Attr, Held, Source
-from flambeau_capture.values import (  # noqa: F401 - each registers what it wraps
-    class_dicts,
-    containers,
-    enums,
-    existing_functions,
-    existing_instances,
-    existing_tensors,
-    nnmodules,
-    objects,
-    partials,
-)
+from flambeau_capture.source import Attr, ConstantSource, Source
 from flambeau_capture.values.base import NotConcrete, Tracer, Value
-from flambeau_capture.values.callables import BuiltinValue, is_found_by_name, known_callable
-from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import LITERALS, Constant
-from flambeau_capture.values.dicts import DictValue
+from flambeau_capture.values.containers import existing_containers
+from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.lists import ListValue
+from flambeau_capture.values.containers.sets import SetValue
+from flambeau_capture.values.containers.slices import SliceValue
+from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.existing import assume_there, met_before
-from flambeau_capture.values.lists import ListValue
-from flambeau_capture.values.opaque import FrozenValue, OpaqueValue
+from flambeau_capture.values.functions import (
+    existing_functions,  # noqa: F401 - each registers what it wraps
+    partials,  # noqa: F401 - each registers what it wraps
+)
+from flambeau_capture.values.functions.callables import (
+    BuiltinValue,
+    is_found_by_name,
+    known_callable,
+)
+from flambeau_capture.values.objects import (
+    class_dicts,  # noqa: F401 - each registers what it wraps
+    enums,  # noqa: F401 - each registers what it wraps
+    existing_instances,  # noqa: F401 - each registers what it wraps
+    instances,  # noqa: F401 - each registers what it wraps
+    nn_modules,  # noqa: F401 - each registers what it wraps
+)
+from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue
 from flambeau_capture.values.registry import wraps_if, wraps_type
-from flambeau_capture.values.sets import SetValue
-from flambeau_capture.values.slices import SliceValue
-from flambeau_capture.values.symbols import NUMBERS, symbol_value
-from flambeau_capture.values.trust import trusted_callable
-from flambeau_capture.values.tuples import TupleValue
+from flambeau_capture.values.stable_modules import trusted_callable
+from flambeau_capture.values.tensors import existing_tensors  # noqa: F401 - each registers what it wraps
+from flambeau_capture.values.tensors.symbolic_numbers import NUMBERS, symbol_value
 
 _FROZEN: tuple[type, ...] = (
     torch.finfo,
@@ -79,7 +85,7 @@ def wrap_literal(tx: Tracer, obj: Any, source: Source) -> Value:
 @wraps_if(lambda obj: isinstance(obj, _FROZEN), 50)
 def wrap_frozen(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
-    return FrozenValue(obj, Held(obj, type(obj).__name__))
+    return FrozenValue(obj, ConstantSource(obj, type(obj).__name__))
 
 
 _BUILTIN_CALLABLES = (
@@ -110,7 +116,7 @@ def wrap_builtin(tx: Tracer, obj: Any, source: Source) -> Value:
         receiver = tx.wrap(owner, Attr(source, "__self__"))
         return tx.get_attr(receiver, obj.__name__)
     tx.guard(source, "FUNCTION_MATCH", obj)
-    return BuiltinValue(obj, Held(obj, getattr(obj, "__name__", type(obj).__name__)))
+    return BuiltinValue(obj, ConstantSource(obj, getattr(obj, "__name__", type(obj).__name__)))
 
 
 _TYPING = (types.GenericAlias, types.UnionType)
@@ -119,7 +125,7 @@ _TYPING = (types.GenericAlias, types.UnionType)
 @wraps_if(lambda obj: isinstance(obj, _TYPING) or type(obj).__module__ == "typing", 80)
 def wrap_typing(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
-    return TypingValue(obj, Held(obj, str(obj)))
+    return TypingValue(obj, ConstantSource(obj, str(obj)))
 
 
 class TypingValue(FrozenValue):
@@ -135,13 +141,13 @@ class TypingValue(FrozenValue):
 @wraps_if(lambda obj: isinstance(obj, property | classmethod | staticmethod), 90)
 def wrap_descriptor(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
-    return OpaqueValue(obj, Held(obj, type(obj).__name__))
+    return OpaqueValue(obj, ConstantSource(obj, type(obj).__name__))
 
 
 @wraps_if(lambda obj: not type(obj).__flags__ & (1 << 9) and hasattr(type(obj), "__next__"), 100)
 def wrap_iterator(tx: Tracer, obj: Any, source: Source) -> Value:
-    from flambeau_capture.values.foreign_iterators import ForeignIterator
-    from flambeau_capture.values.live import LiveIterator
+    from flambeau_capture.values.iterators.existing_iterators import LiveIterator
+    from flambeau_capture.values.iterators.foreign import ForeignIterator
 
     known = met_before(tx, obj, source)
     if known is not None:
@@ -159,14 +165,14 @@ def wrap_new(tx: Tracer, obj: Any) -> Value:
     """
     kind = type(obj)
     if compares_itself(kind):
-        return tx.wrap(obj, Held(obj, kind.__name__))
+        return tx.wrap(obj, ConstantSource(obj, kind.__name__))
     if kind in LITERALS:
         return Constant(obj)
     if kind in NUMBERS:
         return symbol_value(tx, obj)
     if kind is list:
         return ListValue([wrap_new(tx, item) for item in obj])
-    if isinstance(obj, tuple) and containers.is_plain_tuple(kind):
+    if isinstance(obj, tuple) and existing_containers.is_plain_tuple(kind):
         return TupleValue([wrap_new(tx, item) for item in obj], kind)
     if kind is dict:
         entries = [(wrap_new(tx, key), wrap_new(tx, value)) for key, value in obj.items()]
@@ -182,4 +188,4 @@ def wrap_new(tx: Tracer, obj: Any) -> Value:
             known = ClassValue(obj)
             tx.heap.know(obj, known)
         return known
-    return tx.wrap(obj, Held(obj, kind.__name__))
+    return tx.wrap(obj, ConstantSource(obj, kind.__name__))

@@ -1,17 +1,17 @@
 """Choosing among ways to compute the same by measurement, within a budget of seconds."""
 
-from flambeau_inductor.autotune.clocks import Clock, CpuClock, CudaClock
-from flambeau_inductor.autotune.race import Budget, Candidate, Outcome, race
-from flambeau_inductor.autotune.tuned import Tuner, Values
+from flambeau_inductor.autotune.benchmark import BenchmarkOutcome, Budget, Candidate, race
+from flambeau_inductor.autotune.cold_timing import ColdTimer, CpuClock, CudaClock
+from flambeau_inductor.autotune.kept_choices import ChoiceStore, Tuner
 
 __all__ = [
     "Budget",
     "Candidate",
-    "Clock",
+    "ColdTimer",
     "CpuClock",
     "CudaClock",
-    "Outcome",
+    "BenchmarkOutcome",
     "Tuner",
-    "Values",
+    "ChoiceStore",
     "race",
 ]

@@ -7,10 +7,10 @@ step to blame for a wrong answer is looked for.
 
 from __future__ import annotations
 
-from flambeau_inductor.autotune.clocks import CpuClock
-from flambeau_inductor.autotune.forms import choose_forms
-from flambeau_inductor.autotune.race import Budget
-from flambeau_inductor.autotune.tuned import Tuner
+from flambeau_inductor.autotune.benchmark import Budget
+from flambeau_inductor.autotune.cold_timing import CpuClock
+from flambeau_inductor.autotune.cpp_variants import choose_forms
+from flambeau_inductor.autotune.kept_choices import Tuner
 from flambeau_inductor.cache import open_values
 from flambeau_inductor.codegen import cpp
 from flambeau_inductor.compilation import Compilation

@@ -1,20 +1,20 @@
 """What was built or measured, kept on the disk from one process to the next."""
 
-from flambeau_inductor.cache import bound
+from flambeau_inductor.cache import size_limit
+from flambeau_inductor.cache.environment_key import processor, surroundings, versions
 from flambeau_inductor.cache.folder import cache_folder, objection
+from flambeau_inductor.cache.kept_values import KeptValues, open_values
 from flambeau_inductor.cache.keys import Key, differences, key, key_from
 from flambeau_inductor.cache.sources import code
-from flambeau_inductor.cache.store import OWN, Entry, Lease, Store, intact, open_store
-from flambeau_inductor.cache.surroundings import processor, surroundings, versions
-from flambeau_inductor.cache.values import Values, open_values
+from flambeau_inductor.cache.store import OWN, CacheEntry, CacheStore, Lease, intact, open_store
 
 __all__ = [
     "OWN",
-    "Entry",
+    "CacheEntry",
     "Key",
     "Lease",
-    "Store",
-    "Values",
+    "CacheStore",
+    "KeptValues",
     "bound",
     "cache_folder",
     "code",

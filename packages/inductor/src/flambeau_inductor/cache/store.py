@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flambeau_inductor.cache import bound
+from flambeau_inductor.cache import size_limit
 from flambeau_inductor.cache.folder import PRIVATE, cache_folder, objection
 from flambeau_inductor.cache.keys import Key
 from flambeau_inductor.errors import CacheWarning
@@ -39,7 +39,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """`folder` holds the files; `hit`: they were there already.
 
     fault: why it could not be kept on the disk; `lease` keeps the folder alive then.
@@ -52,7 +52,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class CacheStore:
     """Entries under `folder`. `lease` keeps a folder alive that goes away with this store.
 
     limit: bytes beyond which the entries that were used longest ago are removed.
@@ -60,7 +60,7 @@ class Store:
 
     folder: Path
     lease: Lease | None = None
-    limit: int = field(default_factory=bound.limit)
+    limit: int = field(default_factory=size_limit.limit)
 
     def place(self, key: Key) -> Path:
         """Where the entry of `key` is, if it is."""
@@ -74,17 +74,17 @@ class Store:
             return place
         return None
 
-    def entry(self, key: Key, make: Callable[[Path], None]) -> Entry:
+    def entry(self, key: Key, make: Callable[[Path], None]) -> CacheEntry:
         """The entry of `key`; `make` puts its files into the folder it is given if it is absent."""
         found = self.find(key)
         if found is not None:
-            return Entry(found, True)
+            return CacheEntry(found, True)
         try:
             return self._written(key, make)
         except OSError as error:
             lease = Lease()
             make(lease.folder)
-            return Entry(lease.folder, False, error.strerror or str(error), lease)
+            return CacheEntry(lease.folder, False, error.strerror or str(error), lease)
 
     def put(self, key: Key, files: Mapping[str, bytes | Path]) -> str:
         """Keep files as the entry of `key`; a path is linked or copied. The fault, or ""."""
@@ -107,11 +107,11 @@ class Store:
         place = self.place(key)
         if place.exists():
             try:
-                bound.remove(self.folder, place)
+                size_limit.remove(self.folder, place)
             except OSError:
                 return
 
-    def _written(self, key: Key, make: Callable[[Path], None]) -> Entry:
+    def _written(self, key: Key, make: Callable[[Path], None]) -> CacheEntry:
         place = self.place(key)
         place.parent.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
@@ -122,11 +122,11 @@ class Store:
             kept = _put(aside, place)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-        bound.grown(self.folder, size, self.limit)
-        return Entry(kept, False)
+        size_limit.grown(self.folder, size, self.limit)
+        return CacheEntry(kept, False)
 
 
-def open_store(named: str | None = None) -> Store:
+def open_store(named: str | None = None) -> CacheStore:
     """The store in the folder named (see `cache_folder`).
 
     If that must not be used, a warning says why and the store is a private folder of this process.
@@ -134,7 +134,7 @@ def open_store(named: str | None = None) -> Store:
     folder = cache_folder(named)
     reason = objection(folder)
     if reason is None:
-        return Store(folder)
+        return CacheStore(folder)
     warnings.warn(
         f"the cache folder {folder} is not used: {reason}; kernels will be built again in the next "
         "process (name a folder of yours in FLAMBEAU_CACHE_DIR)",
@@ -142,7 +142,7 @@ def open_store(named: str | None = None) -> Store:
         stacklevel=2,
     )
     lease = Lease()
-    return Store(lease.folder, lease)
+    return CacheStore(lease.folder, lease)
 
 
 def intact(place: Path) -> bool:
@@ -192,5 +192,5 @@ def _put(aside: Path, place: Path) -> Path:
         except OSError:
             if intact(place):
                 return place
-            bound.remove(place.parents[2], place)
+            size_limit.remove(place.parents[2], place)
     raise OSError(f"{place} can neither be replaced nor used")

@@ -18,10 +18,10 @@ from typing import Any
 from torch import fx
 
 from flambeau_inductor.compilation import Compilation, KernelText
-from flambeau_inductor.debug.alone import LIBRARY, LIBRARY_FACTS
-from flambeau_inductor.debug.bench import bench_script, kernel_facts
-from flambeau_inductor.debug.picture import picture
-from flambeau_inductor.runtime.artifact import Part
+from flambeau_inductor.debug.cpp_benchmark_script import bench_script, kernel_facts
+from flambeau_inductor.debug.kernel_benchmark import LIBRARY, LIBRARY_FACTS
+from flambeau_inductor.debug.program_picture import picture
+from flambeau_inductor.runtime.artifact import KernelPart
 from flambeau_inductor.runtime.report import Report
 
 
@@ -132,7 +132,9 @@ def _after_build(work: Compilation) -> Mapping[str, str | Path]:
     }
 
 
-def _library_bench(work: Compilation, text: KernelText, part: Part) -> Mapping[str, str | Path]:
+def _library_bench(
+    work: Compilation, text: KernelText, part: KernelPart
+) -> Mapping[str, str | Path]:
     facts = kernel_facts(work.scheduled(), text.launches)
     return {
         LIBRARY_FACTS: json.dumps(facts, indent=1) + "\n",
@@ -141,15 +143,17 @@ def _library_bench(work: Compilation, text: KernelText, part: Part) -> Mapping[s
     }
 
 
-def _gpu_bench(work: Compilation, text: KernelText, part: Part) -> Mapping[str, str | Path]:
-    from flambeau_inductor.debug.gpu_scripts import gpu_scripts  # most programs have no such kernel
-    from flambeau_inductor.kernels import kernels_of
+def _gpu_bench(work: Compilation, text: KernelText, part: KernelPart) -> Mapping[str, str | Path]:
+    from flambeau_inductor.debug.gpu_benchmark_scripts import (
+        gpu_scripts,  # most programs have no such kernel
+    )
+    from flambeau_inductor.kernels.generate import kernels_of
 
     facts = kernel_facts(work.scheduled(), text.launches)
     return gpu_scripts(work.name, kernels_of(part), facts)
 
 
-BENCHES: Mapping[str, Callable[[Compilation, KernelText, Part], Mapping[str, str | Path]]] = {
+BENCHES: Mapping[str, Callable[[Compilation, KernelText, KernelPart], Mapping[str, str | Path]]] = {
     "cpp": _library_bench,
     "triton": _gpu_bench,
 }

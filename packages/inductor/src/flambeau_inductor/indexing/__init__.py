@@ -2,9 +2,9 @@
 
 from flambeau_inductor.indexing.expr import (
     Add,
-    Const,
     Expr,
     FloorDiv,
+    IntegerConstant,
     Mod,
     Mul,
     Var,
@@ -20,7 +20,7 @@ from flambeau_inductor.indexing.printers import to_c, to_python
 from flambeau_inductor.indexing.ranges import HIGHEST, LOWEST, Ranges, bounds, simplify
 from flambeau_inductor.indexing.symbols import (
     Decision,
-    Decisions,
+    SizeDecisions,
     Symbol,
     at_most,
     hint,
@@ -37,9 +37,9 @@ __all__ = [
     "HIGHEST",
     "LOWEST",
     "Add",
-    "Const",
+    "IntegerConstant",
     "Decision",
-    "Decisions",
+    "SizeDecisions",
     "Expr",
     "FloorDiv",
     "Mod",

@@ -106,7 +106,7 @@ def _is_size(expr: Expr) -> bool:
     return not expr.vars or len(symbols_in(expr)) == len(expr.vars)
 
 
-class Const(Expr):
+class IntegerConstant(Expr):
     """An integer."""
 
     __slots__ = ("value",)
@@ -188,7 +188,7 @@ class Mul(Expr):
         if var not in self._vars:
             return 0
         first, *others = self.args
-        if isinstance(first, Const) and len(others) == 1:
+        if isinstance(first, IntegerConstant) and len(others) == 1:
             inner = others[0].coefficient(var)
             return None if inner is None else first.value * inner
         (moving, *more) = [factor for factor in self.args if var in factor.vars]
@@ -198,7 +198,7 @@ class Mul(Expr):
         product: Expr = ONE
         for factor in rest:
             product = mul(product, factor)
-        return product.value if isinstance(product, Const) else product  # type: ignore[return-value]
+        return product.value if isinstance(product, IntegerConstant) else product  # type: ignore[return-value]
 
 
 class FloorDiv(Expr):
@@ -232,17 +232,17 @@ class Mod(Expr):
 
 
 NO_VARS: frozenset[str] = frozenset()
-ZERO = Const(0)
-ONE = Const(1)
-MINUS_ONE = Const(-1)
+ZERO = IntegerConstant(0)
+ONE = IntegerConstant(1)
+MINUS_ONE = IntegerConstant(-1)
 
 
 def as_expr(value: int | Expr) -> Expr:
-    """An int as a `Const`; an expression as it is. Anything else is a TypeError."""
+    """An int as a `IntegerConstant`; an expression as it is. Anything else is a TypeError."""
     if isinstance(value, Expr):
         return value
     if isinstance(value, int):
-        return Const(value)
+        return IntegerConstant(value)
     raise TypeError(f"expected an int or an index expression, got {type(value).__name__}")
 
 
@@ -251,7 +251,7 @@ def terms_of(expr: Expr) -> tuple[dict[Expr, int], int]:
     terms: dict[Expr, int] = {}
     constant = 0
     for part in expr.args if isinstance(expr, Add) else (expr,):
-        if isinstance(part, Const):
+        if isinstance(part, IntegerConstant):
             constant += part.value
         else:
             rest, coefficient = _split(part)
@@ -264,7 +264,7 @@ def from_terms(terms: Mapping[Expr, int], constant: int) -> Expr:
     parts = [_scaled(rest, c) for rest, c in terms.items() if c]
     parts.sort(key=_order)
     if constant or not parts:
-        parts.append(Const(constant))
+        parts.append(IntegerConstant(constant))
     return parts[0] if len(parts) == 1 else Add(tuple(parts))
 
 
@@ -274,7 +274,7 @@ def add(parts: Iterable[Expr]) -> Expr:
     constant = 0
     for part in parts:
         for leaf in part.args if isinstance(part, Add) else (part,):
-            if isinstance(leaf, Const):
+            if isinstance(leaf, IntegerConstant):
                 constant += leaf.value
             else:
                 rest, coefficient = _split(leaf)
@@ -284,11 +284,11 @@ def add(parts: Iterable[Expr]) -> Expr:
 
 def mul(a: Expr, b: Expr) -> Expr:
     """The canonical product, multiplied out over sums."""
-    if isinstance(a, Const) and isinstance(b, Const):
-        return Const(a.value * b.value)
-    if isinstance(b, Const):
+    if isinstance(a, IntegerConstant) and isinstance(b, IntegerConstant):
+        return IntegerConstant(a.value * b.value)
+    if isinstance(b, IntegerConstant):
         a, b = b, a
-    if isinstance(a, Const):
+    if isinstance(a, IntegerConstant):
         if a.value == 0:
             return ZERO
         if a.value == 1:
@@ -310,9 +310,9 @@ def floordiv(a: Expr, b: Expr) -> Expr:
     """The canonical `a // b`, with what holds for every value of the variables."""
     if a == b:
         return ONE
-    if not isinstance(b, Const):
+    if not isinstance(b, IntegerConstant):
         whole, rest = divide_by_factors(a, b)
-        if isinstance(rest, Const) and rest.value == 0:
+        if isinstance(rest, IntegerConstant) and rest.value == 0:
             return whole
         return add((whole, FloorDiv(rest, b)))
     k = b.value
@@ -320,8 +320,8 @@ def floordiv(a: Expr, b: Expr) -> Expr:
         raise ValueError(f"division by {k}: divisors of index expressions are positive")
     if k == 1:
         return a
-    if isinstance(a, Const):
-        return Const(a.value // k)
+    if isinstance(a, IntegerConstant):
+        return IntegerConstant(a.value // k)
     whole, rest, shared = _divide(a, k)
     if not rest.vars:
         # `rest` is a constant in [0, k) here.
@@ -329,11 +329,11 @@ def floordiv(a: Expr, b: Expr) -> Expr:
     if shared > 1:
         terms, constant = terms_of(rest)
         rest = from_terms({t: c // shared for t, c in terms.items()}, constant // shared)
-        inner = floordiv(rest, Const(k // shared))
-    elif isinstance(rest, FloorDiv) and isinstance(rest.b, Const):
-        inner = floordiv(rest.a, Const(rest.b.value * k))
-    elif isinstance(rest, Mod) and isinstance(rest.b, Const) and rest.b.value % k == 0:
-        inner = mod(floordiv(rest.a, b), Const(rest.b.value // k))
+        inner = floordiv(rest, IntegerConstant(k // shared))
+    elif isinstance(rest, FloorDiv) and isinstance(rest.b, IntegerConstant):
+        inner = floordiv(rest.a, IntegerConstant(rest.b.value * k))
+    elif isinstance(rest, Mod) and isinstance(rest.b, IntegerConstant) and rest.b.value % k == 0:
+        inner = mod(floordiv(rest.a, b), IntegerConstant(rest.b.value // k))
     else:
         inner = FloorDiv(rest, b)
     return inner if not whole.vars and whole == 0 else add((whole, inner))
@@ -343,26 +343,30 @@ def mod(a: Expr, b: Expr) -> Expr:
     """The canonical `a % b`, with what holds for every value of the variables."""
     if a == b:
         return ZERO
-    if not isinstance(b, Const):
+    if not isinstance(b, IntegerConstant):
         _, rest = divide_by_factors(a, b)
-        return ZERO if isinstance(rest, Const) and rest.value == 0 else Mod(rest, b)
+        return ZERO if isinstance(rest, IntegerConstant) and rest.value == 0 else Mod(rest, b)
     k = b.value
     if k <= 0:
         raise ValueError(f"remainder by {k}: divisors of index expressions are positive")
     if k == 1:
         return ZERO
-    if isinstance(a, Const):
-        return Const(a.value % k)
+    if isinstance(a, IntegerConstant):
+        return IntegerConstant(a.value % k)
     _, rest, shared = _divide(a, k)
     if not rest.vars:
-        return mod(rest, b) if not isinstance(rest, Const) else Const(rest.value % k)
+        return (
+            mod(rest, b)
+            if not isinstance(rest, IntegerConstant)
+            else IntegerConstant(rest.value % k)
+        )
     if shared > 1:
         terms, constant = terms_of(rest)
         low = constant % shared
         rest = from_terms({t: c // shared for t, c in terms.items()}, constant // shared)
-        scaled = mul(Const(shared), mod(rest, Const(k // shared)))
-        return add((scaled, Const(low))) if low else scaled
-    if isinstance(rest, Mod) and isinstance(rest.b, Const) and rest.b.value % k == 0:
+        scaled = mul(IntegerConstant(shared), mod(rest, IntegerConstant(k // shared)))
+        return add((scaled, IntegerConstant(low))) if low else scaled
+    if isinstance(rest, Mod) and isinstance(rest.b, IntegerConstant) and rest.b.value % k == 0:
         return mod(rest.a, b)
     return Mod(rest, b)
 
@@ -390,12 +394,12 @@ def divide_by_factors(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     divided by it, and the others."""
     if isinstance(b, Add):
         return ZERO, a
-    wanted, scale = (ONE, b.value) if isinstance(b, Const) else _split(b)
+    wanted, scale = (ONE, b.value) if isinstance(b, IntegerConstant) else _split(b)
     factors = () if wanted == ONE else _factors(wanted)
     whole: list[Expr] = []
     rest: list[Expr] = []
     for part in a.args if isinstance(a, Add) else (a,):
-        own, coefficient = (ONE, part.value) if isinstance(part, Const) else _split(part)
+        own, coefficient = (ONE, part.value) if isinstance(part, IntegerConstant) else _split(part)
         left = list(_factors(own))
         for factor in factors:
             if factor not in left:
@@ -403,7 +407,7 @@ def divide_by_factors(a: Expr, b: Expr) -> tuple[Expr, Expr]:
             left.remove(factor)
         else:
             if coefficient % scale == 0:
-                quotient: Expr = Const(coefficient // scale)
+                quotient: Expr = IntegerConstant(coefficient // scale)
                 for factor in left:
                     quotient = mul(quotient, factor)
                 whole.append(quotient)
@@ -413,7 +417,7 @@ def divide_by_factors(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 
 
 def _split(term: Expr) -> tuple[Expr, int]:
-    if isinstance(term, Mul) and isinstance(term.args[0], Const):
+    if isinstance(term, Mul) and isinstance(term.args[0], IntegerConstant):
         others = term.args[1:]
         return (others[0] if len(others) == 1 else Mul(others)), term.args[0].value
     return term, 1
@@ -422,7 +426,7 @@ def _split(term: Expr) -> tuple[Expr, int]:
 def _scaled(rest: Expr, coefficient: int) -> Expr:
     if coefficient == 1:
         return rest
-    return Mul((Const(coefficient), *_factors(rest)))
+    return Mul((IntegerConstant(coefficient), *_factors(rest)))
 
 
 def _factors(rest: Expr) -> tuple[Expr, ...]:

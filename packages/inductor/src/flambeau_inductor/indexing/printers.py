@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flambeau_inductor.indexing.expr import Add, Const, Expr, FloorDiv, Mod, Mul, Var
+from flambeau_inductor.indexing.expr import Add, Expr, FloorDiv, IntegerConstant, Mod, Mul, Var
 from flambeau_inductor.indexing.ranges import Ranges, bounds
 
 Rename = Callable[[str], str]
@@ -19,7 +19,7 @@ def to_c(expr: int | Expr, ranges: Ranges | None = None, rename: Rename | None =
     """C text. Constants beyond 32 bits get an `LL` suffix; `rename` maps variable names."""
     if isinstance(expr, int):
         return _c_int(expr)
-    if isinstance(expr, Const):
+    if isinstance(expr, IntegerConstant):
         return _c_int(expr.value)
     if isinstance(expr, Var):
         return rename(expr.name) if rename else expr.name
@@ -40,7 +40,7 @@ def to_python(expr: int | Expr, rename: Rename | None = None) -> str:
     """Python text."""
     if isinstance(expr, int):
         return str(expr)
-    if isinstance(expr, Const):
+    if isinstance(expr, IntegerConstant):
         return str(expr.value)
     if isinstance(expr, Var):
         return rename(expr.name) if rename else expr.name

@@ -12,9 +12,9 @@ from math import gcd
 
 from flambeau_inductor.indexing.expr import (
     Add,
-    Const,
     Expr,
     FloorDiv,
+    IntegerConstant,
     Mod,
     Mul,
     Var,
@@ -39,7 +39,7 @@ def bounds(expr: int | Expr, ranges: Ranges) -> tuple[int, int]:
     """Lowest and highest value; conservative where a variable occurs more than once."""
     if isinstance(expr, int):
         return expr, expr
-    if isinstance(expr, Const):
+    if isinstance(expr, IntegerConstant):
         return expr.value, expr.value
     if isinstance(expr, Symbol):
         return expr.low, expr.high
@@ -72,7 +72,7 @@ def bounds(expr: int | Expr, ranges: Ranges) -> tuple[int, int]:
 
 def simplify(expr: Expr, ranges: Ranges) -> Expr:
     """The same value for all variables in their ranges, with fewer divisions."""
-    if isinstance(expr, Const | Var) or not _divides(expr):
+    if isinstance(expr, IntegerConstant | Var) or not _divides(expr):
         return expr
     if isinstance(expr, Add):
         return _recombine(add([simplify(a, ranges) for a in expr.args]), ranges)
@@ -95,7 +95,7 @@ def _divides(expr: Expr) -> bool:
 
 
 def _floordiv(a: Expr, b: Expr, ranges: Ranges) -> Expr:
-    if not isinstance(b, Const):
+    if not isinstance(b, IntegerConstant):
         whole, rest = _without_multiples(a, b)
         if _within(rest, b, ranges):
             return whole
@@ -109,13 +109,13 @@ def _floordiv(a: Expr, b: Expr, ranges: Ranges) -> Expr:
             return whole
     low, high = bounds(a, ranges)
     if low // b.value == high // b.value:
-        return Const(low // b.value)
+        return IntegerConstant(low // b.value)
     cut = _digits(a, b.value, ranges)
     if cut is not None:
         upper, _, scale = cut
-        return _floordiv(upper, Const(b.value // scale), ranges)
+        return _floordiv(upper, IntegerConstant(b.value // scale), ranges)
     result = floordiv(a, b)
-    if isinstance(result, FloorDiv) and isinstance(result.b, Const):
+    if isinstance(result, FloorDiv) and isinstance(result.b, IntegerConstant):
         if result.a != a or result.b != b:
             return _floordiv(result.a, result.b, ranges)
     elif isinstance(result, Add | Mul):
@@ -124,14 +124,14 @@ def _floordiv(a: Expr, b: Expr, ranges: Ranges) -> Expr:
 
 
 def _mod(a: Expr, b: Expr, ranges: Ranges) -> Expr:
-    if not isinstance(b, Const):
+    if not isinstance(b, IntegerConstant):
         _, rest = _without_multiples(a, b)
         if _within(rest, b, ranges):
             return rest
         coarse = _in_units(rest, b, ranges)
         if coarse is not None:
             upper, divisor, unit, lower = coarse
-            return add((mul(_mod(upper, divisor, ranges), Const(unit)), lower))
+            return add((mul(_mod(upper, divisor, ranges), IntegerConstant(unit)), lower))
         return mod(rest, b)
     if symbols_in(a):
         _, rest = _without_multiples(a, b)
@@ -144,8 +144,8 @@ def _mod(a: Expr, b: Expr, ranges: Ranges) -> Expr:
     cut = _digits(a, b.value, ranges)
     if cut is not None:
         upper, lower, scale = cut
-        inner = _mod(upper, Const(b.value // scale), ranges)
-        return add((mul(Const(scale), inner), lower))
+        inner = _mod(upper, IntegerConstant(b.value // scale), ranges)
+        return add((mul(IntegerConstant(scale), inner), lower))
     result = mod(a, b)
     if isinstance(result, Mod) and (result.a != a or result.b != b):
         return _mod(result.a, result.b, ranges)
@@ -170,14 +170,14 @@ def _without_multiples(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 def _in_units(a: Expr, b: Expr, ranges: Ranges) -> tuple[Expr, Expr, int, Expr] | None:
     """`a = unit * upper + lower`, `b = unit * divisor`, `0 <= lower < unit`; None if it has no such
     form. Then `a // b` is `upper // divisor`."""
-    if not (isinstance(b, Mul) and isinstance(b.args[0], Const) and b.args[0].value > 1):
+    if not (isinstance(b, Mul) and isinstance(b.args[0], IntegerConstant) and b.args[0].value > 1):
         return None
     unit = b.args[0].value
-    upper = _floordiv(a, Const(unit), ranges)
-    lower = _mod(a, Const(unit), ranges)
+    upper = _floordiv(a, IntegerConstant(unit), ranges)
+    lower = _mod(a, IntegerConstant(unit), ranges)
     if _divides(upper) and not _divides(a):
         return None
-    divisor, rest = divide_by_factors(b, Const(unit))
+    divisor, rest = divide_by_factors(b, IntegerConstant(unit))
     return (upper, divisor, unit, lower) if rest == 0 else None
 
 
@@ -200,8 +200,8 @@ def simplify_parts(expr: Expr, ranges: Ranges, before: tuple[Expr, Expr]) -> Exp
             term = _floordiv(term.a, term.b, ranges)
         elif isinstance(term, Mod) and (term.a, term.b) != before:
             term = _mod(term.a, term.b, ranges)
-        parts.append(mul(Const(coefficient), term))
-    return add((*parts, Const(terms_of(expr)[1])))
+        parts.append(mul(IntegerConstant(coefficient), term))
+    return add((*parts, IntegerConstant(terms_of(expr)[1])))
 
 
 def _digits(a: Expr, k: int, ranges: Ranges) -> tuple[Expr, Expr, int] | None:
@@ -238,27 +238,27 @@ def _recombine(expr: Expr, ranges: Ranges) -> Expr:
 
 def _recombined(terms: dict[Expr, int], ranges: Ranges) -> tuple[dict[Expr, int], Expr] | None:
     for low, c in terms.items():
-        if isinstance(low, Mod) and not isinstance(low.b, Const):
+        if isinstance(low, Mod) and not isinstance(low.b, IntegerConstant):
             product = mul(_floordiv(low.a, low.b, ranges), low.b)
-            wholes, extra = terms_of(mul(product, Const(c)))
+            wholes, extra = terms_of(mul(product, IntegerConstant(c)))
             if extra == 0 and len(wholes) == 1 and wholes.items() <= terms.items():
                 left = {t: n for t, n in terms.items() if t != low and t not in wholes}
-                return left, mul(Const(c), low.a)
-        if not (isinstance(low, Mod) and isinstance(low.b, Const)):
+                return left, mul(IntegerConstant(c), low.a)
+        if not (isinstance(low, Mod) and isinstance(low.b, IntegerConstant)):
             continue
         upper = _floordiv(low.a, low.b, ranges)
         wanted = c * low.b.value
         if terms.get(upper) == wanted:
             left = {t: n for t, n in terms.items() if t not in (low, upper)}
-            return left, mul(Const(c), low.a)
+            return left, mul(IntegerConstant(c), low.a)
         for high, other in terms.items():
             if (
                 other == wanted
                 and isinstance(high, Mod)
-                and isinstance(high.b, Const)
+                and isinstance(high.b, IntegerConstant)
                 and high.a == upper
             ):
                 left = {t: n for t, n in terms.items() if t not in (low, high)}
-                whole = _mod(low.a, Const(low.b.value * high.b.value), ranges)
-                return left, mul(Const(c), whole)
+                whole = _mod(low.a, IntegerConstant(low.b.value * high.b.value), ranges)
+                return left, mul(IntegerConstant(c), whole)
     return None

@@ -15,7 +15,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from flambeau_inductor.indexing.expr import Add, Const, Expr, FloorDiv, Mod, Mul, Var, as_expr
+from flambeau_inductor.indexing.expr import (
+    Add,
+    Expr,
+    FloorDiv,
+    IntegerConstant,
+    Mod,
+    Mul,
+    Var,
+    as_expr,
+)
 
 LARGEST = 2**48
 """No dimension of a tensor in memory is larger."""
@@ -33,7 +42,7 @@ class Decision:
 
 
 @dataclass(slots=True, eq=False)
-class Decisions:
+class SizeDecisions:
     """What was assumed about the sizes of one compile."""
 
     made: dict[Decision, None] = field(default_factory=dict)
@@ -49,7 +58,7 @@ class Symbol(Var):
     __slots__ = ("decisions", "high", "hint", "low")
 
     def __init__(
-        self, name: str, hint: int, decisions: Decisions, low: int = 2, high: int = LARGEST
+        self, name: str, hint: int, decisions: SizeDecisions, low: int = 2, high: int = LARGEST
     ) -> None:
         super().__init__(name)
         self.hint = hint
@@ -77,18 +86,18 @@ def hint(size: int | Expr) -> int:
     """The value that a size has in this compile."""
     if isinstance(size, int):
         return size
-    if isinstance(size, Const):
+    if isinstance(size, IntegerConstant):
         return size.value
     values = {symbol.name: symbol.hint for symbol in symbols_in(size)}
     value = size.substitute(values)
-    if not isinstance(value, Const):
+    if not isinstance(value, IntegerConstant):
         raise TypeError(f"{size} is no size: it has loop variables")
     return value.value
 
 
 def plain(size: int | Expr) -> int | Expr:
     """A constant expression as the number that it is."""
-    return size.value if isinstance(size, Const) else size
+    return size.value if isinstance(size, IntegerConstant) else size
 
 
 def is_open(sizes: Iterable[int | Expr]) -> bool:
@@ -152,7 +161,7 @@ Number = TypeVar("Number")
 def rebuilt(expr: Expr, leaf: Callable[[Var], Number], whole: Callable[[int], Number]) -> Number:
     """The expression computed anew: variables by `leaf`, constants by `whole`, the rest by the
     operators of what these return."""
-    if isinstance(expr, Const):
+    if isinstance(expr, IntegerConstant):
         return whole(expr.value)
     if isinstance(expr, Var):
         return leaf(expr)
@@ -172,12 +181,12 @@ def at_most(expr: Expr, highest: Mapping[str, int | Expr]) -> Expr | None:
     """The largest value of a sum of non-negative multiples of variables, as an expression of
     symbols: `highest` is the largest value of each variable; None where it is not such a sum."""
     parts = expr.args if isinstance(expr, Add) else (expr,)
-    total: Expr = Const(0)
+    total: Expr = IntegerConstant(0)
     for part in parts:
         factors = part.args if isinstance(part, Mul) else (part,)
-        product: Expr = Const(1)
+        product: Expr = IntegerConstant(1)
         for factor in factors:
-            if isinstance(factor, Const):
+            if isinstance(factor, IntegerConstant):
                 if factor.value < 0 and part.vars - {s.name for s in symbols_in(part)}:
                     return None
                 product = product * factor
@@ -204,10 +213,10 @@ def _common(expr: Add) -> dict[str, Symbol]:
 
 
 def _without(expr: Add, common: Mapping[str, Symbol]) -> Expr:
-    total: Expr = Const(0)
+    total: Expr = IntegerConstant(0)
     for part in expr.args:
         left = dict(common)
-        product: Expr = Const(1)
+        product: Expr = IntegerConstant(1)
         for factor in part.args if isinstance(part, Mul) else (part,):
             if isinstance(factor, Symbol) and factor.name in left:
                 del left[factor.name]

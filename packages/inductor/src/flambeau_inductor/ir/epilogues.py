@@ -1,6 +1,6 @@
 """Pointwise functions that a library call is to apply to what it computes.
 
-In: nothing. Out: `Epilogue`, plain data. Invariant: it speaks of nodes of one FX graph.
+In: nothing. Out: `LibraryEpilogue`, plain data. Invariant: it speaks of nodes of one FX graph.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NOTHING: Asked = ("none", (), "")
 
 
 @dataclass(frozen=True, slots=True)
-class Epilogue:
+class LibraryEpilogue:
     """`function` is its name here, `asked` what oneDNN is told; `nodes` are what it is made of, in
     order, the last one gives its result. `seen`: the call's result, maybe in another shape."""
 

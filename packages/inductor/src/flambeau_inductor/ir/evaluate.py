@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from flambeau_inductor._torch_compat import out_names, overload_of
-from flambeau_inductor.indexing import Add, Const, Expr, FloorDiv, Mod, Mul, Var
+from flambeau_inductor.indexing import Add, Expr, FloorDiv, IntegerConstant, Mod, Mul, Var
 from flambeau_inductor.ir import loops as ir
 from flambeau_inductor.ir.loops import Loop, Scalar, spans
 from flambeau_inductor.ir.program import (
@@ -21,7 +21,7 @@ from flambeau_inductor.ir.program import (
     Argument,
     CheckIndex,
     Extern,
-    Free,
+    FreeBuffer,
     Layout,
     Program,
     Ref,
@@ -50,7 +50,7 @@ def _run_box(loop: Loop, memory: Memory, box: Sequence[range]) -> None:
         shape = [1] * len(axes)
         shape[position] = len(values)
         env[axis.var] = torch.arange(values.start, values.stop).reshape(shape)
-    state = _State(memory, env, [len(values) for values in box], len(loop.x))
+    state = _EvaluationState(memory, env, [len(values) for values in box], len(loop.x))
     for position, instr in enumerate(loop.body):
         value = _RUN[type(instr)](state, instr)
         state.values.append(value)
@@ -58,7 +58,7 @@ def _run_box(loop: Loop, memory: Memory, box: Sequence[range]) -> None:
             state.env[f"%{position}"] = value
 
 
-class _State:
+class _EvaluationState:
     def __init__(self, memory: Memory, env: dict[str, Tensor], sizes: list[int], rows: int) -> None:
         self.memory, self.env, self.sizes, self.rows = memory, env, sizes, rows
         self.values: list[Any] = []
@@ -77,7 +77,7 @@ def _static(size: int | Expr) -> int:
 
 
 def _evaluate(expr: Expr, env: Mapping[str, Tensor]) -> Tensor:
-    if isinstance(expr, Const):
+    if isinstance(expr, IntegerConstant):
         return torch.tensor(expr.value)
     if isinstance(expr, Var):
         return env[expr.name]
@@ -99,7 +99,7 @@ def _evaluate(expr: Expr, env: Mapping[str, Tensor]) -> Tensor:
     raise TypeError(f"not an index expression: {expr!r}")
 
 
-def _load(s: _State, i: ir.Load) -> Tensor:
+def _load(s: _EvaluationState, i: ir.Load) -> Tensor:
     memory = s.memory[i.buffer]
     if memory.dtype != i.dtype:
         raise TypeError(f"load of {i.dtype} from {i.buffer}, which holds {memory.dtype}")
@@ -122,15 +122,15 @@ def _inside(name: str, index: Tensor, memory: Tensor) -> Tensor:
     return index
 
 
-def _const(s: _State, i: ir.Const) -> Tensor:
+def _const(s: _EvaluationState, i: ir.Const) -> Tensor:
     return torch.tensor(i.value, dtype=i.dtype)
 
 
-def _index_value(s: _State, i: ir.IndexValue) -> Tensor:
+def _index_value(s: _EvaluationState, i: ir.IndexValue) -> Tensor:
     return s.index(i.index).to(i.dtype)
 
 
-def _point(s: _State, i: ir.Point) -> Tensor:
+def _point(s: _EvaluationState, i: ir.Point) -> Tensor:
     args = [s.values[a] for a in i.args]
     if i.op in ir.RANDOM:
         return _random(i.op, args[0], args[1], i.dtype)
@@ -148,7 +148,7 @@ def _random(op: str, seed: Tensor, position: Tensor, dtype: torch.dtype) -> Tens
     return numbers[position]  # type: ignore[no-any-return]
 
 
-def _reduce(s: _State, i: ir.Reduce) -> Any:
+def _reduce(s: _EvaluationState, i: ir.Reduce) -> Any:
     value = s.whole(s.values[i.arg])
     rows = value.shape[: s.rows]
     flat = value.reshape(*rows, -1)
@@ -159,18 +159,18 @@ def _reduce(s: _State, i: ir.Reduce) -> Any:
     return reduced.reshape(*rows, *ones).to(i.dtype)
 
 
-def _scan(s: _State, i: ir.Scan) -> Tensor:
+def _scan(s: _EvaluationState, i: ir.Scan) -> Tensor:
     value = s.whole(s.values[i.arg])
     flat = value.reshape(*value.shape[: s.rows], -1)
     return SCAN[i.kind](flat).to(i.dtype).reshape(value.shape)
 
 
-def _part(s: _State, i: ir.Part) -> Tensor:
+def _part(s: _EvaluationState, i: ir.ReducePart) -> Tensor:
     part: Tensor = s.values[i.arg][i.position]
     return part
 
 
-def _store(s: _State, i: ir.Store) -> None:
+def _store(s: _EvaluationState, i: ir.Store) -> None:
     memory, value, index = s.memory[i.buffer], s.values[i.value], s.index(i.index)
     if memory.dtype != value.dtype:
         raise TypeError(f"store of {value.dtype} to {i.buffer}, which holds {memory.dtype}")
@@ -192,7 +192,7 @@ def _store(s: _State, i: ir.Store) -> None:
         memory[index] = value.expand(sizes)
 
 
-def _check_points(s: _State, i: ir.Check) -> None:
+def _check_points(s: _EvaluationState, i: ir.Check) -> None:
     if not bool(s.values[i.arg].all()):
         raise IndexError(i.message)
 
@@ -205,14 +205,14 @@ def _row_only(index: Expr) -> bool:
     return not any(v.startswith("r") for v in index.vars)
 
 
-_RUN: Mapping[type, Callable[[_State, Any], Any]] = {
+_RUN: Mapping[type, Callable[[_EvaluationState, Any], Any]] = {
     ir.Load: _load,
     ir.Const: _const,
     ir.IndexValue: _index_value,
     ir.Point: _point,
     ir.Reduce: _reduce,
     ir.Scan: _scan,
-    ir.Part: _part,
+    ir.ReducePart: _part,
     ir.Store: _store,
     ir.Check: _check_points,
 }
@@ -280,7 +280,7 @@ def run_program(program: Program, inputs: Sequence[Tensor]) -> list[Tensor | Sca
             old = tensors.pop(step.old)
             tensors[step.buffer] = _taken_over(old, layouts[step.buffer])
             tensors[step.old] = old
-        elif isinstance(step, Free):
+        elif isinstance(step, FreeBuffer):
             del tensors[step.buffer]
         elif isinstance(step, RunLoop):
             names = {i.buffer for i in step.loop.body if isinstance(i, ir.Load | ir.Store)}

@@ -109,7 +109,7 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReducePart:
     """Part `position` of a `Reduce` with several results."""
 
     arg: ValueId
@@ -167,7 +167,7 @@ class Check:
     dtype: torch.dtype = torch.bool
 
 
-Instr = Load | Const | IndexValue | Point | Reduce | Scan | Part | Store | Check
+Instr = Load | Const | IndexValue | Point | Reduce | Scan | ReducePart | Store | Check
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from flambeau_inductor.ir.loops import (
     IndexValue,
     Instr,
     Load,
-    Part,
     Point,
     Reduce,
+    ReducePart,
     Scan,
     Store,
     ValueId,
@@ -29,7 +29,7 @@ def operands(instr: Instr) -> tuple[ValueId, ...]:
     """Positions of the instructions that `instr` uses, those inside its index included."""
     if isinstance(instr, Point):
         return instr.args
-    if isinstance(instr, Reduce | Scan | Part | Check):
+    if isinstance(instr, Reduce | Scan | ReducePart | Check):
         return (instr.arg,)
     inside: tuple[ValueId, ...] = ()
     if isinstance(instr, Load | Store | IndexValue):
@@ -43,7 +43,7 @@ def renumbered(instr: Instr, new: Mapping[ValueId, ValueId]) -> Instr:
     """`instr` with its operands' positions replaced."""
     if isinstance(instr, Point):
         return replace(instr, args=tuple(new[a] for a in instr.args))
-    if isinstance(instr, Reduce | Scan | Part | Check):
+    if isinstance(instr, Reduce | Scan | ReducePart | Check):
         return replace(instr, arg=new[instr.arg])
     if isinstance(instr, Load):
         mask = None if instr.mask is None else new[instr.mask]

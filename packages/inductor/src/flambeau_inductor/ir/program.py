@@ -49,7 +49,7 @@ class SymbolSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class ComputedNumber:
     """A number that is known when the program runs, as Python."""
 
     text: str
@@ -73,7 +73,7 @@ class Ref:
 
 Argument = (
     Ref
-    | Computed
+    | ComputedNumber
     | Scalar
     | str
     | None
@@ -148,13 +148,13 @@ class CheckIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class Free:
+class FreeBuffer:
     """Drop the reference to `buffer`."""
 
     buffer: str
 
 
-Step = Alloc | Reuse | RunLoop | Extern | CheckIndex | Free
+Step = Alloc | Reuse | RunLoop | Extern | CheckIndex | FreeBuffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,4 +173,4 @@ class Program:
     constants: tuple[tuple[str, torch.Tensor], ...] = ()
     numbers: tuple[int, ...] = ()
     symbols: tuple[tuple[str, SymbolSource], ...] = ()
-    scalars: tuple[tuple[str, Computed], ...] = ()
+    scalars: tuple[tuple[str, ComputedNumber], ...] = ()

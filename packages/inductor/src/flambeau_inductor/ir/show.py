@@ -17,9 +17,9 @@ from flambeau_inductor.ir.loops import (
     Instr,
     Load,
     Loop,
-    Part,
     Point,
     Reduce,
+    ReducePart,
     Scan,
     Store,
 )
@@ -28,7 +28,7 @@ from flambeau_inductor.ir.program import (
     Argument,
     CheckIndex,
     Extern,
-    Free,
+    FreeBuffer,
     Layout,
     Program,
     Ref,
@@ -86,7 +86,7 @@ def _value(instr: Instr) -> str:
         return f"reduce.{instr.kind}(v{instr.arg})"
     if isinstance(instr, Scan):
         return f"scan.{instr.kind}(v{instr.arg})"
-    if isinstance(instr, Part):
+    if isinstance(instr, ReducePart):
         return f"v{instr.arg}[{instr.position}]"
     raise TypeError(f"not a loop instruction: {instr!r}")
 
@@ -123,7 +123,7 @@ def show_step(step: Step) -> str:
         return f"alloc {step.buffer}"
     if isinstance(step, Reuse):
         return f"reuse {step.old} as {step.buffer}"
-    if isinstance(step, Free):
+    if isinstance(step, FreeBuffer):
         return f"free {step.buffer}"
     if isinstance(step, RunLoop):
         return show_loop(step.loop)

@@ -17,7 +17,7 @@ import torch
 
 from flambeau_inductor.indexing import Expr, Ranges, Var, add, as_expr, hint, simplify
 from flambeau_inductor.ir.loops import Scalar
-from flambeau_inductor.ir.program import Computed, SymbolSource
+from flambeau_inductor.ir.program import ComputedNumber, SymbolSource
 
 Shape = tuple[int, ...]
 """Sizes, spelled as ints for the type checker; an `Expr` of symbols is taken wherever an int is."""
@@ -74,7 +74,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class IndexCondition:
     """`index < bound` (`lt`), `index >= bound` (`ge`) or `index == bound` (`eq`)."""
 
     op: str
@@ -89,7 +89,7 @@ class Choose:
     A branch is not read (no memory is touched) where its guards do not hold.
     """
 
-    branches: tuple[tuple[tuple[Guard, ...], Node], ...]
+    branches: tuple[tuple[tuple[IndexCondition, ...], Node], ...]
     other: Node
     joined: Joined | None = None
 
@@ -103,7 +103,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class IndexLookup:
     """The integer element of `node` at `index`, used as a position along a dimension of `size`.
 
     With `wrap`, a negative one counts from the end.
@@ -120,7 +120,7 @@ class Gather:
     """The element of `base` whose coordinates are expressions or looked up."""
 
     base: Node
-    index: tuple[Expr | Lookup, ...]
+    index: tuple[Expr | IndexLookup, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Scatter:
     """
 
     base: Node
-    index: tuple[Expr | Lookup, ...]
+    index: tuple[Expr | IndexLookup, ...]
     src: Node
     mode: str
 
@@ -149,7 +149,7 @@ class Reduction:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class TensorScan:
     """`kind` (of `ir.loops.Scan`) of the elements of `base` up to this one along `dim`, formed in
     the dtype of `base` and then converted."""
 
@@ -162,7 +162,7 @@ class Scan:
 class Result:
     """Result `position` of a library call."""
 
-    call: Call
+    call: LibraryCall
     position: int
 
 
@@ -177,7 +177,7 @@ Definition = (
     | Gather
     | Scatter
     | Reduction
-    | Scan
+    | TensorScan
     | Result
 )
 
@@ -215,13 +215,13 @@ class Number:
     """A number known when the program runs: a tensor of it, and itself for library calls."""
 
     node: Node
-    value: Computed
+    value: ComputedNumber
 
 
 Argument = (
     Node
     | Number
-    | Computed
+    | ComputedNumber
     | Scalar
     | str
     | None
@@ -235,7 +235,7 @@ Argument = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Check:
+class IndexCheck:
     """Every element of `node` must address a dimension of `size` (see `program.CheckIndex`)."""
 
     node: Node
@@ -246,7 +246,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class LibraryCall:
     """A library call on tensors in memory; equality is identity.
 
     `out`: the overload writes to given tensors, which have the layouts of the result nodes.
@@ -283,10 +283,10 @@ class TensorGraph:
 
     name: str
     inputs: list[Node] = field(default_factory=list)
-    order: list[Node | Call] = field(default_factory=list)
+    order: list[Node | LibraryCall] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
-    checks: dict[Node, list[Check]] = field(default_factory=dict)
-    results: dict[Call, list[Node | None]] = field(default_factory=dict)
+    checks: dict[Node, list[IndexCheck]] = field(default_factory=dict)
+    results: dict[LibraryCall, list[Node | None]] = field(default_factory=dict)
     fallbacks: list[Fallback] = field(default_factory=list)
     lowered: list[tuple[str, str]] = field(default_factory=list)
     absorbed: list[tuple[str, str]] = field(default_factory=list)

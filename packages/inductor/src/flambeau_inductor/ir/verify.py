@@ -33,7 +33,7 @@ from flambeau_inductor.ir.program import (
     Argument,
     CheckIndex,
     Extern,
-    Free,
+    FreeBuffer,
     Layout,
     Program,
     Ref,
@@ -232,7 +232,7 @@ def _verify_step(step: Step, live: set[str], layouts: Mapping[str, Layout]) -> N
             if elements(layouts[step.old]) != elements(layouts[step.buffer]):
                 raise IRError(f"{step.buffer} does not fit into {step.old}")
             live.add(f"{step.old} dying")
-    elif isinstance(step, Free):
+    elif isinstance(step, FreeBuffer):
         _need(step.buffer, live, "freed")
         live.remove(step.buffer)
     elif isinstance(step, RunLoop):

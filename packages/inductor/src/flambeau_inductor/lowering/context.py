@@ -13,19 +13,19 @@ import torch
 from flambeau_prims import NotYetSymbolic
 
 from flambeau_inductor.indexing import Expr, plain, same_sizes, simplify
-from flambeau_inductor.ir.epilogues import NOTHING, Asked, Epilogue
+from flambeau_inductor.ir.epilogues import NOTHING, Asked, LibraryEpilogue
 from flambeau_inductor.ir.loops import Scalar
-from flambeau_inductor.ir.program import Computed
+from flambeau_inductor.ir.program import ComputedNumber
 from flambeau_inductor.ir.tensors import (
     Argument,
-    Call,
-    Check,
     Definition,
     Gather,
     Index,
+    IndexCheck,
+    IndexLookup,
     Input,
+    LibraryCall,
     Literal,
-    Lookup,
     Node,
     Number,
     Pointwise,
@@ -40,7 +40,7 @@ from flambeau_inductor.ir.tensors import (
     flat_strides,
 )
 from flambeau_inductor.lowering.choices import LibraryChoices
-from flambeau_inductor.lowering.sizes import Sizes
+from flambeau_inductor.lowering.sizes import GraphSizes
 
 
 class LoweringError(Exception):
@@ -70,10 +70,10 @@ class Context:
     metas: tuple[Meta | None, ...] = ()
     counter: int = 0
     seen_checks: set[tuple[int, int, bool]] = field(default_factory=set)
-    sizes: Sizes = field(default_factory=Sizes)
+    sizes: GraphSizes = field(default_factory=GraphSizes)
     deterministic: bool = False
     choices: LibraryChoices = field(default_factory=LibraryChoices)
-    epilogue: Epilogue | None = None
+    epilogue: LibraryEpilogue | None = None
     also: tuple[str, ...] = ()
 
     def node(
@@ -145,9 +145,11 @@ class Context:
             return self.view(define.base, sizes, composed)
         return self.node(sizes, base.dtype, base.device, View(base, index))
 
-    def gather(self, base: Node, shape: Sequence[int], index: tuple[Expr | Lookup, ...]) -> Node:
+    def gather(
+        self, base: Node, shape: Sequence[int], index: tuple[Expr | IndexLookup, ...]
+    ) -> Node:
         """A node of `shape` reading `base` at looked-up positions."""
-        if isinstance(base.define, View) and any(isinstance(e, Lookup) for e in index):
+        if isinstance(base.define, View) and any(isinstance(e, IndexLookup) for e in index):
             # Coordinates of the view that are plain dimensions carry over; others are opaque.
             carried = _through_view(base.define, index, base.shape)
             if carried is not None:
@@ -161,7 +163,7 @@ class Context:
                 return known
         position = -1 - len(self.graph.scalars)
         node = self.node((), torch.float64, torch.device("cpu"), Input(position))
-        made = Number(node, Computed(text))
+        made = Number(node, ComputedNumber(text))
         self.graph.scalars.append(made)
         return made
 
@@ -179,7 +181,7 @@ class Context:
         if key not in self.seen_checks:
             self.seen_checks.add(key)
             found = self.graph.checks.setdefault(node, [])
-            found.append(Check(node, size, wrap, error, message))
+            found.append(IndexCheck(node, size, wrap, error, message))
 
     def call(
         self,
@@ -194,7 +196,7 @@ class Context:
         metas: Sequence[Meta | None] | None = None,
     ) -> list[Node | None]:
         """A library call and its result nodes, laid out as `metas` (the FX node's) say."""
-        made = Call(
+        made = LibraryCall(
             self.origin,
             target,
             tuple(map(_as_argument, args)),
@@ -243,19 +245,19 @@ def _is_identity(index: Index, shape: Shape) -> bool:
 
 
 def _through_view(
-    view: View, index: tuple[Expr | Lookup, ...], shape: Shape
-) -> tuple[Expr | Lookup, ...] | None:
+    view: View, index: tuple[Expr | IndexLookup, ...], shape: Shape
+) -> tuple[Expr | IndexLookup, ...] | None:
     """`index` into a view as an index into its base, where each lookup stays one coordinate."""
-    plain = {f"d{i}": e for i, e in enumerate(index) if not isinstance(e, Lookup)}
-    looked_up = {f"d{i}": e for i, e in enumerate(index) if isinstance(e, Lookup)}
-    result: list[Expr | Lookup] = []
+    plain = {f"d{i}": e for i, e in enumerate(index) if not isinstance(e, IndexLookup)}
+    looked_up = {f"d{i}": e for i, e in enumerate(index) if isinstance(e, IndexLookup)}
+    result: list[Expr | IndexLookup] = []
     for e in view.index:
         names = e.vars & looked_up.keys()
         if not names:
             result.append(e.substitute(plain))
         elif len(names) == 1 and e.key in names:
             found = looked_up[e.key]
-            if not isinstance(found, Lookup):
+            if not isinstance(found, IndexLookup):
                 raise AssertionError("a lookup was expected")
             result.append(found)
         else:

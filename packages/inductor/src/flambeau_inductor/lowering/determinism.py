@@ -7,7 +7,7 @@ only operators that torch documents as nondeterministic on the device at hand ar
 
 from __future__ import annotations
 
-from flambeau_inductor.ir.tensors import Call, TensorGraph
+from flambeau_inductor.ir.tensors import LibraryCall, TensorGraph
 from flambeau_inductor.lowering.context import LoweringError
 
 UNORDERED = frozenset(
@@ -31,7 +31,7 @@ UNORDERED = frozenset(
 def refuse_unordered(graph: TensorGraph) -> None:
     """Raise for the first call on a GPU that adds in whatever order threads come."""
     for item in graph.order:
-        if not isinstance(item, Call) or item.target not in UNORDERED:
+        if not isinstance(item, LibraryCall) or item.target not in UNORDERED:
             continue
         results = [node for node in graph.results[item] if node is not None]
         if any(node.device.type == "cuda" for node in results):

@@ -17,7 +17,7 @@ from torch import fx
 
 from flambeau_inductor._torch_compat import in_memory
 from flambeau_inductor.indexing import same_sizes
-from flambeau_inductor.ir.epilogues import Epilogue
+from flambeau_inductor.ir.epilogues import LibraryEpilogue
 from flambeau_inductor.ir.nodes import value_of
 from flambeau_inductor.ir.program import SymbolSource
 from flambeau_inductor.ir.tensors import (
@@ -33,10 +33,10 @@ from flambeau_inductor.ir.tensors import (
 from flambeau_inductor.lowering.choices import LibraryChoices
 from flambeau_inductor.lowering.context import Context, LoweringError, Meta
 from flambeau_inductor.lowering.fallback import library_call
+from flambeau_inductor.lowering.library_epilogues import Offers
 from flambeau_inductor.lowering.metadata import meta_of, metas_of
-from flambeau_inductor.lowering.offers import Offers
 from flambeau_inductor.lowering.registry import RULES
-from flambeau_inductor.lowering.sizes import Sizes
+from flambeau_inductor.lowering.sizes import GraphSizes
 
 KERNEL_DTYPES = frozenset(
     {
@@ -56,10 +56,10 @@ def lower_graph(
     example_inputs: Sequence[Any] | None = None,
     info: object = None,
     fuel: int | None = None,
-    open_sizes: Sizes | None = None,
+    open_sizes: GraphSizes | None = None,
     deterministic: bool = False,
     choices: LibraryChoices | None = None,
-    epilogues: Mapping[fx.Node, Epilogue] | None = None,
+    epilogues: Mapping[fx.Node, LibraryEpilogue] | None = None,
     fusions: int | None = None,
 ) -> TensorGraph:
     """Lower `gm`. `example_inputs` stand in for missing `meta["val"]` of placeholders; what is

@@ -1,7 +1,7 @@
 """Shapes, strides, dtypes and devices of FX nodes, from whatever the graph carries.
 
 In: the values of FX nodes. Out: `Meta`. Invariant: sizes are ints, or expressions of the symbols of
-one `Sizes`; without that a symbol raises `NotYetSymbolic`.
+one `GraphSizes`; without that a symbol raises `NotYetSymbolic`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from torch import fx
 
 from flambeau_inductor.ir.nodes import value_of
 from flambeau_inductor.lowering.context import LoweringError, Meta
-from flambeau_inductor.lowering.sizes import Sizes
+from flambeau_inductor.lowering.sizes import GraphSizes
 
 
-def meta_of(value: Any, where: str, open_sizes: Sizes | None = None) -> Meta | None:
+def meta_of(value: Any, where: str, open_sizes: GraphSizes | None = None) -> Meta | None:
     """The metadata of a tensor-like value; None for anything else."""
     if value is None or isinstance(value, bool | int | float | complex | str):
         return None
@@ -42,7 +42,7 @@ def meta_of(value: Any, where: str, open_sizes: Sizes | None = None) -> Meta | N
     return Meta(shape, tuple(stride), value.dtype, torch.device(value.device))
 
 
-def metas_of(node: fx.Node, open_sizes: Sizes | None = None) -> tuple[Meta | None, ...]:
+def metas_of(node: fx.Node, open_sizes: GraphSizes | None = None) -> tuple[Meta | None, ...]:
     """Metadata of a node's results; a single result is a tuple of one."""
     value = value_of(node)
     if isinstance(value, tuple | list):

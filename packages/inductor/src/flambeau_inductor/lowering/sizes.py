@@ -15,9 +15,9 @@ from flambeau_prims import NotYetSymbolic
 
 from flambeau_inductor import _torch_compat as compat
 from flambeau_inductor.indexing import (
-    Const,
-    Decisions,
     Expr,
+    IntegerConstant,
+    SizeDecisions,
     Symbol,
     add,
     floordiv,
@@ -46,11 +46,11 @@ _OPERATORS = {
 _FUNCTIONS = {"FloorDiv": floordiv, "CleanDiv": floordiv, "Mod": mod, "PythonMod": mod}
 
 
-class Sizes:
+class GraphSizes:
     """The symbols of one graph."""
 
     def __init__(self) -> None:
-        self.decisions = Decisions()
+        self.decisions = SizeDecisions()
         self._symbols: dict[Any, Symbol] = {}
         self._numbers: dict[str, torch.SymInt] = {}
         self._known: dict[Any, int | Expr] = {}
@@ -74,7 +74,7 @@ class Sizes:
 
     def _translated(self, expression: Any, number: torch.SymInt) -> Expr:
         if expression.is_Integer:
-            return Const(int(expression))
+            return IntegerConstant(int(expression))
         if expression.is_Symbol:
             return self._symbol(expression, number)
         parts = [self._translated(arg, number) for arg in expression.args]
@@ -86,12 +86,14 @@ class Sizes:
             for part in parts[1:]:
                 product = mul(product, part)
             return product
-        if kind == "Pow" and isinstance(parts[1], Const) and parts[1].value > 0:
+        if kind == "Pow" and isinstance(parts[1], IntegerConstant) and parts[1].value > 0:
             power = parts[0]
             for _ in range(parts[1].value - 1):
                 power = mul(power, parts[0])
             return power
-        if kind in _FUNCTIONS and not (isinstance(parts[1], Const) and parts[1].value <= 0):
+        if kind in _FUNCTIONS and not (
+            isinstance(parts[1], IntegerConstant) and parts[1].value <= 0
+        ):
             return _FUNCTIONS[kind](parts[0], parts[1])
         raise NotYetSymbolic(f"the symbolic size {expression}")
 

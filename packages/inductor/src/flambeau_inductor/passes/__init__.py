@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flambeau_inductor.passes.run import PASSES, run
+    from flambeau_inductor.passes.pipeline import PASSES, run
 
 __all__ = ["PASSES", "run"]
 
@@ -31,6 +31,6 @@ sys.modules[__name__].__class__ = _Package
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module("flambeau_inductor.passes.run"), name)
+    found = getattr(importlib.import_module("flambeau_inductor.passes.pipeline"), name)
     globals()[name] = found
     return found

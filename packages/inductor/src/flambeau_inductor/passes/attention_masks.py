@@ -13,9 +13,9 @@ import torch
 from torch import fx
 
 from flambeau_inductor.ir.nodes import value_of
-from flambeau_inductor.passes.constant_masks import hides_later
-from flambeau_inductor.passes.evaluate import evaluated
+from flambeau_inductor.passes.constant_values import evaluated
 from flambeau_inductor.passes.match import name_of
+from flambeau_inductor.pre_grad.constant_masks import hides_later
 
 LOWEST = -1e30
 """Added to a score this gives itself, as it does in the place of it."""

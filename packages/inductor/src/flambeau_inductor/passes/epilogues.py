@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import fx
 
-from flambeau_inductor.ir.epilogues import Epilogue
+from flambeau_inductor.ir.epilogues import LibraryEpilogue
 from flambeau_inductor.passes.match import name_of, readers
 
 Pattern = str | float | tuple[Any, ...]
@@ -78,10 +78,10 @@ class _Match:
     scalars: list[float] = field(default_factory=list)
 
 
-def find_epilogues(graph: fx.Graph) -> dict[fx.Node, Epilogue]:
+def find_epilogues(graph: fx.Graph) -> dict[fx.Node, LibraryEpilogue]:
     """The function behind each call that has one, by the call."""
     order = {node: position for position, node in enumerate(graph.nodes)}
-    found: dict[fx.Node, Epilogue] = {}
+    found: dict[fx.Node, LibraryEpilogue] = {}
     for last in graph.nodes:
         for function, (patterns, _, _) in FUNCTIONS.items():
             for match in (one for each in patterns for one in _matches(each, last, _Match())):
@@ -93,7 +93,7 @@ def find_epilogues(graph: fx.Graph) -> dict[fx.Node, Epilogue]:
 
 def _between(
     function: str, match: _Match, last: fx.Node, order: Mapping[fx.Node, int]
-) -> tuple[fx.Node, Epilogue] | None:
+) -> tuple[fx.Node, LibraryEpilogue] | None:
     """The call that a match begins with, if nobody else reads what lies between."""
     seen = match.x
     if seen is None or not _in_memory(last):
@@ -110,7 +110,7 @@ def _between(
         return None
     nodes = tuple(sorted(set(match.nodes), key=order.__getitem__))
     _, name, form = FUNCTIONS[function]
-    return call, Epilogue(function, (name, tuple(match.scalars), form), seen, nodes)
+    return call, LibraryEpilogue(function, (name, tuple(match.scalars), form), seen, nodes)
 
 
 def _in_memory(node: fx.Node) -> bool:

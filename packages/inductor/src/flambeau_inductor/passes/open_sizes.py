@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from flambeau_prims.layout import TensorMeta
-from flambeau_prims.sizes import Sizes
+from flambeau_prims.sizes import SizeNodes
 from torch import fx
 
 
@@ -19,7 +19,7 @@ def sizes_of(graph: fx.Graph, shape: Sequence[Any]) -> list[Any]:
     """The sizes of a shape, computed where the graph is being extended."""
     if not any(isinstance(size, torch.SymInt) for size in shape):
         return list(shape)
-    known = Sizes(graph)
+    known = SizeNodes(graph)
     for node in graph.find_nodes(op="placeholder"):
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):

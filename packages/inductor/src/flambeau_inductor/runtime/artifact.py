@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from flambeau_inductor.runtime.compiled import CompiledGraph
-from flambeau_inductor.runtime.cuda_graphs import Recorded, Rules, rules_from
+from flambeau_inductor.runtime.gpu.cuda_graphs import Recorded, Rules, rules_from
 from flambeau_inductor.runtime.library import load_kernels
 from flambeau_inductor.runtime.load import load_wrapper
 from flambeau_inductor.runtime.report import Report
@@ -26,7 +26,7 @@ class CannotLoad(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class KernelPart:
     """The kernels of one language. `files`: where each file is now; `data`: of JSON's kinds."""
 
     loader: str
@@ -44,7 +44,7 @@ class Artifact:
 
     name: str
     wrapper: str
-    parts: tuple[Part, ...] = ()
+    parts: tuple[KernelPart, ...] = ()
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     gpu: int | None = None
@@ -76,7 +76,7 @@ class Artifact:
 
 
 Loaded = tuple[Mapping[str, Any], tuple[object, ...]]
-Loader = Callable[[Part, int | None], Loaded]
+Loader = Callable[[KernelPart, int | None], Loaded]
 """From a part and the GPU it is for to functions by name, and what must outlive them."""
 
 
@@ -90,7 +90,7 @@ def from_data(
 ) -> Artifact:
     """The artifact of `Artifact.data`, its files in `folder` under `prefix` and their names."""
     parts = tuple(
-        Part(
+        KernelPart(
             each["loader"],
             {name: folder / f"{prefix}{file_name(k, name)}" for name in each["files"]},
             each["data"],
@@ -143,19 +143,19 @@ def recorded(
     if artifact.recorded is None or artifact.gpu is None:
         return call
     # only programs of a GPU need it
-    from flambeau_inductor.runtime.gpu_recorder import CudaRecorder
+    from flambeau_inductor.runtime.gpu.stream_capture import CudaRecorder
 
     return Recorded(call, artifact.recorded, CudaRecorder(artifact.gpu))
 
 
-def _shared_object(part: Part, gpu: int | None) -> Loaded:
+def _shared_object(part: KernelPart, gpu: int | None) -> Loaded:
     functions = load_kernels(part.files["kernels.so"], part.data["count"])
     return {f"kernel{k}": function for k, function in enumerate(functions)}, ()
 
 
-def _gpu_binaries(part: Part, gpu: int | None) -> Loaded:
+def _gpu_binaries(part: KernelPart, gpu: int | None) -> Loaded:
     # only programs of a GPU need it
-    from flambeau_inductor.runtime.gpu_binaries import load_binaries
+    from flambeau_inductor.runtime.gpu.binaries import load_binaries
 
     return load_binaries(part, gpu)
 

@@ -13,9 +13,13 @@ from typing import Any
 import torch
 
 from flambeau_inductor._torch_compat import overload_of
-from flambeau_inductor.runtime.draws import BERNOULLI, bernoulli
-from flambeau_inductor.runtime.packed import PackedConvolution, PackedLinear, PackedOneDnn
-from flambeau_inductor.runtime.rows_added import ROWS_ADDED, rows_added
+from flambeau_inductor.runtime.cpu.packed_weights import (
+    PackedConvolution,
+    PackedLinear,
+    PackedOneDnn,
+)
+from flambeau_inductor.runtime.cpu.random import BERNOULLI, bernoulli
+from flambeau_inductor.runtime.scatter_add_rows import ROWS_ADDED, rows_added
 
 FOR_BACKWARD: Mapping[str, int] = {"aten.mkldnn_rnn_layer.default": 3}
 """Operators that make what their backward needs, the result at this position, only where gradients
@@ -127,7 +131,7 @@ def operator(target: str) -> Callable[..., Any]:
     if target in OWN:
         return OWN[target]
     if target.startswith("flambeau_inductor."):
-        import_module("flambeau_inductor.runtime.recurrent")  # defines them; few programs do
+        import_module("flambeau_inductor.runtime.gpu.cudnn_lstm")  # defines them; few programs do
     if target in WEIGHT:
         return _with_dense_weight(target)
     if target in ROWS:

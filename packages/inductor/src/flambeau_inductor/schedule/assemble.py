@@ -1,6 +1,7 @@
 """From groups and library calls to a `Program`.
 
-In: a `Plan` and its fused steps. Out: the program. Invariant: buffer names are `in0...` (inputs),
+In: a `MaterializationPlan` and its fused steps. Out: the program. Invariant: buffer names are
+`in0...` (inputs),
 `const0...` (tensors of the module) and `buf0...`; a loop over no points does not become a step.
 """
 
@@ -29,32 +30,38 @@ from flambeau_inductor.ir.program import (
 from flambeau_inductor.ir.steps import Compute
 from flambeau_inductor.ir.tensors import (
     Attribute,
-    Call,
+    LibraryCall,
     Node,
     Number,
     flat_strides,
 )
 from flambeau_inductor.limits import Limits
-from flambeau_inductor.schedule.across import joined
-from flambeau_inductor.schedule.checks import check_inside, check_loop
-from flambeau_inductor.schedule.later import later
-from flambeau_inductor.schedule.legal import Group
-from flambeau_inductor.schedule.loops import build_loop
-from flambeau_inductor.schedule.memory import Owned, with_lifetimes
-from flambeau_inductor.schedule.order import least_held
-from flambeau_inductor.schedule.pieces import is_concatenation, rest
-from flambeau_inductor.schedule.plan import Operand, Place, Plan, PlannedArgument, operands_of
-from flambeau_inductor.schedule.reuse import share_dead
-from flambeau_inductor.schedule.rowwise import with_numbers_inside
-from flambeau_inductor.schedule.split import NewBuffer, split_reductions
-from flambeau_inductor.schedule.updates import in_place
+from flambeau_inductor.schedule.bounds_checks import check_inside, check_loop
+from flambeau_inductor.schedule.fuse.fused_loop import build_loop
+from flambeau_inductor.schedule.fuse.legality import FusionGroup
+from flambeau_inductor.schedule.gpu.inline_row_scalars import with_numbers_inside
+from flambeau_inductor.schedule.gpu.row_column_fusion import joined
+from flambeau_inductor.schedule.gpu.split_reduction import NewBuffer, split_reductions
+from flambeau_inductor.schedule.materialize.concat_in_place import is_concatenation, rest
+from flambeau_inductor.schedule.materialize.plan import (
+    MaterializationPlan,
+    NodeStorage,
+    PlannedArgument,
+    StorageView,
+    operands_of,
+)
+from flambeau_inductor.schedule.memory.buffer_reuse import share_dead
+from flambeau_inductor.schedule.memory.inplace_updates import in_place
+from flambeau_inductor.schedule.memory.lifetimes import BufferOwnership, with_lifetimes
+from flambeau_inductor.schedule.memory.peak_memory_order import least_held
+from flambeau_inductor.schedule.memory.sink import later
 
 DEFAULT = Limits()
 
 
 @dataclass(slots=True)
 class _Assembly:
-    plan: Plan
+    plan: MaterializationPlan
     names: dict[Node, str] = field(default_factory=dict)
     buffers: dict[str, Buffer] = field(default_factory=dict)
     constants: list[tuple[str, torch.Tensor]] = field(default_factory=list)
@@ -97,16 +104,19 @@ class _Assembly:
     def add_input(self, position: int, node: Node) -> None:
         self._add(f"in{position}", node)
 
-    def place(self, node: Node) -> Place | None:
+    def place(self, node: Node) -> NodeStorage | None:
         if not self.plan.has_memory(node):
             return None
         piece = self.plan.pieces.get(node)
         offset = 0 if piece is None else piece.offset
-        return Place(self.name_of(node), self.plan.graph.stride_of(node), offset)
+        return NodeStorage(self.name_of(node), self.plan.graph.stride_of(node), offset)
 
 
 def assemble(
-    plan: Plan, steps: Sequence[Group | Call], name: str, limits: Limits = DEFAULT
+    plan: MaterializationPlan,
+    steps: Sequence[FusionGroup | LibraryCall],
+    name: str,
+    limits: Limits = DEFAULT,
 ) -> Program:
     """Emit every loop and call, then plan memory."""
     made = _Assembly(plan)
@@ -117,7 +127,7 @@ def assemble(
     stored = _stored(plan, steps)
     loops = 0
     for step in steps:
-        if isinstance(step, Call):
+        if isinstance(step, LibraryCall):
             _call(made, step)
             continue
         if step.numel == 0:
@@ -140,7 +150,7 @@ def assemble(
     bare = frozenset(made.name_of(n) for n in made.bare)
     donated = frozenset(f"in{i}" for i in plan.graph.donated) - kept - made.shared
     updates = in_place(made.steps, _updates(plan, outputs), made.buffers, kept | made.shared)
-    owned = Owned(given | bare, kept, frozenset(made.shared), donated, updates)
+    owned = BufferOwnership(given | bare, kept, frozenset(made.shared), donated, updates)
     ordered = least_held(made.steps, made.buffers, owned)
     steps_in_time: Sequence[Step] = with_lifetimes(ordered, made.buffers, owned)
     if limits.share_memory:
@@ -158,7 +168,7 @@ def assemble(
     )
 
 
-def _updates(plan: Plan, outputs: Sequence[Ref | Scalar | None]) -> dict[str, str]:
+def _updates(plan: MaterializationPlan, outputs: Sequence[Ref | Scalar | None]) -> dict[str, str]:
     """Buffers that are returned whole, once, as the new value of an input, and that input's."""
     often = Counter(o.buffer for o in outputs if isinstance(o, Ref))
     return {
@@ -200,11 +210,11 @@ def _split(made: _Assembly, loop: Loop, limits: Limits) -> tuple[Loop, ...]:
     return split_reductions(loop, limits, lambda shape, dtype: made.scratch(shape, dtype, device))
 
 
-def _stored(plan: Plan, steps: Sequence[Group | Call]) -> set[Node]:
+def _stored(plan: MaterializationPlan, steps: Sequence[FusionGroup | LibraryCall]) -> set[Node]:
     """Anchors that someone outside their own loop reads."""
-    stored = {o.node for o in plan.outputs if isinstance(o, Operand)} | set(plan.checks)
+    stored = {o.node for o in plan.outputs if isinstance(o, StorageView)} | set(plan.checks)
     for step in steps:
-        if isinstance(step, Call):
+        if isinstance(step, LibraryCall):
             stored.update(operands_of(plan, step))
         else:
             stored |= step.reads.keys() - step.nodes()
@@ -248,7 +258,7 @@ def _on_device(made: _Assembly, check: CheckIndex, layout: Layout) -> list[Compu
     return [look, Extern("aten._assert_async.msg", (Ref(seen), _told(check)))]
 
 
-def _call(made: _Assembly, call: Call) -> None:
+def _call(made: _Assembly, call: LibraryCall) -> None:
     args = tuple(_argument(made, a) for a in made.plan.arguments[call])
     kwargs = tuple((k, _argument(made, v)) for k, v in made.plan.keywords[call])
     results = made.plan.results(call)
@@ -273,14 +283,14 @@ def _call(made: _Assembly, call: Call) -> None:
 def _argument(made: _Assembly, argument: PlannedArgument) -> Argument:
     if isinstance(argument, tuple):
         return tuple(_argument(made, a) for a in argument)
-    if isinstance(argument, Operand):
+    if isinstance(argument, StorageView):
         return Ref(made.name_of(argument.node), argument.layout)
     if isinstance(argument, Node | Number):
         raise TypeError(f"{argument} was not planned as an operand")
     return argument
 
 
-def _output(made: _Assembly, output: Operand | Scalar | None) -> Ref | Scalar | None:
-    if isinstance(output, Operand):
+def _output(made: _Assembly, output: StorageView | Scalar | None) -> Ref | Scalar | None:
+    if isinstance(output, StorageView):
         return Ref(made.name_of(output.node), output.layout)
     return output

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.tensors import TensorGraph
 from flambeau_inductor.limits import Limits
-from flambeau_inductor.schedule.again import computed_again, moved
 from flambeau_inductor.schedule.assemble import assemble
-from flambeau_inductor.schedule.fuse import Merge, Refusal, fuse
-from flambeau_inductor.schedule.realise import plan
+from flambeau_inductor.schedule.fuse.fuse import Merge, Refusal, fuse
+from flambeau_inductor.schedule.gpu.rematerialize import computed_again, moved
+from flambeau_inductor.schedule.materialize.materialize import plan
 
 DEFAULT = Limits()
 

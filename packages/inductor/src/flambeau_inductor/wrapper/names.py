@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from flambeau_inductor.indexing import Expr, to_python
-from flambeau_inductor.ir.program import Argument, Computed, Layout, Ref, Size
+from flambeau_inductor.ir.program import Argument, ComputedNumber, Layout, Ref, Size
 
 
 def sizes(values: Iterable[Size]) -> str:
@@ -37,7 +37,7 @@ def literal(value: object) -> str:
         return str(value)
     if isinstance(value, Expr):
         return to_python(value)
-    if isinstance(value, Computed):
+    if isinstance(value, ComputedNumber):
         return value.text
     if value is None or isinstance(value, bool | int | float | complex | str):
         return repr(value)

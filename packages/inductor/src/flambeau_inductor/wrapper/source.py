@@ -13,13 +13,13 @@ from typing import Any
 
 from flambeau_inductor._torch_compat import out_names, overload_of, returns_sequence
 from flambeau_inductor.indexing import hint, is_open, same_sizes
-from flambeau_inductor.ir.drawn import Drawn
+from flambeau_inductor.ir.deferred_random import DeferredDraw
 from flambeau_inductor.ir.loops import Check
 from flambeau_inductor.ir.program import (
     Alloc,
     CheckIndex,
     Extern,
-    Free,
+    FreeBuffer,
     Layout,
     Program,
     Ref,
@@ -28,9 +28,10 @@ from flambeau_inductor.ir.program import (
     Step,
 )
 from flambeau_inductor.ir.steps import storage_bytes, touched
-from flambeau_inductor.runtime.draws import BERNOULLI
-from flambeau_inductor.runtime.large_products import IN_BLOCKS
-from flambeau_inductor.runtime.large_products import LARGE as LARGEST
+from flambeau_inductor.runtime.cpu.blocked_linear import IN_BLOCKS
+from flambeau_inductor.runtime.cpu.blocked_linear import LARGE as LARGEST
+from flambeau_inductor.runtime.cpu.huge_pages import LARGE
+from flambeau_inductor.runtime.cpu.random import BERNOULLI
 from flambeau_inductor.runtime.operators import (
     FOR_BACKWARD,
     OWN,
@@ -38,7 +39,6 @@ from flambeau_inductor.runtime.operators import (
     for_backward,
     with_packed_weight,
 )
-from flambeau_inductor.runtime.pages import LARGE
 from flambeau_inductor.wrapper import names
 from flambeau_inductor.wrapper.addresses import Addresses
 
@@ -46,7 +46,7 @@ INDENT = "    "
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LoopLaunch:
     """How a loop runs: `kernel` is its name in the wrapper, called with `buffers` in order.
 
     `by_address`: with addresses rather than with the tensors: those of the first elements, and
@@ -70,7 +70,7 @@ class BehindDraws:
     """`kernel` is the name of the kernel that draws what its loop reads."""
 
     kernel: str
-    draws: Drawn
+    draws: DeferredDraw
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ class Wrapper:
 
 
 @dataclass
-class _Printer:
+class _WrapperWriter:
     program: Program
-    launches: Mapping[str, Launch]
+    launches: Mapping[str, LoopLaunch]
     layouts: Mapping[str, Layout]
     address: Addresses
     unchanging: frozenset[str]
@@ -106,7 +106,7 @@ class _Printer:
 
 def generate(
     program: Program,
-    launches: Mapping[str, Launch],
+    launches: Mapping[str, LoopLaunch],
     *,
     check_inputs: bool = False,
     check_values: bool = False,
@@ -120,7 +120,7 @@ def generate(
     given = _given(program)
     same = frozenset(name for place, name in enumerate(given) if place in unchanging)
     addresses = Addresses.of(program, _taken(program, launches))
-    printer = _Printer(program, launches, layouts, addresses, same)
+    printer = _WrapperWriter(program, launches, layouts, addresses, same)
     if kept_memory != 0:
         printer.allocate = "kept"
     if not check_values:
@@ -141,25 +141,25 @@ def generate(
         "",
         "from flambeau_inductor.runtime.checks import check_index, check_input, check_values",
         "from flambeau_inductor.runtime.memory import laid_out, reuse, scalar, seen_as",
-        "from flambeau_inductor.runtime.pages import empty_large",
+        "from flambeau_inductor.runtime.cpu.huge_pages import empty_large",
         "",
     ]
     if any(launch.queued for launch in launches.values()):
-        head[-1:] = ["from flambeau_inductor.runtime.gpu_launch import current_raw_stream", ""]
+        head[-1:] = ["from flambeau_inductor.runtime.gpu.launch import current_raw_stream", ""]
     if printer.operators:
         head[-1:] = ["from flambeau_inductor.runtime.operators import operator", ""]
         head += [*(f"{n} = operator({t!r})" for t, n in printer.operators.items()), ""]
     keeps = kept_memory != 0 and bool(printer.drawn or printer.in_blocks)
     if keeps or any("= kept(" in line for line in printer.lines):
-        head[-1:] = ["from flambeau_inductor.runtime.kept import KeptMemory", ""]
+        head[-1:] = ["from flambeau_inductor.runtime.output_cache import KeptMemory", ""]
         head += [f"kept = KeptMemory({kept_memory})", ""]
     if printer.in_blocks:
-        head[-1:] = ["from flambeau_inductor.runtime.large_products import in_blocks", ""]
+        head[-1:] = ["from flambeau_inductor.runtime.cpu.blocked_linear import in_blocks", ""]
         memory = "kept" if keeps else "empty_large"
         head += [f"{n} = in_blocks({t!r}, {memory})" for t, n in printer.in_blocks.items()] + [""]
     if printer.drawn:
         imported = "bernoulli_by, behind_draws" if printer.behind else "bernoulli_by"
-        head[-1:] = [f"from flambeau_inductor.runtime.draws import {imported}", ""]
+        head[-1:] = [f"from flambeau_inductor.runtime.cpu.random import {imported}", ""]
         allocate = ", kept" if keeps else ""
         head += [f"drawn = bernoulli_by({printer.drawn}{allocate})", ""]
         head[-1:] = [*(f"{n} = behind_draws({how})" for n, how in printer.behind.items()), ""]
@@ -168,14 +168,14 @@ def generate(
     return Wrapper(text, {n: t for t, n in named.items()})
 
 
-def _taken(program: Program, launches: Mapping[str, Launch]) -> Iterator[tuple[str, ...]]:
+def _taken(program: Program, launches: Mapping[str, LoopLaunch]) -> Iterator[tuple[str, ...]]:
     """What each launch takes by address."""
     for step in program.steps:
         if isinstance(step, RunLoop) and (launch := launches[step.loop.name]).by_address:
             yield launch.buffers
 
 
-def _receive(p: _Printer, program: Program, check: bool) -> None:
+def _receive(p: _WrapperWriter, program: Program, check: bool) -> None:
     given = _given(program)
     for position in range(0, len(given), 8):
         row = ", ".join(given[position : position + 8])
@@ -209,7 +209,7 @@ def _given(program: Program) -> list[str]:
     ]
 
 
-def _alloc(p: _Printer, step: Alloc) -> None:
+def _alloc(p: _WrapperWriter, step: Alloc) -> None:
     of = p.layouts[step.buffer]
     shape, stride = names.sizes(of.shape), names.sizes(of.stride)
     if of.device.type == "cpu" and hint(storage_bytes(of)) >= LARGE:
@@ -219,7 +219,7 @@ def _alloc(p: _Printer, step: Alloc) -> None:
     p(f"{step.buffer} = empty_strided({shape}, {stride}, {place})")
 
 
-def _reuse(p: _Printer, step: Reuse) -> None:
+def _reuse(p: _WrapperWriter, step: Reuse) -> None:
     new, old = p.layouts[step.buffer], p.layouts[step.old]
     same = new.dtype == old.dtype
     same = same and same_sizes((*new.shape, *new.stride), (*old.shape, *old.stride))
@@ -234,7 +234,7 @@ def _reuse(p: _Printer, step: Reuse) -> None:
     p.dying[step.buffer] = step.old  # who writes the new one may still read it under its old name
 
 
-def _run_loop(p: _Printer, step: RunLoop) -> None:
+def _run_loop(p: _WrapperWriter, step: RunLoop) -> None:
     launch = p.launches[step.loop.name]
     if launch.drawn is not None and id(launch.drawn.draws.draw) in p.waiting:
         _run_behind(p, step, launch, launch.drawn)
@@ -252,7 +252,7 @@ def _run_loop(p: _Printer, step: RunLoop) -> None:
     _let_go(p, step)
 
 
-def _run_behind(p: _Printer, step: RunLoop, launch: Launch, how: BehindDraws) -> None:
+def _run_behind(p: _WrapperWriter, step: RunLoop, launch: LoopLaunch, how: BehindDraws) -> None:
     """The kernel that draws what it reads, or the draws and the kernel."""
     mask, call = how.draws.mask, how.draws.draw
     place = launch.buffers.index(mask)
@@ -267,7 +267,7 @@ def _run_behind(p: _Printer, step: RunLoop, launch: Launch, how: BehindDraws) ->
     _let_go(p, step)
 
 
-def _let_go(p: _Printer, step: RunLoop) -> None:
+def _let_go(p: _WrapperWriter, step: RunLoop) -> None:
     """What a loop has written is what is left of the memory that it was written to."""
     _, written = touched(step)
     gone = [p.dying.pop(name) for name in list(p.dying) if name in written]
@@ -275,7 +275,7 @@ def _let_go(p: _Printer, step: RunLoop) -> None:
         p("del " + ", ".join(gone))
 
 
-def _stream(p: _Printer, buffer: str) -> str:
+def _stream(p: _WrapperWriter, buffer: str) -> str:
     """The current stream of the device that holds a buffer; it is asked for once a call."""
     index = p.layouts[buffer].device.index or 0
     name = f"stream{index}"
@@ -285,7 +285,7 @@ def _stream(p: _Printer, buffer: str) -> str:
     return name
 
 
-def _check_values(p: _Printer, step: Step) -> None:
+def _check_values(p: _WrapperWriter, step: Step) -> None:
     """Look at the numbers that a step wrote."""
     if not isinstance(step, RunLoop | Extern):
         return
@@ -299,7 +299,7 @@ def _check_values(p: _Printer, step: Step) -> None:
         p(f"check_values({name}, {what!r})")
 
 
-def _extern(p: _Printer, step: Extern) -> None:
+def _extern(p: _WrapperWriter, step: Extern) -> None:
     if id(step) in p.waiting:
         return  # drawn by the loop that reads it
     used = [(k, r) for k, r in enumerate(step.results) if r is not None]
@@ -333,7 +333,7 @@ def _extern(p: _Printer, step: Extern) -> None:
     p("del made")
 
 
-def _called(p: _Printer, target: str) -> str:
+def _called(p: _WrapperWriter, target: str) -> str:
     """The name of what is called."""
     if target == BERNOULLI and target in p.launches:
         p.drawn = p.launches[target].kernel
@@ -341,7 +341,7 @@ def _called(p: _Printer, target: str) -> str:
     return p.operators.setdefault(target, target.replace(".", "_"))
 
 
-def _in_blocks(p: _Printer, step: Extern) -> str:
+def _in_blocks(p: _WrapperWriter, step: Extern) -> str:
     """The name of what makes a result that is too large for the library's allocator; "" for any
     other."""
     (name,) = step.results
@@ -351,18 +351,18 @@ def _in_blocks(p: _Printer, step: Extern) -> str:
     return p.in_blocks.setdefault(step.target, f"blocks_of_{step.target.replace('.', '_')}")
 
 
-def _unchanging_weight(p: _Printer, step: Extern) -> bool:
+def _unchanging_weight(p: _WrapperWriter, step: Extern) -> bool:
     """Whether the call has a form that keeps its weight packed, and the weight stays as it is."""
     weight = step.args[1] if step.target in PACKED else None
     return isinstance(weight, Ref) and weight.buffer in p.unchanging
 
 
-def _result(p: _Printer, name: str | None, value: str) -> None:
+def _result(p: _WrapperWriter, name: str | None, value: str) -> None:
     assert name is not None
     p(f"{name} = laid_out({value}, {names.layout(p.layouts[name])})")
 
 
-def _check(p: _Printer, step: CheckIndex) -> None:
+def _check(p: _WrapperWriter, step: CheckIndex) -> None:
     low = -step.size if step.wrap else 0
     p(
         ("if outside: " if step.after else "")
@@ -371,7 +371,7 @@ def _check(p: _Printer, step: CheckIndex) -> None:
     )
 
 
-def _free(p: _Printer, step: Free) -> None:
+def _free(p: _WrapperWriter, step: FreeBuffer) -> None:
     line = f"{INDENT}del {step.buffer}"
     if p.lines and p.lines[-1].startswith(f"{INDENT}del ") and len(p.lines[-1]) < 80:
         p.lines[-1] += f", {step.buffer}"
@@ -383,11 +383,11 @@ def _output(output: object) -> str:
     return names.reference(output) if isinstance(output, Ref) else names.literal(output)
 
 
-_PRINT: Mapping[type[Step], Callable[[_Printer, Any], None]] = {
+_PRINT: Mapping[type[Step], Callable[[_WrapperWriter, Any], None]] = {
     Alloc: _alloc,
     Reuse: _reuse,
     RunLoop: _run_loop,
     Extern: _extern,
     CheckIndex: _check,
-    Free: _free,
+    FreeBuffer: _free,
 }

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from flambeau_inductor import Options
 from flambeau_inductor.codegen.cpp import find_toolchain
-from flambeau_inductor.codegen.cpp.alternatives import alternatives
-from flambeau_inductor.codegen.cpp.forms import MOST, Form
+from flambeau_inductor.codegen.cpp.analysis.alternatives import alternatives
+from flambeau_inductor.codegen.cpp.analysis.variant import MOST, Form
 from flambeau_inductor.codegen.cpp.unit import anonymous, from_starts, prepared
 from torch import Tensor, fx
 

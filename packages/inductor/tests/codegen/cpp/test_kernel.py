@@ -10,7 +10,7 @@ import pytest
 import torch
 from flambeau_inductor.codegen.cpp import CppUnsupported, build, find_toolchain, generate
 from flambeau_inductor.indexing import Var
-from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Part, Point, Reduce, Store
+from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Point, Reduce, ReducePart, Store
 
 from ...poison import poisoned
 from .. import loops
@@ -108,7 +108,7 @@ def test_variance_of_columns_is_as_exact_as_eagers(
     body = (
         load,
         Reduce("welford", 0, torch.float32),
-        Part(1, 1, torch.float32),
+        ReducePart(1, 1, torch.float32),
         Const(float(rows - 1), torch.float32),
         Point("div", (2, 3), torch.float32),
         Store("out", Var("x0"), 4),

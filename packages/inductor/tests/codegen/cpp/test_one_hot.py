@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from flambeau_inductor.codegen.cpp.one_hot import one_hot
-from flambeau_inductor.codegen.cpp.plan import plan
-from flambeau_inductor.indexing import Const as IndexConst
+from flambeau_inductor.codegen.cpp.analysis.plan import plan
+from flambeau_inductor.codegen.cpp.rewrite.narrow_one_hot import one_hot
+from flambeau_inductor.indexing import IntegerConstant as IndexConst
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Const, IndexValue, Instr, Load, Loop, Point, Reduce, Store
 

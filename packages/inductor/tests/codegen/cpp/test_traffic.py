@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from flambeau_inductor.codegen.cpp import traffic
-from flambeau_inductor.codegen.cpp.kernel import emit_kernel
-from flambeau_inductor.codegen.cpp.plan import plan
-from flambeau_inductor.codegen.cpp.traffic import (
+from flambeau_inductor.codegen.cpp.analysis import streaming
+from flambeau_inductor.codegen.cpp.analysis.plan import plan
+from flambeau_inductor.codegen.cpp.analysis.streaming import (
     STREAMED,
     fetched_ahead,
     fetched_down,
     fetched_squares,
     streamed,
 )
+from flambeau_inductor.codegen.cpp.kernel import emit_kernel
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Reduce, Store
 
@@ -147,8 +147,8 @@ def test_transposes_fetch_squares(tmp_path: Path) -> None:
 def test_rows_that_are_read_again_are_taken_a_few_at_a_time(
     sizes: tuple[int, int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traffic, "FETCHED", 1)
-    monkeypatch.setattr(traffic, "REPEATED", 1)
+    monkeypatch.setattr(streaming, "FETCHED", 1)
+    monkeypatch.setattr(streaming, "REPEATED", 1)
     heads, rows, columns = sizes
     x0, x1, x2 = (Var(f"x{k}") for k in range(3))
     place, row = x0 * (rows * columns) + x1 * columns + x2, x1 * columns + x2
@@ -163,7 +163,7 @@ def test_rows_that_are_read_again_are_taken_a_few_at_a_time(
         Store("out", place, 6),
     ]
     loop = loops.loop("rope", sizes, (), body)
-    assert traffic.repeated_rows(plan(loop, 64), lambda name: torch.float32) > 0
+    assert streaming.repeated_rows(plan(loop, 64), lambda name: torch.float32) > 0
     given = {"in0": torch.randn(heads * rows * columns), "angles": torch.randn(rows * columns)}
     given |= {"scale": torch.randn(rows), "head": torch.randn(heads)}
     buffers = given | {"out": poisoned(heads * rows * columns)}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from flambeau_inductor.codegen.cpp import traffic
+from flambeau_inductor.codegen.cpp.analysis import streaming
+from flambeau_inductor.codegen.cpp.analysis.plan import plan
 from flambeau_inductor.codegen.cpp.kernel import emit_kernel
-from flambeau_inductor.codegen.cpp.plan import plan
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
@@ -39,7 +39,7 @@ def test_turned(shape: tuple[int, int], width: int, tmp_path: Path) -> None:
 def test_tiles_of_large_arrays(
     shape: tuple[int, int], width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traffic, "FETCHED", 1)
+    monkeypatch.setattr(streaming, "FETCHED", 1)
     rows, columns = shape
     x0, x1 = Var("x0"), Var("x1")
     body: list[Instr] = [
@@ -120,7 +120,7 @@ def test_images(
     sizes: tuple[int, int, int], large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if large:
-        monkeypatch.setattr(traffic, "FETCHED", 1)
+        monkeypatch.setattr(streaming, "FETCHED", 1)
     channels, high, wide = sizes
     count = 3 * channels * high * wide
     loop = images(channels, high, wide)

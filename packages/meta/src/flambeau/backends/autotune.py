@@ -14,12 +14,12 @@ from typing import Any
 from flambeau_inductor.cache import open_values
 from torch import fx
 
-from flambeau.backends.racing import EAGER, Race, race
+from flambeau.backends.benchmark import EAGER, BackendBenchmark, race
 from flambeau.backends.request import Backend, Request
 from flambeau.cache.graph_key import graph_key
 from flambeau.cache.graph_text import CannotKey
-from flambeau.graph_copy import copied_graph
-from flambeau.records import Recorder
+from flambeau.events.records import RecordCollector
+from flambeau.testing.graph_copy import copied_graph
 
 DEFAULT = (EAGER, "aot_eager", "inductor")
 KIND = "backends"
@@ -49,14 +49,16 @@ class Autotune:
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         from flambeau.choices import Choices  # where it is used without `flambeau.compile`
 
-        return self._best(gm, list(example_inputs), Request(Choices(), Recorder()))
+        return self._best(gm, list(example_inputs), Request(Choices(), RecordCollector()))
 
     def _best(self, gm: fx.GraphModule, inputs: list[Any], request: Request) -> Callable[..., Any]:
         values = open_values(request.choices.inductor.cache_dir, KIND)
         key = self._key(gm, inputs, request)
         known = None if key is None else values.get(key)
         if known is not None:
-            found = Race(type(gm).__name__, known["winner"], known["seconds"], known["out"], True)
+            found = BackendBenchmark(
+                type(gm).__name__, known["winner"], known["seconds"], known["out"], True
+            )
             form, _ = self._compiled(gm, inputs, request, [found.winner])
             if found.winner in form:
                 return self._chosen(found, form[found.winner], request)
@@ -69,7 +71,10 @@ class Autotune:
         return self._chosen(found, forms[found.winner], request)
 
     def _chosen(
-        self, found: Race, form: tuple[Callable[..., Any], Recorder], request: Request
+        self,
+        found: BackendBenchmark,
+        form: tuple[Callable[..., Any], RecordCollector],
+        request: Request,
     ) -> Callable[..., Any]:
         call, recorder = form
         for record in recorder.report().records:
@@ -84,14 +89,14 @@ class Autotune:
 
     def _compiled(
         self, gm: fx.GraphModule, inputs: list[Any], request: Request, names: Sequence[str]
-    ) -> tuple[dict[str, tuple[Callable[..., Any], Recorder]], dict[str, str]]:
+    ) -> tuple[dict[str, tuple[Callable[..., Any], RecordCollector]], dict[str, str]]:
         """The forms that can be had, and why the others cannot."""
         from flambeau.backends.registry import resolve  # the table there names this backend
 
-        forms: dict[str, tuple[Callable[..., Any], Recorder]] = {}
+        forms: dict[str, tuple[Callable[..., Any], RecordCollector]] = {}
         out: dict[str, str] = {}
         for name in names:
-            recorder = Recorder()
+            recorder = RecordCollector()
             own = Request(request.choices, recorder, strict=True)
             copy, _ = copied_graph(gm)
             try:

@@ -18,8 +18,8 @@ import flambeau_capture
 import flambeau_inductor
 import torch
 from flambeau_aot import GraphInfo
-from flambeau_inductor.runtime.cuda_graphs import Recorded, Rules
-from flambeau_inductor.runtime.gpu_recorder import CudaRecorder
+from flambeau_inductor.runtime.gpu.cuda_graphs import Recorded, Rules
+from flambeau_inductor.runtime.gpu.stream_capture import CudaRecorder
 from torch import fx
 
 from flambeau.backends.fallback import (
@@ -30,10 +30,10 @@ from flambeau.backends.fallback import (
     user_lines,
     with_fallback,
 )
+from flambeau.backends.graph_record import RecordTally, operations
 from flambeau.backends.request import Backend, Request
-from flambeau.backends.tally import Tally, operations
 from flambeau.cache.graphs import GraphCache
-from flambeau.watching import AotProduct, KernelsProduct
+from flambeau.events.bus import AotProduct, KernelsProduct
 
 Compiler = Callable[[fx.GraphModule, list[Any], GraphInfo], Any]
 
@@ -72,7 +72,7 @@ def eager(request: Request) -> Backend:
 
     def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         del example_inputs
-        request.recorder.add(Tally().record(graph_name(gm), operations(gm), None, 0.0))
+        request.recorder.add(RecordTally().record(graph_name(gm), operations(gm), None, 0.0))
         forward: Callable[..., Any] = gm.forward
         return forward
 
@@ -106,7 +106,7 @@ def inductor(request: Request) -> Backend:
     """The whole road: ahead-of-time autograd, primitives, generated kernels."""
     options, watch = request.choices.inductor, request.recorder.watch
 
-    def compiler(tally: Tally, name: str) -> Compiler:
+    def compiler(tally: RecordTally, name: str) -> Compiler:
         def compile_graph(gm: fx.GraphModule, example_inputs: list[Any], info: GraphInfo) -> Any:
             started = time.perf_counter()
             own = watch.observed(options, name, info.kind)
@@ -133,7 +133,7 @@ def inductor(request: Request) -> Backend:
 def cudagraphs(request: Request) -> Backend:
     """aot_eager whose graphs are recorded as CUDA graphs and replayed with one launch each."""
 
-    def compiler(tally: Tally, name: str) -> Compiler:
+    def compiler(tally: RecordTally, name: str) -> Compiler:
         del tally, name
 
         def compile_graph(gm: fx.GraphModule, example_inputs: list[Any], info: GraphInfo) -> Any:
@@ -178,7 +178,7 @@ def out_of_capture(compiler: Compiler) -> Compiler:
 
 def _through_aot(
     request: Request,
-    compiler: Callable[[Tally, str], Compiler],
+    compiler: Callable[[RecordTally, str], Compiler],
     decompositions: Callable[[], Mapping[Any, Any]],
     cache: GraphCache | None = None,
 ) -> Backend:
@@ -191,7 +191,7 @@ def _through_aot(
 
     def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         started = time.perf_counter()
-        tally = Tally()
+        tally = RecordTally()
         name = graph_name(gm)
 
         def compile_now(inputs: Sequence[Any], open_sizes: bool = True) -> flambeau_aot.Compiled:

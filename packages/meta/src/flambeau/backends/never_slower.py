@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import fx
 
+from flambeau.backends.benchmark import EAGER, BackendBenchmark, race
 from flambeau.backends.fallback import graph_name
-from flambeau.backends.racing import EAGER, Race, race
 from flambeau.backends.request import Backend, Request
 from flambeau.errors import StageFailure
-from flambeau.graph_copy import copied_graph
-from flambeau.records import Recorder
-from flambeau.running import copied
+from flambeau.events.records import RecordCollector
+from flambeau.testing.graph_copy import copied_graph
+from flambeau.testing.isolated_run import copied
 
 logger = logging.getLogger("flambeau.autotune")
 
@@ -49,7 +49,7 @@ class Switching:
         by: str | Callable[..., Any],
         request: Request,
     ) -> None:
-        self.race: Race | None = None
+        self.race: BackendBenchmark | None = None
         self.finished = threading.Event()
         self._name = graph_name(gm)
         self._run: Callable[..., Any] = gm.forward
@@ -71,7 +71,7 @@ class Switching:
     ) -> None:
         from flambeau.backends.registry import resolve  # the table there is made of such modules
 
-        recorder = Recorder()
+        recorder = RecordCollector()
         try:
             with surroundings.again():
                 own, _ = copied_graph(gm)

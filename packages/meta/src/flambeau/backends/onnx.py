@@ -17,8 +17,8 @@ import torch
 from torch import fx
 
 from flambeau.backends.fallback import graph_name, with_fallback
+from flambeau.backends.graph_record import RecordTally, operations
 from flambeau.backends.request import Backend, Request
-from flambeau.backends.tally import Tally, operations
 from flambeau.backends.torchscript import needs_gradients, refuse_what_a_trace_loses
 from flambeau.errors import NotForThisBackend
 
@@ -34,7 +34,7 @@ def onnxrt(request: Request) -> Backend:
         refuse_what_a_trace_loses(gm, example_inputs, "onnxrt")
         _refuse_what_onnx_cannot_keep(gm, example_inputs)
         session, names = _session(gm, tuple(example_inputs))
-        request.recorder.add(Tally().record(graph_name(gm), operations(gm), None, 0.0))
+        request.recorder.add(RecordTally().record(graph_name(gm), operations(gm), None, 0.0))
         (output,) = gm.graph.find_nodes(op="output")
         kinds = [node.meta["val"] for node in output.args[0]]
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from torch import fx
 
-from flambeau.backends.known import TABLE
+from flambeau.backends.builtin import TABLE
 from flambeau.backends.request import Backend, Request
 from flambeau.distributed import by_buckets
 from flambeau.errors import UnknownBackend

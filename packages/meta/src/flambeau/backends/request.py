@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from flambeau.backends.wrapper import Backend
 from flambeau.choices import Choices
-from flambeau.records import Recorder
-from flambeau.wrapping import Backend
+from flambeau.events.records import RecordCollector
 
 __all__ = ["Backend", "Factory", "Request"]
 
@@ -25,7 +25,7 @@ class Request:
     """
 
     choices: Choices
-    recorder: Recorder
+    recorder: RecordCollector
     strict: bool = False
     options: Mapping[str, object] = field(default_factory=dict)
 

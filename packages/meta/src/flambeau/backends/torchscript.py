@@ -16,8 +16,8 @@ from torch import fx
 
 from flambeau import _torch_compat as compat
 from flambeau.backends.fallback import graph_name, with_fallback
+from flambeau.backends.graph_record import RecordTally, operations
 from flambeau.backends.request import Backend, Request
-from flambeau.backends.tally import Tally, operations
 from flambeau.errors import NotForThisBackend
 
 
@@ -85,7 +85,7 @@ def _scripted(request: Request, name: str, finish: Callable[[Any, bool], Any]) -
             for key, value in gm.named_buffers():
                 value.copy_(state[key])
         finished = finish(traced, needs_gradients(gm, example_inputs))
-        request.recorder.add(Tally().record(graph_name(gm), operations(gm), None, 0.0))
+        request.recorder.add(RecordTally().record(graph_name(gm), operations(gm), None, 0.0))
 
         def run(*inputs: Any) -> tuple[Any, ...]:
             found = finished(*inputs)

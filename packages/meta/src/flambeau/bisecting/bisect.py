@@ -15,10 +15,10 @@ from flambeau.bisecting.in_aot import blame_aot, blame_prims
 from flambeau.bisecting.in_backend import Seen, blame_backend, limited
 from flambeau.bisecting.in_capture import blame_capture
 from flambeau.bisecting.in_inductor import blame_inductor
-from flambeau.bisecting.trials import Call, Check, Program
+from flambeau.bisecting.trials import Call, Check, TrialProgram
 from flambeau.bisecting.verdict import Verdict
-from flambeau.judging import Difference
 from flambeau.repro.check import spelled
+from flambeau.testing.comparison import Difference
 
 LAYERS: tuple[tuple[str, str], ...] = (
     ("capture", "eager"),
@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, str], ...] = (
 )
 """Each layer, with the backend that ends after it."""
 
-BLAME: Mapping[str, Callable[[Program, Difference], Verdict]] = {
+BLAME: Mapping[str, Callable[[TrialProgram, Difference], Verdict]] = {
     "capture": blame_capture,
     "aot": blame_aot,
     "prims": blame_prims,
@@ -57,7 +57,7 @@ def bisect(
     modules that it reaches put back. What else it writes to, it writes to each time.
     """
     with tempfile.TemporaryDirectory(prefix="flambeau-bisect-") as folder:
-        program = Program(fn, [(args, kwargs), *also], options or {}, folder, check)
+        program = TrialProgram(fn, [(args, kwargs), *also], options or {}, folder, check)
         outside = backend not in [ends for _, ends in LAYERS]
         for layer, ends in LAYERS[:1] if outside else LAYERS:
             found = program.attempt(f'backend="{ends}"', ends)
@@ -75,7 +75,7 @@ def bisect(
         return Verdict("", tried=tuple(program.tried), note=_own_errors(program))
 
 
-def _own_errors(program: Program) -> str:
+def _own_errors(program: TrialProgram) -> str:
     """What the program raises without being compiled, which no layer is to blame for."""
     for number, observed in enumerate(program.expected, 1):
         if observed.error is not None:

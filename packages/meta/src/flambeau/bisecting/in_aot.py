@@ -18,9 +18,9 @@ from flambeau.backends.composed import classify
 from flambeau.backends.fallback import graph_name, with_fallback
 from flambeau.backends.request import Backend, Request
 from flambeau.bisecting.search import first_bad
-from flambeau.bisecting.trials import MakeBackend, Program
+from flambeau.bisecting.trials import MakeBackend, TrialProgram
 from flambeau.bisecting.verdict import Verdict
-from flambeau.judging import Difference
+from flambeau.testing.comparison import Difference
 
 Table = Mapping[Any, Callable[..., Any]]
 
@@ -56,7 +56,7 @@ def _save_all(joint: Any, options: Any) -> Any:
     return flambeau_aot.save_all(joint, options)
 
 
-def blame_aot(program: Program, found: Difference) -> Verdict:
+def blame_aot(program: TrialProgram, found: Difference) -> Verdict:
     """The pass without which it is right; else tracing itself."""
     ways: tuple[tuple[str, str, MakeBackend], ...] = (
         ("simplify", "without simplifying", through({}, simplify=False)),
@@ -69,7 +69,7 @@ def blame_aot(program: Program, found: Difference) -> Verdict:
     return Verdict("aot", step="pass", name="trace", avoid={"backend": "eager"})
 
 
-def blame_prims(program: Program, found: Difference) -> Verdict:
+def blame_prims(program: TrialProgram, found: Difference) -> Verdict:
     """The first decomposition with which it goes wrong."""
     table = flambeau_prims.decompositions()
     used: dict[Any, str] = {}

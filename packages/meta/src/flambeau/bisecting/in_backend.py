@@ -15,14 +15,14 @@ from flambeau.backends import resolve
 from flambeau.backends.fallback import graph_name, with_fallback
 from flambeau.backends.request import Backend, Request
 from flambeau.bisecting.search import first_bad
-from flambeau.bisecting.trials import MakeBackend, Program
+from flambeau.bisecting.trials import MakeBackend, TrialProgram
 from flambeau.bisecting.verdict import Verdict
-from flambeau.graph_copy import copied_graph
-from flambeau.judging import Difference
-from flambeau.products import user_lines_of
+from flambeau.events.stage_products import user_lines_of
 from flambeau.repro.check import GraphCheck, spelled
 from flambeau.repro.shrink import shrink
-from flambeau.running import copied
+from flambeau.testing.comparison import Difference
+from flambeau.testing.graph_copy import copied_graph
+from flambeau.testing.isolated_run import copied
 
 Given = str | Callable[..., Any]
 Seen = list[tuple[fx.GraphModule, list[Any]]]
@@ -47,7 +47,7 @@ def limited(backend: Given, count: int | None, seen: Seen) -> MakeBackend:
     return make
 
 
-def blame_backend(program: Program, found: Difference, backend: Given, count: int) -> Verdict:
+def blame_backend(program: TrialProgram, found: Difference, backend: Given, count: int) -> Verdict:
     """The first graph with which it goes wrong, shrunk to the operations that it takes."""
     seen: Seen = []
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 
-from flambeau_capture.records import EntryRecord
+from flambeau_capture.observe.records import EntryRecord
 
-from flambeau.bisecting.trials import Program
+from flambeau.bisecting.trials import TrialProgram
 from flambeau.bisecting.verdict import Verdict
-from flambeau.judging import Difference
+from flambeau.testing.comparison import Difference
 
 CALL = re.compile(r"call (\d+), ")
 
@@ -28,7 +28,7 @@ class Entries:
             self.found.append(record)
 
 
-def blame_capture(program: Program, found: Difference) -> Verdict:
+def blame_capture(program: TrialProgram, found: Difference) -> Verdict:
     """A guard, a frame, or capture as a whole."""
     entries = Entries()
     program.attempt("again, looking at its frames", "eager", capture={"watch": entries})
@@ -49,7 +49,7 @@ def blame_capture(program: Program, found: Difference) -> Verdict:
     return Verdict("capture", step="frame", name=name, lines=_places(entries, name))
 
 
-def _fewest_calls(program: Program, found: Difference) -> str:
+def _fewest_calls(program: TrialProgram, found: Difference) -> str:
     """Two of the calls that go wrong alone, if two do: one that compiles, one that it misleads."""
     number = CALL.match(found.place)
     if number is None:
@@ -57,7 +57,7 @@ def _fewest_calls(program: Program, found: Difference) -> str:
     calls, last = program.calls, int(number[1]) - 1
     for first in range(last):
         chosen = [calls[first], calls[last]]
-        two = Program(program.fn, chosen, program.options, program.cache_dir, program.check)
+        two = TrialProgram(program.fn, chosen, program.options, program.cache_dir, program.check)
         if two.attempt(f"calls {first + 1} and {last + 1} alone", "eager") is not None:
             program.tried += two.tried
             return f"it takes call {first + 1} and then call {last + 1}"

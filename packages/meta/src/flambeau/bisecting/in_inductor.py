@@ -19,12 +19,12 @@ from flambeau_inductor.passes import PASSES
 from flambeau_prims import prim_of
 
 from flambeau.bisecting.search import first_bad
-from flambeau.bisecting.trials import Program
+from flambeau.bisecting.trials import TrialProgram
 from flambeau.bisecting.verdict import Verdict
-from flambeau.judging import Difference
-from flambeau.products import user_lines_of
-from flambeau.records import Recorder
-from flambeau.watching import StageProduct
+from flambeau.events.bus import StageProduct
+from flambeau.events.records import RecordCollector
+from flambeau.events.stage_products import user_lines_of
+from flambeau.testing.comparison import Difference
 
 Key = tuple[str, str]
 Change = Callable[[Options], Options]
@@ -81,10 +81,10 @@ class Looking:
         return tuple(dict.fromkeys(line for line in found if line))
 
 
-def blame_inductor(program: Program, found: Difference) -> Verdict:
+def blame_inductor(program: TrialProgram, found: Difference) -> Verdict:
     """The graph and half, then the step in it."""
     seen = Looking()
-    recorder = Recorder()
+    recorder = RecordCollector()
     recorder.watch.own.add(seen)
     program.attempt("again, noting the steps", "inductor", recorder=recorder)
     keys = list(seen.nodes)
@@ -174,12 +174,12 @@ def _lowering(key: Key, seen: Looking, wrong: Wrong) -> Verdict:
 
 
 def _wrong(
-    program: Program,
+    program: TrialProgram,
     how: str,
     tailor: Callable[[Key, Options], Options],
     seen: Looking | None = None,
 ) -> bool:
-    recorder = Recorder()
+    recorder = RecordCollector()
     if seen is not None:
         recorder.watch.own.add(seen)
     recorder.watch.tailor = lambda options, graph, half: tailor((graph, half), options)

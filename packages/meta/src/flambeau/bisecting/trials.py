@@ -21,9 +21,9 @@ from flambeau.backends.request import Backend, Request
 from flambeau.bisecting.verdict import Tried
 from flambeau.choices import Choices, choose
 from flambeau.errors import FlambeauWarning
-from flambeau.judging import Difference, Observed, difference
-from flambeau.records import Recorder
-from flambeau.running import in_double, modules_of, observe
+from flambeau.events.records import RecordCollector
+from flambeau.testing.comparison import Difference, Observed, difference
+from flambeau.testing.isolated_run import in_double, modules_of, observe
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Check = Callable[[Observed, Observed], Difference | None]
@@ -31,7 +31,7 @@ MakeBackend = Callable[[Request], Backend]
 
 
 @dataclass
-class Program:
+class TrialProgram:
     """A function with the calls that are made of it, and what they give without compiling."""
 
     fn: Callable[..., Any]
@@ -66,7 +66,7 @@ class Program:
         how: str,
         backend: str | MakeBackend,
         *,
-        recorder: Recorder | None = None,
+        recorder: RecordCollector | None = None,
         capture: Mapping[str, Any] | None = None,
         afresh: bool = False,
         fallbacks_count: bool = True,
@@ -76,7 +76,7 @@ class Program:
         afresh: forget what was compiled before each call. capture: options of capture. A graph
         that a stage could not compile counts as a difference, unless that is turned off.
         """
-        own = recorder or Recorder()
+        own = recorder or RecordCollector()
         choices = self.choices()
         request = Request(choices, own)
         made = resolve(backend, request) if isinstance(backend, str) else backend(request)
@@ -101,7 +101,7 @@ class Program:
         return found
 
 
-def _failure(recorder: Recorder) -> Difference | None:
+def _failure(recorder: RecordCollector) -> Difference | None:
     failures = recorder.report().fallbacks
     if not failures:
         return None

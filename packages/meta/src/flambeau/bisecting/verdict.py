@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from flambeau.judging import Difference
+from flambeau.testing.comparison import Difference
 
 
 @dataclass(frozen=True)

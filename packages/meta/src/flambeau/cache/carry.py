@@ -13,17 +13,17 @@ from pathlib import Path
 
 from flambeau_inductor.cache import (
     OWN,
-    Store,
-    bound,
+    CacheStore,
     cache_folder,
     intact,
     key_from,
     objection,
+    size_limit,
     surroundings,
 )
 
-from flambeau import archive
 from flambeau.errors import Refused
+from flambeau.packaging import archive
 
 KIND = "cache"
 
@@ -34,7 +34,7 @@ def save(path: str | Path, folder: str | Path | None = None) -> int:
     files: dict[str, bytes | Path] = {}
     count = 0
     with tempfile.TemporaryDirectory(prefix="flambeau-") as aside:
-        for each in bound.held(place):
+        for each in size_limit.held(place):
             own = _copied(each.folder, Path(aside) / str(count))
             if own is not None:
                 for file in sorted(own.iterdir()):
@@ -75,12 +75,12 @@ def load(path: str | Path, folder: str | Path | None = None) -> int:
     aside = Path(tempfile.mkdtemp(prefix=".new-", dir=place))
     try:
         archive.unpack(Path(path), KIND, aside)
-        return _take(aside, Store(place))
+        return _take(aside, CacheStore(place))
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _take(aside: Path, store: Store) -> int:
+def _take(aside: Path, store: CacheStore) -> int:
     groups: dict[tuple[str, str], dict[str, Path]] = {}
     for file in aside.iterdir():
         kind, digest, name = file.name.split("-", 2)

@@ -24,7 +24,7 @@ from torch import fx
 
 from flambeau._torch_compat import is_view, modes_of_math
 from flambeau.cache.graph_text import NAMED, PLAIN, CannotKey, text_of
-from flambeau.cache.open_sizes import OpenSizes
+from flambeau.cache.open_sizes import GraphSymbols
 from flambeau.choices import Choices
 
 KIND = "graphs"
@@ -37,7 +37,7 @@ def graph_key(
     gm: fx.GraphModule,
     inputs: Sequence[Any],
     choices: Choices,
-    sizes: OpenSizes | None = None,
+    sizes: GraphSymbols | None = None,
     folder: Path | None = None,
 ) -> Key:
     """The key of `gm` compiled for these inputs now. Raises CannotKey.
@@ -83,7 +83,7 @@ def variant(of: Key, number: int) -> Key:
     return key(of.kind, **{**dict(of.parts), VARIANT: str(number)})
 
 
-def metadata_of_open(item: Any, stand_in: Any, sizes: OpenSizes) -> str:
+def metadata_of_open(item: Any, stand_in: Any, sizes: GraphSymbols) -> str:
     """The same where sizes are left open: `stand_in` says which, None for what has none."""
     if stand_in is None or not has_symbols(stand_in):
         return metadata(item)

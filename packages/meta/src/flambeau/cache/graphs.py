@@ -18,16 +18,16 @@ import flambeau_aot
 import flambeau_capture
 from flambeau_aot import AotError, CannotSave, Compiled
 from flambeau_inductor import CannotLoad, CompiledGraph
-from flambeau_inductor.cache import Key, Store, open_store
-from flambeau_inductor.loaders import loaders
+from flambeau_inductor.cache import CacheStore, Key, open_store
+from flambeau_inductor.kernels.loaders import loaders
 from torch import fx
 
-from flambeau import bundle
 from flambeau.cache.graph_key import VARIANT, graph_key, variant
 from flambeau.cache.graph_text import CannotKey
-from flambeau.cache.open_sizes import Inexpressible, OpenSizes, State, open_sizes
+from flambeau.cache.open_sizes import GraphSymbols, Inexpressible, ShapeAssumptions, open_sizes
 from flambeau.choices import Choices
-from flambeau.conditions import Tree, UnknownOperation
+from flambeau.packaging import bundle
+from flambeau.packaging.guard_expressions import Tree, UnknownOperation
 
 LARGE = 64 << 20
 SIZES = "sizes.json"
@@ -37,7 +37,7 @@ Recompile = Callable[[Sequence[Any]], Compiled]
 
 
 @dataclass(frozen=True)
-class Found:
+class RestoredGraph:
     """A restored program with its halves, forward first."""
 
     compiled: Compiled
@@ -50,22 +50,22 @@ class GraphCache:
     def __init__(self, choices: Choices) -> None:
         self._choices = choices
 
-    def lookup(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Lookup:
+    def lookup(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> CacheLookup:
         """The state of one graph in the cache."""
         if not self._choices.inductor.disk_cache:
-            return Lookup(self._choices, None, None, "the option disk_cache is off")
+            return CacheLookup(self._choices, None, None, "the option disk_cache is off")
         store = open_store(self._choices.inductor.cache_dir)
         try:
             sizes = open_sizes(gm)
             key = graph_key(gm, inputs, self._choices, sizes, store.folder)
         except CannotKey as reason:
-            return Lookup(self._choices, None, None, str(reason))
+            return CacheLookup(self._choices, None, None, str(reason))
         before = None if sizes is None else sizes.state()
-        return Lookup(self._choices, key, store, "", sizes=sizes, before=before)
+        return CacheLookup(self._choices, key, store, "", sizes=sizes, before=before)
 
 
 @dataclass
-class Lookup:
+class CacheLookup:
     """One graph: its key, or why it has none.
 
     sizes: those that it leaves open, and `before`, what was assumed about them before the compile.
@@ -73,13 +73,15 @@ class Lookup:
 
     choices: Choices
     key: Key | None
-    store: Store | None
+    store: CacheStore | None
     reason: str
     fault: str = ""
-    sizes: OpenSizes | None = None
-    before: State | None = None
+    sizes: GraphSymbols | None = None
+    before: ShapeAssumptions | None = None
 
-    def find(self, gm: fx.GraphModule, inputs: Sequence[Any], recompile: Recompile) -> Found | None:
+    def find(
+        self, gm: fx.GraphModule, inputs: Sequence[Any], recompile: Recompile
+    ) -> RestoredGraph | None:
         """The program from the disk; `recompile` is for what data cannot say.
 
         Of a graph with open sizes it is the entry whose conditions hold for those of now; they are
@@ -105,7 +107,7 @@ class Lookup:
         self.key = None
         return None
 
-    def _take_variant(self, store: Store) -> None:
+    def _take_variant(self, store: CacheStore) -> None:
         """Take the first entry that is free, where nobody has looked for one that fits."""
         assert self.key is not None
         if VARIANT not in dict(self.key.parts):
@@ -126,7 +128,7 @@ class Lookup:
 
     def _restored(
         self, place: Path, gm: fx.GraphModule, inputs: Sequence[Any], recompile: Recompile
-    ) -> Found | None:
+    ) -> RestoredGraph | None:
         assert self.key is not None and self.store is not None
         try:
             kept = bundle.read(place)
@@ -141,7 +143,7 @@ class Lookup:
             self.fault = f"an entry does not load: {type(error).__name__}: {error}"
             self.store.drop(self.key)
             return None
-        return Found(compiled, graphs)
+        return RestoredGraph(compiled, graphs)
 
     def keep(self, compiled: Compiled, halves: Sequence[CompiledGraph]) -> None:
         """Keep what was compiled just now; why not, in `reason` or `fault`."""

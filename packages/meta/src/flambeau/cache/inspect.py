@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flambeau_inductor.cache import Key, bound, cache_folder, differences, key_from, objection
+from flambeau_inductor.cache import Key, cache_folder, differences, key_from, objection, size_limit
 
 
 @dataclass(frozen=True)
@@ -41,24 +41,24 @@ def info(folder: str | Path | None = None) -> Info:
     entries: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     reason = objection(place) if place.exists() else None
-    for each in bound.held(place):
+    for each in size_limit.held(place):
         entries[each.kind] += 1
         sizes[each.kind] += each.size
-    return Info(place, dict(sorted(entries.items())), dict(sizes), bound.limit(), reason or "")
+    return Info(place, dict(sorted(entries.items())), dict(sizes), size_limit.limit(), reason or "")
 
 
 def clear(folder: str | Path | None = None, kind: str | None = None) -> int:
     """Remove every entry, or those of one kind; how many there were."""
     place = _folder(folder)
-    found = [each for each in bound.held(place) if kind in (None, each.kind)]
+    found = [each for each in size_limit.held(place) if kind in (None, each.kind)]
     for each in found:
-        bound.remove(place, each.folder)
+        size_limit.remove(place, each.folder)
     return len(found)
 
 
 def keys(folder: str | Path | None = None, kind: str = "graphs") -> list[Key]:
     """The keys of the entries of one kind, the one that was used last first."""
-    found = [each for each in bound.held(_folder(folder)) if each.kind == kind]
+    found = [each for each in size_limit.held(_folder(folder)) if each.kind == kind]
     found.sort(key=lambda each: -each.used)
     return [read for each in found if (read := _key(each.folder)) is not None]
 

@@ -18,7 +18,7 @@ from torch import fx
 
 from flambeau import _torch_compat as compat
 from flambeau.cache.graph_text import CannotKey
-from flambeau.conditions import OPERATIONS, Tree, first_broken
+from flambeau.packaging.guard_expressions import OPERATIONS, Tree, first_broken
 
 
 class Inexpressible(ValueError):
@@ -26,7 +26,7 @@ class Inexpressible(ValueError):
 
 
 @dataclass(frozen=True)
-class State:
+class ShapeAssumptions:
     """What a shape environment had assumed at one moment."""
 
     guards: int
@@ -34,7 +34,7 @@ class State:
     ranges: dict[Any, Any]
 
 
-class OpenSizes:
+class GraphSymbols:
     """The symbols of one graph, in the order of its placeholders' sizes and strides."""
 
     def __init__(self, gm: fx.GraphModule) -> None:
@@ -133,16 +133,16 @@ class OpenSizes:
                 if other:
                     raise CannotKey(f"a size that is no input's ({next(iter(other))})")
 
-    def state(self) -> State:
+    def state(self) -> ShapeAssumptions:
         """What the environment has assumed until now."""
         environment = self.environment
-        return State(
+        return ShapeAssumptions(
             len(compat.guards_of(environment)),
             dict(compat.equal_symbols(environment)),
             dict(compat.ranges_of(environment)),
         )
 
-    def learnt(self, since: State) -> list[Tree]:
+    def learnt(self, since: ShapeAssumptions) -> list[Tree]:
         """What was assumed after `since`, as conditions. Raises Inexpressible."""
         environment = self.environment
         found = [self.tree(each) for each in compat.guards_of(environment)[since.guards :]]
@@ -189,11 +189,11 @@ class OpenSizes:
                 raise ValueError(f"the condition {tree} does not hold")
 
 
-def open_sizes(gm: fx.GraphModule) -> OpenSizes | None:
+def open_sizes(gm: fx.GraphModule) -> GraphSymbols | None:
     """The open sizes of a graph; None where all are numbers. Raises CannotKey."""
     values = [node.meta.get("val") for node in gm.graph.nodes if node.op == "placeholder"]
     if any(map(has_symbols, values)):
-        return OpenSizes(gm)
+        return GraphSymbols(gm)
     if any(_numbers(node.meta.get("val")) for node in gm.graph.nodes):
         raise CannotKey("a size that depends on data")
     return None

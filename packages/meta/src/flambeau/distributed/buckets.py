@@ -21,8 +21,8 @@ from torch import fx
 from torch.nn.parallel import DistributedDataParallel
 
 from flambeau import _torch_compat as compat
+from flambeau.backends.wrapper import Backend, in_place_of
 from flambeau.distributed.ranks import compare_ranks
-from flambeau.wrapping import Backend, in_place_of
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class BucketLimits:
 
 
 @dataclass(frozen=True)
-class Part:
+class GraphBucket:
     """A stretch of the graph. `reads` and `writes`: slots of the values that cross its borders."""
 
     module: fx.GraphModule
@@ -52,14 +52,14 @@ class Part:
 class Parts:
     """A graph in parts. `inputs` and `outputs`: slots; an output that is no tensor stands as is."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[GraphBucket, ...]
     inputs: tuple[int, ...]
     outputs: tuple[Any, ...]
     slots: int
 
 
 @dataclass(frozen=True)
-class Slot:
+class OutputSlot:
     """Where an output of the whole graph is found."""
 
     index: int
@@ -179,7 +179,9 @@ def _parts(gm: fx.GraphModule, stretches: list[list[fx.Node]]) -> Parts:
         for node in leaving:
             slots[node] = len(slots)
         module = fx.GraphModule(gm, graph, class_name=f"{type(gm).__name__}_part_{number}")
-        made.append(Part(module, tuple(slots[n] for n in reads), tuple(slots[n] for n in leaving)))
+        made.append(
+            GraphBucket(module, tuple(slots[n] for n in reads), tuple(slots[n] for n in leaving))
+        )
     results = fx.map_arg(output.args[0], lambda node: _result(gm, slots, node))
     return Parts(tuple(made), tuple(slots[node] for node in inputs), tuple(results), len(slots))
 
@@ -202,7 +204,7 @@ def _stretch(stretch: list[fx.Node], leaving: list[fx.Node]) -> tuple[fx.Graph, 
 def _result(gm: fx.GraphModule, slots: dict[fx.Node, int], node: fx.Node) -> Any:
     if node.op == "get_attr":
         return reduce(getattr, str(node.target).split("."), gm)
-    return Slot(slots[node])
+    return OutputSlot(slots[node])
 
 
 class _Runner:
@@ -225,4 +227,6 @@ class _Runner:
                 compiled = self._compiled[number] = self._backend(part.module, list(given))
             for slot, value in zip(part.writes, compiled(*given), strict=True):
                 values[slot] = value
-        return tuple(values[e.index] if isinstance(e, Slot) else e for e in self._parts.outputs)
+        return tuple(
+            values[e.index] if isinstance(e, OutputSlot) else e for e in self._parts.outputs
+        )

@@ -13,10 +13,10 @@ from typing import Any
 
 from torch import fx
 
-from flambeau.products import HalfFacts, facts_of
-from flambeau.runs import Run, timed
-from flambeau.watching import StageProduct
-from flambeau.wrapping import Backend, in_place_of
+from flambeau.backends.wrapper import Backend, in_place_of
+from flambeau.events.bus import StageProduct
+from flambeau.events.runs import GraphRun, timed
+from flambeau.events.stage_products import HalfFacts, facts_of
 
 
 class Collector:
@@ -39,11 +39,11 @@ class Collector:
         return None
 
 
-class Clock:
+class RunTimer:
     """Wraps a backend, and notes when its graphs run and which memory goes in and out."""
 
     def __init__(self) -> None:
-        self.runs: list[Run] = []
+        self.runs: list[GraphRun] = []
 
     def around(self, backend: Backend) -> Backend:
         """The backend; its compiled graphs are timed."""

@@ -12,11 +12,11 @@ import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from flambeau.runs import Run
+from flambeau.events.runs import GraphRun
 
 
 @dataclass(frozen=True)
-class Conversion:
+class ConvertedFrame:
     """A frame that was converted. stopped: at a break."""
 
     ended: float
@@ -55,13 +55,13 @@ class Line:
     the last call was over, where that is known.
     """
 
-    frames: Sequence[Conversion]
-    runs: Sequence[Run]
+    frames: Sequence[ConvertedFrame]
+    runs: Sequence[GraphRun]
     begins: Collection[str] = ()
     again: Sequence[float] = ()
     ended: float | None = None
 
-    def figures(self, frame: Conversion) -> Figures:
+    def figures(self, frame: ConvertedFrame) -> Figures:
         """What the break cost at which a frame stopped."""
         after = frame.ended
         inside = [each for each in self.frames if each.began >= after]

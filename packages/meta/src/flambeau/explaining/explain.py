@@ -13,14 +13,17 @@ from typing import Any
 
 import flambeau_capture
 from flambeau_capture.api import compiler_of
-from flambeau_capture.explaining import explanation_of
-from flambeau_capture.records import FrameRecord, Records
+from flambeau_capture.observe.explanation import explanation_of
+from flambeau_capture.observe.records import FrameRecord, Records
 
 from flambeau.backends import resolve
 from flambeau.backends.request import Request
 from flambeau.choices import choose
-from flambeau.explaining.collect import Clock, Collector
-from flambeau.explaining.costs import Conversion, Figures, Line
+from flambeau.events.records import RecordCollector, Report, recorder_of
+from flambeau.events.runs import GraphRun
+from flambeau.events.stage_products import HalfFacts
+from flambeau.explaining.collect import Collector, RunTimer
+from flambeau.explaining.costs import ConvertedFrame, Figures, Line
 from flambeau.explaining.explanation import (
     BreakFacts,
     Explanation,
@@ -28,9 +31,6 @@ from flambeau.explaining.explanation import (
     KeptInEager,
     RecompileFacts,
 )
-from flambeau.products import HalfFacts
-from flambeau.records import Recorder, Report, recorder_of
-from flambeau.runs import Run
 
 
 def explain(
@@ -55,10 +55,10 @@ def _explain(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Explanation:
-    clock, collector = Clock(), Collector()
+    clock, collector = RunTimer(), Collector()
     made = recorder_of(fn)
     if made is None:
-        recorder = Recorder()
+        recorder = RecordCollector()
         compiled = compiled_with(fn, recorder, {}, backend, clock)
     else:
         recorder, compiled = made, fn
@@ -77,10 +77,10 @@ def _explain(
 
 def compiled_with(
     fn: Callable[..., Any],
-    recorder: Recorder,
+    recorder: RecordCollector,
     options: Mapping[str, object],
     backend: str | Callable[..., Any] = "inductor",
-    clock: Clock | None = None,
+    clock: RunTimer | None = None,
 ) -> Any:
     """The function, compiled so that a recorder of ours is told what happens."""
     choices = choose(None, options)
@@ -94,9 +94,9 @@ def gather(
     result: Any,
     backend: str,
     records: Records,
-    recorder: Recorder,
+    recorder: RecordCollector,
     halves: list[HalfFacts],
-    runs: list[Run] | None,
+    runs: list[GraphRun] | None,
     ended: float,
 ) -> Explanation:
     """The facts of one run together."""
@@ -163,7 +163,7 @@ def _called(target: Any) -> str:
     return target if isinstance(target, str) else getattr(target, "__name__", str(target))
 
 
-def _breaks(records: Records, runs: list[Run] | None, ended: float) -> list[BreakFacts]:
+def _breaks(records: Records, runs: list[GraphRun] | None, ended: float) -> list[BreakFacts]:
     frames = {id(frame): _conversion(frame) for frame in records.frames}
     stopped = [frame for frame in records.frames if frame.stopped is not None]
     line = Line(list(frames.values()), runs or [], ended=ended)
@@ -188,9 +188,9 @@ def _breaks(records: Records, runs: list[Run] | None, ended: float) -> list[Brea
     return made
 
 
-def _conversion(frame: FrameRecord) -> Conversion:
+def _conversion(frame: FrameRecord) -> ConvertedFrame:
     stopped = frame.stopped is not None
-    return Conversion(frame.ended, frame.seconds, frame.backend_seconds, stopped)
+    return ConvertedFrame(frame.ended, frame.seconds, frame.backend_seconds, stopped)
 
 
 def _one_line(line: object) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from flambeau_capture.explaining import Explanation as Captured
+from flambeau_capture.observe.explanation import Explanation as Captured
 
-from flambeau.products import HalfFacts
+from flambeau.events.stage_products import HalfFacts
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from flambeau.explaining.costs import Conversion, Figures, Line
-from flambeau.page.load import Event
-from flambeau.runs import Run
+from flambeau.events.runs import GraphRun
+from flambeau.explaining.costs import ConvertedFrame, Figures, Line
+from flambeau.page.reading import Event
 
 
 def with_costs(events: Sequence[Event]) -> tuple[Event, ...]:
@@ -46,12 +46,14 @@ def _of_one(events: Sequence[Event]) -> Iterator[Event]:
         yield {**event, **asdict(line.figures(stopped[place]) if known else Figures())}
 
 
-def _conversion(event: Event) -> Conversion:
+def _conversion(event: Event) -> ConvertedFrame:
     ended, seconds, backend = (float(event[n]) for n in ("ended", "seconds", "backend_seconds"))
-    return Conversion(ended, seconds, backend, bool(event.get("stopped")))
+    return ConvertedFrame(ended, seconds, backend, bool(event.get("stopped")))
 
 
-def _run(event: Event) -> Run:
+def _run(event: Event) -> GraphRun:
     started = float(event["started"])
     memory = [tuple((int(a), int(b)) for a, b in event[name]) for name in ("inputs", "outputs")]
-    return Run(event["graph"], started, started + float(event["seconds"]), memory[0], memory[1])
+    return GraphRun(
+        event["graph"], started, started + float(event["seconds"]), memory[0], memory[1]
+    )

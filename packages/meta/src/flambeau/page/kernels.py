@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from flambeau_inductor.debug.alone import Timed
+from flambeau_inductor.debug.kernel_benchmark import Timed
 
-from flambeau.page.load import Event, load
+from flambeau.page.reading import Event, load
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelTime:
     """A kernel's time alone, where in the program it runs, and the user's lines it comes from."""
 
     graph: str
@@ -25,12 +25,12 @@ class Kernel:
     lines: tuple[str, ...]
 
 
-def by_time_lost(events: Iterable[Event]) -> tuple[Kernel, ...]:
+def by_time_lost(events: Iterable[Event]) -> tuple[KernelTime, ...]:
     """All kernels with a time, those first that lose most in one run of their graph."""
     return tuple(sorted(_kernels(events), key=lambda each: each.timed.lost, reverse=True))
 
 
-def _kernels(events: Iterable[Event]) -> Iterator[Kernel]:
+def _kernels(events: Iterable[Event]) -> Iterator[KernelTime]:
     for event in events:
         if event["kind"] != "half" or not event["roof"]:
             continue
@@ -38,7 +38,7 @@ def _kernels(events: Iterable[Event]) -> Iterator[Kernel]:
             if step["seconds"] and step["bytes"]:
                 origins = tuple(step["origins"])
                 timed = Timed(step["name"], step["seconds"], step["bytes"], event["roof"], origins)
-                yield Kernel(event["graph"], event["half"], timed, tuple(step["lines"]))
+                yield KernelTime(event["graph"], event["half"], timed, tuple(step["lines"]))
 
 
 def kernel_report(folder: Path, most: int) -> str:

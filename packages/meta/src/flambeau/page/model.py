@@ -1,7 +1,7 @@
 """From events to what a page shows.
 
-In: a `Part`. Out: `ProcessView`: cards, tables, spans. Invariant: each graph is on one card, with
-every artefact of every stage that left one.
+In: a `ProcessEvents`. Out: `ProcessView`: cards, tables, spans. Invariant: each graph is on one
+card, with every artefact of every stage that left one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from markupsafe import Markup
 
 from flambeau.page.costs import with_costs
 from flambeau.page.guards import GuardNode, guard_tree
-from flambeau.page.kernels import Kernel, by_time_lost
-from flambeau.page.load import Event, Part
+from flambeau.page.kernels import KernelTime, by_time_lost
 from flambeau.page.pictures import fused_picture, memory_picture
+from flambeau.page.reading import Event, ProcessEvents
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ class ProcessView:
     cards: tuple[Card, ...]
     spans: tuple[Span, ...]
     tables: Mapping[str, tuple[Event, ...]]
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[KernelTime, ...] = ()
     length: float = 0.0
     lanes: tuple[str, ...] = field(default=())
     ticks: tuple[float, ...] = field(default=())
 
 
-def view(part: Part, number: int) -> ProcessView:
+def view(part: ProcessEvents, number: int) -> ProcessView:
     """The view of one process."""
     cards = _cards(part, number)
     anchors = {graph: card.anchor for card, graphs in cards for graph in graphs}
@@ -133,7 +133,7 @@ def ticks(length: float) -> tuple[float, ...]:
 Key = tuple[int, str]
 
 
-def _cards(part: Part, number: int) -> list[tuple[Card, list[Key]]]:
+def _cards(part: ProcessEvents, number: int) -> list[tuple[Card, list[Key]]]:
     by_graph = _by_graph(part)
     installed = {
         (event["owner"], event["installed"]): event["graph"] for event in part.of_kind("graph")
@@ -166,7 +166,7 @@ def _cards(part: Part, number: int) -> list[tuple[Card, list[Key]]]:
     return made
 
 
-def _by_graph(part: Part) -> dict[Key, list[Event]]:
+def _by_graph(part: ProcessEvents) -> dict[Key, list[Event]]:
     found: defaultdict[Key, list[Event]] = defaultdict(list)
     for event in part.events:
         if "graph" in event:
@@ -174,7 +174,7 @@ def _by_graph(part: Part) -> dict[Key, list[Event]]:
     return dict(found)
 
 
-def _entry_panels(part: Part, event: Event) -> Iterable[Panel]:
+def _entry_panels(part: ProcessEvents, event: Event) -> Iterable[Panel]:
     for name, path in event["files"].items():
         if name == "guards":
             yield Panel("guards", CAPTURE, tree=guard_tree(event["guards"]))
@@ -201,7 +201,7 @@ FILES = {
 REWRITE = re.compile(r"1_pass_\d+_(\w+)\.txt")
 
 
-def _graph_panels(part: Part, events: list[Event]) -> list[Panel]:
+def _graph_panels(part: ProcessEvents, events: list[Event]) -> list[Panel]:
     order = {"graph": 0, "aot": 1, "kernels": 2, "half": 3}
     halves = {"": 0, "inference": 1, "forward": 1, "backward": 2}
     panels: list[Panel] = []
@@ -222,7 +222,7 @@ def _title(name: str) -> str:
     return f"after {found[1].replace('_', ' ')}" if found else FILES.get(name, name)
 
 
-def _file_panel(part: Part, name: str, group: str, path: str) -> Panel:
+def _file_panel(part: ProcessEvents, name: str, group: str, path: str) -> Panel:
     text = part.text(path)
     if path.endswith(".svg") and text.lstrip().startswith("<svg") and "<script" not in text.lower():
         return Panel(name, group, picture=Markup(text))
@@ -271,7 +271,7 @@ def _notes(events: list[Event]) -> list[str]:
     return notes
 
 
-def _spans(part: Part, anchors: Mapping[Key, str]) -> tuple[Span, ...]:
+def _spans(part: ProcessEvents, anchors: Mapping[Key, str]) -> tuple[Span, ...]:
     raw: list[tuple[str, str, str, float, float, str]] = []
     for event in part.events:
         lane = f"thread {event['thread']}"

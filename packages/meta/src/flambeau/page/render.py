@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from flambeau.page.load import load
 from flambeau.page.model import Panel, view
+from flambeau.page.reading import load
 
 if TYPE_CHECKING:
     from flambeau.explaining.explanation import Explanation

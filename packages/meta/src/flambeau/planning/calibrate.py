@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
+from flambeau.events.records import GraphRecord, RecordCollector, recorded
 from flambeau.planning.model import CostModel, Sample, fit, keep_samples, known_samples
-from flambeau.records import GraphRecord, Recorder, recorded
 
 LENGTHS = (2, 6, 16, 40)
 WIDTH = 32
@@ -52,7 +52,7 @@ def samples_of(records: Iterable[GraphRecord]) -> list[Sample]:
 def _timed(module: torch.nn.Module, training: bool, cache_dir: str) -> list[Sample]:
     from flambeau.explaining.explain import compiled_with  # both front doors use this module
 
-    recorder = Recorder()
+    recorder = RecordCollector()
     compiled = compiled_with(module, recorder, {"inductor.cache_dir": cache_dir})
     with torch.set_grad_enabled(training):
         compiled(torch.randn(16, WIDTH))

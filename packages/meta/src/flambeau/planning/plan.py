@@ -15,7 +15,7 @@ import torch
 from flambeau_capture.api import compiler_of
 from torch import fx
 
-from flambeau.backends.tally import operations
+from flambeau.backends.graph_record import operations
 from flambeau.planning.calibrate import learned
 from flambeau.planning.memory import MemoryPlan, memory_of
 

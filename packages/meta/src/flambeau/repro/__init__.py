@@ -1,15 +1,15 @@
 """From a graph that fails to a stand-alone script of a few nodes."""
 
 from flambeau.repro.calls_script import run_calls, write_calls
-from flambeau.repro.check import Failure, GraphCheck
+from flambeau.repro.check import GraphCheck, GraphFailure
 from flambeau.repro.script import Script, drawn, read_script, run_script, write_script
 from flambeau.repro.settings import Settings
 from flambeau.repro.shrink import first_bad_node, shrink
-from flambeau.repro.stale import Call
+from flambeau.repro.stale import RecordedCall
 
 __all__ = [
-    "Call",
-    "Failure",
+    "RecordedCall",
+    "GraphFailure",
     "GraphCheck",
     "Script",
     "Settings",

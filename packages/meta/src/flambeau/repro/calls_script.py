@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from flambeau.repro.check import Failure
+from flambeau.repro.check import GraphFailure
 from flambeau.repro.function_text import (
     CannotWrite,
     FunctionText,
@@ -24,12 +24,14 @@ from flambeau.repro.function_text import (
 )
 from flambeau.repro.script import TENSORS, Script, drawing_of, drawn_like, quoted
 from flambeau.repro.shrink_text import ShortFunction, shorten
-from flambeau.repro.stale import Call, stale, state_of, two_calls
+from flambeau.repro.stale import RecordedCall, stale, state_of, two_calls
 
 STALE = "stale"
 
 
-def write_calls(path: Path, target: Callable[..., Any], calls: Sequence[Call]) -> Script | None:
+def write_calls(
+    path: Path, target: Callable[..., Any], calls: Sequence[RecordedCall]
+) -> Script | None:
     """Find two of the calls that go wrong, shorten the function, write the script.
 
     None where no two of them do: the last is right after each of the others, or wrong alone.
@@ -52,7 +54,7 @@ def _write(path: Path, short: ShortFunction) -> Script:
     drawn = [_with_drawn(call, held) for call in short.calls]
     found = stale(short.text.function(), drawn)
     saved = found is None
-    failure = Failure(STALE, str(found or short.difference))
+    failure = GraphFailure(STALE, str(found or short.difference))
     calls = short.calls if saved else drawn
     texts = [_call_text(call, held, saved) for call in calls]
     bare = [value for value in held.values() if type(value) is torch.nn.Module]
@@ -71,7 +73,7 @@ def _write(path: Path, short: ShortFunction) -> Script:
 def _text(
     text: FunctionText,
     calls: Sequence[str],
-    failure: Failure,
+    failure: GraphFailure,
     held: dict[str, Any],
     beside: str,
     modules: int,
@@ -94,7 +96,7 @@ def _text(
     return "\n".join(lines)
 
 
-def run_calls(function: Callable[..., Any], calls: Sequence[Call]) -> int:
+def run_calls(function: Callable[..., Any], calls: Sequence[RecordedCall]) -> int:
     """What a script does: 1 and the failure while the last call goes wrong, 0 once it does not."""
     found = stale(function, calls)
     print("it does not fail any more" if found is None else f"{STALE}: {found}")
@@ -132,7 +134,7 @@ def _check_loads(name: str, value: Any) -> None:
             raise CannotWrite(f"{name} is a {own}: put its class into a file that can be imported")
 
 
-def _with_drawn(call: Call, held: dict[str, Any]) -> Call:
+def _with_drawn(call: RecordedCall, held: dict[str, Any]) -> RecordedCall:
     """The call with numbers from a seed in place of its tensors."""
     numbers = iter(range(10_000))
 
@@ -149,7 +151,7 @@ def _with_drawn(call: Call, held: dict[str, Any]) -> Call:
     return replace(call, args=tuple(map(made, call.args)), kwargs=kwargs)
 
 
-def _call_text(call: Call, held: dict[str, Any], saved: bool) -> str:
+def _call_text(call: RecordedCall, held: dict[str, Any], saved: bool) -> str:
     """A call as source; what has no text goes into `held`, once."""
     numbers = iter(range(10_000))
 
@@ -184,4 +186,4 @@ def _call_text(call: Call, held: dict[str, Any], saved: bool) -> str:
     return f"Call({', '.join(parts)})"
 
 
-__all__ = ["Call", "run_calls", "state_of", "write_calls"]
+__all__ = ["RecordedCall", "run_calls", "state_of", "write_calls"]

@@ -1,7 +1,7 @@
 """Whether one graph goes wrong.
 
-In: a graph, inputs, the name of a backend. Out: a `Failure`, or None. Invariant: a graph is held
-against itself, run by torch: what it computes has no part in the judgement.
+In: a graph, inputs, the name of a backend. Out: a `GraphFailure`, or None. Invariant: a graph is
+held against itself, run by torch: what it computes has no part in the judgement.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from flambeau.backends import resolve
 from flambeau.backends.request import Request
 from flambeau.choices import Choices
 from flambeau.errors import StageError
-from flambeau.graph_copy import copied_graph
-from flambeau.judging import Difference, difference
-from flambeau.records import Recorder
-from flambeau.running import copied, in_double, observe
+from flambeau.events.records import RecordCollector
+from flambeau.testing.comparison import Difference, difference
+from flambeau.testing.graph_copy import copied_graph
+from flambeau.testing.isolated_run import copied, in_double, observe
 
 
 @dataclass(frozen=True)
-class Failure:
+class GraphFailure:
     """How a graph fails: `kind` is `wrong`, or the class of what was raised."""
 
     kind: str
@@ -54,14 +54,14 @@ class GraphCheck:
         gm, _ = copied_graph(gm)
         if self.backend == HALF:
             return _half(gm, inputs, self.choices.comparable())
-        recorder = Recorder()
+        recorder = RecordCollector()
         recorder.watch.tailor = lambda options, graph, half: options  # nothing from the disk
         request = Request(self.choices.comparable(), recorder, strict=True)
         made = resolve(found_backend(self.backend), request)
         compiled: Callable[..., Any] = made(gm, list(inputs))
         return compiled
 
-    def __call__(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Failure | None:
+    def __call__(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> GraphFailure | None:
         """How the graph fails, or None."""
         try:
             compiled = self.compile(gm, copied(list(inputs)))
@@ -71,10 +71,10 @@ class GraphCheck:
 
     def of_compiled(
         self, gm: fx.GraphModule, compiled: Callable[..., Any], inputs: Sequence[Any]
-    ) -> Failure | None:
+    ) -> GraphFailure | None:
         """Hold a compiled graph against the graph, on these inputs."""
         found = compared(gm, compiled, inputs, backward=self.backend != HALF)
-        return None if found is None else Failure("wrong", str(found))
+        return None if found is None else GraphFailure("wrong", str(found))
 
 
 HALF = "inductor half"
@@ -113,10 +113,10 @@ def compared(
     return difference(expected, got, exact)
 
 
-def failure_of(error: BaseException) -> Failure:
+def failure_of(error: BaseException) -> GraphFailure:
     """The failure that an exception is: of its cause, where a stage only passed it on."""
     cause = error.failure.error if isinstance(error, StageError) else error
-    return Failure(type(cause).__name__, str(cause)[:400])
+    return GraphFailure(type(cause).__name__, str(cause)[:400])
 
 
 def _half(gm: fx.GraphModule, inputs: Sequence[Any], choices: Choices) -> Callable[..., Any]:
@@ -130,7 +130,7 @@ def _half(gm: fx.GraphModule, inputs: Sequence[Any], choices: Choices) -> Callab
     return call
 
 
-class _Values(fx.Interpreter):
+class _NodeValues(fx.Interpreter):
     """Notes each node's value, real, under `val`."""
 
     def run_node(self, n: fx.Node) -> Any:
@@ -142,4 +142,4 @@ class _Values(fx.Interpreter):
 def with_values(gm: fx.GraphModule, inputs: Sequence[Any]) -> None:
     """Give each node the value that it has for these inputs as its metadata."""
     with torch.no_grad():
-        _Values(gm).run(*copied(list(inputs)))
+        _NodeValues(gm).run(*copied(list(inputs)))

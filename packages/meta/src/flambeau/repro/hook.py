@@ -16,14 +16,14 @@ from torch import fx
 
 from flambeau.backends.composed import classify
 from flambeau.backends.fallback import graph_name
+from flambeau.backends.wrapper import Backend, in_place_of
 from flambeau.choices import Choices
 from flambeau.errors import warn
-from flambeau.repro.check import HALF, Failure, GraphCheck
+from flambeau.repro.check import HALF, GraphCheck, GraphFailure
 from flambeau.repro.script import Script, write_script
 from flambeau.repro.settings import Settings
 from flambeau.repro.shrink import shrink
-from flambeau.running import copied
-from flambeau.wrapping import Backend, in_place_of
+from flambeau.testing.isolated_run import copied
 
 
 def with_repro(
@@ -76,7 +76,7 @@ def _look(
 def make_script(
     gm: fx.GraphModule,
     inputs: list[Any],
-    failure: Failure,
+    failure: GraphFailure,
     check: GraphCheck,
     settings: Settings,
     name: str,
@@ -96,13 +96,13 @@ def _written_early(
 ) -> Script:
     """A script that is there even when compiling ends the process."""
     path = settings.place(graph_name(gm))
-    failure = Failure("ended", "the process ended while this graph was compiled")
+    failure = GraphFailure("ended", "the process ended while this graph was compiled")
     return write_script(path, gm, inputs, failure, by, None, _advice(path))
 
 
 def _failing_half(
-    gm: fx.GraphModule, inputs: list[Any], choices: Choices, failure: Failure
-) -> tuple[fx.GraphModule, list[Any], Failure, GraphCheck] | None:
+    gm: fx.GraphModule, inputs: list[Any], choices: Choices, failure: GraphFailure
+) -> tuple[fx.GraphModule, list[Any], GraphFailure, GraphCheck] | None:
     """The half that fails when the inductor is given it alone, with inputs of its own."""
     check = GraphCheck(HALF, accuracy=failure.kind == "wrong", choices=choices)
     for half in halves_of(gm, inputs):

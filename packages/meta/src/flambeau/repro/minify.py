@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import fx
 
-from flambeau.repro.check import Failure, GraphCheck
+from flambeau.repro.check import GraphCheck, GraphFailure
 from flambeau.repro.function_text import CannotWrite
 from flambeau.repro.script import Script, read_script, write_script
 from flambeau.repro.shrink import shrink
@@ -31,7 +31,7 @@ def minify(path: Path, most_tests: int = 400) -> Script | None:
         raise CannotWrite(f"{path} holds no graph that fails (one of calls is short already)")
     gm, inputs, backend = read_script(path)
     ends = kind.group(1) == "ended"
-    test = _Apart(backend) if ends else GraphCheck(backend, accuracy=kind.group(1) == "wrong")
+    test = _IsolatedRun(backend) if ends else GraphCheck(backend, accuracy=kind.group(1) == "wrong")
     smaller = shrink(gm, inputs, test, most_tests)
     if smaller is None:
         return None
@@ -39,18 +39,18 @@ def minify(path: Path, most_tests: int = 400) -> Script | None:
     return write_script(place, smaller.gm, smaller.inputs, smaller.failure, backend, test)
 
 
-class _Apart:
+class _IsolatedRun:
     """Runs a graph's script in another process; it fails where a signal ends that."""
 
     def __init__(self, backend: str | Callable[..., Any]) -> None:
         self.backend = backend
 
-    def __call__(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Failure | None:
+    def __call__(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> GraphFailure | None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "candidate.py"
-            write_script(path, gm, inputs, Failure("ended", ""), self.backend)
+            write_script(path, gm, inputs, GraphFailure("ended", ""), self.backend)
             command = [sys.executable, str(path)]
             done = subprocess.run(command, capture_output=True, check=False, timeout=SECONDS)
         if done.returncode >= 0:
             return None
-        return Failure("ended", f"the process ended by signal {-done.returncode}")
+        return GraphFailure("ended", f"the process ended by signal {-done.returncode}")

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau.repro.check import Failure, GraphCheck, found_backend, spelled
+from flambeau.repro.check import GraphCheck, GraphFailure, found_backend, spelled
 from flambeau.repro.function_text import CannotWrite, function_of, text_of
 from flambeau.repro.shrink import Test
 
@@ -32,7 +32,7 @@ class Script:
     """A script on disk. `saved`: the inputs are in a file beside it, and not drawn."""
 
     path: Path
-    failure: Failure
+    failure: GraphFailure
     operations: int
     saved: bool
 
@@ -41,7 +41,7 @@ def write_script(
     path: Path,
     gm: fx.GraphModule,
     inputs: Sequence[Any],
-    failure: Failure,
+    failure: GraphFailure,
     backend: str | Callable[..., Any],
     test: Test | None = None,
     command: str = "",
@@ -74,7 +74,7 @@ def _text(
     gm: fx.GraphModule,
     inputs: Sequence[Any],
     held: dict[str, Any],
-    failure: Failure,
+    failure: GraphFailure,
     backend: str | Callable[..., Any],
     tensors: str,
     saved: bool,

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau.graph_copy import copied_graph
-from flambeau.repro.check import Failure
-from flambeau.running import copied
+from flambeau.repro.check import GraphFailure
+from flambeau.testing.graph_copy import copied_graph
+from flambeau.testing.isolated_run import copied
 
-Test = Callable[[fx.GraphModule, Sequence[Any]], Failure | None]
+Test = Callable[[fx.GraphModule, Sequence[Any]], GraphFailure | None]
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Shrunk:
 
     gm: fx.GraphModule
     inputs: list[Any]
-    failure: Failure
+    failure: GraphFailure
     tests: int = 0
     steps: list[str] = field(default_factory=list)
 
@@ -86,7 +86,7 @@ def first_bad_node(gm: fx.GraphModule, inputs: Sequence[Any], test: Test) -> fx.
 
 
 @dataclass
-class Candidate:
+class ShrinkCandidate:
     """A smaller graph to try; `kept` is set when it failed and was taken over."""
 
     gm: fx.GraphModule
@@ -94,7 +94,7 @@ class Candidate:
     kept: bool = False
 
 
-class _Run(fx.Interpreter):
+class _ValueKeeper(fx.Interpreter):
     """Keeps a copy of every value as it was when it was made."""
 
     def __init__(self, gm: fx.GraphModule) -> None:
@@ -108,12 +108,12 @@ class _Run(fx.Interpreter):
 
 
 def _values(gm: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, Any]:
-    run = _Run(gm)
+    run = _ValueKeeper(gm)
     run.run(*copied(list(inputs)))
     return run.kept
 
 
-def _fewer_outputs(state: Shrunk) -> Iterator[Candidate]:
+def _fewer_outputs(state: Shrunk) -> Iterator[ShrinkCandidate]:
     outputs = _outputs(state.gm.graph)
     if len(outputs) < 2:
         return
@@ -134,7 +134,7 @@ def _fewer_outputs(state: Shrunk) -> Iterator[Candidate]:
         size //= 2
 
 
-def _earlier_end(state: Shrunk) -> Iterator[Candidate]:
+def _earlier_end(state: Shrunk) -> Iterator[ShrinkCandidate]:
     values = _values(state.gm, state.inputs)
     nodes = [n for n in state.gm.graph.nodes if isinstance(values.get(n), torch.Tensor)]
     nodes = [n for n in nodes if n.op in ("call_function", "call_method")]
@@ -148,7 +148,7 @@ def _earlier_end(state: Shrunk) -> Iterator[Candidate]:
         low = middle
 
 
-def _values_for_nodes(state: Shrunk) -> Iterator[Candidate]:
+def _values_for_nodes(state: Shrunk) -> Iterator[ShrinkCandidate]:
     size = max(1, _operations(state.gm.graph) // 2)
     while size >= 1:
         start = 0
@@ -165,7 +165,7 @@ def _values_for_nodes(state: Shrunk) -> Iterator[Candidate]:
         size //= 2
 
 
-def _operand_for_node(state: Shrunk) -> Iterator[Candidate]:
+def _operand_for_node(state: Shrunk) -> Iterator[ShrinkCandidate]:
     place = 0
     while True:
         nodes = [n for n in state.gm.graph.nodes if n.op in ("call_function", "call_method")]
@@ -183,7 +183,7 @@ def _operand_for_node(state: Shrunk) -> Iterator[Candidate]:
         place += 0 if kept else 1
 
 
-MOVES: tuple[tuple[str, Callable[[Shrunk], Iterator[Candidate]]], ...] = (
+MOVES: tuple[tuple[str, Callable[[Shrunk], Iterator[ShrinkCandidate]]], ...] = (
     ("fewer outputs", _fewer_outputs),
     ("an earlier end", _earlier_end),
     ("values for nodes", _values_for_nodes),
@@ -192,7 +192,7 @@ MOVES: tuple[tuple[str, Callable[[Shrunk], Iterator[Candidate]]], ...] = (
 COMPUTED = ("call_function", "call_method", "get_attr")
 
 
-def _finished(gm: fx.GraphModule, inputs: Sequence[Any]) -> Candidate:
+def _finished(gm: fx.GraphModule, inputs: Sequence[Any]) -> ShrinkCandidate:
     """Drop what nothing reads, inputs too."""
     for node in reversed(gm.graph.nodes):
         if node.op in COMPUTED and not node.users:
@@ -206,20 +206,22 @@ def _finished(gm: fx.GraphModule, inputs: Sequence[Any]) -> Candidate:
             gm.graph.erase_node(node)
     gm.graph.lint()
     made = fx.GraphModule(gm, copy.copy(gm.graph), class_name=type(gm).__name__)
-    return Candidate(made, left)
+    return ShrinkCandidate(made, left)
 
 
-def _with_outputs(state: Shrunk, outputs: Sequence[fx.Node]) -> Candidate:
+def _with_outputs(state: Shrunk, outputs: Sequence[fx.Node]) -> ShrinkCandidate:
     return _ending_at(state.gm, state.inputs, outputs)
 
 
-def _ending_at(gm: fx.GraphModule, inputs: Sequence[Any], outputs: Sequence[fx.Node]) -> Candidate:
+def _ending_at(
+    gm: fx.GraphModule, inputs: Sequence[Any], outputs: Sequence[fx.Node]
+) -> ShrinkCandidate:
     made, where = copied_graph(gm)
     _set_outputs(made.graph, [where[node] for node in outputs])
     return _finished(made, inputs)
 
 
-def _replaced(state: Shrunk, nodes: Sequence[fx.Node]) -> Candidate | None:
+def _replaced(state: Shrunk, nodes: Sequence[fx.Node]) -> ShrinkCandidate | None:
     """Values in place of nodes, as new inputs; None where none of them is a tensor."""
     values = _values(state.gm, state.inputs)
     chosen = [n for n in nodes if isinstance(values.get(n), torch.Tensor)]
@@ -241,7 +243,7 @@ def _replaced(state: Shrunk, nodes: Sequence[fx.Node]) -> Candidate | None:
     return _finished(made, [*inputs, *state.inputs])
 
 
-def _bypassed(state: Shrunk, node: fx.Node, source: fx.Node) -> Candidate:
+def _bypassed(state: Shrunk, node: fx.Node, source: fx.Node) -> ShrinkCandidate:
     made, where = copied_graph(state.gm)
     where[node].replace_all_uses_with(where[source])
     return _finished(made, state.inputs)

@@ -15,11 +15,11 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from flambeau.judging import Difference
 from flambeau.repro.function_text import FunctionText
-from flambeau.repro.stale import Call, Function, stale
+from flambeau.repro.stale import Function, RecordedCall, stale
+from flambeau.testing.comparison import Difference
 
-Test = Callable[[Function, Sequence[Call]], Difference | None]
+Test = Callable[[Function, Sequence[RecordedCall]], Difference | None]
 
 
 @dataclass
@@ -27,13 +27,13 @@ class ShortFunction:
     """A function and its calls, what goes wrong, and how many texts were tried for it."""
 
     text: FunctionText
-    calls: tuple[Call, ...]
+    calls: tuple[RecordedCall, ...]
     difference: Difference
     tests: int = 0
 
 
 def shorten(
-    text: FunctionText, calls: Sequence[Call], test: Test = stale, most_tests: int = 300
+    text: FunctionText, calls: Sequence[RecordedCall], test: Test = stale, most_tests: int = 300
 ) -> ShortFunction | None:
     """The shortest function found that fails; None where the text does not fail."""
     found = _tried(text, calls, test)
@@ -61,14 +61,16 @@ def shorten(
     return state
 
 
-def _tried(text: FunctionText, calls: Sequence[Call], test: Test) -> Difference | None:
+def _tried(text: FunctionText, calls: Sequence[RecordedCall], test: Test) -> Difference | None:
     try:
         return test(text.function(), calls)
     except Exception:  # a text without what it needs is no candidate, however it says so
         return None
 
 
-def _taken(state: ShortFunction, text: FunctionText, calls: Sequence[Call], test: Test) -> bool:
+def _taken(
+    state: ShortFunction, text: FunctionText, calls: Sequence[RecordedCall], test: Test
+) -> bool:
     state.tests += 1
     found = _tried(text, calls, test)
     if found is None:
@@ -176,7 +178,9 @@ class _Instead(ast.NodeTransformer):
         return self.value if node.id == self.name else node
 
 
-def _without(state: ShortFunction, name: str) -> tuple[FunctionText, tuple[Call, ...]] | None:
+def _without(
+    state: ShortFunction, name: str
+) -> tuple[FunctionText, tuple[RecordedCall, ...]] | None:
     """Without an argument that nothing reads; None where something does, or it has a default."""
     made = copy.deepcopy(state.text.definition)
     names = [each.arg for each in made.args.args]

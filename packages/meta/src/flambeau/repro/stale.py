@@ -15,16 +15,16 @@ import flambeau_capture
 import torch
 from flambeau_capture import CaptureWarning
 
-from flambeau.judging import Difference, Observed, difference
 from flambeau.repro.function_text import FunctionText, is_constant
-from flambeau.running import copied, observe
+from flambeau.testing.comparison import Difference, Observed, difference
+from flambeau.testing.isolated_run import copied, observe
 
 Function = Callable[..., Any]
 State = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Call:
+class RecordedCall:
     """One call. state: plain values that the function finds around it at that moment, by place:
     `NAME`, or `NAME.attribute.attribute` of a module that it reads or is given (`0` is the first
     argument)."""
@@ -33,7 +33,7 @@ class Call:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     state: State = field(default_factory=dict)
 
-    def copy(self) -> Call:
+    def copy(self) -> RecordedCall:
         """With copies of its tensors; modules stay the same objects."""
         args, kwargs = copied((self.args, dict(self.kwargs)))
         return replace(self, args=args, kwargs=kwargs)
@@ -70,7 +70,7 @@ def _modules(held: Mapping[str, Any], args: Sequence[Any]) -> dict[str, torch.nn
     return {name: each for name, each in named.items() if isinstance(each, torch.nn.Module)}
 
 
-def stale(function: Function, calls: Sequence[Call]) -> Difference | None:
+def stale(function: Function, calls: Sequence[RecordedCall]) -> Difference | None:
     """How the last call differs after the others; None where it does not, or does so alone too."""
     last = calls[-1]
     set_state(function, last.args, last.state)
@@ -83,7 +83,7 @@ def stale(function: Function, calls: Sequence[Call]) -> Difference | None:
     return found
 
 
-def _after(function: Function, calls: Sequence[Call]) -> Observed:
+def _after(function: Function, calls: Sequence[RecordedCall]) -> Observed:
     """What the last of some calls gives, compiled from nothing."""
     compiled = flambeau_capture.optimize("eager")(function)
     got = Observed()
@@ -95,11 +95,13 @@ def _after(function: Function, calls: Sequence[Call]) -> Observed:
     return got
 
 
-def _observed(function: Function, call: Call) -> Observed:
+def _observed(function: Function, call: RecordedCall) -> Observed:
     return observe(function, call.args, dict(call.kwargs), backward=False)
 
 
-def two_calls(function: Function, calls: Sequence[Call]) -> tuple[Call, Call] | None:
+def two_calls(
+    function: Function, calls: Sequence[RecordedCall]
+) -> tuple[RecordedCall, RecordedCall] | None:
     """Of some calls, one that compiles and the last, which it misleads."""
     for call in reversed(calls[:-1]):
         if stale(function, [call, calls[-1]]) is not None:

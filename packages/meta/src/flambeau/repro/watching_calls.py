@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 from flambeau_capture.api import compiler_of
-from flambeau_capture.records import FrameRecord
+from flambeau_capture.observe.records import FrameRecord
 
 from flambeau.errors import warn
-from flambeau.judging import difference
 from flambeau.repro.calls_script import write_calls
 from flambeau.repro.function_text import FunctionText, function_of, text_of
-from flambeau.repro.stale import Call, state_of
-from flambeau.running import modules_of, observe
+from flambeau.repro.stale import RecordedCall, state_of
+from flambeau.testing.comparison import difference
+from flambeau.testing.isolated_run import modules_of, observe
 
 CALLS = 100
 """Calls of each compiled callable that are looked at."""
@@ -56,7 +56,7 @@ class Calls:
     def __init__(self, compiled: Any, target: Any, place: Callable[[str], Path]) -> None:
         self.compiled, self.target, self.place = compiled, target, place
         self.left = CALLS
-        self.kept: list[Call] = []
+        self.kept: list[RecordedCall] = []
         self._text: FunctionText | None = None
         self._before: tuple[Any, ...] = ()
 
@@ -76,18 +76,18 @@ class Calls:
         compiler = compiler_of(self.compiled)
         return [] if compiler is None else compiler.records.frames
 
-    def _noted(self, args: Sequence[Any], kwargs: Any) -> Call | None:
+    def _noted(self, args: Sequence[Any], kwargs: Any) -> RecordedCall | None:
         """The call as it is now; None where it has no form that a script could repeat."""
         try:
             function, self._before = function_of(self.target)
             self._text = text_of(function)
             state = state_of(self._text, (*self._before, *args))
-            return Call(tuple(args), dict(kwargs), state).copy()
+            return RecordedCall(tuple(args), dict(kwargs), state).copy()
         except Exception as error:
             self._give_up(f"its calls are not looked at ({error})")
             return None
 
-    def _look(self, run: Callable[..., Any], call: Call) -> None:
+    def _look(self, run: Callable[..., Any], call: RecordedCall) -> None:
         reason = next(filter(None, map(_effect, self._frames())), None)
         if reason is not None:
             self._give_up(f"calls are not run twice to be compared ({reason}); bisect may")

@@ -15,16 +15,21 @@ from typing import TYPE_CHECKING, Any
 import flambeau_aot
 from flambeau_capture.breaks import BreakReport
 from flambeau_capture.bytecode.listing import listing
-from flambeau_capture.records import EntryRecord, FrameRecord, GraphRecord, RecompileRecord
+from flambeau_capture.observe.records import (
+    CapturedGraph,
+    EntryRecord,
+    FrameRecord,
+    RecompileRecord,
+)
 from torch import fx
 
-from flambeau import records
 from flambeau.backends.composed import classify
 from flambeau.errors import StageFailure
-from flambeau.products import facts_of, user_lines_of
-from flambeau.runs import Run
+from flambeau.events import records
+from flambeau.events.bus import AotProduct, KernelsProduct, StageProduct
+from flambeau.events.runs import GraphRun
+from flambeau.events.stage_products import facts_of, user_lines_of
 from flambeau.tracing.kernel_times import kernel_times, roof
-from flambeau.watching import AotProduct, KernelsProduct, StageProduct
 
 if TYPE_CHECKING:
     from flambeau.tracing.trace import Trace
@@ -55,7 +60,7 @@ def _frame(trace: Trace, product: FrameRecord, owner: int) -> None:
     trace.writer.event("frame", owner, fields)
 
 
-def _graph(trace: Trace, product: GraphRecord, owner: int) -> None:
+def _graph(trace: Trace, product: CapturedGraph, owner: int) -> None:
     name = type(product.module).__name__
     files = {"FX graph": trace.writer.artefact(f"{owner}-{name}.py", fx_text(product.module))}
     fields = {
@@ -184,7 +189,7 @@ def _fallback(trace: Trace, product: StageFailure, owner: int) -> None:
     trace.writer.event("fallback", owner, fields)
 
 
-def _run(trace: Trace, product: Run, owner: int) -> None:
+def _run(trace: Trace, product: GraphRun, owner: int) -> None:
     fields = {
         "graph": product.graph,
         "started": _epoch(product.started),

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from flambeau.products import nbytes
+from flambeau.events.stage_products import nbytes
 
 MOST_BYTES = 1 << 30
 
@@ -35,7 +35,7 @@ def kernel_times(work: Any) -> dict[str, float]:
 
 
 def _timed(function: Callable[..., Any], launch: Any, layouts: Any) -> float:
-    from flambeau_inductor.debug.roof import best_seconds  # a warm start loads no such module
+    from flambeau_inductor.debug.roofline import best_seconds  # a warm start loads no such module
 
     tensors = []
     for name in launch.buffers:
@@ -51,7 +51,7 @@ def _timed(function: Callable[..., Any], launch: Any, layouts: Any) -> float:
 
 def roof(work: Any) -> float:
     """Bytes a second that a copy moves (read and written) on the device of a compilation."""
-    from flambeau_inductor.debug.roof import copy_rate  # a warm start loads no such module
+    from flambeau_inductor.debug.roofline import copy_rate  # a warm start loads no such module
 
     devices = [buffer.layout.device for buffer in work.scheduled().buffers]
     return copy_rate(devices[0] if devices else torch.device("cpu"))

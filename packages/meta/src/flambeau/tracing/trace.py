@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from flambeau.events.bus import EVERYTHING
 from flambeau.tracing.events import RECORDED
-from flambeau.tracing.writer import Writer
-from flambeau.watching import EVERYTHING
+from flambeau.tracing.writer import EventWriter
 
 VARIABLE = "FLAMBEAU_TRACE"
 
@@ -34,14 +34,14 @@ class Trace:
         self.kernel_times = kernel_times
         self.timed: dict[tuple[int, str, str], dict[str, float]] = {}
         self._lock = threading.Lock()
-        self._writer: Writer | None = None
+        self._writer: EventWriter | None = None
 
     @property
-    def writer(self) -> Writer:
+    def writer(self) -> EventWriter:
         """The writer of this process, made at the first event."""
         with self._lock:
             if self._writer is None or self._writer.process != os.getpid():
-                self._writer = Writer(self.root)
+                self._writer = EventWriter(self.root)
             return self._writer
 
     def __call__(self, kind: str, product: object, owner: int) -> None:

@@ -32,7 +32,7 @@ PROCESS = "process.json"
 ARTEFACTS = "artefacts"
 
 
-class Writer:
+class EventWriter:
     """Writes one process's events. After a fork the child must make its own."""
 
     def __init__(self, root: Path) -> None:

@@ -1,10 +1,10 @@
 """The kit for authors of backends: sample calls, graphs, judges, the score card."""
 
-from flambeau_prims.conformance.cases import Case, cases
-from flambeau_prims.conformance.check import Backend, Declaration, Outcome, check
+from flambeau_prims.conformance.check import Backend, Declaration, KitOutcome, check
 from flambeau_prims.conformance.mode import Decomposing
-from flambeau_prims.conformance.programs import Program
-from flambeau_prims.conformance.run import Plan, run
+from flambeau_prims.conformance.programs.programs import KitProgram
+from flambeau_prims.conformance.run import KitPlan, run
+from flambeau_prims.conformance.samples.cases import Case, cases
 from flambeau_prims.conformance.score import ScoreCard
 
 __all__ = [
@@ -12,9 +12,9 @@ __all__ = [
     "Case",
     "Declaration",
     "Decomposing",
-    "Outcome",
-    "Plan",
-    "Program",
+    "KitOutcome",
+    "KitPlan",
+    "KitProgram",
     "ScoreCard",
     "cases",
     "check",

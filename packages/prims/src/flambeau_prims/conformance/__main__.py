@@ -16,16 +16,16 @@ import torch
 
 from flambeau_prims._op import PRIMS
 from flambeau_prims.conformance.backends import load_backend
-from flambeau_prims.conformance.check import Backend, Outcome, declaration
-from flambeau_prims.conformance.run import KINDS, Plan, run
+from flambeau_prims.conformance.check import Backend, KitOutcome, declaration
+from flambeau_prims.conformance.run import KINDS, KitPlan, run
+from flambeau_prims.conformance.samples.tensors import CPU
 from flambeau_prims.conformance.score import ScoreCard
-from flambeau_prims.conformance.tensors import CPU
 
 
-def score(name: str, backend: Backend, plan: Plan, *, verbose: bool = False) -> ScoreCard:
+def score(name: str, backend: Backend, plan: KitPlan, *, verbose: bool = False) -> ScoreCard:
     """Run `plan` and make the card."""
 
-    def tell(outcome: Outcome) -> None:
+    def tell(outcome: KitOutcome) -> None:
         if outcome.status in ("wrong", "error"):
             print(f"{outcome.program.name}: {outcome.status}: {outcome.message}", file=sys.stderr)
 
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
     dtypes = [dtype for dtype in found if isinstance(dtype, torch.dtype)]
     if len(dtypes) < len(found):
         parser.error(f"--dtype takes names of torch dtypes, not {', '.join(options.dtype)}")
-    plan = Plan(
+    plan = KitPlan(
         families=options.family,
         dtypes=dtypes or None,
         kinds=options.kind or KINDS,

@@ -1,7 +1,7 @@
 """Runs a backend on programs and says what came of it.
 
 In: a backend, `backend(gm, inputs) -> callable(*inputs) -> tuple of tensors`, and what it declares
-itself unable to do. Out: an `Outcome` a program.
+itself unable to do. Out: an `KitOutcome` a program.
 Invariant: whatever a backend does wrong (an exception, a wrong value, a write to an input) is an
 outcome, never an exception of the kit.
 """
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, fx
 
 from flambeau_prims._op import NotYetSymbolic
-from flambeau_prims.conformance.compare import Output, verdict
-from flambeau_prims.conformance.programs import Program
+from flambeau_prims.conformance.compare import JudgedOutput, verdict
+from flambeau_prims.conformance.programs.programs import KitProgram
 from flambeau_prims.conformance.relations import RELATIONS
-from flambeau_prims.conformance.tensors import CPU, moved
+from flambeau_prims.conformance.samples.tensors import CPU, moved
 from flambeau_prims.layout import TensorMeta
 
 Backend: TypeAlias = Callable[[fx.GraphModule, list[Tensor]], Callable[..., Any]]
@@ -37,7 +37,7 @@ class Declaration:
     prims: Mapping[str, str] = field(default_factory=dict)
     strides: bool = True
 
-    def reason(self, program: Program) -> str | None:
+    def reason(self, program: KitProgram) -> str | None:
         """Why the backend need not run `program`; None if it must."""
         for dtype, why in self.dtypes.items():
             if dtype in program.dtypes:
@@ -49,10 +49,10 @@ class Declaration:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class KitOutcome:
     """What a backend made of a program; `message` names the output and what is wrong with it."""
 
-    program: Program
+    program: KitProgram
     status: Status
     message: str = ""
 
@@ -63,37 +63,37 @@ def declaration(backend: Backend) -> Declaration:
     return declared if isinstance(declared, Declaration) else Declaration()
 
 
-def check(backend: Backend, program: Program) -> Outcome:
+def check(backend: Backend, program: KitProgram) -> KitOutcome:
     """Compile and run `program` with `backend`, and judge what it returns."""
     declared = declaration(backend)
     reason = declared.reason(program)
     if reason is not None:
-        return Outcome(program, "declared", reason)
+        return KitOutcome(program, "declared", reason)
     try:
         for inputs in (program.inputs, *program.others):
             replace(program, inputs=inputs).eager()
     except Exception as error:  # of this device; on a CPU tests hold that there is none
-        return Outcome(program, "declared", f"no eager kernel: {str(error).splitlines()[0]}")
+        return KitOutcome(program, "declared", f"no eager kernel: {str(error).splitlines()[0]}")
     try:
         compiled = backend(program.gm, program.fresh_inputs())
         message = _run(compiled, program, declared.strides)
         for others in program.others:
             message = message or _run(compiled, replace(program, inputs=others), declared.strides)
     except NotYetSymbolic as error:
-        return Outcome(program, "declared", f"symbols: {error}")
+        return KitOutcome(program, "declared", f"symbols: {error}")
     except Exception as error:  # whatever the backend raises is its result
         lines = str(error).strip().splitlines() or [""]
-        return Outcome(program, "error", f"{type(error).__name__}: {lines[0]}")
-    return Outcome(program, "wrong" if message else "right", message or "")
+        return KitOutcome(program, "error", f"{type(error).__name__}: {lines[0]}")
+    return KitOutcome(program, "wrong" if message else "right", message or "")
 
 
-def _run(compiled: Callable[..., Any], program: Program, strides: bool) -> str | None:
+def _run(compiled: Callable[..., Any], program: KitProgram, strides: bool) -> str | None:
     torch.manual_seed(0)
     inputs = program.fresh_inputs()
     return _judged(program, compiled(*inputs), inputs, strides)
 
 
-def _judged(program: Program, got: Any, inputs: Sequence[Tensor], strides: bool) -> str | None:
+def _judged(program: KitProgram, got: Any, inputs: Sequence[Tensor], strides: bool) -> str | None:
     if not isinstance(got, (tuple, list)) or len(got) != len(program.judges):
         size = len(got) if isinstance(got, (tuple, list)) else type(got).__name__
         return f"returned {size}, not a tuple of {len(program.judges)}"
@@ -108,7 +108,7 @@ def _judged(program: Program, got: Any, inputs: Sequence[Tensor], strides: bool)
         promise = TensorMeta.of(node.meta["val"])
         if not all(isinstance(size, int) for size in promise.shape):
             promise = TensorMeta.of(theirs)  # as many as the elements say
-        output = Output(mine, theirs, wide, promise)
+        output = JudgedOutput(mine, theirs, wide, promise)
         message = verdict(judge, output, strides=strides)
         if message is not None:
             part = f" ({program.parts[i]})" if program.parts else ""
@@ -122,7 +122,7 @@ def _judged(program: Program, got: Any, inputs: Sequence[Tensor], strides: bool)
             if message is not None:
                 return f"{case.label}: {message}"
     for i, (mine, theirs) in enumerate(zip(inputs, after, strict=True)):
-        expected = Output(mine, theirs, None, TensorMeta.of(theirs))
+        expected = JudgedOutput(mine, theirs, None, TensorMeta.of(theirs))
         if verdict("exact", expected) is not None:
             what = "is not what was to be written" if i in program.written else "was written to"
             return f"input {i} {what}"

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from flambeau_prims._op import is_same_layout
-from flambeau_prims.conformance.cases import Case
 from flambeau_prims.conformance.relations import is_free
+from flambeau_prims.conformance.samples.cases import Case
 from flambeau_prims.conformance.tolerance import TOLERANCE
 from flambeau_prims.layout import TensorMeta
 
@@ -73,7 +73,7 @@ _SHAPE_ONLY = {
 
 
 @dataclass(frozen=True)
-class Output:
+class JudgedOutput:
     """One output of a program: the backend's, eager's, the reference's and the promise."""
 
     got: Tensor
@@ -82,7 +82,7 @@ class Output:
     promise: TensorMeta
 
 
-Judge = Callable[[Output], str | None]
+Judge = Callable[[JudgedOutput], str | None]
 
 
 def judge_of(case: Case, position: int) -> str:
@@ -108,7 +108,7 @@ def judge_of(case: Case, position: int) -> str:
     return "exact" if moves or prim.name in _EXACT else "close"
 
 
-def verdict(judge: str, output: Output, *, strides: bool = True) -> str | None:
+def verdict(judge: str, output: JudgedOutput, *, strides: bool = True) -> str | None:
     """What is wrong with an output; None if it is right."""
     got, promise = output.got, output.promise
     if not isinstance(got, Tensor):
@@ -126,21 +126,21 @@ def verdict(judge: str, output: Output, *, strides: bool = True) -> str | None:
     if judge in ("close", "loose") and not (got.dtype.is_floating_point or got.dtype.is_complex):
         judge = "exact"
     reference = None if output.reference is None else output.reference.cpu()
-    return JUDGES[judge](Output(got.cpu(), output.eager.cpu(), reference, promise))
+    return JUDGES[judge](JudgedOutput(got.cpu(), output.eager.cpu(), reference, promise))
 
 
 def _short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _equal(output: Output) -> str | None:
+def _equal(output: JudgedOutput) -> str | None:
     """NaN where eager has one, else equal: -0 is 0."""
     got, eager = output.got, output.eager
     same = (got == eager) | ((got != got) & (eager != eager))
     return None if bool(same.all()) else f"{_first(~same, got, eager)} and must be equal"
 
 
-def _exact(output: Output) -> str | None:
+def _exact(output: JudgedOutput) -> str | None:
     got, eager = output.got, output.eager
     if got.dtype.is_complex:
         got, eager = (
@@ -163,7 +163,7 @@ def _first(bad: Tensor, got: Tensor, expected: Tensor) -> str:
     return f"{count} of {bad.numel()} differ: at {at} {got[at].item()}, eager {expected[at].item()}"
 
 
-def _close(output: Output, slack: float = 1.0) -> str | None:
+def _close(output: JudgedOutput, slack: float = 1.0) -> str | None:
     if output.got.dtype.is_complex:
         pairs = [output.got, output.eager, output.reference]
         got, eager, reference = (
@@ -207,23 +207,23 @@ def _distance(g: Tensor, e: Tensor, r: Tensor, dtype: torch.dtype, slack: float)
     return None
 
 
-def _any_order(output: Output) -> str | None:
+def _any_order(output: JudgedOutput) -> str | None:
     """The same elements; that they lie in the right rows is what `topk`'s relation says."""
     got, eager = (x.reshape(-1).sort().values for x in (output.got, output.eager))
     return None if torch.equal(got, eager) else "does not hold the elements of eager's"
 
 
-def _loose(output: Output) -> str | None:
+def _loose(output: JudgedOutput) -> str | None:
     """As `close`, for functions of which libraries give fewer digits than the dtype has."""
     return _close(output, slack=1000.0 if output.promise.dtype.itemsize >= 8 else 10.0)
 
 
-def _rough(output: Output) -> str | None:
+def _rough(output: JudgedOutput) -> str | None:
     """As `close` to three digits: eager itself has no more of them, in any dtype."""
     return _close(output, slack=1e-2 / TOLERANCE[output.promise.dtype])
 
 
-def _branch(output: Output) -> str | None:
+def _branch(output: JudgedOutput) -> str | None:
     """Complex logarithms: equal up to multiples of 2 pi i."""
     if not output.got.dtype.is_complex:
         return _close(output)
@@ -231,7 +231,7 @@ def _branch(output: Output) -> str | None:
     got, eager, reference = powers
     if got is None or eager is None:
         raise AssertionError("an output without values")
-    return _loose(Output(got, eager, reference, output.promise))
+    return _loose(JudgedOutput(got, eager, reference, output.promise))
 
 
 JUDGES: dict[str, Judge] = {

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from flambeau_prims._op import PRIMS
-from flambeau_prims.conformance.cases import Case
+from flambeau_prims.conformance.samples.cases import Case
 from flambeau_prims.conformance.tolerance import TOLERANCE
 
 Relation = Callable[[Sequence[Any], Sequence[Tensor], Sequence[Tensor]], str | None]

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import torch
 
 from flambeau_prims._op import PRIMS, Prim
-from flambeau_prims.conformance.cases import Case, cases_of
-from flambeau_prims.conformance.check import Backend, Outcome, check
+from flambeau_prims.conformance.check import Backend, KitOutcome, check
 from flambeau_prims.conformance.compare import judge_of
-from flambeau_prims.conformance.composed import composed, composed_with_symbols
-from flambeau_prims.conformance.programs import Program, program_of
-from flambeau_prims.conformance.random_graphs import Dice, random_program
-from flambeau_prims.conformance.symbols import symbolic
-from flambeau_prims.conformance.tensors import CPU
+from flambeau_prims.conformance.programs.composed import composed, composed_with_symbols
+from flambeau_prims.conformance.programs.programs import KitProgram, program_of
+from flambeau_prims.conformance.programs.random_graphs import Dice, random_program
+from flambeau_prims.conformance.programs.symbolic_sizes import symbolic
+from flambeau_prims.conformance.samples.cases import Case, cases_of
+from flambeau_prims.conformance.samples.tensors import CPU
 
 WHOLE_PROGRAMS = ("graphs", "random graphs", "symbols")
 """Families that are no family of primitives."""
@@ -29,7 +29,7 @@ KINDS = ("prims", "symbols", "graphs", "random")
 
 
 @dataclass(frozen=True)
-class Plan:
+class KitPlan:
     """What to run: families and dtypes (None: all), kinds, and how many random graphs."""
 
     families: Collection[str] | None = None
@@ -55,7 +55,7 @@ def groups(prim: Prim, seed: int = 0, device: torch.device = CPU) -> dict[str, l
     return found
 
 
-def single_prims(plan: Plan) -> Iterator[tuple[str, list[Case]]]:
+def single_prims(plan: KitPlan) -> Iterator[tuple[str, list[Case]]]:
     """Name and calls of each group that the plan asks for."""
     wanted = None if plan.dtypes is None else {str(d).removeprefix("torch.") for d in plan.dtypes}
     for prim in PRIMS.values():
@@ -66,18 +66,18 @@ def single_prims(plan: Plan) -> Iterator[tuple[str, list[Case]]]:
                 yield f"{prim.name}-{dtype}", cases
 
 
-def check_group(backend: Backend, name: str, cases: list[Case]) -> list[Outcome]:
+def check_group(backend: Backend, name: str, cases: list[Case]) -> list[KitOutcome]:
     """Outcomes of a group: one if it is right as a whole, else one a call."""
     simple = [c for c in cases if len(c.dtypes) <= 1]
     mixed = [c for c in cases if len(c.dtypes) > 1]
-    outcomes: list[Outcome] = []
+    outcomes: list[KitOutcome] = []
     for part, suffix in ((simple, ""), (mixed, "-mixed")):
         if part:
             outcomes += _whole_or_parts(backend, name + suffix, part)
     return outcomes
 
 
-def _whole_or_parts(backend: Backend, name: str, cases: list[Case]) -> list[Outcome]:
+def _whole_or_parts(backend: Backend, name: str, cases: list[Case]) -> list[KitOutcome]:
     together = check(backend, program_of(name, cases, judge_of))
     if together.status == "right" or len(cases) == 1:
         return [together]
@@ -88,13 +88,15 @@ def _whole_or_parts(backend: Backend, name: str, cases: list[Case]) -> list[Outc
 
 
 def run(
-    backend: Backend, plan: Plan | None = None, progress: Callable[[Outcome], None] | None = None
-) -> list[Outcome]:
+    backend: Backend,
+    plan: KitPlan | None = None,
+    progress: Callable[[KitOutcome], None] | None = None,
+) -> list[KitOutcome]:
     """All outcomes of `plan`; `progress` sees each when it is there."""
-    plan = plan or Plan()
-    outcomes: list[Outcome] = []
+    plan = plan or KitPlan()
+    outcomes: list[KitOutcome] = []
 
-    def add(new: list[Outcome]) -> None:
+    def add(new: list[KitOutcome]) -> None:
         outcomes.extend(new)
         if progress is not None:
             for outcome in new:
@@ -108,7 +110,7 @@ def run(
     return outcomes
 
 
-def _graphs(plan: Plan) -> Iterator[Program]:
+def _graphs(plan: KitPlan) -> Iterator[KitProgram]:
     if "symbols" in plan.kinds and (plan.families is None or "symbols" in plan.families):
         for prim in PRIMS.values():
             wanted = plan.prims is None or prim.name in plan.prims

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flambeau_prims.__about__ import DIALECT
-from flambeau_prims.conformance.check import Declaration, Outcome
+from flambeau_prims.conformance.check import Declaration, KitOutcome
 
 STATUSES = ("right", "wrong", "error", "declared")
 
@@ -23,7 +23,7 @@ class ScoreCard:
 
     backend: str
     declares: Declaration
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[KitOutcome, ...]
     seconds: float
 
     @property
@@ -31,7 +31,7 @@ class ScoreCard:
         return bool(self.outcomes) and not self.failures
 
     @property
-    def failures(self) -> list[Outcome]:
+    def failures(self) -> list[KitOutcome]:
         """What is wrong or raised, in order."""
         return [o for o in self.outcomes if o.status in ("wrong", "error")]
 
@@ -91,7 +91,7 @@ class ScoreCard:
         }
 
 
-def _size(outcome: Outcome) -> int:
+def _size(outcome: KitOutcome) -> int:
     """Sample calls in a program; a graph counts as one."""
     return max(1, len(set(outcome.program.parts)))
 

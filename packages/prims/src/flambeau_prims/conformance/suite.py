@@ -14,11 +14,11 @@ from typing import Any
 import pytest  # type: ignore[import-not-found]  # there when this runs
 
 from flambeau_prims.conformance.backends import load_backend
-from flambeau_prims.conformance.cases import Case
-from flambeau_prims.conformance.check import Backend, Outcome, check
-from flambeau_prims.conformance.composed import COMPOSED, composed
-from flambeau_prims.conformance.random_graphs import random_program
-from flambeau_prims.conformance.run import Plan, check_group, single_prims
+from flambeau_prims.conformance.check import Backend, KitOutcome, check
+from flambeau_prims.conformance.programs.composed import COMPOSED, composed
+from flambeau_prims.conformance.programs.random_graphs import random_program
+from flambeau_prims.conformance.run import KitPlan, check_group, single_prims
+from flambeau_prims.conformance.samples.cases import Case
 
 try:
     import hypothesis  # type: ignore[import-not-found]
@@ -39,7 +39,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Pytest hook: the tests' parameters."""
     families = metafunc.config.getoption("flambeau_family")
-    plan = Plan(families=families, seed=metafunc.config.getoption("flambeau_seed"))
+    plan = KitPlan(families=families, seed=metafunc.config.getoption("flambeau_seed"))
     if "group" in metafunc.fixturenames:
         groups = list(single_prims(plan))
         metafunc.parametrize("group", groups, ids=[name for name, _ in groups])
@@ -48,7 +48,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("composition", list(COMPOSED) if wanted else [])
 
 
-def _settle(outcomes: list[Outcome]) -> None:
+def _settle(outcomes: list[KitOutcome]) -> None:
     """Fail with what is wrong; skip if all that is left is declared."""
     failures = [o for o in outcomes if o.status in ("wrong", "error")]
     if failures:
@@ -58,7 +58,7 @@ def _settle(outcomes: list[Outcome]) -> None:
         pytest.skip(f"declared by the backend: {'; '.join(reasons)}")
 
 
-def _told(outcome: Outcome) -> str:
+def _told(outcome: KitOutcome) -> str:
     return f"{outcome.program.name}: {outcome.status}: {outcome.message}\n{outcome.program}"
 
 

@@ -1,48 +1,40 @@
 """Decompositions of ATen into prims; importing this package fills the table."""
 
 from flambeau_prims.decomp import (
-    activation,
-    attention,
     backward,
-    batch_norm,
     complex,
-    convolution,
-    copies,
     creation,
-    distance,
-    distributions,
     effects,
-    embedding,
-    fft,
     foreach,
-    indexing,
-    linalg,
-    loss,
-    matmul,
-    normalization,
-    norms,
     optimizers,
-    padding,
-    patches,
     pointwise,
-    pooling,
-    random,
     reduction,
-    rnn,
-    sampling,
     scan,
-    scatter,
     sequences,
-    shape,
-    softmax,
-    solve,
     sort,
     special,
-    strided,
+)
+from flambeau_prims.decomp.indexing import indexing, scatter
+from flambeau_prims.decomp.linalg import distance, factorizations, fft, matmul, norms, solve
+from flambeau_prims.decomp.nn import (
+    activation,
+    attention,
+    batch_norm,
+    convolution,
+    embedding,
+    loss,
+    normalization,
+    padding,
+    patches,
+    pooling,
+    rnn,
+    sampling,
+    softmax,
     sync_batch_norm,
     upsample,
-    view,
 )
+from flambeau_prims.decomp.random import distributions, random
+from flambeau_prims.decomp.views import copies, shape, strided, view
 
 __all__ = [
     "activation",

@@ -1,31 +1,33 @@
 """The families of primitives; importing this package registers them all."""
 
 from flambeau_prims.ops import (
-    attention,
     complex,
-    convolution,
     creation,
-    ctc,
-    distance,
     dynamic,
     effects,
-    embedding,
-    fft,
     indexing,
-    linalg,
     matmul,
     pointwise,
-    pooling,
     random,
     reduction,
-    sampling,
     scan,
     scatter,
     shape,
     sort,
-    special,
-    systems,
     views,
+)
+from flambeau_prims.ops.library import (
+    attention,
+    convolution,
+    ctc,
+    distance,
+    embedding,
+    fft,
+    linalg,
+    linear_systems,
+    pooling,
+    sampling,
+    special,
 )
 
 __all__ = [

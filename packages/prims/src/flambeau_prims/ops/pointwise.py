@@ -71,7 +71,7 @@ def _trunc_div(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Function:
+class PointwiseFunction:
     """One pointwise function: what defines it but for its name.
 
     `cost` is in additions; `result` is the result's dtype where it is not the operand's; `exact`
@@ -102,21 +102,21 @@ _SAME = "that of the operand; strides by torch's elementwise rule"
 _SAME_TWO = "that of the operands, which are equal; strides by torch's elementwise rule"
 
 
-def _steps(eager: Callable[..., Any], doc: str) -> Function:
+def _steps(eager: Callable[..., Any], doc: str) -> PointwiseFunction:
     edges = {"nan": "gives NaN", "signed zero": "kept", "infinity": "kept"}
-    return Function(eager, FLOATS, 1, doc, edges, _IEEE, False)
+    return PointwiseFunction(eager, FLOATS, 1, doc, edges, _IEEE, False)
 
 
 def _smooth(
     eager: Callable[..., Any], cost: int, doc: str, domain: str = "", *, kind: Kind = INEXACT
-) -> Function:
+) -> PointwiseFunction:
     edges = {**(_AS_C if kind is INEXACT else _NAN), **({"domain": domain} if domain else {})}
     exact = eager in (torch.sqrt, torch.reciprocal)
-    return Function(eager, kind, cost, doc, edges, _C11, exact=exact)
+    return PointwiseFunction(eager, kind, cost, doc, edges, _C11, exact=exact)
 
 
-UNARY: dict[str, Function] = {
-    "abs": Function(
+UNARY: dict[str, PointwiseFunction] = {
+    "abs": PointwiseFunction(
         torch.abs,
         NUMBER,
         1,
@@ -128,7 +128,7 @@ UNARY: dict[str, Function] = {
         },
         _IEEE,
     ),
-    "neg": Function(
+    "neg": PointwiseFunction(
         torch.neg,
         NUMBER,
         1,
@@ -136,7 +136,7 @@ UNARY: dict[str, Function] = {
         {**_WRAP, "nan": "gives NaN", "signed zero": "-(0) = -0"},
         _IEEE,
     ),
-    "sign": Function(
+    "sign": PointwiseFunction(
         torch.sgn,
         NUMBER,
         1,
@@ -183,7 +183,7 @@ UNARY: dict[str, Function] = {
     "erfc": _smooth(
         torch.erfc, 12, "`1 - erf(a)`, without cancellation for large `a`.", kind=FLOATS
     ),
-    "erfinv": Function(
+    "erfinv": PointwiseFunction(
         torch.erfinv,
         FLOATS,
         16,
@@ -195,7 +195,7 @@ UNARY: dict[str, Function] = {
     "lgamma": _smooth(
         torch.lgamma, 24, "`log |gamma(a)|`.", "inf at 0 and the negative integers", kind=FLOATS
     ),
-    "digamma": Function(
+    "digamma": PointwiseFunction(
         torch.digamma,
         FLOATS,
         24,
@@ -205,7 +205,7 @@ UNARY: dict[str, Function] = {
         exact=False,
     ),
     "sigmoid": _smooth(torch.sigmoid, 10, "`1 / (1 + e**-a)`.", "0 and 1 at the infinities"),
-    "bitwise_not": Function(
+    "bitwise_not": PointwiseFunction(
         torch.bitwise_not,
         INTS | BOOL,
         1,
@@ -214,10 +214,10 @@ UNARY: dict[str, Function] = {
         _C11_BITS,
         False,
     ),
-    "logical_not": Function(
+    "logical_not": PointwiseFunction(
         torch.logical_not, BOOL, 1, "True where `a` is false.", _TRUTH, _LOGIC, False, torch.bool
     ),
-    "isnan": Function(
+    "isnan": PointwiseFunction(
         torch.isnan,
         ANY,
         1,
@@ -227,7 +227,7 @@ UNARY: dict[str, Function] = {
         False,
         torch.bool,
     ),
-    "isinf": Function(
+    "isinf": PointwiseFunction(
         torch.isinf,
         ANY,
         1,
@@ -237,7 +237,7 @@ UNARY: dict[str, Function] = {
         False,
         torch.bool,
     ),
-    "isfinite": Function(
+    "isfinite": PointwiseFunction(
         torch.isfinite,
         ANY,
         1,
@@ -247,7 +247,7 @@ UNARY: dict[str, Function] = {
         False,
         torch.bool,
     ),
-    "signbit": Function(
+    "signbit": PointwiseFunction(
         torch.signbit,
         REAL | BOOL,
         1,
@@ -273,26 +273,28 @@ _EXTREME = {"nan": "NaN if either is", "signed zero": "either zero, if both are 
 _F_EXTREME = {"nan": "the other operand; NaN if both are", "signed zero": "either zero"}
 
 
-def _test(eager: Callable[..., Any], kind: Kind, doc: str, nan: str) -> Function:
+def _test(eager: Callable[..., Any], kind: Kind, doc: str, nan: str) -> PointwiseFunction:
     edges = {"nan": nan, "signed zero": "0 equals -0"}
-    return Function(eager, kind, 1, doc, edges, _IEEE, False, torch.bool)
+    return PointwiseFunction(eager, kind, 1, doc, edges, _IEEE, False, torch.bool)
 
 
-def _bits(eager: Callable[..., Any], doc: str) -> Function:
-    return Function(eager, INTS | BOOL, 1, doc, _BITS, _C11_BITS, False)
+def _bits(eager: Callable[..., Any], doc: str) -> PointwiseFunction:
+    return PointwiseFunction(eager, INTS | BOOL, 1, doc, _BITS, _C11_BITS, False)
 
 
-def _logic(eager: Callable[..., Any], doc: str) -> Function:
-    return Function(eager, BOOL, 1, doc, _TRUTH, _LOGIC, False, torch.bool)
+def _logic(eager: Callable[..., Any], doc: str) -> PointwiseFunction:
+    return PointwiseFunction(eager, BOOL, 1, doc, _TRUTH, _LOGIC, False, torch.bool)
 
 
-BINARY: dict[str, Function] = {
-    "add": Function(
+BINARY: dict[str, PointwiseFunction] = {
+    "add": PointwiseFunction(
         torch.add, ANY, 1, "`a + b`; of bools, whether either.", {**_WRAP, **_NAN}, _IEEE
     ),
-    "sub": Function(torch.sub, NUMBER, 1, "`a - b`.", {**_WRAP, **_NAN}, _IEEE),
-    "mul": Function(torch.mul, ANY, 1, "`a b`; of bools, whether both.", {**_WRAP, **_NAN}, _IEEE),
-    "div": Function(
+    "sub": PointwiseFunction(torch.sub, NUMBER, 1, "`a - b`.", {**_WRAP, **_NAN}, _IEEE),
+    "mul": PointwiseFunction(
+        torch.mul, ANY, 1, "`a b`; of bools, whether both.", {**_WRAP, **_NAN}, _IEEE
+    ),
+    "div": PointwiseFunction(
         torch.true_divide,
         INEXACT,
         2,
@@ -300,7 +302,7 @@ BINARY: dict[str, Function] = {
         {"nan": "also from 0/0 and inf/inf", "domain": "x/0 is infinite, by the signs"},
         _IEEE,
     ),
-    "trunc_div": Function(
+    "trunc_div": PointwiseFunction(
         _trunc_div,
         INTS,
         4,
@@ -309,7 +311,7 @@ BINARY: dict[str, Function] = {
         "C11, 6.5.5",
         False,
     ),
-    "floor_div": Function(
+    "floor_div": PointwiseFunction(
         torch.floor_divide,
         REAL,
         4,
@@ -318,7 +320,7 @@ BINARY: dict[str, Function] = {
         "Python's `//`",
         False,
     ),
-    "remainder": Function(
+    "remainder": PointwiseFunction(
         torch.remainder,
         REAL,
         6,
@@ -327,7 +329,7 @@ BINARY: dict[str, Function] = {
         "Python's `%`",
         "1 for `a`, -floor(a / b) for `b`",
     ),
-    "fmod": Function(
+    "fmod": PointwiseFunction(
         torch.fmod,
         REAL,
         4,
@@ -336,7 +338,7 @@ BINARY: dict[str, Function] = {
         _C11,
         "1 for `a`, -trunc(a / b) for `b`",
     ),
-    "pow": Function(
+    "pow": PointwiseFunction(
         torch.pow,
         NUMBER,
         20,
@@ -350,7 +352,7 @@ BINARY: dict[str, Function] = {
         _C11,
         exact=False,
     ),
-    "atan2": Function(
+    "atan2": PointwiseFunction(
         torch.atan2,
         FLOATS,
         16,
@@ -359,11 +361,15 @@ BINARY: dict[str, Function] = {
         _C11,
         exact=False,
     ),
-    "maximum": Function(torch.maximum, REAL | BOOL, 1, "The greater operand.", _EXTREME, _IEEE),
-    "minimum": Function(torch.minimum, REAL | BOOL, 1, "The lesser operand.", _EXTREME, _IEEE),
-    "fmax": Function(torch.fmax, REAL | BOOL, 1, "The greater operand.", _F_EXTREME, _C11),
-    "fmin": Function(torch.fmin, REAL | BOOL, 1, "The lesser operand.", _F_EXTREME, _C11),
-    "copysign": Function(
+    "maximum": PointwiseFunction(
+        torch.maximum, REAL | BOOL, 1, "The greater operand.", _EXTREME, _IEEE
+    ),
+    "minimum": PointwiseFunction(
+        torch.minimum, REAL | BOOL, 1, "The lesser operand.", _EXTREME, _IEEE
+    ),
+    "fmax": PointwiseFunction(torch.fmax, REAL | BOOL, 1, "The greater operand.", _F_EXTREME, _C11),
+    "fmin": PointwiseFunction(torch.fmin, REAL | BOOL, 1, "The lesser operand.", _F_EXTREME, _C11),
+    "copysign": PointwiseFunction(
         torch.copysign,
         FLOATS,
         1,
@@ -372,7 +378,7 @@ BINARY: dict[str, Function] = {
         _IEEE,
         "sign(a) sign(b) for `a`, 0 for `b`",
     ),
-    "nextafter": Function(
+    "nextafter": PointwiseFunction(
         torch.nextafter,
         FLOATS,
         2,
@@ -384,10 +390,10 @@ BINARY: dict[str, Function] = {
     "bitwise_and": _bits(torch.bitwise_and, "The bits that are set in both."),
     "bitwise_or": _bits(torch.bitwise_or, "The bits that are set in either."),
     "bitwise_xor": _bits(torch.bitwise_xor, "The bits that are set in just one."),
-    "shift_left": Function(
+    "shift_left": PointwiseFunction(
         torch.bitwise_left_shift, INTS, 1, "`a * 2**b`, modulo 2**bits.", _SHIFT, _C11_BITS, False
     ),
-    "shift_right": Function(
+    "shift_right": PointwiseFunction(
         torch.bitwise_right_shift,
         INTS,
         1,
@@ -414,7 +420,7 @@ POINTWISE_DTYPES: dict[str, Kind] = {
 """The dtypes that a pointwise primitive takes; `where` and `cast`, which take all, are not here."""
 
 
-def define_functions(table: Mapping[str, Function], operands: int) -> None:
+def define_functions(table: Mapping[str, PointwiseFunction], operands: int) -> None:
     """Define the primitives of a table, each of `operands` (1 or 2) operands."""
     for name, function in table.items():
         if operands == 1:

@@ -3,7 +3,7 @@
 `python -m flambeau_prims.sweep` runs all of it; `judge` is one operation at one dtype.
 """
 
-from flambeau_prims.sweep.judge import Verdict, judge
-from flambeau_prims.sweep.run import Plan, sweep
+from flambeau_prims.sweep.judge import SweepVerdict, judge
+from flambeau_prims.sweep.run import SweepPlan, sweep
 
-__all__ = ["Plan", "Verdict", "judge", "sweep"]
+__all__ = ["SweepPlan", "SweepVerdict", "judge", "sweep"]

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from flambeau_prims.sweep import run
-from flambeau_prims.sweep.judge import Verdict
+from flambeau_prims.sweep.judge import SweepVerdict
 from flambeau_prims.sweep.measure import DTYPES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the sweep; the exit status says whether anything is wrong."""
     options = _parser().parse_args(arguments)
-    plan = run.Plan(
+    plan = run.SweepPlan(
         options.operations, tuple(options.dtypes), options.samples, options.part, options.parts
     )
     started = time.perf_counter()
@@ -54,12 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(v.status == "wrong" for v in verdicts) else 0
 
 
-def _merge(verdicts: list[Verdict], earlier: dict[str, Any]) -> float:
+def _merge(verdicts: list[SweepVerdict], earlier: dict[str, Any]) -> float:
     """Add the verdicts of an earlier run on what was not run now; return its time."""
     now = {(v.name, v.dtype) for v in verdicts}
     for data in earlier["verdicts"]:
         if (data["name"], data["dtype"]) not in now:
-            verdicts.append(Verdict(**{**data, "leaves": tuple(data.get("leaves", ()))}))
+            verdicts.append(SweepVerdict(**{**data, "leaves": tuple(data.get("leaves", ()))}))
     return float(earlier["seconds"])
 
 
@@ -91,14 +91,14 @@ def with_section(page_text: str, section: str) -> str:
     return page_text[: begin + len(MARKS[0])] + section + page_text[end:]
 
 
-def as_json(verdict: Verdict) -> dict[str, object]:
+def as_json(verdict: SweepVerdict) -> dict[str, object]:
     """A verdict as plain data, without what is empty."""
     data = asdict(verdict)
     data["ratio"] = round(verdict.ratio, 3)
     return {key: value for key, value in data.items() if value}
 
 
-def page(verdicts: Sequence[Verdict], seconds: float, samples: int) -> str:
+def page(verdicts: Sequence[SweepVerdict], seconds: float, samples: int) -> str:
     """The tables as a page."""
     parts = [
         "# Primitives: torch's operation database through the decompositions",

@@ -28,7 +28,7 @@ MOST_ELEMENTS = 20_000
 
 
 @dataclass(frozen=True)
-class Call:
+class SampleCall:
     """One sample call: `entry(*args, **kwargs)`; `differentiable` picks what gradients are of."""
 
     args: tuple[Any, ...]
@@ -101,7 +101,7 @@ def _drawn(x: Any, values: str, generator: torch.Generator) -> Any:
 
 def calls(
     entry: Any, dtype: torch.dtype, limit: int, gradient: bool, values: str = "samples"
-) -> Iterator[Call]:
+) -> Iterator[SampleCall]:
     """Up to `limit` sample calls, spread over those that the database makes, of its values or of
     others (`VALUES`)."""
     torch.manual_seed(0)
@@ -122,7 +122,7 @@ def calls(
                 return _drawn(x, values, generator)
 
             args, kwargs = mapped(other, args), mapped(other, kwargs)
-        yield Call(args, kwargs, sample.output_process_fn_grad)
+        yield SampleCall(args, kwargs, sample.output_process_fn_grad)
 
 
 def mapped(function: Any, tree: Any) -> Any:

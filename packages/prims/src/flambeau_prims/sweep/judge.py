@@ -1,6 +1,6 @@
 """One operation at one dtype: forward and backward through the table, and the verdict.
 
-In: a name of the database, a dtype. Out: a `Verdict`.
+In: a name of the database, a dtype. Out: a `SweepVerdict`.
 Invariant: nothing is passed over in silence: a sample that eager itself refuses is counted, an
 operation that is left must be declared, a difference must have its reason written down.
 """
@@ -20,14 +20,14 @@ from flambeau_prims.coverage.leaves import is_inert, leaf_reason
 from flambeau_prims.sweep import database
 from flambeau_prims.sweep.differences import difference
 from flambeau_prims.sweep.measure import WIDE, Measured, compare, flatten
-from flambeau_prims.sweep.watch import Seen, watching
+from flambeau_prims.sweep.watch import SweepObservations, watching
 from flambeau_prims.table import Decomposition
 
 Status = Literal["right", "leaf", "different", "wrong", "refused"]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SweepVerdict:
     """`right`: equal to eager, by prims alone; `leaf`: equal, with declared leaves in it;
     `different`: for a reason that is written down; `wrong`; `refused`: eager takes no sample."""
 
@@ -70,7 +70,7 @@ def judge(
     table: Mapping[OpOverload, Decomposition],
     limit: int = 6,
     values: str = "samples",
-) -> Verdict:
+) -> SweepVerdict:
     """Run up to `limit` samples of an operation through `table`, of the database's values or of
     others (`database.VALUES`)."""
     entry = database.by_name()[name]
@@ -84,7 +84,7 @@ def judge(
     return _verdict(name, dtype_name, tally, values)
 
 
-def _verdict(name: str, dtype_name: str, tally: _Tally, values: str) -> Verdict:
+def _verdict(name: str, dtype_name: str, tally: _Tally, values: str) -> SweepVerdict:
     leaves = tuple(sorted(op for op in tally.left if not is_inert(op)))
     undeclared = [op for op in leaves if leaf_reason(op) is None]
     reason = difference(name, dtype_name, values)
@@ -100,7 +100,7 @@ def _verdict(name: str, dtype_name: str, tally: _Tally, values: str) -> Verdict:
     elif tally.samples == 0:
         status = "refused"
     message = "; ".join(tally.wrong[:2]) or (reason or "")
-    return Verdict(
+    return SweepVerdict(
         name, dtype_name, status, tally.samples, tally.refused, tally.gradients, message,
         tally.ratio, leaves, tally.layout,
     )  # fmt: skip
@@ -108,7 +108,7 @@ def _verdict(name: str, dtype_name: str, tally: _Tally, values: str) -> Verdict:
 
 def _one(
     entry: Any,
-    call: database.Call,
+    call: database.SampleCall,
     number: int,
     dtype: torch.dtype,
     gradient: bool,
@@ -123,7 +123,7 @@ def _one(
     tally.samples += 1
     reference, reference_grads = _reference(entry, call, dtype, gradient, eager_grads)
     what = f"sample {number}"
-    seen, copy = Seen(), _copied(entry, call, gradient)
+    seen, copy = SweepObservations(), _copied(entry, call, gradient)
     try:
         with watching(table) as seen:
             ours, our_grads = _run(copy, _cotangents(eager_grads))
@@ -160,7 +160,7 @@ class _Copy:
 
 
 def _copied(
-    entry: Any, call: database.Call, gradient: bool, to: torch.dtype | None = None
+    entry: Any, call: database.SampleCall, gradient: bool, to: torch.dtype | None = None
 ) -> _Copy:
     inputs: list[torch.Tensor] = []
 
@@ -207,7 +207,7 @@ def _random_like(t: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def _reference(
     entry: Any,
-    call: database.Call,
+    call: database.SampleCall,
     dtype: torch.dtype,
     gradient: bool,
     grads: _Grads,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from flambeau_prims.sweep import database
-from flambeau_prims.sweep.judge import Verdict, judge
+from flambeau_prims.sweep.judge import SweepVerdict, judge
 from flambeau_prims.sweep.measure import DTYPES
 from flambeau_prims.sweep.watch import WithWriting
 from flambeau_prims.table import decompositions
@@ -33,7 +33,7 @@ TAKEN = {**DTYPES, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """What to run: operations whose name `pattern` finds, at `dtypes`; `part` of `parts`;
     `values` of the tensors: the samples' or others (`database.VALUES`)."""
 
@@ -45,7 +45,7 @@ class Plan:
     values: str = "samples"
 
 
-def pairs(plan: Plan) -> Iterator[tuple[str, str]]:
+def pairs(plan: SweepPlan) -> Iterator[tuple[str, str]]:
     """(operation, dtype) of a plan, in a fixed order."""
     wanted = re.compile(plan.pattern)
     for number, (name, entry) in enumerate(sorted(database.by_name().items())):
@@ -57,14 +57,14 @@ def pairs(plan: Plan) -> Iterator[tuple[str, str]]:
                 yield name, dtype
 
 
-def sweep(plan: Plan) -> Iterator[Verdict]:
+def sweep(plan: SweepPlan) -> Iterator[SweepVerdict]:
     """The verdicts of a plan, one after the other."""
     table = WithWriting(decompositions())
     for name, dtype in pairs(plan):
         yield judge(name, dtype, table, plan.samples, plan.values)
 
 
-def summary(verdicts: Sequence[Verdict]) -> str:
+def summary(verdicts: Sequence[SweepVerdict]) -> str:
     """Verdicts by dtype, as a table in Markdown."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for verdict in verdicts:
@@ -85,7 +85,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     return "\n".join(lines)
 
 
-def differing(verdicts: Sequence[Verdict], status: str) -> list[str]:
+def differing(verdicts: Sequence[SweepVerdict], status: str) -> list[str]:
     """A line for each operation of a status, with what was found, its dtypes together."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for verdict in verdicts:
@@ -94,18 +94,18 @@ def differing(verdicts: Sequence[Verdict], status: str) -> list[str]:
     return [f"{name} ({', '.join(dtypes)}): {text}" for (name, text), dtypes in found.items()]
 
 
-def leaves(verdicts: Sequence[Verdict]) -> Counter[str]:
+def leaves(verdicts: Sequence[SweepVerdict]) -> Counter[str]:
     """The declared leaves that were met, by the number of verdicts they are in."""
     return Counter(op for verdict in verdicts for op in verdict.leaves)
 
 
-def worst(verdicts: Sequence[Verdict], count: int = 10) -> list[Verdict]:
+def worst(verdicts: Sequence[SweepVerdict], count: int = 10) -> list[SweepVerdict]:
     """Verdicts with the greatest error against the reference, relative to eager's."""
     measured = (v for v in verdicts if v.status in ("right", "leaf"))
     return sorted(measured, key=lambda v: -v.ratio)[:count]
 
 
-def worst_table(verdicts: Sequence[Verdict], count: int = 10) -> str:
+def worst_table(verdicts: Sequence[SweepVerdict], count: int = 10) -> str:
     """The worst ratios as a table in Markdown."""
     rows = [f"| {v.name} | {v.dtype} | {v.ratio:.2f} |" for v in worst(verdicts, count)]
     return "\n".join(["| operation | dtype | our error / eager's |", "| --- | --- | --- |", *rows])

@@ -22,7 +22,7 @@ from flambeau_prims.variants import writing
 
 
 @dataclass
-class Seen:
+class SweepObservations:
     """`left`: ATen operations that ran as they are; `broken`: rules that mispredicted."""
 
     left: Counter[str] = field(default_factory=Counter)
@@ -51,7 +51,7 @@ class _Observing(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: SweepObservations) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._seen = seen
 
@@ -98,8 +98,8 @@ def disagreement(result: Any, promised: Any) -> str | None:
 
 
 @contextmanager
-def watching(table: Mapping[OpOverload, Decomposition]) -> Iterator[Seen]:
+def watching(table: Mapping[OpOverload, Decomposition]) -> Iterator[SweepObservations]:
     """Run what is inside through `table` and report what happened."""
-    seen = Seen()
+    seen = SweepObservations()
     with _Observing(seen), Decomposing(table):
         yield seen

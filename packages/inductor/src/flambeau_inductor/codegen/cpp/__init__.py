@@ -10,31 +10,31 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flambeau_inductor.codegen.cpp.emit.pointwise import supports
     from flambeau_inductor.codegen.cpp.errors import CppUnsupported
-    from flambeau_inductor.codegen.cpp.points import supports
     from flambeau_inductor.codegen.cpp.toolchain import Toolchain, build, find_toolchain
-    from flambeau_inductor.codegen.cpp.unit import Entry, Source, generate
+    from flambeau_inductor.codegen.cpp.unit import TranslationUnit, UnitEntry, generate
     from flambeau_inductor.errors import CompilerFailed, CompilerNotFound
 
 _HOMES = {
     "CompilerFailed": "flambeau_inductor.errors",
     "CompilerNotFound": "flambeau_inductor.errors",
     "CppUnsupported": "flambeau_inductor.codegen.cpp.errors",
-    "Entry": "flambeau_inductor.codegen.cpp.unit",
-    "Source": "flambeau_inductor.codegen.cpp.unit",
+    "UnitEntry": "flambeau_inductor.codegen.cpp.unit",
+    "TranslationUnit": "flambeau_inductor.codegen.cpp.unit",
     "Toolchain": "flambeau_inductor.codegen.cpp.toolchain",
     "build": "flambeau_inductor.codegen.cpp.toolchain",
     "find_toolchain": "flambeau_inductor.codegen.cpp.toolchain",
     "generate": "flambeau_inductor.codegen.cpp.unit",
-    "supports": "flambeau_inductor.codegen.cpp.points",
+    "supports": "flambeau_inductor.codegen.cpp.emit.pointwise",
 }
 
 __all__ = [
     "CompilerFailed",
     "CompilerNotFound",
     "CppUnsupported",
-    "Entry",
-    "Source",
+    "UnitEntry",
+    "TranslationUnit",
     "Toolchain",
     "build",
     "find_toolchain",

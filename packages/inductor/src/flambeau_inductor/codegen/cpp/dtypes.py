@@ -17,7 +17,7 @@ from flambeau_inductor.ir.loops import Scalar
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class DtypeSpelling:
     """`memory`: type of a buffer's element; `value`: type of one lane; `size`: bytes of a lane."""
 
     memory: str
@@ -26,22 +26,22 @@ class Held:
     is_float: bool
 
 
-HELD: dict[torch.dtype, Held] = {
-    torch.float32: Held("f32", "f32", 4, True),
-    torch.float64: Held("f64", "f64", 8, True),
-    torch.bfloat16: Held("bf16", "f32", 4, True),
-    torch.float16: Held("f16", "f32", 4, True),
-    torch.int64: Held("i64", "i64", 8, False),
-    torch.int32: Held("i32", "i32", 4, False),
-    torch.int16: Held("i16", "i16", 2, False),
-    torch.int8: Held("i8", "i8", 1, False),
-    torch.uint8: Held("u8", "u8", 1, False),
-    torch.bool: Held("b8", "i32", 4, False),
+HELD: dict[torch.dtype, DtypeSpelling] = {
+    torch.float32: DtypeSpelling("f32", "f32", 4, True),
+    torch.float64: DtypeSpelling("f64", "f64", 8, True),
+    torch.bfloat16: DtypeSpelling("bf16", "f32", 4, True),
+    torch.float16: DtypeSpelling("f16", "f32", 4, True),
+    torch.int64: DtypeSpelling("i64", "i64", 8, False),
+    torch.int32: DtypeSpelling("i32", "i32", 4, False),
+    torch.int16: DtypeSpelling("i16", "i16", 2, False),
+    torch.int8: DtypeSpelling("i8", "i8", 1, False),
+    torch.uint8: DtypeSpelling("u8", "u8", 1, False),
+    torch.bool: DtypeSpelling("b8", "i32", 4, False),
 }
 ROUNDED = {torch.bfloat16: "round_bf16", torch.float16: "round_f16"}
 
 
-def held(dtype: torch.dtype) -> Held:
+def held(dtype: torch.dtype) -> DtypeSpelling:
     """The entry of `dtype`; `CppUnsupported` for complex, quantised and 8-bit floats."""
     found = HELD.get(dtype)
     if found is None:

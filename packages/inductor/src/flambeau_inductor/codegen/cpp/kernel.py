@@ -1,6 +1,6 @@
 """One loop as one C++ function.
 
-In: a `Plan`. Out: the function's text and the buffers it takes, in order. Invariant: the text
+In: a `LoopPlan`. Out: the function's text and the buffers it takes, in order. Invariant: the text
 depends on the loop's structure alone, not on the names of its buffers, so that equal kernels are
 equal texts.
 """
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import torch
 
-from flambeau_inductor.codegen.cpp.behind import Behind, behind
+from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan
 from flambeau_inductor.codegen.cpp.dtypes import held
-from flambeau_inductor.codegen.cpp.nest import Nest
-from flambeau_inductor.codegen.cpp.plan import Plan
-from flambeau_inductor.codegen.cpp.text import Text
-from flambeau_inductor.codegen.cpp.values import Values
+from flambeau_inductor.codegen.cpp.emit.loop_nest import Nest
+from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
+from flambeau_inductor.codegen.cpp.random_fusion import Behind, behind
+from flambeau_inductor.codegen.cpp.text import SourceLines
 from flambeau_inductor.ir.loops import Load, Store
 
 # around kernels longer than this other Python threads may run
@@ -25,7 +25,7 @@ RELEASE_WORK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class CppKernel:
     """`body` is the text from the parameter list on; `buffers` bind the parameters in order, and
     `sizes` are the open sizes that come after them. `rows`: the text of another function, which
     does the rows from `row_b` to `row_e`, its last parameters, and which `body` calls `ROWS`;
@@ -48,15 +48,15 @@ class Kernel:
 
 
 def emit_kernel(
-    plan: Plan,
+    plan: LoopPlan,
     dtype_of: Callable[[str], torch.dtype],
     threads: int | None = None,
     draws: str | None = None,
-) -> Kernel:
+) -> CppKernel:
     """Print the kernel. `dtype_of` gives a buffer's element type; `draws` is a buffer of draws,
     behind which its rows are to run if they can."""
-    text = Text()
-    values = Values(plan, text, dtype_of)
+    text = SourceLines()
+    values = KernelVariables(plan, text, dtype_of)
     how = behind(plan, draws) if draws is not None else None
     body = Nest(plan, text, values, threads, by_rows=how is not None)
     with text.block(""):
@@ -67,14 +67,14 @@ def emit_kernel(
             text("*flag |= error | outside << 1;")
     rows = ""
     if how is not None:
-        rows, text = str(text), Text()
+        rows, text = str(text), SourceLines()
         with text.block(""):
             _all_rows(text, how, body, len(values.buffers))
     parameters = tuple(
         f"{'' if name in values.stored else 'const '}{held(dtype_of(name)).memory}*"
         for name in values.buffers
     )
-    return Kernel(
+    return CppKernel(
         str(text),
         parameters,
         tuple(values.buffers),
@@ -89,7 +89,7 @@ def emit_kernel(
     )
 
 
-def _accessed(plan: Plan, values: Values) -> tuple[tuple[int, ...], str]:
+def _accessed(plan: LoopPlan, values: KernelVariables) -> tuple[tuple[int, ...], str]:
     """`must` and `somewhere` of a kernel."""
     accesses = (i for i in plan.loop.body if isinstance(i, Load | Store))
     sure = {i.buffer for i in accesses if isinstance(i, Store) or i.mask is None}
@@ -100,7 +100,7 @@ def _accessed(plan: Plan, values: Values) -> tuple[tuple[int, ...], str]:
     return tuple(k for k, b in enumerate(values.buffers) if b in sure), " && ".join(opened)
 
 
-def _all_rows(text: Text, how: Behind, body: Nest, buffers: int) -> None:
+def _all_rows(text: SourceLines, how: Behind, body: Nest, buffers: int) -> None:
     """Call the function of some rows for all of them, by pieces."""
     given = ", ".join(f"p{k}" for k in range(buffers))
     if body.parallel:

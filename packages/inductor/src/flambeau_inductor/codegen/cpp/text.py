@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Text:
+class SourceLines:
     """A growing list of lines."""
 
     def __init__(self) -> None:

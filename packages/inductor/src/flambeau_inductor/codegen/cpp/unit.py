@@ -1,8 +1,8 @@
 """All kernels of a graph as one C++ translation unit.
 
-In: loops and the element types of their buffers. Out: `Source`: the text, and for every loop the
-entry it calls with its buffers in order. Invariant: equal kernels are emitted once; the unit
-includes no standard, Python or torch header.
+In: loops and the element types of their buffers. Out: `TranslationUnit`: the text, and for every
+loop the entry it calls with its buffers in order. Invariant: equal kernels are emitted once; the
+unit includes no standard, Python or torch header.
 
 Python calls an entry directly: it is a METH_FASTCALL function that takes addresses as ints (see
 `flambeau/python.h` for what it needs of CPython).
@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from flambeau_inductor.codegen.cpp.behind import entry as behind_entry
-from flambeau_inductor.codegen.cpp.chosen import choose_constants
-from flambeau_inductor.codegen.cpp.forms import RULES, Form
-from flambeau_inductor.codegen.cpp.kernel import Kernel, emit_kernel
-from flambeau_inductor.codegen.cpp.one_hot import one_hot
-from flambeau_inductor.codegen.cpp.plan import plan
-from flambeau_inductor.codegen.cpp.rewrite import narrow_indices, two_pass_variance
+from flambeau_inductor.codegen.cpp.analysis.plan import plan
+from flambeau_inductor.codegen.cpp.analysis.variant import RULES, Form
+from flambeau_inductor.codegen.cpp.kernel import CppKernel, emit_kernel
+from flambeau_inductor.codegen.cpp.random_fusion import entry as behind_entry
+from flambeau_inductor.codegen.cpp.rewrite.narrow_one_hot import one_hot
+from flambeau_inductor.codegen.cpp.rewrite.rewrite import narrow_indices, two_pass_variance
+from flambeau_inductor.codegen.cpp.rewrite.simplify_select import choose_constants
 from flambeau_inductor.indexing.expr import terms_of
 from flambeau_inductor.ir.loops import Load, Loop, Store
 
@@ -29,7 +29,7 @@ HEADERS = '#include "flambeau/vec.h"\n#include "flambeau/python.h"\n'
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class UnitEntry:
     """Call entry number `number` with addresses in `buffers`, then the open `sizes`.
 
     `offsets`: how many bytes behind the start of each buffer its address is. `behind`: the number
@@ -44,7 +44,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TranslationUnit:
     """`entries` by loop name; `kernels` is how many different ones the text holds.
 
     `draws`: it has the entry of `flambeau/mersenne.h` after them; `behind`: how many kernels have
@@ -52,7 +52,7 @@ class Source:
     """
 
     text: str
-    entries: dict[str, Entry]
+    entries: dict[str, UnitEntry]
     kernels: int
     draws: bool = False
     behind: int = 0
@@ -71,18 +71,18 @@ def generate(
     draws: bool = False,
     forms: Mapping[str, Form] | None = None,
     drawn: Mapping[str, str] | None = None,
-) -> Source:
+) -> TranslationUnit:
     """Write the unit for vectors of `vector_bytes` (64: AVX-512, 32: AVX2, 16: anything).
 
     `forms`: by the names of loops whose kernels are not to be as the rules say. `drawn`: buffers of
     draws, by the names of loops that are to run behind them where they can; `draws` is set.
     """
-    written: dict[object, tuple[int, Kernel]] = {}
-    numbers: dict[Kernel, int] = {}
-    entries: dict[str, Entry] = {}
+    written: dict[object, tuple[int, CppKernel]] = {}
+    numbers: dict[CppKernel, int] = {}
+    entries: dict[str, UnitEntry] = {}
     widths: set[int] = set()
     bodies: list[str] = []
-    running: dict[int, Kernel] = {}
+    running: dict[int, CppKernel] = {}
     for loop in loops:
         shape, names = anonymous(loop)
         shape, starts = from_starts(shape)
@@ -103,7 +103,7 @@ def generate(
         number, kernel = written[key]
         buffers = tuple(names[short] for short in kernel.buffers)
         offsets = tuple(starts.get(b, 0) * dtypes[b].itemsize for b in kernel.buffers)
-        entries[loop.name] = Entry(number, buffers, offsets, kernel.sizes)
+        entries[loop.name] = UnitEntry(number, buffers, offsets, kernel.sizes)
         if kernel.behind is not None:
             running.setdefault(number, kernel)
     includes = "".join(f'#define FL_W {w}\n#include "flambeau/lanes.h"\n' for w in sorted(widths))
@@ -116,7 +116,7 @@ def generate(
     entries = {n: replace(e, behind=behind.get(e.number)) for n, e in entries.items()}
     bodies += [_behind(number, kernel) for number, kernel in running.items()]
     text = head + "\n".join(bodies) + _table(calls)
-    return Source(text, entries, len(numbers), draws, len(running))
+    return TranslationUnit(text, entries, len(numbers), draws, len(running))
 
 
 def prepared(loop: Loop) -> Loop:
@@ -160,13 +160,13 @@ def from_starts(loop: Loop) -> tuple[Loop, dict[str, int]]:
     return replace(loop, body=body), starts
 
 
-def _behind(number: int, kernel: Kernel) -> str:
+def _behind(number: int, kernel: CppKernel) -> str:
     """The entry of a kernel that runs behind draws."""
     assert kernel.behind is not None
     return behind_entry(number, kernel.behind, kernel.buffers, kernel.parameters, kernel.team)
 
 
-def _kernel(number: int, kernel: Kernel, loop: Loop) -> str:
+def _kernel(number: int, kernel: CppKernel, loop: Loop) -> str:
     names = [f"p{k}" for k in range(len(kernel.parameters))]
     parameters = [f"{t} {n}" for t, n in zip(kernel.parameters, names)]
     parameters += [f"const long {size}" for size in kernel.sizes]
@@ -213,7 +213,7 @@ def _kernel(number: int, kernel: Kernel, loop: Loop) -> str:
     )
 
 
-def _memory_check(kernel: Kernel) -> str:
+def _memory_check(kernel: CppKernel) -> str:
     """What is read or written is memory: a tensor may have elements and no storage."""
     missing = " | ".join(f"nowhere(a{k})" for k in kernel.must)
     sizes = "".join(

@@ -17,8 +17,8 @@ from types import ModuleType
 from typing import Any
 
 from flambeau_inductor.codegen.triton.kernel import STAGES, WITH_DESCRIPTORS, TritonKernel
-from flambeau_inductor.runtime.gpu_descriptors import Descriptor
-from flambeau_inductor.runtime.gpu_launch import Launcher, Library
+from flambeau_inductor.runtime.gpu.launch import Launcher, Library
+from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor
 
 MINIMUM_CAPABILITY = (7, 0)
 ALIGNMENT = 16

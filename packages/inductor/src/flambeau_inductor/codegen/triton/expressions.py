@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flambeau_inductor.indexing import Add, Const, Expr, FloorDiv, Mod, Mul, Var
+from flambeau_inductor.indexing import Add, Expr, FloorDiv, IntegerConstant, Mod, Mul, Var
 
 
 def to_triton(expr: Expr, names: Mapping[str, str]) -> str:
     """Source of `expr`, with each variable written as `names` says."""
-    if isinstance(expr, Const):
+    if isinstance(expr, IntegerConstant):
         return str(expr.value)
     if isinstance(expr, Var):
         return names[expr.name]
@@ -31,4 +31,4 @@ def to_triton(expr: Expr, names: Mapping[str, str]) -> str:
 
 def _factor(expr: Expr, names: Mapping[str, str]) -> str:
     text = to_triton(expr, names)
-    return text if isinstance(expr, Const | Var) else f"({text})"
+    return text if isinstance(expr, IntegerConstant | Var) else f"({text})"

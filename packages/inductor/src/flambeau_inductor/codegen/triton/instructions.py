@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-from flambeau_inductor.codegen.triton import online, reductions
+from flambeau_inductor.codegen.triton import online_softmax, reductions
 from flambeau_inductor.codegen.triton.dtypes import HALF, register
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.expressions import to_triton
-from flambeau_inductor.codegen.triton.facts import dtype_of, ends_in, one_plus, only_read_by
+from flambeau_inductor.codegen.triton.loop_facts import dtype_of, ends_in, one_plus, only_read_by
 from flambeau_inductor.codegen.triton.pointwise import (
     EXACT_IN_HALF,
     can_round,
@@ -35,9 +35,9 @@ from flambeau_inductor.ir.loops import (
     Instr,
     Load,
     Loop,
-    Part,
     Point,
     Reduce,
+    ReducePart,
     Scalar,
     Store,
     axes_of,
@@ -79,7 +79,9 @@ class Instructions:
             self.loop, lambda i: isinstance(i, Point) and i.op == "cast" and i.dtype in HALF
         )
         self.to_half = ends_in(self.loop, frozenset(HALF))
-        self.from_one = frozenset(online.online_sums(self.loop)) if self.loop.r else frozenset()
+        self.from_one = (
+            frozenset(online_softmax.online_sums(self.loop)) if self.loop.r else frozenset()
+        )
         self.summed = only_read_by(self.loop, lambda i: isinstance(i, Reduce) and i.kind == "sum")
         self.vector = self._vector()
         self.narrow = only_read_by(self.loop, self._widens)
@@ -122,7 +124,7 @@ class Instructions:
         return 16 // widest if widest > 1 and self.tiling.parts is not None else 0
 
     def _classify(self) -> None:
-        self.online = online.online_sums(self.loop) if self.tiling.looped else {}
+        self.online = online_softmax.online_sums(self.loop) if self.tiling.looped else {}
         self.dimension_of = {a.var: d.name for d in self.tiling.dimensions for a in d.axes}
         for position, instr in enumerate(self.loop.body):
             read = operands(instr)
@@ -239,7 +241,7 @@ class Instructions:
         if isinstance(instr, Check):
             self._line(f"tl.device_assert({self.ready[instr.arg]}, {instr.message!r})")
             return
-        if isinstance(instr, Part):
+        if isinstance(instr, ReducePart):
             self.ready[i] = f"{self.ready[instr.arg]}_{instr.position}"
             return
         if self.tiling.held and isinstance(instr, Load) and "r" in self.dims[i]:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import torch
 
-from flambeau_inductor.codegen.triton import online, reductions
+from flambeau_inductor.codegen.triton import online_softmax, reductions
 from flambeau_inductor.codegen.triton.dtypes import pointer
-from flambeau_inductor.codegen.triton.facts import buffers
 from flambeau_inductor.codegen.triton.instructions import INT32_LIMIT, Dims, Instructions
+from flambeau_inductor.codegen.triton.loop_facts import buffers
 from flambeau_inductor.codegen.triton.tiling import Tiling, choose, reduces_across
 from flambeau_inductor.ir.loops import (
     Axis,
@@ -33,15 +33,15 @@ from flambeau_inductor.ir.loops import (
     Store,
 )
 from flambeau_inductor.ir.operands import operands
-from flambeau_inductor.runtime.gpu_descriptors import Descriptor
+from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor
 
 __all__ = [
     "INT32_LIMIT",
     "STAGES",
     "WITH_DESCRIPTORS",
     "Dims",
+    "KernelWriter",
     "TritonKernel",
-    "Writer",
     "generate",
 ]
 
@@ -95,10 +95,10 @@ def generate(
     Raises:
         TritonUnsupported: the loop cannot be expressed.
     """
-    return Writer(loop, dtypes, numels, tiling or choose(loop)).kernel()
+    return KernelWriter(loop, dtypes, numels, tiling or choose(loop)).kernel()
 
 
-class Writer(Instructions):
+class KernelWriter(Instructions):
     """The body of a kernel around its instructions."""
 
     def kernel(self) -> TritonKernel:
@@ -255,7 +255,7 @@ class Writer(Instructions):
                     reductions.start(self._reduce(i), self._operand(i), f"a{i}", self._shape())
                 )
             for i, top in both.items():
-                self._lines(online.start(f"a{i}", f"a{top}", self._shape()))
+                self._lines(online_softmax.start(f"a{i}", f"a{top}", self._shape()))
             self._line(f"for r_offset in range(0, {r.size}, RBLOCK):")
             kept = dict(self.ready)
             self.indent = "        "
@@ -268,10 +268,10 @@ class Writer(Instructions):
                 )
             for i, top in both.items():
                 value = self._full(self._reduce(top).arg)
-                self._lines(online.step(f"a{i}", f"a{top}", value, self._r_mask()))
+                self._lines(online_softmax.step(f"a{i}", f"a{top}", value, self._r_mask()))
             self.indent, self.ready = "    ", kept
             for i, top in both.items():
-                self._lines(online.finish(f"a{i}", f"a{top}", f"v{i}", f"v{top}"))
+                self._lines(online_softmax.finish(f"a{i}", f"a{top}", f"v{i}", f"v{top}"))
                 self.ready[i], self.ready[top] = f"v{i}", f"v{top}"
             for i in alone:
                 self._lines(reductions.finish(self._reduce(i), f"a{i}", f"v{i}", r.size))

@@ -17,7 +17,7 @@ from flambeau_inductor.ir.loops import Reduce
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ReductionKind:
     """`combine(a, b)` of two values, `over(v)` along the last axis, and the neutral value."""
 
     combine: str
@@ -25,25 +25,25 @@ class Kind:
     neutral: str
 
 
-FLOATING: dict[str, Kind] = {
-    "sum": Kind("{0} + {1}", "tl.sum({0}, 1)", "0.0"),
-    "prod": Kind("{0} * {1}", "tl.reduce({0}, 1, fm.product)", "1.0"),
-    "max": Kind("fm.maximum({0}, {1})", "tl.reduce({0}, 1, fm.maximum)", "float('-inf')"),
-    "min": Kind("fm.minimum({0}, {1})", "tl.reduce({0}, 1, fm.minimum)", "float('inf')"),
+FLOATING: dict[str, ReductionKind] = {
+    "sum": ReductionKind("{0} + {1}", "tl.sum({0}, 1)", "0.0"),
+    "prod": ReductionKind("{0} * {1}", "tl.reduce({0}, 1, fm.product)", "1.0"),
+    "max": ReductionKind("fm.maximum({0}, {1})", "tl.reduce({0}, 1, fm.maximum)", "float('-inf')"),
+    "min": ReductionKind("fm.minimum({0}, {1})", "tl.reduce({0}, 1, fm.minimum)", "float('inf')"),
 }
 
-INTEGER: dict[str, Kind] = {
-    "sum": Kind("{0} + {1}", "tl.sum({0}, 1)", "0"),
-    "prod": Kind("{0} * {1}", "tl.reduce({0}, 1, fm.product)", "1"),
-    "max": Kind("fm.integer_maximum({0}, {1})", "tl.max({0}, 1)", "{low}"),
-    "min": Kind("fm.integer_minimum({0}, {1})", "tl.min({0}, 1)", "{high}"),
+INTEGER: dict[str, ReductionKind] = {
+    "sum": ReductionKind("{0} + {1}", "tl.sum({0}, 1)", "0"),
+    "prod": ReductionKind("{0} * {1}", "tl.reduce({0}, 1, fm.product)", "1"),
+    "max": ReductionKind("fm.integer_maximum({0}, {1})", "tl.max({0}, 1)", "{low}"),
+    "min": ReductionKind("fm.integer_minimum({0}, {1})", "tl.min({0}, 1)", "{high}"),
 }
 
-BOOLEAN: dict[str, Kind] = {
-    "any": Kind("{0} | {1}", "tl.max({0}, 1)", "0"),
-    "all": Kind("{0} & {1}", "tl.min({0}, 1)", "1"),
-    "max": Kind("{0} | {1}", "tl.max({0}, 1)", "0"),
-    "min": Kind("{0} & {1}", "tl.min({0}, 1)", "1"),
+BOOLEAN: dict[str, ReductionKind] = {
+    "any": ReductionKind("{0} | {1}", "tl.max({0}, 1)", "0"),
+    "all": ReductionKind("{0} & {1}", "tl.min({0}, 1)", "1"),
+    "max": ReductionKind("{0} | {1}", "tl.max({0}, 1)", "0"),
+    "min": ReductionKind("{0} & {1}", "tl.min({0}, 1)", "1"),
 }
 
 ARG = {"argmax": "fm.argmax_step", "argmin": "fm.argmin_step"}
@@ -160,7 +160,7 @@ def _two_passes(value: str, name: str, mask: str | None, length: int) -> list[st
     ]
 
 
-def _kind(reduce: Reduce) -> Kind:
+def _kind(reduce: Reduce) -> ReductionKind:
     dtype = reduce.dtype
     if dtype == torch.bool:
         table = BOOLEAN
@@ -173,7 +173,7 @@ def _kind(reduce: Reduce) -> Kind:
         return kind
     limits = torch.iinfo(dtype)
     neutral = kind.neutral.format(low=limits.min, high=limits.max)
-    return Kind(kind.combine, kind.over, neutral)
+    return ReductionKind(kind.combine, kind.over, neutral)
 
 
 def _arg_holding(operand: torch.dtype) -> str:

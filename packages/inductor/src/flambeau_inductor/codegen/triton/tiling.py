@@ -20,9 +20,9 @@ from flambeau_inductor.codegen.triton.dimensions import (
     next_power_of_two,
     static_size,
 )
-from flambeau_inductor.codegen.triton.reducing import STREAMING_MULTIPROCESSORS, reduction
-from flambeau_inductor.codegen.triton.rows import reduces_across
-from flambeau_inductor.codegen.triton.walking import walking
+from flambeau_inductor.codegen.triton.reduction_tiling import STREAMING_MULTIPROCESSORS, reduction
+from flambeau_inductor.codegen.triton.row_facts import reduces_across
+from flambeau_inductor.codegen.triton.row_pipeline import walking
 from flambeau_inductor.ir.loops import IndexValue, Load, Loop, Store
 from flambeau_inductor.ir.operands import operands
 

@@ -10,8 +10,19 @@ from collections.abc import Iterator
 import torch
 from torch import Generator
 
-from flambeau_prims.conformance.cases import Call, call, samples
-from flambeau_prims.conformance.tensors import BF16, BOOL, C64, CPU, F16, F32, F64, I32, I64, U8
+from flambeau_prims.conformance.samples.cases import Call, call, samples
+from flambeau_prims.conformance.samples.tensors import (
+    BF16,
+    BOOL,
+    C64,
+    CPU,
+    F16,
+    F32,
+    F64,
+    I32,
+    I64,
+    U8,
+)
 
 
 @samples("full")

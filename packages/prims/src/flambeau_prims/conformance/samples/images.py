@@ -13,8 +13,8 @@ import torch
 from torch import Generator
 
 from flambeau_prims._op import PRIMS
-from flambeau_prims.conformance.cases import Call, call, samples
-from flambeau_prims.conformance.tensors import F32, F64, distinct, signed
+from flambeau_prims.conformance.samples.cases import Call, call, samples
+from flambeau_prims.conformance.samples.tensors import F32, F64, distinct, signed
 
 _LAST = torch.channels_last
 

@@ -11,8 +11,17 @@ from collections.abc import Iterator
 import torch
 from torch import Generator, Tensor
 
-from flambeau_prims.conformance.cases import Call, call, samples
-from flambeau_prims.conformance.tensors import BF16, BOOL, C64, F32, F64, I64, positions, tensor
+from flambeau_prims.conformance.samples.cases import Call, call, samples
+from flambeau_prims.conformance.samples.tensors import (
+    BF16,
+    BOOL,
+    C64,
+    F32,
+    F64,
+    I64,
+    positions,
+    tensor,
+)
 
 _DTYPES = (F32, F64, BF16, I64, BOOL, C64)
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from torch import Generator
 
-from flambeau_prims.conformance.cases import Call, call, samples
-from flambeau_prims.conformance.tensors import BF16, C64, C128, F16, F32, F64, I64, signed
+from flambeau_prims.conformance.samples.cases import Call, call, samples
+from flambeau_prims.conformance.samples.tensors import BF16, C64, C128, F16, F32, F64, I64, signed
 
 _DTYPES = (F32, F64, BF16, F16, I64, C64, C128)
 

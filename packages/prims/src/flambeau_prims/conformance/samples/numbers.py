@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import torch
 from torch import Generator
 
-from flambeau_prims.conformance.cases import Call, call, samples
-from flambeau_prims.conformance.tensors import (
+from flambeau_prims.conformance.samples.cases import Call, call, samples
+from flambeau_prims.conformance.samples.tensors import (
     BF16,
     C64,
     C128,

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from torch import Generator, Tensor
 
-from flambeau_prims.conformance.cases import Call, call, samples
-from flambeau_prims.conformance.tensors import (
+from flambeau_prims.conformance.samples.cases import Call, call, samples
+from flambeau_prims.conformance.samples.tensors import (
     BF16,
     BOOL,
     C64,
@@ -150,7 +150,9 @@ def _topk(g: Generator) -> Iterator[Call]:
 @samples("searchsorted")
 def _searchsorted(g: Generator) -> Iterator[Call]:
     from flambeau_prims._op import PRIMS
-    from flambeau_prims.conformance.derive import accepts  # derive imports this package's cases
+    from flambeau_prims.conformance.samples.derived import (
+        accepts,  # derive imports this package's cases
+    )
 
     edges = distinct((9,), F32, g).sort().values
     for values in (signed((4, 5), F32, g) * 4, edges[2:5]):

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import torch
 from torch import Generator
 
-from flambeau_prims.conformance.cases import Call, call, samples
-from flambeau_prims.conformance.tensors import F32, F64, tensor
+from flambeau_prims.conformance.samples.cases import Call, call, samples
+from flambeau_prims.conformance.samples.tensors import F32, F64, tensor
 
 
 @samples("gamma_grad")

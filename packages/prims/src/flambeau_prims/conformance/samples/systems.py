@@ -13,8 +13,8 @@ import torch
 from torch import Generator, Tensor
 
 from flambeau_prims._op import PRIMS
-from flambeau_prims.conformance.cases import Call, call, samples
-from flambeau_prims.conformance.tensors import (
+from flambeau_prims.conformance.samples.cases import Call, call, samples
+from flambeau_prims.conformance.samples.tensors import (
     BF16,
     C64,
     C128,

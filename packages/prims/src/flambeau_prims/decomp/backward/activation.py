@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
-from flambeau_prims.decomp.activation import (
+from flambeau_prims.decomp.emit import Number, canonical, elementwise, p
+from flambeau_prims.decomp.nn.activation import (
     GELU_CUBE,
     GELU_SCALE,
     SQRT_HALF,
     halves,
     relu6_shifted,
 )
-from flambeau_prims.decomp.emit import Number, canonical, elementwise, p
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten

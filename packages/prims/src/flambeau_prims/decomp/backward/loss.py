@@ -14,7 +14,7 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, p
-from flambeau_prims.decomp.loss import (
+from flambeau_prims.decomp.nn.loss import (
     MEAN,
     NONE,
     class_weights,
@@ -23,7 +23,7 @@ from flambeau_prims.decomp.loss import (
     multilabel_gaps,
     multilabels,
 )
-from flambeau_prims.decomp.view import unsqueezed
+from flambeau_prims.decomp.views.view import unsqueezed
 from flambeau_prims.promotion import compute_dtype, result_type
 from flambeau_prims.table import decomposition
 

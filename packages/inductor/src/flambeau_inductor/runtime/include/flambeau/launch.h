@@ -20,7 +20,7 @@ enum { most_parameters = 256, most_rank = 5, most_descriptors = 8, cache_lines_o
 enum { invalid_context = 201 };  // the driver's: a thread that has none is told so
 
 // What a descriptor of the tensor memory accelerator says of the memory behind one address:
-// sizes and strides in elements, the innermost dimension first. See runtime/gpu_descriptors.py.
+// sizes and strides in elements, the innermost dimension first. See runtime/gpu/tensor_descriptors.py.
 struct Tiled {
   unsigned argument, rank, type, itemsize, swizzle, box[most_rank];
   unsigned long long offset, size[most_rank], stride[most_rank];

@@ -1,0 +1,207 @@
+"""A joint graph with its cut, as a picture.
+
+What comes in: a `Joint` and the values saved. What goes out: an SVG, or text.
+Invariant: every operator and input of the graph is in the picture once, below all it reads; what
+is saved, and what runs twice, is told by colour and by the tooltip of each box.
+
+Layers are longest paths from the inputs; within a layer, boxes are ordered by the mean place of
+what they read, sweeping down and up a few times (Sugiyama, Tagawa and Toda 1981).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from torch import fx
+
+from flambeau_aot.display.memory_curve import in_units
+from flambeau_aot.display.text import show_joint
+from flambeau_aot.joint.trace import Joint
+from flambeau_aot.options import Classifier
+from flambeau_aot.partition.classify import classify
+from flambeau_aot.partition.cost import nbytes
+from flambeau_aot.partition.problem import problem_of
+from flambeau_aot.partition.split import backward_only
+
+COLOURS: dict[str, tuple[str, str]] = {
+    "input": ("#ffffff", "an input or cotangent"),
+    "forward": ("#cfe3f7", "runs forward"),
+    "saved": ("#f6c667", "saved for backward"),
+    "recomputed": ("#d9c2ee", "runs forward, and again in backward"),
+    "backward": ("#cdeccb", "runs backward"),
+}
+_BOX_HEIGHT, _GAP_X, _GAP_Y, _MARGIN, _LETTER = 26, 14, 28, 24, 6.8
+_SWEEPS = 4
+
+
+@dataclass(frozen=True)
+class Box:
+    """One node of the picture; x and y are its upper left corner."""
+
+    node: fx.Node
+    role: str
+    label: str
+    x: float
+    y: float
+    width: float
+
+
+def draw_joint(
+    joint: Joint,
+    saved: Iterable[fx.Node] = (),
+    form: str = "svg",
+    known: Classifier | None = None,
+) -> str:
+    """The joint graph with its cut; `form` is "svg" or "text" (Python that runs)."""
+    if form == "text":
+        return show_joint(joint, saved, known)
+    if form != "svg":
+        raise ValueError(f"a joint graph is drawn as 'svg' or 'text', not {form!r}")
+    crossing = set(saved)
+    roles = roles_of(joint, crossing, known)
+    layers = _layers([node for node in joint.graph.nodes if node in roles])
+    boxes = _placed(_ordered(layers), roles)
+    return _svg(joint, boxes, crossing, known)
+
+
+def roles_of(
+    joint: Joint, saved: set[fx.Node], known: Classifier | None = None
+) -> dict[fx.Node, str]:
+    """What each node is, a key of `COLOURS`; parts of several results count as their operator."""
+    late = backward_only(joint)
+    again = set(problem_of(joint, known).again(saved)) if saved or joint.training else set()
+    roles: dict[fx.Node, str] = {}
+    for node in joint.graph.nodes:
+        if node.op == "placeholder":
+            roles[node] = "saved" if node in saved else "input"
+        elif node in late:
+            roles[node] = "backward"
+        elif node in saved:
+            roles[node] = "saved"
+        else:
+            roles[node] = "recomputed" if node in again else "forward"
+    return roles
+
+
+def _layers(nodes: Sequence[fx.Node]) -> list[list[fx.Node]]:
+    """Nodes by their longest path from an input; inputs stand just above their first reader."""
+    depth: dict[fx.Node, int] = {}
+    for node in nodes:
+        depth[node] = max((depth[source] + 1 for source in node.all_input_nodes), default=0)
+    for node in reversed(nodes):
+        readers = [depth[user] for user in node.users if user in depth]
+        if node.op == "placeholder" and readers:
+            depth[node] = min(readers) - 1
+    layers: list[list[fx.Node]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
+    for node in nodes:
+        layers[depth[node]].append(node)
+    return layers
+
+
+def _ordered(layers: list[list[fx.Node]]) -> list[list[fx.Node]]:
+    """Each layer in an order that crosses few lines."""
+    place = {node: float(index) for layer in layers for index, node in enumerate(layer)}
+
+    def sort(layer: list[fx.Node], downward: bool) -> None:
+        def mean(node: fx.Node) -> float:
+            others = node.all_input_nodes if downward else [u for u in node.users if u in place]
+            return sum(place[item] for item in others) / len(others) if others else place[node]
+
+        layer.sort(key=mean)
+        for index, node in enumerate(layer):
+            place[node] = index - len(layer) / 2
+
+    for sweep in range(_SWEEPS):
+        for layer in layers if sweep % 2 == 0 else reversed(layers):
+            sort(layer, sweep % 2 == 0)
+    return layers
+
+
+def _placed(layers: list[list[fx.Node]], roles: dict[fx.Node, str]) -> list[Box]:
+    labels = {node: _label(node) for layer in layers for node in layer}
+    widths = {node: max(46.0, len(label) * _LETTER + 14) for node, label in labels.items()}
+    totals = [sum(widths[node] + _GAP_X for node in layer) for layer in layers]
+    widest = max(totals, default=0.0)
+    boxes: list[Box] = []
+    for row, (layer, total) in enumerate(zip(layers, totals, strict=True)):
+        x = _MARGIN + (widest - total) / 2
+        for node in layer:
+            y = _MARGIN + 34 + row * (_BOX_HEIGHT + _GAP_Y)
+            boxes.append(Box(node, roles[node], labels[node], round(x, 1), y, widths[node]))
+            x += widths[node] + _GAP_X
+    return boxes
+
+
+def _label(node: fx.Node) -> str:
+    if node.op == "placeholder":
+        return node.name
+    if node.target is operator.getitem:
+        return f"[{node.args[1]}]"
+    name = getattr(node.target, "_schema", None)
+    return str(name.name).split("::")[-1] if name is not None else node.name
+
+
+def _svg(joint: Joint, boxes: list[Box], saved: set[fx.Node], known: Classifier | None) -> str:
+    width = max((box.x + box.width for box in boxes), default=400.0) + _MARGIN
+    width = max(width, 900.0)  # the legend's
+    height = max((box.y for box in boxes), default=0.0) + _BOX_HEIGHT + _MARGIN
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="monospace" font-size="11">',
+        f'<rect width="{width:.0f}" height="{height:.0f}" fill="white"/>',
+        *_legend(),
+    ]
+    at = {box.node: box for box in boxes}
+    for box in boxes:
+        for source in box.node.all_input_nodes:
+            lines.append(_edge(at[source], box, source in saved and box.role == "backward"))
+    lines.extend(_box(box, joint, known) for box in boxes)
+    lines.append("</svg>")
+    return "\n".join(lines) + "\n"
+
+
+def _legend() -> list[str]:
+    lines: list[str] = []
+    x = float(_MARGIN)
+    for colour, meaning in COLOURS.values():
+        lines.append(
+            f'<rect x="{x:.0f}" y="14" width="14" height="14" fill="{colour}" stroke="#555"/>'
+            f'<text x="{x + 19:.0f}" y="25">{meaning}</text>'
+        )
+        x += 36 + len(meaning) * _LETTER
+    return lines
+
+
+def _edge(start: Box, end: Box, crosses: bool) -> str:
+    x1, y1 = start.x + start.width / 2, start.y + _BOX_HEIGHT
+    x2, y2 = end.x + end.width / 2, end.y
+    middle = (y1 + y2) / 2
+    look = 'stroke="#c8780a" stroke-width="1.8"' if crosses else 'stroke="#888"'
+    path = f"M{x1:.0f} {y1:.0f}C{x1:.0f} {middle:.0f} {x2:.0f} {middle:.0f} {x2:.0f} {y2:.0f}"
+    return f'<path d="{path}" fill="none" {look}/>'
+
+
+def _box(box: Box, joint: Joint, known: Classifier | None) -> str:
+    node = box.node
+    result = node in joint.outputs or node in joint.grads
+    value = node.meta["val"]
+    told = [node.name, COLOURS[box.role][1]]
+    if node.op == "call_function":
+        told.append(str(classify(node.target, known)))
+    if hasattr(value, "shape"):
+        told.append(f"{value.dtype} {list(value.shape)}, {in_units(nbytes(value))}")
+    if result:
+        told.append("returned")
+    lines = str(node.meta.get("stack_trace") or "").strip().splitlines()
+    told.extend(line.strip() for line in lines[-2:])
+    edge = "#000" if result else "#555"
+    return (
+        f'<g><title>{escape(chr(10).join(told))}</title><rect x="{box.x}" y="{box.y}" '
+        f'width="{box.width:.1f}" height="{_BOX_HEIGHT}" rx="4" fill="{COLOURS[box.role][0]}" '
+        f'stroke="{edge}" stroke-width="{2 if result else 1}"/>'
+        f'<text x="{box.x + box.width / 2:.1f}" y="{box.y + 17}" text-anchor="middle">'
+        f"{escape(box.label)}</text></g>"
+    )

@@ -1,0 +1,1 @@
+"""Higher-order operators and derivatives of compiled programs."""

@@ -1,0 +1,187 @@
+"""The derivative of a program, run eagerly.
+
+What comes in: a program, the joint graph of its first trace, the primals that its gradients depend
+on, with their history, and cotangents. What goes out: the gradients as part of the autograd graph.
+Invariant: it is what eager does after the forward pass, which is run again: torch's engine with
+`create_graph=True`, on the program's own calls. What the program writes to is a copy, but for what
+its backward part alone writes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import autograd_nodes, expression_of, is_of_python, pytree
+from flambeau_aot.errors import AotError, DoubleBackwardError
+from flambeau_aot.higher_order.derivative import Needs, own_inputs, plan_of
+from flambeau_aot.joint.ambient_state import Ambient
+from flambeau_aot.joint.program import InputProgram
+from flambeau_aot.joint.source_lines import Lines
+from flambeau_aot.joint.trace import Joint
+from flambeau_aot.plan import FromFunction, FromGraph, InputPlan, ViewOfOutput
+from flambeau_aot.runtime.observed_hooks import Observed, Visits
+from flambeau_aot.sizes import sized
+
+
+@dataclass(frozen=True)
+class _Untraced:
+    """In the place of a tracer, for a program that is not traced."""
+
+    lines: Lines = field(default_factory=Lines)
+
+
+def eager_derivative(
+    program: InputProgram,
+    joint: Joint,
+    needed: Needs,
+    ambience: Ambient,
+    read: Sequence[torch.Tensor],
+    cotangents: Sequence[torch.Tensor | None],
+    symbols: Sequence[int] = (),
+    observed: Sequence[Observed] = (),
+    visits: Visits | None = None,
+) -> Sequence[torch.Tensor | None]:
+    """Gradients of those primals that have one, as part of the autograd graph if grad is enabled.
+
+    read: the primals of `needed.read` that are not static. observed: what the caller has put on
+    results. visits: is told when a later pass runs functions of this one. Raises
+    DoubleBackwardError where the program now does something else than when it was traced; else what
+    the program raises.
+    """
+    constants = len(joint.static) - needed.statics
+    plan = plan_of(joint, constants, symbols)
+    own = own_inputs(joint, needed)
+    handed = iter(read)
+    values: dict[int, torch.Tensor] = {}
+    for index in own:
+        if index in needed.read:
+            given = joint.static[index] if index < needed.statics else next(handed)
+        else:
+            given = _like(joint, index, symbols)
+        values[index] = _to_run_on(given, index in joint.plan.written)
+    ordered = [values[index] for index in own]
+    args = _arguments(plan, ordered, len(program.input_names))
+    try:
+        with ambience.restored(), torch.set_grad_enabled(joint.plan.grad_mode):
+            results = program.run(ordered[: plan.static], args, _Untraced())  # type: ignore[arg-type]
+    except AotError as error:
+        raise (error.__cause__ or error) from None
+    ends = _ends(joint, results, values)
+    pairs = [(end, item) for end, item in zip(ends, cotangents, strict=True) if item is not None]
+    if any(end is None or end.shape != item.shape for end, item in pairs):
+        raise DoubleBackwardError(
+            f"{program.name} does not do what it did when it was first traced; what a "
+            "function reads besides its arguments must not change between calls"
+        )
+    _observe(results, observed)
+    create_graph = torch.is_grad_enabled()
+    wanted = [values[index] for index in own if joint.grads[index] is not None]
+    reached = [(end, item) for end, item in pairs if end is not None and end.requires_grad]
+    if not wanted or not reached:
+        return [None] * len(wanted)
+    if visits is not None:
+        _note_visits([end for end, _ in reached], visits)
+    with torch.enable_grad():
+        return torch.autograd.grad(
+            [end for end, _ in reached],
+            wanted,
+            [item for _, item in reached],
+            create_graph=create_graph,
+            allow_unused=True,
+        )
+
+
+def _note_visits(ends: Sequence[torch.Tensor], visits: Visits) -> None:
+    """Have it noted when one of the program's functions is run; where there is none, when the way
+    to an input is, for what is done besides gradients is then done by hooks."""
+    kind: Any = _Same
+    nodes: list[Any] = [node for node, _ in autograd_nodes([end.grad_fn for end in ends])]
+    last = [node for node in nodes if isinstance(node, kind._backward_cls)]
+    own = [node for node in nodes if is_of_python(node) and node not in last]
+    for node in own or last:
+        node.register_prehook(lambda _: visits.note("derived"))
+
+
+def _observe(results: Any, observed: Sequence[Observed]) -> None:
+    """Put on results what the caller has put on those of the compiled call."""
+    flat, _ = pytree.tree_flatten(results)
+    for item in observed:
+        for hook in (*item.hooks, *((item.keep,) if item.keep else ())):
+            flat[item.place].register_hook(hook)
+
+
+def _to_run_on(given: torch.Tensor, written: bool) -> torch.Tensor:
+    """A tensor that stands for an input: the hooks on the input are not this run's to call."""
+    with torch.enable_grad():
+        if written:
+            return given.clone()
+    return same_memory(given) if given.requires_grad else given
+
+
+def same_memory(given: torch.Tensor) -> torch.Tensor:
+    """A tensor computed from one that requires grad, of the same memory, and no view of it."""
+    with torch.enable_grad():
+        same: torch.Tensor = _Same.apply(given)  # type: ignore[no-untyped-call]
+        return same
+
+
+class _Same(torch.autograd.Function):
+    """The same memory; a gradient, sparse or not, is handed on as it is."""
+
+    @staticmethod
+    def forward(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+        ctx.set_materialize_grads(False)
+        return given.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> torch.Tensor | None:
+        return grads[0]
+
+
+def _like(joint: Joint, index: int, symbols: Sequence[int]) -> torch.Tensor:
+    """Zeros of the metadata of an input whose elements no gradient depends on."""
+    value = joint.primals[index].meta["val"]
+    open_sizes = [expression_of(node.meta["val"]) for node in joint.symbols]
+    shape, stride = sized((tuple(value.shape), tuple(value.stride())), open_sizes)(symbols)
+    made = torch.empty_strided(shape, stride, dtype=value.dtype, device=value.fake_device)
+    return made.zero_().requires_grad_(index in joint.wanting)
+
+
+def _arguments(plan: InputPlan, values: Sequence[torch.Tensor], count: int) -> list[Any]:
+    """The program's arguments, where nothing is merged."""
+    args: list[Any] = [None] * count
+    for place, position in enumerate(plan.primals):
+        args[position] = values[plan.static + place]
+    for position, primal in plan.duplicates:
+        args[position] = values[primal]
+    for position, value in plan.literals:
+        args[position] = value
+    return args
+
+
+def _ends(
+    joint: Joint, results: Any, values: Mapping[int, torch.Tensor]
+) -> list[torch.Tensor | None]:
+    """What the cotangents are of: results, bases of results, new values of inputs."""
+    plan = joint.plan
+    found: dict[int, Any] = {}
+    flat, _ = pytree.tree_flatten(results)
+    if len(flat) != len(plan.results):
+        return [None] * len(plan.differentiable)
+    for item, result in zip(plan.results, flat):
+        if isinstance(item, ViewOfOutput) and isinstance(result, torch.Tensor):
+            found.setdefault(item.output, result._base)
+        elif isinstance(item, FromFunction):
+            found[plan.visible + item.place] = result
+    for item, result in zip(plan.results, flat):
+        if isinstance(item, FromGraph):
+            found[item.output] = result
+    for update in plan.updates:
+        if update.differentiable:
+            found[update.output] = values[update.primal]
+    ends = [found.get(place) for place in plan.differentiable]
+    return [end if isinstance(end, torch.Tensor) else None for end in ends]

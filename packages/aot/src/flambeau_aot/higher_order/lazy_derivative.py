@@ -1,0 +1,211 @@
+"""Derivatives of a compiled program, compiled when they are first asked for.
+
+What comes in: a traced program and the way programs are compiled. What goes out: a callable from
+the values of its inputs and cotangents to gradients that can themselves be differentiated.
+Invariant: nothing is traced or compiled before the first backward pass with `create_graph=True`; a
+derivative that cannot be compiled is run eagerly.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from flambeau_aot.errors import DoubleBackwardError, Unsupported
+from flambeau_aot.higher_order.bodies import NAMESPACE as BRANCHES
+from flambeau_aot.higher_order.derivative import Needs, derivative, needs, read_after_all
+from flambeau_aot.higher_order.eager_derivative import eager_derivative, same_memory
+from flambeau_aot.joint.ambient_state import Ambient
+from flambeau_aot.joint.program import InputProgram
+from flambeau_aot.joint.trace import Joint
+from flambeau_aot.runtime.autograd_function import HigherOrder
+from flambeau_aot.runtime.call import Compiled
+from flambeau_aot.runtime.observed_hooks import Observed, Visits
+from flambeau_aot.runtime.random import Streams, replayed
+
+Derive = Callable[..., Sequence[torch.Tensor | None]]
+CompileProgram = Callable[[InputProgram, Sequence[Any]], Compiled]
+
+
+def warn_of(error: Exception) -> None:
+    """Say that a derivative runs eagerly, and why."""
+    warnings.warn(f"a derivative of a compiled program runs eagerly: {error}", stacklevel=2)
+
+
+@dataclass
+class Derivatives:
+    """The derivatives of one compiled program, one for each set of cotangents that need grad.
+
+    compiled: None for one that runs eagerly. told: is called with why, once for each. apart: makes
+    of a function one that whoever has captured the program does not look into. observed: whether a
+    pass has run eagerly for what the caller has put on results.
+    """
+
+    program: InputProgram
+    joint: Joint
+    ambience: Ambient
+    compile: CompileProgram
+    name: str
+    compiled: dict[Any, Compiled | None] = field(default_factory=dict)
+    told: Callable[[Exception], None] = field(default=warn_of)
+    apart: Callable[[Derive], Derive] = field(default=lambda derive: derive)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    observed: bool = False
+
+    def __post_init__(self) -> None:
+        self.needs: Needs = needs(self.program, self.joint)
+
+    def refusal(self) -> str:
+        """Why there is no derivative; "" where there is one."""
+        if self.needs.written:
+            names = ", ".join(self.joint.primals[index].name for index in self.needs.written)
+            return (
+                f"the gradients of {self.name} depend on the value that {names} had before the "
+                "program wrote to it, and that value is gone; write to a copy, or run this part "
+                "of the program uncompiled"
+            )
+        plan = self.joint.plan
+        if plan.inputs.merged or plan.begin_grad or plan.end_grad:
+            return (
+                f"inputs of {self.name} share memory that it writes to, or it changes whether an "
+                "input requires grad; derivatives of second order are refused there"
+            )
+        if any(getattr(n.target, "namespace", "") == BRANCHES for n in self.joint.graph.nodes):
+            return (
+                f"{self.name} contains torch.cond, whose derivative has no derivative; write both "
+                "branches with torch.where, or run this part of the program uncompiled"
+            )
+        if self.needs.unrepeatable:
+            return (
+                f"{self.name} draws random numbers that cannot be drawn again: "
+                f"{', '.join(self.needs.unrepeatable)}, in its backward part or from a generator "
+                "of its own; draw them outside, or run this part of the program uncompiled"
+            )
+        return ""
+
+    def uncompiled(self) -> str:
+        """Why the derivative is not compiled, though there is one; "" where it is."""
+        if self.joint.late_writes:
+            return (
+                f"the backward part of {self.name} writes to an input, which its derivative would "
+                "do again"
+            )
+        if self.joint.sparse:
+            return f"{self.name} has a sparse gradient (embedding with sparse=True)"
+        return ""
+
+    def higher_order(self) -> HigherOrder:
+        """What the autograd function needs to know of these derivatives."""
+        needed = self.needs
+        return HigherOrder(needed.read, needed.statics, needed.draws, self.refusal(), self)
+
+    def __call__(
+        self,
+        read: Sequence[torch.Tensor],
+        cotangents: Sequence[torch.Tensor | None],
+        streams: Streams,
+        symbols: Sequence[int] = (),
+        observed: Sequence[Observed] = (),
+        visits: Visits | None = None,
+    ) -> Sequence[torch.Tensor | None]:
+        """Gradients, of those primals that have one, as part of the autograd graph.
+
+        read: the primals of `needs.read` that are not static, with their history. streams: the
+        random streams as they were before the program ran. symbols: values of the open sizes; a
+        derivative is compiled for each, and for each set of defined cotangents. observed: what the
+        caller has put on results; a pass that is observed runs eagerly. visits: is told when nodes
+        of a derivative are run.
+        """
+        if all(grad is None for grad in self.joint.grads[: len(self.joint.primals)]):
+            return []
+        return self.apart(self._derived)(read, cotangents, streams, symbols, observed, visits)
+
+    def _derived(
+        self,
+        read: Sequence[torch.Tensor],
+        cotangents: Sequence[torch.Tensor | None],
+        streams: Streams,
+        symbols: Sequence[int],
+        observed: Sequence[Observed],
+        visits: Visits | None,
+    ) -> Sequence[torch.Tensor | None]:
+        own = (self.program, self.joint, self.needs, self.ambience, read, cotangents, symbols)
+        if observed:
+            self._tell_of_observers()
+            with replayed(streams):
+                return eager_derivative(*own, observed, visits)
+        defined = tuple(place for place, item in enumerate(cotangents) if item is not None)
+        known = [item for item in cotangents if item is not None]
+        pattern = (defined, tuple(map(_standing, known)), tuple(symbols))
+        if pattern not in self.compiled:
+            with self.lock:
+                if pattern not in self.compiled:
+                    entry = self._compiled_or_told([*read, *known], symbols, defined)
+                    self.compiled[pattern] = entry
+        entry = self.compiled[pattern]
+        with replayed(streams):
+            if entry is None:
+                return eager_derivative(*own, visits=visits)
+            grads: Sequence[torch.Tensor | None] = entry(*read, *known)
+        if visits is not None:
+            nodes = {grad.grad_fn for grad in grads if grad is not None and grad.grad_fn}
+            for node in nodes:
+                node.register_prehook(lambda _: visits.note("derived"))
+        return grads
+
+    def _tell_of_observers(self) -> None:
+        if not self.observed:
+            self.observed = True
+            self.told(
+                Unsupported(
+                    f"the caller has put a hook, or retain_grad(), on a result of {self.name} on "
+                    "which another result depends; put it on what the program does not read"
+                )
+            )
+
+    def _compiled_or_told(
+        self, examples: Sequence[torch.Tensor], symbols: Sequence[int], defined: Sequence[int]
+    ) -> Compiled | None:
+        """The compiled derivative; None, and `told` why, where it is run eagerly: a program that
+        was compiled is differentiated whatever comes."""
+        try:
+            if reason := self.uncompiled():
+                raise Unsupported(reason)
+            return self._compile(examples, symbols, defined)
+        except Exception as error:
+            self.told(error)
+            return None
+
+    def _compile(
+        self, examples: Sequence[torch.Tensor], symbols: Sequence[int], defined: Sequence[int]
+    ) -> Compiled:
+        name = f"{self.name}_derivative"
+        program = derivative(self.program, self.joint, self.needs, name, symbols, defined)
+        # Objects of their own: that two cotangents are one tensor now holds for this call only.
+        own = [_of_its_own(item) for item in examples]
+        with self.ambience.restored():
+            compiled = self.compile(program, own)
+        assert compiled.joint is not None
+        read = read_after_all(compiled.joint)
+        if read:
+            raise DoubleBackwardError(
+                f"the derivative of {self.name} reads {', '.join(read)}, which its gradient "
+                "does not depend on; this is a defect of this package"
+            )
+        return compiled
+
+
+def _standing(cotangent: torch.Tensor) -> tuple[bool, bool]:
+    """What autograd makes of a write to a cotangent, as a backward formula may do one."""
+    return cotangent.requires_grad, cotangent.is_leaf
+
+
+def _of_its_own(example: torch.Tensor) -> torch.Tensor:
+    """Another tensor of the same memory, a leaf exactly if this one is."""
+    own = example.detach().requires_grad_(example.requires_grad)
+    return own if example.is_leaf else same_memory(own)

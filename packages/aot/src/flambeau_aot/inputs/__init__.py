@@ -1,0 +1,1 @@
+"""Inputs of a program: functional wrappers, synthetic bases, overlap, facts."""

@@ -1,0 +1,209 @@
+"""Which tensors the graph takes, and what the program is handed for each argument.
+
+What comes in: a program and its example inputs. What goes out: the primals with an `InputPlan`;
+once there are stand-ins for the primals, the values to run the program on.
+Invariant: one tensor given twice is one primal; arguments that share memory are parts of one
+primal exactly if they are asked for in `overlapping`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import FakeTensor, expression_of, is_conj_or_neg, storage_key
+from flambeau_aot.errors import NotYetSymbolic, Unsupported
+from flambeau_aot.inputs.functional_inputs import FunctionalInput
+from flambeau_aot.inputs.synthetic_bases import base_for, merge
+from flambeau_aot.joint.program import InputProgram
+from flambeau_aot.plan import InputPlan, Member, Merged, SymbolPlace
+from flambeau_aot.sizes import is_symbolic, symbols_of
+
+
+@dataclass(frozen=True)
+class SyntheticBaseView:
+    """A member of a base while the program is traced: a view of the base's stand-in.
+
+    base, primal: what the base and the member count as among the primals.
+    """
+
+    base: int
+    wrapper: torch.Tensor
+    primal: int
+    member: Member
+    merged: Merged
+    version: int
+    requires_grad: bool
+
+
+class WritesOverlap(Exception):
+    """The program writes to one of these arguments, which share memory; trace it again."""
+
+    def __init__(self, storage: int) -> None:
+        super().__init__(storage)
+        self.storage = storage
+
+
+def bind_inputs(
+    program: InputProgram, inputs: Sequence[Any], overlapping: frozenset[int] = frozenset()
+) -> tuple[list[torch.Tensor], InputPlan]:
+    """The distinct tensors the graph takes, and how arguments map to them.
+
+    overlapping: storages whose arguments are to be taken as parts of one base.
+    """
+    primals = list(program.static)
+    known: dict[int, Any] = {id(tensor): index for index, tensor in enumerate(primals)}
+    positions: list[int] = []
+    literals: list[tuple[int, Any]] = []
+    repeated: list[tuple[int, Any]] = []
+    parts: dict[int, list[int]] = {}
+    for position, value in enumerate(inputs):
+        if is_symbolic(value):
+            raise NotYetSymbolic(f"argument {position} is symbolic")
+        if not isinstance(value, torch.Tensor):
+            if not (program.symbolic and is_symbolic(program.symbolic[position])):
+                literals.append((position, value))
+        elif id(value) in known:
+            repeated.append((position, known[id(value)]))
+        elif overlapping and storage_key(value) in overlapping:
+            group = parts.setdefault(storage_key(value), [])
+            known[id(value)] = (storage_key(value), len(group))
+            group.append(position)
+        else:
+            known[id(value)] = len(primals)
+            primals.append(value)
+            positions.append(position)
+    for tensor in (*primals, *(inputs[place] for group in parts.values() for place in group)):
+        _refuse_kind(tensor)
+    if parts and program.symbolic:
+        raise NotYetSymbolic("arguments of symbolic sizes share memory that is written to")
+    merged, first_of = _merged(program, inputs, parts, len(primals))
+    primals.extend(base_for(item, inputs) for item in merged)
+    duplicates = tuple(
+        (position, where if isinstance(where, int) else first_of[where[0]] + where[1])
+        for position, where in repeated
+    )
+    plan = InputPlan(
+        len(program.static),
+        tuple(positions),
+        duplicates,
+        tuple(literals),
+        merged,
+        _symbol_places(program.symbolic),
+    )
+    return primals, plan
+
+
+def _symbol_places(symbolic: Sequence[Any]) -> tuple[SymbolPlace, ...]:
+    """Where each symbol of the inputs is found, in the order of `symbols_of`."""
+    places: dict[Any, SymbolPlace] = {}
+    for position, value in enumerate(symbolic):
+        if isinstance(value, torch.Tensor):
+            for stride, sizes in ((False, value.shape), (True, value.stride())):
+                for dim, size in enumerate(sizes):
+                    if isinstance(size, torch.SymInt):
+                        place = SymbolPlace(position, dim, stride)
+                        places.setdefault(expression_of(size), place)
+        elif isinstance(value, torch.SymInt | torch.SymFloat):
+            places[expression_of(value)] = SymbolPlace(position, None)
+    wanted = symbols_of(symbolic)
+    missing = [symbol for symbol in wanted if symbol not in places]
+    if missing:
+        raise NotYetSymbolic(f"no input has exactly the size {missing[0]}")
+    return tuple(places[symbol] for symbol in wanted)
+
+
+def _merged(
+    program: InputProgram, inputs: Sequence[Any], parts: dict[int, list[int]], bound: int
+) -> tuple[tuple[Merged, ...], dict[int, int]]:
+    """The bases, and the primal that the first member of each storage counts as."""
+    own = {storage_key(tensor): name for tensor, name in zip(program.static, program.static_names)}
+    first_of: dict[int, int] = {}
+    merged: list[Merged] = []
+    following = bound + len(parts)
+    for storage, positions in parts.items():
+        if storage in own:
+            raise Unsupported(
+                f"arguments {positions} share memory with {own[storage]}, and the program writes "
+                "to one of them; pass a copy"
+            )
+        merged.append(merge(positions, [inputs[position] for position in positions]))
+        first_of[storage] = following
+        following += len(positions)
+    return tuple(merged), first_of
+
+
+def _refuse_kind(tensor: torch.Tensor) -> None:
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise Unsupported(f"a tensor of layout {tensor.layout} ({tensor.dtype}) as an input")
+    if is_conj_or_neg(tensor):
+        raise Unsupported("an input with a lazy conjugation or negation; resolve it first")
+    if tensor._is_zerotensor():
+        raise Unsupported("an input that has elements, but no memory; clone it first")
+    plain = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
+    if type(tensor) not in plain:
+        raise Unsupported(
+            f"a tensor subclass as an input: {type(tensor).__name__}; give it __tensor_flatten__ "
+            "and __tensor_unflatten__, or pass what it holds as a plain tensor"
+        )
+
+
+def parts_of(plan: InputPlan, stand_ins: Sequence[FunctionalInput]) -> list[SyntheticBaseView]:
+    """The members of every base as views of the base's stand-in."""
+    parts: list[SyntheticBaseView] = []
+    first = plan.static + len(plan.primals)
+    for index, merged in enumerate(plan.merged):
+        whole = stand_ins[first + index].wrapper
+        roots: dict[tuple[int, bool], torch.Tensor] = {}
+        for member in merged.members:
+            view = member.recorded or member.whole
+            kind = (member.counter, view)
+            # A detached view is made beside autograd too: writing through views of a strided
+            # view of another view is more than functionalization follows.
+            root = roots.setdefault(kind, whole if view else whole.data)
+            if member.whole:
+                part = root
+            else:
+                # Beside autograd grad mode says only whether the view may be written to later.
+                with torch.set_grad_enabled(member.recorded or not root.requires_grad):
+                    offset = member.offset - (0 if merged.own else merged.offset)
+                    part = root.as_strided(member.size, member.stride, offset)
+            parts.append(
+                SyntheticBaseView(
+                    first + index,
+                    part,
+                    plan.bound + len(parts),
+                    member,
+                    merged,
+                    part._version,
+                    part.requires_grad,
+                )
+            )
+    return parts
+
+
+def arguments(
+    plan: InputPlan,
+    stand_ins: Sequence[FunctionalInput],
+    parts: Sequence[SyntheticBaseView],
+    count: int,
+    symbolic: Sequence[Any] = (),
+) -> list[Any]:
+    """What the program is run on, by argument position; `symbolic` holds the open numbers."""
+    wrappers = [*(item.wrapper for item in stand_ins), *(part.wrapper for part in parts)]
+    args: list[Any] = [None] * count
+    for offset, position in enumerate(plan.primals):
+        args[position] = wrappers[plan.static + offset]
+    for part in parts:
+        args[part.member.position] = part.wrapper
+    for position, primal in plan.duplicates:
+        args[position] = wrappers[primal]
+    for position, value in plan.literals:
+        args[position] = value
+    for position, value in enumerate(symbolic):
+        if is_symbolic(value):
+            args[position] = value
+    return args

@@ -1,0 +1,211 @@
+"""Which elements of tensors are the same memory.
+
+What comes in: the tensors of a trace, and how the values that they stand for were made as views.
+What goes out: whether two elements of one, or an element of one and one of another, have one
+address. Invariant: "no" is proven; where the search would be long the answer is "yes", and where
+sizes that are left open decide, it is `NotYetSymbolic`.
+
+An address is a sum of strides, each times an index; two addresses are equal where a sum of strides,
+each times a difference of indices, is the distance of the offsets. Differences are searched from
+the largest stride down: what the smaller ones can still reach leaves few to try.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import beside_tracing, current_value, is_functional, storage_key
+from flambeau_aot.errors import NotYetSymbolic
+from flambeau_aot.joint.fake_metadata import is_dense
+from flambeau_aot.plan import ViewStep
+
+_REPEATING = {
+    torch.ops.aten.expand.default,
+    torch.ops.aten.as_strided.default,
+    torch.ops.aten.unfold.default,
+}
+_INEXACT = {
+    torch.ops.aten.unfold.default: "windows of a tensor (unfold)",
+    torch.ops.aten.expand.default: "a part of an expanded tensor",
+}
+_STEPS = 10_000
+_OPEN = sys.maxsize
+_Range = tuple[int, int, int]  # a stride, the least and the greatest difference of indices
+
+
+@dataclass(frozen=True)
+class StorageLayout:
+    """Where the elements of a tensor are in its storage, counted from a value of the trace, `root`;
+    those of two roots cannot be compared."""
+
+    storage: int
+    dtype: torch.dtype
+    shape: tuple[Any, ...]
+    stride: tuple[Any, ...]
+    offset: Any
+    root: int = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether there are no elements."""
+        return any(size == 0 for size in self.shape)
+
+    @property
+    def stop(self) -> Any:
+        """The place behind the last element."""
+        steps = zip(self.shape, self.stride, strict=True)
+        return self.offset + 1 + sum((size - 1) * step for size, step in steps)
+
+
+class Layouts:
+    """Where the elements of a trace's tensors are in memory.
+
+    view_of: by the `id` of a value, the value that it is a view of and how. A value's own strides
+    and offset say nothing of that: a decomposition may have made it in memory of its own.
+    """
+
+    def __init__(self, view_of: Mapping[int, tuple[torch.Tensor, ViewStep]]) -> None:
+        self.view_of = view_of
+
+    def may_repeat(self, tensor: torch.Tensor) -> bool:
+        """Whether an element may be met twice: only some views do that, and some inputs."""
+        value = current_value(tensor)
+        while id(value) in self.view_of:
+            value, step = self.view_of[id(value)]
+            if step.func in _REPEATING:
+                return True
+        return not is_dense(tuple(value.shape), tuple(value.stride()))
+
+    def inexact(self, tensor: torch.Tensor) -> str | None:
+        """What a tensor is a part of, if a functional write to it gives other values than eager's:
+        one to windows would clear what lies between them, and add what lies in two; one to an
+        expanded tensor adds the differences, so that a sign of zero, an infinity and digits go."""
+        value = current_value(tensor)
+        while id(value) in self.view_of:
+            value, step = self.view_of[id(value)]
+            if step.func in _INEXACT:
+                return _INEXACT[step.func]
+        return None
+
+    def of(self, tensor: torch.Tensor) -> StorageLayout:
+        """Where a tensor's elements are, after all writes so far."""
+        if not is_functional(tensor):
+            return _layout(tensor, storage_key(tensor), 0)
+        value = current_value(tensor)
+        steps: list[ViewStep] = []
+        while id(value) in self.view_of:
+            value, step = self.view_of[id(value)]
+            steps.append(step)
+        with beside_tracing():
+            made = _without_data(value)
+            for step in reversed(steps):
+                made = step.func(made, *step.args, **step.kwargs)
+                made = made if step.index is None else made[step.index]
+            return _layout(made, storage_key(tensor), id(value))
+
+
+def _without_data(value: torch.Tensor) -> torch.Tensor:
+    """A tensor of the meta device that is laid out like a value."""
+    size, stride, offset = value.shape, value.stride(), value.storage_offset()
+    made = torch.empty_strided(size, stride, dtype=value.dtype, device="meta")
+    if isinstance(offset, int) and not offset:
+        return made
+    reach = sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    memory = torch.empty([offset + 1 + reach], dtype=value.dtype, device="meta")
+    return memory.as_strided(size, stride, offset)
+
+
+def _layout(tensor: torch.Tensor, storage: int, root: int) -> StorageLayout:
+    shape, stride = tuple(tensor.shape), tuple(tensor.stride())
+    return StorageLayout(storage, tensor.dtype, shape, stride, tensor.storage_offset(), root)
+
+
+def same_elements(one: StorageLayout, other: StorageLayout) -> bool:
+    """Whether two tensors have the same elements at the same indices."""
+    return one == other
+
+
+def overlaps_itself(layout: StorageLayout) -> bool:
+    """Whether two elements may be the same memory."""
+    if layout.empty:
+        return False
+    return _found(0, [(step, 1 - size, size - 1) for size, step in _dims(layout)], True)
+
+
+def repeats(tensor: torch.Tensor) -> bool:
+    """Whether two elements of a tensor with memory of its own are the same."""
+    if is_dense(tuple(tensor.shape), tuple(tensor.stride())):
+        return False
+    return overlaps_itself(_layout(tensor, 0, 0))
+
+
+def share_elements(one: StorageLayout, other: StorageLayout) -> bool:
+    """Whether an element of one may be the same memory as one of the other."""
+    if not near(one, other):
+        return False
+    if one.dtype != other.dtype or one.root != other.root:
+        return True
+    distance = other.offset - one.offset
+    if not isinstance(distance, int):
+        raise NotYetSymbolic("views at places that are left open, one of which is written to")
+    ranges = [(step, 0, size - 1) for size, step in _dims(one)]
+    ranges += [(step, 1 - size, 0) for size, step in _dims(other)]
+    return _found(distance, ranges, False)
+
+
+def near(one: StorageLayout, other: StorageLayout) -> bool:
+    """Whether the memory from the first to the last element of one reaches into the other's."""
+    if one.storage != other.storage or one.empty or other.empty:
+        return False
+    if one.dtype != other.dtype or one.root != other.root:
+        return True
+    return bool(one.offset < other.stop) and bool(other.offset < one.stop)
+
+
+def _dims(layout: StorageLayout) -> list[tuple[int, int]]:
+    """Size and stride of each dimension; one whose size is left open is taken for endless."""
+    found: list[tuple[int, int]] = []
+    for size, step in zip(layout.shape, layout.stride, strict=True):
+        if not isinstance(step, int):
+            raise NotYetSymbolic("a view with strides that are left open is written to")
+        if not isinstance(size, int):
+            size = _OPEN
+        if size > 1:
+            found.append((size, step))
+    return found
+
+
+def _found(distance: int, ranges: Sequence[_Range], nonzero: bool) -> bool:
+    merged: dict[int, tuple[int, int]] = {}
+    count = len(ranges)
+    for step, low, high in ranges:
+        before = merged.get(step, (0, 0))
+        merged[step] = before[0] + low, before[1] + high
+    if nonzero and (0 in merged or len(merged) < count):
+        return True  # along one stride, one index more and along another one less
+    steps = sorted((step for step in merged if step), reverse=True)
+    left = [_STEPS]
+    return _search(distance, [(step, *merged[step]) for step in steps], left, nonzero)
+
+
+def _search(distance: int, ranges: Sequence[_Range], left: list[int], nonzero: bool) -> bool:
+    """Whether differences in these ranges, not all zero where `nonzero`, make up the distance."""
+    if not ranges:
+        return distance == 0 and not nonzero
+    (step, low, high), rest = ranges[0], ranges[1:]
+    reach_low = sum(s * a for s, a, _ in rest)
+    reach_high = sum(s * b for s, _, b in rest)
+    first = max(low, -((reach_high - distance) // step))
+    last = min(high, (distance - reach_low) // step)
+    for difference in range(first, last + 1):
+        left[0] -= 1
+        if left[0] < 0:
+            return True
+        if _search(distance - step * difference, rest, left, nonzero and not difference):
+            return True
+    return False

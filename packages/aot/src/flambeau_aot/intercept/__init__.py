@@ -1,0 +1,1 @@
+"""Interception of torch calls above autograd, while a program is traced."""

@@ -1,0 +1,345 @@
+"""Users' operators that write to their arguments, in a form that does not.
+
+What comes in: an operator whose schema marks arguments as written to: tensors, lists of them,
+optional ones. What goes out: an operator that takes the same arguments and returns, after the
+operator's own results, the new value of every tensor that it would have written to.
+Invariant: the new operator runs the old one, as it is registered at that call, on clones; tensors
+that share memory with one that is written to are views of one clone. Its results are tensors, one
+after the other, also where the old one returns a list among them: a graph has no lists in tuples.
+
+The new operator's name tells the old one's name and schema: one that is defined again with another
+schema has a form of its own, and the form of before is never called with what the new one takes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import (
+    copied,
+    is_custom_op,
+    is_operator,
+    is_operator_packet,
+    operator_named,
+)
+from flambeau_aot.errors import Unsupported
+from flambeau_aot.inputs.memory_overlap import Layouts, StorageLayout, near, overlaps_itself
+from flambeau_aot.joint.nested import map_tensors, tensors_in
+
+NAMESPACE = "flambeau_aot_functional"
+_TORCH_OWN = ("aten", "prims", "prim", "quantized", "mkldnn", "c10d", "_c10d_functional", NAMESPACE)
+_ALIAS = re.compile(r"(?<=Tensor)\([^)]*\)|(?<=Tensor\?)\([^)]*\)")
+
+
+def writing_operator(func: Any) -> Any:
+    """The overload of a user's operator that writes to arguments, None for anything else."""
+    if is_operator_packet(func):
+        if len(func.overloads()) != 1:
+            return None
+        func = getattr(func, func.overloads()[0])
+    if not is_operator(func) or func.namespace in _TORCH_OWN or not func._schema.is_mutable:
+        return None
+    return func
+
+
+def call_without_writing(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], layouts: Layouts
+) -> Any:
+    """Call the functional form, then write its new values as ordinary copies."""
+    signature = _Signature(func._schema)
+    given = signature.bound(args, kwargs)
+    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors_in(given))
+    if recorded and (func._schema.returns or not is_custom_op(func)):
+        # What `custom_op` makes writes beside autograd, as the copies below do.
+        raise Unsupported(
+            f"{func} writes to an argument and is given a tensor that requires grad; "
+            "call it under torch.no_grad(), or give it a form that returns the new value"
+        )
+    written = signature.written(given)
+    with torch.no_grad():
+        memories, places = _shared_memory(func, signature, given, written, layouts)
+        form = functional_form(func, len(written), bool(memories))
+        if memories:
+            results = form(memories, places, **_without(signature, given, places))
+        else:
+            results = form(**given)
+        results = () if results is None else results  # it was given empty lists to write to
+        results = results if isinstance(results, (tuple, list)) else (results,)
+        count = len(results) - len(written)
+        for target, value in zip(written, results[count:], strict=True):
+            target.copy_(value)
+    return signature.answer(given, signature.own(results[:count]))
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """What a schema says of the arguments that are written to, and of the results."""
+
+    schema: Any
+
+    @staticmethod
+    def writes(argument: Any) -> bool:
+        """Whether the operator writes to an argument."""
+        return argument.alias_info is not None and argument.alias_info.is_write
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the arguments."""
+        return [str(argument.name) for argument in self.schema.arguments]
+
+    def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name, in the order of the schema; some may not be given."""
+        known = {**dict(zip(self.names, args, strict=False)), **kwargs}
+        return {name: known[name] for name in self.names if name in known}
+
+    def written(self, given: Mapping[str, Any]) -> list[torch.Tensor]:
+        """The tensors that are written to, in the order of the arguments."""
+        return [
+            tensor
+            for argument in self.schema.arguments
+            if self.writes(argument)
+            for tensor in tensors_in(given.get(argument.name))
+        ]
+
+    def answer(self, given: Mapping[str, Any], own: Sequence[Any]) -> Any:
+        """What the call returns, of which `own` is what is no argument."""
+        rest = iter(own)
+        sources = [self.source(result) for result in self.results]
+        found = [next(rest) if name is None else given[name] for name in sources]
+        return found[0] if len(found) == 1 else (tuple(found) if found else None)
+
+    @property
+    def lists(self) -> list[int]:
+        """Which of the results that are no arguments are lists of tensors."""
+        own = [result for result in self.results if self.source(result) is None]
+        found = [at for at, result in enumerate(own) if str(result.type) != "Tensor"]
+        if found and (len(found) > 1 or str(own[found[0]].type) != "List[Tensor]"):
+            raise Unsupported(
+                f"{self.schema.name} writes to an argument and returns more than tensors and one "
+                "list of them; let one operator write and another one return them"
+            )
+        return found
+
+    def own(self, flat: Sequence[Any]) -> list[Any]:
+        """The results that are no arguments, which were returned one after the other."""
+        found = list(flat)
+        for at in self.lists:
+            single = sum(self.source(result) is None for result in self.results) - 1
+            end = len(found) - (single - at)
+            found = [*found[:at], found[at:end], *found[end:]]
+        return found
+
+    @property
+    def results(self) -> list[Any]:
+        """The schema's results; `-> None` is none."""
+        return [result for result in self.schema.returns if str(result.type) != "NoneType"]
+
+    def source(self, result: Any) -> str | None:
+        """The argument that a result is; None for one of its own."""
+        if result.alias_info is None:
+            return None
+        for argument in self.schema.arguments:
+            if self.writes(argument) and str(argument.type) == "Tensor":
+                info = argument.alias_info
+                if result.alias_info.is_write and info.before_set & result.alias_info.before_set:
+                    return str(argument.name)
+        raise Unsupported(
+            f"{self.schema.name} returns a view of an argument; let it return nothing, or a tensor "
+            "of its own"
+        )
+
+
+def _leaves(signature: _Signature, given: Mapping[str, Any]) -> list[tuple[int, int, Any]]:
+    """The tensors of a call, each with the place of its argument and its place in a list."""
+    found: list[tuple[int, int, Any]] = []
+    for at, name in enumerate(signature.names):
+        value = given.get(name)
+        if isinstance(value, torch.Tensor):
+            found.append((at, -1, value))
+        elif isinstance(value, (list, tuple)):
+            found += [(at, n, x) for n, x in enumerate(value) if isinstance(x, torch.Tensor)]
+    return found
+
+
+def _shared_memory(
+    func: Any,
+    signature: _Signature,
+    given: Mapping[str, Any],
+    written: Sequence[torch.Tensor],
+    found: Layouts,
+) -> tuple[list[torch.Tensor], list[Any]]:
+    """Memory that a tensor that is written to shares with another argument.
+
+    Out: a flat tensor for each such memory; and of each tensor in one, the places of its argument,
+    the memory it is in, its number of dimensions, sizes, strides and offset there.
+    """
+    leaves = _leaves(signature, given)
+    layouts = [found.of(tensor) for _, _, tensor in leaves]
+    for (_, _, tensor), layout in zip(leaves, layouts, strict=True):
+        if any(tensor is x for x in written) and overlaps_itself(layout):
+            raise Unsupported(
+                f"{func} writes to a tensor whose elements share memory; give it a clone"
+            )
+    memories: list[torch.Tensor] = []
+    places: list[Any] = []
+    for group in _near_each_other(layouts):
+        members = [(leaves[index], layouts[index]) for index in group]
+        if len(group) == 1 or not any(x[2] is y for x, _ in members for y in written):
+            continue
+        if len({(layout.dtype, layout.root) for _, layout in members}) > 1:
+            raise Unsupported(f"{func} writes to memory that it is given in two ways")
+        begin = min(layout.offset for _, layout in members)
+        memory = members[0][0][2].new_zeros([max(x.stop for _, x in members) - begin])
+        for (at, item, tensor), layout in members:
+            where = layout.shape, layout.stride, layout.offset - begin
+            if not layout.empty and not overlaps_itself(layout):
+                memory = torch.as_strided_scatter(memory, tensor, *where)
+            elif not layout.empty:
+                raise Unsupported(f"{func} writes to memory that it is given as an expanded tensor")
+            places += [at, item, len(memories), len(where[0]), *where[0], *where[1], where[2]]
+        memories.append(memory)
+    return memories, places
+
+
+def _near_each_other(layouts: Sequence[StorageLayout]) -> list[list[int]]:
+    """Tensors put together where their memory, from first to last element, is not apart."""
+    groups: list[list[int]] = []
+    for index, layout in enumerate(layouts):
+        beside = [group for group in groups if any(near(layout, layouts[at]) for at in group)]
+        groups = [group for group in groups if group not in beside]
+        groups.append([*(at for group in beside for at in group), index])
+    return groups
+
+
+def _placed(places: Sequence[Any]) -> dict[tuple[int, int], tuple[Any, ...]]:
+    """By the places of an argument, its memory, sizes, strides and offset."""
+    found: dict[tuple[int, int], tuple[Any, ...]] = {}
+    at = 0
+    while at < len(places):
+        argument, item, memory, dims = places[at : at + 4]
+        at += 4
+        size, stride = list(places[at : at + dims]), list(places[at + dims : at + 2 * dims])
+        found[int(argument), int(item)] = int(memory), size, stride, places[at + 2 * dims]
+        at += 2 * dims + 1
+    return found
+
+
+def _without(
+    signature: _Signature, given: Mapping[str, Any], places: Sequence[Any]
+) -> dict[str, Any]:
+    """The arguments without the tensors that are parts of memories."""
+    return _changed(signature, given, places, lambda place: None)
+
+
+def _changed(
+    signature: _Signature,
+    given: Mapping[str, Any],
+    places: Sequence[Any],
+    change: Callable[[tuple[Any, ...]], Any],
+) -> dict[str, Any]:
+    found = dict(given)
+    for (argument, item), place in _placed(places).items():
+        name = signature.names[argument]
+        if item < 0:
+            found[name] = change(place)
+        else:
+            found[name] = list(found[name])
+            found[name][item] = change(place)
+    return found
+
+
+def functional_form(func: Any, count: int, in_memories: bool = False) -> Any:
+    """The operator that returns what `func` writes to `count` tensors.
+
+    in_memories: whether it takes memories first, and what is where in them, with None in place of
+    the tensors that are.
+    """
+    signature = _Signature(func._schema)
+    text, called = str(func._schema), str(func)
+    form = "_in_memories" if in_memories else ""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    name = re.sub(r"\W", "_", f"{called.removesuffix('.default')}_{count}{form}_{digest}")
+    known = getattr(getattr(torch.ops, NAMESPACE), name, None)
+    if known is not None:
+        return known.default
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        current = operator_named(called)
+        if str(current._schema) != text:
+            raise RuntimeError(
+                f"{called} was defined again with another schema after this was compiled: "
+                f"{current._schema}, and not {text}"
+            )
+        views: set[int] = set()
+        if in_memories:
+            memories, places, *args = args  # type: ignore[assignment]
+            given = _on_clones(signature, signature.bound(args, kwargs), memories, places, views)
+        else:
+            given = signature.bound(args, kwargs)
+        for argument in signature.schema.arguments:
+            if signature.writes(argument) and argument.name in given:
+                given[argument.name] = map_tensors(
+                    given[argument.name], lambda x: x if id(x) in views else copied(x)
+                )
+        results = current(**given)
+        results = (results,) if len(signature.results) == 1 else results or ()
+        pairs = zip(results, signature.results, strict=True)
+        own = [value for value, result in pairs if signature.source(result) is None]
+        new = [copied(x) if id(x) in views else x for x in signature.written(given)]
+        if signature.lists:
+            return [*tensors_in(own), *new]
+        values = (*own, *new)
+        return values if len(values) > 1 else next(iter(values), None)
+
+    qualified = f"{NAMESPACE}::{name}"
+    torch.library.define(qualified, _form_schema(signature, text, count, in_memories))
+    torch.library.impl(qualified, "CompositeExplicitAutograd", run)
+    torch.library.register_fake(qualified, run)
+    return getattr(getattr(torch.ops, NAMESPACE), name).default
+
+
+def _form_schema(signature: _Signature, text: str, count: int, in_memories: bool) -> str:
+    """The schema of the functional form of the operator with this one."""
+    plain = _ALIAS.sub("", text)
+    end = plain.rindex(") -> ")
+    arguments = plain[plain.index("(") + 1 : end]
+    if in_memories:
+        arguments = re.sub(r"\bTensor\b(?!\?)", "Tensor?", arguments)
+        arguments = ", ".join(["Tensor[] memories", "SymInt[] places", *filter(None, [arguments])])
+    if signature.lists:  # how many it has, no schema tells
+        return f"({arguments}) -> Tensor[]"
+    types = [_ALIAS.sub("", part) for part in _result_types(plain[end + len(") -> ") :])]
+    kept = [kind for kind, result in zip(types, signature.results) if not signature.source(result)]
+    return f"({arguments}) -> ({', '.join([*kept, *['Tensor'] * count])})"
+
+
+def _result_types(text: str) -> list[str]:
+    inside = text.removeprefix("(").removesuffix(")")
+    return [part.split(" ")[0] for part in inside.split(", ") if part]
+
+
+def _on_clones(
+    signature: _Signature,
+    given: Mapping[str, Any],
+    memories: Sequence[torch.Tensor],
+    places: Sequence[Any],
+    views: set[int],
+) -> dict[str, Any]:
+    """The arguments with views of clones of the memories; the views are noted in `views`."""
+    clones = [memory.clone() for memory in memories]
+    kept: list[torch.Tensor] = []
+
+    def view(place: tuple[Any, ...]) -> torch.Tensor:
+        made: torch.Tensor = clones[place[0]].as_strided(*place[1:])
+        kept.append(made)
+        return made
+
+    found = _changed(signature, given, places, view)
+    views.update(map(id, kept))
+    return found

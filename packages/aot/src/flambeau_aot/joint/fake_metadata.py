@@ -1,0 +1,321 @@
+"""Metadata of operators' results, without computing them.
+
+What comes in: an operator and arguments holding fake tensors. What goes out: fake results.
+Invariant: an operator is run at most once for the same argument metadata; the results of a
+repeated call have the same sizes, strides, dtypes and devices as those of the first.
+
+A run of an operator on fake tensors costs several hundred microseconds and a model repeats its
+layers, so results are remembered by (operator, metadata of the arguments). View operators are
+remembered too: below functionalization nothing looks at the storage of a fake value. Calls with
+lazily conjugated or negated tensors are not remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import (
+    FakeTensor,
+    FakeTensorMode,
+    expression_of,
+    is_conj_or_neg,
+    new_fake,
+    run_fake,
+)
+from flambeau_aot.errors import NotYetSymbolic, Unsupported
+from flambeau_aot.joint.corrections import CORRECTIONS, KernelCorrection, contiguous
+from flambeau_aot.sizes import has_symbols
+
+TensorKey = tuple[Any, ...]
+
+_META = torch.device("meta")
+
+# Operators whose kernels on the meta device give the metadata of every other device: structured
+# kernels and views. Pointwise operators are known by their tag.
+_SAME_ON_META: frozenset[str] = frozenset(
+    "aten::" + name
+    for name in [
+        "mm",
+        "bmm",
+        "addmm",
+        "baddbmm",
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "_softmax",
+        "_log_softmax",
+        "_softmax_backward_data",
+        "_log_softmax_backward_data",
+        "view",
+        "_unsafe_view",
+        "t",
+        "transpose",
+        "permute",
+        "expand",
+        "slice",
+        "select",
+        "unsqueeze",
+        "squeeze",
+        "detach",
+        "alias",
+    ]
+)
+
+
+class FakeValues:
+    """The fake values of one trace and what is known of their metadata."""
+
+    def __init__(
+        self, environment: Any = None, kind: Callable[..., FakeTensorMode] = FakeTensorMode
+    ) -> None:
+        """environment: the shape environment of symbolic sizes; None where all are numbers. kind:
+        the class of the mode."""
+        self.mode = kind(allow_non_fake_inputs=False, shape_env=environment)
+        self.symbolic = environment is not None
+        self._keys: dict[int, TensorKey] = {}
+        self._alive: list[torch.Tensor] = []
+        self._memo: dict[Any, Any] = {}
+        self._same_on_meta: dict[Any, bool] = {}
+        self.runs = 0
+        self.remembered = 0
+
+    def like(self, tensor: torch.Tensor) -> FakeTensor:
+        """A fake value with a tensor's sizes, strides, offset, dtype and device."""
+        if tensor.layout != torch.strided:
+            raise Unsupported(f"a tensor of layout {tensor.layout} is not supported")
+        if has_symbols(tensor) and not self.symbolic:
+            raise NotYetSymbolic(f"the symbolic sizes {tuple(tensor.shape)} reached the tracer")
+        device = tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
+        shape, stride = _keyed(tensor.shape), _keyed(tensor.stride())
+        return self._make((shape, stride, _keyed(tensor.storage_offset()), tensor.dtype, device))
+
+    def tangent_like(self, value: torch.Tensor) -> FakeTensor:
+        """A fake cotangent: the value's strides where they are dense, else contiguous ones."""
+        stride = tuple(value.stride())
+        if not is_dense(tuple(value.shape), stride):
+            stride = contiguous(tuple(value.shape))
+        device = value.fake_device if isinstance(value, FakeTensor) else value.device
+        return self._make((_keyed(value.shape), _keyed(stride), 0, value.dtype, device))
+
+    def flag(self, device: torch.device) -> FakeTensor:
+        """A fake truth value."""
+        return self._make(((), (), 0, torch.bool, device))
+
+    def _make(self, key: TensorKey) -> FakeTensor:
+        shape, stride, offset, dtype, device = map(_plain, key) if self.symbolic else key
+        meta = torch.empty_strided(shape, stride, dtype=dtype, device=_META)
+        if offset:
+            extent = (
+                0
+                if meta.numel() == 0
+                else 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+            )
+            meta = torch.empty((offset + extent,), dtype=dtype, device=_META)
+            meta = meta.as_strided(shape, stride, offset)
+        value = new_fake(self.mode, meta, device)
+        self._keys[id(value)] = key
+        self._alive.append(value)
+        return value
+
+    def key_of(self, value: FakeTensor) -> TensorKey:
+        """The metadata of a fake value as a hashable tuple."""
+        key = self._keys.get(id(value))
+        if key is None:
+            key = (
+                _keyed(value.shape),
+                _keyed(value.stride()),
+                _keyed(value.storage_offset()),
+                value.dtype,
+                value.fake_device,
+            )
+            self._keys[id(value)] = key
+            self._alive.append(value)
+        return key
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The fake results of one operator call."""
+        devices: set[torch.device] = set()
+        key = self._call_key(func, args, kwargs, devices)
+        if key is not None:
+            described = self._memo.get(key)
+            if described is not None:
+                self.remembered += 1
+                return self._rebuild(described)
+        self.runs += 1
+        plain = key is not None and len(devices) == 1 and "device" not in kwargs
+        if plain and not self.symbolic and self._plain(func):
+            result = self._run_on_meta(func, args, kwargs, next(iter(devices)))
+        else:
+            result = run_fake(self.mode, func, args, kwargs)
+        correct = CORRECTIONS.get(func._schema.name)
+        if correct is not None:
+            several = isinstance(result, (list, tuple))
+            parts = list(result) if several else [result]
+            made = [part for part in parts if part is not None]  # those that were asked for
+            told = correct(args, made[0].fake_device) if made else {}
+            self._correct(
+                parts, {place: t for place, t in told.items() if parts[place] is not None}
+            )
+            result = tuple(parts) if several else parts[0]
+        if key is not None:
+            described = self._describe(result)
+            if described is not None:
+                self._memo[key] = described
+        return result
+
+    def _correct(self, parts: list[Any], told: Mapping[int, KernelCorrection]) -> None:
+        for place, said in told.items():
+            shape, stride, offset, dtype, device = self.key_of(parts[place])
+            shape = shape if said.shape is None else _keyed(tuple(said.shape))
+            laid = said.stride if said.laid is None else said.laid([_plain(n) for n in shape])
+            stride = stride if laid is None else _keyed(tuple(laid))
+            parts[place] = self._make((shape, stride, offset, said.dtype or dtype, device))
+
+    def _plain(self, func: Any) -> bool:
+        known = self._same_on_meta.get(func)
+        if known is None:
+            known = torch.Tag.pointwise in func.tags or func._schema.name in _SAME_ON_META
+            self._same_on_meta[func] = known
+        return known
+
+    def _run_on_meta(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
+    ) -> Any:
+        def to_meta(value: Any) -> Any:
+            if isinstance(value, FakeTensor):
+                shape, stride, offset, dtype, _ = self.key_of(value)
+                if offset:
+                    return self._meta_with_offset(shape, stride, offset, dtype)
+                return torch.empty_strided(shape, stride, dtype=dtype, device=_META)
+            if isinstance(value, (list, tuple)):
+                return [to_meta(item) for item in value]
+            return value
+
+        def to_fake(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                fake = new_fake(self.mode, value, device)
+                self._alive.append(fake)
+                return fake
+            if isinstance(value, (list, tuple)):
+                return _kind(value)(to_fake(item) for item in value)
+            return value
+
+        with torch.no_grad():
+            result = func(
+                *[to_meta(item) for item in args],
+                **{name: to_meta(item) for name, item in kwargs.items()},
+            )
+        return to_fake(result)
+
+    def _meta_with_offset(
+        self, shape: tuple[int, ...], stride: tuple[int, ...], offset: int, dtype: torch.dtype
+    ) -> torch.Tensor:
+        extent = 1 + sum(max(size - 1, 0) * step for size, step in zip(shape, stride, strict=True))
+        base = torch.empty((offset + extent,), dtype=dtype, device=_META)
+        return base.as_strided(shape, stride, offset)
+
+    def _call_key(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        devices: set[torch.device],
+    ) -> Any:
+        try:
+            key = (
+                func,
+                tuple([self._arg_key(item, devices) for item in args]),
+                tuple([(name, self._arg_key(item, devices)) for name, item in kwargs.items()]),
+            )
+            hash(key)
+        except TypeError:
+            return None
+        return key
+
+    def _arg_key(self, value: Any, devices: set[torch.device]) -> Any:
+        if isinstance(value, FakeTensor):
+            if is_conj_or_neg(value):
+                raise TypeError("a lazy conjugation or negation is no part of a metadata key")
+            key = self.key_of(value)
+            devices.add(key[4])
+            return key
+        if isinstance(value, torch.Tensor):
+            raise TypeError("a real tensor has no metadata key")
+        if isinstance(value, (list, tuple)):
+            return tuple([self._arg_key(item, devices) for item in value])
+        if isinstance(value, torch.SymInt | torch.SymFloat):
+            return _Symbolic(value)
+        return (type(value), value)
+
+    def _describe(self, result: Any) -> Any:
+        if isinstance(result, FakeTensor):
+            return None if is_conj_or_neg(result) else ("tensor", self.key_of(result))
+        if isinstance(result, (list, tuple)):
+            parts = [self._describe(item) for item in result]
+            return None if any(part is None for part in parts) else (_kind(result), parts)
+        return ("none", None) if result is None else None
+
+    def _rebuild(self, described: Any) -> Any:
+        kind, content = described
+        if kind == "tensor":
+            return self._make(content)
+        if kind == "none":
+            return None
+        return kind(self._rebuild(part) for part in content)
+
+
+class _Symbolic:
+    """A symbolic size as part of a key: equal to another of the same expression."""
+
+    __slots__ = ("expression", "number")
+
+    def __init__(self, number: torch.SymInt | torch.SymFloat) -> None:
+        self.number = number
+        self.expression = expression_of(number)
+
+    def __hash__(self) -> int:
+        return hash(self.expression)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Symbolic) and bool(self.expression == other.expression)
+
+
+def _keyed(value: Any) -> Any:
+    """Sizes as part of a key."""
+    if isinstance(value, torch.SymInt):
+        return _Symbolic(value)
+    if isinstance(value, (tuple, list)):
+        return tuple([_Symbolic(n) if isinstance(n, torch.SymInt) else n for n in value])
+    return value
+
+
+def _plain(part: Any) -> Any:
+    """The part of a key with its sizes as they are."""
+    if isinstance(part, _Symbolic):
+        return part.number
+    if isinstance(part, tuple):
+        return tuple([n.number if isinstance(n, _Symbolic) else n for n in part])
+    return part
+
+
+def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether some order of the dimensions makes this layout contiguous."""
+    if 0 in shape:
+        return True
+    expected = 1
+    for size, step in sorted(zip(shape, stride, strict=True), key=lambda pair: (pair[1], pair[0])):
+        if size == 1:
+            continue
+        if step != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _kind(value: list[Any] | tuple[Any, ...]) -> type[list[Any]] | type[tuple[Any, ...]]:
+    """The plain container of an operator's several results, which may be a named tuple."""
+    return list if isinstance(value, list) else tuple

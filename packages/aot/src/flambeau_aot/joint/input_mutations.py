@@ -1,0 +1,312 @@
+"""What the program did to its inputs.
+
+What comes in: stand-ins of the inputs after the program ran. What goes out: for each input the
+value to copy into it, the shape it is given in place, whether it begins or ceases to require
+grad, and whether its version counter is to be raised.
+Invariant: what an input becomes is told by its base, the memory in the input's own shape; every
+view of the input follows from the base by the steps recorded for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from flambeau_aot._torch_compat import (
+    base_of,
+    current_value,
+    has_metadata_mutation,
+    leaves_reached,
+    storage_key,
+    storage_was_replaced,
+    version,
+)
+from flambeau_aot.errors import TraceError, Unsupported
+from flambeau_aot.inputs.binding import SyntheticBaseView, WritesOverlap
+from flambeau_aot.inputs.functional_inputs import FunctionalInput
+from flambeau_aot.inputs.memory_overlap import repeats
+from flambeau_aot.intercept.input_hooks import Hook
+from flambeau_aot.joint.tracer import JointTracer
+from flambeau_aot.plan import InputUpdate, InsideView, OutputPlan, Reshape, ViewOfInput, ViewStep
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A value the graph returns: its pure value, and the wrapper autograd knows, if any."""
+
+    value: torch.Tensor
+    wrapper: torch.Tensor | None
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether a cotangent flows back into it."""
+        return self.wrapper is not None and in_graph(self.wrapper)
+
+
+@dataclass
+class Effects:
+    """The finding: values the graph returns (updates first), and plans that refer to them; views
+    that the autograd function makes of these and of inputs.
+
+    finals: for each input, its base after the program ran.
+    """
+
+    returned: list[Returned] = field(default_factory=list)
+    inside: list[InsideView] = field(default_factory=list)
+    inside_values: list[Returned] = field(default_factory=list)
+    updates: list[InputUpdate] = field(default_factory=list)
+    results: list[OutputPlan] = field(default_factory=list)
+    reshapes: list[Reshape] = field(default_factory=list)
+    begin_grad: list[int] = field(default_factory=list)
+    end_grad: list[int] = field(default_factory=list)
+    hooks: tuple[tuple[int, Hook], ...] = ()
+    touched: list[int] = field(default_factory=list)
+    finals: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def from_function(self) -> list[Returned]:
+        """All that the autograd function returns."""
+        return [*self.returned, *self.inside_values]
+
+
+def in_graph(wrapper: torch.Tensor) -> bool:
+    """Whether a cotangent of this value flows on; a view of a leaf made with grad disabled says
+    that it requires grad, and yet none does."""
+    return bool(wrapper.requires_grad) and wrapper.grad_fn is not None
+
+
+def steps_from(
+    tracer: JointTracer, value: torch.Tensor, base: torch.Tensor | None
+) -> tuple[torch.Tensor, tuple[ViewStep, ...]]:
+    """The value a view was made of, at most as far back as `base`, and the steps from there."""
+    steps: list[ViewStep] = []
+    while value is not base and id(value) in tracer.view_of:
+        value, step = tracer.view_of[id(value)]
+        steps.append(step)
+    return value, tuple(reversed(steps))
+
+
+def plan_inputs(
+    tracer: JointTracer,
+    effects: Effects,
+    primals: Sequence[torch.Tensor],
+    stand_ins: Sequence[FunctionalInput],
+    parts: Sequence[SyntheticBaseView],
+) -> None:
+    """Fill in all of `effects` but the results."""
+    places = {id(item.wrapper): index for index, item in enumerate(stand_ins)}
+    effects.hooks = tuple((places[key], hook) for key, hook in tracer.input_hooks.found)
+    for index, (tensor, item) in enumerate(zip(primals, stand_ins, strict=True)):
+        _plan_input(tracer, effects, index, tensor, item)
+    if effects.updates and tracer.reaches_between:
+        raise Unsupported(
+            "as_strided of a tensor that is not dense reaches memory between its elements, and "
+            "the program writes to an input; use views by dimensions"
+        )
+    _plan_parts(tracer, effects, parts)
+    _refuse_overlapping_writes(effects, primals)
+    written = {update.primal for update in effects.updates if update.differentiable}
+    if any(place in written and stand_ins[place].is_view for place, _ in effects.hooks):
+        raise Unsupported(
+            "register_hook on an input that is a view and is written to, where the gradient of the "
+            "value before goes another way; put the hook on what it is a view of"
+        )
+
+
+def _plan_input(
+    tracer: JointTracer, effects: Effects, index: int, tensor: torch.Tensor, item: FunctionalInput
+) -> None:
+    wrapper = item.wrapper
+    memory = wrapper if item.memory is None else item.memory
+    if storage_was_replaced(wrapper) or current_value(memory).shape != item.value.shape:
+        raise Unsupported(
+            f"input {index} gets another storage or size in place (set_, resize_, out=); "
+            "return a new tensor"
+        )
+    final = current_value(wrapper)
+    steps: tuple[ViewStep, ...] = ()
+    if has_metadata_mutation(wrapper):
+        value, final = final, current_value(memory)
+        root, steps = steps_from(tracer, value, final)
+        if root is not final:
+            raise Unsupported(f"input {index} is reshaped in place in an unknown way")
+    effects.finals.append(final)
+    recorded = bool(wrapper.requires_grad) and (
+        wrapper.grad_fn is not None and (item.leaf is None or wrapper.grad_fn is not item.history)
+    )
+    counted = version(wrapper) != item.version
+    if (counted or recorded) and item.ambiguous and wrapper.requires_grad:
+        raise Unsupported(
+            f"input {index} is a view that was made with grad disabled, and the program writes to "
+            "it; take the view with grad enabled, or pass a clone"
+        )
+    if recorded and tensor.requires_grad and tensor.is_leaf:
+        raise TraceError(
+            "a leaf Variable that requires grad is being used in an in-place operation"
+        )
+    if steps:
+        effects.reshapes.append(Reshape(index, steps, recorded))
+    if final is not item.value:
+        if repeats(tensor):
+            # The new value is copied back into the whole, and its elements need not be equal.
+            raise Unsupported(
+                f"input {index}, whose elements share memory (an expanded tensor), is written to "
+                "in part; write to a clone, or to the tensor that was expanded"
+            )
+        if item.storage in tracer.placed and item.value.storage_offset() != 0:
+            # The new value begins where its memory does, and the input does not.
+            raise Unsupported(
+                f"as_strided with a place in the storage of input {index}, which begins inside it "
+                "and is written to; use views by dimensions, or leave the offset out"
+            )
+        known = _unshaped(tracer, wrapper, final) if recorded else None
+        if known is not None:
+            final = current_value(known)
+        writes = max(version(wrapper) - item.version, 1)
+        effects.updates.append(
+            InputUpdate(index, len(effects.returned), recorded, counted or recorded, writes)
+        )
+        effects.returned.append(Returned(final, known))
+    elif counted and not steps:
+        effects.touched.append(index)
+    if wrapper.requires_grad and not tensor.requires_grad and wrapper.grad_fn is None:
+        effects.begin_grad.append(index)
+    if id(wrapper) in tracer.detached and wrapper.requires_grad:
+        raise Unsupported(
+            f"input {index} is detached in place, and then a value that requires grad is written "
+            "to it; use detach(), and write to that"
+        )
+    if tensor.requires_grad and not wrapper.requires_grad:
+        effects.end_grad.append(index)
+        if steps:
+            raise Unsupported(
+                f"input {index} is detached in place and given another shape in place; use "
+                "detach(), or the operator that returns the shape"
+            )
+
+
+# For the view operators that exist in place: what undoes each, the sizes before being known.
+_UNDONE_BY_ITSELF = {aten.t.default, aten.transpose.int}
+_UNDONE_BY_SHAPE = {
+    aten.squeeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.unsqueeze.default,
+    aten.detach.default,
+    aten.alias.default,
+}
+
+
+def _unshaped(tracer: JointTracer, wrapper: torch.Tensor, final: torch.Tensor) -> torch.Tensor:
+    """A view of a reshaped input in its shape of before, for autograd to start from."""
+    value = current_value(wrapper)
+    with torch.enable_grad():
+        while value is not final:
+            value, step = tracer.view_of[id(value)]
+            if step.func in _UNDONE_BY_ITSELF:
+                wrapper = step.func(wrapper, *step.args)
+            elif step.func in _UNDONE_BY_SHAPE:
+                wrapper = wrapper.reshape(value.shape)
+            else:
+                raise Unsupported(
+                    f"an input that requires grad is written to and reshaped by {step.func}; "
+                    "return the reshaped value instead"
+                )
+    return wrapper
+
+
+def _plan_parts(tracer: JointTracer, effects: Effects, parts: Sequence[SyntheticBaseView]) -> None:
+    """Raise the version counter of every group of members that the program wrote to; copying
+    into a base that autograd knows raises that of its views."""
+    raised: set[tuple[int, int]] = set()
+    updated = {update.primal for update in effects.updates if update.counted}
+    for part in parts:
+        wrapper, member = part.wrapper, part.member
+        if wrapper.requires_grad and not part.requires_grad:
+            raise Unsupported(
+                f"argument {member.position} shares memory with another that is written to, and "
+                "begins to require grad (by requires_grad_, or by what is written to it); pass a "
+                "clone"
+            )
+        if has_metadata_mutation(wrapper):
+            raise Unsupported(
+                f"argument {member.position} shares memory with another that is written to, and "
+                "is reshaped in place"
+            )
+        group = (part.base, member.counter)
+        if (member.recorded or member.whole) and part.base in updated:
+            raised.add(group)
+    for part in parts:
+        group = (part.base, part.member.counter)
+        if version(part.wrapper) != part.version and group not in raised:
+            raised.add(group)
+            effects.touched.append(part.primal)
+
+
+def _refuse_overlapping_writes(effects: Effects, primals: Sequence[torch.Tensor]) -> None:
+    if not effects.updates and not effects.reshapes:
+        return
+    written = {update.primal for update in effects.updates}
+    by_storage: dict[int, list[int]] = {}
+    for index, tensor in enumerate(primals):
+        if tensor.numel() or base_of(tensor) is not tensor:
+            # A view without elements shares no memory, and a version counter all the same.
+            by_storage.setdefault(storage_key(tensor), []).append(index)
+    for storage, group in by_storage.items():
+        if len(group) > 1 and written & set(group):
+            raise WritesOverlap(storage)
+
+
+def _refuse_views_that_follow(effects: Effects, primals: Sequence[torch.Tensor]) -> None:
+    """An input that is a view of one that begins to require grad does so with it."""
+    marked = {id(primals[index]) for index in effects.begin_grad if index < len(primals)}
+    if any(base_of(other) is not other and id(base_of(other)) in marked for other in primals):
+        raise Unsupported(
+            "an input begins to require grad inside the program (requires_grad_) while another "
+            "input is a view of it; call requires_grad_() before the compiled region"
+        )
+
+
+def refuse_new_leaves(
+    effects: Effects,
+    primals: Sequence[torch.Tensor],
+    stand_ins: Sequence[FunctionalInput],
+    parts: Sequence[SyntheticBaseView],
+) -> None:
+    """A leaf made inside whose gradient the caller could ask for must not be part of the graph."""
+    if not effects.begin_grad:
+        return
+    _refuse_views_that_follow(effects, primals)
+    wrappers = {index: item.wrapper for index, item in enumerate(stand_ins)}
+    wrappers |= {part.primal: part.wrapper for part in parts}
+    marked = [wrappers[primal] for primal in effects.begin_grad]
+    if any(isinstance(x, ViewOfInput) and x.primal in effects.begin_grad for x in effects.results):
+        raise Unsupported(
+            "an input begins to require grad inside the program (requires_grad_) while a result "
+            "is a view of it; call requires_grad_() before the compiled region"
+        )
+    ends = [item.wrapper for item in effects.returned if item.wrapper is not None]
+    refuse_reached(marked, ends)
+    own = [primals[index] for index in effects.begin_grad if index < len(primals)]
+    if any(base_of(tensor) is not tensor for tensor in own) and any(
+        in_graph(end) and not leaves_reached([end]) for end in ends
+    ):
+        # A view taken before requires grad exactly if the input is no view itself.
+        raise Unsupported(
+            "an input that is a view begins to require grad inside the program (requires_grad_), "
+            "and a result depends on a view of it; call requires_grad_() before the compiled region"
+        )
+
+
+def refuse_reached(marked: Sequence[torch.Tensor], ends: Sequence[torch.Tensor]) -> None:
+    """Raise where one of these leaves takes part in the gradients of these values."""
+    reached = {id(known) for leaf in leaves_reached(ends) for known in (leaf, base_of(leaf))}
+    if any(id(leaf) in reached for leaf in marked):
+        raise Unsupported(
+            "a tensor begins to require grad inside the program (requires_grad_), and results "
+            "depend on it; call requires_grad_() before the compiled region"
+        )

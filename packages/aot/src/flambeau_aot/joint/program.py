@@ -1,0 +1,212 @@
+"""The program to compile, in one shape whatever it was given as.
+
+What comes in: a captured `fx.GraphModule`, or any callable with tensors it reads.
+What goes out: a `InputProgram`: its static tensors (parameters, buffers) and a way to run it on
+stand-ins for them and for the inputs.
+Invariant: the program reads no tensor but those it is handed; a GraphModule's own tensors are
+replaced at every `get_attr`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_aot._torch_compat import (
+    DATA_DEPENDENT_ERRORS,
+    FakeTensor,
+    FakeTensorMode,
+    sequence_number,
+)
+from flambeau_aot.errors import (
+    AotError,
+    DataDependent,
+    RefusedCall,
+    TraceError,
+    Unsupported,
+    is_refusal,
+)
+from flambeau_aot.joint.source_lines import Lines
+from flambeau_aot.joint.tracer import JointTracer
+from flambeau_aot.sizes import has_symbols
+
+Run = Callable[[Sequence[torch.Tensor], Sequence[Any], JointTracer], Any]
+
+
+@dataclass(frozen=True)
+class InputProgram:
+    """A program, its static tensors with their names, and how to run it on stand-ins."""
+
+    name: str
+    static: tuple[torch.Tensor, ...]
+    static_names: tuple[str, ...]
+    input_names: tuple[str, ...]
+    run: Run
+    lines_from_stack: bool
+    symbolic: tuple[Any, ...] = ()
+    """For a program whose sizes are left open: by input, the fake tensor or the number that stands
+    for it."""
+    fake_mode: type[FakeTensorMode] = FakeTensorMode
+    """The class of the mode that whoever captured it has used: another one may take long to load"""
+
+
+def of_graph_module(gm: fx.GraphModule, name: str) -> InputProgram:
+    """A captured graph: placeholders are the inputs, `get_attr` tensors the static ones."""
+    by_identity: dict[int, int] = {}
+    static: list[torch.Tensor] = []
+    names: list[str] = []
+    position: dict[str, int] = {}
+    inputs: list[str] = []
+    stand_ins: list[Any] = []
+    for node in gm.graph.nodes:
+        if node.op == "placeholder":
+            inputs.append(str(node.target))
+            stand_ins.append(node.meta.get("val"))
+        elif node.op == "get_attr":
+            target = str(node.target)
+            value = _attribute(gm, target)
+            if not isinstance(value, torch.Tensor):
+                continue
+            if id(value) not in by_identity:
+                by_identity[id(value)] = len(static)
+                static.append(value)
+                names.append(target)
+            position[target] = by_identity[id(value)]
+
+    def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: JointTracer) -> Any:
+        return _interpret(gm, position, params, args, tracer.lines)
+
+    symbolic = tuple(stand_ins) if any(map(has_symbols, stand_ins)) else ()
+    modes = [type(value.fake_mode) for value in stand_ins if isinstance(value, FakeTensor)]
+    mode = modes[0] if modes else FakeTensorMode
+    return InputProgram(
+        name, tuple(static), tuple(names), tuple(inputs), run, False, symbolic, mode
+    )
+
+
+def of_callable(fn: Callable[..., Any], count: int, name: str) -> InputProgram:
+    """A plain function of `count` flat inputs that reads no other tensor."""
+
+    def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: JointTracer) -> Any:
+        lines = tracer.lines
+        lines.enter_function()
+        try:
+            return fn(*args)
+        except Exception as error:
+            raise _explained(error, name, lines.of_error(error)) from error
+
+    names = tuple(f"arg_{index}" for index in range(count))
+    return InputProgram(name, (), (), names, run, True)
+
+
+def of_module_call(
+    fn: Callable[..., Any], static: dict[str, torch.Tensor], count: int, name: str
+) -> InputProgram:
+    """A function `fn(static_values, *inputs)` whose static tensors are handed to it."""
+    names = tuple(static)
+
+    def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: JointTracer) -> Any:
+        lines = tracer.lines
+        lines.enter_function()
+        try:
+            return fn(dict(zip(names, params, strict=True)), *args)
+        except Exception as error:
+            raise _explained(error, name, lines.of_error(error)) from error
+
+    inputs = tuple(f"arg_{index}" for index in range(count))
+    return InputProgram(name, tuple(static.values()), names, inputs, run, True)
+
+
+def _attribute(root: torch.nn.Module, target: str) -> Any:
+    value: Any = root
+    for part in target.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _interpret(
+    gm: fx.GraphModule,
+    position: dict[str, int],
+    params: Sequence[torch.Tensor],
+    args: Sequence[Any],
+    lines: Lines,
+) -> Any:
+    values: dict[fx.Node, Any] = {}
+    remaining = iter(args)
+    for node in gm.graph.nodes:
+        if node.op == "placeholder":
+            values[node] = next(remaining)
+            continue
+        if node.op == "get_attr":
+            target = str(node.target)
+            known = position.get(target)
+            values[node] = _attribute(gm, target) if known is None else params[known]
+            continue
+        given, named = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+        if node.op == "output":
+            return given[0]
+        lines.enter(node.meta, sequence_number())
+        try:
+            if node.op == "call_function":
+                values[node] = node.target(*given, **named)  # type: ignore[operator]
+            elif node.op == "call_method":
+                values[node] = getattr(given[0], str(node.target))(*given[1:], **named)
+            else:
+                raise Unsupported(f"a graph with {node.op} nodes is not supported")
+        except Exception as error:
+            raise _explained(
+                error, node.format_node() or node.name, node.meta.get("stack_trace", "")
+            ) from error
+    raise Unsupported("the graph has no output")
+
+
+# What functionalization refuses, by its own words, and what that means for the program.
+_TORCH_SAYS = {
+    "as_strided() is non-compositional": (
+        "a write to a view made by as_strided of another view; "
+        "take the view from the tensor itself, or write to a clone"
+    ),
+    "resize a view tensor to a larger size": (
+        "a tensor gets another storage or size in place (resize_); make a new one"
+    ),
+    "functionalization encountered a tensor being mutated that has internal overlap": (
+        "a write to a tensor whose elements share memory with each other; write to a clone"
+    ),
+    "aten::equal: attempted to run this operator with Meta tensors": (
+        "torch.equal asks for the values of tensors; compare with (x == y).all(), or outside"
+    ),
+    "but its data is not allocated yet": (
+        "a function asks for the values of a tensor, which has none while the program is traced; "
+        "give it numbers of Python's, or call it outside"
+    ),
+    "has_fw_view() INTERNAL ASSERT": (
+        "forward-mode differentiation of a view, whose tangent torch lays out in another way there"
+    ),
+    "new_fn INTERNAL ASSERT": (
+        "a view of a value that was then written to and detached in place; use detach()"
+    ),
+}
+
+
+def _explained(error: Exception, what: str, lines: str | None) -> AotError:
+    if isinstance(error, AotError):
+        return error if error.user_lines or not lines else type(error)(error.message, lines)
+    if isinstance(error, DATA_DEPENDENT_ERRORS):
+        return DataDependent(
+            f"{what}: needs the value of a tensor ({error}); "
+            "keep the value on the tensor, or let this part run outside the graph",
+            lines or "",
+        )
+    for words, meaning in _TORCH_SAYS.items():
+        if words in str(error):
+            return Unsupported(f"{what}: {meaning}", lines or "")
+    kind = RefusedCall if is_refusal(error) else TraceError
+    return kind(
+        f"{what}: {type(error).__name__}: {error}\n(the program was run on tensors that have "
+        "shapes and no values; if it runs in eager, keep this line out of the compiled region)",
+        lines or "",
+    )

@@ -1,0 +1,605 @@
+"""The autograd function around a compiled forward and backward graph.
+
+What comes in: two boxed callables, what crosses between them, and derivatives of higher order.
+What goes out: a callable on primals whose outputs autograd can differentiate, any number of times.
+Invariant: everything saved goes through `save_for_backward`, so that writing to a saved tensor
+before the backward pass raises as it does in eager; what only a higher derivative reads is held
+beside it, and a write to that is an error only there.
+
+The forward and backward methods are generated: straight lines with no loop over what a graph
+does not have.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.autograd import forward_ad
+
+from flambeau_aot._torch_compat import (
+    CTX_MATERIALIZE,
+    CTX_NON_DIFFERENTIABLE,
+    CTX_TO_SAVE,
+    FORWARD_AD_LEVEL,
+    backward_keeps_graph,
+    no_view,
+    pass_accumulates,
+    saved_tensors_released,
+    saved_where_checked,
+    separate_hooks,
+    transforms_active,
+    version,
+    versions,
+    within_older_vmap,
+    write_counter,
+)
+from flambeau_aot.errors import AotError, DoubleBackwardError
+from flambeau_aot.info import Boxed
+from flambeau_aot.plan import InsideView, LateWrite, Presence, Saved, SparseGrad, Watched
+from flambeau_aot.runtime.batched_cotangents import over_samples
+from flambeau_aot.runtime.codegen import defined, display, settling
+from flambeau_aot.runtime.epilogue import replay
+from flambeau_aot.runtime.observed_hooks import Observed, Visits, observed
+from flambeau_aot.runtime.random import Streams, streams
+from flambeau_aot.runtime.sparse import assembled
+from flambeau_aot.runtime.unasked_derivatives import refuse_unasked
+from flambeau_aot.sizes import Sized
+
+
+@dataclass(frozen=True)
+class TangentLayout:
+    """What the backward graph was traced with for one cotangent.
+
+    sized: for symbolic sizes, from the symbols' values to shape and stride.
+    """
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    sized: Sized | None = None
+
+    def at(self, symbols: Sequence[int]) -> TangentLayout:
+        """The layout for these values of the symbols."""
+        if self.sized is None:
+            return self
+        shape, stride = self.sized(symbols)
+        return TangentLayout(shape, stride, self.dtype, self.device)
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """What the autograd function needs to know besides the two callables.
+
+    visible: number of forward outputs handed on; the saved ones follow.
+    grads: for each primal, the position of its gradient among the backward outputs, or None.
+    reusable: positions of backward inputs that the backward graph may overwrite.
+    tangents_of: for each primal, which tangents its gradient depends on. A gradient whose
+    tangents are all undefined is undefined, as in eager, and not zero.
+    readers_of: for each saved value, the tangents it is read for; one that is read for undefined
+    ones alone may have been written to.
+    symbols: how many of the primals, the last ones, are values of symbols; both graphs take them.
+    handed: visible outputs without a gradient that are results, or that results are views of.
+    inside: views that the function makes itself; `differentiable` counts them behind the visible.
+    late: primals that the backward graph takes, behind the flags, as they are when it is run, and
+    where `grads` has the places of their new values.
+    presences: what the flags say that the backward graph takes behind the cotangents.
+    watched: what is not saved and must not be written to before the backward pass all the same.
+    changed: primals that the call itself changes when the forward graph has run.
+    depended: results through which the gradients of others go, by their place among those of the
+    function and of the program. reentrant: tangents that lead to a checkpoint with
+    use_reentrant=True. linear: whether gradients are linear in the cotangents.
+    sparse: gradients that are made of two results of the backward graph; `grads` goes on behind
+    the primals with the places of the second ones.
+    """
+
+    visible: int
+    differentiable: tuple[int, ...]
+    saved: tuple[Saved, ...]
+    grads: tuple[int | None, ...]
+    tangents: tuple[TangentLayout, ...]
+    reusable: tuple[int, ...]
+    tangents_of: tuple[frozenset[int], ...]
+    symbols: int = 0
+    sparse: tuple[SparseGrad, ...] = ()
+    readers_of: tuple[frozenset[int], ...] = ()
+    presences: tuple[Presence, ...] = ()
+    handed: tuple[int, ...] = ()
+    inside: tuple[InsideView, ...] = ()
+    late: tuple[LateWrite, ...] = ()
+    watched: tuple[Watched, ...] = ()
+    changed: frozenset[int] = frozenset()
+    depended: tuple[tuple[int, int], ...] = ()
+    reentrant: frozenset[int] = frozenset()
+    linear: bool = True
+
+    @property
+    def watched_after(self) -> tuple[int, ...]:
+        """Primals to be watched from the end of the call on, which changes them."""
+        inputs = (item.source for item in self.watched if item.source.kind == "input")
+        return tuple(item.index for item in inputs if item.index in self.changed)
+
+
+@dataclass(frozen=True)
+class HigherOrder:
+    """What derivatives of higher order read, and the callable that gives them.
+
+    read: primals whose values the gradients depend on. static: primals below this position are
+    bound to the derivative. draws: devices whose random streams the forward graph draws on.
+    refusal: why there is no derivative, "" where there is one.
+    """
+
+    read: tuple[int, ...]
+    static: int
+    draws: tuple[torch.device, ...]
+    refusal: str
+    call: HigherCall
+
+
+class HigherCall(Protocol):
+    """Gradients from primals and cotangents, as part of the autograd graph if grad is enabled;
+    observed: what the caller has put on results. visits: is told when nodes of theirs are run."""
+
+    def __call__(
+        self,
+        read: Sequence[torch.Tensor],
+        cotangents: Sequence[torch.Tensor | None],
+        streams: Streams,
+        symbols: Sequence[int] = (),
+        observed: Sequence[Observed] = (),
+        visits: Visits | None = None,
+    ) -> Sequence[torch.Tensor | None]: ...
+
+
+class Life:
+    """What whoever may still run an autograd function holds: its caller, and every node that it has
+    made. The class itself lives until the collector runs, what its methods use does not."""
+
+    __slots__ = ("__weakref__",)
+
+
+def autograd_function(
+    forward: Boxed,
+    backward: Boxed,
+    crossing: Crossing,
+    higher: HigherOrder | None,
+    observable: bool = False,
+) -> tuple[type[torch.autograd.Function], Life]:
+    """Build the autograd function of one compile; it takes all primals, static ones first. It can
+    be called as long as its `Life` is held.
+
+    observable: whether what is made around it may be given hooks that its backward has to know of.
+
+    Without `higher`, a backward pass with `create_graph=True` raises DoubleBackwardError.
+    """
+    life = Life()
+    observable = observable or bool(crossing.depended)
+    methods = {
+        "forward": staticmethod(_forward(forward, crossing, higher, life)),
+        "backward": staticmethod(_backward(backward, crossing, higher, life, False, observable)),
+    }
+    made = type("CompiledGraph", (torch.autograd.Function,), methods)
+    if len(crossing.differentiable) > 1:
+        separate_hooks(made, frozenset(slot for slot, _ in crossing.depended))
+    return made, life
+
+
+def held(crossing: Crossing, higher: HigherOrder | None) -> tuple[int, ...]:
+    """Primals that only a higher derivative reads."""
+    if higher is None or higher.refusal:
+        return ()
+    saved = {item.index for item in crossing.saved if item.kind == "input"}
+    saved |= {item.primal for item in crossing.late}
+    return tuple(index for index in higher.read if index not in saved)
+
+
+def _forward(
+    graph: Boxed, crossing: Crossing, higher: HigherOrder | None, life: Life
+) -> Callable[..., tuple[Any, ...]]:
+    """Run the forward graph, save what crosses, return what the caller sees."""
+    saved = [
+        f"primals[{item.index}]" if item.kind == "input" else f"outputs[{item.index}]"
+        for item in crossing.saved
+    ]
+    known = frozenset(crossing.differentiable)
+    constant = [index for index in range(crossing.visible) if index not in known]
+    kept = held(crossing, higher)
+    lines = ["def forward(ctx, *primals):", "    ctx.life = life()"]
+    if higher is not None and higher.draws:
+        lines.append("    ctx.streams = streams(draws)")
+    lines.append("    outputs = graph([*primals])")
+    if saved:
+        lines.append(f"    ctx.{CTX_TO_SAVE} = {display(saved)}")
+    if _reads_vary(crossing):
+        lines.append(f"    ctx.saved_versions = versions(ctx.{CTX_TO_SAVE})")
+    if crossing.symbols:
+        lines.append(f"    ctx.symbols = primals[-{crossing.symbols}:]")
+    if crossing.late:
+        late = [f"primals[{item.primal}]" for item in crossing.late]
+        lines.append(f"    ctx.late = {display(late)}")
+    lines.append(f"    ctx.{CTX_MATERIALIZE} = False")
+    given = [f"outputs[{index}]" for index in range(crossing.visible)]
+    for index in crossing.handed:
+        given[index] = f"result{index}"
+        lines.append(f"    result{index} = no_view(outputs[{index}])")
+    for place, view in enumerate(crossing.inside):
+        source = view.source
+        whole = given[source.index] if source.kind == "output" else f"primals[{source.index}]"
+        symbols = f", primals[-{crossing.symbols}:]" if crossing.symbols else ""
+        lines.append(f"    view{place} = view_again({whole}, steps{place}, False{symbols})")
+        given.append(f"view{place}")
+    if crossing.depended:
+        references = [f"ref({given[slot]})" for slot, _ in crossing.depended]
+        lines.append(f"    ctx.observable = {display(references)}")
+    if crossing.watched:
+        own = [
+            given[item.source.index]
+            if item.source.kind == "output"
+            else f"primals[{item.source.index}]"
+            for item in crossing.watched
+        ]
+        counters = [f"write_counter({name})" for name in own]
+        lines.append(f"    ctx.watched = {display(counters)}")
+        lines.append("    ctx.watched_versions = versions(ctx.watched)")
+    if constant:
+        marked = display([given[index] for index in constant])
+        lines.append(f"    ctx.{CTX_NON_DIFFERENTIABLE} = {marked}")
+    if kept:
+        lines.append(f"    ctx.held = {display([f'primals[{index}]' for index in kept])}")
+        lines.append("    ctx.versions = versions(ctx.held)")
+    lines.append(f"    return {display(given)}")
+    scope: dict[str, Any] = {
+        "streams": streams,
+        "draws": () if higher is None else higher.draws,
+        "versions": versions,
+        "no_view": no_view,
+        "view_again": replay,
+        "write_counter": write_counter,
+        "life": weakref.ref(life),
+        "ref": weakref.ref,
+    }
+    scope.update({f"steps{place}": view.steps for place, view in enumerate(crossing.inside)})
+    scope["graph"] = settling(graph, scope, "graph")
+    return defined("forward", lines, scope, life)
+
+
+def _backward(
+    graph: Boxed,
+    crossing: Crossing,
+    higher: HigherOrder | None,
+    life: Life,
+    one_of_many: bool = False,
+    observable: bool = False,
+) -> Callable[..., Any]:
+    """Run the backward graph on what was saved, then on the cotangents.
+
+    one_of_many: it is run several times, for the samples of a batch, and leaves what was saved.
+    observable: whether to ask what the caller has put on results.
+    """
+    given = [f"c{index}" for index in crossing.differentiable]
+    results = ["None" if place is None else f"grads[{place}]" for place in crossing.grads]
+    for spec in crossing.sparse:
+        results[spec.primal] = f"sparse{spec.primal}({results[spec.primal]}, {results[spec.rows]})"
+    copies = [
+        f"ctx.late[{n}]{'' if item.counted else '.data'}.copy_({results[item.place]})"
+        for n, item in enumerate(crossing.late)
+    ]
+    results = results[: len(crossing.tangents_of)]
+    nothing = display(["None"] * len(results))
+    count = crossing.visible + len(crossing.inside)
+    inputs = ", ".join(f"c{index}" for index in range(count))
+    lines = [f"def backward(ctx, {inputs}):"]
+    if given:
+        lines.append(f"    if {' and '.join(f'{name} is None' for name in given)}:")
+        lines.append(f"        return {nothing}")
+        if crossing.reentrant:
+            through = " or ".join(f"{given[order]} is not None" for order in crossing.reentrant)
+            lines.append(f"    if not pass_accumulates() and ({through}):")
+            lines.append("        refuse_reentrant()")
+        if observable or crossing.late or not crossing.linear:
+            lines.append("    if hasattr(ctx, 'visits'):")
+            lines.append("        ctx.visits.note('compiled')")
+        if observable:
+            lines.append(f"    seen = observed(ctx, {display(given)}, slots)")
+            lines.append("    if seen:")
+            lines.append(f"        return as_eager(ctx, {display(given)}, seen)")
+        if not one_of_many:
+            lines.append("    if transforms_active() or within_older_vmap():")
+            lines.append(f"        return batched(ctx, ({inputs},))")
+    lines.append(f"    if {FORWARD_AD_LEVEL} >= 0:")
+    lines.append(f"        without_tangents({display(given)})")
+    if crossing.watched:
+        lines.append("    if versions(ctx.watched) != ctx.watched_versions:")
+        lines.append(f"        written_between(ctx, {display(given)})")
+    lines.append("    if is_grad_enabled():")
+    lines.append(f"        return higher(ctx, {display(given)})")
+    missing = " or ".join(f"{name} is None" for name in given)
+    if _reads_vary(crossing):
+        lines.append(f"    if {missing}:")
+        lines.append(f"        args = read_for(ctx, {display(given)})")
+        lines.append("    else:")
+        lines.append("        args = [*ctx.saved_tensors]")
+    else:
+        lines.append("    args = [*ctx.saved_tensors]")
+    if crossing.reusable:
+        copied = [f"args[{i}] = args[{i}].clone()" for i in crossing.reusable]
+        if one_of_many:
+            lines.extend(f"    {copy}" for copy in copied)
+        else:
+            lines.append("    if keeps_graph():")
+            lines.extend(f"        {copy}" for copy in copied)
+            lines.append("    else:")
+            lines.append("        release(ctx)")
+    for place, name in enumerate(given):
+        at = "" if crossing.tangents[place].sized is None else ".at(ctx.symbols)"
+        lines.append(f"    args.append(as_traced({name}, layout{place}{at}))")
+    for place, presence in enumerate(crossing.presences):
+        known = " and ".join(f"c{crossing.differentiable[i]} is None" for i in presence.tangents)
+        lines.append(f"    args.append(flag{place}[not ({known})])")
+    if crossing.late:
+        lines.append("    args.extend(ctx.late)")
+    if crossing.symbols:
+        lines.append("    args.extend(ctx.symbols)")
+    lines.append("    grads = graph(args)")
+    lines.extend(f"    {copy}" for copy in copies)
+    if len(given) > 1:
+        lines.append(f"    if {missing}:")
+        lines.append(f"        found = undefined({display(results)}, {display(given)})")
+        lines.append("        refuse_unasked(ctx, found)")
+        lines.append("        return found")
+    lines.append(f"    return {display(results)}")
+    scope: dict[str, Any] = {
+        "is_grad_enabled": torch.is_grad_enabled,
+        "forward_ad": forward_ad,
+        "without_tangents": without_tangents,
+        "keeps_graph": backward_keeps_graph,
+        "release": saved_tensors_released,
+        "as_traced": as_traced,
+        "higher": _higher(crossing, higher),
+        "observed": observed,
+        "as_eager": _as_eager(crossing, higher),
+        "slots": _slots(crossing),
+        "pass_accumulates": pass_accumulates,
+        "refuse_reentrant": _refuse_reentrant,
+        "undefined": _undefined(crossing),
+        "refuse_unasked": refuse_unasked,
+        "read_for": _read_for(crossing),
+        "versions": versions,
+        "written_between": _written_between(crossing),
+        "transforms_active": transforms_active,
+        "within_older_vmap": within_older_vmap,
+        "batched": _batched(graph, crossing, higher),
+    }
+    scope.update({f"sparse{spec.primal}": assembled(spec) for spec in crossing.sparse})
+    scope.update(
+        {f"flag{at}": DeviceFlags(item.device) for at, item in enumerate(crossing.presences)}
+    )
+    scope.update({f"layout{place}": item for place, item in enumerate(crossing.tangents)})
+    scope["graph"] = settling(graph, scope, "graph")
+    return defined("backward", lines, scope, life)
+
+
+def _batched(
+    graph: Boxed, crossing: Crossing, higher: HigherOrder | None
+) -> Callable[..., Sequence[Any]]:
+    made: list[Callable[..., Any]] = []
+
+    def batched(ctx: Any, cotangents: Sequence[Any]) -> Sequence[Any]:
+        """The gradients inside of a `vmap`: one sample after the other."""
+        if not made:
+            made.append(_backward(graph, crossing, higher, ctx.life, one_of_many=True))
+        return over_samples(made[0], ctx, cotangents)
+
+    return batched
+
+
+def without_tangents(cotangents: Sequence[torch.Tensor | None]) -> None:
+    """Raise AotError where forward-mode differentiation would lose the tangent of one of them."""
+    for item in cotangents:
+        if item is not None and forward_ad.unpack_dual(item).tangent is not None:
+            raise AotError(
+                "the backward part of a compiled graph is given a gradient with a tangent of "
+                "forward-mode differentiation, which its kernels do not see; run the forward part "
+                "inside of dual_level() too, where nothing is compiled"
+            )
+
+
+def _reads_vary(crossing: Crossing) -> bool:
+    """Whether something saved is not read for every cotangent."""
+    every = len(crossing.differentiable)
+    return any(len(readers) < every for readers in crossing.readers_of)
+
+
+class DeviceFlags:
+    """True and false on a device, made when they are first asked for."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.made: dict[bool, torch.Tensor] = {}
+
+    def __getitem__(self, value: bool) -> torch.Tensor:
+        flag = self.made.get(value)
+        if flag is None:
+            flag = self.made[value] = torch.full((), value, dtype=torch.bool, device=self.device)
+        return flag
+
+
+def _read_for(crossing: Crossing) -> Callable[..., list[torch.Tensor]]:
+    def read_for(ctx: Any, given: Sequence[Any]) -> list[torch.Tensor]:
+        """What was saved; in place of what only undefined cotangents need, and was written to,
+        numbers that index nothing out of bounds."""
+        defined = {index for index, item in enumerate(given) if item is not None}
+        read = [not readers.isdisjoint(defined) for readers in crossing.readers_of]
+        tensors = saved_where_checked(ctx, read, ctx.saved_versions)
+        return [
+            tensor if known or version(tensor) == was else _harmless(tensor)
+            for tensor, known, was in zip(tensors, read, ctx.saved_versions, strict=True)
+        ]
+
+    return read_for
+
+
+def _written_between(crossing: Crossing) -> Callable[..., None]:
+    def written_between(ctx: Any, given: Sequence[Any]) -> None:
+        """Raise what autograd does where something watched, that is read for a cotangent which is
+        defined, was written to."""
+        defined = {index for index, item in enumerate(given) if item is not None}
+        for item, known, was in zip(
+            crossing.watched, ctx.watched, ctx.watched_versions, strict=True
+        ):
+            if version(known) != was and not item.readers.isdisjoint(defined):
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an "
+                    f"inplace operation: [{known.type()}] is at version {version(known)}; "
+                    f"expected version {was} instead. Hint: enable anomaly detection to find the "
+                    "operation that failed to compute its gradient, with "
+                    "torch.autograd.set_detect_anomaly(True)."
+                )
+
+    return written_between
+
+
+def watch_from_now(node: Any, crossing: Crossing, primals: Sequence[torch.Tensor]) -> None:
+    """Count the writes to what the call has changed from here on; `node` is the call's, if any."""
+    if hasattr(node, "watched"):
+        own = [item.source for item in crossing.watched]
+        node.watched = tuple(
+            write_counter(primals[source.index])
+            if source.kind == "input" and source.index in crossing.changed
+            else known
+            for source, known in zip(own, node.watched, strict=True)
+        )
+        node.watched_versions = versions(node.watched)
+
+
+def _harmless(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor laid out as this one, of numbers no operator has a pole at; indices are 0."""
+    real = tensor.is_floating_point() or tensor.is_complex()
+    layout = (tuple(tensor.shape), tuple(tensor.stride()))
+    made = torch.empty_strided(*layout, dtype=tensor.dtype, device=tensor.device)
+    return made.fill_(0.4375 if real else 0)
+
+
+def _undefined(crossing: Crossing) -> Callable[..., tuple[Any, ...]]:
+    def undefined(grads: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
+        """The gradients, None where no defined cotangent reaches."""
+        missing = {index for index, item in enumerate(given) if item is None}
+        return tuple(
+            None if needed and needed <= missing else grad
+            for grad, needed in zip(grads, crossing.tangents_of, strict=True)
+        )
+
+    return undefined
+
+
+def _higher(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tuple[Any, ...]]:
+    undefined = _undefined(crossing)
+    kept = {primal: place for place, primal in enumerate(held(crossing, higher))}
+    saved = {item.index: place for place, item in enumerate(crossing.saved) if item.kind == "input"}
+    late = {item.primal: place for place, item in enumerate(crossing.late)}
+    of_primals = crossing.grads[: len(crossing.tangents_of)]
+
+    def of_primal(ctx: Any, index: int, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        found: torch.Tensor = (
+            ctx.late[late[index]]
+            if index in late
+            else ctx.held[kept[index]]
+            if index in kept
+            else tensors[saved[index]]
+        )
+        return found
+
+    def differentiable(
+        ctx: Any, given: Sequence[Any], observed: Sequence[Observed] = ()
+    ) -> tuple[Any, ...]:
+        """The gradients as part of the autograd graph."""
+        if higher is None:
+            raise DoubleBackwardError(
+                "backward through a compiled graph was called with create_graph=True, and this "
+                "graph was compiled with Options(higher_order=False)"
+            )
+        if higher.refusal:
+            raise DoubleBackwardError(higher.refusal)
+        tensors = ctx.saved_tensors
+        if kept and versions(ctx.held) != ctx.versions:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an "
+                "inplace operation: an input of a compiled graph was written to between the "
+                "forward pass and a backward pass with create_graph=True"
+            )
+        read = [of_primal(ctx, index, tensors) for index in higher.read if index >= higher.static]
+        symbols = ctx.symbols if crossing.symbols else ()
+        cotangents = [
+            None if item is None else as_traced(item, layout.at(symbols))
+            for item, layout in zip(given, crossing.tangents, strict=True)
+        ]
+        streams_before = ctx.streams if higher.draws else ()
+        visits = None
+        if (crossing.late or observed or not crossing.linear) and torch.is_grad_enabled():
+            visits = ctx.visits = getattr(ctx, "visits", None) or Visits()
+        found = iter(higher.call(read, cotangents, streams_before, symbols, observed, visits))
+        grads = [None if place is None else next(found) for place in of_primals]
+        found_or_none = undefined(grads, given)
+        if any(item is None for item in given):
+            refuse_unasked(ctx, found_or_none)
+        return found_or_none
+
+    return differentiable
+
+
+def _refuse_reentrant() -> None:
+    raise RuntimeError(
+        "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing "
+        "an `inputs` parameter to .backward(); use use_reentrant=False"
+    )
+
+
+def _slots(crossing: Crossing) -> tuple[tuple[int, int, int], ...]:
+    """Of each result that others depend on: its place among the function's results, the cotangents,
+    the program's results."""
+    orders = {slot: order for order, slot in enumerate(crossing.differentiable)}
+    return tuple((slot, orders[slot], place) for slot, place in crossing.depended)
+
+
+def _as_eager(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tuple[Any, ...]]:
+    differentiable = _higher(crossing, higher)
+
+    def as_eager(ctx: Any, given: Sequence[Any], observed: Sequence[Observed]) -> tuple[Any, ...]:
+        """The gradients, and what the caller's hooks on results make of them."""
+        refusal = "it was compiled with Options(higher_order=False)"
+        if higher is not None:
+            refusal = higher.refusal
+        if transforms_active() or within_older_vmap():
+            refusal = "its backward pass runs inside of vmap"
+        if refusal:
+            raise AotError(
+                "a hook, or retain_grad(), on a result of a compiled program on which another "
+                "result depends; its backward pass would have to be run as eager runs it, and: "
+                f"{refusal}"
+            )
+        return differentiable(ctx, given, observed)
+
+    return as_eager
+
+
+def as_traced(value: torch.Tensor | None, layout: TangentLayout) -> torch.Tensor:
+    """A cotangent in the layout the backward graph expects; zeros where there is none."""
+    if value is None:
+        zeros = torch.empty_strided(
+            layout.shape, layout.stride, dtype=layout.dtype, device=layout.device
+        )
+        return zeros.zero_()
+    value = value.resolve_conj().resolve_neg()
+    if value.layout == torch.strided and value.dtype == layout.dtype:
+        if value.stride() == layout.stride:
+            return value
+    elif value.layout != torch.strided:
+        value = value.to_dense()
+    result = torch.empty_strided(
+        layout.shape, layout.stride, dtype=layout.dtype, device=layout.device
+    )
+    return result.copy_(value)

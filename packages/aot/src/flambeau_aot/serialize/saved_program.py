@@ -1,0 +1,297 @@
+"""A compiled program as plain data, and back, with neither a trace nor a compiler.
+
+What comes in: a `Compiled`. What goes out: data of JSON's kinds and tensors; from these, static
+tensors and the compiled halves, a `Compiled` again.
+Invariant: only the classes of `CLASSES` and values with a spelling of their own are written; what
+has none raises `CannotSave` with its name, and nothing that is read is run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+
+from flambeau_aot import plan as plans
+from flambeau_aot._torch_compat import is_operator, operator_named, pytree
+from flambeau_aot.errors import AotError
+from flambeau_aot.info import Boxed
+from flambeau_aot.report import Report
+from flambeau_aot.runtime.autograd_function import Crossing, HigherCall, HigherOrder, TangentLayout
+from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
+from flambeau_aot.runtime.check import Checked
+from flambeau_aot.sizes import Sized, only_arithmetic
+
+
+class CannotSave(AotError):
+    """A program that holds what has no spelling as data, with its name."""
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What `Checked` has to know of a compiled half, but for the metadata that it compares."""
+
+    name: str
+    fresh: int
+    shareable: frozenset[int]
+    differentiable: bool
+    strides: bool
+    roots: frozenset[int]
+    updates: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Higher:
+    """`HigherOrder` but for the callable."""
+
+    read: tuple[int, ...]
+    static: int
+    draws: tuple[torch.device, ...]
+    refusal: str
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A compiled program but for its static tensors and its compiled halves.
+
+    arguments: how many a call has. constants: tensors that the trace found in the program, bound
+    behind its own static ones. shield: whether a call without derivatives runs with grad
+    disabled. backward, crossing: None without a backward part.
+    """
+
+    plan: plans.RuntimePlan
+    arguments: int
+    constants: tuple[torch.Tensor, ...]
+    grad_mode: bool
+    shield: bool
+    forward: Contract
+    backward: Contract | None
+    crossing: Crossing | None
+    higher: Higher | None
+    report: Report
+
+    def data(self) -> dict[str, Any]:
+        """All but the constants, of JSON's kinds. Raises CannotSave."""
+        return {
+            field.name: encoded(getattr(self, field.name))
+            for field in fields(self)
+            if field.name != "constants"
+        }
+
+
+def stored_from(data: Mapping[str, Any], constants: Sequence[torch.Tensor]) -> Stored:
+    """What `Stored.data` was given. Raises AotError for data of another form."""
+    try:
+        known = {name: decoded(value) for name, value in data.items()}
+        return Stored(constants=tuple(constants), **known)
+    except (KeyError, TypeError, ValueError, LookupError) as error:
+        raise AotError(f"not a stored program: {type(error).__name__}: {error}") from error
+
+
+def contract_of(checked: Checked) -> Contract:
+    """The contract of a compiled half."""
+    return Contract(
+        checked.name,
+        checked.fresh,
+        checked.shareable,
+        checked.differentiable,
+        checked.strides,
+        checked.roots,
+        checked.updates,
+    )
+
+
+def restore(
+    stored: Stored,
+    static: Sequence[torch.Tensor],
+    forward: Boxed,
+    backward: Boxed | None = None,
+    higher: HigherCall | None = None,
+    again: Callable[[Sequence[Any]], Compiled] | None = None,
+) -> Compiled:
+    """The program around its compiled halves.
+
+    static: the program's own static tensors, in the order in which it was compiled. higher: its
+    derivatives; without it a derivative of second order is refused. again: compiles it for
+    arguments that share memory in another way.
+    """
+    own = stored.plan.inputs.static - len(stored.constants)
+    if len(static) != own:
+        raise AotError(f"the program has {own} parameters and buffers, given are {len(static)}")
+    tensors = [*static, *stored.constants]
+    report = replace(stored.report, seconds={})
+    first = _held(forward, stored.forward)
+    if stored.backward is None or stored.crossing is None:
+        run = inference_call(
+            stored.plan, tensors, stored.arguments, first, stored.grad_mode, stored.shield
+        )
+    else:
+        if backward is None:
+            raise AotError(f"{stored.report.name} has a backward part, and none is given")
+        last = _held(backward, stored.backward)
+        order = _higher(stored.higher, higher)
+        run = training_call(
+            stored.plan, tensors, stored.arguments, first, last, stored.crossing, order
+        )
+    return direct(Compiled(run, report, None, None, None, None, again, stored))
+
+
+def _held(call: Boxed, contract: Contract) -> Checked:
+    return Checked(
+        call,
+        None,
+        contract.name,
+        contract.fresh,
+        contract.shareable,
+        False,
+        differentiable=contract.differentiable,
+        strides=contract.strides,
+        roots=contract.roots,
+        updates=contract.updates,
+    )
+
+
+def _higher(known: Higher | None, call: HigherCall | None) -> HigherOrder | None:
+    if known is None:
+        return None
+    if call is None:
+        refusal = known.refusal or (
+            "a program that was loaded without its source has no derivatives of second order"
+        )
+        return HigherOrder((), known.static, known.draws, refusal, _refused)
+    return HigherOrder(known.read, known.static, known.draws, known.refusal, call)
+
+
+def _refused(*args: Any, **kwargs: Any) -> Any:
+    raise AotError("derivatives of second order are refused before they are asked for")
+
+
+CLASSES: Mapping[str, type[Any]] = {
+    cls.__name__: cls
+    for cls in (
+        plans.ViewStep,
+        plans.Saved,
+        plans.Member,
+        plans.Merged,
+        plans.SymbolPlace,
+        plans.InputPlan,
+        plans.InputUpdate,
+        plans.Reshape,
+        plans.SameResult,
+        plans.FromGraph,
+        plans.IsInput,
+        plans.ViewOfInput,
+        plans.ViewOfOutput,
+        plans.InsideView,
+        plans.FromFunction,
+        plans.LiteralResult,
+        plans.RuntimePlan,
+        Crossing,
+        TangentLayout,
+        plans.SparseGrad,
+        plans.Presence,
+        plans.Watched,
+        plans.LateWrite,
+        Contract,
+        Higher,
+        Report,
+        Sized,
+    )
+}
+
+_GIVEN_BY_SIZES: Mapping[str, Mapping[str, Any]] = {
+    "TangentLayout": {"shape": (), "stride": ()},
+    "ViewStep": {"args": (), "kwargs": {}},
+}
+"""What is left out of an object whose `sized` computes it at each call, and what stands there."""
+
+_NAMED: Mapping[str, type[Any]] = {
+    "dtype": torch.dtype,
+    "layout": torch.layout,
+    "memory_format": torch.memory_format,
+}
+
+
+def encoded(value: Any) -> Any:
+    """A value of JSON's kinds that `decoded` gives `value` for. Raises CannotSave."""
+    kind = type(value)
+    if value is None or kind in (bool, int, str):
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if kind is complex:
+        return {"complex": [encoded(value.real), encoded(value.imag)]}
+    if kind is list:
+        return [encoded(item) for item in value]
+    if kind in (tuple, torch.Size):
+        return {"tuple": [encoded(item) for item in value]}
+    if kind is frozenset:
+        return {"frozenset": [encoded(item) for item in sorted(value)]}
+    if isinstance(value, Mapping):
+        return {"dict": [[encoded(key), encoded(item)] for key, item in value.items()]}
+    if kind is slice:
+        return {"slice": [encoded(part) for part in (value.start, value.stop, value.step)]}
+    if kind is torch.device:
+        return {"device": str(value)}
+    for name, cls in _NAMED.items():
+        if kind is cls:
+            return {name: str(value).removeprefix("torch.")}
+    if is_operator(value):
+        return {"operator": str(value)}
+    if isinstance(value, pytree.TreeSpec):
+        return {"tree": _tree(value)}
+    if CLASSES.get(kind.__name__) is kind:
+        own = {each.name: getattr(value, each.name) for each in fields(value) if each.init}
+        if own.get("sized") is not None:
+            own |= _GIVEN_BY_SIZES[kind.__name__]
+        return {"class": kind.__name__, "fields": {n: encoded(item) for n, item in own.items()}}
+    raise CannotSave(f"a {kind.__module__}.{kind.__qualname__} has no form as data: {value!r}")
+
+
+def _tree(spec: Any) -> str:
+    try:
+        return pytree.treespec_dumps(spec)
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise CannotSave(f"the structure {spec} has no form as data: {error}") from error
+
+
+def decoded(value: Any) -> Any:
+    """What `encoded` was given."""
+    if isinstance(value, list):
+        return [decoded(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "class" in value:
+        cls = CLASSES[value["class"]]
+        given = {name: decoded(item) for name, item in value["fields"].items()}
+        if cls is Sized and not only_arithmetic(given["text"]):
+            raise ValueError(f"{given['text']!r} is more than arithmetic on sizes")
+        return cls(**given)
+    ((kind, content),) = value.items()
+    return _DECODE[kind](content)
+
+
+_DECODE: Mapping[str, Callable[[Any], Any]] = {
+    "float": float,
+    "complex": lambda parts: complex(*map(decoded, parts)),
+    "tuple": lambda items: tuple(map(decoded, items)),
+    "frozenset": lambda items: frozenset(map(decoded, items)),
+    "dict": lambda items: {decoded(key): decoded(item) for key, item in items},
+    "slice": lambda parts: slice(*map(decoded, parts)),
+    "device": torch.device,
+    "dtype": lambda name: _attribute(name, torch.dtype),
+    "layout": lambda name: _attribute(name, torch.layout),
+    "memory_format": lambda name: _attribute(name, torch.memory_format),
+    "operator": operator_named,
+    "tree": pytree.treespec_loads,
+}
+
+
+def _attribute(name: str, cls: type[Any]) -> Any:
+    found = getattr(torch, name, None)
+    if not isinstance(found, cls):
+        raise LookupError(f"torch has no {cls.__name__} {name}")
+    return found

@@ -1,0 +1,1 @@
+"""Autograd inside the compiled function: backward, grad, hooks."""

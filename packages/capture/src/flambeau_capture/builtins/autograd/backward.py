@@ -1,0 +1,182 @@
+"""`Tensor.backward()` and `torch.autograd.backward` inside the compiled function.
+
+In: tensors of this frame's graph. Out: the derivatives by every leaf, as one node of that graph,
+added to what the leaves hold in `.grad`. Invariant: every leaf is a tensor that the program has and
+can be watched for hooks; otherwise autograd runs the call in Python, between two graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.autograd.gradients import (
+    ends_before_readers,
+    leaves_of,
+    no_hooks,
+    whole_graph_is_ours,
+)
+from flambeau_capture.graph.functions import derivative_call, is_reentrant, kept_call
+from flambeau_capture.source import ConstantSource
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
+from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.functions.callables import handles
+from flambeau_capture.values.tensors.graph_calls import (
+    graph_argument,
+    graph_call,
+    record_derivative,
+)
+from flambeau_capture.values.tensors.tensor import GRAD_RULES, TensorValue
+
+_REASON = "FB0007"
+_OF_METHOD = ("gradient", "retain_graph", "create_graph", "inputs")
+_OF_FUNCTION = (
+    "tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs",
+)  # fmt: skip
+
+
+def _method(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
+    given = dict(zip(_OF_METHOD, args)) | dict(kwargs)
+    if len(args) > len(_OF_METHOD) or not set(given) <= set(_OF_METHOD):
+        return None
+    weight = given.pop("gradient", Constant(None))
+    return backward(tx, [tensor], [weight], given)
+
+
+GRAD_RULES["backward"] = _method
+
+
+@handles(torch.autograd.backward)
+def _function(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    given = dict(zip(_OF_FUNCTION, args)) | dict(kwargs)
+    if not set(given) <= set(_OF_FUNCTION) or "grad_variables" in given or "tensors" not in given:
+        raise Break(_REASON, "torch.autograd.backward with other arguments")
+    outputs = _several(tx, given.pop("tensors"))
+    nothing = Constant(None)
+    weights = given.pop("grad_tensors", nothing)
+    if _is_none(weights):
+        found: Sequence[Value] = [nothing] * len(outputs)
+    else:
+        found = _several(tx, weights)
+    return backward(tx, outputs, found, given)
+
+
+def backward(
+    tx: Tracer, outputs: Sequence[Value], weights: Sequence[Value], options: dict[str, Value]
+) -> Value:
+    """Add the outputs' derivatives to `.grad` of the leaves that they depend on."""
+    inputs = options.get("inputs", Constant(None))
+    with ends_before_readers(tx, [] if _is_none(inputs) else _several(tx, inputs)):
+        return _in_graph(tx, outputs, weights, options)
+
+
+def _in_graph(
+    tx: Tracer, outputs: Sequence[Value], weights: Sequence[Value], options: dict[str, Value]
+) -> Value:
+    roots = [output for output in outputs if isinstance(output, TensorValue)]
+    if tx.graph is not tx.graph.outermost:
+        raise Break(_REASON, "backward in a function that torch maps or runs again")
+    if len(roots) != len(outputs) or len(weights) != len(outputs) or not outputs:
+        raise Break(_REASON, "backward of what is no tensor")
+    if "create_graph" in options and options["create_graph"].truth(tx):
+        raise Break(_REASON, "backward with create_graph=True")
+    if _distributed():
+        raise Break(_REASON, "backward while torch.distributed runs, which may watch derivatives")
+    tx.guard(
+        ConstantSource(_distributed, "distributed"),
+        "CALL",
+        _alone,
+        "torch.distributed does not run",
+    )
+    if any(not root.fake.requires_grad for root in roots):
+        raise Break(_REASON, "backward of a tensor that does not require grad")
+    if any(is_reentrant(node) for node in tx.graph.graph.nodes):
+        raise Break(_REASON, "backward through a checkpoint with use_reentrant=True")
+    whole_graph_is_ours(tx)
+    leaves = _leaf_values(tx, roots, options.get("inputs", Constant(None)))
+    for leaf in leaves:
+        no_hooks(tx, leaf)
+    keep = options.get("retain_graph", Constant(None)).as_python()
+    known = [weight for weight in weights if isinstance(weight, TensorValue)]
+    nodes = tuple(
+        graph_argument(TupleValue(list(values))) for values in (roots, leaves, list(weights))
+    )
+    call_options = {"allow_unused": True} | ({} if keep is None else {"retain_graph": keep})
+    found = record_derivative(tx, derivative_call, nodes, call_options, [*roots, *leaves, *known])
+    assert isinstance(found, TupleValue)
+    given = {id(value) for value in [*roots, *leaves, *known]}
+    for leaf, derivative in zip(leaves, found.parts(), strict=True):
+        if isinstance(derivative, TensorValue):
+            if derivative.fake.layout is not torch.strided:
+                raise Break(_REASON, "backward with a sparse derivative")
+            _accumulate(tx, leaf, derivative, given)
+            given.add(id(derivative))
+    return Constant(None)
+
+
+def _distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _alone(question: Callable[[], bool]) -> bool:
+    return not question()
+
+
+def _several(tx: Tracer, value: Value) -> list[Value]:
+    return [value] if isinstance(value, TensorValue) else unpack(tx, value)
+
+
+def _is_none(value: Value) -> bool:
+    return is_none(value)
+
+
+def _leaf_values(tx: Tracer, roots: list[TensorValue], inputs: Value) -> list[TensorValue]:
+    """The leaves to accumulate into: those given, or all that the roots depend on."""
+    by_fake = {id(value.fake): value for value in [*_entered(tx), *tx.graph.own_leaves]}
+    reached = [by_fake.get(id(fake)) for fake in _unique(roots)]
+    if any(leaf is None for leaf in reached):
+        raise Break(_REASON, "backward to a leaf that the graph makes")
+    if _is_none(inputs):
+        return [*(leaf for leaf in reached if leaf is not None), *tx.graph.retaining]
+    wanted = _several(tx, inputs)
+    chosen = [value for value in wanted if any(value is leaf for leaf in reached)]
+    if len(chosen) != len(wanted) or len({id(value) for value in chosen}) != len(chosen):
+        raise Break(_REASON, "backward with inputs that are no leaves")
+    return [value for value in chosen if isinstance(value, TensorValue)]
+
+
+def _unique(roots: list[TensorValue]) -> Iterator[torch.Tensor]:
+    seen: set[int] = set()
+    for root in roots:
+        for leaf in leaves_of(root.fake):
+            if id(leaf) not in seen:
+                seen.add(id(leaf))
+                yield leaf
+
+
+def _entered(tx: Tracer) -> Iterator[TensorValue]:
+    """The program's own tensors that the graph has as inputs or attributes."""
+    for _, value in tx.heap.known():
+        if isinstance(value, TensorValue) and value.real is not None and value.in_graph():
+            yield value
+
+
+def _accumulate(tx: Tracer, leaf: TensorValue, derivative: TensorValue, given: set[int]) -> None:
+    """What autograd does at a leaf: keep the first derivative, add the next to it in place."""
+    before = leaf.get_attr(tx, "grad")
+    if isinstance(before, TensorValue):
+        if before.fake.requires_grad or before.fake.shape != leaf.fake.shape:
+            raise Break(_REASON, "backward into a .grad that is differentiated itself")
+        graph_call(tx, "call_method", "add_", [before, derivative], {})
+        return
+    if not _is_none(before):
+        raise Break(_REASON, f"backward where .grad is {before.describe()}")
+    own = id(derivative) not in given and not derivative.fake._is_view()
+    steps = zip(leaf.fake.shape, torch.empty_like(leaf.fake).stride(), leaf.fake.stride())
+    dense = all(size == 1 or step == wanted for size, step, wanted in steps)  # copies keep it
+    options = [Constant(dense), Constant(own)]
+    kept = graph_call(tx, "call_function", kept_call, [derivative, leaf, *options], {})
+    leaf.set_attr(tx, "grad", kept)

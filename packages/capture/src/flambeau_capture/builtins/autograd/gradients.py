@@ -1,0 +1,261 @@
+"""`torch.autograd.grad` and `requires_grad_` inside the compiled function.
+
+In: tensors of this frame's graph. Out: derivatives as one node of that graph. Invariant: only what
+the graph holds as a whole is differentiated in it; a leaf that begins to require grad in the graph
+never leaves it, nor does what depends on no other leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import REASONS, Break, BreakReport
+from flambeau_capture.builtins.autograd.deferred_gradients import first_reader
+from flambeau_capture.graph.builder import GraphBuilder
+from flambeau_capture.graph.functions import derivative_call, is_reentrant
+from flambeau_capture.source import Attr
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.functions.callables import handles
+from flambeau_capture.values.tensors.data_assignment import freeze, track
+from flambeau_capture.values.tensors.graph_calls import (
+    NEW_LEAVES,
+    graph_argument,
+    record_derivative,
+    version_of,
+)
+from flambeau_capture.values.tensors.methods import assume_leaf
+from flambeau_capture.values.tensors.tensor import GRAD_RULES, TensorValue
+
+_PARAMETERS = (
+    "outputs", "inputs", "grad_outputs", "retain_graph", "create_graph", "only_inputs",
+    "allow_unused", "is_grads_batched", "materialize_grads",
+)  # fmt: skip
+_REASON = "FB0007"
+
+
+@handles(torch.autograd.grad)
+def _grad(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    given: dict[str, Value] = dict(zip(_PARAMETERS, args)) | dict(kwargs)
+    outputs, inputs = (_tensors(tx, given.get(name), name) for name in ("outputs", "inputs"))
+    with ends_before_readers(tx, inputs):
+        return _in_graph(tx, args, given, outputs, inputs)
+
+
+@contextmanager
+def ends_before_readers(tx: Tracer, tensors: Sequence[Value]) -> Iterator[None]:
+    """Let a graph that ends because of a derivative by these tensors end before it reads one that
+    it made or wrote to: the results of one graph are of one node of autograd, and a derivative by
+    one of them sees nothing of what goes through another."""
+    try:
+        yield
+    except Break as error:
+        if tx.graph is not tx.graph.outermost or error.stop is not None:
+            raise
+        made = [value for value in tensors if isinstance(value, TensorValue)]
+        readers = [first_reader(tx.graph, value.node) for value in made if value.fake.requires_grad]
+        known = [step for step in readers if step is not None]
+        if known:
+            tx.heap.changed()
+            error.stop = min(known)
+        raise
+
+
+def _in_graph(
+    tx: Tracer,
+    args: Args,
+    given: dict[str, Value],
+    outputs: list[TensorValue],
+    inputs: list[TensorValue],
+) -> Value:
+    if not set(given) <= set(_PARAMETERS) or len(args) > len(_PARAMETERS):
+        raise Break(_REASON, "torch.autograd.grad with arguments that it does not take")
+    if tx.graph is not tx.graph.outermost:
+        raise Break(_REASON, "torch.autograd.grad in a function that torch maps or runs again")
+    for batched in ("is_grads_batched", "only_inputs"):
+        usual = batched == "only_inputs"
+        if batched in given and given[batched].truth(tx) is not usual:
+            raise Break(_REASON, f"torch.autograd.grad with {batched}={not usual}")
+    if any(is_reentrant(node) for node in _behind([value.node for value in outputs])):
+        raise Break(_REASON, "torch.autograd.grad beside a checkpoint with use_reentrant=True")
+    whole_graph_is_ours(tx)
+    for tensor in inputs:
+        no_hooks(tx, tensor)
+    weights = given.get("grad_outputs", Constant(None))
+    if not isinstance(weights, Constant | TensorValue):
+        weights = TupleValue(unpack(tx, weights))
+    options: dict[str, Any] = {
+        name: given[name].as_python()
+        for name in ("retain_graph", "create_graph", "allow_unused", "materialize_grads")
+        if name in given
+    }
+    arguments = [TupleValue(list(outputs)), TupleValue(list(inputs)), weights]
+    nodes = tuple(graph_argument(value) for value in arguments)
+    parts = weights.parts() if isinstance(weights, TupleValue) else [weights]
+    known = [value for value in parts if isinstance(value, TensorValue)]
+    return record_derivative(tx, derivative_call, nodes, options, [*outputs, *inputs, *known])
+
+
+def _behind(nodes: Sequence[fx.Node]) -> set[fx.Node]:
+    """What these nodes are computed from, and they themselves."""
+    found: set[fx.Node] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack.extend(node.all_input_nodes)
+    return found
+
+
+def _tensors(tx: Tracer, value: Value | None, name: str) -> list[TensorValue]:
+    """One tensor or several, as torch takes them."""
+    if value is None:
+        raise Break(_REASON, f"torch.autograd.grad without {name}")
+    parts = [value] if isinstance(value, TensorValue) else unpack(tx, value)
+    found = [part for part in parts if isinstance(part, TensorValue)]
+    if len(found) != len(parts) or not found:
+        raise Break(_REASON, f"torch.autograd.grad with {name} that are no tensors")
+    return found
+
+
+def whole_graph_is_ours(tx: Tracer) -> None:
+    """No tensor that came in has a history: a derivative could go on into it."""
+    graph = tx.graph
+    for given in graph.inputs:
+        if not given.is_made() and isinstance(given.tensor, torch.Tensor):
+            if given.tensor.requires_grad:
+                tx.guard(Attr(given.source, "is_leaf"), "CONSTANT_MATCH", given.tensor.is_leaf)
+    tensors = [*(given.tensor for given in graph.inputs), *graph.attributes.values()]
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and tensor.requires_grad and not tensor.is_leaf:
+            raise Break(_REASON, "torch.autograd.grad beside a tensor that was computed outside")
+
+
+def no_hooks(tx: Tracer, tensor: TensorValue) -> None:
+    """A hook on a leaf would see its derivative, also in a graph compiled before it was set."""
+    if tensor.real is None or not tensor.real.is_leaf:
+        return
+    for table in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+        hooks = getattr(tensor.real, table)
+        if hooks:
+            raise Break(_REASON, "a derivative by a tensor with hooks")
+        if tensor.source is not None:
+            tx.wrap(hooks, Attr(tensor.source, table)).truth(tx)
+
+
+def begin(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
+    """`requires_grad_()` of a tensor made in the graph; None: it is not of that kind."""
+    fake = tensor.fake
+    flag = [*args, *kwargs.values(), Constant(True)][0]
+    assume_leaf(tx, tensor)
+    if freeze(tensor, tx, flag.truth(tx)) or track(tensor, tx, flag.truth(tx)):
+        return tensor
+    made_here = tensor.source is None and tensor.real is None
+    usual = tx.graph is tx.graph.outermost and fake.is_leaf and fake.is_floating_point()
+    if not made_here or not usual or not flag.truth(tx) or fake._is_view():
+        return None
+    node = tensor.node
+    fake.requires_grad_(True)
+    stack_trace = tx.stack_trace()
+    tx.heap.changed()
+    tx.graph.record("call_method", "requires_grad_", (node, True), {}, fake, stack_trace)
+    own_leaf(tx, tensor)
+    return tensor
+
+
+def own_leaf(tx: Tracer, tensor: TensorValue) -> None:
+    """Note a leaf that the graph makes, and that stays there."""
+    if tx.graph is tx.graph.outermost:
+        must_stay(tx, tensor, "a tensor made to require grad leaves the graph")
+        tx.graph.own_leaves.append(tensor)
+
+
+NEW_LEAVES.append(own_leaf)
+
+
+def must_stay(tx: Tracer, tensor: TensorValue, why: str, read: int | None = None) -> None:
+    """Let the graph end here, or at an earlier step, if the tensor is found to leave it."""
+    report = BreakReport(REASONS[_REASON], why, tx.user_lines())
+    tx.graph.begun.append((tensor.fake, tx.step() if read is None else read, report))
+
+
+def keep_grad(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
+    """`retain_grad()` of a tensor made in the graph; None: it is not of that kind."""
+    fake = tensor.fake
+    made_here = tensor.source is None and tensor.real is None
+    if not made_here or tx.graph is not tx.graph.outermost or not fake.requires_grad:
+        return None
+    if args or kwargs or fake.is_leaf:
+        return None
+    read = tx.graph.first_reader(tensor.node)
+    tx.heap.changed()
+    must_stay(tx, tensor, "a tensor that keeps its derivative leaves the graph", read)
+    tx.graph.retaining.append(tensor)
+    tx.graph.own_leaves.append(tensor)
+    return Constant(None)
+
+
+GRAD_RULES["retain_grad"] = keep_grad
+
+
+GRAD_RULES["requires_grad_"] = begin
+
+
+def leaving_leaf(graph: GraphBuilder, outputs: Sequence[fx.Node]) -> tuple[int, BreakReport] | None:
+    """Where to stop instead, before a leaf begins to require grad, if it leaves the graph itself,
+    or as the only one that a result depends on: whoever differentiates that later has to find it.
+    Beside other leaves it is unseen, as nobody holds it to ask for its derivative."""
+    if not graph.begun:
+        return None
+    begun = {id(fake): (step, report) for fake, step, report in graph.begun}
+    inputs = [node for node in graph.graph.nodes if node.op in ("placeholder", "get_attr")]
+    for node in [*outputs, *inputs]:
+        tensor = node.meta.get("val")
+        if not isinstance(tensor, torch.Tensor) or not tensor.requires_grad:
+            continue
+        if id(tensor) in begun:
+            return begun[id(tensor)]
+        leaves = [id(leaf) for leaf in leaves_of(tensor)]
+        if any(leaf not in begun for leaf in leaves):
+            continue
+        steps = [begun[leaf] for leaf in leaves if leaf in begun]
+        if steps:
+            return min(steps, key=lambda found: found[0])
+    return None
+
+
+def copy_that_shows(
+    graph: GraphBuilder, outputs: Sequence[fx.Node]
+) -> tuple[int, BreakReport] | None:
+    """Where to stop instead, before a copy is made of what eager has a view of, if that shows:
+    something is written to either, or the copy leaves the graph."""
+    leaving = [value for node in outputs if isinstance(value := node.meta["val"], torch.Tensor)]
+    for copy, whole, version, step, report in graph.copied:
+        written = version_of(copy) != 0 or version_of(whole) != version
+        if written or any(compat.share_memory(copy, value) for value in leaving):
+            return step, report
+    return None
+
+
+def leaves_of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Every leaf that requires grad and that a tensor depends on."""
+    if tensor.grad_fn is None:
+        yield tensor
+    seen: set[Any] = set()
+    waiting: list[Any] = [tensor.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            yield node.variable
+        waiting.extend(following for following, _ in node.next_functions)

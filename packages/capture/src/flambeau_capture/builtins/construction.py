@@ -1,0 +1,426 @@
+"""Calling classes: what instances they make.
+
+In: a class value and arguments. Out: `instantiate`. Invariant: `__new__` and `__init__` of the
+program run under capture; the built-in part of the instance is a value of the built-in kind.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import inspect
+import types
+import typing
+from typing import Any
+
+import torch
+
+from flambeau_capture.breaks import Break, SkipFrame
+from flambeau_capture.source import ConstantSource
+from flambeau_capture.values.argument_errors import check_call
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
+from flambeau_capture.values.constant import Constant, evaluate, is_none
+from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.existing_containers import is_plain_tuple
+from flambeau_capture.values.containers.lists import DequeValue, ListValue
+from flambeau_capture.values.containers.sets import SetValue
+from flambeau_capture.values.containers.tuples import TupleValue, make_tuple
+from flambeau_capture.values.functions.callables import (
+    BREAKS,
+    HANDLERS,
+    evaluate_call,
+    find,
+    handles,
+    is_pure,
+    pure,
+)
+from flambeau_capture.values.functions.cells import CellValue
+from flambeau_capture.values.functions.methods import MethodValue
+from flambeau_capture.values.functions.partials import PartialValue
+from flambeau_capture.values.higher_order.context_managers import INDEXING_MODES, IndexingMode
+from flambeau_capture.values.numpy.arrays import rules
+from flambeau_capture.values.objects.attributes import (
+    assume_making,
+    assume_special_methods,
+    class_attribute,
+    find_in_class,
+    layout_of,
+)
+from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.exceptions import ExceptionValue
+from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.nn_modules import ModuleValue
+from flambeau_capture.values.stand_ins import name_in_errors
+from flambeau_capture.values.tensors.graph_calls import graph_call
+
+_NOT_MADE = 1 << 7  # of a class that only C makes instances of
+
+
+def instantiate(
+    tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs, plain: bool = False
+) -> Value:
+    """`kind(*args, **kwargs)`; `plain`: by `type.__call__`, past the metaclass's own."""
+    python_class = kind.python_class
+    handler = find(HANDLERS, python_class)
+    if handler is not None:
+        check_call(tx, python_class, args, kwargs)
+        found: Value = handler(tx, args, kwargs)
+        return found
+    reason = find(BREAKS, python_class)
+    if reason is not None:
+        raise Break(reason, f"call of {kind.describe()}")
+    if is_pure(python_class):
+        return evaluate_call(tx, python_class, args, kwargs)
+    if typing.is_typeddict(python_class):  # a dict, whatever it is called
+        return instantiate(tx, ClassValue(dict), args, kwargs)
+    if python_class.__module__ == "numpy":
+        return _numpy_class(tx, python_class, args, kwargs)
+    if isinstance(python_class, enum.EnumMeta):
+        return evaluate_call(tx, python_class, args, kwargs)
+    meta_call = find_in_class(type(python_class), "__call__")
+    if not plain and meta_call is not None and isinstance(meta_call[1], types.FunctionType):
+        fn = meta_call[1]
+        return tx.call(MethodValue(kind, tx.wrap(fn, ConstantSource(fn, "__call__"))), args, kwargs)
+    assume_making(tx, python_class)
+    if python_class.__flags__ & _NOT_MADE:
+        tx.raise_error(TypeError, f"cannot create '{name_in_errors(python_class)}' instances")
+    if issubclass(python_class, BaseException):
+        return _exception(tx, python_class, args, kwargs)
+    if _is_plain_named_tuple(python_class):
+        return _named_tuple(tx, python_class, args, kwargs)
+    if issubclass(python_class, torch.overrides.TorchFunctionMode):
+        if python_class.__name__ in INDEXING_MODES and not args and not kwargs:
+            return IndexingMode(python_class)
+        raise Break("FB0013", f"call of {kind.describe()}")
+    if python_class is torch.Tensor or type(python_class).__name__ == "tensortype":
+        return _legacy_tensor(tx, kind, args, kwargs)
+    if issubclass(python_class, torch.Tensor):
+        new = find_in_class(python_class, "__new__")
+        if new is None or not _in_python(new[1]) or python_class.__module__.startswith("torch."):
+            raise Break("FB0012", f"call of {kind.describe()}")
+    return _instance(tx, kind, args, kwargs)
+
+
+def _legacy_tensor(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
+    """`torch.IntTensor([1, 2])`, `torch.Tensor(2, 3)`: of numbers, or of sizes."""
+    python_class: Any = kind.python_class
+    plain = python_class is torch.Tensor
+    dtype = torch.get_default_dtype() if plain else python_class.dtype
+    on_cpu = plain or not (python_class.is_cuda or python_class.is_sparse)
+    device = tx.graph.outermost.device or torch.get_default_device()
+    if kwargs or not on_cpu or device.type != "cpu":
+        raise Break("FB0012", f"call of {kind.describe()}")
+    named = {"dtype": tx.wrap_new(dtype)}
+    try:
+        given = [arg.as_python() for arg in args]
+    except NotConcrete:
+        raise Break("FB0012", f"call of {kind.describe()} with tensors") from None
+    if len(given) == 1 and isinstance(given[0], list | tuple | torch.Size):
+        if isinstance(given[0], torch.Size):
+            return graph_call(tx, "call_function", torch.empty, list(args), named)
+        return graph_call(tx, "call_function", torch.tensor, list(args), named)
+    if all(type(size) is int for size in given):
+        sizes = [tx.wrap_new(tuple(given) or (0,))]
+        return graph_call(tx, "call_function", torch.empty, sizes, named)
+    raise Break("FB0012", f"call of {kind.describe()}")
+
+
+def _numpy_class(tx: Tracer, python_class: type, args: Args, kwargs: Kwargs) -> Value:
+    """A scalar of NumPy's, made from what is known."""
+    if not issubclass(python_class, rules().np.generic):
+        raise Break("FB0005", f"call of class {python_class.__name__}")
+    return evaluate_call(tx, python_class, args, kwargs)
+
+
+def made_by_init(python_class: type) -> bool:
+    """Whether calling a class is `object.__new__`, then an `__init__` of the program."""
+    new = find_in_class(python_class, "__new__")
+    init = find_in_class(python_class, "__init__")
+    layout = layout_of(python_class)
+    return (
+        layout is object
+        and find_in_class(python_class, "__del__") is None
+        and type(python_class).__call__ is type.__call__
+        and new is not None
+        and new[0] is object
+        and init is not None
+        and isinstance(init[1], types.FunctionType)
+        and find(HANDLERS, python_class) is None
+        and find(BREAKS, python_class) is None
+        and not is_pure(python_class)
+        and not inspect.isabstract(python_class)
+        and not issubclass(python_class, torch.overrides.TorchFunctionMode)
+    )
+
+
+def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
+    python_class = kind.python_class
+    ending = find_in_class(python_class, "__del__")
+    if ending is not None and not isinstance(ending[1], types.FunctionType):
+        raise Break("FB0005", f"call of {kind.describe()}")
+    if ending is not None:
+        raise SkipFrame(f"objects of {python_class.__name__} run code of their own when they end")
+    new = find_in_class(python_class, "__new__")
+    assert new is not None
+    if inspect.isabstract(python_class) and new[0] is object:
+        evaluate(tx, object.__new__, python_class)  # raises, and says which methods are missing
+    maker = new[1].__func__ if isinstance(new[1], staticmethod) else new[1]
+    made: Value
+    if isinstance(maker, types.FunctionType):
+        if new[0].__module__ == "typing" and new[0].__name__ in ("Generic", "Protocol"):
+            made = new_object(kind)
+        else:
+            made = tx.call(tx.wrap(maker, ConstantSource(maker, "__new__")), [kind, *args], kwargs)
+    else:
+        made = new_immutable(tx, kind, args, kwargs) or new_object(kind)
+    if not issubclass(made.cls, python_class):
+        return made
+    init = find_in_class(python_class, "__init__")
+    for slot in (new, init):
+        if slot is not None and slot[0] not in _KNOWN_MAKERS and not _in_python(slot[1]):
+            raise Break("FB0005", f"call of {kind.describe()}")
+    if init is not None and isinstance(init[1], types.FunctionType):
+        initialize(tx, made, args, kwargs)
+    elif isinstance(made, ObjectValue) and _filled_by_new(made.payload):
+        pass  # its `__new__` has filled it
+    elif isinstance(made, ObjectValue) and init is not None and init[0] is types.SimpleNamespace:
+        made.call_method(tx, "__init__", args, kwargs)
+    elif isinstance(made, ObjectValue) and made.payload is not None:
+        made.payload.call_method(tx, "__init__", args, kwargs)
+    elif (args or kwargs) and not isinstance(maker, types.FunctionType):
+        tx.raise_error(TypeError, f"{python_class.__name__}() takes no arguments")
+    return made
+
+
+_IMMUTABLE = (str, int, float, complex, bytes, tuple, frozenset)
+IMMUTABLE_PARTS = (Constant, TupleValue)  # and frozen sets: see `_filled_by_new`
+_KNOWN_MAKERS = frozenset(
+    {
+        object,
+        dict,
+        collections.OrderedDict,
+        list,
+        set,
+        tuple,
+        str,
+        int,
+        float,
+        complex,
+        bytes,
+        frozenset,
+        collections.deque,
+        collections.defaultdict,
+        types.SimpleNamespace,
+    }
+)
+
+
+def _filled_by_new(payload: Value | None) -> bool:
+    frozen = isinstance(payload, SetValue) and payload.cls is frozenset
+    return frozen or isinstance(payload, IMMUTABLE_PARTS)
+
+
+def _in_python(found: Any) -> bool:
+    return isinstance(found, types.FunctionType | staticmethod)
+
+
+def new_immutable(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value | None:
+    """An instance of a class that derives from a number, a string or a tuple; else None."""
+    python_class = kind.python_class
+    base = layout_of(python_class)
+    if base not in _IMMUTABLE or issubclass(python_class, enum.Enum):
+        return None
+    payload: Value
+    if base is frozenset:
+        payload = SetValue(unpack(tx, args[0]) if args else [], frozenset, tx=tx)
+    elif base is tuple:
+        payload = TupleValue(unpack(tx, args[0]) if args else [])
+    else:
+        payload = tx.instantiate(tx.wrap_new(base), args, kwargs)
+        if not isinstance(payload, Constant):
+            raise Break("FB0005", f"call of {kind.describe()}")
+    assume_special_methods(tx, python_class)
+    return ObjectValue(python_class, payload=payload)
+
+
+def new_object(kind: ClassValue) -> Value:
+    """`object.__new__`, with the built-in part that the class derives from."""
+    python_class = kind.python_class
+    layout = layout_of(python_class)
+    if layout in (object, types.SimpleNamespace):
+        if issubclass(python_class, torch.nn.Module):
+            return ModuleValue(python_class)
+        return ObjectValue(python_class)
+    if layout in (dict, collections.OrderedDict):
+        return ObjectValue(python_class, payload=DictValue(python_class=layout))
+    if layout is list:
+        return ObjectValue(python_class, payload=ListValue([]))
+    if layout is set:
+        return ObjectValue(python_class, payload=SetValue([]))
+    if layout is collections.deque:
+        return ObjectValue(python_class, payload=DequeValue([]))
+    if layout is collections.defaultdict:
+        missing = Constant(None)
+        payload = DictValue(python_class=layout, factory=missing)
+        return ObjectValue(python_class, payload=payload)
+    raise Break("FB0005", f"call of {kind.describe()}")
+
+
+def initialize(tx: Tracer, made: Value, args: Args, kwargs: Kwargs) -> None:
+    """Call the `__init__` of an object's class, which answers None."""
+    nothing_answered(tx, tx.call(class_attribute(tx, made, made.cls, "__init__"), args, kwargs))
+
+
+def nothing_answered(tx: Tracer, found: Value) -> None:
+    """An `__init__` answers None."""
+    if not is_none(found):
+        shown = found.cls.__name__
+        tx.raise_error(TypeError, f"__init__() should return None, not '{shown}'")
+
+
+@functools.cache
+def _takes_anything(layout: type) -> bool:
+    """Whether a built-in exception is made of any arguments: most are."""
+    try:
+        for count in range(4):
+            layout(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+def _check_exception(
+    tx: Tracer, python_class: type, layout: type, args: Args, kwargs: Kwargs
+) -> None:
+    """Raise what a built-in exception raises that does not take whatever it is given."""
+    owners = [find_in_class(python_class, name) for name in ("__new__", "__init__")]
+    if any(found is not None and isinstance(found[1], types.FunctionType) for found in owners):
+        return
+    try:
+        plain = [arg.as_python() for arg in args]
+        named = {name: arg.as_python() for name, arg in kwargs.items()}
+    except NotConcrete:
+        return
+    evaluate(tx, layout, *plain, **named)
+
+
+def _exception(tx: Tracer, python_class: type[BaseException], args: Args, kwargs: Kwargs) -> Value:
+    made = ExceptionValue(python_class, list(args))
+    assume_special_methods(tx, python_class)
+    init = find_in_class(python_class, "__init__")
+    layout = layout_of(python_class)
+    if not _takes_anything(layout):
+        _check_exception(tx, python_class, layout, args, kwargs)
+    if init is not None and isinstance(init[1], types.FunctionType):
+        initialize(tx, made, args, kwargs)
+    elif kwargs:
+        for name, value in kwargs.items():
+            made.attributes[name] = value
+    return made
+
+
+def _is_plain_named_tuple(python_class: type) -> bool:
+    """A named tuple whose instances are made as namedtuple() wrote it, and are items alone."""
+    if not issubclass(python_class, tuple) or not hasattr(python_class, "_fields"):
+        return False
+    new, init = (find_in_class(python_class, name) for name in ("__new__", "__init__"))
+    assert new is not None and init is not None
+    made_by = getattr(new[1], "__func__", new[1])
+    generated = getattr(made_by, "__module__", "").startswith("namedtuple_")
+    return generated and init[0] is object and is_plain_tuple(python_class)
+
+
+def _named_tuple(tx: Tracer, python_class: type, args: Args, kwargs: Kwargs) -> Value:
+    fields: tuple[str, ...] = python_class._fields  # type: ignore[attr-defined]
+    defaults: dict[str, Any] = getattr(python_class, "_field_defaults", {})
+    values: dict[str, Value] = dict(zip(fields, args))
+    refused = len(args) > len(fields) or set(kwargs) & set(values) or set(kwargs) - set(fields)
+    if refused or set(fields) - {*values, *kwargs, *defaults}:  # in the class's own words
+        evaluate(tx, python_class, *[None for _ in args], **dict.fromkeys(kwargs))
+    values.update(kwargs)
+    for name in fields:
+        if name not in values:
+            values[name] = tx.wrap_new(defaults[name])
+    assume_special_methods(tx, python_class)
+    return TupleValue([values[name] for name in fields], python_class)
+
+
+@handles(
+    object.__new__, dict.__new__, collections.OrderedDict.__new__, list.__new__, set.__new__,
+    collections.deque.__new__,
+)  # fmt: skip
+def _new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    kind = args[0]
+    assert isinstance(kind, ClassValue)
+    plain = {dict: DictValue, list: lambda: ListValue([]), set: lambda: SetValue([])}
+    if kind.python_class in plain:
+        made: Value = plain[kind.python_class]()  # type: ignore[operator]
+        return made
+    return new_object(kind)
+
+
+@handles(tuple.__new__)
+def _tuple_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    kind = args[0]
+    assert isinstance(kind, ClassValue)
+    if is_plain_tuple(kind.python_class):
+        assume_special_methods(tx, kind.python_class)
+        return TupleValue(unpack(tx, args[1]) if len(args) > 1 else [], kind.python_class)
+    return new_immutable(tx, kind, args[1:], kwargs) or new_object(kind)
+
+
+@handles(str.__new__, int.__new__, float.__new__, complex.__new__, bytes.__new__, frozenset.__new__)
+def _number_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    kind = args[0]
+    assert isinstance(kind, ClassValue)
+    if kind.python_class in _IMMUTABLE:
+        return tx.instantiate(kind, args[1:], kwargs)
+    return new_immutable(tx, kind, args[1:], kwargs) or new_object(kind)
+
+
+@handles(object)
+def _object(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return ObjectValue(object)
+
+
+@handles(functools.partial)
+def _partial(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    fn = args[0]
+    if isinstance(fn, PartialValue):
+        return PartialValue(fn.fn, [*fn.args, *args[1:]], {**fn.kwargs, **kwargs})
+    return PartialValue(fn, list(args[1:]), dict(kwargs))
+
+
+@handles(types.MethodType)
+def _method(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return MethodValue(args[1], args[0])
+
+
+@handles(types.CellType)
+def _cell(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return CellValue(args[0] if args else None, tx=tx)
+
+
+@handles(torch.Size)
+def _size(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if not args:
+        return tx.wrap_new(torch.Size())
+    try:
+        return tx.wrap_new(make_tuple(torch.Size, [v.as_python() for v in unpack(tx, args[0])]))
+    except NotConcrete as error:
+        raise Break("FB0002", f"a size of {error}") from None
+
+
+@handles(types.SimpleNamespace)
+def _namespace(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if args:
+        raise Break("FB0005", "types.SimpleNamespace of a mapping")
+    made = ObjectValue(types.SimpleNamespace)
+    made.call_method(tx, "__init__", args, kwargs)
+    return made
+
+
+pure(
+    torch.device, torch.finfo, torch.iinfo, inspect.Signature, range, complex, bytes, frozenset,
+)  # fmt: skip

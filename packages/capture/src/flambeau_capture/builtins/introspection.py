@@ -1,0 +1,428 @@
+"""Built-ins that ask about objects: isinstance, getattr, type, callable, id, print and the like.
+
+In: values. Out: values. Invariant: an answer that rests on the program's state is guarded by the
+value that gave it.
+"""
+
+from __future__ import annotations
+
+import abc
+import types
+from typing import Any
+
+import torch
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.protocols import has_members
+from flambeau_capture.source import ConstantSource
+from flambeau_capture.values.base import (
+    Args,
+    IteratorValue,
+    Kwargs,
+    NotConcrete,
+    Tracer,
+    UserError,
+    Value,
+)
+from flambeau_capture.values.constant import Constant, constant_of, evaluate
+from flambeau_capture.values.containers.lists import ListValue
+from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.functions.callables import breaks, describe_call, handles
+from flambeau_capture.values.functions.methods import MethodValue
+from flambeau_capture.values.objects.attributes import (
+    assume_special_methods,
+    find_in_class,
+    is_subclass,
+)
+from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.exceptions import ExceptionValue
+from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.nn_modules import call_module
+from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue, PyModuleValue
+from flambeau_capture.values.objects.reconstruction import instance_dict
+from flambeau_capture.values.special_method_results import ask
+from flambeau_capture.values.stand_ins import name_in_errors, refuse
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
+from flambeau_capture.values.tensors.tensor import TensorValue
+
+#: what `abc.ABCMeta` asks: it is written in C
+_ABC_CHECKS = tuple(vars(abc)[name] for name in ("_abc_instancecheck", "_abc_subclasscheck"))
+
+
+def class_of(value: Value) -> type:
+    """The class of a class value, or a break."""
+    if isinstance(value, ClassValue):
+        return value.python_class
+    try:
+        found = value.as_python()
+    except NotConcrete:
+        raise Break("FB0009", f"{value.describe()} as a class") from None
+    if isinstance(found, type):
+        return found
+    raise Break("FB0009", f"{value.describe()} as a class")
+
+
+@handles(isinstance)
+def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(is_instance(tx, args[0], args[1]))
+
+
+def is_instance(tx: Tracer, value: Value, kinds: Value) -> bool:
+    if isinstance(kinds, TupleValue):
+        return any(is_instance(tx, value, kind) for kind in kinds.parts())
+    try:
+        plain = kinds.as_python()
+    except NotConcrete:
+        raise Break("FB0009", f"isinstance with {kinds.describe()}") from None
+    if isinstance(plain, types.UnionType):
+        return any(is_instance(tx, value, tx.wrap_new(kind)) for kind in plain.__args__)
+    kind: Any = plain
+    if not isinstance(kind, type):
+        kind = getattr(plain, "__origin__", None)
+        if not isinstance(kind, type):
+            tx.raise_error(TypeError, "isinstance() arg 2 must be a type, a tuple, or a union")
+    by_members = has_members(tx, value, kind, has_attr)
+    if by_members is not None:
+        return by_members
+    if value.cls is kind:
+        return True
+    if isinstance(value, TensorValue) and type(kind).__name__ == "tensortype":
+        return bool(value.fake.type() == f"{kind.__module__}.{kind.__name__}")
+    asked = _by_metaclass(tx, kind, "__instancecheck__", value)
+    if asked is not None:
+        return asked
+    if isinstance(value, OpaqueValue) and is_subclass(tx, type(value.real), kind) is not (
+        found := isinstance(value.real, kind)
+    ):
+        return found  # what says so is its `__class__`: it is the object that is guarded
+    return is_subclass(tx, value.cls, kind)
+
+
+def _by_metaclass(tx: Tracer, kind: type, name: str, asked: Value) -> bool | None:
+    """What a metaclass written in Python answers: its code is captured. What abstract base classes
+    answer is asked of them, and asked again by a guard."""
+    found = find_in_class(type(kind), name)
+    if found is None or not isinstance(found[1], types.FunctionType):
+        return None
+    if found[0] is abc.ABCMeta or found[0].__module__ == "typing":
+        return None
+    assume_special_methods(tx, type(kind))
+    method = MethodValue(tx.wrap_new(kind), tx.wrap(found[1], ConstantSource(found[1], name)))
+    return tx.call(method, [asked], {}).truth(tx)
+
+
+@handles(issubclass)
+def _issubclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if not isinstance(args[0], ClassValue):
+        tx.raise_error(TypeError, "issubclass() arg 1 must be a class")
+    return Constant(_is_subclass_of(tx, args[0], args[1]))
+
+
+def _is_subclass_of(tx: Tracer, value: ClassValue, kinds: Value) -> bool:
+    if isinstance(kinds, TupleValue):
+        return any(_is_subclass_of(tx, value, kind) for kind in kinds.parts())
+    kind = kinds.as_python()
+    if isinstance(kind, types.UnionType):
+        return any(_is_subclass_of(tx, value, tx.wrap_new(one)) for one in kind.__args__)
+    if not isinstance(kind, type):
+        return bool(evaluate(tx, issubclass, value.python_class, kind))
+    asked = _by_metaclass(tx, kind, "__subclasscheck__", value)
+    return is_subclass(tx, value.python_class, kind) if asked is None else asked
+
+
+@handles(*_ABC_CHECKS)
+def _abc_check(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """`ABCMeta.__instancecheck__` and `__subclasscheck__`, called by a metaclass of the program."""
+    asked = args[1].python_class if isinstance(args[1], ClassValue) else args[1].cls
+    return Constant(is_subclass(tx, asked, class_of(args[0])))
+
+
+@handles(type)
+def _type(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) != 1:
+        raise Break("FB0020", "type() with three arguments")
+    if isinstance(args[0], ObjectValue | TensorValue):
+        return tx.wrap_new(args[0].cls)
+    return tx.wrap_new(args[0].cls)
+
+
+def _name_of(value: Value) -> str:
+    """The name of an attribute; a member of an enum that is also a string is its value."""
+    if isinstance(value, FrozenValue) and isinstance(value.real, str):
+        return str.__str__(value.real)
+    found: str = constant_of(value)
+    return found
+
+
+@handles(getattr)
+def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    name = _name_of(args[1])
+    if len(args) == 2:
+        return tx.get_attr(args[0], name)
+    try:
+        return tx.get_attr(args[0], name)
+    except UserError as error:
+        if not issubclass(error.value.cls, AttributeError):
+            raise
+        _guard_absence(tx, args[0], name)
+        return args[2]
+
+
+@handles(hasattr)
+def _hasattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(has_attr(tx, args[0], _name_of(args[1])))
+
+
+def has_attr(tx: Tracer, value: Value, name: str) -> bool:
+    try:
+        tx.get_attr(value, name)
+    except UserError as error:
+        if not issubclass(error.value.cls, AttributeError):
+            raise
+        _guard_absence(tx, value, name)
+        return False
+    if isinstance(value, ObjectValue) and value.source is not None and name not in value.written:
+        if not value.shared and _holds(value, name):  # or else its keys are guarded
+            tx.guard(value.source, "HASATTR", name)
+    return True
+
+
+def _holds(value: ObjectValue, name: str) -> bool:
+    """Whether the program's object has an attribute of its own, so that asking it again runs none
+    of the program's code; what comes from its class is guarded there."""
+    fallback = find_in_class(value.cls, "__getattr__")
+    if fallback is not None and fallback[1] is not torch.nn.Module.__getattr__:
+        return False
+    own = instance_dict(value.real)
+    return name in own or any(
+        name in own.get(table, ()) for table in ("_parameters", "_buffers", "_modules")
+    )
+
+
+def _guard_absence(tx: Tracer, value: Value, name: str) -> None:
+    if isinstance(value, PyModuleValue | TensorValue) and value.source is not None:
+        tx.guard(value.source, "NOT_HASATTR", name)
+
+
+@handles(setattr)
+def _setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    args[0].set_attr(tx, _name_of(args[1]), args[2])
+    return Constant(None)
+
+
+@handles(delattr)
+def _delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    args[0].del_attr(tx, constant_of(args[1]))
+    return Constant(None)
+
+
+@handles(object.__setattr__)
+def _object_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if not isinstance(args[0], ObjectValue | ExceptionValue):
+        args[0].set_attr(tx, constant_of(args[1]), args[2])
+    else:
+        args[0].generic_set_attr(tx, constant_of(args[1]), args[2])
+    return Constant(None)
+
+
+@handles(object.__getattribute__)
+def _object_getattribute(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(args[0], ObjectValue | ExceptionValue):
+        return args[0].generic_get_attr(tx, constant_of(args[1]))
+    return tx.get_attr(args[0], constant_of(args[1]))
+
+
+@handles(torch.nn.Module.__setattr__)
+def _module_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    from flambeau_capture.values.objects.nn_modules import ModuleValue
+
+    assert isinstance(args[0], ModuleValue)
+    args[0].module_setattr(tx, constant_of(args[1]), args[2])
+    return Constant(None)
+
+
+@handles(torch.nn.Module.__getattr__)
+def _module_getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    from flambeau_capture.values.objects.nn_modules import ModuleValue
+
+    assert isinstance(args[0], ModuleValue)
+    return args[0].module_getattr(tx, constant_of(args[1]))
+
+
+@handles(*compat.MODULE_CALLS[:2])
+def _module_call(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return call_module(tx, args[0], args[1:], kwargs)
+
+
+@handles(callable)
+def _callable(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = args[0]
+    if isinstance(value, OpaqueValue):
+        return Constant(callable(value.real))
+    return Constant(find_in_class(value.cls, "__call__") is not None)
+
+
+@handles(id)
+def _id(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = args[0]
+    real = value.module if isinstance(value, PyModuleValue) else getattr(value, "real", None)
+    if real is None or value.source is None:
+        raise Break("FB0009", f"id of {value.describe()}")
+    tx.guard(value.source, "ID_MATCH", real)
+    return Constant(id(real))
+
+
+@handles(hash)
+def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    found = find_in_class(args[0].cls, "__hash__")
+    if isinstance(args[0], ObjectValue) and found is not None and found[1] is None:
+        refuse(tx, hash, args[0], __hash__=None)
+    if args[0].special(tx, "__hash__"):
+        return ask(tx, args[0], "__hash__")
+    payload = args[0].payload if isinstance(args[0], ObjectValue) else None
+    if isinstance(payload, Constant):
+        return Constant(hash(payload.value))
+    try:
+        return Constant(hash(args[0].as_python()))
+    except NotConcrete:
+        raise Break("FB0009", f"hash of {args[0].describe()}") from None
+    except TypeError as error:
+        tx.raise_error(TypeError, *error.args)
+
+
+@handles(len)
+def _len(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(args[0], TensorValue) and type(args[0]).length is TensorValue.length:
+        return tx.wrap_new(args[0].first_size(tx))
+    if args[0].special(tx, "__len__"):
+        found = ask(tx, args[0], "__len__")
+        if isinstance(found, SymbolValue) and not tx.binary(">=", found, Constant(0)).truth(tx):
+            tx.raise_error(ValueError, "__len__() should return >= 0")
+        return found
+    return Constant(args[0].length(tx))
+
+
+@handles(vars)
+def _vars(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if not args:
+        raise Break("FB0009", "vars() without an argument")
+    try:
+        return tx.get_attr(args[0], "__dict__")
+    except UserError as error:
+        if issubclass(error.value.cls, AttributeError):
+            evaluate(tx, vars, object())  # in its own words
+        raise
+
+
+@handles(dir)
+def _dir(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if not args:
+        raise Break("FB0009", "dir() without an argument")
+    value = args[0]
+    kind = value.cls
+    own = find_in_class(kind, "__dir__")
+    known = isinstance(value, ObjectValue) and own is not None and own[0] is object
+    if not isinstance(value, ClassValue | PyModuleValue) and not known:
+        raise Break("FB0009", f"dir() of {value.describe()}")
+    target: Any = kind if isinstance(value, ObjectValue) else value.as_python()
+    names = dir(target)
+    shown = "as it was"
+    tx.guard(ConstantSource(target, target.__name__), "CALL", _DirNames(names), shown)
+    if isinstance(value, ObjectValue):
+        names = sorted({*names, *(name for name, _ in value.own_entries(tx))})
+    return ListValue([Constant(name) for name in names])
+
+
+class _DirNames:
+    """A guard's question: `dir()` of a class or a module is as it was."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+
+    def __call__(self, target: Any) -> bool:
+        return dir(target) == self.names
+
+
+@handles(repr)
+def _repr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(text_of(tx, args[0], "__repr__"))
+
+
+@handles(ascii)
+def _ascii(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(args[0], ObjectValue):
+        text = text_of(tx, args[0], "__repr__")
+        return Constant(text.encode("ascii", "backslashreplace").decode())
+    return Constant(ascii(args[0].as_python()))
+
+
+@handles(format)
+def _format(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(format_value(tx, args[0], constant_of(args[1]) if len(args) > 1 else ""))
+
+
+def text_of(tx: Tracer, value: Value, method: str) -> str:
+    """str() or repr() of a value."""
+    if isinstance(value, TensorValue):
+        raise Break("FB0003", f"text of {value.describe()}")
+    if isinstance(value, ObjectValue):
+        for name in (method, "__repr__"):
+            if value.special(tx, name):
+                by = str if method == "__str__" else repr
+                return str(constant_of(ask(tx, value, name, by=by)))
+        if isinstance(value.payload, Constant | TupleValue):
+            return text_of(tx, value.payload, method)
+        if issubclass(value.cls, types.SimpleNamespace):
+            shown = [
+                f"{name}={text_of(tx, part, '__repr__')}" for name, part in value.own_entries(tx)
+            ]
+            plain = value.cls is types.SimpleNamespace
+            return f"{'namespace' if plain else value.cls.__name__}({', '.join(shown)})"
+        raise Break("FB0009", f"text of {value.describe()}")
+    if isinstance(value, ClassValue):
+        if method == "__str__" and value.special(tx, method):
+            return str(constant_of(ask(tx, value, method)))
+        return value.text(tx)
+    if isinstance(value, ExceptionValue):
+        return str(constant_of(value.text(tx, method)))
+    if isinstance(value, IteratorValue):
+        raise Break("FB0009", f"text of {value.describe()}")
+    try:
+        plain = value.as_python()
+    except NotConcrete as error:
+        raise Break("FB0003", f"text of {error}") from None
+    return str(plain) if method == "__str__" else repr(plain)
+
+
+def format_value(tx: Tracer, value: Value, spec: str) -> str:
+    """format(value, spec)."""
+    if isinstance(value, Constant):
+        try:
+            return format(value.value, spec)
+        except (ValueError, TypeError) as error:
+            tx.raise_error(type(error), *error.args)
+    if value.special(tx, "__format__"):
+        return str(constant_of(ask(tx, value, "__format__", (Constant(spec),))))
+    if isinstance(value, FrozenValue):
+        found = find_in_class(value.cls, "__format__")
+        if found is not None and (
+            not isinstance(found[1], types.FunctionType) or found[0].__module__ == "enum"
+        ):
+            return str(evaluate(tx, format, value.as_python(), spec))
+    payload = value.payload if isinstance(value, ObjectValue) else None
+    if spec and isinstance(payload, Constant):
+        return str(evaluate(tx, format, payload.value, spec))
+    formats = find_in_class(value.cls, "__format__")
+    if spec and formats is not None and formats[0] is object:
+        shown = name_in_errors(value.cls)
+        tx.raise_error(TypeError, f"unsupported format string passed to {shown}.__format__")
+    return format(text_of(tx, value, "__str__"), spec)
+
+
+@handles(print)
+def _print(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    raise Break("FB0023", f"call_function {describe_call(print, args)}")
+
+
+breaks("FB0005", open, input, exec, eval, compile, __import__)

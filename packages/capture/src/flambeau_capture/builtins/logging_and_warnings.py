@@ -1,0 +1,192 @@
+"""Warnings and logging: captured as effects of the compiled code.
+
+In: calls of `warnings.warn` and of loggers. Out: None, and an entry in the log of effects.
+Invariant: a message names the line that the program wrote it on. What is not known at capture time
+(a tensor in the message, a filter that turns warnings into errors) is a graph break.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.effects.calls import DeferredCall
+from flambeau_capture.source import ConstantSource
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import LITERALS, Constant
+from flambeau_capture.values.functions.callables import CACHED_METHODS, describe_call, handles
+from flambeau_capture.values.objects.exceptions import ExceptionValue
+from flambeau_capture.values.objects.instances import ObjectValue
+
+_LEVELS: dict[Callable[..., Any], int] = {
+    logging.Logger.debug: logging.DEBUG,
+    logging.Logger.info: logging.INFO,
+    logging.Logger.warning: logging.WARNING,
+    logging.Logger.error: logging.ERROR,
+    logging.Logger.critical: logging.CRITICAL,
+}
+
+
+def _known(value: Value) -> Constant | None:
+    """A value as a constant that cannot change; None if it is no such thing."""
+    try:
+        plain = value.as_python()
+    except NotConcrete:
+        return None
+    return Constant(plain) if _frozen(plain) else None
+
+
+def _frozen(plain: Any) -> bool:
+    if isinstance(plain, tuple):
+        return all(_frozen(item) for item in plain)
+    return type(plain) in LITERALS or isinstance(plain, type)
+
+
+def _none_is_an_error(module: Any) -> bool:
+    """Whether no filter of the module `warnings` turns warnings into errors."""
+    return all(row[0] != "error" for row in module.filters)
+
+
+@handles(warnings.warn)
+def _warn(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    given = dict(zip(("message", "category", "stacklevel"), args), **kwargs)
+    message, category = given["message"], given.get("category")
+    level = given.get("stacklevel", Constant(1)).as_python()
+    frame = tx.caller(int(level))
+    shown = describe_call(warnings.warn, args)
+    if set(given) - {"message", "category", "stacklevel"} or frame is None:
+        raise Break("FB0023", f"call_function {shown}")
+    if not _none_is_an_error(warnings):
+        raise Break("FB0023", f"call_function {shown} while a filter makes warnings errors")
+    if isinstance(message, ExceptionValue):
+        category, text = tx.wrap_new(message.cls), _known(message.text(tx, "__str__"))
+    else:
+        text = _known(message)
+    if text is None or not isinstance(text.value, str):
+        raise Break("FB0023", f"call_function {shown}")
+    kind = UserWarning if category is None else category.as_python()
+    tx.guard(
+        ConstantSource(warnings, "warnings"), "CALL", _none_is_an_error, "makes no warning an error"
+    )
+    where = [Constant(frame.filename), Constant(frame.lineno), Constant(frame.namespace)]
+    known = [text, Constant(kind or UserWarning), *where]
+    tx.heap.log(DeferredCall(_warn_later, known))
+    return Constant(None)
+
+
+def _warn_later(
+    text: str, category: type[Warning], filename: str, lineno: int, namespace: dict[str, Any]
+) -> None:
+    registry = namespace.setdefault("__warningregistry__", {})
+    name = namespace.get("__name__") or "<string>"
+    warnings.warn_explicit(text, category, filename, lineno, name, registry)
+
+
+def log_record(tx: Tracer, level: int | None, args: Args, kwargs: Kwargs) -> Value:
+    """`logger.info(message, *values)` and its like; `logger.log(level, ...)` if level is None."""
+    shown = f"call_function {describe_call(logging.Logger.log, args)}"
+    logger, rest = args[0], list(args[1:])
+    if level is None:
+        number = _known(rest.pop(0))
+        level = None if number is None else number.value
+    known = [_known(value) for value in rest]
+    frame = tx.caller(1)
+    if not isinstance(logger, ObjectValue) or logger.real is None or kwargs or level is None:
+        raise Break("FB0023", shown)
+    if frame is None or not known or any(value is None for value in known):
+        raise Break("FB0023", shown)
+    values = Constant(tuple(value.value for value in known[1:] if value is not None))
+    message = Constant(known[0].value if known[0] is not None else "")
+    where = [Constant(frame.filename), Constant(frame.lineno), Constant(frame.name)]
+    tx.heap.log(DeferredCall(_log_later, [logger, Constant(level), message, values, *where]))
+    return Constant(None)
+
+
+def _log_later(
+    logger: logging.Logger,
+    level: int,
+    text: Any,
+    values: Any,
+    filename: str,
+    lineno: int,
+    function: str,
+) -> None:
+    if logger.isEnabledFor(level):
+        record = logger.makeRecord(
+            logger.name, level, filename, lineno, text, values, None, function
+        )
+        logger.handle(record)
+
+
+def _register(method: Callable[..., Any], level: int | None) -> None:
+    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return log_record(tx, level, args, kwargs)
+
+    handles(method)(handler)
+
+
+for _method, _level in _LEVELS.items():
+    _register(_method, _level)
+_register(logging.Logger.log, None)
+
+
+@handles(logging.getLogger)
+def _get_logger(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    name = _known(args[0]) if args else Constant(None)
+    if name is None or kwargs:
+        raise Break("FB0023", "logging.getLogger")
+    found = logging.getLogger(name.value)
+    return tx.wrap(found, ConstantSource(found, "logger"))
+
+
+class _Answers:
+    """A guard's question: a method of a logger still gives the same answer."""
+
+    def __init__(self, method: str, args: tuple[Any, ...], answer: Any) -> None:
+        self.method = method
+        self.args = args
+        self.answer = answer
+
+    def __call__(self, logger: logging.Logger) -> bool:
+        return bool(getattr(logger, self.method)(*self.args) == self.answer)
+
+
+@handles(logging.Logger.isEnabledFor)
+def _is_enabled(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _ask(tx, "isEnabledFor", args)
+
+
+@handles(logging.Logger.getEffectiveLevel)
+def _effective_level(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _ask(tx, "getEffectiveLevel", args)
+
+
+def _ask(tx: Tracer, method: str, args: Args) -> Value:
+    logger = args[0]
+    known = [_known(value) for value in args[1:]]
+    if not isinstance(logger, ObjectValue) or logger.real is None or None in known:
+        raise Break("FB0023", f"call_method {method} of {logger.describe()}")
+    plain = tuple(value.value for value in known if value is not None)
+    answer = getattr(logger.real, method)(*plain)
+    question = _Answers(method, plain, answer)
+    tx.guard(
+        ConstantSource(logger.real, "logger"), "CALL", question, f".{method}{plain} == {answer!r}"
+    )
+    return Constant(answer)
+
+
+def once(tx: Tracer, cached: Any, args: Args, kwargs: Kwargs) -> Value | None:
+    """A method of loggers behind functools.lru_cache, so that a message comes once."""
+    if not args or not issubclass(args[0].cls, logging.Logger):
+        return None
+    known = [_known(value) for value in args[1:]]
+    if kwargs or None in known:
+        raise Break("FB0023", f"call_function {describe_call(cached.__wrapped__, args)}")
+    tx.heap.log(DeferredCall(cached, [args[0], *(value for value in known if value is not None)]))
+    return Constant(None)
+
+
+CACHED_METHODS.append(once)

@@ -1,0 +1,180 @@
+"""`torch.tensor`, `as_tensor` and `new_tensor` of nested lists that hold tensors among numbers,
+and of data that hold NumPy's scalars.
+
+In: such a list. Out: the same by operators of the graph: each element a tensor of its own, lists
+stacked. Invariant: the dtype is the one that torch finds (numbers of Python promote with the
+default dtypes), the result shares nothing and is differentiated through nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.tensors.sizes import tensor_of_open
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.constant import Constant, constant_of, evaluate, is_none
+from flambeau_capture.values.containers.lists import ListValue
+from flambeau_capture.values.containers.sequences import SequenceValue
+from flambeau_capture.values.numpy.arrays import NumpyScalar
+from flambeau_capture.values.tensors.graph_calls import graph_call, rewrite_as
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
+from flambeau_capture.values.tensors.tensor import TensorValue
+
+_TAKEN = frozenset({"dtype", "device", "requires_grad", "pin_memory"})
+
+
+def _made(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    given = list(args)
+    owner = given.pop(0) if name == "new_tensor" and given else None
+    named = dict(kwargs)
+    data = given.pop(0) if given else named.pop("data", None)
+    for each in ("dtype", "device"):
+        if given:
+            named[each] = given.pop(0)
+    if not isinstance(data, SequenceValue) or given or not set(named) <= _TAKEN:
+        return None
+    leaves = _leaves(data)
+    tensors = [leaf for leaf in leaves or () if isinstance(leaf, TensorValue)]
+    if leaves is None or not tensors:
+        return None
+    wanted = ("requires_grad", "pin_memory")
+    if any(constant_of(named.pop(each, Constant(False))) for each in wanted):
+        raise Break("FB0002", f"{name} of a list of tensors, with {' or '.join(wanted)}")
+    if any(leaf.fake.device.type != "cpu" for leaf in tensors):
+        raise Break("FB0002", f"{name} of a list of tensors that are not on the CPU")
+    dtype = _constant(named, "dtype")
+    device = _constant(named, "device")
+    if isinstance(owner, TensorValue):
+        dtype = owner.fake.dtype if dtype is None else dtype
+        device = owner.fake.device if device is None else device
+    if dtype is None:
+        dtype = functools.reduce(torch.promote_types, [_dtype(leaf) for leaf in leaves])
+    if not all(torch.can_cast(_dtype(leaf), dtype) for leaf in leaves):
+        return None  # torch takes some of them and refuses others: a matter of the data
+    made = _stacked(tx, data, dtype)
+    return made if device is None else made.call_method(tx, "to", [tx.wrap_new(device)], {})
+
+
+def _constant(named: dict[str, Value], name: str) -> Any:
+    found = named.get(name)
+    return None if found is None else found.as_python()
+
+
+def _leaves(value: Value) -> list[Value] | None:
+    """The elements of nested lists of one shape; None where there is anything else."""
+    if not isinstance(value, SequenceValue):
+        if isinstance(value, TensorValue):
+            return [value] if value.cls is torch.Tensor and value.fake.dim() == 0 else None
+        number = isinstance(value, SymbolValue | Constant) and value.cls in _DTYPES
+        return [value] if number else None
+    parts = [_leaves(part) for part in value.parts()]
+    shapes = {_shape(part) for part in value.parts()}
+    if len(shapes) != 1 or None in parts:
+        return None
+    return [leaf for part in parts for leaf in part or ()]
+
+
+def _shape(value: Value) -> tuple[int, ...]:
+    if not isinstance(value, SequenceValue):
+        return ()
+    parts = value.parts()
+    return (len(parts), *(_shape(parts[0]) if parts else ()))
+
+
+_DTYPES: dict[type, Any] = {
+    bool: lambda: torch.bool,
+    int: lambda: torch.int64,
+    float: torch.get_default_dtype,
+    complex: lambda: (
+        torch.complex128 if torch.get_default_dtype() == torch.float64 else torch.complex64
+    ),
+}
+
+
+def _dtype(leaf: Value) -> torch.dtype:
+    found = leaf.fake.dtype if isinstance(leaf, TensorValue) else _DTYPES[leaf.cls]()
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def _stacked(tx: Tracer, value: Value, dtype: torch.dtype) -> Value:
+    if isinstance(value, SequenceValue):
+        parts: list[Value] = [_stacked(tx, part, dtype) for part in value.parts()]
+        return graph_call(tx, "call_function", torch.stack, [ListValue(parts)], {})
+    wanted = tx.wrap_new(dtype)
+    if isinstance(value, TensorValue):
+        return value.call_method(tx, "detach", [], {}).call_method(tx, "to", [wanted], {})
+    named = {"dtype": wanted, "device": tx.wrap_new(torch.device("cpu"))}
+    return graph_call(tx, "call_function", torch.full, [tx.wrap_new(()), value], named)
+
+
+def _shape_as_tensor(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    if kwargs or len(args) != 1 or not isinstance(args[0], TensorValue):
+        return None
+    sizes = tx.call_python(list, [tx.get_attr(args[0], "shape")])
+    named = {"dtype": tx.wrap_new(torch.int64)}
+    return tx.call_python(torch.tensor, [sizes], named)
+
+
+def _of_scalars(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """NumPy's scalars among the data: torch asks each for its dtype, as of no number of Python."""
+    if len(args) != 1 or not _holds_scalar(args[0]):
+        return None
+    named = dict(kwargs)
+    if "dtype" not in named or is_none(named["dtype"]):
+        sample = _sample(args[0])
+        if sample is None:
+            return None
+        named["dtype"] = Constant(evaluate(tx, torch.tensor, sample).dtype)
+    data = _numbers(args[0])
+    opened = tensor_of_open(tx, data, named)
+    if opened is not None:
+        return opened
+    return graph_call(tx, "call_function", torch.tensor, [data], named)
+
+
+def _holds_scalar(value: Value) -> bool:
+    if isinstance(value, SequenceValue):
+        return any(map(_holds_scalar, value.parts()))
+    return isinstance(value, NumpyScalar)
+
+
+def _sample(value: Value) -> Any:
+    """Data of the same classes; None where anything else is among them."""
+    if isinstance(value, SequenceValue):
+        parts = [_sample(part) for part in value.parts()]
+        return None if any(part is None for part in parts) else parts
+    if isinstance(value, NumpyScalar):
+        return value.sample()
+    known = isinstance(value, SymbolValue | Constant) and value.cls in _DTYPES
+    return value.cls(1) if known else None
+
+
+def _numbers(value: Value) -> Value:
+    if isinstance(value, SequenceValue):
+        return ListValue([_numbers(part) for part in value.parts()])
+    return value.as_number() if isinstance(value, NumpyScalar) else value
+
+
+def _scalars_as_one(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """Numbers, one for each tensor of a list, that are tensors themselves: code that knows that it
+    is compiled reads none. Torch takes them as one tensor."""
+    given, named = list(args), dict(kwargs)
+    scalars = given[3] if len(given) > 3 else named.get("scalars")
+    parts = scalars.parts() if isinstance(scalars, SequenceValue) else []
+    tensors = [part for part in parts if isinstance(part, TensorValue)]
+    if not parts or len(tensors) < len(parts) or any(part.fake.dim() for part in tensors):
+        return None
+    one = graph_call(tx, "call_function", torch.stack, [ListValue([*parts])], {})
+    return graph_call(tx, "call_function", compat.WITH_SCALARS[name], [*given[:3], one], {})
+
+
+rewrite_as(_scalars_as_one, *compat.WITH_SCALARS)
+rewrite_as(_made, "tensor", "as_tensor", "new_tensor")
+rewrite_as(_of_scalars, "tensor", "as_tensor")
+rewrite_as(_shape_as_tensor, "_shape_as_tensor")

@@ -1,0 +1,211 @@
+"""Random numbers from a generator of the program's.
+
+In: calls such as `torch.randn(3, generator=g)` and `x.normal_(generator=g)`. Out: a tensor that
+comes into the graph. Invariant: the generated code draws before it calls the graph, from the
+program's own generator, in the program's order and in the mode of the program's line; so the
+numbers, and the generator's state afterwards, are those of eager. A graph holds no generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Attr, CallResultSource, ConstantSource, Source
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.existing import met_before
+from flambeau_capture.values.objects.opaque import OpaqueValue
+from flambeau_capture.values.registry import wraps_if
+from flambeau_capture.values.tensors.graph_calls import (
+    graph_argument,
+    graph_call,
+    rewrite_as,
+    run_call,
+)
+from flambeau_capture.values.tensors.tensor import TensorValue
+
+LIKE = {"randn_like": "normal_", "rand_like": "uniform_"}
+OF_DATA = ("bernoulli", "multinomial", "poisson")
+FUNCTIONS: dict[str, Any] = {
+    function.__name__: function
+    for function in (
+        torch.randn, torch.rand, torch.randint, torch.randperm, torch.normal, torch.randn_like,
+        torch.rand_like, torch.bernoulli, torch.multinomial, torch.poisson,
+    )
+}  # fmt: skip
+FILLED = (
+    "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_", "cauchy_",
+    "log_normal_",
+)  # fmt: skip
+
+
+class GeneratorOfTensors(OpaqueValue):
+    """A `torch.Generator`."""
+
+    source: Source
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "device":
+            return tx.wrap(self.real.device, Attr(self.source, "device"))
+        return super().get_attr(tx, name)
+
+
+@wraps_if(lambda obj: isinstance(obj, torch.Generator), 60)
+def wrap_generator(tx: Tracer, obj: Any, source: Source) -> Value:
+    known = met_before(tx, obj, source)
+    if known is not None:
+        return known
+    tx.guard(source, "TYPE_MATCH", type(obj))
+    if compat.is_default_generator(obj):
+        tx.guard(source, "ID_MATCH", obj)
+    else:
+        tx.guard(source, "CALL", _is_own, "is a generator of the program's own")
+    made = GeneratorOfTensors(obj, source)
+    tx.heap.know(obj, made)
+    return made
+
+
+def _is_own(generator: Any) -> bool:
+    return not compat.is_default_generator(generator)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What the generated code calls with a generator, and with the numbers for `Hole`s."""
+
+    function: Callable[..., torch.Tensor]
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+    inference: bool
+
+    def __call__(self, generator: torch.Generator, *numbers: Any) -> torch.Tensor:
+        args = _full(self.args, numbers)
+        named = {name: _full(value, numbers) for name, value in self.kwargs}
+        with torch.inference_mode(self.inference):
+            return self.function(*args, generator=generator, **named)
+
+
+@dataclass(frozen=True)
+class Hole:
+    """The place of a number that is open."""
+
+    place: int
+
+
+def _full(value: Any, numbers: tuple[Any, ...]) -> Any:
+    if isinstance(value, Hole):
+        return numbers[value.place]
+    if isinstance(value, tuple | list):
+        return type(value)(_full(item, numbers) for item in value)
+    return value
+
+
+def _new_and_filled(
+    method: str, size: Any, stride: Any, dtype: Any, device: Any, *args: Any, **kwargs: Any
+) -> torch.Tensor:
+    made = torch.empty_strided(size, stride, dtype=dtype, device=device)
+    filled: torch.Tensor = getattr(made, method)(*args, **kwargs)
+    return filled
+
+
+def draw(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """A call with a generator; None for one without, and for one of data of the graph's."""
+    generator = kwargs.get("generator")
+    if not isinstance(generator, GeneratorOfTensors):
+        return None
+    named = {key: value for key, value in kwargs.items() if key != "generator"}
+    kind = "call_method" if name in FILLED else "call_function"
+    target: Any = FUNCTIONS.get(name, name)
+    if compat.is_default_generator(generator.real):
+        return graph_call(tx, kind, target, args, named)
+    if tx.graph is not tx.graph.outermost or name in OF_DATA:
+        return None
+    if "out" in named or "requires_grad" in named:
+        return None
+    if name == "normal" and _of_tensors(args, named):
+        return None
+    if name in FILLED:
+        return _fill(tx, generator, args, named)(name)
+    plain_args = tuple(graph_argument(arg) for arg in args)
+    plain = {key: graph_argument(value) for key, value in named.items()}
+    device = tx.graph.outermost.device
+    if device is not None and plain.get("device") is None:
+        plain["device"] = device
+    fake = run_call(tx, kind, target, plain_args, plain)
+    if name in LIKE:
+        return _drawn(tx, generator, _new_and_filled, (LIKE[name], *_layout(fake)), {}, fake)
+    return _drawn(tx, generator, target, plain_args, plain, fake)
+
+
+def _of_tensors(args: Args, named: Kwargs) -> bool:
+    return any(isinstance(value, TensorValue) for value in (*args, *named.values()))
+
+
+def _layout(fake: torch.Tensor) -> tuple[Any, ...]:
+    return tuple(fake.shape), tuple(fake.stride()), fake.dtype, fake.device
+
+
+def _fill(
+    tx: Tracer, generator: GeneratorOfTensors, args: Args, named: Kwargs
+) -> Callable[[str], Value | None]:
+    """`tensor.normal_(generator=g)`: new numbers in the tensor's layout, copied into it."""
+
+    def fill(name: str) -> Value | None:
+        tensor, *rest = args
+        if not isinstance(tensor, TensorValue) or _of_tensors(rest, named):
+            return None
+        fake = tensor.fake
+        if any(stride == 0 and size != 1 for size, stride in zip(fake.shape, fake.stride())):
+            return None
+        given = (name, *_layout(fake), *(graph_argument(arg) for arg in rest))
+        plain = {key: graph_argument(value) for key, value in named.items()}
+        with tx.graph.outermost.fake_mode:
+            empty = torch.empty_strided(*_layout(fake)[:2], dtype=fake.dtype, device=fake.device)
+        made = _drawn(tx, generator, _new_and_filled, given, plain, empty)
+        return graph_call(tx, "call_method", "copy_", [tensor, made], {})
+
+    return fill
+
+
+def _drawn(
+    tx: Tracer,
+    generator: GeneratorOfTensors,
+    function: Callable[..., torch.Tensor],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    fake: torch.Tensor,
+) -> TensorValue:
+    """The input that the drawn tensor is."""
+    sources: list[Source] = []
+    present: list[Any] = []
+
+    def open_up(value: Any) -> Any:
+        if isinstance(value, fx.Node):
+            return open_up(value.meta["val"])
+        if isinstance(value, torch.SymInt | torch.SymFloat):
+            source = tx.shapes.origin(value)
+            if source is None or isinstance(source, ConstantSource):
+                return tx.shapes.value(value)
+            sources.append(source)
+            present.append(tx.shapes.present(value))
+            return Hole(len(sources) - 1)
+        if isinstance(value, tuple | list):
+            return tuple(open_up(item) for item in value)
+        if isinstance(value, torch.Tensor):
+            raise Break("FB0015", generator.describe())
+        return value
+
+    named = tuple((key, open_up(value)) for key, value in kwargs.items())
+    call = Draw(function, open_up(args), named, torch.is_inference_mode_enabled())
+    like = torch.Generator(generator.real.device).manual_seed(0)
+    source = CallResultSource(generator.source, call, tuple(sources), "drawn", tx.step())
+    return TensorValue(tx.graph.add_made(call(like, *present), source, fake))
+
+
+rewrite_as(draw, *FUNCTIONS, *FILLED)

@@ -1,0 +1,350 @@
+"""Functions of torch that are no operators: questions about state, modes, and what must break.
+
+In: values. Out: values. Invariant: a question about torch's state is answered from the interpreted
+state, whose value at entry is guarded.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import torch
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.tensors.sizes import tensor_of_open
+from flambeau_capture.frame.markers import is_compiling
+from flambeau_capture.graph.checks import ERRORS, require, require_all
+from flambeau_capture.observe.unguarded import name_of, of_arguments, unguarded
+from flambeau_capture.polyfills import sizes
+from flambeau_capture.source import ConstantSource
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.sequences import SequenceValue
+from flambeau_capture.values.functions.callables import (
+    HANDLERS,
+    breaks,
+    describe_call,
+    evaluate_call,
+    handles,
+    pure,
+)
+from flambeau_capture.values.higher_order.context_managers import answered_outside
+from flambeau_capture.values.numpy.arrays import ArrayValue, rules
+from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.tensors.graph_calls import ask, graph_call
+from flambeau_capture.values.tensors.tensor import TensorValue
+
+#: what the state check guards, so that no guard of their own is wanted
+STATE_QUESTIONS: dict[Any, None] = {}
+
+
+def _state(*fns: Any) -> None:
+    """Questions about the state of this thread: asked now, guarded by the state check."""
+    STATE_QUESTIONS.update(dict.fromkeys(fns))
+    for fn in fns:
+
+        def handler(tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn) -> Value:
+            return evaluate_call(tx, _fn, args, kwargs)
+
+        HANDLERS[fn] = handler
+
+
+_state(
+    torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype,
+    torch.is_autocast_enabled, torch.get_autocast_dtype, torch.is_autocast_cache_enabled,
+    torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
+)  # fmt: skip
+
+
+def _facts(*fns: Any) -> None:
+    """Questions whose answer is the same for the life of the process."""
+    for fn in fns:
+
+        def handler(tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn) -> Value:
+            return evaluate_call(tx, _fn, args, kwargs)
+
+        HANDLERS[fn] = handler
+        unguarded(name_of(fn), "a fact of torch's build and of the machine")
+
+
+_facts(
+    torch.cuda.is_available, torch.cuda.device_count, torch.backends.cuda.is_built,
+    torch.backends.cudnn.is_available, torch.backends.mkldnn.is_available,
+    torch.backends.mps.is_available, torch.distributed.is_available,
+    *compat.build_questions(),
+)  # fmt: skip
+
+
+def _asked(*fns: Any) -> None:
+    """Questions without arguments about what the state check does not know: guarded by asking."""
+    for fn in fns:
+
+        def handler(tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn) -> Value:
+            found = evaluate_call(tx, _fn, args, kwargs)
+            before = answered_outside(tx, _fn, found.as_python())
+            tx.guard(ConstantSource(_fn, _fn.__name__), "ANSWER", before)
+            return found
+
+        HANDLERS[fn] = handler
+
+
+_asked(
+    sys.getrecursionlimit, sys.getswitchinterval, sys.getdefaultencoding,
+    torch.get_float32_matmul_precision, torch.is_anomaly_enabled, torch.get_num_threads,
+    torch.get_num_interop_threads, torch.is_anomaly_check_nan_enabled,
+    torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,
+    torch.backends.cuda.math_sdp_enabled, torch.cuda.is_current_stream_capturing,
+    *compat.switch_questions(),
+)  # fmt: skip
+
+
+def _answer(value: Any, *fns: Any) -> None:
+    """Callables whose answer under capture is always the same."""
+    for fn in fns:
+        unguarded(
+            name_of(fn),
+            f"{value} in whatever is captured: a frame where it is not, is not captured",
+        )
+        HANDLERS[fn] = lambda tx, args, kwargs: Constant(value)
+
+
+_answer(True, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, is_compiling)
+
+
+@handles(torch.compiler.is_compiling)
+def _is_compiling(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Where it is, the call of a module leaves out what its hooks with `always_call` do when
+    forward raises: there the answer is eager's."""
+    frame = tx.caller(1)
+    call = compat.MODULE_CALLS[-1].__code__
+    if frame is None or (frame.name, frame.filename) != (call.co_name, call.co_filename):
+        return Constant(True)
+    of_all = compat.calls_always()
+    tx.guard(ConstantSource(of_all, "global hooks"), "LENGTH", len(of_all))
+    own = tx.get_attr(tx.variables()["self"], compat.ALWAYS_CALLED)
+    return Constant(not of_all and not own.length(tx))
+
+
+_answer(
+    False, *compat.SCRIPTING_QUESTIONS, *compat.never_under_capture(),
+)  # fmt: skip
+_answer(None, *compat.nothing_under_capture())
+_answer(0, *compat.zero_under_capture())
+
+
+@handles(torch.is_tensor)
+def _is_tensor(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(issubclass(args[0].cls, torch.Tensor))
+
+
+@handles(torch.overrides.is_tensor_like)
+def _is_tensor_like(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(hasattr(args[0].cls, "__torch_function__"))
+
+
+@handles(torch.is_storage)
+def _is_storage(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(issubclass(args[0].cls, torch.TypedStorage | torch.UntypedStorage))
+
+
+@handles(compat.set_grad_enabled)
+def _set_grad_enabled(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    mode = args[0].truth(tx)
+    if mode != torch.is_grad_enabled():
+        tx.heap.changed()
+        tx.graph.record_mode(compat.set_grad_enabled, (mode,), tx.stack_trace())
+        compat.set_grad_enabled(mode)  # capture restores the mode when it is done
+    return Constant(None)
+
+
+@handles(torch.jit.annotate)
+def _annotate(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return args[1]
+
+
+@handles(torch._check)
+def _check(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    given = dict(zip(("cond", "message"), args)) | dict(kwargs)
+    if not given["cond"].truth(tx):
+        raise Break("FB0010", "torch._check fails")
+    return Constant(None)
+
+
+@handles(torch._check_is_size)
+def _check_is_size(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return tx.call_python(sizes.check_is_size, args, kwargs)
+
+
+@handles(compat.CHECK_ALL)
+def _check_all(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _check_elements(tx, compat.CHECK_ALL, [], args, kwargs)
+
+
+@handles(compat.CHECK_ALL_WITH)
+def _check_all_with(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    given = dict(zip(("error_type", "cond", "message"), args)) | dict(kwargs)
+    kind = given.pop("error_type").as_python()
+    return _check_elements(tx, compat.CHECK_ALL_WITH, [kind], [], given)
+
+
+def _check_elements(tx: Tracer, fn: Any, head: list[Any], args: Args, kwargs: Kwargs) -> Value:
+    """A check of a tensor's elements is made by the graph, which raises what torch would."""
+    given = dict(zip(("cond", "message"), args)) | dict(kwargs)
+    cond, message = given["cond"], given.get("message", Constant(None))
+    valid = isinstance(cond, TensorValue) and cond.fake.dtype == torch.bool
+    said = message if isinstance(message, Constant) else tx.call(message, [], {})
+    text = said.as_python()
+    words = None if isinstance(message, Constant) else lambda: text
+    try:  # what torch says of a check that fails
+        fn(*head, torch.tensor(False) if valid else None, words)
+    except Exception as error:
+        if not valid or type(error) is not ERRORS.get(type(error).__name__):
+            raise Break("FB0010", f"a check that raises {type(error).__name__}") from None
+        rest = [Constant(type(error).__name__), Constant(str(error))]
+        graph_call(tx, "call_function", require_all(), [cond, *rest], {})
+    return Constant(None)
+
+
+@handles(compat.is_all_true)
+def _is_all_true(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """A distribution's check of its arguments is made by the graph, and raises when it runs."""
+    frame = tx.caller(1)
+    variables = tx.variables()
+    value = variables.get("value")
+    asks = frame is not None and frame.filename.endswith(compat.CHECKED_BY_GRAPH)
+    if not asks or not isinstance(value, TensorValue) or not isinstance(args[0], TensorValue):
+        return graph_call(tx, "call_function", compat.is_all_true, args, kwargs)
+    size = tuple(value.fake.shape)
+    given, owner = f"({value.cls.__name__} of shape {size})", _shown(tx, variables["self"])
+    name = variables.get("param")
+    if isinstance(name, Constant):
+        kind = _constraint(variables["constraint"])
+        text = f"Expected parameter {name.value} {given} of distribution {owner} "
+        text += f"to satisfy the constraint {kind}, but found invalid values:\n"
+    else:
+        text = f"Expected value argument {given} to be within the support "
+        text += f"({_constraint(variables['support'])}) of the distribution {owner}, "
+        text += "but found invalid values:\n"
+    graph_call(tx, "call_function", require(), [args[0], value, Constant(text)], {})
+    return Constant(True)
+
+
+def _constraint(value: Value) -> str:
+    real = getattr(value, "real", None)
+    return value.cls.__name__ if real is None else repr(real)
+
+
+def _shown(tx: Tracer, owner: Value) -> str:
+    """A distribution as its `repr`; the number of a parameter of one element is left open."""
+    constraints = getattr(owner.cls, "arg_constraints", None)
+    shown = []
+    if isinstance(owner, ObjectValue) and isinstance(constraints, dict):
+        for name in constraints:
+            value = owner.instance_get(tx, name)
+            if isinstance(value, TensorValue):
+                size = value.fake.size()
+                shown.append(f"{name}: {'...' if value.fake.numel() == 1 else size}")
+    return f"{owner.cls.__name__}({', '.join(shown)})"
+
+
+@handles(torch.numel)
+def _numel(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return args[0].call_method(tx, "numel", [], {})
+
+
+@handles(torch.from_numpy, torch.as_tensor, torch.asarray)
+def _from_numpy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = args[0]
+    if isinstance(value, ArrayValue):
+        shared: Value = rules().to_tensor(tx, value)
+        rest = [*args[1:], *kwargs.values()]
+        return shared.call_method(tx, "to", args[1:], kwargs) if rest else shared
+    opened = tensor_of_open(tx, value, kwargs) if len(args) == 1 else None
+    if opened is not None:
+        return opened
+    if isinstance(value, TensorValue) or hasattr(value, "parts") or isinstance(value, Constant):
+        return graph_call(tx, "call_function", torch.as_tensor, args, kwargs)
+    raise Break("FB0003", f"{describe_call(torch.from_numpy, args)}")
+
+
+@handles(torch.tensor)
+def _tensor(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(args[0], ArrayValue) and set(kwargs) <= {"dtype"}:
+        copied = rules().to_tensor(tx, args[0]).call_method(tx, "clone", [], {})
+        found: Value = copied.call_method(tx, "to", list(kwargs.values()), {}) if kwargs else copied
+        return found
+    if _of_tensors(args[0]) and not kwargs:
+        stacked = graph_call(tx, "call_function", torch.stack, [args[0]], {})
+        return stacked.call_method(tx, "detach", [], {})
+    opened = tensor_of_open(tx, args[0], kwargs) if args else None
+    if opened is not None:
+        return opened
+    return graph_call(tx, "call_function", torch.tensor, args, kwargs)
+
+
+def _of_tensors(value: Value) -> bool:
+    """Whether it is a list of tensors of no dimension, all of one dtype and device."""
+    parts = value.parts() if isinstance(value, SequenceValue) else []
+    fakes = [part.fake for part in parts if isinstance(part, TensorValue)]
+    same = {(fake.dtype, fake.device, fake.dim()) for fake in fakes}
+    return len(parts) == len(fakes) > 0 and len(same) == 1 and fakes[0].dim() == 0
+
+
+for _name in dir(torch.Tensor):
+    _member = getattr(torch.Tensor, _name, None)
+    if isinstance(_member, types.FunctionType) and _member not in HANDLERS:
+
+        def _tensor_function(tx: Tracer, args: Args, kwargs: Kwargs, _name: str = _name) -> Value:
+            return args[0].call_method(tx, _name, args[1:], kwargs)
+
+        HANDLERS[_member] = _tensor_function
+
+breaks(
+    "FB0024", torch.manual_seed, torch.seed, torch.set_default_dtype, torch.set_default_device,
+    torch.use_deterministic_algorithms, torch.set_num_threads, torch.set_rng_state,
+    torch.get_rng_state, torch.set_float32_matmul_precision, torch.cuda.synchronize,
+    torch.cuda.manual_seed, torch.cuda.manual_seed_all, torch.cuda.empty_cache,
+)  # fmt: skip
+
+
+def _of_unknown_size(**fns: Any) -> None:
+    """Functions whose result is as large as data says, by their names as methods: their result is
+    in the graph where that is known."""
+    for name, fn in fns.items():
+
+        def handler(
+            tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn, _name: str = name
+        ) -> Value:
+            found = ask(tx, "call_method", _name, args, kwargs)
+            if found is None:
+                raise Break("FB0004", f"call_function {describe_call(_fn, args)}")
+            return found
+
+        HANDLERS[fn] = handler
+
+
+_of_unknown_size(
+    nonzero=torch.nonzero, unique=torch.unique, masked_select=torch.masked_select,
+    argwhere=torch.argwhere,
+)  # fmt: skip
+breaks("FB0003", torch.save, torch.load)
+_HOOK = torch.utils.hooks.BackwardHook  # looks for its own node in the graph of autograd
+breaks("FB0007", _HOOK, _HOOK.setup_input_hook, _HOOK.setup_output_hook)
+pure(torch.promote_types, torch.can_cast)
+of_arguments(
+    torch.promote_types, torch.can_cast, torch.is_tensor, torch.is_storage, torch.numel,
+    torch.overrides.is_tensor_like, torch.overrides.is_tensor_method_or_property, torch.sym_float,
+    torch.broadcast_shapes, torch.jit.annotate, torch._check_is_size, compat.GROUP_TENSORS,
+)  # fmt: skip
+unguarded(
+    name_of(torch.get_default_device),
+    "where a program sets one, torch's functions are overridden, and nothing is captured",
+)
+
+
+@handles(torch.broadcast_shapes)
+def _broadcast_shapes(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return evaluate_call(tx, torch.broadcast_shapes, args, kwargs)

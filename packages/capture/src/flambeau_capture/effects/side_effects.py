@@ -1,0 +1,92 @@
+"""The objects that a capture has met, and which of them it has changed.
+
+In: objects of the program as they are wrapped, and changes to their values. Out: one value per
+object (so aliases stay aliases) and the log of what to write back, in order of the first change.
+Invariant: capture never touches an object of the program; every change lives here until the
+generated code makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+
+class Replayable(Protocol):
+    """A value whose changes the generated code can make on the object itself."""
+
+    source: Any
+
+    def replay(self, writer: Any) -> None: ...
+
+
+class SideEffects:
+    """Identity of existing objects, and the mutation log."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, tuple[Any, Any]] = {}
+        self._changed: dict[int, Replayable] = {}
+        self._attributes: dict[int, tuple[Any, Any]] = {}  # dicts of instances, and whose
+        self.version = 0
+        self._writes = 0
+        self.answers: dict[Any, Any] = {}  # of cached functions, so that they stay one object
+
+    def find(self, obj: Any) -> Any | None:
+        """The value that already stands for an object."""
+        entry = self._values.get(id(obj))
+        return None if entry is None else entry[1]
+
+    def know(self, obj: Any, value: Any) -> None:
+        """Let a value stand for an object, which is kept alive so that its id stays its own."""
+        self._values[id(obj)] = (obj, value)
+
+    def take_attributes(self, attributes: dict[str, Any], owner: Any) -> bool:
+        """Let an object's value stand for the dict of its attributes; False where another object
+        shares the dict, or the program has met the dict itself."""
+        holder = self._attributes.setdefault(id(attributes), (attributes, owner))
+        return holder[1] is owner and id(attributes) not in self._values
+
+    def are_attributes(self, obj: dict[Any, Any]) -> bool:
+        """Whether a dict holds the attributes of an object that has a value."""
+        return id(obj) in self._attributes
+
+    def changed(self, value: Replayable | None = None) -> None:
+        """Something in the interpreted state changed; a value given is to be replayed."""
+        self.version += 1
+        if value is not None and value.source is not None:
+            self._writes += 1
+            self._changed.setdefault(id(value), value)
+
+    def log(self, effect: Replayable) -> None:
+        """An effect on no object of its own (a global variable, a cell)."""
+        self.version += 1
+        self._writes += 1
+        self._changed.setdefault(id(effect), effect)
+
+    def writes(self) -> int:
+        """How often something that outlives the frame was written to."""
+        return self._writes
+
+    def effects(self) -> list[Replayable]:
+        return list(self._changed.values())
+
+    @contextmanager
+    def apart(self) -> Iterator[dict[int, Replayable]]:
+        """Changes of a block, in a log of their own: the block's user says what becomes of them."""
+        before, self._changed = self._changed, {}
+        try:
+            yield self._changed
+        finally:
+            self._changed = before
+
+    def known(self) -> list[tuple[Any, Any]]:
+        """Every object met, with its value."""
+        return list(self._values.values())
+
+    def forget(self) -> None:
+        """Hold nothing any more."""
+        self._values.clear()
+        self._attributes.clear()
+        self._changed.clear()
+        self.answers.clear()

@@ -1,0 +1,1 @@
+"""One frame: whether it is captured, how often, and its conversion."""

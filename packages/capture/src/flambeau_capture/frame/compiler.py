@@ -1,0 +1,376 @@
+"""Which frames are converted, and what becomes of one that cannot be.
+
+In: a frame that no entry fits. Out: an `Entry` of the frame cache, made by `convert.py`, or a word
+that the frame runs as it is. Invariant: whatever fails here, the user's program runs as it would
+without compiling, and what failed is on record. Where the user wants one graph (`nopython`) no
+frame of theirs runs as it is: each of the roads that end so raises, with the reason.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture._native import SKIP, Entry, FrameCache, disabled, stance
+from flambeau_capture.backends import Backend
+from flambeau_capture.breaks import REASONS, BreakReport, SkipFrame, Unsupported, UserLine
+from flambeau_capture.builtins.tensors.packed_sequences import is_packed_call
+from flambeau_capture.emit.names import EntryNames
+from flambeau_capture.emit.original import emit_original
+from flambeau_capture.errors import BackendError, CaptureFault, RecompileError
+from flambeau_capture.frame.conversion import FrameConversion, is_fault_of_a_stage
+from flambeau_capture.frame.dynamism import DynamismTracker
+from flambeau_capture.frame.limits import Patience, hint
+from flambeau_capture.frame.skip_rules import runs_uncaptured, skip_code
+from flambeau_capture.frame.timing_trials import Clock, Trial, TrialVerdict
+from flambeau_capture.identity import IdentityMap
+from flambeau_capture.interp.frame import Prepared
+from flambeau_capture.observe import frame_recording, logs
+from flambeau_capture.observe.records import RecompileRecord, RecordedFault, Records
+from flambeau_capture.options import Options
+from flambeau_capture.source import Scope
+from flambeau_capture.user_warnings import warn
+
+LONGEST_WAIT = 600.0
+"""Seconds that a call of one graph waits for another thread's compilation of it."""
+
+Observer = Callable[[CodeType, FunctionType, dict[str, Any], dict[str, Any]], None]
+"""Is told of each call that no entry fits, in place of a conversion."""
+
+
+class FrameCompiler:
+    """The `convert` of one compiled callable's frame cache."""
+
+    def __init__(self, backend: Backend, backend_name: str, options: Options) -> None:
+        self.backend = backend
+        self.backend_name = backend_name
+        self.options = options
+        self.names = EntryNames(self)
+        self.records = Records()
+        self.bodies: IdentityMap[CodeType, Prepared] = IdentityMap()
+        self.user_names = self.names.user_names
+        self.observer: Observer | None = None
+        self.dynamics = DynamismTracker(options.dynamic, backend)
+        self.clock: Clock = time.perf_counter
+        self.patience = Patience(options.compile_seconds, options.cache_size_limit)
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+
+    def __call__(
+        self,
+        code: CodeType,
+        func: FunctionType,
+        arguments: dict[str, Any],
+        free: dict[str, Any],
+        cache: Any,
+    ) -> Any:
+        unseen = compat.is_disabled(func)
+        if unseen and (alone := compat.disabled_alone(func)) is not None:
+            cache.skip(alone)
+            return None  # another function's wrapper has the same code
+        if unseen or runs_uncaptured(code):
+            return Entry(emit_original(code, disabled), None)
+        names = self.names
+        if names.runs_natively(code) or (skip_code(code) and not names.is_resumption(code)):
+            return SKIP
+        if self._left_out(code):
+            return SKIP
+        if compat.foreign_modes():  # under them tensors are not what they seem
+            return self._as_it_is(code, "FB0027", "what is called here is not plain tensors' work")
+        if is_packed_call(func, arguments):
+            return self._as_it_is(code, "FB0004", f"{func.__qualname__} of a packed sequence")
+        if not self._acquire():
+            return self._as_it_is(code, "FB0026", "another call is compiling at this moment")
+        try:
+            with _garbage_waits(), compat.own_saved_tensors():
+                return self._meet(code, func, arguments, free, cache)
+        finally:
+            self._owner = None
+            self._lock.release()
+
+    def _acquire(self) -> bool:
+        """Take the lock; another thread that compiles may run user code, which nobody waits for,
+        but where running as it is would be an error."""
+        own = threading.get_ident()
+        wait = self.options.nopython and self._owner != own
+        if not self._lock.acquire(timeout=LONGEST_WAIT if wait else 0):
+            return False
+        self._owner = own
+        return True
+
+    def _as_it_is(self, code: CodeType, id: str, what: str) -> None:
+        """This call runs as it is, which is told, or is the error that was asked for."""
+        report = BreakReport(REASONS[id], what, (first_line(code),))
+        if self.options.nopython:
+            raise Unsupported(report)
+        self.records.skip(self.user_names.get(code, code.co_name), f"{id} {what}")
+
+    def _meet(
+        self,
+        code: CodeType,
+        func: FunctionType,
+        arguments: dict[str, Any],
+        free: dict[str, Any],
+        cache: Any,
+    ) -> Any:
+        """A call that no entry of the cache fitted."""
+        entries = cache.entries(code)
+        if _fits(entries, code, func, arguments, free):
+            return None  # another thread has just made what this one came for
+        if self.observer is not None:
+            inside = _inside_missed(sys._getframe(1), code, cache)
+            if entries and not inside:
+                self.observer(code, func, arguments, free)
+            if entries or inside:
+                return None
+        record = self._note_recompile(code, entries, func, arguments, free)
+        if entries and "fail_on_recompile" in (stance(), cache.mode):
+            raise RecompileError(str(record or f"{code.co_name} is compiled again"))
+        call = cache.counters()["calls"]
+        first = not entries and code not in self.records.ended
+        if first and self.patience.made_again(code, call):
+            self._give_up(cache, f"{code.co_name} is made anew in call after call", code)
+            return None
+        before = self.clock()
+        answer = self._convert(code, func, arguments, free, cache)
+        if self.patience.spend(call, self.clock() - before):
+            self._give_up(cache, "something is compiled in call after call")
+        return answer
+
+    def _give_up(self, cache: FrameCache, why: str, code: CodeType | None = None) -> None:
+        """Compile nothing more: of one code object, or of all."""
+        if self.options.nopython:
+            raise RecompileError(why)
+        if code is not None:
+            cache.run_plain(code)
+            text = f"{why}: it runs as it is. Try: make the function once, outside of the call"
+        elif cache.mode == "default":
+            cache.mode = "run_only"
+            most = next(iter(self.records.recompiles_by_object().items()), None)
+            text = (
+                f"{why}, and it took more than {self.options.compile_seconds:g} s "
+                f"(compile_seconds): nothing more is compiled"
+            )
+            if most is not None:
+                last = next(
+                    one.failures[0]
+                    for one in reversed(self.records.recompiles)
+                    if str(one.failures[0].guard).startswith(most[0])
+                )
+                text += (
+                    f". What varied most often ({most[1]} times): {last.guard}, expected "
+                    f"{last.expected}, got {last.got}. Try: {hint(last)}"
+                )
+        else:
+            return
+        self.settled(text)
+        warn(text)
+
+    def start_again(self, cache: FrameCache) -> None:
+        """Forget what was decided on compiling no more."""
+        self.patience = Patience(self.options.compile_seconds, self.options.cache_size_limit)
+        self.records.ended.clear()
+        if cache.mode == "run_only":
+            cache.mode = "default"
+
+    def settled(self, text: str) -> None:
+        """Note that something compiles no more, or runs as it is."""
+        self.records.settled.append(text)
+        self.tell("settled", text)
+        logs.emit("settled", lambda: text)
+
+    def _try(self, code: CodeType, conversion: FrameConversion, cache: FrameCache) -> None:
+        """Put a frame on trial that capture could not take whole."""
+        wanted = self.options.never_slower and not getattr(self.backend, "own_numbers", False)
+        if not wanted or not conversion.in_parts or self.names.is_resumption(code):
+            return
+        place = f"{conversion.origin.co_name} ({code.co_filename}:{code.co_firstlineno})"
+        count = functools.partial(_compilations, weakref.ref(cache))
+        decide = functools.partial(_decide, weakref.ref(self), weakref.ref(cache), code)
+        cache.set_trial(code, Trial(place, self.clock, count, decide))
+
+    def _note_recompile(
+        self,
+        code: CodeType,
+        entries: Sequence[Entry],
+        func: FunctionType,
+        arguments: dict[str, Any],
+        free: dict[str, Any],
+    ) -> RecompileRecord | None:
+        """Say why none of a frame's entries fits it."""
+        scope = Scope.of(code, func, arguments, free)
+        made = {id(guards): number for number, guards in enumerate(self.records.guards)}
+        known = [entry.info for entry in entries if entry.info is not None]
+        known.sort(key=lambda guards: -made.get(id(guards), -1))
+        found = [failure for info in known if (failure := info.explain(scope)) is not None]
+        found += self.records.failures_of_ended(code, scope)
+        if not found:
+            return None
+        name = self.user_names.get(code, code.co_name)
+        record = RecompileRecord(name, code.co_filename, code.co_firstlineno, tuple(found))
+        self.records.recompiles.append(record)
+        self.tell("recompile", record)
+        logs.emit("recompiles", lambda: str(record))
+        return record
+
+    def _left_out(self, code: CodeType) -> bool:
+        """Whether `debug_function` names another function."""
+        only = self.options.debug_function
+        return only is not None and self.user_names.get(code, code.co_name) != only
+
+    def _record_failure(
+        self,
+        code: CodeType,
+        func: FunctionType,
+        arguments: dict[str, Any],
+        free: dict[str, Any],
+        error: Exception,
+    ) -> str:
+        """Where the frame was recorded, as a sentence; nothing where nobody asked for it."""
+        folder = self.options.record_failures
+        if folder is None:
+            return ""
+        try:
+            path = frame_recording.record(folder, code, func, arguments, free, error)
+        except OSError as refused:
+            return f" Its frame could not be recorded: {refused}."
+        return f" Its frame is recorded: flambeau_capture.replay({path!r})."
+
+    def _convert(
+        self,
+        code: CodeType,
+        func: FunctionType,
+        arguments: dict[str, Any],
+        free: dict[str, Any],
+        cache: FrameCache,
+    ) -> Any:
+        started = time.perf_counter()
+        conversion = FrameConversion(self, code, func, arguments, free, cache)
+        try:
+            return conversion.run()
+        except (Unsupported, BackendError) as error:
+            if isinstance(error, Unsupported) or self.options.nopython:
+                raise
+            if self.options.raise_internal_errors and is_fault_of_a_stage(error):
+                raise
+            conversion.outcome, conversion.in_parts = "backend failed", True
+            self.records.backend_errors.append(error)
+            warn(f"{error}; {code.co_name} runs eagerly")
+            return SKIP
+        except SkipFrame as reason:
+            reason.__traceback__ = None  # it leads to the program's frames, which are to end
+            conversion.outcome = str(reason)
+            conversion.in_parts = str(reason) != "nothing to compile"
+            if self.options.nopython:
+                line = first_line(conversion.origin)
+                raise Unsupported(BreakReport(REASONS["FB0026"], str(reason), (line,))) from None
+            self.records.skipped.append((code.co_name, str(reason)))
+            return SKIP
+        except Exception as error:
+            conversion.outcome = f"capture failed: {type(error).__name__}: {error}"
+            conversion.in_parts = True
+            recorded = self._record_failure(code, func, arguments, free, error)
+            fault = RecordedFault(conversion.origin.co_name, conversion.where(error), error)
+            first = not self.records.faults
+            self.records.faults.append(fault)
+            if self.options.raise_internal_errors:
+                raise
+            text = f"capture failed on {code.co_name} ({type(error).__name__}: {error})"
+            if self.options.nopython:
+                at = f"\n{fault.line}" if fault.line is not None else ""
+                text = f"{text}, which is a fault of flambeau-capture.{recorded}{at}"
+                raise CaptureFault(text) from error
+            if first:
+                warn(f"{text}; it runs eagerly. This is a fault of flambeau-capture.{recorded}")
+            return SKIP
+        finally:
+            self._try(code, conversion, cache)
+            record = conversion.record(time.perf_counter() - started)
+            self.records.frames.append(record)
+            self.tell("frame", record)
+            logs.emit("frames", lambda: str(record))
+
+    def tell(self, kind: str, record: object) -> None:
+        """Tell who watches what has come about."""
+        if self.options.watch is not None:
+            self.options.watch(kind, record)
+
+    def show(self, artifact: str, text: Callable[[], str]) -> None:
+        """Print what `debug` asks for, and log it for who listens to the artifact."""
+        if self.options.debug:
+            self.options.show(text())
+        logs.emit(artifact, text)
+
+
+def _compilations(cache: weakref.ref[FrameCache]) -> int:
+    """How often anything was compiled."""
+    found = cache()
+    return 0 if found is None else found.counters()["conversions"]
+
+
+def _decide(
+    converter: weakref.ref[FrameCompiler],
+    cache: weakref.ref[FrameCache],
+    code: CodeType,
+    verdict: TrialVerdict,
+) -> None:
+    """End a frame's trial."""
+    ours, found = converter(), cache()
+    if ours is None or found is None:
+        return
+    found.set_trial(code, None)
+    if verdict.slower:
+        found.run_plain(code)
+        ours.settled(str(verdict))
+    else:
+        logs.emit("settled", lambda: str(verdict))
+
+
+def first_line(code: CodeType) -> UserLine:
+    """Where a function stands."""
+    return UserLine(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def _inside_missed(frame: FrameType | None, code: CodeType, cache: Any) -> bool:
+    """Whether a frame that has entries, none of which fits, has called the one that is met: it
+    runs as it is, and what it calls is no matter of its own."""
+    while frame is not None and (frame.f_code.co_filename == __file__ or frame.f_code is code):
+        frame = frame.f_back
+    while frame is not None:
+        if cache.entries(frame.f_code):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _fits(
+    entries: Sequence[Entry],
+    code: CodeType,
+    func: FunctionType,
+    arguments: dict[str, Any],
+    free: dict[str, Any],
+) -> bool:
+    """Whether an entry's guards hold for a frame."""
+    scope = Scope.of(code, func, arguments, free)
+    return any(entry.info is not None and entry.info.check(scope) for entry in entries)
+
+
+@contextmanager
+def _garbage_waits() -> Iterator[None]:
+    """Capture makes many objects that live on: to collect among them costs more than it frees."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

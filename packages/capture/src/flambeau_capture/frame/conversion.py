@@ -1,0 +1,456 @@
+"""One frame's conversion: interpret, compile the graph, write the new code, gather the guards.
+
+In: a code object with the state it is entered in. Out: an `Entry` of the frame cache. Invariant:
+what cannot be done leaves as an exception, and nothing of the program has been changed by then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch import fx
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture._native import Entry, disabled, follow
+from flambeau_capture.breaks import Break, BreakReport, SkipFrame, Unsupported, UserLine
+from flambeau_capture.builtins.autograd.deferred_gradients import read_before_derivatives
+from flambeau_capture.builtins.autograd.gradients import copy_that_shows, leaving_leaf
+from flambeau_capture.bytecode.listing import listing
+from flambeau_capture.bytecode.pools import AssembleError
+from flambeau_capture.bytecode.stack import StackError
+from flambeau_capture.effects.side_effects import SideEffects
+from flambeau_capture.emit.frame import CompiledGraphCall, FrameState, emit_break, emit_return
+from flambeau_capture.emit.original import emit_original
+from flambeau_capture.emit.resume import CannotResume, Resumption
+from flambeau_capture.errors import BackendError
+from flambeau_capture.frame.eager_rerun import AsItIs, what_it_leaves
+from flambeau_capture.frame.entry_lifetimes import Lifetime
+from flambeau_capture.frame.skip_rules import third_party
+from flambeau_capture.frame.stop_state import generator_level, levels_of
+from flambeau_capture.graph.builder import user_lines
+from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
+from flambeau_capture.guards.tree import argument_count
+from flambeau_capture.interp.frame import Frame, Suspended
+from flambeau_capture.interp.top_frame import Finished, Restart, Stopped, TopFrame
+from flambeau_capture.interp.tracer import SymbolicTracer
+from flambeau_capture.observe import logs
+from flambeau_capture.observe.records import CapturedGraph, EntryRecord, FrameRecord, RecordedFault
+from flambeau_capture.source import ConstantSource, Local, Source
+from flambeau_capture.values.base import Unreconstructible, Value
+from flambeau_capture.values.functions.cells import CellValue
+from flambeau_capture.values.functions.globals import GlobalsScope
+from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.tensors.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from flambeau_capture.frame.compiler import FrameCompiler
+
+MAX_RESTARTS = 50
+follow(compat.TENSOR_BASE)
+
+
+class FrameConversion:
+    """One frame's conversion."""
+
+    def __init__(
+        self,
+        converter: FrameCompiler,
+        code: CodeType,
+        func: FunctionType,
+        arguments: Mapping[str, Any],
+        free: Mapping[str, Any],
+        cache: Any,
+    ) -> None:
+        self.cache = cache
+        self.converter = converter
+        self.options = converter.options
+        self.code = code
+        self.func = func
+        self.arguments = arguments
+        self.free = free
+        self.origin = converter.names.origin(code)
+        converter.user_names[code] = self.origin.co_name
+        self.session: SymbolicTracer | None = None
+        self.backend_seconds = 0.0
+        self.outcome = "nothing to compile"
+        self.shapes: SymbolicShapes | None = None
+        self.changes: tuple[str, ...] = ()
+        self.stopped: BreakReport | None = None
+        self.in_parts = False  # it ends at a break, or something in it fell back
+
+    def record(self, seconds: float) -> FrameRecord:
+        """What this conversion came to."""
+        return FrameRecord(
+            function=self.origin.co_name,
+            filename=self.code.co_filename,
+            lineno=self.code.co_firstlineno,
+            seconds=seconds,
+            backend_seconds=self.backend_seconds,
+            outcome=self.outcome,
+            ended=time.perf_counter(),
+            changes=self.changes,
+            stopped=self.stopped,
+        )
+
+    def where(self, error: BaseException) -> UserLine | None:
+        """The innermost line of the user's that capture was at when it failed."""
+        found: Frame | None = None
+        trace = error.__traceback__
+        while trace is not None:
+            met = trace.tb_frame.f_locals.get("self")
+            found = met if issubclass(type(met), Frame) else found  # the program's answer anything
+            trace = trace.tb_next
+        return found.line() if found is not None else None
+
+    def run(self) -> Any:
+        stop_at: int | None = None
+        reason: BreakReport | None = None
+        for _ in range(MAX_RESTARTS):
+            try:
+                return self._attempt(stop_at, reason)
+            except (SkipFrame, Unsupported, BackendError) as error:
+                self._without_symbols(error)
+                stop_at = reason = None
+            except Restart as restart:
+                if stop_at is not None and restart.step >= stop_at:
+                    raise SkipFrame("interpretation does not repeat itself") from None
+                stop_at, reason = restart.step, restart.report
+            except Unreconstructible as missing:
+                if missing.step < 1 or (stop_at is not None and missing.step >= stop_at):
+                    raise SkipFrame(str(missing)) from None
+                report = BreakReport(_unknown_reason(), str(missing), ())
+                stop_at, reason = missing.step, reason or report
+            except (RuntimeError, TypeError, ValueError, AssertionError, LookupError) as error:
+                self._without_symbols(error)
+                stop_at = reason = None
+            finally:
+                if self.shapes:  # a backend may have asked about symbols, too
+                    compat.forget_environments()
+                if self.session is not None:
+                    self.session.forget()
+                    self.session = None
+        raise SkipFrame("too many attempts")
+
+    def _without_symbols(self, error: Exception) -> None:
+        """Try again with every size a constant, where what failed had symbols."""
+        shapes = self.shapes
+        if self.options.raise_internal_errors and is_fault_of_a_stage(error):
+            raise error
+        if not shapes or self.converter.dynamics.forbidden(self.code) is not None:
+            raise error
+        why = _line_of(error)
+        self.converter.dynamics.forbid(self.code, why)
+        self.converter.records.static_only.append((self.origin.co_name, why))
+        if not isinstance(error, SkipFrame | Unsupported | BackendError | NotImplementedError):
+            where = self.where(error)
+            self.converter.records.faults.append(
+                RecordedFault(self.origin.co_name, where, error, "capture with open sizes")
+            )
+            if self.options.raise_internal_errors:
+                raise error
+        logs.emit("recompiles", lambda: f"{self.origin.co_name} keeps static sizes: {why}")
+
+    def _attempt(self, stop_at: int | None, reason: BreakReport | None) -> Any:
+        function: Any = self.func  # whose `__builtins__` the stubs lack
+        scope = GlobalsScope(function.__globals__, True, function.__builtins__)
+        converter = self.converter
+        grad_mode = torch.is_grad_enabled()
+        session = SymbolicTracer(
+            self.code,
+            self.origin,
+            self.options,
+            scope,
+            converter.user_names,
+            converter.bodies,
+            converter.dynamics,
+        )
+        self.shapes = session.shapes
+        self.session = session
+        session.guards.add_global_state()
+        try:
+            frame = TopFrame(session, self.code, self.func, self.arguments, self.free, scope)
+            ended = frame.execute(stop_at, reason)
+            mode_now = session.grad_mode_outside()
+            session.close_graph(grad_mode)
+        except RecursionError:
+            raise SkipFrame("calls nested too deep") from None
+        finally:
+            session.leave_contexts()
+            compat.set_grad_enabled(grad_mode)
+        effects = session.heap.effects()
+        self.changes = tuple(_changed(each) for each in effects if not _is_as_it_was(each))
+        state = FrameState(
+            body=frame.prepared.body,
+            cells=frame.cells,
+            effects=session.heap.effects(),
+            grad_mode=None if mode_now == grad_mode else mode_now,
+            level_of=generator_level,
+        )
+        if isinstance(ended, Finished):
+            return self._finished(session, state, ended)
+        return self._stopped(session, state, ended)
+
+    def _finished(self, session: SymbolicTracer, state: FrameState, ended: Finished) -> Any:
+        if session.graph.is_empty():
+            if not _saw_tensors(session.heap):
+                if self.options.nopython:  # for these arguments: others may bring a tensor along
+                    return self._entry(session, emit_original(self.code, disabled))
+                raise SkipFrame("nothing to compile")
+            return self._entry(session, self.code)
+        compiler = _GraphCompiler(self, session)
+        try:
+            code = emit_return(state, ended.value, compiler)
+        except (AssembleError, StackError, CannotResume) as error:
+            raise SkipFrame(str(error)) from error
+        self.outcome = "graph"
+        return self._entry(session, code)
+
+    def _stopped(self, session: SymbolicTracer, state: FrameState, ended: Stopped) -> Any:
+        report = ended.report
+        if self.options.nopython:
+            if report.reason.id not in ("FB0010", "FB0011"):
+                raise Unsupported(report)
+            # the program itself raises here: it does so in Python, uncaptured all the way down
+            self.converter.records.skip(self.code.co_name, str(report))
+            return self._entry(session, emit_original(self.code, _Raising(report)))
+        if session.graph.is_empty() and third_party(self.code) and not _saw_tensors(session.heap):
+            raise SkipFrame(f"no tensor before a break: {report.what}")
+        compiler = _GraphCompiler(self, session, ended.chain)
+        try:
+            names = self.converter.names
+            levels = levels_of(ended.chain, names.is_resumption(self.code))
+            names.latest.clear()
+            code = emit_break(state, levels, names, compiler)
+            self._tell_dynamics(names.latest, report)
+        except Unreconstructible as missing:
+            if 0 < missing.step < ended.step:
+                raise Restart(missing.step, report) from None
+            self._stop_further_out(ended, missing)
+        except (AssembleError, StackError, CannotResume, Break) as error:
+            self._stop_further_out(ended, error)
+        self.outcome, self.stopped, self.in_parts = "break", report, True
+        self.converter.records.breaks.append(report)
+        self.converter.tell("break", report)
+        logs.emit("breaks", lambda: f"{report}\n  try: {report.reason.hint}")
+        return self._entry(session, code)
+
+    def _tell_dynamics(self, made: Sequence[Resumption], report: BreakReport) -> None:
+        """What is another from call to call where the function goes on."""
+        dynamics = self.converter.dynamics
+        for each in made:
+            code = each.origin.code
+            own = code.co_varnames[: argument_count(code)]
+            dynamics.assigned(each.code, [name for name in each.arguments if name not in own])
+            if report.reason.id == "FB0004":
+                dynamics.sized_by_data(each.code, len(each.stack) - 1)
+
+    def _stop_further_out(self, ended: Stopped, error: Exception) -> NoReturn:
+        """The frames cannot all be resumed: let the innermost run in Python as a whole."""
+        if len(ended.chain) == 1:
+            raise SkipFrame(f"{error} ({ended.report})") from error
+        raise Restart(ended.chain[-2].step, ended.report) from error
+
+    def _entry(self, session: SymbolicTracer, code: CodeType) -> Entry:
+        forgotten = session.forgotten() if code is not self.code else None
+        if forgotten is not None:
+            raise SkipFrame(f"{forgotten.describe()} waits where no generated code would end it")
+        _guard_aliases(session)
+        session.shapes.add_guards(session.guards)
+        guards = session.guards.finish()
+        converter = self.converter
+        converter.records.guards.append(guards)
+        place = (self.origin.co_name, self.code.co_filename, self.code.co_firstlineno)
+        converter.tell("entry", EntryRecord(*place, self.code, code, guards))
+        if code is not self.code:
+            converter.user_names[code] = self.origin.co_name
+        self._show(code, guards)
+        lifetime = Lifetime(
+            self.cache, self.code, converter.names, converter.records, converter.dynamics
+        )
+        lifetime.ends_with(guards)
+        return Entry(code, guards.native, keepalive=lifetime, info=guards)
+
+    def _show(self, code: CodeType, guards: Any) -> None:
+        line = f"{self.code.co_name} {self.code.co_filename} line {self.code.co_firstlineno}"
+        show = self.converter.show
+        show("bytecode", lambda: f"ORIGINAL BYTECODE {line}\n{listing(self.code)}")
+        show("bytecode", lambda: f"MODIFIED BYTECODE\n{listing(code)}")
+        show("guards", lambda: f"GUARDS:\n{guards}")
+
+
+def is_fault_of_a_stage(error: Exception) -> bool:
+    """Whether a backend says of its error that a stage of its own failed, and refused nothing."""
+    return bool(getattr(error.__cause__, "internal_fault", False))
+
+
+class _GraphCompiler:
+    """Finishes the graph, gives it to the backend, and names what comes back."""
+
+    def __init__(
+        self, conversion: FrameConversion, session: SymbolicTracer, chain: Sequence[Suspended] = ()
+    ) -> None:
+        self.conversion = conversion
+        self.session = session
+        self.chain = chain
+        self.number: int | None = None
+        if not session.graph.is_empty():
+            self.number = conversion.converter.names.reserve()
+
+    def __call__(self, outputs: Sequence[fx.Node]) -> CompiledGraphCall | None:
+        if self.number is None:
+            return None
+        conversion, converter = self.conversion, self.conversion.converter
+        name = f"__compiled_fn_{self.number}"
+        order = _argument_order(conversion.code)
+        graph = self.session.graph
+        codes = [(each.frame.code, each.frame.scope.namespace) for each in self.chain]
+        earlier = (
+            leaving_leaf(graph, outputs)
+            or copy_that_shows(graph, outputs)
+            or read_before_derivatives(graph, outputs, codes)
+        )
+        if earlier is not None:
+            raise Restart(*earlier)
+        module, inputs = self.session.graph.finish(outputs, order, name)
+        compiled = self._call_backend(module, [given.tensor for given in inputs])
+        namespace = conversion.func.__globals__
+        installed = converter.names.install(namespace, name, disabled(compiled))
+        calls = sum(n.op in ("call_function", "call_method") for n in module.graph.nodes)
+        shown = tuple(given.source.name() for given in inputs)
+        record = CapturedGraph(installed, module, calls, conversion.origin.co_name, shown)
+        converter.records.graphs.append(record)
+        converter.tell("graph", record)
+        converter.show("graph", lambda: f"{installed}\n{_table(module)}")
+        again = None
+        if what_it_leaves(module.graph, inputs, graph.effects) is None:
+            origin = conversion.origin
+            place = UserLine(origin.co_filename, origin.co_firstlineno, origin.co_name)
+            name = converter.backend_name
+            again = AsItIs(converter.records, converter.options, name, module, place)
+        return CompiledGraphCall(installed, inputs, again)
+
+    def _call_backend(
+        self, module: fx.GraphModule, inputs: list[torch.Tensor]
+    ) -> Callable[..., Any]:
+        converter = self.conversion.converter
+        started = time.perf_counter()
+        try:
+            compiled = converter.backend(module, inputs)
+        except Exception as error:
+            compat.end_guards(error)
+            lines = "".join(user_lines(module))
+            raise BackendError(
+                f"backend {converter.backend_name!r} failed: {type(error).__name__}: {error}\n"
+                f"the graph comes from\n{lines}"
+            ) from error
+        finally:
+            module.graph.owning_module = None  # it would keep its parameters until a collection
+            self.conversion.backend_seconds += time.perf_counter() - started
+        if module.meta.get("fallback"):  # the backend has left the graph to torch
+            self.conversion.in_parts = True
+        if not callable(compiled):
+            raise BackendError(
+                f"backend {converter.backend_name!r} gave back a {type(compiled).__name__}, "
+                f"which cannot be called"
+            )
+        return compiled
+
+
+class _Raising:
+    """Makes of a function one that runs uncaptured, and is to raise: if it returns, capture was
+    wrong about it, and the break that it stands for is the error."""
+
+    def __init__(self, report: BreakReport) -> None:
+        self.report = report
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        run = disabled(function)
+
+        def raising(*args: Any) -> NoReturn:
+            run(*args)
+            raise Unsupported(self.report)
+
+        return disabled(raising)
+
+
+def _table(module: fx.GraphModule) -> str:
+    rows = [("opcode", "name", "target", "args", "kwargs")]
+    for node in module.graph.nodes:
+        rows.append((node.op, node.name, str(node.target), str(node.args), str(node.kwargs)))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    rows.insert(1, tuple("-" * width for width in widths))  # type: ignore[arg-type]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
+    )
+
+
+def _argument_order(code: CodeType) -> Callable[[Source], tuple[int, ...]]:
+    places = {name: place for place, name in enumerate(code.co_varnames)}
+
+    def key(source: Source) -> tuple[int, ...]:
+        root = source.root()
+        if isinstance(root, Local):
+            return (0, places.get(root.variable, len(places)))
+        return (1, 0)
+
+    return key
+
+
+def _line_of(error: Exception, width: int = 300) -> str:
+    """An error in one line: a backend's text may hold a program, or a traceback."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
+def _is_as_it_was(effect: Any) -> bool:
+    return isinstance(effect, ObjectValue) and effect.payload is None and effect.is_as_it_was()
+
+
+def _changed(effect: Any) -> str:
+    """An effect by the place that it writes to."""
+    source = effect.source
+    return type(effect).__name__ if source is None else str(source.name())
+
+
+def _saw_tensors(heap: SideEffects) -> bool:
+    return any(isinstance(value, TensorValue) for _, value in heap.known())
+
+
+def _guard_aliases(session: SymbolicTracer) -> None:
+    """Objects that were different stay different, where that matters."""
+    inputs = [
+        given.source
+        for given in session.graph.inputs
+        if not isinstance(given.source, ConstantSource)
+        and not given.is_number()
+        and not given.is_made()
+    ]
+    if len(inputs) > 1:
+        session.guards.add_no_alias(tuple(inputs))
+    for effect in session.heap.effects():
+        if not isinstance(effect, Value):
+            continue
+        cells = isinstance(effect, CellValue)  # any cell may be a frame's own
+        place = effect.place()
+        if place is None or (isinstance(place, ConstantSource) and not cells):
+            continue
+        same = [
+            found
+            for _, value in session.heap.known()
+            if type(value) is type(effect)
+            and value.cls is effect.cls
+            and (found := value.place()) is not None
+            and (cells or not isinstance(found, ConstantSource))
+        ]
+        if len(same) > 1 and not all(isinstance(found, ConstantSource) for found in same):
+            session.guards.add_no_alias(tuple(same))
+
+
+def _unknown_reason() -> Any:
+    from flambeau_capture.breaks import REASONS
+
+    return REASONS["FB0021"]

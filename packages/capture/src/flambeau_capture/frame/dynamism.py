@@ -1,0 +1,197 @@
+"""Which sizes and numbers are left open, from what the program was called with so far.
+
+In: for each code object and each place, the sizes and numbers met. Out: the dimensions of a tensor
+that become symbols, and whether a number does. Invariant: with `dynamic=False`, or a backend that
+cannot take symbols, nothing ever does; nor does a kind of number that the backend leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from flambeau_capture.frame.markers import dynamic_dims, static_dims
+from flambeau_capture.graph.symbolic_shapes import LARGEST
+from flambeau_capture.identity import IdentityMap
+from flambeau_capture.resuming import CALLEE
+from flambeau_capture.source import (
+    Attr,
+    Called,
+    ClosureCell,
+    ClosureSource,
+    ConstantSource,
+    Default,
+    Global,
+    GlobalOf,
+    InstanceAttr,
+    Item,
+    KwDefault,
+    Local,
+    NextItem,
+    Source,
+)
+
+Bounds = tuple[int | None, int | None]
+ANY: Bounds = (None, None)
+_NOTHING = 0  # the address of no object
+KINDS = frozenset({"sizes", "integers", "floats"})
+#: steps to a number that run none of the program's code and mean the same whoever takes them
+_PLAIN_STEPS = (
+    Local, ClosureSource, Global, InstanceAttr, Item, GlobalOf, ClosureCell, Default, KwDefault,
+    NextItem, Called,
+)  # fmt: skip
+
+#: what a function, its closure's cells and a bound method are made of
+_OF_CALLABLES = frozenset({"__closure__", "cell_contents", "__self__", "__func__"})
+
+
+def kinds_taken(backend: Any) -> frozenset[str]:
+    """The kinds of symbols that a backend takes, by its attribute `supports_symbols`: all of them
+    where it has none or says True, none where it says False, or those that it lists."""
+    told = getattr(backend, "supports_symbols", True)
+    if isinstance(told, bool | None):
+        return frozenset() if told is False else KINDS
+    if unknown := frozenset(told) - KINDS:
+        raise ValueError(f"supports_symbols names {sorted(unknown)}; there are {sorted(KINDS)}")
+    return frozenset(told)
+
+
+class DynamismTracker:
+    """What one compiled callable knows of what varies."""
+
+    def __init__(self, choice: bool | None, backend: Any) -> None:
+        self._taken = kinds_taken(backend)
+        self.choice = choice if self._taken else False
+        self._static: IdentityMap[CodeType, str] = IdentityMap()
+        self._sizes: IdentityMap[CodeType, dict[str, tuple[int, ...]]] = IdentityMap()
+        self._open: IdentityMap[CodeType, dict[str, set[int]]] = IdentityMap()
+        self._numbers: IdentityMap[CodeType, dict[str, Any]] = IdentityMap()
+        self._objects: IdentityMap[CodeType, dict[str, int | None]] = IdentityMap()
+        self._contents: IdentityMap[CodeType, dict[str, Any]] = IdentityMap()
+        self._varying: IdentityMap[CodeType, set[str]] = IdentityMap()
+        self._sized_by_data: IdentityMap[CodeType, str] = IdentityMap()
+
+    def forbid(self, code: CodeType, why: str) -> None:
+        """From here on the graphs of a code object have no symbols."""
+        self._static[code] = why
+
+    def forbidden(self, code: CodeType) -> str | None:
+        return self._static.find(code)
+
+    def sized_by_data(self, code: CodeType, place: int) -> None:
+        """What a resume function finds on its stack is as long as a tensor's data says: it is
+        another length at every call, and its first dimension is open from the first on."""
+        self._sized_by_data[code] = Local(f"___stack_{place}").name()
+
+    def assigned(self, code: CodeType, variables: Sequence[str]) -> None:
+        """Variables that a resume function takes over and the program has assigned: what objects
+        they hold is as likely as not another at every call (`for block in self.blocks`)."""
+        known = _table(self._objects, code)
+        known.update(dict.fromkeys((Local(name).name() for name in variables), None))
+
+    def _allowed(self, code: CodeType) -> bool:
+        return self.choice is not False and code not in self._static
+
+    def dims(self, code: CodeType, source: Source, tensor: torch.Tensor) -> dict[int, Bounds]:
+        """The dimensions to leave open, with the bounds that were given for them."""
+        if not self._allowed(code) or "sizes" not in self._taken:
+            return {}
+        name = source.name()
+        sizes = tuple(tensor.shape)
+        before = _table(self._sizes, code).get(name)
+        varying = _table(self._open, code).setdefault(name, set())
+        if before is None or len(before) != len(sizes):
+            varying.clear()
+        else:
+            varying |= {i for i, (old, new) in enumerate(zip(before, sizes)) if old != new}
+        _table(self._sizes, code)[name] = sizes
+        by_data = self._sized_by_data.find(code)
+        if by_data is not None and sizes and name.startswith(by_data):
+            varying.add(0)
+        found = dict.fromkeys(range(len(sizes)) if self.choice else sorted(varying), ANY)
+        found |= {dim: bounds for dim, bounds in dynamic_dims(tensor).items() if dim < len(sizes)}
+        return {dim: bounds for dim, bounds in found.items() if dim not in static_dims(tensor)}
+
+    def varies(self, code: CodeType, source: Source, value: int | float) -> bool:
+        """Whether a number is another than it was here when code was last made for it."""
+        if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
+            return False
+        kind = "floats" if isinstance(value, float) else "integers"
+        if not self._allowed(code) or kind not in self._taken:
+            return False
+        if not (all(_is_plain(step) for step in source.path()) or _of_class(source)):
+            return False
+        name = source.name()
+        if any(isinstance(step, NextItem) for step in source.path()):
+            return True
+        varying = self._varying.find(code)
+        if varying is None:
+            varying = set()
+            self._varying[code] = varying
+        known = _table(self._numbers, code)
+        if name in known and type(known[name]) is type(value) and known[name] != value:
+            varying.add(name)
+        known[name] = value
+        return name in varying
+
+    def steady(self, code: CodeType, source: Source, tensor: torch.Tensor) -> bool:
+        """Whether small tensors held the same whenever code was made for a function: once one of
+        them does not, they are data, and so is what follows from them after a break."""
+        known = _table(self._contents, code)
+        name, elements = source.name(), tensor.tolist()
+        if known.setdefault(name, elements) != elements:
+            known[name] = None
+        return None not in known.values()
+
+    def replaced(self, code: CodeType, source: Source, value: object) -> bool:
+        """Whether another object stood here, or further up the path, when code was last made."""
+        if any(isinstance(step, NextItem) for step in source.path()):
+            return True  # the next item of an iterator is another from call to call
+        known = _table(self._objects, code)
+        name = source.name()
+        before = known.setdefault(name, id(value))
+        if before is not None and before != id(value):
+            known[name] = None  # from here on it counts as replaced
+        elif any(known.get(step.name(), 0) is None for step in source.path()[:-1]):
+            known[name] = None  # what it is a part of is replaced
+        return known[name] is None
+
+    def gone(self, code: CodeType, source: Source) -> bool:
+        """The object that was met here has ended, and its address may be another's next: whatever
+        stands here from now on is another object. Whether that was not known."""
+        known = _table(self._objects, code)
+        name = source.name()
+        if known.get(name, _NOTHING) in (_NOTHING, None):
+            return False
+        known[name] = _NOTHING
+        return True
+
+
+def _is_plain(step: Source) -> bool:
+    """Whether a step runs none of the program's code; the parts of a waiting frame are such."""
+    if isinstance(step, ConstantSource):
+        return isinstance(step.object, FunctionType)
+    if not isinstance(step, Attr):
+        return isinstance(step, _PLAIN_STEPS)
+    if step.attribute in ("func", "args", "keywords"):
+        return step.root() == Local(CALLEE)
+    return step.attribute in _OF_CALLABLES
+
+
+def _of_class(source: Source) -> bool:
+    """Whether it is an attribute of a class, which is read as `type` reads it, or of a function."""
+    if not isinstance(source, Attr) or not isinstance(source.base, ConstantSource):
+        return False
+    owner = source.base.object
+    return isinstance(owner, FunctionType) or type(owner) is type  # nothing can hide its own
+
+
+def _table(tables: IdentityMap[CodeType, dict[str, Any]], code: CodeType) -> dict[str, Any]:
+    found = tables.find(code)
+    if found is None:
+        found = {}
+        tables[code] = found
+    return found

@@ -1,0 +1,114 @@
+"""From interpreted frames at a graph break to what generated code is written for.
+
+In: the chain of frames that interpretation stopped in. Out: `Level`s. Invariant: every place of a
+stack is a value, a NULL, or the state of a handler whose exception is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flambeau_capture.bytecode.instruction import Instruction
+from flambeau_capture.emit.generators import goes_on_at
+from flambeau_capture.emit.level import Level
+from flambeau_capture.emit.resume import INSTEAD, CannotResume
+from flambeau_capture.emit.stack import StackSlot
+from flambeau_capture.interp.frame import NULL, ErrorState, Frame, Suspended
+from flambeau_capture.interp.top_frame import Variables
+from flambeau_capture.values.base import Value
+
+
+def levels_of(chain: Sequence[Suspended], resumed: bool) -> list[Level]:
+    """The frames, outermost first. `resumed`: the outermost is a resume function's.
+
+    Raises CannotResume where a resume function would go on in itself, nothing having been done.
+    """
+    outer = chain[0]
+    if resumed and outer is chain[-1] and outer.instruction.opname != "CALL":
+        if outer.frame.prepared.index[outer.instruction] <= _last_of_start(outer.frame):
+            raise CannotResume("an argument of a resume function cannot be taken")
+    return [_level(waiting, waiting is not chain[-1]) for waiting in chain]
+
+
+def _level(waiting: Suspended, has_called: bool) -> Level:
+    frame = waiting.frame
+    stack, slots = _slots(waiting.stack, waiting.errors)
+    return Level(
+        body=frame.prepared.body,
+        namespace=frame.scope.namespace,
+        variables=_bound(frame),
+        cells=dict(frame.cells),
+        instruction=waiting.instruction,
+        stack=stack,
+        slots=slots,
+        preparation=_preparation(frame, waiting.instruction),
+        instead=_instead(waiting) if has_called else None,
+    )
+
+
+def generator_level(frame: Frame, started: bool) -> Level:
+    """The frame of a generator, before the `yield` that it waits in or at its start."""
+    stack, slots = _slots(frame.stack, {})
+    body = frame.prepared.body
+    return Level(
+        body=body,
+        namespace=frame.scope.namespace,
+        variables=_bound(frame),
+        cells=dict(frame.cells),
+        instruction=goes_on_at(body, frame.position, started),
+        stack=stack,
+        slots=slots,
+    )
+
+
+def _bound(frame: Frame) -> dict[str, Value | None]:
+    variables = frame.variables
+    return variables.bound() if isinstance(variables, Variables) else dict(variables)
+
+
+def _slots(
+    given: Sequence[Value], errors: dict[int, Value]
+) -> tuple[tuple[Value | None, ...], tuple[StackSlot, ...]]:
+    stack: list[Value | None] = []
+    slots: list[StackSlot] = []
+    for place, value in enumerate(given):
+        if value is NULL:
+            stack.append(None)
+            slots.append(StackSlot.NULL)
+        elif isinstance(value, ErrorState):
+            if place not in errors:
+                raise CannotResume("a handler whose exception is not known")
+            stack.append(errors[place])
+            slots.append(StackSlot.ERROR)
+        else:
+            stack.append(value)
+            slots.append(StackSlot.VALUE)
+    return tuple(stack), tuple(slots)
+
+
+def _instead(waiting: Suspended) -> Value | None:
+    """What is pushed once the frame that was called has returned, if not its result."""
+    frame = waiting.frame
+    value: Value | None = frame.variables.get(INSTEAD)
+    if value is None or frame.prepared.index[waiting.instruction] > _last_of_start(frame):
+        return waiting.instead
+    return value
+
+
+def _last_of_start(frame: Frame) -> int:
+    """Index of the jump from what a resume function does first to where it goes on."""
+    instructions = frame.prepared.body.instructions
+    return next(index for index, one in enumerate(instructions) if one.opname == "JUMP")
+
+
+def _preparation(frame: Frame, instruction: Instruction) -> tuple[Instruction, ...]:
+    """KW_NAMES and PRECALL, which belong to a CALL."""
+    found: list[Instruction] = []
+    at = frame.prepared.index[instruction]
+    while instruction.opname == "CALL" and at > 0:
+        at -= 1
+        before = frame.prepared.body.instructions[at]
+        if before.opname not in ("KW_NAMES", "PRECALL"):
+            break
+        found.insert(0, before)
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""The FX graph of a frame, its symbolic shapes, and functions that graphs call."""

@@ -1,0 +1,345 @@
+"""The graph of one frame while it grows, and its fake tensors.
+
+In: tensor operations in program order. Out: an `fx.GraphModule` of Torch IR whose placeholders are
+the runtime inputs, with `meta["val"]` and `meta["stack_trace"]` on its nodes. Invariant: nodes are
+recorded in the order in which the program ran the operations, and none that may have an effect is
+dropped.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break, SkipFrame
+from flambeau_capture.graph.effects import GraphEffects
+from flambeau_capture.source import CallResultSource, Source
+
+#: Python's classes of numbers where torch expects a dtype: a graph cannot print them
+_DTYPES: dict[Any, torch.dtype] = {
+    bool: torch.bool,
+    int: torch.int64,
+    float: torch.float64,
+    complex: torch.complex128,
+}
+
+
+@dataclass(frozen=True)
+class GraphInput:
+    """A tensor, or a number, that the graph takes when it runs."""
+
+    node: fx.Node
+    source: Source
+    tensor: Any
+
+    def is_number(self) -> bool:
+        return not isinstance(self.tensor, torch.Tensor)
+
+    def is_made(self) -> bool:
+        """Whether it is made for this call: these come last, in the order of the program."""
+        return isinstance(self.source, CallResultSource)
+
+
+class GraphBuilder:
+    """Records operations; `finish` cuts what is not wanted and makes the module."""
+
+    def __init__(self, outer: GraphBuilder | None = None) -> None:
+        self.outer = outer
+        self.fake_mode: Any = compat.new_fake_mode() if outer is None else outer.fake_mode
+        self.graph = fx.Graph()
+        self.inputs: list[GraphInput] = []
+        self.attributes: dict[str, torch.Tensor | fx.GraphModule] = {}
+        self._attribute_nodes: dict[int, fx.Node] = {}
+        self._lifted: dict[fx.Node, fx.Node] = {}
+        self.calls = 0
+        #: data of attributes that capture made, and of nodes that it has computed
+        self.constants: dict[fx.Node, torch.Tensor] = {}
+        self.known: dict[fx.Node, Any] = {}
+        #: tensors that must not leave: the fake, the step before that began, what a break says
+        self.begun: list[tuple[torch.Tensor, int, Any]] = []
+        # Steps at which operations with a history were recorded, where there is a clock.
+        self.clock: weakref.WeakMethod[Callable[[], int]] | None = None
+        self.steps: dict[fx.Node, int] = {}
+        #: copies in place of views: the copy, what it is of, its version then, the step, a report
+        self.copied: list[tuple[torch.Tensor, torch.Tensor, int, int, Any]] = []
+        #: values of tensors made here that have a `.grad`: leaves, and those that are to keep one
+        self.own_leaves: list[Any] = []
+        self.retaining: list[Any] = []
+        #: what calls of autograd functions write to
+        self.written_by_functions: dict[fx.Node, set[fx.Node]] = {}
+        self.device: torch.device | None = None  # where tensors are made that name no device
+        self.effects: GraphEffects = GraphEffects() if outer is None else outer.effects
+
+    @property
+    def outermost(self) -> GraphBuilder:
+        """Asked for, not kept: a builder that held itself would keep the inputs of its frame."""
+        return self if self.outer is None else self.outer.outermost
+
+    def mark(self) -> int:
+        """A number that changes whenever a call is recorded."""
+        return self.calls
+
+    def add_input(
+        self, tensor: torch.Tensor, source: Source, fake: torch.Tensor | None = None
+    ) -> fx.Node:
+        node = self.graph.placeholder(self._new_name(source))
+        node.meta["val"] = self.fake(tensor) if fake is None else fake
+        self.inputs.append(GraphInput(node, source, tensor))
+        return node
+
+    def add_made(
+        self, tensor: torch.Tensor, source: CallResultSource, fake: torch.Tensor
+    ) -> fx.Node:
+        """An input that is made when the graph is called, also if nothing uses it."""
+        node = self.add_input(tensor, source, fake)
+        self.calls += 1
+        return node
+
+    def _new_name(self, source: Source) -> str:
+        taken = {given.node.target for given in self.inputs}
+        name = base = _identifier(source)
+        count = 0
+        while name in taken:
+            count += 1
+            name = f"{base}_{count}"
+        return name
+
+    def real(self, node: fx.Node) -> Any:
+        """The program's object behind an input or an attribute; None: it has none."""
+        if node.op == "get_attr":
+            return self.attributes.get(str(node.target)) if node.graph is self.graph else None
+        return next((given.tensor for given in self.inputs if given.node is node), None)
+
+    def add_number(self, number: Any, source: Source, value: int | float) -> fx.Node:
+        """An input that is a number of Python's; `number` is the symbol that stands for it."""
+        node = self.graph.placeholder(self._new_name(source))
+        node.meta["val"] = number
+        self.inputs.append(GraphInput(node, source, value))
+        return node
+
+    def number_call(self, target: Any, args: tuple[Any, ...]) -> fx.Node:
+        """Arithmetic on numbers: pure, and no work for a backend if it is alone."""
+        node = self.graph.call_function(target, args)
+        node.meta["val"] = target(*fx.node.map_arg(args, _fake_of))
+        node.meta.update(projection=True, stack_trace="")
+        return node
+
+    def add_attribute(self, tensor: torch.Tensor, hint: str) -> fx.Node:
+        known = self._attribute_nodes.get(id(tensor))
+        if known is not None:
+            return known
+        node = self._attribute(tensor, hint)
+        node.meta["val"] = self.fake(tensor)
+        self._attribute_nodes[id(tensor)] = node
+        return node
+
+    def add_module(self, module: fx.GraphModule, hint: str) -> fx.Node:
+        """A graph that this one calls."""
+        node = self._attribute(module, f"{hint}_{len(self.attributes)}")
+        node.meta["val"] = module
+        return node
+
+    def _attribute(self, found: torch.Tensor | fx.GraphModule, hint: str) -> fx.Node:
+        name = base = re.sub(r"\W", "_", hint).strip("_") or "tensor"
+        if name[0].isdigit():
+            name = base = f"p_{name}"
+        count = 0
+        while name in self.attributes or hasattr(fx.GraphModule, name):
+            count += 1
+            name = f"{base}_{count}"
+        self.attributes[name] = found
+        return self.graph.create_node("get_attr", name, (), {}, name=name)
+
+    # -- graphs inside a graph ------------------------------------------------------------------
+
+    def add_example(self, name: str, fake: torch.Tensor) -> fx.Node:
+        """An argument of a body."""
+        node = self.graph.placeholder(name)
+        node.meta["val"] = fake
+        return node
+
+    def localize(self, node: fx.Node) -> fx.Node:
+        """A node of an enclosing graph as an argument of this one; its own nodes as they are."""
+        if node.graph is self.graph:
+            return node
+        known = self._lifted.get(node)
+        if known is not None:
+            return known
+        builder = self.outer
+        while builder is not None and builder.graph is not node.graph:
+            builder = builder.outer
+        if builder is None:
+            raise Break("FB0009", "a tensor that is used outside of the function that made it")
+        made = self.add_example(f"outer_{len(self._lifted)}", node.meta["val"])
+        self._lifted[node] = made
+        return made
+
+    def set_output(self, output: Any) -> None:
+        self.graph.output(output)
+
+    def finish_body(self) -> tuple[fx.GraphModule, list[fx.Node]]:
+        """The body, and the nodes of enclosing graphs that it takes as its last arguments."""
+        final = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
+        lifted = list(self._lifted.values())
+        own = [node for node in placeholders if node not in lifted]
+        for node in [*own, *lifted, *self.graph.nodes]:
+            if node not in copies:
+                copies[node] = final.node_copy(node, lambda n: copies[n])
+        return fx.GraphModule(self._root(final), final), list(self._lifted)
+
+    def fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        kept = tensor.grad if tensor.is_leaf else None
+        if kept is not None and any(
+            getattr(kept, name) != getattr(tensor, name) for name in ("shape", "dtype", "device")
+        ):  # as between two lines of `Module.to`, which gives a parameter other data first
+            raise Break("FB0016", "a tensor whose .grad is of another shape, dtype or device")
+        return compat.to_fake(self.fake_mode, tensor)
+
+    def run(self, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Compute an operation's result on fake tensors; arguments hold nodes."""
+        plain = fx.node.map_arg(args, _fake_of)
+        named = fx.node.map_arg(kwargs, _fake_of)
+        watching = compat.Watching(self.effects.see)
+        try:
+            with compat.asking(), compat.symbolic_kernels(self.fake_mode), self.fake_mode, watching:
+                if op == "call_method":
+                    return getattr(plain[0], target)(*plain[1:], **named)
+                result = target(*plain, **named)
+                return compat.anew(result) if target in compat.ALWAYS_NEW else result
+        except Exception as error:
+            compat.end_guards(error)
+            raise
+
+    def record(
+        self,
+        op: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        stack_trace: str,
+    ) -> fx.Node:
+        args = tuple(_DTYPES.get(arg, arg) if type(arg) is type else arg for arg in args)
+        if type(kwargs.get("dtype")) is type:
+            kwargs = {**kwargs, "dtype": _DTYPES.get(kwargs["dtype"], kwargs["dtype"])}
+        if target is operator.pow and _binds_looser(args[0]) and isinstance(result, torch.Tensor):
+            target = torch.pow  # printed as `-2 ** x`, which is -(2 ** x)
+        node = self.graph.create_node(op, target, args, kwargs)
+        node.meta["val"] = result
+        node.meta["stack_trace"] = stack_trace
+        self.calls += 1
+        step = None if self.clock is None else self.clock()
+        if step is not None and _has_history(result):
+            self.steps[node] = step()
+        return node
+
+    def first_reader(self, node: fx.Node) -> int | None:
+        """The first step at which something with a history was made of a value."""
+        found = [self.steps[user] for user in node.users if user in self.steps]
+        return min(found) if found else None
+
+    def record_mode(self, target: Any, args: tuple[Any, ...], stack_trace: str = "") -> fx.Node:
+        """A call that changes a mode of torch: alone it is no work for a backend."""
+        if target is not compat.set_grad_enabled:
+            self.effects.other["switches a mode of torch"] = None
+        node = self.graph.create_node("call_function", target, args, {})
+        node.meta["val"] = None
+        node.meta["stack_trace"] = stack_trace
+        return node
+
+    def is_empty(self) -> bool:
+        return self.calls == 0
+
+    def finish(
+        self,
+        outputs: Sequence[fx.Node],
+        order: Callable[[Source], tuple[int, ...]],
+        name: str,
+    ) -> tuple[fx.GraphModule, tuple[GraphInput, ...]]:
+        """The module, and its inputs in the order of its placeholders.
+
+        order: sort key of inputs by where they come from (arguments in their own order first).
+        """
+        if any(node.graph is not self.graph for node in outputs):
+            raise SkipFrame("a tensor leaves the function that torch maps or differentiates")
+        self.graph.output(tuple(outputs))
+        _cut_dead_projections(self.graph)
+        kept = [given for given in self.inputs if given.node.users or given.is_made()]
+        kept.sort(key=lambda given: (given.is_made(), not given.is_number(), order(given.source)))
+        final = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        placeholders = {given.node for given in self.inputs}
+        for node in [*(given.node for given in kept), *self.graph.nodes]:
+            unused = node in placeholders or (node.op == "get_attr" and not node.users)
+            if node in copies or (unused and node not in (given.node for given in kept)):
+                continue
+            copies[node] = final.node_copy(node, lambda n: copies[n])
+        module = fx.GraphModule(self._root(final), final, class_name=name)
+        source = module.forward.__code__.co_filename
+        weakref.finalize(module, compat.forget_source, source).atexit = False
+        inputs = tuple(GraphInput(copies[g.node], g.source, g.tensor) for g in kept)
+        return module, inputs
+
+    def _root(self, graph: fx.Graph) -> torch.nn.Module:
+        root = torch.nn.Module()
+        for node in graph.nodes:
+            if node.op != "get_attr":
+                continue
+            tensor = self.attributes[str(node.target)]
+            if isinstance(tensor, torch.nn.Module):
+                root.add_module(str(node.target), tensor)
+            elif isinstance(tensor, torch.nn.Parameter):
+                root.register_parameter(str(node.target), tensor)
+            else:
+                root.register_buffer(str(node.target), tensor)
+        return root
+
+
+def user_lines(module: fx.GraphModule) -> Iterator[str]:
+    """The user's lines of a graph, each once, in order."""
+    seen: set[str] = set()
+    for node in module.graph.nodes:
+        trace = node.meta.get("stack_trace")
+        if trace and trace not in seen:
+            seen.add(trace)
+            yield trace
+
+
+def _fake_of(node: fx.Node) -> Any:
+    return node.meta["val"]
+
+
+def _identifier(source: Source) -> str:
+    """A node's name for an input: the variable's own where it is one."""
+    text = source.name()
+    direct = re.fullmatch(r"[LFG]\['(\w+)'\]", text)
+    if direct is not None:
+        return direct.group(1)
+    return re.sub(r"\W+", "_", text).strip("_").lower()
+
+
+def _binds_looser(base: Any) -> bool:
+    """Whether a number is written with a sign, which Python applies after a power."""
+    return isinstance(base, (int, float, complex)) and repr(base).startswith("-")
+
+
+def _has_history(result: Any) -> bool:
+    values = result if isinstance(result, tuple | list) else (result,)
+    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
+
+
+def _cut_dead_projections(graph: fx.Graph) -> None:
+    """Drop `getitem`s of tuple results, and arithmetic on sizes, that nobody uses: all pure."""
+    for node in reversed(list(graph.nodes)):
+        if node.meta.get("projection") and not node.users:
+            graph.erase_node(node)

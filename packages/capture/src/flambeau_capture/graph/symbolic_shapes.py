@@ -1,0 +1,366 @@
+"""The symbols of one capture: sizes and numbers that the graph leaves open.
+
+In: tensors of the program with the dimensions that may vary, and numbers that may. Out: fake
+tensors and symbolic numbers, the graph's nodes for them, and the conditions under which what was
+decided about them holds. Invariant: every decision that torch's shape environment took is a guard
+at the end; what cannot be said as one fixes the symbols in it to their present values.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.guards import (
+    GuardSet,
+    Inexpressible,
+    SizeProgram,
+    SizeSource,
+    Term,
+    size_program,
+    within,
+)
+from flambeau_capture.guards.sizes import Relation
+from flambeau_capture.source import ConstantSource, SizeOf, Source, SymbolExprSource
+
+if TYPE_CHECKING:
+    from flambeau_capture.graph.builder import GraphBuilder
+
+Bounds = tuple[int | None, int | None]
+#: integers of the program beyond this are constants: products of symbols stay within 64 bits
+LARGEST = 2**31
+
+#: classes of symbolic expressions by name, as a graph spells them
+_SPELLED: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "CleanDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "PythonMod": operator.mod,
+    "Max": max,
+    "Min": min,
+}
+#: the same as Python spells them between their arguments
+_SIGNS = {
+    "Add": " + ",
+    "Mul": " * ",
+    "FloorDiv": " // ",
+    "CleanDiv": " // ",
+    "Mod": " % ",
+    "PythonMod": " % ",
+}
+
+
+class SymbolicShapes:
+    """Symbols by where the program holds their values."""
+
+    def __init__(self, graph: GraphBuilder) -> None:
+        self._graph = graph
+        self._places: dict[Any, SizeSource] = {}
+        self._floats: dict[Any, tuple[Source, float]] = {}
+        self._computed: dict[Any, tuple[SymbolExprSource, Term | None]] = {}
+        self._values: dict[Any, int | float] = {}
+        self._equal: list[tuple[SizeSource, Any]] = []
+        self._nodes: dict[Any, fx.Node] = {}
+        self._fixed_floats: set[Any] = set()
+        self._decided: list[SizeProgram] = []
+        self._numbers: dict[Source, Any] = {}
+
+    def __bool__(self) -> bool:
+        """Whether anything is left open."""
+        return bool(self._places or self._floats)
+
+    def in_python(self, number: Any) -> tuple[Callable[..., int], tuple[Source, ...]] | None:
+        """What Python computes an integer by, of sizes and integers that the program holds; None
+        where one of them is nowhere, or the expression is of another kind.
+
+        A number that leaves is computed beside the graph, never by it: a backend has tensors among
+        its results, and no number that is another in every call."""
+        expr = compat.expression(number)
+        symbols = sorted(expr.free_symbols, key=str)
+        sources = [self._source_of(symbol) for symbol in symbols]
+        if not symbols or any(source is None for source in sources):
+            return None
+        names = {symbol: f"n{index}" for index, symbol in enumerate(symbols)}
+        try:
+            text = f"lambda {', '.join(names.values())}: {_python(expr, names)}"
+        except Inexpressible:
+            return None
+        compute: Callable[..., int] = eval(compile(text, "<flambeau number>", "eval"))
+        return compute, tuple(source for source in sources if source is not None)
+
+    # -- what comes in --------------------------------------------------------------------------
+
+    def tensor(
+        self, tensor: torch.Tensor, source: Source, dims: Mapping[int, Bounds]
+    ) -> tuple[torch.Tensor, tuple[int, ...], tuple[int, ...]]:
+        """The fake tensor, and the dimensions whose sizes and strides are symbolic: sizes 0 and 1
+        never are."""
+        fake = compat.to_symbolic_fake(self._graph.fake_mode, tensor, dims)
+        open_dims: list[int] = []
+        open_strides: list[int] = []
+        for dim, size in enumerate(fake.shape):
+            if isinstance(size, torch.SymInt):
+                self._bind(
+                    SizeSource(source, "SIZE", dim), compat.expression(size), tensor.size(dim)
+                )
+                open_dims.append(dim)
+        for dim, stride in enumerate(fake.stride()):
+            if isinstance(stride, torch.SymInt):
+                place = SizeSource(source, "STRIDE", dim)
+                self._bind(place, compat.expression(stride), tensor.stride(dim))
+                open_strides.append(dim)
+        return fake, tuple(open_dims), tuple(open_strides)
+
+    def _bind(self, place: SizeSource, expr: Any, value: int) -> None:
+        if expr.is_Symbol and expr not in self._places:
+            self._places[expr] = place
+            self._values[expr] = value
+        else:
+            self._equal.append((place, expr))
+
+    def number(self, value: int | float, source: Source) -> Any:
+        """A symbolic number for one that the program holds."""
+        if source in self._numbers:
+            return self._numbers[source]
+        made = compat.symbolic_number(self._graph.fake_mode, value, source.name())
+        if not isinstance(made, torch.SymInt | torch.SymFloat):
+            return made
+        symbol = compat.expression(made)
+        if isinstance(value, float):
+            self._floats[symbol] = (source, value)
+        elif not isinstance(source, SymbolExprSource):
+            self._bind(SizeSource(source, "VALUE"), symbol, value)
+        self._values[symbol] = value
+        self._nodes[symbol] = self._graph.add_number(made, source, value)
+        self._numbers[source] = made
+        return made
+
+    def computed(self, source: SymbolExprSource, value: int | float, term: Term | None) -> Any:
+        """A symbolic number for one that Python computes of others before the graph runs: `term`
+        says it to guards, where it can be said."""
+        made = self.number(value, source)
+        if isinstance(made, torch.SymInt | torch.SymFloat):
+            self._computed[compat.expression(made)] = (source, term)
+        return made
+
+    # -- nodes ----------------------------------------------------------------------------------
+
+    def node(self, number: Any) -> fx.Node | int | float | bool:
+        """The graph's node for a symbolic number; a number where no node can say it."""
+        expr = compat.expression(number)
+        try:
+            return self._spell(expr)
+        except Inexpressible:
+            fixed: int | float = self.value(number)
+            return fixed
+
+    def _spell(self, expr: Any) -> fx.Node | int:
+        if expr.is_Integer:
+            return int(expr)
+        known = self._nodes.get(expr)
+        if known is not None:
+            return known
+        kind = type(expr).__name__
+        if expr.is_Symbol:
+            made = self._placeholder(expr)
+        elif kind == "Pow" and expr.args[1].is_Integer and int(expr.args[1]) > 0:
+            made = self._graph.number_call(
+                operator.pow, (self._spell(expr.args[0]), int(expr.args[1]))
+            )
+        elif kind in _SPELLED:
+            parts = [self._spell(arg) for arg in expr.args]
+            node = parts[0]
+            for part in parts[1:]:
+                node = self._graph.number_call(_SPELLED[kind], (node, part))
+            assert isinstance(node, fx.Node)
+            made = node
+        else:
+            raise Inexpressible(f"{kind} in {expr}")
+        self._nodes[expr] = made
+        return made
+
+    def _placeholder(self, symbol: Any) -> fx.Node:
+        place = self._places.get(symbol)
+        if place is None or place.what != "SIZE":
+            raise Inexpressible(str(symbol))
+        number = compat.symbolic_integer(self._graph.fake_mode, symbol, int(self._values[symbol]))
+        source = SizeOf(place.source, place.dim)
+        return self._graph.add_number(number, source, self._values[symbol])
+
+    def source(self, number: Any) -> Source | None:
+        """Where the program holds the number itself, or how Python computes it."""
+        return self._source_of(compat.expression(number))
+
+    def origin(self, number: Any) -> Source | None:
+        """How Python computes a number from what the frame was entered with."""
+        if isinstance(number, int | float):
+            return ConstantSource(number, repr(number))
+        if isinstance(number, torch.SymFloat):
+            return self.source(number)
+        return self._origin(compat.expression(number))
+
+    def _origin(self, expr: Any) -> Source | None:
+        if expr.is_Integer:
+            return ConstantSource(int(expr), str(expr))
+        if expr.is_Symbol:
+            return self._source_of(expr)
+        kind = type(expr).__name__
+        fn = operator.pow if kind == "Pow" else _SPELLED.get(kind)
+        parts = [self._origin(arg) for arg in expr.args]
+        if fn is None or any(part is None for part in parts):
+            return None
+        found = parts[0]
+        for part in parts[1:]:
+            found = SymbolExprSource(fn, (found, part))  # type: ignore[arg-type]
+        return found
+
+    # -- what was decided -----------------------------------------------------------------------
+
+    def term(self, number: Any) -> Term | None:
+        """A number of the program as a part of conditions on floats; None where it can be none."""
+        if isinstance(number, float):
+            return Term.of_float(number, number)
+        expr = (
+            compat.expression(number)
+            if isinstance(number, torch.SymInt | torch.SymFloat)
+            else number
+        )
+        if expr in self._computed and isinstance(number, torch.SymFloat):
+            return self._computed[expr][1]  # an integer's own is one, and no float, to guards
+        if expr in self._floats:
+            source, value = self._floats[expr]
+            return Term.of_float(SizeSource(source, "FLOAT"), value)
+        if isinstance(number, torch.SymFloat):
+            return None
+        try:
+            value = number if isinstance(number, int) else compat.hint(number)
+            return Term.of_integer(expr, self._said(), int(value))
+        except Inexpressible:
+            return None
+
+    def _said(self) -> dict[Any, SizeSource | Term]:
+        """Symbols by what guards read them as."""
+        terms = {symbol: term for symbol, (_, term) in self._computed.items() if term is not None}
+        return {**self._places, **terms}
+
+    def present(self, number: Any) -> Any:
+        """What a number is now, without assuming it."""
+        if isinstance(number, torch.SymFloat):
+            return self._floats[compat.expression(number)][1]
+        return int(compat.hint(number)) if isinstance(number, torch.SymInt) else number
+
+    def compare(self, op: str, left: Term, right: Term) -> bool:
+        """What a comparison of floats comes to, which from here on is assumed."""
+        answer, program = left.compare(op, right)
+        self._decided.append(program)
+        return answer
+
+    def value(self, number: Any) -> Any:
+        """The present value, which from here on is assumed."""
+        if isinstance(number, torch.SymFloat):
+            self._fixed_floats |= compat.expression(number).free_symbols
+            return compat.hint(number)
+        return int(number) if isinstance(number, torch.SymInt) else bool(number)
+
+    def add_guards(self, guards: GuardSet) -> None:
+        """Guard all that was decided about the symbols, by the backend too: it has had the graph.
+        From here on nothing can be decided."""
+        if not self:
+            return
+        compat.close_environment(self._graph.fake_mode)
+        for place in self._places.values():
+            if place.what == "VALUE":  # a bool, a float or a number out of range is another program
+                guards.add(place.source, "TYPE_MATCH", int)
+                guards.add_sizes(within(place, LARGEST))
+        for program in self._programs():
+            guards.add_sizes(program)
+        for symbol, (source, value) in self._floats.items():
+            if isinstance(source, SymbolExprSource):
+                continue  # what it is computed of is guarded
+            if symbol in self._fixed_floats:
+                guards.add(source, "CONSTANT_MATCH", value)
+            else:
+                guards.add(source, "TYPE_MATCH", float)
+
+    def _programs(self) -> list[SizeProgram]:
+        made = list(self._decided)
+        places = self._said()
+        for condition in self._conditions():
+            try:
+                made.append(size_program(condition, places))
+            except Inexpressible:
+                made += self._fix(condition.free_symbols)
+        made += self._fix(self._fixed_floats & set(self._computed))
+        return [one for one in dict.fromkeys(made) if one.sources()]
+
+    def _conditions(self) -> Iterator[Any]:
+        assumed = compat.shape_conditions(self._graph.fake_mode)
+        for place, expr in self._equal:
+            yield Relation("EQ", place, expr)
+        yield from assumed.guards
+        for symbol, expr in assumed.equal:
+            yield Relation("EQ", symbol, expr)
+        for symbol, least, most in assumed.ranges:
+            if symbol not in self._places and symbol not in self._computed:
+                continue
+            if least is not None:
+                yield Relation("LE", least, symbol)
+            if most is not None:
+                yield Relation("LE", symbol, most)
+
+    def _fix(self, symbols: Iterable[Any]) -> list[SizeProgram]:
+        """Fix symbols to their values: whatever was assumed of them holds as it did."""
+        made: list[SizeProgram] = []
+        for symbol in symbols:
+            if symbol in self._computed:
+                made += self._fix_source(self._computed[symbol][0])
+            elif symbol in self._floats:
+                self._fixed_floats.add(symbol)
+            elif symbol in self._places:
+                fixed = Relation("EQ", symbol, self._values[symbol])
+                made.append(size_program(fixed, self._places))
+        return made
+
+    def _fix_source(self, source: Source) -> list[SizeProgram]:
+        """Fix all that a number is computed of."""
+        if isinstance(source, SymbolExprSource):
+            return [one for argument in source.arguments for one in self._fix_source(argument)]
+        known = [symbol for symbol in (*self._places, *self._floats)
+                 if symbol not in self._computed and self._source_of(symbol) == source]  # fmt: skip
+        if not known and not isinstance(source, ConstantSource):
+            raise AssertionError(f"{source.name()} is no symbol's")
+        return self._fix(known)
+
+    def _source_of(self, symbol: Any) -> Source | None:
+        if symbol in self._computed:
+            return self._computed[symbol][0]
+        if symbol in self._floats:
+            return self._floats[symbol][0]
+        place = self._places.get(symbol)
+        if place is None or place.what == "STRIDE":
+            return None
+        return SizeOf(place.source, place.dim) if place.what == "SIZE" else place.source
+
+
+def _python(expr: Any, names: Mapping[Any, str]) -> str:
+    """An integer expression as Python computes it."""
+    if expr.is_Integer:
+        return f"({int(expr)})"
+    if expr.is_Symbol:
+        return names[expr]
+    kind = type(expr).__name__
+    if kind == "Pow" and expr.args[1].is_Integer and int(expr.args[1]) > 0:
+        return f"({_python(expr.args[0], names)} ** {int(expr.args[1])})"
+    parts = [_python(part, names) for part in expr.args]
+    if kind in ("Max", "Min"):
+        return f"{kind.lower()}({', '.join(parts)})"
+    if kind not in _SIGNS:
+        raise Inexpressible(f"{kind} in {expr}")
+    return f"({_SIGNS[kind].join(parts)})"

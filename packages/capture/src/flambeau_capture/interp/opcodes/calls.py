@@ -1,0 +1,174 @@
+"""Opcodes of calls, and the calls that need the calling frame: super, locals, globals, vars, dir.
+
+In: a frame and an instruction. Out: the frame, with the result on the stack. Invariant: keyword
+arguments keep their order.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+
+from flambeau_capture.breaks import Break, SkipFrame
+from flambeau_capture.bytecode.instruction import Instruction
+from flambeau_capture.bytecode.opcodes import VERSION
+from flambeau_capture.interp.frame import NULL, Frame
+from flambeau_capture.interp.opcodes.registry import opcode
+from flambeau_capture.interp.tail_calls import tail_call
+from flambeau_capture.values.base import NotConcrete, Value, unpack
+from flambeau_capture.values.constant import Constant, constant_of, evaluate
+from flambeau_capture.values.containers.dicts import DictValue, pairs_of
+from flambeau_capture.values.containers.lists import ListValue
+from flambeau_capture.values.functions.callables import BuiltinValue
+from flambeau_capture.values.functions.functions import FunctionValue
+from flambeau_capture.values.functions.globals import GlobalsDict
+from flambeau_capture.values.objects.attributes import is_iterable
+from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.super import SuperValue
+from flambeau_capture.values.stand_ins import nameless
+
+NULL_ABOVE = VERSION >= (3, 13)
+
+
+@opcode("KW_NAMES", until=(3, 12))
+def kw_names(frame: Frame, instruction: Instruction) -> None:
+    names = instruction.argval
+    assert isinstance(names, tuple)
+    frame.keyword_names = names
+
+
+@opcode("CALL")
+def call(frame: Frame, instruction: Instruction) -> None:
+    names, frame.keyword_names = frame.keyword_names, ()
+    args = frame.pop_many(int(instruction.arg or 0))
+    fn, first = _callable(frame)
+    kwargs = dict(zip(names, args[len(args) - len(names) :]))
+    frame.push(invoke(frame, fn, [*first, *args[: len(args) - len(names)]], kwargs))
+
+
+@opcode("CALL_KW", since=(3, 13))
+def call_kw(frame: Frame, instruction: Instruction) -> None:
+    names: tuple[str, ...] = constant_of_names(frame.pop())
+    args = frame.pop_many(int(instruction.arg or 0))
+    fn, first = _callable(frame)
+    kwargs = dict(zip(names, args[len(args) - len(names) :]))
+    frame.push(invoke(frame, fn, [*first, *args[: len(args) - len(names)]], kwargs))
+
+
+def constant_of_names(value: Value) -> tuple[str, ...]:
+    names: tuple[str, ...] = value.as_python()
+    return names
+
+
+def _callable(frame: Frame) -> tuple[Value, list[Value]]:
+    """The callable below the arguments, and its self if it stands beside it."""
+    below, above = frame.pop_many(2)
+    if NULL_ABOVE:
+        return below, [] if above is NULL else [above]
+    return (above, []) if below is NULL else (below, [above])
+
+
+@opcode("CALL_FUNCTION_EX")
+def call_function_ex(frame: Frame, instruction: Instruction) -> None:
+    kwargs: dict[str, Value] = {}
+    if int(instruction.arg or 0) & 1:
+        for key, value in pairs_of(frame.tx, frame.pop()):
+            name = constant_of(key)
+            if not isinstance(name, str):
+                frame.tx.raise_error(TypeError, "keywords must be strings")
+            kwargs[name] = value
+    given = frame.pop()
+    fn, first = _callable(frame)
+    if not is_iterable(given):
+        _refuse_star(frame, fn, given)
+    frame.push(invoke(frame, fn, [*first, *unpack(frame.tx, given)], kwargs))
+
+
+def _refuse_star(frame: Frame, fn: Value, given: Value) -> None:
+    """`f(*given)` where that cannot be iterated: the error names the function."""
+
+    def named(*args: object) -> None: ...
+
+    if isinstance(fn, FunctionValue | ClassValue | BuiltinValue):
+        try:
+            real = fn.as_python()
+        except NotConcrete:
+            raise Break("FB0014", f"* of {given.describe()}") from None
+        named.__module__, named.__qualname__ = real.__module__, real.__qualname__
+        evaluate(frame.tx, lambda: named(*nameless(given)))
+
+
+@opcode("DICT_MERGE")
+def dict_merge(frame: Frame, instruction: Instruction) -> None:
+    given = frame.pop()
+    target = frame.stack[-int(instruction.arg or 0)]
+    assert isinstance(target, DictValue)
+    for key, value in pairs_of(frame.tx, given):
+        if target.contains(frame.tx, key):
+            frame.tx.raise_error(
+                TypeError, f"got multiple values for keyword argument '{constant_of(key)}'"
+            )
+        target.store(frame.tx, key, value)
+
+
+def invoke(frame: Frame, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a value; a few built-ins look at the frame that calls them."""
+    if isinstance(fn, ClassValue) and fn.python_class is super:
+        return _super(frame, args)
+    if isinstance(fn, BuiltinValue) and fn.fn in _FRAME_BUILTINS and not args and not kwargs:
+        return _FRAME_BUILTINS[fn.fn](frame)
+    return tail_call(frame, fn, args, kwargs)
+
+
+def _super(frame: Frame, args: list[Value]) -> Value:
+    if args:
+        receiver = args[1] if len(args) > 1 else None
+        if receiver is None or not isinstance(args[0], ClassValue):
+            raise Break("FB0009", "super() with one argument")
+        return SuperValue(args[0], receiver)
+    owner = frame.cells["__class__"].content
+    if not frame.code.co_argcount:
+        raise SkipFrame("super() without arguments, in a function that has none")
+    name = frame.code.co_varnames[0]
+    first = frame.variables.get(name)
+    if first is None and name in frame.cells:
+        first = frame.cells[name].content
+    if not isinstance(owner, ClassValue) or first is None:
+        raise Break("FB0009", "super() without arguments outside of a method")
+    return SuperValue(owner, first)
+
+
+def _bound(frame: Frame) -> dict[str, Value]:
+    """The variables that a program is shown of its frame."""
+    code = frame.code
+    names = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+    found: dict[str, Value] = {}
+    for name in names:
+        value = frame.variables.get(name)
+        if value is None and name in frame.cells:
+            value = frame.cells[name].content
+        if value is not None and not name.startswith("___"):  # a resume function's own
+            found.setdefault(name, value)
+    return found
+
+
+def _locals(frame: Frame) -> Value:
+    entries = [(Constant(name), value) for name, value in _bound(frame).items()]
+    return DictValue(entries, tx=frame.tx)
+
+
+def _globals(frame: Frame) -> Value:
+    return GlobalsDict(frame.scope)
+
+
+def _dir(frame: Frame) -> Value:
+    return ListValue([Constant(name) for name in sorted(_bound(frame))])
+
+
+#: without an argument these are about the frame that calls them
+_FRAME_BUILTINS: dict[object, Callable[[Frame], Value]] = {
+    builtins.locals: _locals,
+    builtins.globals: _globals,
+    builtins.vars: _locals,
+    builtins.dir: _dir,
+}

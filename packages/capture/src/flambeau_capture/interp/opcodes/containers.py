@@ -1,0 +1,235 @@
+"""Opcodes that build and take apart containers.
+
+In: a frame and an instruction. Out: the frame, one instruction later. Invariant: a container under
+construction on the stack is the container the program gets.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.bytecode.instruction import Instruction
+from flambeau_capture.interp.frame import Frame
+from flambeau_capture.interp.opcodes.registry import opcode
+from flambeau_capture.values.base import Tracer, Value, unpack
+from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.containers.dicts import DictValue, pairs_of
+from flambeau_capture.values.containers.lists import ListValue
+from flambeau_capture.values.containers.sets import SetValue
+from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.objects.attributes import assume_entry, is_iterable
+from flambeau_capture.values.stand_ins import name_in_errors, nameless
+
+
+@opcode("BUILD_TUPLE")
+def build_tuple(frame: Frame, instruction: Instruction) -> None:
+    frame.push(TupleValue(frame.pop_many(int(instruction.arg or 0))))
+
+
+@opcode("BUILD_LIST")
+def build_list(frame: Frame, instruction: Instruction) -> None:
+    frame.push(ListValue(frame.pop_many(int(instruction.arg or 0))))
+
+
+@opcode("BUILD_SET")
+def build_set(frame: Frame, instruction: Instruction) -> None:
+    frame.push(SetValue(frame.pop_many(int(instruction.arg or 0)), set, tx=frame.tx))
+
+
+@opcode("BUILD_MAP")
+def build_map(frame: Frame, instruction: Instruction) -> None:
+    items = frame.pop_many(2 * int(instruction.arg or 0))
+    frame.push(DictValue(zip(items[::2], items[1::2]), tx=frame.tx))
+
+
+@opcode("BUILD_CONST_KEY_MAP")
+def build_const_key_map(frame: Frame, instruction: Instruction) -> None:
+    keys = unpack(frame.tx, frame.pop())
+    frame.push(DictValue(zip(keys, frame.pop_many(int(instruction.arg or 0))), tx=frame.tx))
+
+
+def _at(frame: Frame, instruction: Instruction) -> Value:
+    return frame.stack[-int(instruction.arg or 0)]
+
+
+@opcode("LIST_APPEND")
+def list_append(frame: Frame, instruction: Instruction) -> None:
+    item = frame.pop()
+    _at(frame, instruction).call_method(frame.tx, "append", [item], {})
+
+
+@opcode("LIST_EXTEND")
+def list_extend(frame: Frame, instruction: Instruction) -> None:
+    items = frame.pop()
+    if not is_iterable(items):
+        evaluate(frame.tx, lambda: [*nameless(items)])
+    _at(frame, instruction).call_method(frame.tx, "extend", [items], {})
+
+
+@opcode("SET_ADD")
+def set_add(frame: Frame, instruction: Instruction) -> None:
+    item = frame.pop()
+    _at(frame, instruction).call_method(frame.tx, "add", [item], {})
+
+
+@opcode("SET_UPDATE")
+def set_update(frame: Frame, instruction: Instruction) -> None:
+    items = frame.pop()
+    _at(frame, instruction).call_method(frame.tx, "update", [items], {})
+
+
+@opcode("MAP_ADD")
+def map_add(frame: Frame, instruction: Instruction) -> None:
+    value = frame.pop()
+    key = frame.pop()
+    _at(frame, instruction).set_item(frame.tx, key, value)
+
+
+@opcode("DICT_UPDATE")
+def dict_update(frame: Frame, instruction: Instruction) -> None:
+    given = frame.pop()
+    target = _at(frame, instruction)
+    for key, value in pairs_of(frame.tx, given):
+        target.set_item(frame.tx, key, value)
+
+
+@opcode("LIST_TO_TUPLE", until=(3, 11))
+def list_to_tuple(frame: Frame, instruction: Instruction) -> None:
+    frame.push(TupleValue(unpack(frame.tx, frame.pop())))
+
+
+@opcode("CALL_INTRINSIC_1", since=(3, 12))
+def call_intrinsic_1(frame: Frame, instruction: Instruction) -> None:
+    name = str(instruction.argval)
+    if name == "INTRINSIC_LIST_TO_TUPLE":
+        frame.push(TupleValue(unpack(frame.tx, frame.pop())))
+    elif name == "INTRINSIC_UNARY_POSITIVE":
+        from flambeau_capture.builtins.operators import unary
+
+        frame.push(unary(frame.tx, "+", frame.pop()))
+    elif name == "INTRINSIC_STOPITERATION_ERROR":
+        _stop_iteration_error(frame)
+    else:
+        raise Break("FB0008", name)
+
+
+@opcode("CALL_INTRINSIC_2", since=(3, 12), breaks="`except*` and type parameters")
+def call_intrinsic_2(frame: Frame, instruction: Instruction) -> None:
+    raise Break("FB0008", str(instruction.argval))
+
+
+def _stop_iteration_error(frame: Frame) -> None:
+    """A StopIteration that leaves a generator's body becomes a RuntimeError."""
+    from flambeau_capture.values.objects.exceptions import new_exception
+
+    error = frame.stack[-1]
+    if issubclass(error.cls, StopIteration):
+        text = Constant("generator raised StopIteration")
+        frame.stack[-1] = new_exception(RuntimeError, [text])
+
+
+def _two_of(items: Any) -> None:
+    _one, _other = items
+
+
+def _taken(tx: Tracer, value: Value) -> Iterator[Value]:
+    """The items that an assignment to several names takes."""
+    if not is_iterable(value):
+        evaluate(tx, _two_of, nameless(value))
+    return value.iterate(tx).drain(tx)
+
+
+@opcode("UNPACK_SEQUENCE")
+def unpack_sequence(frame: Frame, instruction: Instruction) -> None:
+    count = int(instruction.arg or 0)
+    taken = _taken(frame.tx, frame.pop())
+    items = list(itertools.islice(taken, count + 1))  # as many as tell that there are too many
+    if len(items) < count:
+        frame.tx.raise_error(
+            ValueError, f"not enough values to unpack (expected {count}, got {len(items)})"
+        )
+    if len(items) > count:
+        frame.tx.raise_error(ValueError, f"too many values to unpack (expected {count})")
+    for item in reversed(items):
+        frame.push(item)
+
+
+@opcode("UNPACK_EX")
+def unpack_ex(frame: Frame, instruction: Instruction) -> None:
+    before, after = int(instruction.arg or 0) & 0xFF, int(instruction.arg or 0) >> 8
+    items = list(_taken(frame.tx, frame.pop()))
+    if len(items) < before + after:
+        frame.tx.raise_error(
+            ValueError,
+            f"not enough values to unpack (expected at least {before + after}, got {len(items)})",
+        )
+    end = len(items) - after
+    for item in reversed([*items[:before], ListValue(items[before:end]), *items[end:]]):
+        frame.push(item)
+
+
+@opcode("GET_LEN")
+def get_len(frame: Frame, instruction: Instruction) -> None:
+    frame.push(Constant(frame.stack[-1].length(frame.tx)))
+
+
+@opcode("MATCH_SEQUENCE")
+def match_sequence(frame: Frame, instruction: Instruction) -> None:
+    kind = frame.stack[-1].cls
+    found = issubclass(kind, collections.abc.Sequence) and not issubclass(kind, str | bytes)
+    frame.push(Constant(found))
+
+
+@opcode("MATCH_MAPPING")
+def match_mapping(frame: Frame, instruction: Instruction) -> None:
+    frame.push(Constant(issubclass(frame.stack[-1].cls, collections.abc.Mapping)))
+
+
+@opcode("MATCH_KEYS")
+def match_keys(frame: Frame, instruction: Instruction) -> None:
+    keys = unpack(frame.tx, frame.stack[-1])
+    mapping = frame.stack[-2]
+    if all(mapping.contains(frame.tx, key) for key in keys):
+        frame.push(TupleValue([mapping.get_item(frame.tx, key) for key in keys]))
+    else:
+        frame.push(Constant(None))
+
+
+_SELF_MATCHING = (
+    bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple,
+)  # fmt: skip
+
+
+@opcode("MATCH_CLASS")
+def match_class(frame: Frame, instruction: Instruction) -> None:
+    from flambeau_capture.builtins.introspection import class_of, has_attr, is_instance
+
+    names = [item.as_python() for item in unpack(frame.tx, frame.pop())]
+    kind, subject = frame.pop(), frame.pop()
+    count = int(instruction.arg or 0)
+    if not is_instance(frame.tx, subject, kind):
+        frame.push(Constant(None))
+        return
+    python_class = class_of(kind)
+    found: list[Value] = []
+    assume_entry(frame.tx, python_class, "__match_args__")
+    allowed = list(getattr(python_class, "__match_args__", ()))
+    attributes = allowed[:count]
+    if count and not attributes and issubclass(python_class, _SELF_MATCHING) and count == 1:
+        found.append(subject)
+    elif len(attributes) < count:
+        single = not allowed and issubclass(python_class, _SELF_MATCHING)
+        most = 1 if single else len(allowed)
+        ending = "" if most == 1 else "s"
+        words = f"accepts {most} positional sub-pattern{ending} ({count} given)"
+        frame.tx.raise_error(TypeError, f"{name_in_errors(python_class)}() {words}")
+    for name in [*attributes, *names]:
+        if not has_attr(frame.tx, subject, name):
+            frame.push(Constant(None))
+            return
+        found.append(frame.tx.get_attr(subject, name))
+    frame.push(TupleValue(found))

@@ -1,0 +1,90 @@
+"""What capture does with each opcode of each supported Python.
+
+In: the registry of opcode handlers. Out: `table`, and `page`, its form in the documentation
+(`python -m flambeau_capture.interp.opcodes.coverage docs/opcodes.md` writes it). Invariant: an
+opcode of a supported version is in the table, whether there is a handler for it or not.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from flambeau_capture.bytecode.versions import OPCODES
+from flambeau_capture.interp.opcodes.registry import REGISTERED
+
+ABSENT, INTERPRETED, SPLIT, NEVER, BREAKS = "", "yes", "split", "not in code", "breaks"
+_SPLIT = frozenset({"LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"})
+_NEVER = frozenset(
+    {"CACHE", "EXTENDED_ARG", "RESERVED", "INTERPRETER_EXIT", "ENTER_EXECUTOR", "EXIT_INIT_CHECK"}
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """An opcode's state in each version, in the order of `OPCODES`, and a remark."""
+
+    opname: str
+    states: tuple[str, ...]
+    remark: str
+
+
+def table() -> list[Row]:
+    """Every opcode of the supported versions, by name."""
+    return list(_rows())
+
+
+def _rows() -> Iterator[Row]:
+    for name in sorted(frozenset().union(*OPCODES.values())):
+        states = tuple(
+            _state(name, version) if name in names else ABSENT for version, names in OPCODES.items()
+        )
+        remarks = {row.breaks for row in REGISTERED.get(canonical(name), []) if row.breaks}
+        yield Row(name, states, "; ".join(sorted(remarks)))
+
+
+def canonical(name: str) -> str:
+    """The direction-free name that a jump's handler is registered for."""
+    name = re.sub(r"_(FORWARD|BACKWARD)(?=_IF_)", "", name)
+    return {
+        "JUMP_FORWARD": "JUMP",
+        "JUMP_BACKWARD": "JUMP",
+        "JUMP_BACKWARD_NO_INTERRUPT": "JUMP_NO_INTERRUPT",
+    }.get(name, name)
+
+
+def _state(name: str, version: tuple[int, int]) -> str:
+    if name in _SPLIT:
+        return SPLIT
+    if name in _NEVER or name.startswith("INSTRUMENTED_"):
+        return NEVER
+    for row in REGISTERED.get(canonical(name), []):
+        if row.since <= version <= row.until:
+            return BREAKS if row.breaks else INTERPRETED
+    return BREAKS
+
+
+def page() -> str:
+    """The table in Markdown."""
+    versions = [".".join(map(str, version)) for version in OPCODES]
+    lines = [
+        "# Opcodes",
+        "",
+        "What capture does with each instruction of CPython. *yes*: interpreted; *breaks*: the",
+        "graph ends there, the instruction runs in Python, and capture goes on after it; *split*:",
+        "read as the two instructions it stands for; *not in code*: CPython's own, never in the",
+        "code of a function as capture reads it. An instruction that is not in this table (of a",
+        "newer Python) leaves its function to Python, with one warning.",
+        "",
+        f"| opcode | {' | '.join(versions)} | |",
+        f"| --- | {' | '.join('---' for _ in versions)} | --- |",
+    ]
+    lines += [f"| `{row.opname}` | {' | '.join(row.states)} | {row.remark} |" for row in table()]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page())

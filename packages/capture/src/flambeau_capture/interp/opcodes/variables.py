@@ -1,0 +1,250 @@
+"""Opcodes that load, store and delete variables, attributes and constants, and move the stack.
+
+In: a frame and an instruction. Out: the frame, one instruction later. Invariant: moving a value
+never asks anything of it, so nothing is guarded by it.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any, NoReturn
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.bytecode.instruction import Instruction
+from flambeau_capture.bytecode.opcodes import VERSION
+from flambeau_capture.interp.frame import NULL, Frame
+from flambeau_capture.interp.opcodes.registry import opcode
+from flambeau_capture.source import ConstantSource
+from flambeau_capture.values.base import Value
+from flambeau_capture.values.functions.cells import CellValue
+
+NULL_ABOVE = VERSION >= (3, 13)
+
+
+@opcode("NOP", "RESUME", "PRECALL", "CACHE", "COPY_FREE_VARS", "EXTENDED_ARG")
+def nothing(frame: Frame, instruction: Instruction) -> None:
+    pass
+
+
+@opcode("POP_TOP")
+def pop_top(frame: Frame, instruction: Instruction) -> None:
+    frame.pop()
+
+
+@opcode("END_FOR", since=(3, 12), until=(3, 12))
+def end_for_312(frame: Frame, instruction: Instruction) -> None:
+    frame.pop_many(2)
+
+
+@opcode("END_FOR", since=(3, 13))
+def end_for_313(frame: Frame, instruction: Instruction) -> None:
+    frame.pop()
+
+
+@opcode("PUSH_NULL")
+def push_null(frame: Frame, instruction: Instruction) -> None:
+    frame.push(NULL)
+
+
+@opcode("COPY")
+def copy(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.stack[-int(instruction.arg or 0)])
+
+
+@opcode("SWAP")
+def swap(frame: Frame, instruction: Instruction) -> None:
+    depth = int(instruction.arg or 0)
+    stack = frame.stack
+    stack[-1], stack[-depth] = stack[-depth], stack[-1]
+
+
+@opcode("LOAD_CONST")
+def load_const(frame: Frame, instruction: Instruction) -> None:
+    frame.push(constant(frame, instruction.argval))
+
+
+def constant(frame: Frame, value: Any) -> Value:
+    return frame.tx.wrap_new(value)
+
+
+@opcode("LOAD_FAST", "LOAD_FAST_CHECK")
+def load_fast(frame: Frame, instruction: Instruction) -> None:
+    name = str(instruction.argval)
+    found = frame.variables.get(name)
+    if found is None:
+        cell = frame.cells.get(name)
+        if cell is not None:
+            frame.push(cell)  # 3.13 loads a cell itself with LOAD_FAST
+            return
+        unbound(frame, name)
+    frame.push(found)
+
+
+def unbound(frame: Frame, name: str) -> NoReturn:
+    frame.tx.raise_error(
+        UnboundLocalError,
+        f"cannot access local variable '{name}' where it is not associated with a value",
+    )
+
+
+@opcode("LOAD_FAST_AND_CLEAR")
+def load_fast_and_clear(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.variables.pop(str(instruction.argval), NULL))
+
+
+@opcode("STORE_FAST")
+def store_fast(frame: Frame, instruction: Instruction) -> None:
+    value = frame.pop()
+    name = str(instruction.argval)
+    if value is NULL:
+        frame.variables.pop(name, None)
+    else:
+        frame.variables[name] = value
+
+
+@opcode("DELETE_FAST")
+def delete_fast(frame: Frame, instruction: Instruction) -> None:
+    name = str(instruction.argval)
+    if frame.variables.pop(name, None) is None:
+        unbound(frame, name)
+
+
+@opcode("MAKE_CELL")
+def make_cell(frame: Frame, instruction: Instruction) -> None:
+    name = str(instruction.argval)
+    if name not in frame.cells:  # an inlined comprehension's own
+        frame.cells[name] = CellValue(frame.variables.pop(name, None), name=name, tx=frame.tx)
+
+
+@opcode("LOAD_CLOSURE")
+def load_closure(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.cells[str(instruction.argval)])
+
+
+@opcode("LOAD_DEREF")
+def load_deref(frame: Frame, instruction: Instruction) -> None:
+    name = str(instruction.argval)
+    content = frame.cells[name].content
+    if content is None:
+        if name in frame.code.co_freevars:
+            frame.tx.raise_error(
+                NameError,
+                f"cannot access free variable '{name}' where it is not associated with a value "
+                f"in enclosing scope",
+            )
+        unbound(frame, name)
+    frame.push(content)  # type: ignore[arg-type]
+
+
+@opcode("STORE_DEREF")
+def store_deref(frame: Frame, instruction: Instruction) -> None:
+    frame.cells[str(instruction.argval)].write(frame.tx, frame.pop())
+
+
+@opcode("DELETE_DEREF")
+def delete_deref(frame: Frame, instruction: Instruction) -> None:
+    cell = frame.cells[str(instruction.argval)]
+    if cell.source is not None:
+        raise Break("FB0019", f"deletion of {instruction.argval!r} of an enclosing function")
+    cell.write(frame.tx, None)
+
+
+@opcode("LOAD_GLOBAL", "LOAD_NAME")
+def load_global(frame: Frame, instruction: Instruction) -> None:
+    value = global_value(frame, str(instruction.argval))
+    if instruction.flags.push_null and not NULL_ABOVE:
+        frame.push(NULL)
+    frame.push(value)
+    if instruction.flags.push_null and NULL_ABOVE:
+        frame.push(NULL)
+
+
+def global_value(frame: Frame, name: str) -> Value:
+    found = frame.scope.load(frame.tx, name)
+    if found is not None:
+        return found
+    if name not in frame.scope.namespace and not name.startswith("__"):
+        frame.tx.guard(ConstantSource(frame.scope.namespace, "globals"), "DICT_NOT_CONTAINS", name)
+    built_in = frame.scope.load_builtin(frame.tx, name, frame.tx.builtins)
+    if built_in is not None:
+        return built_in
+    frame.tx.raise_error(NameError, f"name '{name}' is not defined")
+
+
+@opcode("STORE_GLOBAL")
+def store_global(frame: Frame, instruction: Instruction) -> None:
+    frame.scope.store(frame.tx, str(instruction.argval), frame.pop())
+
+
+@opcode("DELETE_GLOBAL")
+def delete_global(frame: Frame, instruction: Instruction) -> None:
+    global_value(frame, str(instruction.argval))
+    frame.scope.store(frame.tx, str(instruction.argval), None)
+
+
+@opcode("LOAD_ATTR")
+def load_attr(frame: Frame, instruction: Instruction) -> None:
+    target = frame.pop()
+    if not instruction.flags.method:
+        frame.push(frame.tx.get_attr(target, str(instruction.argval)))
+    else:
+        push_method(frame, frame.tx.get_attr(target, str(instruction.argval)))
+
+
+@opcode("LOAD_METHOD")
+def load_method(frame: Frame, instruction: Instruction) -> None:
+    push_method(frame, frame.tx.get_attr(frame.pop(), str(instruction.argval)))
+
+
+def push_method(frame: Frame, found: Value) -> None:
+    """A callable and the NULL beside it: a bound method stays bound."""
+    if NULL_ABOVE:
+        frame.push(found)
+        frame.push(NULL)
+    else:
+        frame.push(NULL)
+        frame.push(found)
+
+
+@opcode("STORE_ATTR")
+def store_attr(frame: Frame, instruction: Instruction) -> None:
+    target = frame.pop()
+    value = frame.pop()
+    target.set_attr(frame.tx, str(instruction.argval), value)
+
+
+@opcode("DELETE_ATTR")
+def delete_attr(frame: Frame, instruction: Instruction) -> None:
+    frame.pop().del_attr(frame.tx, str(instruction.argval))
+
+
+@opcode("LOAD_SUPER_ATTR", since=(3, 12))
+def load_super_attr(frame: Frame, instruction: Instruction) -> None:
+    from flambeau_capture.values.objects.super import super_attribute
+
+    receiver = frame.pop()
+    owner = frame.pop()
+    frame.pop()  # the name `super` itself
+    found = super_attribute(frame.tx, owner, receiver, str(instruction.argval))
+    if instruction.flags.method:
+        push_method(frame, found)
+    else:
+        frame.push(found)
+
+
+@opcode("LOAD_BUILD_CLASS")
+def load_build_class(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.tx.wrap_new(builtins.__build_class__))
+
+
+@opcode(
+    "LOAD_LOCALS", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS",
+    breaks="class bodies, which are left alone",
+)  # fmt: skip
+def class_body(frame: Frame, instruction: Instruction) -> None:
+    raise Break("FB0020", instruction.opname)
+
+
+@opcode("LOAD_ASSERTION_ERROR")
+def load_assertion_error(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.tx.wrap_new(AssertionError))

@@ -1,0 +1,138 @@
+"""The frame under capture: arguments with sources, and where interpretation stops.
+
+In: a frame as the hook met it. Out: `Finished` or `Stopped`, or `Restart` when the state at the
+break has to be reached again. Invariant: at a stop, every value is as it was before the instruction
+that could not be interpreted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+from weakref import ref
+
+from flambeau_capture.breaks import REASONS, Break, BreakReport
+from flambeau_capture.interp.frame import Frame, Suspended
+from flambeau_capture.interp.tracer import Reached, SymbolicTracer
+from flambeau_capture.source import ClosureSource, Local, Source
+from flambeau_capture.values.base import UserError, Value
+from flambeau_capture.values.functions.cells import CellValue
+from flambeau_capture.values.functions.globals import GlobalsScope
+
+
+@dataclass(frozen=True)
+class Finished:
+    value: Value
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A graph break: the frames to resume, outermost first, the last before its instruction."""
+
+    chain: tuple[Suspended, ...]
+    report: BreakReport
+
+    @property
+    def step(self) -> int:
+        return self.chain[-1].step
+
+
+class Restart(Exception):
+    """Interpret again from the start and stop before this step: later state was already changed."""
+
+    def __init__(self, step: int, report: BreakReport) -> None:
+        super().__init__(step)
+        self.step = step
+        self.report = report
+
+
+class Variables(dict[str, Value]):
+    """Local variables; an argument is wrapped, and guarded, when it is first read."""
+
+    def __init__(self, session: SymbolicTracer, arguments: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._session = session
+        self._pending: dict[str, tuple[Any, Source]] = {
+            name: (value, Local(name)) for name, value in arguments.items()
+        }
+
+    def get(self, name: str, default: Any = None) -> Any:
+        pending = self._pending.pop(name, None)
+        if pending is not None:
+            dict.__setitem__(self, name, self._session.wrap(*pending))
+        return dict.get(self, name, default)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        self.get(name)
+        return dict.pop(self, name, *default)
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        self._pending.pop(name, None)
+        dict.__setitem__(self, name, value)
+
+    def bound(self) -> dict[str, Value | None]:
+        """Every bound variable; None for an argument that nothing has touched."""
+        untouched: dict[str, Value | None] = dict.fromkeys(self._pending)
+        return {**untouched, **self}
+
+
+class TopFrame(Frame):
+    def __init__(
+        self,
+        session: SymbolicTracer,
+        code: CodeType,
+        function: FunctionType,
+        arguments: Mapping[str, Any],
+        free: Mapping[str, Any],
+        scope: GlobalsScope,
+    ) -> None:
+        super().__init__(session, code, scope, Variables(session, arguments), {})
+        for name in code.co_cellvars:
+            content = self.variables.pop(name, None)
+            self.cells[name] = CellValue(content, name=name, own=True, tx=session)
+        if any(name.startswith("___") for name in arguments):  # a resume function makes its stack
+            names = [one.opname for one in self.prepared.body.instructions]
+            session.own_from = names.index("JUMP") + 1
+        cells = function.__closure__ or ()
+        for name, real in zip(code.co_freevars, cells):
+            pending = (free[name], ClosureSource(name)) if name in free else None
+            cell = CellValue(
+                name=name,
+                own=True,
+                real=real,
+                source=ClosureSource(name),
+                pending=pending,
+                tx=session,
+            )
+            self.cells[name] = cell
+            session.heap.know(real, cell)
+
+    def let_go(self) -> None:
+        """Hold nothing but the cells that something else holds: those may outlive the frame."""
+        held = {name: ref(cell) for name, cell in self.cells.items()}
+        super().let_go()
+        for name, still in held.items():
+            self.cells[name] = still() or CellValue(name=name, own=True, tx=self.tx)
+
+    def execute(self, stop_at: int | None, reason: BreakReport | None) -> Finished | Stopped:
+        """Interpret; `stop_at` and `reason` come from a `Restart`."""
+        tx = self.tx
+        tx.stop_at = stop_at
+        try:
+            self.advance()
+        except Reached as reached:
+            assert reason is not None
+            return Stopped(reached.chain, reason)
+        except UserError as error:
+            raise Restart(error.step or 1, self._uncaught(error)) from None
+        except Break as error:
+            if isinstance(error.stop, Reached):
+                return Stopped(error.stop.chain, error.report())
+            assert isinstance(error.stop, int)
+            raise Restart(error.stop, error.report()) from None
+        return Finished(self.returned)
+
+    def _uncaught(self, error: UserError) -> BreakReport:
+        return BreakReport(REASONS["FB0010"], error.value.describe(), error.lines)

@@ -1,0 +1,454 @@
+"""What all frames of one capture share: graph, guards, heap, and the stack of frames.
+
+In: the frame under capture. Out: a `SymbolicTracer`, which is the `Tracer` that values talk to.
+Invariant: a session changes nothing outside itself, except torch's grad mode, which `convert`
+restores.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+from collections.abc import Mapping
+from types import CodeType
+from typing import Any, NoReturn
+from weakref import WeakMethod, WeakSet
+
+import torch
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break, SkipFrame, UserLine
+from flambeau_capture.builtins import operators
+from flambeau_capture.builtins.construction import instantiate, new_object
+from flambeau_capture.bytecode.decode import UnknownOpcode
+from flambeau_capture.effects.side_effects import SideEffects
+from flambeau_capture.frame.dynamism import DynamismTracker
+from flambeau_capture.graph.builder import GraphBuilder
+from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
+from flambeau_capture.guards import GuardSet
+from flambeau_capture.guards.equality import PLAIN
+from flambeau_capture.identity import IdentityMap
+from flambeau_capture.interp.binding import bind
+from flambeau_capture.interp.frame import Before, ErrorState, Frame, Prepared, Suspended, prepare
+from flambeau_capture.interp.inlining import before_inlining
+from flambeau_capture.interp.instruction_log import narrated
+from flambeau_capture.observe import logs
+from flambeau_capture.options import Options
+from flambeau_capture.source import ConstantSource, Source
+from flambeau_capture.user_warnings import warn
+from flambeau_capture.values.base import Args, Caller, Kwargs, Tracer, UserError, Value
+from flambeau_capture.values.functions.cells import CellValue
+from flambeau_capture.values.functions.functions import FunctionValue
+from flambeau_capture.values.functions.globals import GlobalsScope
+from flambeau_capture.values.iterators.generators import GeneratorValue
+from flambeau_capture.values.objects.attributes import assume_entry, assume_special_methods, lacks
+from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.exceptions import new_exception
+from flambeau_capture.values.registry import wrap_object
+from flambeau_capture.values.wrap import wrap_new
+
+_GENERATOR = inspect.CO_GENERATOR
+_OF_THE_OBJECT_ITSELF = frozenset(
+    {"ID_MATCH", "FUNCTION_MATCH", "TYPE_MATCH", "CONSTANT_MATCH", "NONE_MATCH", "BOOL_MATCH"}
+)
+_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+class Reached(Exception):
+    """Interpretation stops here: the frames to be resumed, the innermost before its instruction."""
+
+    def __init__(self, chain: tuple[Suspended, ...]) -> None:
+        super().__init__()
+        self.chain = chain
+
+
+class SymbolicTracer(Tracer):
+    def __init__(
+        self,
+        code: CodeType,
+        origin: CodeType,
+        options: Options,
+        scope: GlobalsScope,
+        names: IdentityMap[CodeType, str],
+        bodies: IdentityMap[CodeType, Prepared],
+        dynamics: DynamismTracker,
+    ) -> None:
+        self.graph = GraphBuilder()
+        self.graph.clock = WeakMethod(self.step)
+        self.shapes = SymbolicShapes(self.graph)
+        self._dynamics = dynamics
+        self._code = code
+        self._origin = origin  # of a resumption, the code that broke
+        self.guards = GuardSet(code)
+        self.heap = SideEffects()
+        self.options = options
+        self.frames: list[Frame] = []
+        self.steps = 0
+        self.stop_at: int | None = None
+        self._idle_since = 0
+        self._calls_seen = 0
+        self.raised_at: int | None = None
+        self.own_from = 0  # the step from which on the program's own code runs
+        self.error: Value | None = None
+        self.entered: list[Any] = []
+        self.indexing = 0
+        self.as_plain = int(compat.torch_function_state() > 0)
+        self.has_generators = False  # whether the program has made any
+        self.unheld: list[GeneratorValue] = []
+        self._generators: WeakSet[GeneratorValue] = WeakSet()
+        self._names = names
+        self._bodies = bodies
+        self.builtins = scope.builtins
+        self._scopes: dict[int, GlobalsScope] = {id(scope.namespace): scope}
+        self._lines: dict[tuple[int, int | None], str] = {}
+
+    # -- frames ---------------------------------------------------------------------------------
+
+    def enter(self, frame: Frame) -> None:
+        self.frames.append(frame)
+
+    def leave(self, frame: Frame) -> None:
+        self.frames.pop()
+
+    def prepared(self, code: CodeType) -> Prepared:
+        found = self._bodies.find(code)
+        if found is None:
+            try:
+                found = prepare(code)
+            except UnknownOpcode as error:
+                raise self._unreadable(code, error) from None
+            if logs.wanted("instructions"):
+                found = narrated(found)
+            self._bodies[code] = found
+        return found
+
+    def begin(self, frame: Frame) -> None:
+        """Note a frame as it is before its next instruction."""
+        step = self.steps = self.steps + 1
+        frame.before = Before(
+            step, tuple(frame.stack), self.heap.version, self.graph.outermost.calls, self.error
+        )
+        if step == self.stop_at:
+            frame.current = frame.prepared.body.instructions[frame.position]
+            raise Reached(self.chain())
+        try:
+            self._limit_steps()
+        except Break as error:
+            frame.current = frame.prepared.body.instructions[frame.position]
+            self.locate(error)
+            raise
+
+    def _unreadable(self, code: CodeType, error: UnknownOpcode) -> Exception:
+        if self.frames:
+            return Break("FB0008", f"{error} in {code.co_name}")
+        warn(f"{code.co_name} runs eagerly: {error}")
+        return SkipFrame(str(error))
+
+    def _limit_steps(self) -> None:
+        if self.graph.calls != self._calls_seen:
+            self._calls_seen = self.graph.calls
+            self._idle_since = self.steps
+        if self.steps - self._idle_since > self.options.idle_step_limit:
+            if self.graph.is_empty():
+                raise SkipFrame(f"{self.steps} instructions without an operation on a tensor")
+            raise Break("FB0022", f"{self.options.idle_step_limit} without a tensor")
+        if self.steps > self.options.step_limit:
+            raise Break("FB0022", f"{self.steps} instructions")
+
+    def _linked(self) -> list[Frame]:
+        """The frames that can be resumed, all at once, if the last of them stops."""
+        found = self.frames[:1]
+        for frame in self.frames[1:]:
+            if not frame.linked:
+                break
+            found.append(frame)
+        return found
+
+    def step(self) -> int:
+        """The instruction at which all could stop, counted from the start."""
+        return self._linked()[-1].before.step
+
+    def chain(self) -> tuple[Suspended, ...]:
+        """The frames as they stand, for resumption; the last before its instruction."""
+        frames = self._linked()
+        last = frames[-1]
+        error = last.before.error
+        found: list[Suspended] = []
+        instead: Value | None = None
+        for frame in reversed(frames):
+            stack = last.before.stack if frame is last else tuple(frame.stack)
+            errors: dict[int, Value] = {}
+            for place in range(len(stack) - 1, -1, -1):
+                state = stack[place]
+                if isinstance(state, ErrorState) and error is not None:
+                    errors[place] = error
+                    error = state.value
+            found.append(Suspended(frame, frame.current, stack, frame.before.step, errors, instead))
+            instead = frame.instead
+        return tuple(reversed(found))
+
+    def locate(self, error: Break) -> None:
+        """Give a break its lines, and the step at which interpretation has to stop for it."""
+        if not error.lines:
+            error.lines = self.user_lines()
+        if error.stop is not None:
+            return
+        before = self._linked()[-1].before
+        unchanged = (self.heap.version, self.graph.outermost.calls) == (
+            before.effects,
+            before.calls,
+        )
+        error.stop = Reached(self.chain()) if unchanged else before.step
+
+    def name_of(self, code: CodeType) -> str:
+        """A function's name as the user knows it: a resume function has its origin's."""
+        return self._names.get(code, code.co_name)
+
+    def leave_contexts(self) -> None:
+        """Leave what the program has entered and not left when interpretation stops."""
+        while self.entered:
+            self.entered.pop().live.__exit__(None, None, None)
+
+    def grad_mode_outside(self) -> bool:
+        """The grad mode around the contexts that set it themselves when they are entered again."""
+        inside = [c for c in self.entered if getattr(c, "grad_before", None) is not None]
+        if not inside:
+            return torch.is_grad_enabled()
+        if torch.is_grad_enabled() != inside[-1].grad_inside:
+            raise SkipFrame("a graph break where the grad mode is not that of inference_mode")
+        before: bool = inside[0].grad_before
+        return before
+
+    def close_graph(self, grad_mode: bool) -> None:
+        """Let the graph leave torch's modes as it found them: the code after it sets them."""
+        for context in reversed(self.entered):
+            context.record_exit(self)
+        if torch.is_grad_enabled() != grad_mode and not self.graph.is_empty():
+            self.graph.record_mode(compat.set_grad_enabled, (grad_mode,))
+
+    def frame_code(self) -> CodeType:
+        return self.frames[-1].code
+
+    def forget(self) -> None:
+        """Let go of the program's objects: they may have to end with the program's frames."""
+        self.heap.forget()
+        compat.forget_tensors(self.graph.fake_mode)
+        self.has_generators = False
+        self.unheld.clear()
+        self._scopes.clear()
+        self.entered.clear()
+        self.error = None
+
+    def end_unheld(self, frame: Frame) -> None:
+        """End the generators that nothing holds any more, in the order in which they were let go.
+
+        CPython does so when the last reference goes: their `finally` runs then. The values that
+        stand for objects hold each other as those do, so the last reference to a value goes where
+        that to its object would.
+        """
+        frame.before = Before(frame.before.step, (), -1, -1, None)  # it holds what is on the stack
+        self._end(self.unheld)
+
+    def _end(self, unheld: list[GeneratorValue]) -> None:
+        while unheld:
+            made = unheld.pop(0)
+            inner = self.unheld = []
+            try:
+                made.call_method(self, "close", [], {})
+            except UserError as error:
+                raise Break("FB0021", f"{error.value.describe()} in {made.describe()}") from None
+            self._end(inner)  # what only that one held goes with it
+
+    def forgotten(self) -> GeneratorValue | None:
+        """A generator that waits, and that the generated code has not: nothing would end it."""
+        waiting = (made for made in self._generators if made.waits() and not made.rebuilt)
+        return next(waiting, None)
+
+    def caller(self, level: int) -> Caller | None:
+        """The frame that many levels up, the one that is calling being the first."""
+        if not 1 <= level <= len(self.frames):
+            return None
+        frame = self.frames[-level]
+        line = frame.line()
+        return Caller(line.filename, line.lineno, line.function, frame.scope.namespace)
+
+    def variables(self) -> Mapping[str, Value]:
+        frame = self.frames[-1]
+        held = {name: cell.content for name, cell in frame.cells.items()}
+        filled = {name: value for name, value in held.items() if value is not None}
+        return {**frame.variables, **filled}
+
+    def user_lines(self) -> tuple[UserLine, ...]:
+        return tuple(frame.line() for frame in self.frames)
+
+    def stack_trace(self) -> str:
+        parts = []
+        for frame in self.frames:
+            positions = frame.current.positions
+            line = positions.lineno if positions is not None else None
+            key = (id(frame.code), line)
+            text = self._lines.get(key)
+            if text is None:
+                source = linecache.getline(frame.code.co_filename, line or 0).strip()
+                name = self.name_of(frame.code)
+                text = f'  File "{frame.code.co_filename}", line {line}, in {name}\n    {source}\n'
+                self._lines[key] = text
+            parts.append(text)
+        return "".join(parts)
+
+    # -- values ---------------------------------------------------------------------------------
+
+    def wrap(self, obj: Any, source: Source) -> Value:
+        return wrap_object(self, obj, source)
+
+    def wrap_new(self, obj: Any) -> Value:
+        return wrap_new(self, obj)
+
+    def scope_of(self, namespace: dict[str, Any]) -> GlobalsScope:
+        scope = self._scopes.get(id(namespace))
+        if scope is None:
+            scope = self._scopes[id(namespace)] = GlobalsScope(namespace)
+        return scope
+
+    def get_attr(self, obj: Value, name: str) -> Value:
+        missing = lacks(obj, name)
+        if missing is not None:
+            assume_entry(self, obj.cls, name)
+            self.raise_error(AttributeError, missing)
+        return obj.get_attr(self, name)
+
+    def binary(self, symbol: str, left: Value, right: Value) -> Value:
+        return operators.binary(self, symbol, left, right)
+
+    def raise_error(self, kind: type[BaseException], *args: Any) -> NoReturn:
+        raise UserError(new_exception(kind, [self.wrap_new(arg) for arg in args]))
+
+    def current_error(self) -> Value | None:
+        return self.error
+
+    # -- guards ---------------------------------------------------------------------------------
+
+    def guard(self, source: Source | None, kind: str, *params: Any) -> None:
+        if source is None:
+            return
+        if isinstance(source, ConstantSource) and kind in _OF_THE_OBJECT_ITSELF:
+            return  # the entry itself keeps the object
+        self.guards.add(source, kind, *params, user_line=self._user_line())
+
+    def open_dims(self, source: Source, tensor: Any) -> dict[int, tuple[int | None, int | None]]:
+        if isinstance(source, ConstantSource) or not compat.is_plain_strided(tensor):
+            return {}
+        return self._dynamics.dims(self._code, source, tensor)
+
+    def replaced(self, source: Source, value: object) -> bool:
+        return self._dynamics.replaced(self._code, source, value)
+
+    def steady(self, source: Source, tensor: Any) -> bool:
+        return self.options.nopython or self._dynamics.steady(self._origin, source, tensor)
+
+    def varies(self, source: Source, value: int | float) -> bool:
+        return not isinstance(source, ConstantSource) and self._dynamics.varies(
+            self._code, source, value
+        )
+
+    def guard_tensor(
+        self,
+        source: Source,
+        tensor: Any,
+        dims: tuple[int, ...] = (),
+        strides: tuple[int, ...] | None = None,
+    ) -> None:
+        if not isinstance(source, ConstantSource):
+            self.guards.add_tensor(
+                source,
+                tensor,
+                dynamic_dims=dims,
+                dynamic_strides=strides,
+                user_line=self._user_line(),
+            )
+
+    def guard_alias(self, one: Source, other: Source) -> None:
+        if one != other and not (
+            isinstance(one, ConstantSource) and isinstance(other, ConstantSource)
+        ):
+            self.guards.add_alias(one, other)
+
+    def guard_distinct(self, one: Value, other: Value) -> None:
+        sources = [place for v in (one, other) if (place := v.place()) is not None]
+        if len(sources) == 2 and not all(isinstance(source, ConstantSource) for source in sources):
+            self.guards.add_no_alias(tuple(sources))
+
+    def guard_equal(self, source: Source, value: Any) -> None:
+        self.guard(source, "CALL", _Equals(value), f"== {value!r}")
+
+    def _user_line(self) -> str | None:
+        if not self.frames:
+            return None
+        line = self.frames[0].line()
+        return f"{line.filename}:{line.lineno}"
+
+    # -- calls ----------------------------------------------------------------------------------
+
+    def call(self, fn: Value, args: Args, kwargs: Kwargs) -> Value:
+        return fn.call(self, args, kwargs)
+
+    def instantiate(self, kind: Value, args: Args, kwargs: Kwargs, plain: bool = False) -> Value:
+        assert isinstance(kind, ClassValue)
+        return instantiate(self, kind, args, kwargs, plain)
+
+    def new_object(self, kind: Value) -> Value:
+        assert isinstance(kind, ClassValue)
+        assume_special_methods(self, kind.python_class)
+        return new_object(kind)
+
+    def call_python(self, fn: Any, args: Args, kwargs: Kwargs | None = None) -> Value:
+        return self.call(self.wrap(fn, ConstantSource(fn, fn.__name__)), args, kwargs or {})
+
+    def inline(
+        self,
+        fn: FunctionValue,
+        args: Args,
+        kwargs: Kwargs,
+        linked: bool = False,
+        instead: Value | None = None,
+    ) -> Value:
+        answer = before_inlining(self, fn, args, kwargs)
+        if answer is not None:
+            return answer
+        if len(self.frames) > self.options.inline_depth:
+            raise Break("FB0018", f"{len(self.frames)} frames deep in {fn.name}")
+        code = fn.code
+        if code.co_flags & _ASYNC:
+            raise Break("FB0021", f"coroutine {fn.name}")
+        variables = bind(self, fn, args, kwargs)
+        frame = Frame(self, code, fn.scope, variables, {}, fn, linked, instead)
+        make_cells(frame)
+        if code.co_flags & _GENERATOR:
+            frame.linked = False
+            self.has_generators = True
+            made = GeneratorValue(frame, self.step())
+            self._generators.add(made)
+            return made
+        return frame.run()
+
+
+def make_cells(frame: Frame) -> None:
+    """Cells of the frame's own variables (arguments among them) and of its function's closure."""
+    code = frame.code
+    for name in code.co_cellvars:
+        frame.cells[name] = CellValue(frame.variables.pop(name, None), name=name, tx=frame.tx)
+    if frame.function is not None and code.co_freevars:
+        for name, cell in zip(code.co_freevars, frame.function.closure()):
+            frame.cells[name] = cell
+
+
+class _Equals:
+    """A guard's question: equality with a constant."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __call__(self, other: Any) -> bool:
+        kind = type(self.value)
+        plain = PLAIN[kind] if kind in PLAIN and isinstance(other, kind) else kind
+        return bool(plain(other) == self.value)

@@ -1,0 +1,1 @@
+"""What capture did: records, logs, explanations, profiles, recorded frames."""

@@ -1,0 +1,55 @@
+"""A recorded frame is captured again, without the program around it.
+
+In: the path of a record. Out: the frame's result. Invariant: a fault of capture is raised here, for
+to see it is what a replay is for.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from flambeau_capture.api import compile
+from flambeau_capture.errors import ReplayError
+from flambeau_capture.observe import frame_recording
+
+
+def replay(path: str, backend: Any = "eager", **choices: Any) -> Any:
+    """Capture and run the frame of a record; returns its result.
+
+    A fault of capture is raised, not turned into a fall back to eager. Raises `ReplayError` where
+    the record lacks an argument or a closure's variable.
+    """
+    state = frame_recording.load(path)
+    lost = [text for text in state.missing if not text.startswith("global")]
+    if lost:
+        raise ReplayError(f"{path} cannot be replayed: it lacks {'; '.join(lost)}")
+    function = _rebuilt(state)
+    args, kwargs = _call_arguments(state)
+    run: Callable[..., Any] = compile(function, backend, raise_internal_errors=True, **choices)
+    return run(*args, **kwargs)
+
+
+def _rebuilt(state: frame_recording.FrameState) -> types.FunctionType:
+    code = state.code
+    scope = dict(state.namespace) | {"__builtins__": __builtins__}
+    cells = tuple(
+        types.CellType(state.free[name]) if name in state.free else types.CellType()
+        for name in code.co_freevars
+    )
+    return types.FunctionType(code, scope, code.co_name, None, cells)
+
+
+def _call_arguments(state: frame_recording.FrameState) -> tuple[list[Any], dict[str, Any]]:
+    code = state.code
+    names: Iterator[str] = iter(code.co_varnames)
+    args = [state.arguments[next(names)] for _ in range(code.co_argcount)]
+    kwargs = {
+        name: state.arguments[name] for name in (next(names) for _ in range(code.co_kwonlyargcount))
+    }
+    if code.co_flags & 0x04:  # CO_VARARGS
+        args += state.arguments[next(names)]
+    if code.co_flags & 0x08:  # CO_VARKEYWORDS
+        kwargs |= state.arguments[next(names)]
+    return args, kwargs

@@ -1,0 +1,241 @@
+"""What CPython says of a call that a built-in refuses for its arguments.
+
+In: a built-in function, class, or method of a built-in class, and how it is called. Out:
+`check_call`, `check_method`, which raise the program's TypeError in CPython's own words. Invariant:
+the words come from CPython, which is asked with stand-ins: for the number and names of arguments
+with objects that have no operation, for their classes with constants as they are and containers
+without their items. Nothing of the program is touched.
+"""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import functools
+import heapq
+import itertools
+import operator
+import re
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from flambeau_capture.identity import compares_itself
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
+
+
+class _Argument:
+    """What stands for an argument: it has no operation that a built-in could do with it."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
+
+
+_REFUSALS = re.compile(
+    r"takes (no|exactly|at most|at least|from|\d|one|two)|expected (exactly |at least |at most )?"
+    r"(\d+|one|two) arguments?|keyword argument|missing required|must have at least|given by name"
+    r"|needs an argument|got multiple values|expects? (exactly|at most|at least)"
+)
+
+
+def _zero(*args: Any, **kwargs: Any) -> int:
+    """Stands for a function of the program."""
+    return 0
+
+
+#: for each class whose methods are asked, how an instance is made to ask
+_SAMPLES: dict[type, Callable[[], Any]] = {
+    list: list, tuple: tuple, dict: dict, set: set, frozenset: frozenset, str: str, bytes: bytes,
+    int: int, float: float, complex: complex, bool: bool,
+    collections.deque: collections.deque,
+    collections.OrderedDict: collections.OrderedDict,
+    collections.defaultdict: collections.defaultdict,
+    range: lambda: range(0),
+    slice: lambda: slice(None),
+    type({}.keys()): lambda: {}.keys(),
+    type({}.values()): lambda: {}.values(),
+    type({}.items()): lambda: {}.items(),
+    type(None): lambda: None,
+    types.GeneratorType: lambda: (zero for zero in range(0)),
+}  # fmt: skip
+_ITERATORS: tuple[Callable[[], Any], ...] = (
+    lambda: iter([]), lambda: iter(()), lambda: iter(""), lambda: iter(range(0)), lambda: iter({}),
+    lambda: iter(set()), lambda: iter({}.values()), lambda: iter({}.items()), lambda: reversed([]),
+    lambda: reversed(()), zip, lambda: enumerate(()), lambda: map(_zero, ()),
+    lambda: filter(None, ()),
+)  # fmt: skip
+_SAMPLES.update({type(make()): make for make in _ITERATORS})
+_CONTAINERS = frozenset({list, tuple, dict, set, frozenset, collections.deque,
+                         collections.OrderedDict, collections.defaultdict})  # fmt: skip
+_MODULES = frozenset({"builtins", "itertools", "operator", "_operator", "functools", "_functools",
+                      "collections", "math", "_heapq", "_bisect"})  # fmt: skip
+#: built-ins that do something with no argument, or look at their caller
+_NOT_ASKED = frozenset({"open", "input", "print", "breakpoint", "exec", "eval", "compile", "vars",
+                        "locals", "globals", "dir", "__import__", "__build_class__",
+                        "super", "help"})  # fmt: skip
+#: methods that have done a part of their work when they come to an argument that they refuse
+_IN_STEPS = frozenset({"update", "difference_update"})
+#: built-ins whose refusal of a class does not depend on what a container holds
+_BY_CLASS: frozenset[Any] = frozenset({
+    abs, all, any, dict, divmod, enumerate, filter, format, frozenset, getattr, hasattr, isinstance,
+    issubclass, iter, len, list, map, max, min, next, pow, range, reversed, round, set, setattr,
+    slice, sorted, sum, tuple, zip, delattr, callable, collections.deque, collections.OrderedDict,
+    collections.defaultdict, dict.fromkeys, collections.OrderedDict.fromkeys, operator.concat,
+})  # fmt: skip
+#: those of which that holds whatever the arguments are, not of containers and constants alone
+_OF_ANY = frozenset(
+    {
+        heapq.heapify, heapq.heappush, heapq.heappop, heapq.heapreplace, heapq.heappushpop,
+        bisect.bisect_left, bisect.bisect_right, bisect.insort_left, bisect.insort_right,
+        *(made for made in vars(itertools).values() if isinstance(made, type)),
+        *(made for name, made in vars(heapq).items() if name.endswith("_max")),
+        operator.itemgetter, operator.attrgetter, operator.methodcaller,
+        operator.countOf, operator.indexOf, itertools.tee, functools.partial,
+        collections.defaultdict,
+    }
+)  # fmt: skip
+
+
+def check_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
+    """Raise what a built-in function or class raises for its arguments."""
+    by_class = fn in _BY_CLASS or fn in _OF_ANY
+    if getattr(fn, "__module__", None) not in _MODULES and not by_class:
+        return
+    if isinstance(fn, types.FunctionType) or getattr(fn, "__name__", "") in _NOT_ASKED:
+        return
+    refused = _of_call(fn, len(args), tuple(kwargs))
+    if refused is not None:
+        tx.raise_error(TypeError, refused)
+    if by_class:
+        _check_classes(tx, fn, args, kwargs)
+
+
+def check_method(tx: Tracer, receiver: Value, name: str, args: Args, kwargs: Kwargs) -> None:
+    """Raise what a method of a built-in class raises for its arguments."""
+    payload: Value | None = getattr(receiver, "payload", None)
+    kind = receiver.cls if payload is None else payload.cls
+    if kind not in _SAMPLES:
+        return
+    refused = _of_method(kind, name, len(args), tuple(kwargs))
+    if refused is not None:
+        tx.raise_error(TypeError, refused)
+    if kind in _CONTAINERS and (args or kwargs) and not (name in _IN_STEPS and len(args) > 1):
+        method = _method(kind, name)
+        if method is not None:
+            _check_classes(tx, method, args, kwargs)
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_call(fn: Any, count: int, names: tuple[str, ...]) -> str | None:
+    return _refusal(fn, count, names)
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_method(kind: type, name: str, count: int, names: tuple[str, ...]) -> str | None:
+    method = _method(kind, name)
+    return None if method is None else _refusal(method, count, names)
+
+
+def _method(kind: type, name: str) -> Callable[..., Any] | None:
+    """A method as a call by name finds it: as the class that defines it has it."""
+    found: Any = getattr(kind, name, None)
+    if isinstance(found, types.MethodDescriptorType | types.WrapperDescriptorType):
+        return functools.partial(found, _SAMPLES[kind]())
+    return found if callable(found) and not isinstance(found, type) else None
+
+
+def _refusal(fn: Callable[..., Any], count: int, names: tuple[str, ...]) -> str | None:
+    """The text of the TypeError that tells of the number or the names of arguments."""
+    given = [_Argument() for _ in range(count)]
+    try:
+        fn(*given, **{name: _Argument() for name in names})
+    except TypeError as error:
+        text = str(error)
+        return text if _REFUSALS.search(text) and _Argument.__name__ not in text else None
+    except Exception:
+        return None  # of what was given, not of how much: the values that are given will tell
+    return None
+
+
+def _check_classes(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
+    """Raise the TypeError that a built-in raises for what its arguments are."""
+    sample = _sample_by_name if fn in _OF_ANY else _sample
+    given = [sample(arg) for arg in args]
+    named = {name: sample(arg) for name, arg in kwargs.items()}
+    if any(one is _UNKNOWN for one in (*given, *named.values())):
+        return
+    try:
+        fn(*given, **named)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ValueError) and fn not in _OF_ANY:
+            return
+        for arg in (*args, *kwargs.values()):
+            _ = getattr(arg, "value", None)  # the answer rests on the constants
+        tx.raise_error(type(error), *error.args)
+    except Exception:
+        return  # of a value, or of an empty container: the handler tells which
+
+
+class _Unknown:
+    """Equal to nothing but itself, as an item that is looked for."""
+
+
+_UNKNOWN: Any = _Unknown()
+
+
+def _sample(value: Value) -> Any:
+    """What stands for an argument's class. A constant that is only passed along stays so: its value
+    is looked at, and guarded only if the answer rests on it."""
+    from flambeau_capture.values.constant import Constant  # built on the methods of this layer
+    from flambeau_capture.values.functions.functions import FunctionValue
+    from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
+
+    if isinstance(value, SymbolValue):
+        return value.cls(1)  # its number is left open
+    if isinstance(value, Constant):
+        return value._value
+    if isinstance(value, FunctionValue):
+        return _zero
+    if compares_itself(value.cls):
+        return _UNKNOWN
+    if value.cls in _CONTAINERS and not hasattr(value, "payload"):
+        return _SAMPLES[value.cls]()
+    if isinstance(value, IteratorValue) and value.cls in _SAMPLES:
+        return _SAMPLES[value.cls]()
+    return _UNKNOWN
+
+
+def _sample_by_name(value: Value) -> Any:
+    """What stands for an argument of any class: an object that is named so, and can do as much."""
+    from flambeau_capture.values.objects.attributes import find_in_class  # built on this
+    from flambeau_capture.values.objects.opaque import FrozenValue
+    from flambeau_capture.values.stand_ins import name_in_errors
+
+    if type(value) is FrozenValue:
+        return value.real  # it never changes
+    found = _sample(value)
+    if found is not _UNKNOWN:
+        return found
+    kind = value.cls
+    if issubclass(kind, torch.Tensor):
+        return _UNKNOWN
+    if kind is types.BuiltinFunctionType:
+        return len
+    if issubclass(kind, type):
+        return int
+    members = {name: made for name, made in _ABLE.items() if find_in_class(kind, name)}
+    return type(name_in_errors(kind), (), members)()
+
+
+#: what an object of no items can do
+_ABLE: dict[str, Any] = {
+    "__iter__": lambda self: iter(()),
+    "keys": lambda self: (),
+    "__len__": lambda self: 0,
+    "__getitem__": lambda self, key: ()[key],
+    "__index__": lambda self: 1,
+    "__call__": _zero,
+    "insert": _zero,
+}

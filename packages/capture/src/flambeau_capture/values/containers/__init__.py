@@ -1,0 +1,1 @@
+"""Lists, tuples, dicts, sets and slices as values."""

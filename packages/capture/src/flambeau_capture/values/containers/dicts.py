@@ -1,0 +1,282 @@
+"""Dictionaries: dict, OrderedDict and defaultdict.
+
+In: dicts of the program or new ones. Out: `DictValue`, and `pairs_of` what one can be updated with.
+Invariant: entries that the program does not touch are wrapped, and guarded, when they are read.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+from flambeau_capture.source import Attr, Source
+from flambeau_capture.values.base import (
+    Args,
+    IteratorValue,
+    Kwargs,
+    NotConcrete,
+    Tracer,
+    Value,
+    unpack,
+)
+from flambeau_capture.values.constant import Constant, constant_of, is_none
+from flambeau_capture.values.containers.hashable_keys import is_among, key_of, raise_key_error
+from flambeau_capture.values.containers.sequences import Pending
+from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.iterators.builtin import KeysIterator
+from flambeau_capture.values.stand_ins import name_in_errors
+
+
+class DictValue(Value):
+    """dict, OrderedDict and defaultdict."""
+
+    def __init__(
+        self,
+        entries: Iterable[tuple[Value, Value | Pending]] = (),
+        python_class: type = dict,
+        source: Source | None = None,
+        tx: Any = None,
+        factory: Value | None = None,
+    ) -> None:
+        self._class = python_class
+        self._tx = tx
+        self.source = source
+        self.factory = factory
+        self.attributes: dict[str, Value] = {}  # of an OrderedDict, which has a `__dict__`
+        self.real_attributes: dict[str, Any] = {}
+        self._entries: dict[Hashable, tuple[Value, Value | Pending]] = {}
+        for key, value in entries:
+            self._entries[key_of(tx, key)] = (key, value)
+
+    @property
+    def cls(self) -> type:
+        return self._class
+
+    def describe(self) -> str:
+        return f"{self._class.__name__} of {len(self._entries)}"
+
+    def as_python(self) -> Any:
+        items = {key.as_python(): value.as_python() for key, value in self.entries()}
+        if self._class is dict:
+            return items
+        if self._class is collections.OrderedDict:
+            return collections.OrderedDict(items)
+        if self._class is collections.defaultdict:
+            factory = None if self.factory is None else self.factory.as_python()
+            return collections.defaultdict(factory, items)
+        raise NotConcrete(self.describe())
+
+    def graph_argument(self) -> Any:
+        from flambeau_capture.values.tensors.graph_calls import graph_argument
+
+        return {constant_of(key): graph_argument(value) for key, value in self.entries()}
+
+    def parts(self) -> list[Value]:
+        return self.values()
+
+    def holds(self) -> Iterable[Value]:
+        return [value for _, value in self._entries.values() if not isinstance(value, Pending)]
+
+    def keys(self) -> list[Value]:
+        return [key for key, _ in self._entries.values()]
+
+    def values(self) -> list[Value]:
+        return [value for _, value in self.entries()]
+
+    def entries(self) -> list[tuple[Value, Value]]:
+        return [(key, self._read(hashed)) for hashed, (key, _) in list(self._entries.items())]
+
+    def plain(self) -> DictValue:
+        """A new dict of the same entries; no key is asked for its hash again."""
+        made = DictValue(tx=self._tx)
+        made._entries = {
+            hashed: (key, self._read(hashed)) for hashed, (key, _) in self._entries.items()
+        }
+        return made
+
+    def _read(self, hashed: Hashable) -> Value:
+        key, value = self._entries[hashed]
+        if isinstance(value, Pending):
+            value = self._tx.wrap(value.real, value.source)
+            self._entries[hashed] = (key, value)
+        return value
+
+    def lookup(self, tx: Tracer, key: Value) -> Value | None:
+        return self._read(key_of(tx, key)) if is_among(tx, key, self._entries) else None
+
+    def store(self, tx: Tracer, key: Value, value: Value) -> None:
+        hashed = key_of(tx, key)
+        tx.heap.changed(self)
+        old = self._entries.get(hashed)
+        self._entries[hashed] = (old[0] if old is not None else key, value)
+
+    def remove(self, tx: Tracer, key: Value) -> Value | None:
+        found = self.lookup(tx, key)
+        if found is not None:
+            tx.heap.changed(self)
+            del self._entries[key_of(tx, key)]
+        return found
+
+    def clear(self, tx: Tracer) -> None:
+        tx.heap.changed(self)
+        self._entries.clear()
+
+    def move(self, tx: Tracer, key: Value, last: bool) -> None:
+        """OrderedDict.move_to_end."""
+        tx.heap.changed(self)
+        entry = self._entries.pop(key_of(tx, key))
+        if last:
+            self._entries[key_of(tx, key)] = entry
+        else:
+            self._entries = {key_of(tx, key): entry, **self._entries}
+
+    def truth(self, tx: Tracer) -> bool:
+        return bool(self._entries)
+
+    def length(self, tx: Tracer) -> int:
+        return len(self._entries)
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        return is_among(tx, item, self._entries)
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        return KeysIterator(self, self.keys())
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        found = self.lookup(tx, key)
+        if found is not None:
+            return found
+        factory = self.factory
+        if factory is not None and not is_none(factory):
+            made = tx.call(factory, [], {})
+            self.store(tx, key, made)
+            return made
+        raise_key_error(tx, key)
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        self.store(tx, key, value)
+
+    def del_item(self, tx: Tracer, key: Value) -> None:
+        if self.remove(tx, key) is None:
+            raise_key_error(tx, key)
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "__class__":
+            return tx.wrap_new(self._class)
+        if name == "default_factory" and self.factory is not None:
+            return self.factory
+        if name in self.attributes:
+            return self.attributes[name]
+        if name in self.real_attributes and self.source is not None:
+            return tx.wrap(self.real_attributes[name], Attr(self.source, name))
+        if not hasattr(self._class, name):
+            if self._class is collections.OrderedDict and self.source is not None:
+                tx.guard(self.source, "NOT_HASATTR", name)
+            shown = name_in_errors(self._class)
+            tx.raise_error(AttributeError, f"'{shown}' object has no attribute '{name}'")
+        return BoundMethod(self, name)
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        if self._class is not collections.OrderedDict or self.source is not None:
+            self.unknown(f"assignment to attribute {name!r}")
+        tx.heap.changed()
+        self.attributes[name] = value
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        from flambeau_capture.values.containers.dict_methods import (
+            DICT_METHODS,  # they are made of dicts
+        )
+
+        handler = DICT_METHODS.get(name)
+        if handler is None:
+            self.unknown(f"method {name!r}")
+        return handler(self, tx, args, kwargs)
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.source is not None:
+            writer.load_source(self.source)
+            return
+        with writer.building(self):
+            if self._class is collections.defaultdict:
+                factory = self.factory or Constant(None)
+                writer.call(collections.defaultdict, [factory, self.plain()])
+            elif self._class is not dict:
+                given = [self.plain()]
+                named = [(Constant(name), value) for name, value in self.attributes.items()]
+                if named:
+                    writer.call(_ordered_with, [*given, DictValue(named, tx=self._tx)])
+                else:
+                    writer.call(self._class, given)
+            else:
+                for key, value in self.entries():
+                    writer.load(key)
+                    writer.load(value)
+                writer.build_map(len(self._entries))
+
+    def replay(self, writer: Any) -> None:
+        """Write the entries back: `found.clear(); found.update(entries)`."""
+        writer.call(_refill, [self, self.plain()])
+        writer.pop_top()
+
+
+def _ordered_with(entries: dict[Any, Any], attributes: dict[str, Any]) -> Any:
+    made: Any = collections.OrderedDict(entries)
+    vars(made).update(attributes)
+    return made
+
+
+def _refill(target: Any, entries: dict[Any, Any]) -> None:
+    """Through the built-in class's own methods: those of a subclass have run under capture."""
+    ordered = isinstance(target, collections.OrderedDict)
+    kind: Any = collections.OrderedDict if ordered else dict
+    kind.clear(target)
+    for key, value in entries.items():
+        kind.__setitem__(target, key, value)
+
+
+def _pair(tx: Tracer, index: int, pair: Value) -> list[Value]:
+    """Two values, in the words of dict."""
+    if isinstance(pair, Constant) and not hasattr(pair.cls, "__iter__"):
+        tx.raise_error(
+            TypeError,
+            f"cannot convert dictionary update sequence element #{index} to a sequence",
+        )
+    parts = unpack(tx, pair)
+    if len(parts) != 2:
+        tx.raise_error(
+            ValueError,
+            f"dictionary update sequence element #{index} has length {len(parts)}; 2 is required",
+        )
+    return parts
+
+
+def _ordered_pair(tx: Tracer, pair: Value) -> list[Value]:
+    """Two values, in the words of OrderedDict."""
+    parts = unpack(tx, pair)
+    if len(parts) < 2:
+        had = "1 value" if parts else "0 values"
+        tx.raise_error(ValueError, f"need more than {had} to unpack")
+    if len(parts) > 2:
+        tx.raise_error(ValueError, "too many values to unpack (expected 2)")
+    return parts
+
+
+def pairs_of(tx: Tracer, given: Value, ordered: bool = False) -> list[tuple[Value, Value]]:
+    """Key and value pairs of a mapping or of an iterable of pairs; `ordered`: for OrderedDict."""
+    payload = getattr(given, "payload", None)
+    if isinstance(payload, DictValue) and getattr(given.cls, "__iter__", None) in _PLAIN_ITERS:
+        return payload.entries()
+    if isinstance(given, DictValue):
+        return given.entries()
+    if hasattr(given.cls, "keys"):
+        keys = unpack(tx, tx.call(tx.get_attr(given, "keys"), [], {}))
+        return [(key, given.get_item(tx, key)) for key in keys]
+    found = []
+    for index, pair in enumerate(unpack(tx, given)):
+        parts = _ordered_pair(tx, pair) if ordered else _pair(tx, index, pair)
+        found.append((parts[0], parts[1]))
+    return found
+
+
+_PLAIN_ITERS = (dict.__iter__, collections.OrderedDict.__iter__)

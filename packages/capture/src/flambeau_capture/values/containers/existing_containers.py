@@ -1,0 +1,256 @@
+"""Built-in containers of the program as values.
+
+In: lists, tuples, dicts, sets, deques, and the built-in part of instances that derive from them.
+Out: their values, items still pending. Invariant: the length or the keys are guarded here; items
+are guarded when they are read.
+"""
+
+from __future__ import annotations
+
+import collections
+import sys
+import types
+from typing import Any
+
+import torch
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.guards.equality import PLAIN, keys_of
+from flambeau_capture.guards.kinds import SPECIAL_NAMES, entry_of
+from flambeau_capture.identity import compares_itself
+from flambeau_capture.source import Attr, DictKey, KnownKey, Source, item_of
+from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.constant import LITERALS, Constant
+from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.lists import DequeValue, ExistingList, ListValue
+from flambeau_capture.values.containers.opaque import LARGE, LargeDict, LargeSet
+from flambeau_capture.values.containers.sequences import Pending, existing_sequence
+from flambeau_capture.values.containers.sets import SetValue
+from flambeau_capture.values.containers.slices import SliceValue
+from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.existing import met_before
+from flambeau_capture.values.functions.globals import GlobalsDict
+from flambeau_capture.values.objects.attributes import (
+    assume_special_methods,
+    find_in_class,
+    layout_of,
+)
+from flambeau_capture.values.objects.opaque import OpaqueValue
+from flambeau_capture.values.registry import wraps_if, wraps_type
+
+
+@wraps_type(list)
+def wrap_list(tx: Tracer, obj: list[Any], source: Source) -> Value:
+    known = met_before(tx, obj, source)
+    if known is not None:
+        return known
+    tx.guard(source, "TYPE_MATCH", list)
+
+    def read() -> list[Value | Pending]:
+        tx.guard(source, "LIST_LENGTH", len(obj))
+        return existing_sequence(tx, obj, source, "list")
+
+    made = ExistingList(tx, source, read)
+    tx.heap.know(obj, made)
+    return made
+
+
+@wraps_if(lambda obj: isinstance(obj, tuple) and is_plain_tuple(type(obj)), 30)
+def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
+    known = met_before(tx, obj, source) if obj else None
+    if known is not None:
+        return known
+    if type(obj) is tuple:
+        tx.guard(source, "TUPLE_LENGTH", len(obj))
+    else:
+        tx.guard(source, "TYPE_MATCH", type(obj))
+        tx.guard(source, "LENGTH", len(obj))
+        assume_special_methods(tx, type(obj))
+    made = TupleValue(existing_sequence(tx, obj, source, "tuple"), type(obj), source, tx)
+    if obj:
+        tx.heap.know(obj, made)
+    return made
+
+
+def is_plain_tuple(kind: type) -> bool:
+    """Tuples whose items are all there is to them: a class that says in Python what subscripts,
+    iteration or comparison do is an instance with a tuple in it."""
+    if kind is tuple or kind is torch.Size or hasattr(kind, "n_sequence_fields"):
+        return True
+    return hasattr(kind, "_fields") and not kind.__dictoffset__ and not _own_specials(kind)
+
+
+def _own_specials(kind: type) -> bool:
+    return any(
+        entry_of(kind, name)[1:] != entry_of(tuple, name)[1:]
+        for name in (*SPECIAL_NAMES, *_TUPLE_SPECIALS)
+    )
+
+
+#: what a named tuple has of its own: how it is made, shown and copied
+_TUPLE_SPECIALS = tuple(
+    name
+    for name, found in vars(tuple).items()
+    if isinstance(found, types.WrapperDescriptorType)
+    and name not in ("__repr__", "__getattribute__")
+)
+
+
+_DICTS: tuple[type, ...] = (dict, collections.OrderedDict, collections.defaultdict)
+
+
+@wraps_type(*_DICTS)
+def wrap_dict(tx: Tracer, obj: dict[Any, Any], source: Source) -> Value:
+    known = met_before(tx, obj, source)
+    if known is not None:
+        return known
+    if tx.heap.are_attributes(obj):
+        return OpaqueValue(obj, source)
+    tx.guard(source, "TYPE_MATCH", type(obj))
+    if type(obj) is dict and _is_of_a_module(obj):
+        tx.guard(source, "ID_MATCH", obj)
+        return GlobalsDict(tx.scope_of(obj))  # capture adds names to it: its keys are no guard
+    if type(obj) is dict and len(obj) > LARGE:
+        large = LargeDict(obj, source)
+        tx.heap.know(obj, large)
+        return large
+    made = dict_payload(tx, obj, source, type(obj))
+    made.source = source
+    if isinstance(obj, collections.OrderedDict):
+        made.real_attributes = vars(obj)
+    if isinstance(obj, collections.defaultdict):
+        made.factory = tx.wrap(obj.default_factory, Attr(source, "default_factory"))
+    tx.heap.know(obj, made)
+    return made
+
+
+def _is_of_a_module(obj: dict[Any, Any]) -> bool:
+    name = dict.get(obj, "__name__")
+    module = sys.modules.get(name) if type(name) is str else None
+    return module is not None and getattr(module, "__dict__", None) is obj
+
+
+def dict_payload(tx: Tracer, obj: Any, source: Source, kind: type) -> DictValue:
+    """The entries of a dict of the program."""
+    keys = keys_of(obj)
+    tx.guard(source, "DICT_KEYS", keys, True)
+    entries: list[tuple[Value, Value | Pending]] = []
+    for index, key in enumerate(keys):
+        value = dict.__getitem__(obj, key)
+        pending = Pending(value, item_of(obj, source, key, "dict"))
+        entries.append((_key(tx, key, source, index), pending))
+    return DictValue(entries, kind, None, tx)
+
+
+def _key(tx: Tracer, key: Any, source: Source, index: int) -> Value:
+    if compares_itself(type(key)):
+        return tx.wrap(key, DictKey(source, index))
+    if type(key) in LITERALS:
+        return Constant(key)
+    if isinstance(key, tuple) and all(type(part) in LITERALS for part in tuple.__iter__(key)):
+        return tx.wrap_new(key)
+    if isinstance(key, torch.Tensor):  # of which a dict knows each by itself alone
+        return tx.wrap(key, KnownKey(source, key, index))
+    return tx.wrap(key, DictKey(source, index))
+
+
+@wraps_type(set, frozenset)
+def wrap_set(tx: Tracer, obj: Any, source: Source) -> Value:
+    known = met_before(tx, obj, source)
+    if known is not None:
+        return known
+    if type(obj) is set and len(obj) > LARGE:
+        tx.guard(source, "TYPE_MATCH", set)
+        large = LargeSet(obj, source)
+        tx.heap.know(obj, large)
+        return large
+    if not all(type(item) in LITERALS or isinstance(item, type) for item in obj):
+        raise Break("FB0009", f"a {type(obj).__name__} of objects that are no constants")
+    if type(obj) is frozenset:
+        tx.guard(source, "CONSTANT_MATCH", obj)
+    else:
+        tx.guard(source, "TYPE_MATCH", set)
+        tx.guard(source, "LENGTH", len(obj))
+        for item in obj:
+            tx.guard(source, "SET_CONTAINS", item)
+    made = SetValue([tx.wrap_new(item) for item in obj], type(obj), source, tx)
+    tx.heap.know(obj, made)
+    return made
+
+
+@wraps_type(collections.deque)
+def wrap_deque(tx: Tracer, obj: collections.deque[Any], source: Source) -> Value:
+    known = met_before(tx, obj, source)
+    if known is not None:
+        return known
+    tx.guard(source, "TYPE_MATCH", type(obj))
+    tx.guard(source, "LENGTH", len(obj))
+    tx.guard(Attr(source, "maxlen"), "CONSTANT_MATCH", obj.maxlen)
+    items = existing_sequence(tx, obj, source, "any")
+    made = DequeValue(items, obj.maxlen, source, tx)
+    tx.heap.know(obj, made)
+    return made
+
+
+@wraps_type(slice)
+def wrap_slice(tx: Tracer, obj: slice, source: Source) -> Value:
+    tx.guard(source, "TYPE_MATCH", slice)
+    bounds = [tx.wrap(getattr(obj, n), Attr(source, n)) for n in ("start", "stop", "step")]
+    return SliceValue(bounds[0], bounds[1], bounds[2], source)
+
+
+def wrap_payload(tx: Tracer, obj: Any, source: Source) -> Any:
+    """The built-in part of an instance: None if it has none, NotImplemented if not understood."""
+    base = _builtin_base(type(obj))
+    if base is object:
+        return None
+    if base in (dict, collections.OrderedDict):
+        made = dict_payload(tx, obj, source, base)
+        made.source = source  # changes are replayed on the instance
+        return made
+    if base is collections.defaultdict:
+        made = dict_payload(tx, obj, source, base)
+        made.source = source
+        made.factory = tx.wrap(obj.default_factory, Attr(source, "default_factory"))
+        return made
+    if base is collections.deque:
+        reads = find_in_class(type(obj), "__getitem__")
+        if reads is None or reads[0] is not base:
+            return NotImplemented  # its items cannot be read where they are
+        tx.guard(source, "LENGTH", base.__len__(obj))
+        tx.guard(Attr(source, "maxlen"), "CONSTANT_MATCH", obj.maxlen)
+        held = collections.deque(collections.deque.__iter__(obj))
+        return DequeValue(existing_sequence(tx, held, source, "any"), obj.maxlen, source, tx)
+    if base in (set, frozenset):
+        return _set_payload(tx, obj, source, base)
+    if base is list:
+        tx.guard(source, "LENGTH", list.__len__(obj))
+        return ListValue(existing_sequence(tx, obj, source, "list"), source, tx)
+    if base is tuple:
+        tx.guard(source, "LENGTH", tuple.__len__(obj))
+        return TupleValue(existing_sequence(tx, obj, source, "tuple"), tuple, None, tx)
+    if base in (str, int, float, bytes, complex):
+        plain = PLAIN[base](obj)
+        tx.guard(source, "TYPE_MATCH", type(obj))
+        tx.guard_equal(source, plain)
+        return Constant(plain)
+    return NotImplemented
+
+
+def _set_payload(tx: Tracer, obj: Any, source: Source, base: type) -> Any:
+    """The items of an instance that derives from set or frozenset."""
+    items = list(base.__iter__(obj))  # type: ignore[attr-defined]
+    if not all(type(item) in LITERALS or isinstance(item, type) for item in items):
+        return NotImplemented
+    tx.guard(source, "LENGTH", len(items))
+    for item in items:
+        tx.guard(source, "SET_CONTAINS", item)
+    return SetValue([tx.wrap_new(item) for item in items], base, source, tx)
+
+
+def _builtin_base(kind: type) -> type:
+    """The built-in class that an instance's layout comes from."""
+    for base in kind.__mro__:
+        if base.__module__ != "typing" and base is layout_of(base):
+            return object if base is types.SimpleNamespace else base
+    return object

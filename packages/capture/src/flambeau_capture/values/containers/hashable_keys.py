@@ -1,0 +1,118 @@
+"""What stands for a value as a key of a dict or a member of a set.
+
+In: a value. Out: `key_of`, something hashable. Invariant: keys compare as Python's do: constants by
+equality, objects by the methods that their class has in Python, everything else by identity; a key
+whose equality runs other code is a graph break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from typing import Any, NoReturn
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
+from flambeau_capture.values.constant import Constant, constant_of, is_none
+from flambeau_capture.values.containers.sequences import tx_equal
+from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.special_method_results import ask
+from flambeau_capture.values.stand_ins import refuse
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
+
+
+class Identity:
+    """A key that is equal only to itself."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.value is self.value
+
+
+class ByMethods:
+    """A key whose class says, in Python, what its hash is and what it equals."""
+
+    __slots__ = ("number", "tx", "value")
+
+    def __init__(self, tx: Tracer, value: Value, number: int) -> None:
+        self.tx = tx
+        self.value = value
+        self.number = hash(number)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ByMethods):
+            raise Break("FB0009", f"comparison of {self.value.describe()} as a key")
+        return other.value is self.value or tx_equal(self.tx, self.value, other.value)
+
+
+def key_of(tx: Tracer, value: Value) -> Hashable:
+    """What stands for a value as a key."""
+    if isinstance(value, Constant):
+        return _hashable(tx, value.value)
+    if isinstance(value, TupleValue):
+        return tuple(key_of(tx, part) for part in value.parts())
+    try:
+        return _hashable(tx, value.as_python())
+    except NotConcrete:
+        pass
+    from flambeau_capture.values.objects.attributes import find_in_class  # built on keys
+
+    found = find_in_class(value.cls, "__hash__")
+    assert found is not None  # an object's at least
+    hasher: Any = found[1]
+    if hasher is None:
+        refuse(tx, hash, value, __hash__=None)
+    if found[0] is not object and not hasattr(value.cls, "__torch_function__"):
+        if not value.special(tx, "__hash__"):
+            raise Break("FB0009", f"hash of {value.describe()}")
+        return ByMethods(tx, value, constant_of(ask(tx, value, "__hash__")))
+    return Identity(value)
+
+
+_PLAIN = (int, float, bool, str, bytes, type(None))
+_MOST = 32  # keys that a number is compared with, one after the other
+
+
+def is_among(tx: Tracer, value: Value, keys: Collection[Hashable]) -> bool:
+    """Whether a value is one of the keys. A number that is left open stays so where it is none:
+    it is compared with each."""
+    plain = len(keys) <= _MOST and all(type(key) in _PLAIN for key in keys)
+    if plain and isinstance(value, SymbolValue):
+        numbers = [key for key in keys if isinstance(key, int | float)]
+        equal = (tx.binary("==", value, Constant(number * 1)) for number in numbers)
+        if not any(one.truth(tx) for one in equal):
+            return False
+    return key_of(tx, value) in keys
+
+
+def _hashable(tx: Tracer, key: Any) -> Hashable:
+    try:
+        hash(key)
+    except TypeError as error:
+        tx.raise_error(TypeError, *error.args)
+    found: Hashable = key
+    return found
+
+
+def raise_key_error(tx: Tracer, key: Value) -> NoReturn:
+    """As a dict raises it: the key is the error's argument."""
+    from flambeau_capture.values.objects.exceptions import new_exception
+
+    raise UserError(new_exception(KeyError, [key]))
+
+
+def raise_ordered_key_error(tx: Tracer, key: Value) -> NoReturn:
+    """As methods of OrderedDict raise it: of None nothing is told, a tuple is all its arguments."""
+    from flambeau_capture.values.objects.exceptions import new_exception
+
+    given = key.parts() if isinstance(key, TupleValue) else [] if is_none(key) else [key]
+    raise UserError(new_exception(KeyError, given))

@@ -1,0 +1,341 @@
+"""Lists and deques.
+
+In: lists of the program or new ones. Out: `ListValue`, `DequeValue`. Invariant: a change goes
+through `replace`, which tells the heap, so that an existing list is written back.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from flambeau_capture.source import Source
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
+from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.containers.sequences import (
+    Pending,
+    SequenceValue,
+    index_of,
+    sequence_method,
+    tx_equal,
+)
+from flambeau_capture.values.containers.slices import SliceValue
+from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.iterators.builtin import SequenceIterator
+
+
+class ListValue(SequenceValue):
+    @property
+    def cls(self) -> type:
+        return list
+
+    def describe(self) -> str:
+        return f"list of {len(self._items)}"
+
+    def as_python(self) -> Any:
+        return [part.as_python() for part in self.parts()]
+
+    def like(self, items: list[Value]) -> Value:
+        return ListValue(items)
+
+    def replace(self, tx: Tracer, items: Iterable[Value | Pending]) -> None:
+        """Change the contents."""
+        tx.heap.changed(self)
+        self._items = list(items)
+
+    def raw(self) -> list[Value | Pending]:
+        """The items as they are, pending ones included."""
+        return list(self._items)
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        items = self.raw()
+        if isinstance(key, SliceValue):
+            try:
+                items[key.as_slice()] = unpack(tx, value)
+            except ValueError as error:
+                tx.raise_error(ValueError, *error.args)
+        else:
+            try:
+                items[index_of(tx, key, self)] = value
+            except IndexError:
+                tx.raise_error(IndexError, "list assignment index out of range")
+        self.replace(tx, items)
+
+    def del_item(self, tx: Tracer, key: Value) -> None:
+        items = self.raw()
+        try:
+            where = key.as_slice() if isinstance(key, SliceValue) else index_of(tx, key, self)
+            del items[where]
+        except IndexError:
+            tx.raise_error(IndexError, "list assignment index out of range")
+        self.replace(tx, items)
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if not hasattr(list, name):
+            tx.raise_error(AttributeError, f"'list' object has no attribute '{name}'")
+        return BoundMethod(self, name) if name != "__class__" else tx.wrap_new(list)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        handler = _LIST_METHODS.get(name)
+        if handler is None:
+            return sequence_method(self, tx, name, args, kwargs)
+        return handler(self, tx, args, kwargs)
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.source is not None:
+            writer.load_source(self.source)
+            return
+        with writer.building(self):
+            for part in self.parts():
+                writer.load(part)
+            writer.build_list(len(self._items))
+
+    def replay(self, writer: Any) -> None:
+        """Write the items back into the object, past what a subclass of list defines."""
+        whole = Constant(slice(None))
+        writer.call(list.__setitem__, [self, whole, ListValue(self.parts())])
+        writer.pop_top()
+
+
+class ExistingList(ListValue):
+    """A list of the program. Nobody has assumed anything about what is in it until it is read:
+    appending to it reads nothing."""
+
+    def __init__(
+        self, tx: Tracer, source: Source, read: Callable[[], list[Value | Pending]]
+    ) -> None:
+        self._read: Callable[[], list[Value | Pending]] | None = None
+        self._held: list[Value | Pending] = []
+        super().__init__([], source, tx)
+        self._read = read
+
+    @property
+    def _items(self) -> list[Value | Pending]:
+        if self._read is not None:
+            read, self._read = self._read, None
+            self._held = [*read(), *self._held]
+        return self._held
+
+    @_items.setter
+    def _items(self, items: list[Value | Pending]) -> None:
+        self._read = None
+        self._held = items
+
+    def add(self, tx: Tracer, items: list[Value]) -> None:
+        """Append, without looking at what is there."""
+        tx.heap.changed(self)
+        self._held = [*self._held, *items]
+
+    def describe(self) -> str:
+        return "list" if self._read is not None else super().describe()
+
+    def replay(self, writer: Any) -> None:
+        if self._read is None:
+            super().replay(writer)
+            return
+        added = [item for item in self._held if isinstance(item, Value)]
+        writer.call(list.extend, [self, TupleValue(added)])
+        writer.pop_top()
+
+
+def _append(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(self, ExistingList):
+        self.add(tx, [args[0]])
+        return Constant(None)
+    self.replace(tx, [*self.raw(), args[0]])
+    return Constant(None)
+
+
+def _extend(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(self, ExistingList) and args[0] is not self:
+        self.add(tx, unpack(tx, args[0], hint=True))
+        return Constant(None)
+    self.replace(tx, [*self.raw(), *unpack(tx, args[0], hint=True)])
+    return Constant(None)
+
+
+def _iadd(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    _extend(self, tx, args, kwargs)
+    return self
+
+
+def _insert(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    items = self.raw()
+    items.insert(constant_of(args[0]), args[1])
+    self.replace(tx, items)
+    return Constant(None)
+
+
+def _pop(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    index = index_of(tx, args[0]) if args else -1
+    size = len(self.raw())
+    if not -size <= index < size:
+        tx.raise_error(IndexError, "pop index out of range" if size else "pop from empty list")
+    popped = self.item(index)
+    items = self.raw()
+    del items[index]
+    self.replace(tx, items)
+    return popped
+
+
+def _remove(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    index = next((i for i, one in enumerate(self.parts()) if tx_equal(tx, one, args[0])), None)
+    if index is None:
+        self.absent(tx, "remove", args[0])
+    items = self.raw()
+    del items[index]
+    self.replace(tx, items)
+    return Constant(None)
+
+
+def _clear(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    self.replace(tx, [])
+    return Constant(None)
+
+
+def _copy(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return self.like(self.parts())
+
+
+def _reverse(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    self.replace(tx, reversed(self.raw()))
+    return Constant(None)
+
+
+def _sort(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    from flambeau_capture.values.containers.sorting import sort_values
+
+    self.replace(tx, sort_values(tx, self.parts(), kwargs))
+    return Constant(None)
+
+
+def _init(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    self.replace(tx, unpack(tx, args[0]) if args else [])
+    return Constant(None)
+
+
+def _set_item(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    self.set_item(tx, args[0], args[1])
+    return Constant(None)
+
+
+def _del_item(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    self.del_item(tx, args[0])
+    return Constant(None)
+
+
+def _reversed(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return SequenceIterator(TupleValue(list(reversed(self.parts()))))
+
+
+_LIST_METHODS: dict[str, Callable[[ListValue, Tracer, Args, Kwargs], Value]] = {
+    "append": _append,
+    "extend": _extend,
+    "__iadd__": _iadd,
+    "insert": _insert,
+    "pop": _pop,
+    "remove": _remove,
+    "clear": _clear,
+    "copy": _copy,
+    "reverse": _reverse,
+    "sort": _sort,
+    "__init__": _init,
+    "__setitem__": _set_item,
+    "__delitem__": _del_item,
+    "__reversed__": _reversed,
+}
+
+
+class DequeValue(ListValue):
+    """collections.deque, with its bound on the length."""
+
+    def __init__(
+        self,
+        items: Iterable[Value | Pending],
+        maxlen: int | None = None,
+        source: Source | None = None,
+        tx: Any = None,
+    ) -> None:
+        super().__init__(items, source, tx)
+        self.maxlen = maxlen
+
+    @property
+    def cls(self) -> type:
+        return collections.deque
+
+    def as_python(self) -> Any:
+        return collections.deque((part.as_python() for part in self.parts()), self.maxlen)
+
+    def like(self, items: list[Value]) -> Value:
+        return DequeValue(items, self.maxlen)
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        return super().get_item(tx, self._index(tx, key))
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        super().set_item(tx, self._index(tx, key), value)
+
+    def del_item(self, tx: Tracer, key: Value) -> None:
+        super().del_item(tx, self._index(tx, key))
+
+    def _index(self, tx: Tracer, key: Value) -> Value:
+        if isinstance(key, SliceValue):
+            tx.raise_error(TypeError, "sequence index must be integer, not 'slice'")
+        return key
+
+    def replace(self, tx: Tracer, items: Iterable[Value | Pending]) -> None:
+        kept = list(items)
+        if self.maxlen is not None and len(kept) > self.maxlen:
+            kept = kept[len(kept) - self.maxlen :]
+        super().replace(tx, kept)
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "maxlen":
+            return Constant(self.maxlen)
+        if not hasattr(collections.deque, name):
+            tx.raise_error(AttributeError, f"'collections.deque' object has no attribute '{name}'")
+        return BoundMethod(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "__init__":
+            given = dict(zip(("iterable", "maxlen"), args)) | dict(kwargs)
+            limit = constant_of(given["maxlen"]) if "maxlen" in given else None
+            if self.source is not None and limit != self.maxlen:
+                self.unknown("__init__ with another maxlen")
+            self.maxlen = limit
+            self.replace(tx, unpack(tx, given["iterable"]) if "iterable" in given else [])
+            return Constant(None)
+        if name in ("appendleft", "extendleft"):
+            new = [args[0]] if name == "appendleft" else unpack(tx, args[0])[::-1]
+            items = [*new, *self.raw()]
+            if self.maxlen is not None:
+                items = items[: self.maxlen]
+            self.replace(tx, items)
+            return Constant(None)
+        if name == "popleft":
+            if not self.raw():
+                tx.raise_error(IndexError, "pop from an empty deque")
+            return _pop(self, tx, [Constant(0)], {})
+        if name == "rotate":
+            items = self.raw()
+            shift = (constant_of(args[0]) if args else 1) % max(len(items), 1)
+            self.replace(tx, [*items[len(items) - shift :], *items[: len(items) - shift]])
+            return Constant(None)
+        return super().call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.source is not None:
+            writer.load_source(self.source)
+            return
+        with writer.building(self):
+            writer.call(collections.deque, [TupleValue(self.parts()), Constant(self.maxlen)])
+
+    def replay(self, writer: Any) -> None:
+        writer.load(self)
+        writer.load_method_and_call("clear", [])
+        writer.pop_top()
+        writer.load(self)
+        writer.load_method_and_call("extend", [TupleValue(self.parts())])
+        writer.pop_top()

@@ -1,0 +1,277 @@
+"""Sets and frozensets.
+
+In: sets of the program or new ones. Out: `SetValue`. Invariant: items come in the order in which
+Python's own set of the same keys, made the same way, would give them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Source
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.dict_views import DictView
+from flambeau_capture.values.containers.hashable_keys import is_among, key_of, raise_key_error
+from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.iterators.builtin import KeysIterator
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
+
+
+class SetValue(Value):
+    """set and frozenset. A real set of the keys gives the order in which Python would iterate."""
+
+    def __init__(
+        self,
+        items: Iterable[Value],
+        python_class: type = set,
+        source: Source | None = None,
+        tx: Any = None,
+    ) -> None:
+        self._class = python_class
+        self._tx = tx
+        self.source = source
+        self._items: dict[Hashable, Value] = {}
+        self._order: Any = None  # None: as the existing set iterates, which is the items' order
+        keys = []
+        for item in items:
+            key = key_of(tx, item)
+            keys.append(key)
+            self._items.setdefault(key, item)
+        if source is None:
+            self._order = set(keys)
+
+    @property
+    def cls(self) -> type:
+        return self._class
+
+    def parts(self) -> list[Value]:
+        order = self._items if self._order is None else self._order
+        return [self._items[key] for key in order]
+
+    def own_order(self) -> set[Hashable]:
+        """The set of keys, about to be changed."""
+        if self._order is None:
+            self._order = set(self._items)
+        order: set[Hashable] = self._order
+        return order
+
+    def filled(self, tx: Tracer, given: Value) -> SetValue:
+        """A new set, once it has what it is made of."""
+        self._items, keys = _keys_of(tx, given)
+        self._items = dict(self._items)
+        self._order = set(keys)
+        return self
+
+    def insert(self, key: Hashable, item: Value) -> None:
+        self.own_order().add(key)
+        self._items.setdefault(key, item)
+
+    def drop(self, key: Hashable) -> None:
+        self.own_order().discard(key)
+        self._items.pop(key, None)
+
+    def empty(self) -> None:
+        self.own_order().clear()
+        self._items.clear()
+
+    def describe(self) -> str:
+        return f"{self._class.__name__} of {len(self._items)}"
+
+    def as_python(self) -> Any:
+        return self._class(part.as_python() for part in self.parts())
+
+    def truth(self, tx: Tracer) -> bool:
+        return bool(self._items)
+
+    def length(self, tx: Tracer) -> int:
+        return len(self._items)
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        if isinstance(item, SymbolValue):
+            return is_among(tx, item, self._items)
+        return _member(tx, item) in self._items
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        return KeysIterator(self, self.parts())
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if not hasattr(self._class, name):
+            tx.raise_error(
+                AttributeError, f"'{self._class.__name__}' object has no attribute '{name}'"
+            )
+        return BoundMethod(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name in _SET_MUTATIONS and self._class is set:
+            tx.heap.changed(self)
+            return _SET_MUTATIONS[name](self, tx, args)
+        if name in _SET_QUERIES:
+            return _SET_QUERIES[name](self, tx, args)
+        if name in _SET_ALGEBRA:
+            return self._algebra(tx, name, args)
+        self.unknown(f"method {name!r}")
+
+    def _algebra(self, tx: Tracer, name: str, args: Args) -> Value:
+        """Set operators, by running them on the keys."""
+        found = dict(self._items)
+        keys: set[Any] = set(found) if self._order is None else set(self._order)
+        others = []
+        for arg in args:
+            if name.startswith("__") and not isinstance(arg, SetValue | DictView):
+                return Constant(NotImplemented)
+            given, keys_given = _keys_of(tx, arg)
+            found = {**given, **found}
+            others.append(keys_given)
+        result: Any = getattr(keys, name)(*others)
+        if isinstance(result, bool):
+            return Constant(result)
+        made = SetValue([found[k] for k in result], self._class, tx=tx)
+        made._order = result
+        return made
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.source is not None:
+            writer.load_source(self.source)
+            return
+        parts = self.parts()
+        if self._order is not None and all(isinstance(part, Constant) for part in parts):
+            parts = [self._items[key] for key in _as_inserted(self._order)]
+        with writer.building(self):
+            writer.call(self._class, [TupleValue(parts)])
+
+    def replay(self, writer: Any) -> None:
+        for method, args in (("clear", []), ("update", [TupleValue(self.parts())])):
+            writer.load(self)
+            writer.load_method_and_call(method, args)
+            writer.pop_top()
+
+
+def _as_inserted(order: set[Hashable]) -> list[Hashable]:
+    """The keys in an order in which they make a set that is iterated as this one is: which of two
+    that want the same place comes first tells. One that was larger before may have none, and of
+    many keys it is not looked for."""
+    keys = wanted = list(order)
+    chance = random.Random(len(keys))
+    for _ in range(_TRIALS if 1 < len(keys) <= _FEW else 0):
+        if list(set(keys)) == wanted:
+            return keys
+        keys = chance.sample(wanted, len(wanted))
+    return wanted
+
+
+_TRIALS = 3000
+_FEW = 8  # of more there are too many orders to be tried
+
+
+def _keys_of(tx: Tracer, given: Value) -> tuple[dict[Hashable, Value], Any]:
+    """The items of an argument, and their keys in a container of its kind: a set makes room for
+    those of another set or of a dict at once, for others one by one, which shows in its order."""
+    if isinstance(given, SetValue):
+        return given._items, set(given._items if given._order is None else given._order)
+    items = {key_of(tx, item): item for item in unpack(tx, given)}
+    return items, dict.fromkeys(items) if given.cls is dict else list(items)
+
+
+def _member(tx: Tracer, item: Value) -> Hashable:
+    """What stands for an item that is looked for: a set stands for the frozen set of its items."""
+    return key_of(tx, SetValue(unpack(tx, item), frozenset, tx=tx) if item.cls is set else item)
+
+
+SetHandler = Callable[[SetValue, Tracer, Args], Value]
+
+
+def _set_add(self: SetValue, tx: Tracer, args: Args) -> Value:
+    self.insert(key_of(tx, args[0]), args[0])
+    return Constant(None)
+
+
+def _set_update(self: SetValue, tx: Tracer, args: Args) -> Value:
+    for given in args:
+        items, keys = _keys_of(tx, given)
+        self.own_order().update(keys)
+        for key, item in items.items():
+            self._items.setdefault(key, item)
+    return Constant(None)
+
+
+def _set_discard(self: SetValue, tx: Tracer, args: Args) -> Value:
+    self.drop(_member(tx, args[0]))
+    return Constant(None)
+
+
+def _set_remove(self: SetValue, tx: Tracer, args: Args) -> Value:
+    if not self.contains(tx, args[0]):
+        raise_key_error(tx, args[0])
+    return _set_discard(self, tx, args)
+
+
+def _set_clear(self: SetValue, tx: Tracer, args: Args) -> Value:
+    self.empty()
+    return Constant(None)
+
+
+def _set_difference_update(self: SetValue, tx: Tracer, args: Args) -> Value:
+    for given in args:
+        for item in unpack(tx, given):
+            self.drop(key_of(tx, item))
+    return Constant(None)
+
+
+def _set_intersection_update(self: SetValue, tx: Tracer, args: Args) -> Value:
+    kept = self._algebra(tx, "intersection", args)
+    self.empty()
+    return _set_update(self, tx, [kept])
+
+
+def _set_symmetric_difference_update(self: SetValue, tx: Tracer, args: Args) -> Value:
+    for key, item in {key_of(tx, item): item for item in unpack(tx, args[0])}.items():
+        if key in self._items:
+            self.drop(key)
+        else:
+            self.insert(key, item)
+    return Constant(None)
+
+
+def _set_pop(self: SetValue, tx: Tracer, args: Args) -> Value:
+    raise Break("FB0009", "set.pop: the item depends on the order of hashes")
+
+
+def _set_init(self: SetValue, tx: Tracer, args: Args) -> Value:
+    self.empty()
+    return _set_update(self, tx, args)
+
+
+_SET_MUTATIONS: dict[str, SetHandler] = {
+    "add": _set_add,
+    "update": _set_update,
+    "discard": _set_discard,
+    "remove": _set_remove,
+    "clear": _set_clear,
+    "pop": _set_pop,
+    "difference_update": _set_difference_update,
+    "intersection_update": _set_intersection_update,
+    "symmetric_difference_update": _set_symmetric_difference_update,
+    "__init__": _set_init,
+}
+
+
+_SET_QUERIES: dict[str, SetHandler] = {
+    "__contains__": lambda s, tx, a: Constant(s.contains(tx, a[0])),
+    "__len__": lambda s, tx, a: Constant(s.length(tx)),
+    "__iter__": lambda s, tx, a: s.iterate(tx),
+    "copy": lambda s, tx, a: s if s.cls is frozenset else SetValue([], tx=tx).filled(tx, s),
+}
+
+
+_SET_ALGEBRA = frozenset(
+    {
+        "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset",
+        "isdisjoint", "__or__", "__and__", "__sub__", "__xor__", "__le__", "__lt__", "__ge__",
+        "__gt__", "__eq__", "__ne__",
+    }
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Functions, methods, cells and other callables as values."""

@@ -1,0 +1,264 @@
+"""Python functions.
+
+In: functions of the program and those it makes while it is interpreted. Out: `FunctionValue`.
+Invariant: a function of the program that was guarded by identity is read through the object itself;
+one guarded by its code only, through the path that led to it.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import (
+    Attr,
+    ClosureCell,
+    ConstantSource,
+    Default,
+    Item,
+    KwDefault,
+    Source,
+)
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.functions.cells import CellValue, is_empty
+from flambeau_capture.values.functions.globals import GlobalsScope
+from flambeau_capture.values.functions.made_by import MadeBy
+from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
+from flambeau_capture.values.stable_modules import trusted_callable
+
+
+class FunctionValue(Value):
+    """A Python function. `real` is None for one that the program made under capture."""
+
+    def __init__(
+        self,
+        code: types.CodeType,
+        scope: GlobalsScope,
+        *,
+        name: str,
+        qualname: str,
+        real: types.FunctionType | None = None,
+        source: Source | None = None,
+        pinned: bool = False,
+        defaults: Sequence[Value] | None = None,
+        kwdefaults: dict[str, Value] | None = None,
+        closure: Sequence[CellValue] = (),
+        tx: Any = None,
+    ) -> None:
+        self.code = code
+        self.scope = scope
+        self.name = name
+        self.qualname = qualname
+        self.real = real
+        self.source = source
+        self.pinned = pinned
+        self._defaults = defaults
+        self._kwdefaults = kwdefaults
+        self._closure = list(closure)
+        self._tx = tx
+        self.attributes: dict[str, Value] = {}
+        self.made_by: MadeBy | None = None  # what of the library it stands for
+        self.annotations: Value | None = None  # names and values in turn, as code makes them
+
+    @property
+    def cls(self) -> type:
+        return types.FunctionType
+
+    def describe(self) -> str:
+        return f"UserFunctionVariable({self.name})"
+
+    def as_python(self) -> Any:
+        if self.real is None or self.attributes:
+            raise NotConcrete(self.describe())
+        return self.real
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def base(self) -> Source:
+        """What parts of an existing function are read through."""
+        assert self.real is not None and self.source is not None
+        return ConstantSource(self.real, self.name) if self.pinned else self.source
+
+    def guard_part(self, name: str) -> None:
+        """How many items or which keys a part of an existing function has; what they hold is
+        guarded where it is read. Parts of what is trusted to stay are not looked at."""
+        if self.real is None or trusted_callable(self.real):
+            return
+        part, source = getattr(self.real, name), Attr(self.base(), name)
+        if part is None:
+            self._tx.guard(source, "NONE_MATCH")
+        elif isinstance(part, tuple):
+            self._tx.guard(source, "TUPLE_LENGTH", len(part))
+        else:
+            self._tx.guard(source, "DICT_KEYS", tuple(part), True)
+
+    def defaults(self) -> list[Value]:
+        if self._defaults is None:
+            reals = () if self.real is None else (self.real.__defaults__ or ())
+            self.guard_part("__defaults__")
+            self._defaults = [
+                self._tx.wrap(item, Default(self.base(), index)) for index, item in enumerate(reals)
+            ]
+        return list(self._defaults)
+
+    def kwdefaults(self) -> dict[str, Value]:
+        if self._kwdefaults is None:
+            reals = {} if self.real is None else (self.real.__kwdefaults__ or {})
+            self.guard_part("__kwdefaults__")
+            self._kwdefaults = {
+                name: self._tx.wrap(item, KwDefault(self.base(), name))
+                for name, item in reals.items()
+            }
+        return dict(self._kwdefaults)
+
+    def closure(self) -> list[CellValue]:
+        if not self._closure and self.real is not None and self.real.__closure__:
+            cells = zip(self.code.co_freevars, self.real.__closure__)
+            self._closure = [
+                self._existing_cell(index, name, cell) for index, (name, cell) in enumerate(cells)
+            ]
+        return self._closure
+
+    def _existing_cell(self, index: int, name: str, cell: Any) -> CellValue:
+        base = self.base()
+        source = (
+            ConstantSource(cell, f"cell {name}")
+            if self.pinned
+            else Item(Attr(base, "__closure__"), index, "tuple")
+        )
+        known = self._tx.heap.find(cell)
+        if known is not None:
+            assert isinstance(known, CellValue)
+            place = known.place()
+            assert place is not None
+            self._tx.guard_alias(place, source)
+            return known
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            self._tx.guard(source, "CALL", is_empty, "is empty")
+            made = CellValue(name=name, real=cell, source=source, tx=self._tx)
+        else:
+            made = CellValue(
+                name=name,
+                real=cell,
+                source=source,
+                pending=(content, ClosureCell(base, index)),
+                tx=self._tx,
+            )
+        self._tx.heap.know(cell, made)
+        return made
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        from flambeau_capture.values.functions.attributes import (  # made of functions
+            PARTS,
+            new_part,
+        )
+
+        if name in self.attributes:
+            return self.attributes[name]
+        simple = {
+            "__name__": self.name,
+            "__qualname__": self.qualname,
+            "__code__": self.code,
+        }
+        if name in simple:
+            own = self.real is not None and getattr(self.real, name) == simple[name]
+            if own and name != "__code__" and not trusted_callable(self.real):
+                return tx.wrap(simple[name], Attr(self.base(), name))
+            return tx.wrap_new(simple[name])
+        handler = PARTS.get(name)
+        if handler is not None:
+            return handler(self, tx)
+        if self.real is not None:
+            if not hasattr(self.real, name):
+                tx.guard(self.base(), "NOT_HASATTR", name)
+                tx.raise_error(AttributeError, f"'function' object has no attribute '{name}'")
+            found = getattr(self.real, name)
+            if isinstance(found, types.MethodWrapperType):
+                return BoundMethod(self, name)
+            return tx.wrap(found, Attr(self.base(), name))
+        if name in ("__doc__", "__module__", "__annotations__"):
+            return new_part(self, tx, name)
+        if isinstance(vars(types.FunctionType).get(name), types.WrapperDescriptorType):
+            return BoundMethod(self, name)
+        tx.raise_error(AttributeError, f"'function' object has no attribute '{name}'")
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        if self.real is not None and name.startswith("__"):
+            raise Break("FB0019", f"attribute {name!r} of a function is set")
+        tx.heap.changed(self)
+        if name in ("__name__", "__qualname__") and isinstance(value, Constant):
+            setattr(self, name.strip("_"), value.value)
+        self.attributes[name] = value
+
+    def replay(self, writer: Any) -> None:
+        for name, value in self.attributes.items():
+            writer.call(setattr, [self, Constant(name), value])
+            writer.pop_top()
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return tx.inline(self, args, kwargs)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "__get__":
+            nothing = is_none(args[0])
+            return self if nothing else MethodValue(args[0], self)
+        if name == "__call__":
+            return tx.inline(self, args, kwargs)
+        return super().call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.source is not None:
+            writer.load_source(self.source)
+            return
+        if self.made_by is not None:
+            self.made_by.write(self, writer)
+            return
+        from flambeau_capture.values.containers.dicts import DictValue
+        from flambeau_capture.values.containers.tuples import TupleValue
+        from flambeau_capture.values.functions.attributes import new_part
+
+        named = {
+            "__kwdefaults__": DictValue([(Constant(k), v) for k, v in self.kwdefaults().items()])
+        }
+        attributes = [(Constant(k), v) for k, v in self.attributes.items()]
+        if self.annotations is not None and "__annotations__" not in self.attributes:
+            attributes.append(
+                (Constant("__annotations__"), new_part(self, self._tx, "__annotations__"))
+            )
+        if self.kwdefaults():
+            attributes += [(Constant(k), v) for k, v in named.items()]
+        with writer.building(self):
+            writer.call(
+                _build_function,
+                [
+                    Constant(self.code),
+                    Constant(self.scope.namespace),
+                    Constant(self.name),
+                    Constant(self.qualname),
+                    TupleValue(self.defaults()),
+                    TupleValue(self.closure()),
+                    DictValue(attributes),
+                ],
+            )
+
+
+def _build_function(
+    code: types.CodeType,
+    namespace: dict[str, Any],
+    name: str,
+    qualname: str,
+    defaults: tuple[Any, ...],
+    closure: tuple[Any, ...],
+    attributes: dict[str, Any],
+) -> types.FunctionType:
+    made = types.FunctionType(code, namespace, name, defaults or None, closure or None)
+    made.__qualname__ = qualname
+    for key, value in attributes.items():
+        setattr(made, key, value)
+    return made

@@ -1,0 +1,131 @@
+"""The global variables that code sees, as names and as the dict that `globals()` gives.
+
+In: the dict of a module. Out: `GlobalsScope`, `GlobalsDict`. Invariant: what is read is guarded,
+what is written waits for the end of the graph.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.observe.unguarded import unguarded
+from flambeau_capture.source import Builtin, ConstantSource, Global, Item, Source
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.functions.methods import BoundMethod
+
+
+class GlobalsScope:
+    """The global variables that code sees: reads are guarded, writes kept for replay."""
+
+    def __init__(
+        self,
+        namespace: dict[str, Any],
+        own: bool = False,
+        builtin_names: dict[str, Any] | None = None,
+    ) -> None:
+        self.namespace = namespace
+        #: what code sees behind its globals: where it is not that of the frame, the module says
+        self.builtins = _builtins_of(namespace) if builtin_names is None else builtin_names
+        self.own = own  # whether they are the globals of the frame under capture
+        self.written: dict[str, Value | None] = {}
+        self.source = ConstantSource(namespace, f"globals of {namespace.get('__name__')}")
+
+    def source_of(self, name: str) -> Source:
+        return Global(name) if self.own else Item(self.source, name, "dict")
+
+    def load(self, tx: Tracer, name: str) -> Value | None:
+        if name in self.written:
+            return self.written[name]
+        if name not in self.namespace:
+            return None
+        return tx.wrap(self.namespace[name], self.source_of(name))
+
+    def load_builtin(self, tx: Tracer, name: str, of_frame: dict[str, Any]) -> Value | None:
+        """A name of Python's own, which a program may replace; `of_frame`: what guards read."""
+        if str(self.namespace.get("__name__")).partition(".")[0] == _CAPTURE:
+            found = _OURS.get(name)  # capture's own code means Python's
+            return None if found is None else tx.wrap(found, ConstantSource(found, name))
+        if name not in self.builtins:
+            return None
+        found = self.builtins[name]
+        if self.builtins is of_frame:
+            return tx.wrap(found, Builtin(name))
+        return tx.wrap(found, Item(ConstantSource(self.builtins, "builtins"), name, "dict"))
+
+    def store(self, tx: Tracer, name: str, value: Value | None) -> None:
+        self.written[name] = value
+        tx.heap.log(self)
+
+    def replay(self, writer: Any) -> None:
+        for name, value in self.written.items():
+            if value is None:
+                writer.delete_global(self, name)
+            else:
+                writer.load(value)
+                writer.store_global(self, name)
+
+
+unguarded(
+    "built-in names that capture's own Python code uses in place of a function written in C",
+    "that function does not look them up either",
+)
+
+_CAPTURE = __name__.partition(".")[0]
+_OURS = dict(vars(builtins))
+
+
+def _builtins_of(namespace: dict[str, Any]) -> dict[str, Any]:
+    found: Any = namespace.get("__builtins__", builtins)
+    return found if isinstance(found, dict) else vars(found)
+
+
+class GlobalsDict(Value):
+    """`globals()`: names of a module as items."""
+
+    def __init__(self, scope: GlobalsScope) -> None:
+        self.scope = scope
+
+    @property
+    def cls(self) -> type:
+        return dict
+
+    def describe(self) -> str:
+        return "globals()"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        name = item.as_python()
+        if name in self.scope.written:
+            return self.scope.written[name] is not None
+        found = name in self.scope.namespace
+        tx.guard(self.scope.source, "DICT_CONTAINS" if found else "DICT_NOT_CONTAINS", name)
+        return found
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        from flambeau_capture.values.containers.hashable_keys import raise_key_error
+
+        found = self.scope.load(tx, key.as_python()) if self.contains(tx, key) else None
+        if found is None:
+            raise_key_error(tx, key)
+        return found
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        self.scope.store(tx, key.as_python(), value)
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        return BoundMethod(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "get":
+            if self.contains(tx, args[0]):
+                return self.get_item(tx, args[0])
+            return args[1] if len(args) > 1 else Constant(None)
+        raise Break("FB0009", f"{name} of globals()")
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load_const(self.scope.namespace)

@@ -1,0 +1,99 @@
+"""Methods of built-in kinds and of Python classes, bound to a value.
+
+In: a receiver and a name, or a receiver and a function. Out: `BoundMethod`, `MethodValue`.
+Invariant: calling one is the same as calling the function with the receiver in front.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Source
+from flambeau_capture.values.argument_errors import check_method
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+
+
+class BoundMethod(Value):
+    """A method of a built-in kind: the receiver itself knows how to run it."""
+
+    built_once = True
+
+    def __init__(self, receiver: Value, name: str) -> None:
+        self.receiver = receiver
+        self.name = name
+
+    @property
+    def cls(self) -> type:
+        return types.BuiltinMethodType
+
+    def describe(self) -> str:
+        return f"method {self.name!r} of {self.receiver.describe()}"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "__self__":
+            return self.receiver
+        if name == "__name__":
+            return tx.wrap_new(self.name)
+        self.unknown(f"attribute {name!r}")
+
+    def as_python(self) -> Any:
+        return getattr(self.receiver.as_python(), self.name)
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        check_method(tx, self.receiver, self.name, args, kwargs)
+        try:
+            return self.receiver.call_method(tx, self.name, args, kwargs)
+        except NotConcrete as error:
+            raise Break("FB0009", f"{self.describe()}: {error} is not known") from None
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load(self.receiver)
+        writer.load_attr(self.name)
+
+
+class MethodValue(Value):
+    """A Python function (or any callable) bound to a receiver."""
+
+    built_once = True
+
+    def __init__(self, receiver: Value, function: Value, source: Source | None = None) -> None:
+        self.receiver = receiver
+        self.function = function
+        self.source = source
+
+    @property
+    def cls(self) -> type:
+        return types.MethodType
+
+    def describe(self) -> str:
+        return f"method {self.function.describe()} of {self.receiver.describe()}"
+
+    def as_python(self) -> Any:
+        try:
+            return types.MethodType(self.function.as_python(), self.receiver.as_python())
+        except TypeError:
+            raise NotConcrete(self.describe()) from None
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "__self__":
+            return self.receiver
+        if name == "__func__":
+            return self.function
+        return tx.get_attr(self.function, name)
+
+    def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs]:
+        return self.function, [self.receiver, *args], kwargs
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return tx.call(self.function, [self.receiver, *args], kwargs)
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.call(types.MethodType, [self.function, self.receiver])

@@ -1,0 +1,1 @@
+"""Higher-order operators: transforms, branches, loops, autograd functions, contexts."""

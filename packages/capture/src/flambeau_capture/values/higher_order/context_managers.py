@@ -1,0 +1,368 @@
+"""Context managers of torch that capture enters itself: autocast, inference_mode, devices, labels.
+
+In: their constructors' arguments. Out: a `ContextManager`. Invariant: while a `GraphMode` is
+entered under capture, fake tensors are computed in its state, and the graph holds the calls that
+enter and leave it; `convert` leaves what is still entered when interpretation stops.
+"""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import _GeneratorContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.functions.callables import handles
+from flambeau_capture.values.functions.methods import BoundMethod
+
+
+class ContextManager(Value):
+    """A context manager that capture knows. `live` is torch's own while it is entered."""
+
+    kind: type
+    live: Any = None
+
+    @property
+    def cls(self) -> type:
+        return self.kind
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name in ("__enter__", "__exit__"):
+            return BoundMethod(self, name)
+        self.unknown(f"attribute {name!r}")
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        raise Break("FB0013", f"{self.describe()} as a decorator")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        tx.heap.changed()
+        if name == "__enter__":
+            return self.enter(tx)
+        if name == "__exit__":
+            self.leave(tx)
+            return Constant(None)
+        self.unknown(f"method {name!r}")
+
+    def enter(self, tx: Tracer) -> Value:
+        raise NotImplementedError(type(self).__name__)
+
+    def leave(self, tx: Tracer) -> None:
+        raise NotImplementedError(type(self).__name__)
+
+
+class GraphMode(ContextManager):
+    """A mode that fake tensors are computed in, and that the graph enters and leaves."""
+
+    calls: tuple[Any, Any]  # of the graph, to enter and to leave
+
+    def __init__(self, kind: type, arguments: tuple[Any, ...]) -> None:
+        self.kind = kind
+        self.arguments = arguments
+        self.node: Any = None
+
+    def describe(self) -> str:
+        return f"{self.kind.__name__}{self.arguments}"
+
+    def idle(self) -> bool:
+        """Whether entering it changes nothing."""
+        return False
+
+    def enter(self, tx: Tracer) -> Value:
+        idle = self.idle()
+        self.live = self.kind(*self.arguments)
+        self.live.__enter__()
+        tx.entered.append(self)
+        if not idle:
+            self.node = tx.graph.record_mode(self.calls[0], self.arguments, tx.stack_trace())
+        return self
+
+    def leave(self, tx: Tracer) -> None:
+        tx.entered.remove(self)
+        self.live.__exit__(None, None, None)
+        self.live = None
+        self.record_exit(tx)
+
+    def record_exit(self, tx: Tracer) -> None:
+        """Let the graph leave the mode, if it entered it."""
+        if self.node is not None:
+            tx.graph.record_mode(self.calls[1], (self.node,), tx.stack_trace())
+            self.node = None
+
+    def reconstruct(self, writer: Any) -> None:
+        with writer.building(self):
+            maker = self.kind if self.live is None else _entered
+            arguments = [Constant(argument) for argument in self.arguments]
+            writer.call(
+                maker, arguments if self.live is None else [Constant(self.kind), *arguments]
+            )
+
+
+class AutocastValue(GraphMode):
+    """torch.autocast."""
+
+    calls = (compat.enter_autocast, compat.exit_autocast)
+
+    def idle(self) -> bool:
+        device, _, enabled, _ = self.arguments
+        return not enabled and not torch.is_autocast_enabled(device)
+
+
+class InferenceValue(GraphMode):
+    """torch.inference_mode."""
+
+    calls = (compat.enter_inference, compat.exit_inference)
+    grad_before: bool | None = None  # while it is entered
+    grad_inside = False
+
+    def enter(self, tx: Tracer) -> Value:
+        before = torch.is_grad_enabled()
+        found = super().enter(tx)
+        self.grad_before, self.grad_inside = before, torch.is_grad_enabled()
+        return found
+
+    def leave(self, tx: Tracer) -> None:
+        super().leave(tx)
+        self.grad_before = None
+
+    def idle(self) -> bool:
+        """Entering it sets the grad mode as well."""
+        on = torch.is_inference_mode_enabled()
+        return bool(self.arguments[0]) == on and torch.is_grad_enabled() != on
+
+
+class KernelChoice(GraphMode):
+    """Which kernels torch may choose: `sdpa_kernel`, `cudnn.flags`, as functions that the graph
+    calls to begin and to end it."""
+
+    calls = (compat.enter_choice, compat.exit_choice)
+
+    def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
+        super().__init__(compat.CHOICES[name][1], arguments)
+        self.name = name
+        self.outside: dict[Any, Any] = {}  # while it is entered: what was the case before
+
+    @property
+    def cls(self) -> type:
+        return _GeneratorContextManager
+
+    def enter(self, tx: Tracer) -> Value:
+        self.outside = {question: question() for question in _CHOSEN}
+        self.live = self.kind(*self.arguments)
+        self.live.__enter__()
+        tx.entered.append(self)
+        given = (self.name, self.arguments)
+        self.node = tx.graph.record_mode(self.calls[0], given, tx.stack_trace())
+        return Constant(None)
+
+
+_CHOSEN: tuple[Any, ...] = (
+    torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,
+    torch.backends.cuda.math_sdp_enabled,
+)  # fmt: skip
+
+
+def answered_outside(tx: Tracer, question: Any, answer: Any) -> Any:
+    """What a question was answered before the program chose kernels, if it has."""
+    first = next((context for context in tx.entered if isinstance(context, KernelChoice)), None)
+    return answer if first is None else first.outside.get(question, answer)
+
+
+def _choice(name: str) -> None:
+    maker = compat.CHOICES[name][0]
+
+    @handles(maker)
+    def make(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        try:
+            bound = inspect.signature(maker).bind(
+                *(arg.as_python() for arg in args),
+                **{key: arg.as_python() for key, arg in kwargs.items()},
+            )
+        except (NotConcrete, TypeError) as error:
+            raise Break("FB0013", f"{name} with {error}") from None
+        bound.apply_defaults()
+        plain = [compat.plain_choice(value) for value in bound.arguments.values()]
+        return KernelChoice(name, tuple(plain))
+
+
+for _name in compat.CHOICES:
+    _choice(_name)
+
+
+class Label(ContextManager):
+    """A name for what profilers show: nothing happens in it."""
+
+    def __init__(self, kind: type, arguments: tuple[Any, ...]) -> None:
+        self.kind = kind
+        self.arguments = arguments
+        self.inside = False
+
+    def describe(self) -> str:
+        return f"{self.kind.__name__}{self.arguments}"
+
+    def enter(self, tx: Tracer) -> Value:
+        self.inside = True
+        return self
+
+    def leave(self, tx: Tracer) -> None:
+        self.inside = False
+
+    def reconstruct(self, writer: Any) -> None:
+        with writer.building(self):
+            if self.inside:
+                writer.call(nullcontext, [])  # a label does not last beyond a graph break
+            else:
+                writer.call(self.kind, [Constant(argument) for argument in self.arguments])
+
+
+class DeviceMode(ContextManager):
+    """`with torch.device(...)`: the device of tensors that are made without one."""
+
+    kind = torch.device
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.before: torch.device | None = None
+        self.inside = False
+
+    def describe(self) -> str:
+        return f"with {self.device}"
+
+    def enter(self, tx: Tracer) -> Value:
+        graph = tx.graph.outermost
+        self.before, graph.device, self.inside = graph.device, self.device, True
+        return Constant(self.device)
+
+    def leave(self, tx: Tracer) -> None:
+        tx.graph.outermost.device, self.inside = self.before, False
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.inside:
+            with writer.building(self):
+                writer.call(_entered, [Constant(torch.device), Constant(str(self.device))])
+        else:
+            writer.load_const(self.device)
+
+
+def manager_of(value: Value) -> ContextManager | None:
+    """The context manager that a value is, where it is one of torch's own."""
+    if isinstance(value, ContextManager):
+        return value
+    if isinstance(value, Constant) and isinstance(value.value, torch.device):
+        return DeviceMode(value.value)
+    return None
+
+
+# Modes of torch that turn `x[i]`, with tensors of no dimension for i, into aten's `index`.
+INDEXING_MODES = frozenset({"TransformGetItemToIndex"})
+
+
+class IndexingMode(ContextManager):
+    """A mode of `INDEXING_MODES`."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+        self.inside = False
+
+    def enter(self, tx: Tracer) -> Value:
+        self.inside = True
+        tx.indexing += 1
+        return self
+
+    def leave(self, tx: Tracer) -> None:
+        self.inside = False
+        tx.indexing -= 1
+
+    def reconstruct(self, writer: Any) -> None:
+        with writer.building(self):
+            if self.inside:
+                writer.call(_entered, [Constant(self.kind)])
+            else:
+                writer.call(self.kind, [])
+
+
+class PlainTensors(ContextManager):
+    """`DisableTorchFunctionSubclass`: subclasses of tensors are as plain tensors."""
+
+    kind = compat.disable_torch_function_subclass
+
+    def __init__(self) -> None:
+        self.inside = False
+
+    def enter(self, tx: Tracer) -> Value:
+        self.inside = True
+        tx.as_plain += 1
+        return Constant(None)
+
+    def leave(self, tx: Tracer) -> None:
+        self.inside = False
+        tx.as_plain -= 1
+
+    def reconstruct(self, writer: Any) -> None:
+        with writer.building(self):
+            writer.call(
+                _entered if self.inside else self.kind, [Constant(self.kind)][: self.inside]
+            )
+
+
+@handles(compat.disable_torch_function_subclass)
+def _plain_tensors(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return PlainTensors()
+
+
+def _entered(kind: Any, *arguments: Any) -> Any:
+    made = kind(*arguments)
+    made.__enter__()
+    return made
+
+
+def autocast_settings(autocast: Any) -> tuple[Any, ...]:
+    """Device, dtype, whether it is on, whether casts are kept: the arguments that make it."""
+    return tuple(getattr(autocast, name) for name in compat.AUTOCAST_SETTINGS)
+
+
+def autocast_arguments(args: Args, kwargs: Kwargs) -> tuple[list[Any], dict[str, Any]]:
+    """What an autocast object is made of, in Python."""
+    try:
+        return [a.as_python() for a in args], {key: a.as_python() for key, a in kwargs.items()}
+    except NotConcrete as error:
+        raise Break("FB0013", f"autocast with {error}") from None
+
+
+@handles(torch.autocast)
+def _autocast(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    plain, named = autocast_arguments(args, kwargs)
+    made = evaluate(tx, torch.autocast, *plain, **named)
+    return AutocastValue(torch.autocast, autocast_settings(made))
+
+
+@handles(torch.inference_mode)
+def _inference_mode(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    given = [*args, *kwargs.values()]
+    if not given:
+        return InferenceValue(torch.inference_mode, (True,))
+    if not isinstance(given[0], Constant) or not isinstance(given[0].value, bool):
+        raise Break("FB0013", "inference_mode as a decorator")
+    return InferenceValue(torch.inference_mode, (given[0].value,))
+
+
+@handles(*compat.labels())
+def _label(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    try:
+        plain = tuple(value.as_python() for value in [*args, *kwargs.values()])
+    except NotConcrete as error:
+        raise Break("FB0013", f"record_function with {error}") from None
+    return Label(torch.profiler.record_function, plain)
+
+
+@handles(torch.get_default_device)
+def _default_device(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    inside = tx.graph.outermost.device
+    return tx.wrap_new(torch.get_default_device() if inside is None else inside)

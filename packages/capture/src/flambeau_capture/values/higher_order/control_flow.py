@@ -1,0 +1,168 @@
+"""torch.utils.checkpoint, torch.cond and while_loop: regions that torch runs again, or not at all.
+
+In: a region's functions and operands. Out: a call of `graph_functions` on the bodies. Invariant:
+both sides of a branch, and a loop's state before and after a turn, have the same metadata.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import checkpoint as _checkpoint
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
+from flambeau_capture.graph.builder import GraphBuilder
+from flambeau_capture.graph.functions import checkpoint_call, cond_call, select, while_call
+from flambeau_capture.polyfills import scanning, segments
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.functions.callables import handles
+from flambeau_capture.values.higher_order.bodies import Captured, capture_body
+from flambeau_capture.values.tensors.graph_calls import graph_call, record_call, record_result
+from flambeau_capture.values.tensors.tensor import TensorValue
+
+CHECKPOINT_OPTIONS = ("use_reentrant", "preserve_rng_state", "determinism_check", "early_stop")
+
+
+@handles(_checkpoint.checkpoint)
+def _checkpointed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """`checkpoint(function, *args, use_reentrant=None, ..., **kwargs)`."""
+    named = dict(kwargs)
+    if "context_fn" in named or "debug" in named:
+        raise Break("FB0025", "checkpoint with context_fn or debug")
+    try:
+        options = {n: named.pop(n).as_python() for n in CHECKPOINT_OPTIONS if n in named}
+    except NotConcrete as error:
+        raise Break("FB0025", f"checkpoint with {error}") from None
+    if not torch.is_grad_enabled():
+        return tx.call(args[0], args[1:], named)  # nothing is kept for backward anyway
+    reentrant = options.get("use_reentrant", True)
+    tensors = [arg for arg in args[1:] if isinstance(arg, TensorValue)]
+    if reentrant and not any(tensor.fake.requires_grad for tensor in tensors):
+        raise Break("FB0025", "a reentrant checkpoint of which no argument requires grad")
+    if options.get("use_reentrant") is None and "use_reentrant" in options:
+        raise Break("FB0025", "checkpoint without use_reentrant")
+
+    def run(body: GraphBuilder) -> Value:
+        return tx.call(args[0], args[1:], named)
+
+    body = capture_body(tx, "a checkpointed function", run)
+    if _writes(body):  # it does so once more when it is run again: only torch itself can tell when
+        tx.heap.changed()
+        raise Break("FB0025", "a checkpointed function writes to a tensor (batch norm in training)")
+    own = {tensor.node for tensor in tensors}
+    explicit = tuple(place for place, node in enumerate(body.lifted) if node in own)
+    head = (body.node, tuple(options.items()), explicit)
+    return record_call(tx, checkpoint_call, head, body.lifted)
+
+
+@handles(_checkpoint.checkpoint_sequential)
+def _checkpointed_parts(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    names = {"functions", "segments", "input", "use_reentrant", "preserve_rng_state"}
+    if not names.issuperset(kwargs) or (len(args) < 4 and "use_reentrant" not in kwargs):
+        raise Break("FB0025", "checkpoint_sequential without use_reentrant, or with other options")
+    return tx.call_python(segments.checkpoint_sequential, args, kwargs)
+
+
+@handles(torch.cond, *compat.conditionals())
+def _cond(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """`torch.cond(pred, true_fn, false_fn, operands=())`."""
+    given = dict(zip(("pred", "true_fn", "false_fn", "operands"), args)) | dict(kwargs)
+    predicate = given["pred"]
+    operands = unpack(tx, given["operands"]) if "operands" in given else []
+    if not isinstance(predicate, TensorValue):
+        return tx.call(given["true_fn" if predicate.truth(tx) else "false_fn"], operands, {})
+    if predicate.fake.dtype != torch.bool:  # whatever is not zero is true
+        made = graph_call(tx, "call_function", torch.ne, [predicate, Constant(0)], {})
+        assert isinstance(made, TensorValue)
+        predicate = made
+    sides = []
+    for name in ("true_fn", "false_fn"):
+
+        def run(body: GraphBuilder, name: str = name) -> Value:
+            return tx.call(given[name], operands, {})
+
+        sides.append(capture_body(tx, f"{name} of torch.cond", run))
+    results = [_fakes(side) for side in sides]
+    if _metadata(results[0]) != _metadata(results[1]):
+        raise Break("FB0025", "the sides of torch.cond answer differently")
+    tensors: list[fx.Node] = list(dict.fromkeys([*sides[0].lifted, *sides[1].lifted]))
+    order = {node: place for place, node in enumerate(tensors)}
+    places = tuple(tuple(order[node] for node in side.lifted) for side in sides)
+    with tx.graph.fake_mode:
+        result = select(predicate.fake, *results)
+    head = (predicate.node, sides[0].node, sides[1].node, places)
+    return record_result(tx, cond_call, (*head, *tensors), result)
+
+
+@handles(*compat.loops())
+def _while(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """`while_loop(cond_fn, body_fn, carried_inputs)`."""
+    given = dict(zip(("cond_fn", "body_fn", "carried_inputs"), args)) | dict(kwargs)
+    carried = unpack(tx, given["carried_inputs"])
+    if not all(isinstance(value, TensorValue) for value in carried):
+        raise Break("FB0025", "while_loop carries what is no tensor")
+    sides = []
+    for name in ("cond_fn", "body_fn"):
+
+        def run(body: GraphBuilder, name: str = name) -> Value:
+            inner: list[Value] = [
+                TensorValue(body.add_example(f"state{place}", value.fake))  # type: ignore[attr-defined]
+                for place, value in enumerate(carried)
+            ]
+            return tx.call(given[name], inner, {})
+
+        sides.append(capture_body(tx, f"{name} of while_loop", run))
+    after = _fakes(sides[1])
+    before = tuple(value.fake for value in carried)  # type: ignore[attr-defined]
+    if _metadata(tuple(after)) != _metadata(before):
+        raise Break("FB0025", "while_loop changes the metadata of what it carries")
+    counts = (len(carried), len(sides[0].lifted), len(sides[1].lifted))
+    nodes = [value.node for value in carried]  # type: ignore[attr-defined]
+    result = tuple(tensor.clone() for tensor in after)
+    tensors = [*nodes, *sides[0].lifted, *sides[1].lifted]
+    head = (sides[0].node, sides[1].node, counts)
+    return record_result(tx, while_call, (*head, *tensors), result)
+
+
+@handles(*compat.associative_scans())
+def _associative_scan(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return tx.call_python(scanning.associative_scan, args, kwargs)
+
+
+def _writes(body: Captured) -> bool:
+    """Whether a body changes a tensor that it takes."""
+    module = body.node.meta["val"]
+    taken = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
+    return any(tensor._version for tensor in taken if not tensor.is_inference()) and any(
+        _changes(node) for node in module.graph.nodes
+    )
+
+
+def _changes(node: fx.Node) -> bool:
+    """Whether a call may write to its arguments: an operator in place, `out=`, batch norm."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    written = name.endswith("_") and not name.endswith("__")
+    return node.op.startswith("call_") and (
+        written or "out" in node.kwargs or name in ("batch_norm", "instance_norm", "setitem")
+    )
+
+
+def _fakes(body: Captured) -> Any:
+    """A body's result on fake tensors."""
+    module = body.node.meta["val"]
+    output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
+    return fx.node.map_arg(output.args[0], lambda node: node.meta["val"])
+
+
+def _metadata(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return (value.dtype, value.device, tuple(value.shape))
+    if isinstance(value, tuple | list):
+        return (type(value).__name__, *(_metadata(item) for item in value))
+    if isinstance(value, dict):
+        return tuple((key, _metadata(item)) for key, item in value.items())
+    return value

@@ -1,0 +1,159 @@
+"""Iterators over what is there: ranges, sequences, the keys of a table, what `__getitem__` gives.
+
+In: a container to iterate. Out: one class per kind of iterator. Invariant: an iterator's position
+is part of the interpreted program's state; `reconstruct` builds an iterator at the same position.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+from flambeau_capture.values.base import IteratorValue, Tracer, UserError, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.functions.made_by import MadeBy
+
+
+class RangeIterator(IteratorValue):
+    def __init__(self, numbers: range) -> None:
+        self.numbers = numbers
+
+    @property
+    def cls(self) -> type:
+        return type(iter(self.numbers))
+
+    def advance(self, tx: Tracer) -> Value | None:
+        if not self.numbers:
+            return None
+        tx.heap.changed()
+        first, self.numbers = self.numbers[0], self.numbers[1:]
+        return Constant(first)
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.call(iter, [Constant(self.numbers)])
+
+
+class SequenceIterator(IteratorValue):
+    """Over a list, tuple or string: by index, so it sees what is appended on the way."""
+
+    def __init__(self, sequence: Value, index: int = 0) -> None:
+        self.sequence = sequence
+        self.index: int | None = index
+        self.made_by: MadeBy | None = None  # `reversed`, of what is held in the order of its end
+
+    @property
+    def cls(self) -> type:
+        if self.made_by is not None:
+            made: Any = self.made_by.args[0].cls
+            return type(reversed(made(0) if made is range else made()))
+        kind = self.sequence.cls
+        return type(iter(kind())) if kind in (list, tuple, str) else type(iter([]))
+
+    def advance(self, tx: Tracer) -> Value | None:
+        tx.heap.changed()
+        if self.index is None or self.index >= self.sequence.length(tx):
+            self.index = None
+            return None
+        item = self.sequence.get_item(tx, Constant(self.index))
+        self.index += 1
+        return item
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.index is None:
+            writer.call(_ended, [Constant(self.sequence.cls)])
+            return
+        if self.index == 0 and self.made_by is not None:
+            self.made_by.write(self, writer)
+            return
+        if self.index == 0:
+            writer.call(iter, [self.sequence])
+            return
+        writer.call(_iterator_at, [self.sequence, Constant(self.index)])
+
+
+def _ended(kind: type) -> Any:
+    """An iterator that has nothing more to give."""
+    iterator = iter(kind() if kind in (list, tuple, str) else ())
+    next(iterator, None)
+    return iterator
+
+
+def _iterator_at(sequence: Any, index: int) -> Any:
+    iterator = iter(sequence)
+    iterator.__setstate__(index)
+    return iterator
+
+
+_SIZE_OF_DICT = "dictionary changed size during iteration"
+
+_SIZE_CHANGED: dict[type, str] = {
+    **dict.fromkeys((set, frozenset), "Set changed size during iteration"),
+    collections.OrderedDict: "OrderedDict mutated during iteration",
+}
+
+
+class KeysIterator(IteratorValue):
+    """Over a snapshot of items; the container is asked whether it changed size. `now`: what an item
+    of the snapshot, which is a key, stands for when it is its turn."""
+
+    def __init__(
+        self,
+        container: Value,
+        items: list[Value],
+        now: Callable[[Any, Value], Value] | None = None,
+    ) -> None:
+        self.container = container
+        self.items = items
+        self.now = now
+        self.index = 0
+        self.ended = False
+
+    @property
+    def cls(self) -> type:
+        return type(iter({}))
+
+    def advance(self, tx: Tracer) -> Value | None:
+        tx.heap.changed()
+        if self.ended:
+            return None
+        after_the_last = self.index >= len(self.items)
+        linked = self.container.cls is collections.OrderedDict and after_the_last
+        if self.container.length(tx) != len(self.items) and not linked:
+            tx.raise_error(RuntimeError, _SIZE_CHANGED.get(self.container.cls, _SIZE_OF_DICT))
+        if after_the_last:
+            self.ended = True
+            return None
+        item = self.items[self.index]
+        self.index += 1
+        return item if self.now is None else self.now(tx, item)
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.begin_tuple()
+        for item in self.items[self.index :]:
+            writer.load(item if self.now is None else self.now(None, item))
+        writer.end_tuple(len(self.items) - self.index)
+        writer.call_top(iter)
+
+
+class IndexIterator(IteratorValue):
+    """The old protocol: `__getitem__` with 0, 1, 2, ... until IndexError."""
+
+    def __init__(self, target: Value) -> None:
+        self.target = target
+        self.index = 0
+
+    @property
+    def cls(self) -> type:
+        return type(iter([]))
+
+    def advance(self, tx: Tracer) -> Value | None:
+        tx.heap.changed()
+        try:
+            item = self.target.get_item(tx, Constant(self.index))
+        except UserError as error:
+            if issubclass(error.value.cls, IndexError | StopIteration):
+                return None
+            raise
+        self.index += 1
+        return item

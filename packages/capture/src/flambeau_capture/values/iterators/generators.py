@@ -1,0 +1,166 @@
+"""Generators whose frames are interpreted step by step.
+
+In: the frame of a generator function of the program. Out: `GeneratorValue`. Invariant: a generator
+that waits when the graph ends is written as a generator that waits at the same place.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from flambeau_capture.bytecode.opcodes import VERSION
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, UserError, Value
+from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.functions.made_by import MadeBy
+
+
+def _given(args: Args) -> list[Value]:
+    """What `throw(kind, value)` makes the exception of."""
+    if len(args) < 2 or is_none(args[1]):
+        return []
+    return args[1].parts() if args[1].cls is tuple else [args[1]]  # type: ignore[attr-defined,no-any-return]
+
+
+class GeneratorValue(IteratorValue):
+    """A generator whose frame is interpreted step by step."""
+
+    def __init__(self, frame: Any, step: int) -> None:
+        self.frame = frame
+        self.step = step
+        self.started = False
+        self.rebuilt = False  # whether generated code makes one that waits at the same place
+        self.finished = False
+        self.returned: Value = Constant(None)
+        self.made_by: MadeBy | None = None  # what of the library it stands for
+
+    @property
+    def cls(self) -> type:
+        kind = types.GeneratorType
+        return kind if self.made_by is None else self.made_by.kind(kind)
+
+    def __del__(self) -> None:
+        """Nothing holds it any more: the session ends it, once the instruction is done."""
+        if self.waits() and self.frame.tx.has_generators:
+            self.frame.tx.unheld.append(self)
+
+    def describe(self) -> str:
+        return f"generator {self.frame.code.co_name}"
+
+    def waits(self) -> bool:
+        """Whether there is code left that closing it would run."""
+        inside = self.started and not self.finished and not self.frame.finished
+        return inside and bool(self.frame.ends_with_code())
+
+    def advance(self, tx: Tracer) -> Value | None:
+        return self.send(tx, Constant(None))
+
+    def send(self, tx: Tracer, sent: Value) -> Value | None:
+        tx.heap.changed()
+        if self.finished:
+            return None
+        if not self.started and not is_none(sent):
+            tx.raise_error(TypeError, "can't send non-None value to a just-started generator")
+        item: Value | None = self.frame.resume(tx, sent, self.started)
+        self.started = True
+        if item is None:
+            self.finished = True
+            self.returned = self.frame.returned
+        return item
+
+    def throw(self, tx: Tracer, error: Value) -> Value | None:
+        tx.heap.changed()
+        if self.finished or not self.started:
+            self.finished = True
+            raise UserError(error)
+        try:
+            item: Value | None = self.frame.throw(tx, error)
+        except UserError:
+            self.finished = True
+            raise
+        if item is None:
+            self.finished = True
+            self.returned = self.frame.returned
+        return item
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        from flambeau_capture.values.functions.methods import BoundMethod
+
+        if name in ("__next__", "__iter__", "send", "throw", "close"):
+            return BoundMethod(self, name)
+        self.unknown(f"attribute {name!r}")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name in ("send", "__next__", "throw"):
+            if name == "throw":
+                error = args[0]
+                if len(args) > 2 and args[2].cls not in (type(None), types.TracebackType):
+                    tx.raise_error(TypeError, "throw() third argument must be a traceback object")
+                given = args[1] if len(args) > 1 else error
+                if issubclass(error.cls, type) and issubclass(given.cls, BaseException):
+                    error = given  # the type, the exception, its traceback
+                if issubclass(error.cls, type):
+                    error = tx.call(error, _given(args), {})
+                if not issubclass(error.cls, BaseException):
+                    tx.raise_error(
+                        TypeError,
+                        "exceptions must be classes or instances deriving from BaseException, "
+                        f"not {error.cls.__name__}",
+                    )
+                item = self.throw(tx, error)
+            else:
+                item = self.send(tx, args[0] if args else Constant(None))
+            if item is None:
+                returned = self.returned
+                nothing = is_none(returned)
+                from flambeau_capture.values.objects.exceptions import new_exception
+
+                raise UserError(new_exception(StopIteration, [] if nothing else [returned]))
+            return item
+        if name == "close":
+            return self._close(tx)
+        if name == "__iter__":
+            return self
+        self.unknown(f"method {name!r}")
+
+    def _close(self, tx: Tracer) -> Value:
+        """None; from 3.13 on, what the generator returns where it is closed."""
+        from flambeau_capture.values.objects.exceptions import new_exception
+
+        left: Value = Constant(None)
+        if self.finished:
+            return left
+        try:
+            self.throw(tx, new_exception(GeneratorExit, []))
+        except UserError as error:
+            if not issubclass(error.value.cls, GeneratorExit | StopIteration):
+                raise
+        else:
+            if not self.finished:
+                tx.raise_error(RuntimeError, "generator ignored GeneratorExit")
+            if VERSION >= (3, 13):
+                left = self.returned
+        self.finished = True
+        self.frame.let_go()
+        return left
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.made_by is not None and not self.started and not self.finished:
+            self.made_by.write(self, writer)
+        elif self.finished or self.frame.finished:
+            writer.call(_exhausted, [])
+        else:
+            writer.load_generator(self, self.frame, self.started)
+            self.rebuilt = True
+
+
+def _nothing() -> Iterator[Any]:
+    yield from ()
+
+
+def _exhausted() -> Any:
+    """A generator that has nothing more to give."""
+    made = _nothing()
+    next(made, None)
+    return made

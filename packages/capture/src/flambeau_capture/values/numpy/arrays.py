@@ -1,0 +1,242 @@
+"""NumPy's arrays and scalars as values: what is computed with them becomes torch's operators.
+
+In: arrays of the program, arrays made from tensors, arrays of known content. Out: `ArrayValue`,
+`NumpyScalar`. Invariant: an array shares its memory with the tensor that stands for it in the
+graph; an array of known content is copied into the graph, or built anew, before anything may
+change it. NumPy itself is imported only for programs that use it.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Called, ConstantSource, Source
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.existing import met_before
+from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue
+from flambeau_capture.values.registry import wraps_if
+from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.tensor import TensorValue
+
+
+def rules() -> Any:
+    """What NumPy's functions are in torch. A program that has an array has imported NumPy."""
+    from flambeau_capture.values.numpy import functions
+
+    return functions
+
+
+class ArrayValue(Value):
+    """An array: `tensor` in the graph, or `known` while nothing has changed it or used it there.
+
+    scalar: one of NumPy's scalars whose number only running code knows.
+    """
+
+    def __init__(
+        self,
+        tensor: TensorValue | None = None,
+        *,
+        known: Any = None,
+        source: Source | None = None,
+        scalar: bool = False,
+    ) -> None:
+        self._tensor = tensor
+        self.known = known
+        self.source = source
+        self.scalar = scalar
+
+    @property
+    def cls(self) -> type:
+        found: type = type(rules().stand_in(self)) if self.scalar else rules().np.ndarray
+        return found
+
+    def describe(self) -> str:
+        return f"NumpyNdarrayVariable({self.shape()})"
+
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.known.shape if self.known is not None else self._shape())
+
+    def _shape(self) -> tuple[Any, ...]:
+        assert self._tensor is not None
+        return tuple(self._tensor.fake.shape)
+
+    def tensor(self, tx: Tracer) -> TensorValue:
+        """What stands for the array in the graph."""
+        if self._tensor is None:
+            held = torch.from_numpy(self.known.copy())
+            node = tx.graph.outermost.add_attribute(held, "array")
+            made = graph_call(tx, "call_method", "clone", [TensorValue(node)], {})
+            assert isinstance(made, TensorValue)
+            self._tensor, self.known = made, None
+            tx.heap.changed()
+        return self._tensor
+
+    def as_python(self) -> Any:
+        raise NotConcrete(self.describe())
+
+    def truth(self, tx: Tracer) -> bool:
+        if self.known is not None and self.known.size == 1:
+            return bool(self.known)
+        raise Break("FB0001", f"truth of {self.describe()}")
+
+    def length(self, tx: Tracer) -> int:
+        if not self.shape():
+            tx.raise_error(TypeError, "len() of unsized object")
+        return int(self.shape()[0])
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        from flambeau_capture.values.containers.tuples import TupleValue
+        from flambeau_capture.values.iterators.builtin import SequenceIterator
+
+        items = [self.get_item(tx, Constant(place)) for place in range(self.length(tx))]
+        return SequenceIterator(TupleValue(items))
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        found: Value = rules().get_item(tx, self, key)
+        return found
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        rules().set_item(tx, self, key, value)
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        found: Value = rules().attribute(tx, self, name)
+        return found
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        found: Value = rules().method(tx, self, name, args, kwargs)
+        return found
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.source is not None:
+            writer.load_source(self.source)
+            return
+        with writer.building(self):
+            if self.known is not None:
+                writer.call(_Copy(self.known), [])
+            else:
+                writer.load(self._tensor)
+                writer.call_top(_scalar if self.scalar else _array)
+
+
+def _array(tensor: torch.Tensor) -> Any:
+    return tensor.detach().numpy()
+
+
+def _scalar(tensor: torch.Tensor) -> Any:
+    return tensor.detach().numpy()[()]
+
+
+class _Copy:
+    """Makes an array of known content."""
+
+    def __init__(self, known: Any) -> None:
+        self._known = known.copy()
+
+    def __call__(self) -> Any:
+        return self._known.copy()
+
+
+def shared_tensor(array: Any) -> torch.Tensor:
+    """A tensor over an array's memory. Raises where torch has no such tensor."""
+    if type(array).__name__ != "ndarray" or not array.flags.writeable:
+        raise LookupError("no plain array that can be written to")
+    return torch.from_numpy(array)
+
+
+class NumpyScalar(Constant):
+    """One of NumPy's scalars, whose number is known."""
+
+    def graph_argument(self) -> Any:
+        """The number that torch takes it for: a boolean of NumPy's is a float to torch."""
+        number = self.value.item()
+        return float(number) if isinstance(number, bool) else number
+
+    def as_number(self) -> Constant:
+        """The Python number that it holds."""
+        return Constant(self.value.item())
+
+    def sample(self) -> Any:
+        """One of its class."""
+        return self.value
+
+
+class NumpyFunction(OpaqueValue):
+    """A function of NumPy's, or one of its universal functions."""
+
+    def describe(self) -> str:
+        return f"numpy.{getattr(self.real, '__name__', type(self.real).__name__)}"
+
+    def as_python(self) -> Any:
+        return self.real
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "__name__":
+            return tx.wrap_new(self.real.__name__)
+        return BoundMethod(self, name)
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        found: Value = rules().call(tx, self.real, args, kwargs)
+        return found
+
+
+def _is_numpy(obj: Any) -> bool:
+    kind = type(obj)
+    if kind is types.BuiltinFunctionType:
+        return bool(obj.__module__ == "numpy")
+    return kind.__module__.partition(".")[0] == "numpy" and not isinstance(obj, type)
+
+
+@wraps_if(_is_numpy, 8)
+def wrap_numpy(tx: Tracer, obj: Any, source: Source) -> Value:
+    np = rules().np
+    if isinstance(obj, np.generic):
+        tx.guard(source, "TYPE_MATCH", type(obj))
+        from flambeau_capture.values.numpy.scalars import open_scalar  # which has scalars itself
+
+        return open_scalar(tx, obj, source) or NumpyScalar(
+            obj, source, lambda: tx.guard_equal(source, obj)
+        )
+    if type(obj) is np.ndarray:
+        return _wrap_array(tx, obj, source)
+    if isinstance(obj, np.dtype):
+        tx.guard(source, "ID_MATCH", obj)
+        return FrozenValue(obj, ConstantSource(obj, "dtype"))
+    tx.guard(source, "ID_MATCH", obj)
+    if callable(obj):
+        return NumpyFunction(obj, ConstantSource(obj, getattr(obj, "__name__", "function")))
+    known: Value | None = tx.heap.find(obj)
+    if known is None:
+        known = OpaqueValue(obj, source)
+        tx.heap.know(obj, known)
+    return known
+
+
+def _wrap_array(tx: Tracer, obj: Any, source: Source) -> Value:
+    known = met_before(tx, obj, source)
+    if known is not None:
+        return known
+    tx.guard(source, "TYPE_MATCH", type(obj))
+    made: Value
+    try:
+        tensor = shared_tensor(obj)
+    except (LookupError, TypeError, ValueError):
+        made = OpaqueValue(obj, source)
+    else:
+        inner = Called(source, shared_tensor)
+
+        def enter() -> Any:
+            tx.guard_tensor(inner, tensor)
+            return tx.graph.outermost.add_input(tensor, inner)
+
+        made = ArrayValue(TensorValue(source=inner, enter=enter), source=source)
+    tx.heap.know(obj, made)
+    return made

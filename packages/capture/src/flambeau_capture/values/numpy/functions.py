@@ -1,0 +1,423 @@
+"""NumPy's functions on arrays that stand for tensors, as torch's functions of the same answer.
+
+In: calls, methods, operators and subscripts of NumPy. Out: arrays. Invariant: NumPy itself says
+which dtype and which shape a result has, by the same call on arrays of ones; where torch's result
+differs, or there is no function in the tables, it is a graph break. What is known at capture time
+is computed by NumPy.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.containers.sequences import SequenceValue
+from flambeau_capture.values.containers.slices import SliceValue
+from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.numpy.arrays import ArrayValue, NumpyScalar
+from flambeau_capture.values.numpy.scalars import ArrayNumber, scalar_call
+from flambeau_capture.values.numpy.tables import (
+    BY_ELEMENT,
+    MADE_KNOWN,
+    METHODS,
+    NOT_FOR_INTEGERS,
+    OTHERS,
+    REDUCTIONS,
+    Give,
+)
+from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.tensor import TensorValue
+
+np: Any = sys.modules["numpy"]  # the program has imported it: capture itself does without
+
+DTYPES: dict[torch.dtype, Any] = {
+    torch.bool: np.bool_, torch.uint8: np.uint8, torch.int8: np.int8, torch.int16: np.int16,
+    torch.int32: np.int32, torch.int64: np.int64, torch.float32: np.float32,
+    torch.float64: np.float64,
+}  # fmt: skip
+OPEN_KINDS = frozenset(
+    {np.float16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8}
+)
+TORCH_DTYPES = {np.dtype(kind): dtype for dtype, kind in DTYPES.items()}
+
+
+def stand_in(value: ArrayValue) -> Any:
+    """An array of ones with the dtype and shape of one that is in the graph."""
+    if value.known is not None:
+        return value.known
+    assert value._tensor is not None
+    fake = value._tensor.fake
+    if fake.dtype not in DTYPES or not all(isinstance(size, int) for size in fake.shape):
+        raise Break("FB0003", f"NumPy on {value.describe()} of {fake.dtype}")
+    one = DTYPES[fake.dtype](1)
+    return one if value.scalar else np.broadcast_to(one, tuple(fake.shape))
+
+
+def from_tensor(tx: Tracer, tensor: TensorValue) -> Value:
+    """`tensor.numpy()`."""
+    fake = tensor.fake
+    if fake.dtype not in DTYPES or fake.device.type != "cpu" or fake.requires_grad:
+        raise Break("FB0003", f"numpy() of {tensor.describe()}")
+    return ArrayValue(tensor)
+
+
+def to_tensor(tx: Tracer, value: ArrayValue) -> TensorValue:
+    """`torch.from_numpy(value)`: another tensor over the same memory."""
+    found = graph_call(tx, "call_method", "detach", [value.tensor(tx)], {})
+    assert isinstance(found, TensorValue)
+    return found
+
+
+# -- asking NumPy --------------------------------------------------------------------------------
+
+
+def _plain(value: Value) -> Any:
+    """What stands for an argument in a call of NumPy that is made for the asking."""
+    if isinstance(value, ArrayValue):
+        return stand_in(value)
+    if isinstance(value, TensorValue):
+        return stand_in(ArrayValue(value))
+    if isinstance(value, ArrayNumber):
+        return value.sample()
+    if isinstance(value, SequenceValue):
+        return value.cls([_plain(part) for part in value.parts()])
+    if isinstance(value, SliceValue):
+        return value.as_slice()
+    try:
+        return value.as_python()
+    except NotConcrete as error:
+        raise Break("FB0003", f"NumPy with {error}") from None
+
+
+def _ask(tx: Tracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    plain = [_plain(arg) for arg in args]
+    named = {key: _plain(arg) for key, arg in kwargs.items()}
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return fn(*plain, **named)
+        except Exception as error:
+            raise Break("FB0003", f"{_name(fn)}: {type(error).__name__}: {error}") from None
+
+
+def _name(fn: Any) -> str:
+    return f"numpy.{getattr(fn, '__name__', type(fn).__name__)}"
+
+
+def _all_known(values: Args) -> bool:
+    for value in values:
+        if isinstance(value, ArrayValue):
+            if value.known is None:
+                return False
+        elif isinstance(value, TensorValue | ArrayNumber):
+            return False
+        elif isinstance(value, SequenceValue):
+            if not _all_known(value.parts()):
+                return False
+    return True
+
+
+def _made(tx: Tracer, result: Any) -> Value:
+    """What NumPy has made at capture time."""
+    if isinstance(result, np.ndarray):
+        if result.dtype not in TORCH_DTYPES:
+            raise Break("FB0003", f"an array of {result.dtype}")
+        return ArrayValue(known=np.array(result))
+    if isinstance(result, tuple | list):
+        return TupleValue([_made(tx, part) for part in result])
+    return tx.wrap_new(result)
+
+
+def _like(tx: Tracer, expected: Any, found: Value, what: str) -> Value:
+    """Torch's result with the dtype that NumPy's has; a break where the shapes differ."""
+    if isinstance(expected, tuple | list):
+        parts = found.parts() if isinstance(found, SequenceValue) else []
+        if len(parts) != len(expected):
+            raise Break("FB0003", f"{what} has other results in torch")
+        return TupleValue([_like(tx, e, f, what) for e, f in zip(expected, parts)])
+    dtype = TORCH_DTYPES.get(getattr(expected, "dtype", None))
+    if not isinstance(found, TensorValue) or dtype is None:
+        raise Break("FB0003", f"{what} answers {type(expected).__name__}")
+    if tuple(found.fake.shape) != np.shape(expected):
+        raise Break("FB0003", f"{what} has another shape in torch")
+    if found.fake.dtype is not dtype:
+        found = _cast(tx, found, dtype)
+    return ArrayValue(found, scalar=isinstance(expected, np.generic))
+
+
+def _cast(tx: Tracer, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
+    found = graph_call(tx, "call_method", "to", [tensor, Constant(dtype)], {})
+    assert isinstance(found, TensorValue)
+    return found
+
+
+# -- calls ---------------------------------------------------------------------------------------
+
+
+def call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    """A function of NumPy's."""
+    if isinstance(fn, np.ufunc):
+        return _by_element(tx, fn, args, kwargs)
+    name = getattr(fn, "__name__", "")
+    ours = getattr(np, name, None) is fn or getattr(np.linalg, name, None) is fn
+    if ours and _all_known([*args, *kwargs.values()]) and (name in OTHERS or name in MADE_KNOWN):
+        return _evaluated(tx, fn, args, kwargs)
+    if ours and name in ("asarray", "array", "ascontiguousarray") and not kwargs:
+        if len(args) == 1 and isinstance(args[0], TensorValue | ArrayValue):
+            first = args[0] if isinstance(args[0], ArrayValue) else from_tensor(tx, args[0])
+            assert isinstance(first, ArrayValue)
+            return _copied(tx, first) if name == "array" else first
+    if ours and name in OTHERS:
+        return _translated(tx, fn, OTHERS[name], args, kwargs)
+    raise Break("FB0003", f"{_name(fn)} on {[arg.describe() for arg in args]}")
+
+
+def _evaluated(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    plain = [_plain(arg) for arg in args]
+    named = {key: _plain(arg) for key, arg in kwargs.items()}
+    result = evaluate(tx, fn, *plain, **named)
+    if any(_shares(result, one) for one in [*plain, *named.values()]):
+        for value in args:  # a view: from here on both are in the graph
+            if isinstance(value, ArrayValue):
+                value.tensor(tx)
+        return call(tx, fn, args, kwargs)
+    return _made(tx, result)
+
+
+def _shares(result: Any, given: Any) -> bool:
+    both = isinstance(result, np.ndarray) and isinstance(given, np.ndarray)
+    return both and bool(np.may_share_memory(result, given))
+
+
+def _by_element(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    if _all_known(args) and not kwargs:
+        return _evaluated(tx, fn, args, kwargs)
+    computed = scalar_call(tx, fn, args) if not kwargs else None
+    if computed is not None:
+        return computed
+    name = fn.__name__
+    target = BY_ELEMENT.get(name)
+    if target is None or kwargs:
+        raise Break("FB0003", f"{_name(fn)} on {[arg.describe() for arg in args]}")
+    expected = _ask(tx, fn, args, kwargs)
+    found = np.dtype(expected.dtype)
+    if found == np.bool_ and name not in ("logical_not", "logical_and", "logical_or"):
+        found = np.result_type(*(_plain(arg) for arg in args))
+    if found not in TORCH_DTYPES or (name in NOT_FOR_INTEGERS and found.kind != "f"):
+        raise Break("FB0003", f"{_name(fn)} of {found}")
+    dtype = TORCH_DTYPES[found]
+    given = [_element(tx, arg, dtype) for arg in args]
+    result = graph_call(tx, "call_function", target, given, {})
+    return _like(tx, expected, result, _name(fn))
+
+
+def _element(tx: Tracer, value: Value, dtype: torch.dtype) -> Value:
+    if isinstance(value, ArrayValue | TensorValue):
+        tensor = value.tensor(tx) if isinstance(value, ArrayValue) else value
+        return tensor if tensor.fake.dtype is dtype else _cast(tx, tensor, dtype)
+    number = value.as_number() if isinstance(value, NumpyScalar) else value
+    if not isinstance(value, ArrayNumber):
+        plain = value.as_python()
+        if isinstance(plain, list | tuple):
+            return _element(tx, ArrayValue(known=np.array(plain)), dtype)
+    return graph_call(
+        tx, "call_function", torch.scalar_tensor, [number], {"dtype": Constant(dtype)}
+    )
+
+
+def _translated(tx: Tracer, fn: Any, give: Give, args: Args, kwargs: Kwargs) -> Value:
+    expected = _ask(tx, fn, args, kwargs)
+    return _like(tx, expected, give(_Torch(tx, expected), args, kwargs), _name(fn))
+
+
+class _Torch:
+    """What a row of the tables may use."""
+
+    def __init__(self, tx: Tracer, expected: Any) -> None:
+        self._tx = tx
+        self.expected = expected
+
+    def tensor(self, value: Value) -> Value:
+        """An argument as torch takes it."""
+        if isinstance(value, ArrayValue):
+            return value.tensor(self._tx)
+        if isinstance(value, SequenceValue):
+            parts = [self.tensor(part) for part in value.parts()]
+            if any(isinstance(part, TensorValue) for part in parts):
+                return TupleValue(parts)
+        if isinstance(value, NumpyScalar):
+            return value.as_number()
+        return value
+
+    def common(self, values: Args) -> list[Value]:
+        """Arguments of the dtype that NumPy's result has."""
+        dtype = TORCH_DTYPES.get(np.dtype(self.expected.dtype))
+        if dtype is None:
+            raise Break("FB0003", f"an array of {self.expected.dtype}")
+        return [_element(self._tx, value, dtype) for value in values]
+
+    def call(self, target: Any, *args: Any, **kwargs: Any) -> Value:
+        """A node. Arguments that are no values are constants."""
+        given = [arg if isinstance(arg, Value) else Constant(arg) for arg in args]
+        named = {k: v if isinstance(v, Value) else Constant(v) for k, v in kwargs.items()}
+        if isinstance(target, str):
+            return graph_call(self._tx, "call_method", target, given, named)
+        return graph_call(self._tx, "call_function", target, given, named)
+
+    def cast(self, value: Value, dtype: torch.dtype) -> Value:
+        assert isinstance(value, TensorValue)
+        return value if value.fake.dtype is dtype else _cast(self._tx, value, dtype)
+
+    def dtype(self) -> torch.dtype:
+        return TORCH_DTYPES[np.dtype(self.expected.dtype)]
+
+
+# -- arrays --------------------------------------------------------------------------------------
+
+
+def attribute(tx: Tracer, array: ArrayValue, name: str) -> Value:
+    if name in ("shape", "ndim", "dtype", "size", "itemsize", "nbytes"):
+        return tx.wrap_new(getattr(stand_in(array), name))
+    if name == "__class__":
+        return tx.wrap_new(array.cls)
+    if name == "T":
+        return call(tx, np.transpose, [array], {})
+    if not hasattr(np.ndarray, name):
+        tx.raise_error(AttributeError, f"'numpy.ndarray' object has no attribute '{name}'")
+    if callable(getattr(np.ndarray, name)):
+        return BoundMethod(array, name)
+    array.unknown(f"attribute {name!r}")
+
+
+def _copied(tx: Tracer, array: ArrayValue) -> Value:
+    if array.known is not None:
+        return ArrayValue(known=array.known.copy())
+    made = graph_call(tx, "call_method", "clone", [array.tensor(tx)], {})
+    assert isinstance(made, TensorValue)
+    return ArrayValue(made)
+
+
+def method(tx: Tracer, array: ArrayValue, name: str, args: Args, kwargs: Kwargs) -> Value:
+    if name == "copy" and not args and not kwargs:
+        return _copied(tx, array)
+    if name == "__len__":
+        return Constant(array.length(tx))
+    if name == "__getitem__":
+        return get_item(tx, array, args[0])
+    if name in ("item", "tolist") and array.known is not None:
+        return tx.wrap_new(getattr(array.known, name)(*(arg.as_python() for arg in args)))
+    if name in ("item", "tolist", "__float__", "__int__", "__bool__", "__index__"):
+        raise Break("FB0002", f"{name} of {array.describe()}")
+    operation = _OPERATOR_METHODS.get(name)
+    if operation is not None:
+        symbol, reverse = operation
+        left, right = (args[0], array) if reverse else (array, args[0])
+        return binary(tx, symbol, left, right)
+    if name in METHODS and name not in REDUCTIONS:
+        fn = getattr(np.ndarray, name)
+        if array.known is not None:
+            array.tensor(tx)
+        return _translated(tx, fn, METHODS[name], [array, *args], kwargs)
+    if hasattr(np, name) and name in OTHERS:
+        return call(tx, getattr(np, name), [array, *args], kwargs)
+    raise Break("FB0003", f"method {name} of {array.describe()}")
+
+
+_SYMBOLS: dict[str, Any] = {
+    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "//": np.floor_divide,
+    "%": np.remainder, "**": np.power, "@": np.matmul, "==": np.equal, "!=": np.not_equal,
+    "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,
+    "&": np.bitwise_and, "|": np.bitwise_or, "^": np.bitwise_xor,
+}  # fmt: skip
+_NAMES = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod",
+          "**": "pow", "@": "matmul", "&": "and", "|": "or", "^": "xor", "==": "eq", "!=": "ne",
+          "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}  # fmt: skip
+_OPERATOR_METHODS = {f"__{word}__": (symbol, False) for symbol, word in _NAMES.items()} | {
+    f"__r{word}__": (symbol, True) for symbol, word in _NAMES.items()
+}
+
+
+def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
+    """An operator with an array on one side."""
+    if symbol.endswith("=") and symbol not in _SYMBOLS:
+        return _in_place(tx, symbol[:-1], left, right)
+    if symbol == "getitem":
+        return left.get_item(tx, right)
+    fn = _SYMBOLS.get(symbol)
+    if fn is None or isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        raise Break("FB0003", f"{left.describe()} {symbol} {right.describe()}")
+    if fn is np.matmul:
+        return call(tx, np.dot if max(_rank(left), _rank(right)) < 3 else fn, [left, right], {})
+    return _by_element(tx, fn, [left, right], {})
+
+
+def _rank(value: Value) -> int:
+    return len(value.shape()) if isinstance(value, ArrayValue) else 0
+
+
+def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
+    if not isinstance(left, ArrayValue) or left.scalar:
+        return binary(tx, symbol, left, right)
+    mine = stand_in(left).dtype
+    left.tensor(tx)
+    result = binary(tx, symbol, left, right)
+    assert isinstance(result, ArrayValue)
+    if not np.can_cast(stand_in(result).dtype, mine, "same_kind"):
+        raise Break("FB0003", f"{left.describe()} {symbol}= {right.describe()}: another dtype")
+    graph_call(
+        tx,
+        "call_function",
+        operator.setitem,
+        [left.tensor(tx), Constant(Ellipsis), result.tensor(tx)],
+        {},
+    )
+    return left
+
+
+def unary(tx: Tracer, symbol: str, value: ArrayValue) -> Value:
+    fn = {"-": np.negative, "+": np.positive, "~": np.invert, "abs": np.absolute}[symbol]
+    return _by_element(tx, fn, [value], {})
+
+
+def _key(tx: Tracer, key: Value) -> Value:
+    """A subscript as torch takes it; a break for one that means something else there."""
+    if isinstance(key, TupleValue):
+        return TupleValue([_key(tx, part) for part in key.parts()])
+    if isinstance(key, ArrayValue):
+        return key.tensor(tx)
+    if isinstance(key, SliceValue):
+        step = key.as_slice().step
+        if step is not None and step < 0:
+            raise Break("FB0003", "a subscript of NumPy that steps backwards")
+    if isinstance(key, NumpyScalar):
+        return key.as_number()
+    return key
+
+
+def get_item(tx: Tracer, array: ArrayValue, key: Value) -> Value:
+    if isinstance(key, ArrayValue) and stand_in(key).dtype == np.bool_ and array.known is None:
+        raise Break("FB0004", "a subscript by an array of booleans")
+    expected = _ask(tx, operator.getitem, [array, key], {})
+    if array.known is not None and _all_known([key]) and not _shares(expected, array.known):
+        return _made(tx, expected)
+    found = graph_call(tx, "call_function", operator.getitem, [array.tensor(tx), _key(tx, key)], {})
+    return _like(tx, expected, found, "a subscript")
+
+
+def set_item(tx: Tracer, array: ArrayValue, key: Value, value: Value) -> None:
+    target = array.tensor(tx)
+    given = value.tensor(tx) if isinstance(value, ArrayValue) else value
+    if isinstance(given, SequenceValue):
+        given = ArrayValue(known=np.array(_plain(given))).tensor(tx)
+    if isinstance(given, NumpyScalar):
+        given = given.as_number()
+    graph_call(tx, "call_function", operator.setitem, [target, _key(tx, key), given], {})

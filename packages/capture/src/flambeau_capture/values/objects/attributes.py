@@ -1,0 +1,413 @@
+"""Attributes that a class gives to its instances.
+
+In: a receiver, its class and a name. Out: `class_attribute`, the attribute bound as the descriptor
+protocol says. Invariant: what was found on a class of the program is guarded on the class that was
+asked, so that an overriding attribute set later is noticed.
+"""
+
+from __future__ import annotations
+
+import abc
+import collections
+import functools
+import struct
+import threading
+import types
+import weakref
+from typing import Any, NoReturn
+
+import torch
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.bytecode.opcodes import VERSION
+from flambeau_capture.guards.kinds import SPECIAL_NAMES, entry_of
+from flambeau_capture.source import Attr, ClassEntry, ConstantSource, Source
+from flambeau_capture.values.base import Args, Tracer, UserError, Value
+from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
+from flambeau_capture.values.stable_modules import trusted_class
+from flambeau_capture.values.stand_ins import name_in_errors, stand_in
+
+SLOT_TYPES = (
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.BuiltinFunctionType,
+    types.ClassMethodDescriptorType,
+)
+
+
+_SLOTS = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
+
+#: methods of torch's classes that programs replace
+PATCHED = frozenset({"forward", "__call__", "_call_impl"})
+
+
+#: Built-in containers that newer versions of Python make as class statements make theirs.
+_CONTAINERS = frozenset({collections.deque, collections.defaultdict, collections.OrderedDict})
+_HEAP_TYPE = 1 << 9
+_IMMUTABLE_TYPE = 1 << 8  # no class statement makes one
+_POINTER = struct.calcsize("P")
+FIELD: Any = type(collections.namedtuple("_Sample", "field").__dict__["field"])
+
+
+#: by the id of a class: they are the program's, which may drop them, and say what equals them
+_LAYOUTS: dict[int, tuple[weakref.ref[type], weakref.ref[type]]] = {}
+
+
+def layout_of(python_class: type) -> type:
+    """The built-in class that an instance's memory is laid out by."""
+    key = id(python_class)
+    kind, known = _LAYOUTS.get(key, (None, None))
+    found = known() if kind is not None and kind() is python_class and known is not None else None
+    if found is None or not any(found is base for base in python_class.__mro__):
+        laid_out = (k for k in python_class.__mro__ if _is_known(k) or _has_state_in_c(k))
+        found = next(laid_out, object)
+        ends = weakref.ref(python_class, lambda _: _LAYOUTS.pop(key, None))
+        _LAYOUTS[key] = ends, weakref.ref(found)
+    return found
+
+
+def _is_known(python_class: type) -> bool:
+    """Whether a class is built in, and no class statement's."""
+    return (
+        any(python_class is kind for kind in _CONTAINERS) or not python_class.__flags__ & _HEAP_TYPE
+    )
+
+
+def _has_state_in_c(python_class: type) -> bool:
+    """Whether a class with the marks of a class statement is written in C all the same (locks,
+    threading.local, random.Random, hashes): its instances are larger than their slots make them."""
+    if python_class.__itemsize__:
+        return False  # tuples, integers: they derive from a class that is known
+    slots = sum(
+        isinstance(member, types.MemberDescriptorType)
+        for base in python_class.__mro__
+        if "__slots__" in base.__dict__
+        for member in base.__dict__.values()
+    )
+    pointers = slots + (python_class.__dictoffset__ > 0) + (python_class.__weakrefoffset__ > 0)
+    rest = max(base.__basicsize__ for base in python_class.__mro__ if _is_known(base))
+    return python_class.__basicsize__ > rest + _POINTER * pointers
+
+
+def find_in_class(python_class: type, name: str) -> tuple[type, Any] | None:
+    """The class that defines an attribute, and the attribute as it stands in the class."""
+    for owner in python_class.__mro__:
+        if name in owner.__dict__:
+            return owner, owner.__dict__[name]
+    return None
+
+
+#: Built-in classes that look for attributes elsewhere than in the class and the instance's own.
+_OWN_WAYS = (
+    type, super, types.ModuleType, types.MethodType, threading.local, weakref.ProxyType,
+    weakref.CallableProxyType,
+)  # fmt: skip
+#: What classes have by `type`, and instances do not.
+_OF_CLASSES = frozenset(vars(type)) - frozenset(vars(object))
+
+
+def _has_no_attributes(kind: type) -> bool:
+    """Whether instances have no attributes but those that a built-in class gives them."""
+    built_in = _is_known(kind) or bool(kind.__flags__ & _IMMUTABLE_TYPE)
+    if not built_in and not any(base is tuple for base in kind.__mro__):
+        return False
+    return not kind.__dictoffset__ and not any(k is own for k in kind.__mro__ for own in _OWN_WAYS)
+
+
+def lacks(value: Value, name: str) -> str | None:
+    """What Python says where an instance of a built-in class has no attribute of a name."""
+    if isinstance(value, Constant):
+        return None
+    kind = value.cls
+    plain = _has_no_attributes(kind)
+    if not plain and not (name in _OF_CLASSES and issubclass(kind, torch.Tensor)):
+        return None
+    if find_in_class(kind, name) is not None:
+        return None
+    return f"'{name_in_errors(kind)}' object has no attribute '{name}'"
+
+
+def _of_empty_slot(kind: type) -> str:
+    """A class as the error of a slot without a value names it: from 3.13 on in full."""
+    if VERSION < (3, 13):
+        return kind.__name__
+    module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
+    return f"{module}{kind.__qualname__}"
+
+
+def property_lacks(tx: Tracer, found: property, python_class: type, way: str) -> NoReturn:
+    """Raise what Python raises of a property without a getter, a setter or a deleter."""
+    given = {"__get__": (python_class,), "__set__": (None,), "__delete__": ()}[way]
+    evaluate(tx, getattr(found, way), stand_in(python_class), *given)
+    raise AssertionError(f"{found} has {way}")
+
+
+def assume_special_methods(tx: Tracer, python_class: type) -> None:
+    """Assume that a class of the program neither gains nor loses a special method."""
+    if not trusted_class(python_class):
+        tx.guard(
+            ConstantSource(python_class, python_class.__name__), "CLASS_SPECIALS", python_class
+        )
+
+
+def assume_entry(tx: Tracer, python_class: type, name: str) -> None:
+    """Assume what a class of the program, or one it derives from, has under a name, if anything, as
+    it stands there: a function and the same one behind staticmethod are two things."""
+    if not trusted_class(python_class) or name in PATCHED:
+        where = ConstantSource(python_class, python_class.__name__)
+        tx.guard(where, "CLASS_ENTRY", *entry_of(python_class, name))
+
+
+def assume_making(tx: Tracer, python_class: type) -> None:
+    """Assume that calling a class of the program makes its instances as it did."""
+    for name in ("__new__", "__init__"):
+        assume_entry(tx, python_class, name)
+
+
+def assume_bases(tx: Tracer, python_class: type) -> None:
+    """Assume that a class of the program derives from what it derives from."""
+    if not trusted_class(python_class):
+        where = Attr(ConstantSource(python_class, python_class.__name__), "__mro__")
+        tx.guard(where, "ID_MATCH", python_class.__mro__)
+
+
+def assume_own(tx: Tracer, python_class: type, name: str) -> bool:
+    """Whether a class has a name of its own, not of those that it derives from."""
+    has = name in python_class.__dict__
+    if not trusted_class(python_class) or name in PATCHED:
+        where = ConstantSource(python_class, python_class.__name__)
+        tx.guard(where, "CLASS_HAS" if has else "CLASS_LACKS", name)
+    return has
+
+
+def defines(tx: Tracer, python_class: type, name: str) -> bool:
+    """Whether a class of the program, and no built-in one, says what a special method does. Python
+    asks the class of an object and those it derives from, never the object itself; it asks each
+    time, so the answer is assumed."""
+    if name not in SPECIAL_NAMES:  # which are assumed of every instance
+        assume_entry(tx, python_class, name)
+    found = find_in_class(python_class, name)
+    return found is not None and not (isinstance(found[1], _SLOTS) or _is_known(found[0]))
+
+
+def answers_for_itself(python_class: type) -> bool:
+    """Whether a class of the program has a special method, so that a built-in function which is
+    given an instance may run code of the program."""
+    return any(
+        name in SPECIAL_NAMES
+        for owner in python_class.__mro__
+        if not trusted_class(owner)
+        for name in vars(owner)
+    )
+
+
+def call_special(tx: Tracer, value: Value, name: str, args: Args) -> Value:
+    """Call a special method as Python's operators and functions do."""
+    try:
+        method = class_attribute(tx, value, value.cls, name)
+    except UserError as error:
+        if name in _ELSE and issubclass(error.value.cls, AttributeError):
+            raise Break("FB0009", f"{name} of {value.describe()}, whose look-up raises") from None
+        raise
+    return tx.call(method, args, {})
+
+
+#: where Python does something else if the look-up of the method raises
+_ELSE = frozenset({"__iter__", "__repr__", "__hash__", "__eq__", "__ne__", "__lt__", "__le__",
+                   "__gt__", "__ge__"})  # fmt: skip
+
+
+def is_subclass(tx: Tracer, python_class: type, kind: type) -> bool:
+    """issubclass, and what the answer rests on: bases, the metaclass, what an ABC registers."""
+    try:
+        answer = issubclass(python_class, kind)
+    except TypeError as error:  # a protocol that asks for more than methods, a class that refuses
+        tx.raise_error(TypeError, *error.args)
+    assume_bases(tx, python_class)
+    assume_special_methods(tx, type(kind))
+    declared = isinstance(kind, abc.ABCMeta) and kind not in python_class.__mro__
+    if declared and not (trusted_class(python_class) and trusted_class(kind)):
+        tx.guard(ConstantSource(python_class, python_class.__name__), "SUBCLASS", kind, answer)
+    return answer
+
+
+def written_attribute(tx: Tracer, mro: tuple[type, ...], name: str) -> Value | None:
+    """What the program has set on the class where an attribute is found, or on one before it."""
+    written: list[Value | None] = [
+        getattr(tx.heap.find(owner), "written", {}).get(name) for owner in mro
+    ]
+    if not any(value is not None for value in written):
+        return None
+    for owner, value in zip(mro, written):
+        if value is None:  # it has to be as it is for the answer to come from where it does
+            if assume_own(tx, owner, name):
+                return None
+        else:
+            return value
+    raise AssertionError(name)
+
+
+def _is_hidden(python_class: type, name: str) -> bool:
+    """Whether the metaclass answers in place of an entry of the class, where the class is asked."""
+    meta: Any = type(python_class)
+    found = next((vars(kind)[name] for kind in meta.__mro__ if name in vars(kind)), None)
+    return hasattr(type(found), "__set__") or meta.__getattribute__ is not type.__getattribute__
+
+
+def class_attribute(
+    tx: Tracer, receiver: Value, python_class: type, name: str, after: type | None = None
+) -> Value:
+    """An attribute found on the class of a receiver, bound to it.
+
+    after: start behind this class in the method resolution order (`super()`).
+    """
+    mro = python_class.__mro__
+    if after is not None:
+        mro = mro[mro.index(after) + 1 :]
+    owner = next((k for k in mro if name in k.__dict__), None)
+    if after is not None:
+        assume_bases(tx, python_class)
+    written = written_attribute(tx, mro, name)
+    if written is not None:
+        return written
+    if owner is None and after is not None:
+        for behind in mro:  # those before may have one
+            assume_own(tx, behind, name)
+        tx.raise_error(AttributeError, f"'super' object has no attribute '{name}'")
+    if owner is None:
+        assume_entry(tx, python_class, name)
+        tx.raise_error(
+            AttributeError, f"'{name_in_errors(python_class)}' object has no attribute '{name}'"
+        )
+    found = owner.__dict__[name]
+    asked = owner if after is not None else python_class
+    where: Source = Attr(ConstantSource(asked, asked.__name__), name)
+    if _is_hidden(asked, name):  # an instance finds what the class itself does not
+        where = ClassEntry(ConstantSource(owner, owner.__name__), name)
+        assume_entry(tx, asked, name)
+    trusted = trusted_class(owner) and trusted_class(asked) and name not in PATCHED
+    if not trusted and hasattr(type(found), "__get__"):
+        assume_entry(tx, asked, name)
+        assume_special_methods(tx, type(found))
+    if isinstance(found, types.FunctionType):
+        if not trusted:
+            tx.guard(where, "FUNCTION_MATCH", found)
+        return MethodValue(receiver, tx.wrap(found, ConstantSource(found, found.__qualname__)))
+    if isinstance(found, staticmethod):
+        return tx.wrap(found.__func__, ConstantSource(found.__func__, name))
+    if isinstance(found, classmethod):
+        return MethodValue(
+            tx.wrap(python_class, ConstantSource(python_class, python_class.__name__)),
+            tx.wrap(found.__func__, ConstantSource(found.__func__, name)),
+        )
+    if isinstance(found, property):
+        if found.fget is None:
+            property_lacks(tx, found, python_class, "__get__")
+        return tx.call(tx.wrap(found.fget, ConstantSource(found.fget, name)), [receiver], {})
+    if isinstance(found, functools.cached_property):
+        return _cached_property(tx, receiver, found, name)
+    if isinstance(found, types.BuiltinFunctionType) and name != "__new__":
+        return tx.wrap(found, where)  # it does not bind
+    if isinstance(found, SLOT_TYPES):
+        return BoundMethod(receiver, found.__name__)
+    if isinstance(found, types.MemberDescriptorType):
+        return _slot(tx, receiver, name)
+    if isinstance(found, types.GetSetDescriptorType):
+        return _getset(tx, receiver, name)
+    if isinstance(found, FIELD):
+        return _field(receiver, found, name)
+    if isinstance(found, type):
+        return tx.wrap(found, ConstantSource(found, name) if trusted else where)
+    getter = find_in_class(type(found), "__get__")
+    if getter is not None:
+        if isinstance(found, functools.partialmethod):
+            return _partial_method(tx, receiver, found, name)
+        if isinstance(getter[1], types.FunctionType):
+            descriptor = tx.wrap(found, ConstantSource(found, name))
+            owner_value = tx.wrap(python_class, ConstantSource(python_class, python_class.__name__))
+            return tx.call(
+                tx.wrap(getter[1], ConstantSource(getter[1], "__get__")),
+                [descriptor, receiver, owner_value],
+                {},
+            )
+        if callable(found):  # C-level callables such as functools.lru_cache's bind like functions
+            return MethodValue(receiver, tx.wrap(found, ConstantSource(found, name)))
+        raise Break("FB0009", f"descriptor {type(found).__name__} {name!r}")
+    return tx.wrap(found, ConstantSource(found, name) if trusted and callable(found) else where)
+
+
+def _partial_method(
+    tx: Tracer, receiver: Value, found: functools.partialmethod[Any], name: str
+) -> Value:
+    inner = found.func
+    if not isinstance(inner, types.FunctionType):
+        raise Break("FB0009", f"partialmethod {name!r} of a {type(inner).__name__}")
+    method = MethodValue(receiver, tx.wrap(inner, ConstantSource(inner, name)))
+    given = [tx.wrap(arg, ConstantSource(arg, name)) for arg in found.args]
+    named = {key: tx.wrap(arg, ConstantSource(arg, name)) for key, arg in found.keywords.items()}
+    return tx.call(tx.wrap_new(functools.partial), [method, *given], named)
+
+
+def _cached_property(
+    tx: Tracer, receiver: Value, found: functools.cached_property[Any], name: str
+) -> Value:
+    fn = found.func
+    if not receiver.cls.__dictoffset__:  # it has no room for what is cached
+        slotted = type(receiver.cls.__name__, (), {"__slots__": (), name: type(found)(id)})
+        evaluate(tx, getattr, slotted(), name)
+    value = tx.call(tx.wrap(fn, ConstantSource(fn, name)), [receiver], {})
+    from flambeau_capture.values.objects.instances import (
+        ObjectValue,  # instances are built on this module
+    )
+
+    if isinstance(receiver, ObjectValue):
+        receiver.write(tx, name, value)
+    return value
+
+
+def _field(receiver: Value, field: Any, name: str) -> Value:
+    """An item of a named tuple, by its name."""
+    items = getattr(receiver, "payload", None)
+    if items is None:
+        receiver.unknown(f"field {name!r}")
+    found: Value = items.item(field.__reduce__()[1][0])
+    return found
+
+
+def _slot(tx: Tracer, receiver: Value, name: str) -> Value:
+    from flambeau_capture.values.objects.instances import (
+        ObjectValue,  # instances are built on this module
+    )
+
+    if isinstance(receiver, ObjectValue):
+        found = receiver.read_slot(tx, name)
+        if found is not None:
+            return found
+        shown = f"'{_of_empty_slot(receiver.cls)}' object has no attribute '{name}'"
+        tx.raise_error(AttributeError, shown)
+    receiver.unknown(f"slot {name!r}")
+
+
+def _getset(tx: Tracer, receiver: Value, name: str) -> Value:
+    from flambeau_capture.values.objects.instance_dict import InstanceDict
+    from flambeau_capture.values.objects.instances import (
+        ObjectValue,  # instances are built on this module
+    )
+
+    if name == "__dict__" and isinstance(receiver, ObjectValue):
+        return InstanceDict(receiver)
+    if name == "__class__":
+        return tx.wrap_new(receiver.cls)
+    own = getattr(receiver, "tensor_attribute", None)
+    if own is not None:
+        found: Value = own(tx, name)
+        return found
+    if isinstance(receiver, ObjectValue) and receiver.payload is not None:
+        return receiver.payload.get_attr(tx, name)
+    receiver.unknown(f"attribute {name!r}")
+
+
+def is_iterable(value: Value) -> bool:
+    """Whether Python begins to iterate, which may be refused yet."""
+    return any(find_in_class(value.cls, name) for name in ("__iter__", "__getitem__"))

@@ -1,0 +1,181 @@
+"""`vars(cls)`, and mapping proxies: mappings that are read and not written.
+
+In: a class, or a `types.MappingProxyType` of the program. Out: `ClassDict`, `ProxyValue`.
+Invariant: a name that is asked for is guarded to be there or not, what it leads to where it is
+found, and all names where all of them are asked for.
+"""
+
+from __future__ import annotations
+
+import gc
+import types
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Called, ClassEntry, ConstantSource, Source
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.hashable_keys import raise_key_error
+from flambeau_capture.values.containers.sequences import Pending
+from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.objects.attributes import assume_own
+from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.registry import wraps_type
+from flambeau_capture.values.stable_modules import trusted_class
+
+_READING = frozenset(vars(types.MappingProxyType)) - frozenset(vars(object)) | {"__eq__", "__ne__"}
+
+
+class ReadOnly(Value):
+    """A mapping proxy. `mapping` is what it shows."""
+
+    @property
+    def cls(self) -> type:
+        return types.MappingProxyType
+
+    def mapping(self, tx: Tracer) -> Value:
+        raise NotImplementedError
+
+    def truth(self, tx: Tracer) -> bool:
+        return self.mapping(tx).truth(tx)
+
+    def length(self, tx: Tracer) -> int:
+        return self.mapping(tx).length(tx)
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        return self.mapping(tx).contains(tx, item)
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        return self.mapping(tx).iterate(tx)
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        return self.mapping(tx).get_item(tx, key)
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        tx.raise_error(TypeError, "'mappingproxy' object does not support item assignment")
+
+    def del_item(self, tx: Tracer, key: Value) -> None:
+        tx.raise_error(TypeError, "'mappingproxy' object does not support item deletion")
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "__class__":
+            return tx.wrap_new(types.MappingProxyType)
+        if not hasattr(types.MappingProxyType, name):
+            tx.raise_error(AttributeError, f"'mappingproxy' object has no attribute '{name}'")
+        return BoundMethod(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "get":
+            if self.contains(tx, args[0]):
+                return self.get_item(tx, args[0])
+            return args[1] if len(args) > 1 else Constant(None)
+        if name == "__contains__":
+            return Constant(self.contains(tx, args[0]))
+        if name == "__getitem__":
+            return self.get_item(tx, args[0])
+        if name not in _READING:
+            self.unknown(f"method {name!r}")
+        others = [behind_proxy(tx, arg) for arg in args]
+        return self.mapping(tx).call_method(tx, name, others, kwargs)
+
+
+def behind_proxy(tx: Tracer, value: Value) -> Value:
+    """What a mapping proxy compares and merges as."""
+    return value.mapping(tx) if isinstance(value, ReadOnly) else value
+
+
+class ClassDict(ReadOnly):
+    """`cls.__dict__`."""
+
+    def __init__(self, owner: ClassValue) -> None:
+        self.owner = owner
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        name = item.as_python()
+        if name in self.owner.written:
+            return True
+        return isinstance(name, str) and assume_own(tx, self.owner.python_class, name)
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        if not self.contains(tx, key):
+            raise_key_error(tx, key)
+        name = key.as_python()
+        if name in self.owner.written:
+            return self.owner.written[name]
+        kind = self.owner.python_class
+        return tx.wrap(kind.__dict__[name], _entry(kind, name))
+
+    def mapping(self, tx: Tracer) -> Value:
+        kind = self.owner.python_class
+        names = tuple(kind.__dict__)
+        if not trusted_class(kind):
+            where = ConstantSource(kind, kind.__name__)
+            tx.guard(where, "CALL", _ClassNames(names), f"has the names {', '.join(names)}")
+        found = DictValue(
+            [(Constant(n), Pending(kind.__dict__[n], _entry(kind, n))) for n in names], tx=tx
+        )
+        for name, value in self.owner.written.items():
+            found.store(tx, Constant(name), value)
+        return found
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.call(vars, [self.owner])
+
+
+def _entry(kind: type, name: str) -> Source:
+    if trusted_class(kind):
+        return ConstantSource(kind.__dict__[name], name)
+    return ClassEntry(ConstantSource(kind, kind.__name__), name)
+
+
+class _ClassNames:
+    """A guard's question: the names that a class has of its own, in their order."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+
+    def __call__(self, owner: type) -> bool:
+        return tuple(vars(owner)) == self.names
+
+
+class ProxyValue(ReadOnly):
+    """A mapping proxy of the program: what it shows is the mapping itself, changes included."""
+
+    def __init__(self, inner: Value, source: Source) -> None:
+        self.inner = inner
+        self.source = source
+
+    def mapping(self, tx: Tracer) -> Value:
+        return self.inner
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load_source(self.source)
+
+
+def shown_by(proxy: Any) -> Any:
+    """The mapping behind a proxy."""
+    return gc.get_referents(proxy)[0]
+
+
+def class_shown_by(proxy: Any) -> type | None:
+    """The class whose dict a proxy shows."""
+    for name in ("__dict__", "__weakref__"):
+        owner = getattr(proxy.get(name), "__objclass__", None)
+        if isinstance(owner, type) and shown_by(vars(owner)) is shown_by(proxy):
+            return owner
+    return None
+
+
+@wraps_type(types.MappingProxyType)
+def wrap_proxy(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "TYPE_MATCH", type(obj))
+    owner = class_shown_by(obj)
+    if owner is not None:
+        kind = tx.wrap(owner, Called(source, class_shown_by))
+        assert isinstance(kind, ClassValue)
+        return ClassDict(kind)
+    inner = shown_by(obj)
+    if isinstance(inner, types.MappingProxyType):
+        raise Break("FB0009", "a mapping proxy of a mapping proxy")
+    return ProxyValue(tx.wrap(inner, Called(source, shown_by)), source)

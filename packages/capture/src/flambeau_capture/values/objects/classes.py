@@ -1,0 +1,271 @@
+"""Classes as values.
+
+In: classes of the program. Out: `ClassValue`: attribute access and instance creation. Invariant: a
+class is identified by the object; what is read from it is guarded on the class itself.
+"""
+
+from __future__ import annotations
+
+import enum
+import operator
+import types
+import weakref
+from typing import Any
+
+from torch.utils.hooks import RemovableHandle
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.observe.unguarded import unguarded
+from flambeau_capture.source import Attr, ClassEntry, ConstantSource, Source
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
+from flambeau_capture.values.constant import Constant, constant_of, evaluate
+from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
+from flambeau_capture.values.objects.attributes import (
+    assume_bases,
+    assume_entry,
+    assume_special_methods,
+    call_special,
+    find_in_class,
+    written_attribute,
+)
+from flambeau_capture.values.registry import wraps_if
+from flambeau_capture.values.special_method_results import ask
+from flambeau_capture.values.special_methods import SpecialMethods
+from flambeau_capture.values.stable_modules import trusted_class
+
+
+class ClassValue(SpecialMethods):
+    def __init__(self, python_class: type, source: Source | None = None) -> None:
+        self.python_class = python_class
+        self.source = source or ConstantSource(python_class, python_class.__name__)
+        self.written: dict[str, Value] = {}  # attributes that the program has set
+
+    @property
+    def cls(self) -> type:
+        return type(self.python_class)
+
+    def describe(self) -> str:
+        return f"class {self.python_class.__name__}"
+
+    def as_python(self) -> Any:
+        return self.python_class
+
+    def special(self, tx: Tracer, name: str) -> bool:
+        """Whether the metaclass says what it does; members of an enumeration are known."""
+        meta = type(self.python_class)
+        assume_special_methods(tx, meta)
+        return not issubclass(meta, enum.EnumMeta) and super().special(tx, name)
+
+    def length(self, tx: Tracer) -> int:
+        if isinstance(self.python_class, enum.EnumMeta):
+            return len(self.python_class)
+        return super().length(tx)
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        from flambeau_capture.values.containers.tuples import TupleValue
+        from flambeau_capture.values.iterators.builtin import SequenceIterator
+
+        if isinstance(self.python_class, enum.EnumMeta):
+            members: list[Any] = list(self.python_class)
+            return SequenceIterator(TupleValue([tx.wrap_new(m) for m in members]))
+        return super().iterate(tx)
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        if isinstance(self.python_class, enum.EnumMeta):
+            return item.as_python() in self.python_class
+        return super().contains(tx, item)
+
+    def mro(self) -> tuple[type, ...]:
+        return self.python_class.__mro__
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        if self.special(tx, "__getitem__"):
+            return super().get_item(tx, key)
+        plain = key.as_python()
+        return tx.wrap_new(evaluate(tx, operator.getitem, self.python_class, plain))
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        python_class = self.python_class
+        assume_special_methods(tx, type(python_class))
+        if type(python_class).__getattribute__ is not type.__getattribute__:
+            self.unknown(f"attribute {name!r} by the metaclass's own __getattribute__")
+        if name == "__members__" and isinstance(python_class, enum.EnumMeta):
+            return tx.wrap_new(getattr(python_class, name))
+        if name in _BASES:
+            assume_bases(tx, python_class)
+            return tx.wrap_new(getattr(python_class, name))
+        if name in _NAMES:
+            return self._name(tx, name)
+        if name == "__class__":
+            return tx.wrap_new(type(python_class))
+        if name == "__dict__":
+            from flambeau_capture.values.objects.class_dicts import ClassDict  # it is made of dicts
+
+            return ClassDict(self)
+        written = written_attribute(tx, python_class.__mro__, name)
+        if written is not None:
+            return written
+        owner = next((k for k in python_class.__mro__ if name in k.__dict__), None)
+        if owner is None:
+            return self._from_metaclass(tx, name)
+        found = owner.__dict__[name]
+        where = Attr(ConstantSource(python_class, python_class.__name__), name)
+        if hasattr(type(found), "__get__"):
+            assume_entry(tx, python_class, name)
+        if isinstance(found, types.FunctionType):
+            if not trusted_class(python_class):
+                tx.guard(where, "FUNCTION_MATCH", found)
+            return tx.wrap(found, ConstantSource(found, found.__qualname__))
+        if isinstance(found, staticmethod):
+            return tx.wrap(found.__func__, ConstantSource(found.__func__, name))
+        if isinstance(found, classmethod):
+            return MethodValue(self, tx.wrap(found.__func__, ConstantSource(found.__func__, name)))
+        if isinstance(found, property | types.MemberDescriptorType | types.GetSetDescriptorType):
+            return tx.wrap(found, ConstantSource(found, name))
+        if isinstance(found, types.ClassMethodDescriptorType):
+            bound = getattr(python_class, name)
+            return tx.wrap(bound, ConstantSource(bound, name))
+        getter = find_in_class(type(found), "__get__")
+        interpreted = getter is not None and isinstance(getter[1], types.FunctionType)
+        if interpreted and not trusted_class(type(found)):
+            assert getter is not None
+            assume_special_methods(tx, type(found))
+            descriptor = tx.wrap(found, ClassEntry(ConstantSource(owner, owner.__name__), name))
+            method = tx.wrap(getter[1], ConstantSource(getter[1], "__get__"))
+            return tx.call(method, [descriptor, Constant(None), self], {})
+        value = getattr(python_class, name)  # a library's descriptor may make it anew each time
+        trusted = trusted_class(python_class) or isinstance(python_class, enum.EnumMeta)
+        return tx.wrap(value, ConstantSource(value, name) if trusted or interpreted else where)
+
+    def _name(self, tx: Tracer, name: str) -> Value:
+        """What a class is called, where it is from: a program may change that."""
+        found = getattr(self.python_class, name)
+        if trusted_class(self.python_class):
+            return tx.wrap_new(found)
+        return tx.wrap(
+            found, Attr(ConstantSource(self.python_class, self.python_class.__name__), name)
+        )
+
+    def text(self, tx: Tracer) -> str:
+        """`repr` of the class."""
+        if self.special(tx, "__repr__"):
+            return str(constant_of(ask(tx, self, "__repr__")))
+        for name in ("__module__", "__qualname__"):
+            self._name(tx, name).as_python()
+        return repr(self.python_class)
+
+    def _from_metaclass(self, tx: Tracer, name: str) -> Value:
+        meta: Any = type(self.python_class)
+        owner = next((k for k in meta.__mro__ if name in k.__dict__), None)
+        fallback = find_in_class(meta, "__getattr__")
+        if owner is None and fallback is not None and not issubclass(meta, enum.EnumMeta):
+            assume_entry(tx, self.python_class, name)
+            return call_special(tx, self, "__getattr__", [Constant(name)])
+        if owner is None and isinstance(self.python_class, enum.EnumMeta):
+            assume_entry(tx, self.python_class, name)
+            return tx.wrap_new(evaluate(tx, getattr, self.python_class, name))  # in its own words
+        if owner is None:
+            assume_entry(tx, self.python_class, name)
+            tx.raise_error(
+                AttributeError,
+                f"type object '{self.python_class.__name__}' has no attribute '{name}'",
+            )
+        found = owner.__dict__[name]
+        assume_entry(tx, meta, name)
+        if isinstance(found, types.FunctionType):
+            return MethodValue(self, tx.wrap(found, ConstantSource(found, name)))
+        if isinstance(found, property) and found.fget is not None:
+            return tx.call(tx.wrap(found.fget, ConstantSource(found.fget, name)), [self], {})
+        if owner in (type, object) and callable(found):
+            return BoundMethod(self, name)
+        if not hasattr(type(found), "__get__"):
+            where = ConstantSource(self.python_class, self.python_class.__name__)
+            return tx.wrap(found, Attr(where, name))
+        self.unknown(f"attribute {name!r} of the metaclass")
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        if (self.python_class, name) == (RemovableHandle, "next_id"):
+            # a number for each handle, used in tables whose keys are guarded: taken at capture
+            RemovableHandle.next_id += 1
+            return
+        found = find_in_class(self.python_class, name)
+        if found is None or not self._takes(name, found[1], value):
+            raise Break("FB0019", f"attribute {name!r} of {self.describe()} is set")
+        self.written[name] = value
+        tx.heap.changed(self)
+
+    def _takes(self, name: str, before: Any, value: Value) -> bool:
+        """Whether setting an attribute changes data that the class holds, and nothing else."""
+        python_class = self.python_class
+        plain = type(python_class).__setattr__ is type.__setattr__
+        data = not any(hasattr(kind, "__get__") for kind in (type(before), value.cls))
+        known = find_in_class(type(python_class), name) is None and not name.startswith("__")
+        return plain and data and known and not trusted_class(python_class)
+
+    def replay(self, writer: Any) -> None:
+        for name, value in self.written.items():
+            writer.call(setattr, [Constant(self.python_class), Constant(name), value])
+            writer.pop_top()
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return tx.instantiate(self, args, kwargs)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "__subclasses__":
+            return self._subclasses(tx)
+        if name == "mro":
+            assume_bases(tx, self.python_class)
+            return tx.wrap_new(self.python_class.mro())
+        if name in ("__instancecheck__", "__subclasscheck__") and len(args) == 1:
+            asked = args[0].cls if name == "__instancecheck__" else args[0].as_python()
+            assume_bases(tx, asked)
+            return Constant(self.python_class in asked.__mro__)
+        if name == "__call__":
+            return self.call(tx, args, kwargs)
+        if name in ("__eq__", "__ne__"):
+            same = isinstance(args[0], ClassValue) and args[0].python_class is self.python_class
+            return Constant(same == (name == "__eq__"))
+        if name == "__or__":
+            return tx.wrap_new(self.python_class | args[0].as_python())
+        if name in ("__repr__", "__str__"):
+            return Constant(self.text(tx))
+        return super().call_method(tx, name, args, kwargs)
+
+    def _subclasses(self, tx: Tracer) -> Value:
+        found: list[type] = self.python_class.__subclasses__()
+        where = ConstantSource(self.python_class, self.python_class.__name__)
+        tx.guard(where, "CALL", _Subclasses(found), f"has {len(found)} subclasses, as before")
+        return tx.wrap_new(found)
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load_const(self.python_class)
+
+
+unguarded("members of an enumeration", "they are made with their class, which is guarded")
+
+_BASES = frozenset({"__mro__", "__bases__", "__base__"})
+_NAMES = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
+
+
+class _Subclasses:
+    """A guard's question: the subclasses of a class are those of before. They may end."""
+
+    def __init__(self, found: list[type]) -> None:
+        self._found = [weakref.ref(kind) for kind in found]
+
+    def __call__(self, owner: type) -> bool:
+        present: list[type] = owner.__subclasses__()
+        known = [reference() for reference in self._found]
+        return len(present) == len(known) and all(a is b for a, b in zip(present, known))
+
+
+@wraps_if(lambda obj: isinstance(obj, type), 20)
+def wrap_class(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "ID_MATCH", obj)
+    known = tx.heap.find(obj)
+    if known is not None:
+        found: Value = known
+        return found
+    made = ClassValue(obj, ConstantSource(obj, obj.__name__))
+    tx.heap.know(obj, made)
+    return made

@@ -1,0 +1,419 @@
+"""Instances of Python classes.
+
+In: objects of the program, or ones made under capture. Out: `ObjectValue`, `class_attribute`, which
+follows Python's rules for descriptors. Invariant: attribute access does what the class defines
+(`__getattribute__`, properties, slots, `__getattr__`, `__setattr__`), interpreted like all code of
+the program; what was assumed about classes and instances is guarded.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Attr, ConstantSource, InstanceAttr, Source
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.objects.attributes import (
+    assume_entry,
+    assume_special_methods,
+    class_attribute,
+    find_in_class,
+    property_lacks,
+)
+from flambeau_capture.values.objects.instance_dict import InstanceDict
+from flambeau_capture.values.objects.reconstruction import (
+    fill_payload,
+    instance_dict,
+    new_instance,
+    share_dict,
+)
+from flambeau_capture.values.special_methods import SpecialMethods
+
+if TYPE_CHECKING:
+    from flambeau_capture.values.containers.dicts import DictValue
+
+
+class ObjectValue(SpecialMethods):
+    """An instance. `payload` is the built-in part of one that derives from a container."""
+
+    def __init__(
+        self,
+        python_class: type,
+        *,
+        real: Any = None,
+        source: Source | None = None,
+        payload: Value | None = None,
+    ) -> None:
+        self.python_class = python_class
+        self.real = real
+        self.source = source
+        self.payload = payload
+        self.shared = False  # its `__dict__` is its payload: attributes are items
+        self.written: dict[str, Value | None] = {}
+        self.moved: set[str] = set()  # deleted from the existing object: set again, they come last
+        self._read: dict[str, Value] = {}
+
+    @property
+    def cls(self) -> type:
+        return self.python_class
+
+    def describe(self) -> str:
+        return f"UserDefinedObject({self.python_class.__name__})"
+
+    def as_python(self) -> Any:
+        if self.real is not None and not self.written and is_immutable(self.real):
+            return self.real
+        raise NotConcrete(self.describe())
+
+    def graph_argument(self) -> Any:
+        from flambeau_capture.values.tensors.graph_calls import graph_argument
+
+        if self.payload is None:
+            raise Break("FB0015", self.describe())
+        return graph_argument(self.payload)
+
+    def holds(self) -> Iterable[Value]:
+        return [value for value in (self.payload, *self.written.values()) if value is not None]
+
+    def parts(self) -> list[Value]:
+        """The tensors of a container subclass, for graph arguments."""
+        return self.payload.parts() if hasattr(self.payload, "parts") else []  # type: ignore[union-attr]
+
+    # -- the instance's own attributes ----------------------------------------------------------
+
+    def instance_names(self) -> list[str]:
+        if self.shared:
+            return [key.as_python() for key, _ in self._items().entries()]
+        real = {} if self.real is None else instance_dict(self.real)
+        stay = [name for name in real if name not in self.moved]
+        return stay + [n for n, v in self.written.items() if v is not None and n not in stay]
+
+    def instance_get(self, tx: Tracer, name: str) -> Value | None:
+        """An attribute of the instance itself; None if it has none of that name."""
+        if self.shared:
+            return self._items().lookup(tx, Constant(name))
+        if name in self.written:
+            return self.written[name]
+        if name in self._read:
+            return self._read[name]
+        if self.real is None:
+            return None
+        attributes = instance_dict(self.real)
+        if name not in attributes:
+            tx.guard(self.source, "NOT_IN_INSTANCE_DICT", name)
+            return None
+        found = self.wrap_attribute(tx, name, attributes[name])
+        self._read[name] = found
+        return found
+
+    def own_entries(self, tx: Tracer) -> Iterator[tuple[str, Value]]:
+        """All attributes of the instance itself."""
+        if not self.shared and self.source is not None and self.real is not None:
+            keys = tuple(instance_dict(self.real))
+            tx.guard(Attr(self.source, "__dict__"), "DICT_KEYS", keys, True)
+        for name in self.instance_names():
+            found = self.instance_get(tx, name)
+            assert found is not None
+            yield name, found
+
+    def wrap_attribute(self, tx: Tracer, name: str, found: Any) -> Value:
+        assert self.source is not None
+        return tx.wrap(found, InstanceAttr(self.source, name))
+
+    def read_slot(self, tx: Tracer, name: str) -> Value | None:
+        if name in self.written:
+            return self.written[name]
+        if self.real is None:
+            return None
+        assert self.source is not None
+        found = find_in_class(self.python_class, name)
+        if found is None or not _is_filled(found[1], self.real):
+            if self._has_fallback():  # which a guard would ask
+                self.unknown(f"the empty slot {name!r}")
+            tx.guard(self.source, "NOT_HASATTR", name)
+            return None
+        return tx.wrap(getattr(self.real, name), Attr(self.source, name))
+
+    def write(self, tx: Tracer, name: str, value: Value | None) -> None:
+        """Set (or, with None, delete) an attribute of the instance itself."""
+        if self.shared:
+            if value is None:
+                self._items().remove(tx, Constant(name))
+            else:
+                self._items().store(tx, Constant(name), value)
+            return
+        tx.heap.changed(self)
+        if value is None and not self._holds(name):
+            self.written.pop(name, None)
+            return
+        if value is None:
+            self.moved.add(name)
+        elif name in self.moved and self.written[name] is None:
+            del self.written[name]
+        self.written[name] = value
+
+    def _items(self) -> DictValue:
+        from flambeau_capture.values.containers.dicts import DictValue
+
+        assert isinstance(self.payload, DictValue)
+        return self.payload
+
+    def share(self, tx: Tracer, value: Value) -> bool:
+        """`self.__dict__ = self`, of a new dict, or of one where it is so already."""
+        if value is not self or not isinstance(self.payload, Value) or self.payload.cls is not dict:
+            return False
+        if self.source is not None and not self.shared:
+            return False
+        tx.heap.changed()
+        self.written.clear()
+        self.moved.clear()
+        self.shared = True
+        return True
+
+    def _holds(self, name: str) -> bool:
+        """Whether the existing object has an attribute of its own, in its dict or in a slot."""
+        if self.real is None:
+            return False
+        found = find_in_class(self.python_class, name)
+        if found is not None and isinstance(found[1], types.MemberDescriptorType):
+            return _is_filled(found[1], self.real)
+        return name in instance_dict(self.real)
+
+    # -- attribute access -----------------------------------------------------------------------
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if self._replaced(tx, "__getattribute__"):
+            return self._call_class(tx, "__getattribute__", [Constant(name)])
+        return self.generic_get_attr(tx, name)
+
+    def _replaced(self, tx: Tracer, name: str) -> bool:
+        """Whether the class has put something else in the place of a built-in way to attributes:
+        a function, or another built-in method (`__setattr__ = dict.__setitem__`)."""
+        hook = find_in_class(self.python_class, name)
+        if hook is None or self.special(tx, name):
+            return hook is not None
+        return getattr(hook[1], "__name__", "") != name
+
+    def generic_get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "__class__":
+            return tx.wrap(
+                self.python_class, ConstantSource(self.python_class, self.python_class.__name__)
+            )
+        if name == "__dict__" and find_in_class(self.python_class, "__dict__") is not None:
+            return self if self.shared else InstanceDict(self)
+        in_class = find_in_class(self.python_class, name)
+        if in_class is None or not _overrides_instance(in_class[1]):
+            own = self.instance_get(tx, name)
+            if own is not None:  # as long as the class has no descriptor that comes first
+                found = in_class[1] if in_class is not None else None
+                assume_entry(tx, self.python_class, name)
+                if hasattr(type(found), "__get__"):
+                    assume_special_methods(tx, type(found))
+                return own
+        if in_class is not None:
+            try:
+                return class_attribute(tx, self, self.python_class, name)
+            except UserError as error:
+                if not issubclass(error.value.cls, AttributeError) or not self._has_fallback():
+                    raise
+        return self.missing_attr(tx, name)
+
+    def _has_fallback(self) -> bool:
+        return find_in_class(self.python_class, "__getattr__") is not None
+
+    def missing_attr(self, tx: Tracer, name: str) -> Value:
+        assume_entry(tx, self.python_class, name)
+        if self._has_fallback():
+            return self._call_class(tx, "__getattr__", [Constant(name)])
+        assume_special_methods(tx, self.python_class)
+        shown = self.python_class.__name__
+        if self.python_class is types.SimpleNamespace:
+            shown = f"types.{shown}"
+        tx.raise_error(AttributeError, f"'{shown}' object has no attribute '{name}'")
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        if self._replaced(tx, "__setattr__"):
+            self._call_class(tx, "__setattr__", [Constant(name), value])
+            return
+        assume_special_methods(tx, self.python_class)
+        self.generic_set_attr(tx, name, value)
+
+    def generic_set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        """object.__setattr__."""
+        in_class = find_in_class(self.python_class, name)
+        assume_entry(tx, self.python_class, name)
+        if in_class is not None and isinstance(in_class[1], property):
+            setter = in_class[1].fset
+            if setter is None:
+                property_lacks(tx, in_class[1], self.python_class, "__set__")
+            tx.call(tx.wrap(setter, ConstantSource(setter, name)), [self, value], {})
+            return
+        if name == "__class__" or (
+            in_class is not None
+            and hasattr(type(in_class[1]), "__set__")
+            and not isinstance(in_class[1], types.MemberDescriptorType)
+        ):
+            if name == "__dict__" and self.share(tx, value):
+                return
+            if name == "__dict__" or not isinstance(
+                getattr(type(in_class[1]), "__set__", None) if in_class else None,
+                types.FunctionType,
+            ):
+                raise Break("FB0019", f"attribute {name!r} of {self.describe()} is set")
+            setter = type(in_class[1]).__set__  # type: ignore[index]
+            descriptor = tx.wrap(in_class[1], ConstantSource(in_class[1], name))  # type: ignore[index]
+            tx.call(
+                tx.wrap(setter, ConstantSource(setter, "__set__")), [descriptor, self, value], {}
+            )
+            return
+        if not self.python_class.__dictoffset__ and not (
+            in_class is not None and isinstance(in_class[1], types.MemberDescriptorType)
+        ):
+            self._refuse(tx, name, in_class is not None)
+        self.write(tx, name, value)
+
+    def _refuse(self, tx: Tracer, name: str, in_class: bool) -> NoReturn:
+        """The instance has no place for an attribute."""
+        shown = f"'{self.python_class.__name__}' object"
+        if in_class:
+            tx.raise_error(AttributeError, f"{shown} attribute '{name}' is read-only")
+        more = " and no __dict__ for setting new attributes" if sys.version_info >= (3, 13) else ""
+        tx.raise_error(AttributeError, f"{shown} has no attribute '{name}'{more}")
+
+    def del_attr(self, tx: Tracer, name: str) -> None:
+        if self._replaced(tx, "__delattr__"):
+            self._call_class(tx, "__delattr__", [Constant(name)])
+            return
+        assume_special_methods(tx, self.python_class)
+        self.generic_del_attr(tx, name)
+
+    def generic_del_attr(self, tx: Tracer, name: str) -> None:
+        """object.__delattr__."""
+        in_class = find_in_class(self.python_class, name)
+        if in_class is not None and isinstance(in_class[1], types.MemberDescriptorType):
+            if self.read_slot(tx, name) is None:
+                tx.raise_error(AttributeError, name)
+        elif in_class is not None and _overrides_instance(in_class[1]):
+            self._delete_by_descriptor(tx, name, in_class[1])
+            return
+        elif self.instance_get(tx, name) is None:
+            shown = f"'{self.python_class.__name__}' object has no attribute '{name}'"
+            tx.raise_error(AttributeError, shown)
+        self.write(tx, name, None)
+
+    def _delete_by_descriptor(self, tx: Tracer, name: str, descriptor: Any) -> None:
+        assume_entry(tx, self.python_class, name)
+        deleter: Any
+        if isinstance(descriptor, property):
+            deleter = descriptor.fdel
+            if deleter is None:
+                property_lacks(tx, descriptor, self.python_class, "__delete__")
+            tx.call(tx.wrap(deleter, ConstantSource(deleter, name)), [self], {})
+            return
+        deleter = getattr(type(descriptor), "__delete__", None)
+        if not isinstance(deleter, types.FunctionType):
+            raise Break("FB0019", f"attribute {name!r} of {self.describe()} is deleted")
+        found = tx.wrap(descriptor, ConstantSource(descriptor, name))
+        tx.call(tx.wrap(deleter, ConstantSource(deleter, "__delete__")), [found, self], {})
+
+    # -- methods of built-in classes ------------------------------------------------------------
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        """A method that a built-in class defines, on this instance."""
+        from flambeau_capture.values.objects.object_methods import ALWAYS_OBJECT, OBJECT_METHODS
+
+        handler = OBJECT_METHODS.get(name)
+        if name == "__init__" and self.payload is None and kwargs:
+            return self._init_by_name(tx, args, kwargs)
+        if handler is not None and (self.payload is None or name in ALWAYS_OBJECT):
+            return handler(self, tx, args)
+        if name == "__getitem__" and issubclass(self.cls, dict) and self.special(tx, "__missing__"):
+            return self.get_item(tx, args[0])
+        if self.payload is not None:
+            return self.payload.call_method(tx, name, args, kwargs)
+        if self.special(tx, name):
+            return tx.call(class_attribute(tx, self, self.python_class, name), args, kwargs)
+        self.unknown(f"method {name!r}")
+
+    def _init_by_name(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        """`super().__init__(name=value)` where no class of the program is left to take it."""
+        if args or not issubclass(self.python_class, types.SimpleNamespace):
+            raise Break("FB0005", f"object.__init__ of {self.describe()} with arguments")
+        for name, value in kwargs.items():
+            self.write(tx, name, value)
+        return Constant(None)
+
+    # -- the compiled code's side ---------------------------------------------------------------
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.source is not None:
+            writer.load_source(self.source)
+            return
+        self.rebuild(writer)
+
+    def rebuild(self, writer: Any) -> None:
+        """Make the object without running its class's code, then set what it holds."""
+        immutable = (
+            isinstance(self.payload, Constant)
+            or type(self.payload).__name__ == "TupleValue"
+            or (self.payload is not None and self.payload.cls is frozenset)
+        )
+        with writer.building(self):
+            given = [self.payload] if immutable else []
+            writer.call(new_instance, [Constant(self.python_class), *given])  # type: ignore[list-item]
+        if self.payload is not None and not immutable:
+            writer.duplicate_top()
+            writer.push_call_on_top(fill_payload, [self.payload])
+            writer.pop_top()
+        if self.shared:
+            writer.duplicate_top()
+            writer.push_call_on_top(share_dict, [])
+            writer.pop_top()
+        for name, value in self.written.items():
+            if value is not None:
+                writer.duplicate_top()
+                writer.set_attr_on_top(name, value)
+
+    def is_as_it_was(self) -> bool:
+        """Whether every attribute was set to the constant that it has anyway (set and reset)."""
+        own = getattr(self.real, "__dict__", {})
+        return not self.moved and all(
+            isinstance(value, Constant) and name in own and value.is_known_to_be(own[name])
+            for name, value in self.written.items()
+        )
+
+    def replay(self, writer: Any) -> None:
+        for name, value in self.written.items():
+            if value is None or name in self.moved:
+                writer.call(object.__delattr__, [self, Constant(name)])
+                writer.pop_top()
+            if value is not None:
+                writer.call(object.__setattr__, [self, Constant(name), value])
+                writer.pop_top()
+
+
+def _is_filled(slot: Any, real: Any) -> bool:
+    """Whether a slot holds something; no other way to the attribute is asked."""
+    try:
+        slot.__get__(real, type(real))
+    except AttributeError:
+        return False
+    return True
+
+
+def _overrides_instance(found: Any) -> bool:
+    """Whether a class attribute is a data descriptor, which wins over the instance's own."""
+    kind = type(found)
+    return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+
+
+def is_immutable(obj: Any) -> bool:
+    """Objects whose state cannot change under a program: evaluating with them is safe."""
+    import enum
+    import inspect
+
+    return isinstance(obj, enum.Enum | inspect.Signature | inspect.Parameter)

@@ -1,0 +1,239 @@
+"""Instances of nn.Module.
+
+In: modules of the program and new ones. Out: `ModuleValue`. Invariant: parameters and buffers found
+through a module become attributes of the graph, guarded by identity and metadata; a module is
+called the way `nn.Module.__call__` would, hooks included.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import ConstantSource, InstanceAttr, ModuleEntry, Source
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.sequences import Pending
+from flambeau_capture.values.objects.attributes import (
+    assume_entry,
+    assume_special_methods,
+    find_in_class,
+)
+from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.module_list_index import picked
+from flambeau_capture.values.registry import wraps_if
+
+TABLES = ("_parameters", "_buffers", "_modules")
+
+
+class ModuleValue(ObjectValue):
+    """A module. `swapped` are tensors that functional_call has put before its own."""
+
+    def __init__(self, python_class: type, **parts: Any) -> None:
+        super().__init__(python_class, **parts)
+        self.swapped: dict[str, Value] = {}
+        self.pinned = False  # by a guard of its identity
+
+    def describe(self) -> str:
+        return f"NNModule({self.python_class.__name__})"
+
+    def wrap_attribute(self, tx: Tracer, name: str, found: Any) -> Value:
+        if name not in TABLES or type(found) is not dict:
+            return super().wrap_attribute(tx, name, found)
+        known: Value | None = tx.heap.find(found)
+        if known is not None:
+            return known
+        assert self.source is not None
+        source = InstanceAttr(self.source, name)
+        tx.guard(source, "DICT_KEYS", tuple(found), True)
+        entries: list[tuple[Value, Value | Pending]] = [
+            (Constant(key), Pending(value, ModuleEntry(self.source, name, key)))  # type: ignore[arg-type]
+            for key, value in found.items()
+        ]
+        made = DictValue(entries, dict, source, tx)
+        tx.heap.know(found, made)
+        return made
+
+    def table_entry(self, tx: Tracer, name: str) -> Value | None:
+        """A parameter, buffer or submodule of that name."""
+        if name in self.swapped:
+            return self.swapped[name]
+        for table in TABLES:
+            own = self.written.get(table, self._read.get(table))
+            if isinstance(own, DictValue):
+                found = own.lookup(tx, Constant(name))
+                if found is not None:
+                    return found
+            elif self.real is not None and self.source is not None:
+                entries = self.real.__dict__.get(table) or {}
+                if name in entries:
+                    return tx.wrap(entries[name], ModuleEntry(self.source, table, name))  # type: ignore[arg-type]
+        return None
+
+    def instance_get(self, tx: Tracer, name: str) -> Value | None:
+        if self.swapped and name in ("_parameters", "_buffers"):
+            raise Break("FB0005", f"{name} of a module in a functional_call")
+        if self.real is not None and name not in self.written and name not in self.real.__dict__:
+            # nn.Module keeps what is in a table out of the instance's own attributes
+            if any(name in (self.real.__dict__.get(table) or ()) for table in TABLES):
+                tx.guard(self.source, "NOT_IN_INSTANCE_DICT", name)
+                return None
+        return super().instance_get(tx, name)
+
+    def missing_attr(self, tx: Tracer, name: str) -> Value:
+        hook = find_in_class(self.python_class, "__getattr__")
+        if hook is not None and hook[1] is not compat.MODULE_GETATTR:
+            return super().missing_attr(tx, name)
+        assume_entry(tx, self.python_class, name)
+        return self.module_getattr(tx, name)
+
+    def module_getattr(self, tx: Tracer, name: str) -> Value:
+        """nn.Module.__getattr__."""
+        found = self.table_entry(tx, name)
+        if found is not None:
+            return found
+        if self.source is not None and self.real is not None:
+            for table in TABLES:
+                entries = self.real.__dict__.get(table)
+                if isinstance(entries, dict) and name not in entries:  # or it was taken out since
+                    tx.guard(InstanceAttr(self.source, table), "DICT_NOT_CONTAINS", name)
+        tx.raise_error(
+            AttributeError, f"'{self.python_class.__name__}' object has no attribute '{name}'"
+        )
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        return picked(tx, self, key) or super().get_item(tx, key)
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        hook = find_in_class(self.python_class, "__setattr__")
+        if hook is not None and hook[1] is compat.MODULE_SETATTR:
+            self.module_setattr(tx, name, value)
+        else:
+            super().set_attr(tx, name, value)
+
+    def module_setattr(self, tx: Tracer, name: str, value: Value) -> None:
+        """nn.Module.__setattr__, for what it does with plain values and known entries."""
+        from flambeau_capture.values.tensors.tensor import TensorValue
+
+        if name in self.swapped:
+            tx.heap.changed()
+            self.swapped[name] = value
+            return
+        table = self._table_of(tx, name)
+        if isinstance(value, TensorValue) and issubclass(value.cls, torch.nn.Parameter):
+            self._set_parameter(tx, name, value, table)
+            return
+        if isinstance(value, ModuleValue):
+            if table not in (None, "_modules"):
+                raise Break("FB0019", f"submodule {name!r} of {self.describe()} is set")
+            table = "_modules"
+        if table is None:
+            self.generic_set_attr(tx, name, value)
+            return
+        if table == "_parameters" and not is_none(value):
+            raise Break("FB0019", f"parameter {name!r} of {self.describe()} is set")
+        entries = self.instance_get(tx, table)
+        if not isinstance(entries, DictValue):
+            raise Break("FB0019", f"{name!r} of {self.describe()} is set before __init__")
+        entries.store(tx, Constant(name), value)
+
+    def _set_parameter(self, tx: Tracer, name: str, value: Value, table: str | None) -> None:
+        """What `register_parameter` does after its checks."""
+        if table not in (None, "_parameters"):
+            raise Break("FB0019", f"parameter {name!r} of {self.describe()} is set")
+        if self.instance_get(tx, "_parameters") is None:
+            tx.raise_error(AttributeError, "cannot assign parameters before Module.__init__() call")
+        if table is None and self.instance_get(tx, name) is not None:
+            self.write(tx, name, None)
+        entries = self.instance_get(tx, "_parameters")
+        if not isinstance(entries, DictValue):
+            raise Break("FB0019", f"{name!r} of {self.describe()} is set before __init__")
+        entries.store(tx, Constant(name), value)
+
+    def _table_of(self, tx: Tracer, name: str) -> str | None:
+        for table in TABLES:
+            own = self.written.get(table, self._read.get(table))
+            if isinstance(own, DictValue):
+                if own.contains(tx, Constant(name)):
+                    return table
+            elif self.real is not None and name in (self.real.__dict__.get(table) or {}):
+                return table
+        return None
+
+    def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs]:
+        _assume_calls(tx, self.python_class)
+        if self.python_class.__call__ not in compat.MODULE_CALLS:
+            return super().forwards(tx, args, kwargs)
+        return module_forwards(tx, self, args, kwargs)
+
+    def hooked(self, tx: Tracer) -> bool:
+        for table in compat.global_hook_tables():
+            tx.guard(ConstantSource(table, "global hooks"), "LENGTH", len(table))
+            now = tx.heap.find(table)  # the program has set some in this call, or looked at them
+            if table if now is None else now.length(tx):
+                return True
+        for name in compat.HOOK_TABLES:
+            if self.real is None:
+                hooks = self.instance_get(tx, name)
+                if hooks is not None and hooks.length(tx):
+                    return True
+                continue
+            found = self.real.__dict__.get(name)
+            changed = self.written.get(name) or (found is not None and tx.heap.find(found))
+            if found or (changed and changed.length(tx)):  # hooks may be set under capture
+                return True
+            assert self.source is not None
+            tx.guard(InstanceAttr(self.source, name), "LENGTH", 0)
+        return False
+
+
+def _assume_calls(tx: Tracer, python_class: type) -> None:
+    """Assume what calling a module comes to; torch's own classes are patched as well."""
+    for name in ("__call__", "_call_impl"):
+        assume_entry(tx, python_class, name)
+
+
+def module_forwards(
+    tx: Tracer, module: Value, args: Args, kwargs: Kwargs
+) -> tuple[Value, Args, Kwargs]:
+    """The call that nn.Module.__call__ comes to."""
+    _assume_calls(tx, module.cls)
+    impl = compat.MODULE_CALLS[-1]
+    if not isinstance(module, ModuleValue):
+        return tx.wrap(impl, ConstantSource(impl, "_call_impl")), [module, *args], kwargs
+    if module.python_class._call_impl is not compat.MODULE_CALLS[-1]:  # type: ignore[attr-defined]
+        return tx.get_attr(module, "_call_impl"), args, kwargs
+    if module.hooked(tx):
+        return tx.wrap(impl, ConstantSource(impl, "_call_impl")), [module, *args], kwargs
+    return tx.get_attr(module, "forward"), args, kwargs
+
+
+def call_module(tx: Tracer, module: Value, args: Args, kwargs: Kwargs) -> Value:
+    """nn.Module.__call__."""
+    fn, args, kwargs = module_forwards(tx, module, args, kwargs)
+    return tx.call(fn, args, kwargs)
+
+
+@wraps_if(lambda obj: isinstance(obj, torch.nn.Module), 40)
+def wrap_nn_module(tx: Tracer, obj: torch.nn.Module, source: Source) -> Value:
+    replaced = not isinstance(source, ConstantSource) and tx.replaced(source, obj)
+    if not replaced:  # of a block that is repeated, the class and what is read from it are guarded
+        tx.guard(source, "ID_MATCH", obj)
+    tx.guard(source, "TYPE_MATCH", type(obj))
+    twin = "__flambeau_original__" in type(obj).__dict__  # of a compiled module
+    original = object.__getattribute__(obj, "__flambeau_original__") if twin else obj
+    assume_special_methods(tx, type(original))
+    known: Value | None = tx.heap.find(original)
+    if known is None:
+        made = known = ModuleValue(type(original), real=original, source=source)
+        made.pinned = not replaced
+        tx.heap.know(original, known)
+    elif replaced and known.source is not None and known.source != source:
+        tx.guard_alias(source, known.source)
+    if original is not obj:
+        tx.heap.know(obj, known)
+    return known

@@ -1,0 +1,190 @@
+"""Objects that capture does not look into, and modules of Python.
+
+In: objects of classes written in C, files, locks and the like; modules. Out: `OpaqueValue`,
+`PyModuleValue`. Invariant: an opaque object can be passed along and compared by identity; any other
+operation is a graph break.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+import types
+import typing
+from typing import Any
+
+import torch
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.observe.unguarded import unguarded
+from flambeau_capture.source import Attr, ConstantSource, Source
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import LITERALS, evaluate
+from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.registry import wraps_if
+from flambeau_capture.values.stable_modules import trusted_name
+
+
+class OpaqueValue(Value):
+    def __init__(self, real: Any, source: Source) -> None:
+        self.real = real
+        self.source = source
+
+    @property
+    def cls(self) -> type:
+        return type(self.real)
+
+    def describe(self) -> str:
+        return f"{type(self.real).__module__}.{type(self.real).__qualname__} object"
+
+    def truth(self, tx: Tracer) -> bool:
+        kind = type(self.real)
+        if not hasattr(kind, "__bool__") and not hasattr(kind, "__len__"):
+            return True
+        self.unknown("truth")
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "__class__":
+            return tx.wrap_new(type(self.real))
+        found = getattr(type(self.real), name, None)
+        if found is None and not hasattr(type(self.real), name):
+            self.unknown(f"attribute {name!r}")
+        if name in _ACCESSORS and isinstance(self.real, _DESCRIPTORS):
+            return tx.wrap_new(getattr(self.real, name))
+        if isinstance(found, types.MethodDescriptorType | types.WrapperDescriptorType):
+            return BoundMethod(self, name)
+        self.unknown(f"attribute {name!r}")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        raise Break("FB0005", f"call_method {name} of {self.describe()}")
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load_source(self.source)
+
+
+#: `Tensor.shape.__get__`: what `__torch_function__` is told of
+_ACCESSORS = frozenset({"__get__", "__set__", "__delete__"})
+_DESCRIPTORS = (property, types.GetSetDescriptorType, types.MemberDescriptorType)
+
+
+class FrozenValue(OpaqueValue):
+    """An object that never changes (finfo, compiled pattern): asking it is safe at any time."""
+
+    def as_python(self) -> Any:
+        return self.real
+
+    def truth(self, tx: Tracer) -> bool:
+        return bool(self.real)
+
+    def length(self, tx: Tracer) -> int:
+        return int(evaluate(tx, len, self.real))
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        try:
+            return bool(evaluate(tx, operator.contains, self.real, item.as_python()))
+        except NotConcrete as error:
+            raise Break("FB0009", f"{error} in {self.describe()}") from None
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        try:
+            return tx.wrap_new(evaluate(tx, operator.getitem, self.real, key.as_python()))
+        except NotConcrete as error:
+            raise Break("FB0009", f"{self.describe()}[{error}]") from None
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        origin = typing.get_origin(self.real)
+        if isinstance(origin, type):  # Generic[int](...)
+            return tx.call(tx.wrap_new(origin), args, kwargs)
+        return super().call(tx, args, kwargs)
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        found = evaluate(tx, getattr, self.real, name)
+        if getattr(found, "__self__", None) is self.real:
+            return BoundMethod(self, name)
+        return (
+            tx.wrap_new(found)
+            if type(found) in LITERALS
+            else tx.wrap(found, ConstantSource(found, name))
+        )
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "sub" and isinstance(self.real, re.Pattern) and args:
+            return tx.call(tx.wrap_new(re.sub), [self, *args], kwargs)
+        try:
+            plain = [arg.as_python() for arg in args]
+            named = {key: arg.as_python() for key, arg in kwargs.items()}
+        except NotConcrete as error:
+            raise Break("FB0009", f"{self.describe()}.{name} with {error}") from None
+        from flambeau_capture.values.functions.callables import wrap_evaluated
+
+        return wrap_evaluated(tx, evaluate(tx, getattr(self.real, name), *plain, **named))
+
+
+unguarded(
+    "submodules, dtypes, layouts and memory formats among the attributes of torch's modules",
+    "they are what the names mean: `torch.float32`, `torch.nn`",
+)
+unguarded(
+    "what patterns, matches, signatures, code objects, `finfo` and `iinfo` say",
+    "such an object never changes; which object it is, is guarded",
+)
+
+#: what nobody replaces in torch's and Python's own modules
+_STAYS = (types.ModuleType, torch.dtype, torch.layout, torch.memory_format)
+
+
+class PyModuleValue(Value):
+    """A module: its attributes are global variables of the program."""
+
+    def __init__(self, module: types.ModuleType, source: Source) -> None:
+        self.module = module
+        self.source = source
+
+    @property
+    def cls(self) -> type:
+        return types.ModuleType
+
+    def describe(self) -> str:
+        return f"module {self.module.__name__}"
+
+    def as_python(self) -> Any:
+        return self.module
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        scope = tx.scope_of(vars(self.module))
+        if name in scope.written:
+            written: Value | None = scope.written[name]
+            if written is None:
+                tx.raise_error(AttributeError, f"{self.describe()} has no attribute '{name}'")
+            return written
+        try:
+            found = getattr(self.module, name)
+        except AttributeError as error:
+            tx.guard(ConstantSource(self.module, self.module.__name__), "NOT_HASATTR", name)
+            tx.raise_error(AttributeError, *error.args)
+        if type(self.module) is types.ModuleType and trusted_name(self.module.__name__):
+            if isinstance(found, _STAYS):
+                return tx.wrap(found, ConstantSource(found, f"{self.module.__name__}.{name}"))
+        return tx.wrap(found, Attr(ConstantSource(self.module, self.module.__name__), name))
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        if type(self.module) is not types.ModuleType or trusted_name(self.module.__name__):
+            raise Break("FB0019", f"attribute {name!r} of {self.describe()} is set")
+        tx.scope_of(vars(self.module)).store(tx, name, value)
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load_const(self.module)
+
+
+@wraps_if(lambda obj: isinstance(obj, types.ModuleType), 15)
+def wrap_module(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "FUNCTION_MATCH", obj)
+    known = tx.heap.find(obj)
+    if known is None:
+        known = PyModuleValue(obj, source)
+        tx.heap.know(obj, known)
+    found: Value = known
+    return found

@@ -1,0 +1,72 @@
+"""What a special method answers, and what Python takes for an answer.
+
+In: a value and the name of a special method that its class defines in Python. Out: `ask`, the
+answer once Python has taken it. Invariant: whether an answer will do, what it becomes and the words
+of a refusal are CPython's own: the built-in function that asks is called on an object of the same
+name that gives the same answer.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from flambeau_capture.values.base import NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import Constant, constant_of, evaluate
+from flambeau_capture.values.objects.attributes import call_special
+from flambeau_capture.values.stand_ins import stand_in
+
+ASKING: dict[str, tuple[type, Callable[..., Any]]] = {
+    "__bool__": (bool, bool),
+    "__len__": (int, len),
+    "__index__": (int, operator.index),
+    "__int__": (int, int),
+    "__float__": (float, float),
+    "__complex__": (complex, complex),
+    "__hash__": (int, hash),
+    "__str__": (str, str),
+    "__repr__": (str, repr),
+    "__format__": (str, format),
+}
+"""The class of an answer, and the function that asks for it."""
+
+_LIMITED = frozenset({"__len__", "__hash__"})  # not every integer will do
+
+
+def ask(
+    tx: Tracer,
+    receiver: Value,
+    name: str,
+    args: tuple[Value, ...] = (),
+    by: Callable[..., Any] | None = None,
+) -> Value:
+    """The answer of a special method to the function `by`, as Python takes it."""
+    kind, asking = ASKING[name]
+    found = call_special(tx, receiver, name, list(args))
+    exact = found.cls is kind and (by is None or by is asking)
+    known = type(found) is Constant  # not a number that is left open
+    if exact and not (known and name in _LIMITED):
+        return found
+    answered = _concrete(tx, found, kind, name)
+    methods = {name: lambda self, *given: answered}
+    given = [constant_of(arg) for arg in args]
+    return tx.wrap_new(evaluate(tx, by or asking, stand_in(receiver.cls, methods), *given))
+
+
+def _concrete(tx: Tracer, found: Value, kind: type, name: str) -> Any:
+    """The answer as an object; of one that is not known, an object of a class of the same name."""
+    if name == "__len__" and not isinstance(found, Constant) and hasattr(found.cls, "__index__"):
+        from flambeau_capture.values.containers.sequences import index_of
+
+        return index_of(tx, found)
+    payload = getattr(found, "payload", None)
+    if isinstance(payload, Constant) and issubclass(found.cls, kind):
+        plain: Any = type(payload.value)
+        return plain.__new__(found.cls, payload.value)
+    try:
+        return found.as_python()
+    except NotConcrete:
+        if issubclass(found.cls, kind):
+            return constant_of(found)
+        return stand_in(found.cls)

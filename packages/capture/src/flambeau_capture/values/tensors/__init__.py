@@ -1,0 +1,1 @@
+"""Tensors, their constant data, and the calls recorded in the graph."""

@@ -1,0 +1,363 @@
+"""Operations on tensors, recorded in the graph.
+
+In: an operator or the name of a method, and values. Out: `graph_call`, which records one operation
+and answers its result. Invariant: an operation whose result is one of its arguments answers that
+argument's value, so in-place operators keep the identity that the program sees.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.tensors.argument_names import without_odd_names
+from flambeau_capture.values.tensors.registered_kernels import guard_registrations
+from flambeau_capture.values.tensors.tensor import TensorValue
+
+# What depends on how many values a sparse tensor holds: fake ones do not know.
+COUNTED_BY_DATA = frozenset(
+    {
+        "values", "indices", "_values", "_indices", "_nnz", "is_coalesced", "crow_indices",
+        "col_indices", "ccol_indices", "row_indices",
+    }
+)  # fmt: skip
+# What makes quantized tensors, which fake ones take for plain.
+QUANTIZING = frozenset(
+    {"quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic"}
+)
+
+
+def graph_argument(value: Value) -> Any:
+    """What a graph's node holds for a value; a break where it can hold nothing for it."""
+    converted = value.graph_argument() if hasattr(value, "graph_argument") else _NOTHING
+    if converted is not _NOTHING:
+        return converted
+    if isinstance(value, TensorValue):
+        return value.node
+    try:
+        plain = value.as_python()
+    except NotConcrete:
+        raise Break("FB0015", value.describe()) from None
+    if not _holdable(plain):
+        raise Break("FB0015", value.describe())
+    return plain
+
+
+_NOTHING = object()
+_HOLDABLE = (
+    int, float, bool, str, bytes, complex, type(None), type(Ellipsis), torch.dtype, torch.device,
+    torch.layout, torch.memory_format, slice, range,
+)  # fmt: skip
+
+
+def _holdable(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(_holdable(item) for item in value)
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _holdable(v) for k, v in value.items())
+    return isinstance(value, _HOLDABLE) or any(value is kind for kind in _CLASSES)
+
+
+_CLASSES = (float, int, bool, complex)
+
+
+def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value:
+    """Record one operation; answer its result."""
+    overridden = override(tx, op, target, args, kwargs)
+    if overridden is not None:
+        return overridden
+    for rewrite in _REWRITES.get(operator_name(target), ()):
+        instead = rewrite(tx, operator_name(target), args, kwargs)
+        if instead is not None:
+            return instead
+    args, kwargs = without_odd_names(op, operator_name(target).partition(".")[0], args, kwargs)
+    values: dict[int, TensorValue] = {}
+    for value in [*args, *kwargs.values()]:
+        _collect(value, values)
+    plain_name = operator_name(target).partition(".")[0]
+    if plain_name in QUANTIZING and _is_of_torch(target):
+        raise Break("FB0012", f"{plain_name} makes a quantized tensor")
+    if plain_name in COUNTED_BY_DATA:
+        for value in values.values():
+            if value.fake.layout is not torch.strided:
+                raise Break("FB0004", f"{plain_name} of a {value.fake.layout} tensor")
+    guard_registrations(tx, target)
+    localize = tx.graph.localize
+    node_args = fx.node.map_arg(tuple(graph_argument(arg) for arg in args), localize)
+    node_kwargs = fx.node.map_arg(
+        {key: graph_argument(arg) for key, arg in kwargs.items()}, localize
+    )
+    device = tx.graph.outermost.device
+    if device is not None and target in compat.device_constructors():
+        if node_kwargs.get("device") is None:
+            node_kwargs = {**node_kwargs, "device": device}
+    by_fake = {id(value.fake): value for value in values.values()}
+    versions = [(value.fake, version_of(value.fake)) for value in values.values()]
+    shapes = [(value.fake.shape, value.fake.stride()) for value in values.values()]
+    try:
+        result = tx.graph.run(op, target, node_args, node_kwargs)
+    except Exception:  # with numbers in place of symbols the operator may do
+        node_args, node_kwargs = (fixed_numbers(tx, part) for part in (node_args, node_kwargs))
+        try:
+            result = run_call(tx, op, target, node_args, node_kwargs)
+        except Break as error:
+            instead = ask(tx, op, target, args, kwargs) if error.reason.id in _OF_DATA else None
+            if instead is None:
+                raise
+            return instead
+    if tx.shapes and not _numbers_fit(tx, [*args, *kwargs.values()], values, result):
+        node_args, node_kwargs = (fixed_numbers(tx, part) for part in (node_args, node_kwargs))
+        result = run_call(tx, op, target, node_args, node_kwargs)
+    if result is NotImplemented:
+        return Constant(NotImplemented)
+    if isinstance(result, _PLAIN):
+        if _says_it_writes(target):  # no node would hold the call
+            raise Break("FB0019", f"{operator_name(target)} writes and returns a number")
+        return tx.wrap_new(result)
+    if [(f.shape, f.stride()) for f, _ in versions] != shapes:
+        tx.heap.changed()  # so that capture starts again, with fake tensors as they were
+        raise Break("FB0016", f"{operator_name(target)} changed the metadata of its argument")
+    same = by_fake.get(id(result))
+    unwritten = not _says_it_writes(target)  # below autograd, no version tells of a write
+    if unwritten and same is not None and all(version_of(f) == v >= 0 for f, v in versions):
+        return same  # nothing happened: `x.contiguous()` of a contiguous tensor
+    node = tx.graph.record(op, target, node_args, node_kwargs, result, tx.stack_trace())
+    if same is not None:
+        return same
+    return _result(tx, node, result, by_fake)
+
+
+def _is_of_torch(target: Any) -> bool:
+    """Whether a name is that of a function of torch's own, and not of a library's operator."""
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        return str(target._qualified_op_name).startswith("aten::")
+    return not isinstance(target, torch._ops.OpOverload) or target.namespace == "aten"
+
+
+def _says_it_writes(target: Any) -> bool:
+    """Whether the schema of an operator says that it writes to an argument."""
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        return any(getattr(target, name)._schema.is_mutable for name in target.overloads())
+    return isinstance(target, torch._ops.OpOverload) and bool(target._schema.is_mutable)
+
+
+def override(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
+    """What `__torch_function__` of an argument's class answers; None: there is none."""
+    for rule in OVERRIDES:
+        found = rule(tx, op, target, args, kwargs)
+        if found is not None:
+            return found
+    return None
+
+
+# Rules asked before an operation is recorded (see `values.overriding`).
+OVERRIDES: list[Callable[[Tracer, str, Any, Args, Kwargs], Value | None]] = []
+
+# Operations by what tensors are known to hold (see `values.asking`).
+ASKED: list[Callable[[Tracer, str, Any, Args, Kwargs], Value | None]] = []
+_OF_DATA = ("FB0002", "FB0003", "FB0004")  # breaks that are none where the data is known
+
+
+def ask(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
+    """The result of an operation on data that capture knows."""
+    answers = (rule(tx, op, target, args, kwargs) for rule in ASKED)
+    return next((found for found in answers if found is not None), None)
+
+
+Rewrite = Callable[[Tracer, str, Args, Kwargs], Value | None]
+
+# Operators that a call may have to be written by others of, by name (see `values.scalars`).
+_REWRITES: dict[str, list[Rewrite]] = {}
+
+
+def rewrite_as(rewrite: Rewrite, *names: str) -> None:
+    """A way to write calls of these operators; of several for one, the first that answers."""
+    for name in names:
+        _REWRITES.setdefault(name, []).append(rewrite)
+
+
+# Told of tensors that the graph makes and that derivatives end at (see `builtins.derivatives`).
+NEW_LEAVES: list[Callable[[Tracer, TensorValue], None]] = []
+
+_PLAIN = (
+    bool, int, float, str, torch.dtype, torch.device, torch.Size,
+    torch.SymInt, torch.SymFloat, torch.SymBool,
+)  # fmt: skip
+
+
+def record_call(tx: Tracer, target: Any, head: tuple[Any, ...], tensors: list[fx.Node]) -> Value:
+    """Record a call whose arguments are nodes already."""
+    args = fx.node.map_arg((*head, *tensors), tx.graph.localize)
+    return record_result(tx, target, args, run_call(tx, "call_function", target, args, {}))
+
+
+def record_result(tx: Tracer, target: Any, args: tuple[Any, ...], result: Any) -> Value:
+    """Record a call whose result on fake tensors is known."""
+    local = fx.node.map_arg(args, tx.graph.localize)
+    node = tx.graph.record("call_function", target, local, {}, result, tx.stack_trace())
+    return _result(tx, node, result, {})
+
+
+def record_derivative(
+    tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: list[TensorValue]
+) -> Value:
+    """Record `torch.autograd.grad` in the form that graphs hold; known: tensors that it may answer
+    as they are."""
+    from flambeau_capture.values.containers.tuples import TupleValue
+
+    result = run_call(tx, "call_function", torch.autograd.grad, args, kwargs)
+    node = tx.graph.record("call_function", target, args, kwargs, result, tx.stack_trace())
+    by_fake = {id(value.fake): value for value in known}
+    items: list[Value] = []
+    for place, item in enumerate(result):
+        made = project(tx, node, place, item, by_fake)
+        items.append(made)
+        if isinstance(made, TensorValue):
+            by_fake[id(item)] = made
+    return TupleValue(items)
+
+
+def _collect(value: Value, into: dict[int, TensorValue]) -> None:
+    if isinstance(value, TensorValue):
+        into[id(value)] = value
+    else:
+        for inner in getattr(value, "parts", tuple)():
+            _collect(inner, into)
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """How often a tensor was written to; -1 where torch does not count."""
+    return -1 if tensor.is_inference() else int(tensor._version)
+
+
+def run_call(
+    tx: Tracer, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    try:
+        return tx.graph.run(op, target, args, kwargs)
+    except Break:
+        raise
+    except Exception as error:
+        if tx.shapes and _ABOUT_SYMBOLS.search(str(error)):
+            raise RuntimeError(f"{operator_name(target)} takes no symbols: {error}") from error
+        raise _as_break(operator_name(target), error) from error
+
+
+_ABOUT_SYMBOLS = re.compile(r"[Ss]ym(Int|Float|Bool|bolic)")
+
+
+def _numbers_fit(
+    tx: Tracer, given: list[Value], values: dict[int, TensorValue], result: Any
+) -> bool:
+    """Whether every open float that an operator is given is a number of the dtypes that it computes
+    with, which a guard then says: one that is not is refused by some and infinite to others."""
+    from flambeau_capture.values.tensors.symbolic_numbers import are_within, open_floats
+
+    numbers = open_floats(given)
+    if not numbers:
+        return True
+    results = result if isinstance(result, tuple | list) else (result,)
+    dtypes = {value.fake.dtype for value in values.values() if value.fake.is_floating_point()}
+    dtypes |= {each.dtype for each in results if isinstance(each, torch.Tensor)}
+    return all(are_within(tx, numbers, *limits) for limits in filter(None, map(_limits, dtypes)))
+
+
+def _limits(dtype: torch.dtype) -> tuple[float, float] | None:
+    """The least and the largest number of a dtype; None where these are all that Python has."""
+    if dtype in (torch.bool, torch.float64) or dtype.is_complex:
+        return None
+    found = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    return float(found.min), float(found.max)
+
+
+def fixed_numbers(tx: Tracer, arguments: Any) -> Any:
+    """Arguments of a node with numbers where symbols were, which a guard then fixes."""
+
+    def fix(node: fx.Node) -> Any:
+        number = node.meta["val"]
+        is_number = isinstance(number, torch.SymInt | torch.SymFloat)
+        return tx.shapes.value(number) if is_number else node
+
+    return fx.node.map_arg(arguments, fix)
+
+
+def _as_break(name: str, error: Exception) -> Break:
+    causes = [error, error.__cause__, error.__context__]
+    for cause in causes:
+        if isinstance(cause, compat.data_dependent_errors()):
+            return Break("FB0002", f"call_function {name}")
+        if isinstance(cause, compat.dynamic_shape_errors()):
+            return Break("FB0004", f"call_function {name}")
+        if isinstance(cause, compat.unsupported_fake_errors()):
+            return Break("FB0011", f"{name} has no rule for fake tensors")
+    text = re.sub(r"\s+", " ", str(error)).strip()
+    return Break("FB0011", f"call_function {name}: {type(error).__name__}: {text[:300]}")
+
+
+def operator_name(target: Any) -> str:
+    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+
+
+def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorValue]) -> Value:
+    from flambeau_capture.values.containers.lists import ListValue
+    from flambeau_capture.values.containers.tuples import TupleValue
+
+    if isinstance(result, torch.Tensor):
+        known = by_fake.get(id(result))
+        if known is not None:
+            return known
+        made = TensorValue(node, python_class=_public_class(result))
+        if node.kwargs.get("requires_grad") is True and result.is_leaf:
+            for rule in NEW_LEAVES:
+                rule(tx, made)
+        return made
+    if isinstance(result, tuple | list):
+        items = []
+        for index, item in enumerate(result):
+            items.append(project(tx, node, index, item, by_fake))
+        if isinstance(result, list):
+            return ListValue(items)
+        return TupleValue(items, type(result))
+    if type(result) is dict:
+        return _dict_result(tx, node, result, by_fake)
+    if result is None:
+        return Constant(None)
+    if isinstance(result, bool | int | float | str | torch.dtype | torch.device):
+        return tx.wrap_new(result)
+    raise Break("FB0011", f"{operator_name(node.target)} answers a {type(result).__name__}")
+
+
+def _dict_result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorValue]) -> Value:
+    from flambeau_capture.values.containers.dicts import DictValue
+
+    entries = [
+        (tx.wrap_new(key), project(tx, node, key, item, by_fake)) for key, item in result.items()
+    ]
+    return DictValue(entries, tx=tx)
+
+
+def project(
+    tx: Tracer, node: fx.Node, key: Any, item: Any, by_fake: dict[int, TensorValue]
+) -> Value:
+    """One item of a result that is a container."""
+    if not isinstance(item, torch.Tensor | tuple | list | dict):
+        return tx.wrap_new(item)
+    part = tx.graph.graph.call_function(operator.getitem, (node, key))
+    part.meta.update(val=item, projection=True)
+    part.meta["stack_trace"] = node.meta.get("stack_trace", "")
+    return _result(tx, part, item, by_fake)
+
+
+def _public_class(fake: torch.Tensor) -> type:
+    if isinstance(fake, torch.nn.Parameter):
+        return torch.nn.Parameter
+    return torch.Tensor

@@ -1,0 +1,185 @@
+"""Attributes and methods of tensors.
+
+In: a tensor, and a name that the program asks it for. Out: plain Python about its metadata, a call
+in the graph, or a break with its reason. Invariant: what fake tensors count otherwise than real
+ones (versions, addresses) is never answered from a fake one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Attr, Called
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.tensors.graph_calls import COUNTED_BY_DATA, ask, graph_call
+from flambeau_capture.values.tensors.tensor import GRAD_RULES, TensorValue, asks_what_is, has_place
+
+CONSTANT_ATTRIBUTES = frozenset(
+    {
+        "dtype", "device", "layout", "ndim", "is_cuda", "is_cpu", "is_sparse", "is_quantized",
+        "is_mkldnn", "is_mps", "is_xpu", "is_meta", "is_nested", "requires_grad", "is_leaf",
+        "shape", "names", "itemsize", "nbytes", "is_sparse_csr", "is_ipu", "is_vulkan",
+    }
+)  # fmt: skip
+GRAPH_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+
+# Methods that answer plain Python about metadata.
+CONSTANT_METHODS = frozenset(
+    {
+        "size", "dim", "ndimension", "numel", "nelement", "stride", "is_contiguous",
+        "element_size", "is_floating_point", "is_complex", "is_signed", "get_device",
+        "storage_offset", "is_same_size", "is_inference", "is_conj", "is_neg", "type",
+        "__len__", "is_coalesced", "dense_dim", "sparse_dim", "dim_order",
+        "has_names",
+    }
+)  # fmt: skip
+
+BREAKING_METHODS: dict[str, tuple[str, ...]] = {
+    "FB0002": ("item", "__int__", "__float__", "__index__", "__bool__", "__complex__",
+               "is_nonzero", "equal", "allclose"),
+    "FB0003": ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__", "__deepcopy__",
+               "data_ptr", "storage", "untyped_storage", "is_set_to", "is_shared", "is_pinned",
+               "__repr__", "__str__", "__format__"),
+    "FB0004": ("nonzero", "unique", "unique_consecutive", "masked_select", "argwhere"),
+    "FB0007": ("backward", "requires_grad_", "retain_grad", "register_hook",
+               "register_post_accumulate_grad_hook"),
+    "FB0016": ("resize_", "resize_as_", "set_", "t_", "transpose_", "squeeze_", "unsqueeze_",
+               "swapaxes_", "swapdims_", "as_strided_", "rename_", "share_memory_", "pin_memory",
+               "detach_", "swap_"),
+}  # fmt: skip
+_BREAK_OF = {name: id for id, names in BREAKING_METHODS.items() for name in names}
+
+# Tensor methods that are operators with another spelling: the function is what the graph records.
+_ITERATION = frozenset({"__iter__"})
+
+
+def tensor_attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
+    _ = tensor.cls  # that it is a tensor is assumed from here on
+    if name in ("is_leaf", "grad_fn"):
+        assume_leaf(tx, tensor)
+    if name in _COUNTED:
+        tensor.unknown(f"attribute {name!r}")
+    if name in CONSTANT_ATTRIBUTES and hasattr(torch.Tensor, name):
+        if name == "nbytes":
+            return tx.wrap_new(tensor.fake.numel() * tensor.fake.element_size())
+        return tx.wrap_new(getattr(tensor.fake, name))
+    if name == "data":
+        with torch.no_grad():
+            return graph_call(tx, "call_function", getattr, [tensor, Constant(name)], {})
+    if name in GRAPH_ATTRIBUTES:
+        return graph_call(tx, "call_function", getattr, [tensor, Constant(name)], {})
+    if name == "grad":
+        if tensor.written_grad is not None:
+            return tensor.written_grad
+        if tensor.source is not None and tensor.real is not None:
+            return tx.wrap(tensor.real.grad, Attr(tensor.source, "grad"))
+        if not tensor.fake.requires_grad or not tensor.fake.is_leaf or has_place(tx, tensor):
+            return Constant(None)
+        raise Break("FB0007", "reading .grad of a tensor made in the graph")
+    if name == "grad_fn":
+        if not tensor.fake.requires_grad or (tensor.fake.is_leaf and tensor.fake.dim() >= 0):
+            return Constant(None)
+        raise Break("FB0007", "reading .grad_fn of a tensor made in the graph")
+    if name == "__class__":
+        return tx.wrap_new(tensor.cls)
+    if name == "__dict__":
+        tensor.unknown("attribute '__dict__'")
+    found = getattr(torch.Tensor, name, _MISSING)
+    if found is _MISSING:
+        if tensor.real is not None and tensor.source is not None and hasattr(tensor.real, name):
+            return tx.wrap(getattr(tensor.real, name), Attr(tensor.source, name))
+        tx.guard(tensor.source, "NOT_HASATTR", name)
+        tx.raise_error(AttributeError, f"'Tensor' object has no attribute '{name}'")
+    if callable(found):
+        return BoundMethod(tensor, name)
+    if tensor.real is not None and tensor.source is not None:
+        return tx.wrap(getattr(tensor.real, name), Attr(tensor.source, name))
+    tensor.unknown(f"attribute {name!r}")
+
+
+_MISSING = object()
+_COUNTED = frozenset({"_version", "output_nr"})  # what fake tensors count for themselves
+
+
+def assume_leaf(tx: Tracer, tensor: TensorValue) -> None:
+    """Guard that a tensor of the program is a leaf, or is none: other guards do not ask."""
+    if tensor.real is not None and tensor.source is not None and tensor.real.requires_grad:
+        tx.guard(Attr(tensor.source, "is_leaf"), "CONSTANT_MATCH", tensor.real.is_leaf)
+
+
+def _offset(tx: Tracer, tensor: TensorValue) -> Value:
+    """Where it begins in its memory: fixed for a tensor of the program, and for a new one."""
+    if tensor.real is not None and tensor.source is not None:
+        tx.guard_equal(Called(tensor.source, storage_offset), tensor.real.storage_offset())
+    elif tensor.fake._is_view():
+        raise Break("FB0003", f"call_method storage_offset of {tensor.describe()}")
+    return tx.wrap_new(tensor.fake.storage_offset())
+
+
+def storage_offset(tensor: torch.Tensor) -> int:
+    return int(tensor.storage_offset())
+
+
+def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+    if name == "as_subclass":
+        return tx.call(tx.wrap_new(torch.Tensor.as_subclass), [tensor, *args], kwargs)
+    if name == "requires_grad_" and asks_what_is(tensor, tx, args, kwargs):
+        return tensor
+    if name in GRAD_RULES:
+        ruled = GRAD_RULES[name](tensor, tx, args, kwargs)
+        if ruled is not None:
+            return ruled
+    if name == "numpy" and not args and not kwargs:
+        from flambeau_capture.values.numpy.arrays import rules  # arrays are built on tensors
+
+        found: Value = rules().from_tensor(tx, tensor)
+        return found
+    if name in _BREAK_OF:
+        if (known_answer := ask(tx, "call_method", name, [tensor, *args], kwargs)) is not None:
+            return known_answer
+        raise Break(_BREAK_OF[name], f"call_method {name} of {tensor.describe()}")
+    if name in CONSTANT_METHODS and not (name == "type" and args):
+        if name in COUNTED_BY_DATA and tensor.fake.layout is not torch.strided:
+            raise Break("FB0004", f"call_method {name} of {tensor.describe()}")
+        if name == "storage_offset":
+            return _offset(tx, tensor)
+        if name == "__len__":
+            return Constant(tensor.length(tx))
+        return tx.wrap_new(_query(tx, tensor, name, args, kwargs))
+    if name in _ITERATION:
+        return tensor.iterate(tx)
+    if name == "__getitem__":
+        return tensor.get_item(tx, args[0])
+    if name == "__setitem__":
+        tensor.set_item(tx, args[0], args[1])
+        return Constant(None)
+    if name == "new":
+        raise Break("FB0009", "legacy method new() of a tensor")
+    if name == "size_":
+        tensor.unknown("size_")
+    return graph_call(tx, "call_method", name, [tensor, *args], kwargs)
+
+
+def _query(tx: Tracer, tensor: TensorValue, name: str, args: Args, kwargs: Kwargs) -> Any:
+    try:
+        plain = [_fake_or_python(arg) for arg in args]
+        named = {key: _fake_or_python(arg) for key, arg in kwargs.items()}
+    except NotConcrete as error:
+        raise Break("FB0009", f"call_method {name} with {error}") from None
+    fake = tensor.fake
+    if name == "type":
+        kind = fake.type()  # a fake tensor answers for its own device
+        return kind
+    try:
+        return getattr(fake, name)(*plain, **named)
+    except (TypeError, IndexError, ValueError, RuntimeError) as error:
+        raise Break("FB0011", f"{name}: {error}") from None
+
+
+def _fake_or_python(value: Value) -> Any:
+    return value.fake if isinstance(value, TensorValue) else value.as_python()

@@ -1,0 +1,168 @@
+"""Operators whose plain number the program gives as a tensor, or leaves open.
+
+In: a call whose `value` or `alpha` is a tensor of no dimension, for which torch would read a Python
+number, or an index that is a symbol, which torch would fix. Out: the same by operators that take
+them. Invariant: the number is never read, so that nothing depends on it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+import torch
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import REASONS, BreakReport
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.lists import ListValue
+from flambeau_capture.values.containers.sequences import SequenceValue
+from flambeau_capture.values.containers.slices import SliceValue
+from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.tensors.graph_calls import graph_call, rewrite_as, version_of
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
+from flambeau_capture.values.tensors.tensor import TensorValue, known
+
+
+def _number(value: Value | None) -> TensorValue | None:
+    """A tensor of no dimension, of floating-point numbers."""
+    if isinstance(value, TensorValue) and value.fake.dim() == 0:
+        return value if value.fake.is_floating_point() else None
+    return None
+
+
+def _op(tx: Tracer, name: str, *args: Value) -> Value:
+    return graph_call(tx, "call_method", name, list(args), {})
+
+
+def _scaled_add(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """`a.add_(b, alpha=t)` as `a.add_(b * t)`."""
+    number = _number(kwargs.get("alpha"))
+    if number is None or len(args) != 2:
+        return None
+    return _op(tx, name, args[0], _op(tx, "mul", args[1], number))
+
+
+def _pointwise_pair(combine: str) -> Callable[..., Value | None]:
+    """`a.addcdiv_(b, c, value=t)` as `a.add_(b / c * t)`."""
+
+    def rewrite(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+        number = _number(kwargs.get("value"))
+        if number is None or len(args) != 3:
+            return None
+        pair = _op(tx, "mul", _op(tx, combine, args[1], args[2]), number)
+        return _op(tx, "add_" if name.endswith("_") else "add", args[0], pair)
+
+    return rewrite
+
+
+def _foreach_pair(combine: str) -> Callable[..., Value | None]:
+    """`_foreach_addcdiv_(as, bs, cs, ts)`, with numbers in one tensor or in a list of tensors,
+    tensor by tensor."""
+
+    def rewrite(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+        if len(args) != 4 or kwargs:
+            return None
+        lists = [arg for arg in args[:3] if isinstance(arg, SequenceValue)]
+        count = lists[0].length(tx) if lists else -1
+        numbers: Value = args[3]
+        if len(lists) != 3 or any(one.length(tx) != count for one in lists):
+            return None
+        if isinstance(numbers, TensorValue) and tuple(numbers.fake.shape) == (count,):
+            numbers = graph_call(tx, "call_function", torch.unbind, [numbers], {})
+        if not isinstance(numbers, SequenceValue) or numbers.length(tx) != count:
+            return None
+        if all(_number(number) is None for number in numbers.parts()):
+            return None  # the operator's own
+        for a, b, c, number in zip(*(one.parts() for one in lists), numbers.parts()):
+            _op(tx, "add_", a, _op(tx, "mul", _op(tx, combine, b, c), number))
+        return Constant(None)
+
+    return rewrite
+
+
+def _select(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """`x[:, n]` as `x[:, :].select(1, n)`, where n is an open integer, or a tensor that is one."""
+    return _selected(tx, args)
+
+
+def _assign(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """`x[:, n] = v` as `x[:, :].select(1, n).copy_(v)`, where n is an open integer."""
+    if len(args) != 3:
+        return None
+    key, value = args[1], args[2]
+    keys = key.parts() if isinstance(key, TupleValue) else [key]
+    is_tensor = isinstance(value, TensorValue)
+    is_number = isinstance(value, Constant) and value.cls in (int, float, bool)
+    if any(isinstance(one, TensorValue) for one in keys) or not (is_tensor or is_number):
+        return None
+    place = _selected(tx, args[:2])
+    if not isinstance(place, TensorValue):
+        return None
+    while isinstance(value, TensorValue) and value.fake.dim() > place.fake.dim():
+        if not isinstance(value.fake.shape[0], int) or value.fake.shape[0] != 1:
+            return None
+        # an assignment drops leading dimensions of size 1, a copy does not
+        value = _op(tx, "select", value, Constant(0), Constant(0))
+    _op(tx, "copy_" if is_tensor else "fill_", place, value)
+    return Constant(None)
+
+
+def _selected(tx: Tracer, args: Args) -> Value | None:
+    if not isinstance(args[0], TensorValue):
+        return None
+    everything = SliceValue(Constant(None), Constant(None), Constant(None))
+    keys = list(args[1].parts()) if isinstance(args[1], TupleValue) else [args[1]]
+    dots = [place for place, key in enumerate(keys) if key.cls is type(...)]
+    if len(dots) == 1:
+        missing = args[0].fake.dim() - len(keys) + 1
+        keys[dots[0] : dots[0] + 1] = [everything] * missing
+    if not all(_is_plain_key(key) for key in keys):
+        return None
+    found = next((place for place, key in enumerate(keys) if _is_open(tx, key)), None)
+    if found is None or len(keys) > args[0].fake.dim():
+        return None
+    rest = [everything if place == found else key for place, key in enumerate(keys)]
+    kept: Value = args[0]
+    if not all(key is everything for key in rest):
+        kept = graph_call(tx, "call_function", operator.getitem, [kept, TupleValue(rest)], {})
+    dim = sum(isinstance(key, SliceValue) for key in rest[:found])
+    if isinstance(keys[found], TensorValue):
+        return _pick(tx, kept, dim, keys[found])
+    return graph_call(tx, "call_method", "select", [kept, Constant(dim), keys[found]], {})
+
+
+def _pick(tx: Tracer, tensor: Value, dim: int, index: Value) -> Value | None:
+    """A copy of what eager has a view of: nothing may be written through either, and it may not
+    leave; else the graph ends before (see `GraphBuilder.copied`)."""
+    if tx.graph is not tx.graph.outermost or not isinstance(tensor, TensorValue):
+        return None
+    if tensor.fake.select(dim, 0).stride() != tensor.fake.select(dim, 0).contiguous().stride():
+        return None  # the copy would not be laid out as the view is
+    keys = ListValue([*(Constant(None) for _ in range(dim)), index])
+    made = graph_call(tx, "call_function", compat.index_operator(), [tensor, keys], {})
+    assert isinstance(made, TensorValue)
+    report = BreakReport(REASONS["FB0002"], "x[i] of a tensor i", tx.user_lines())
+    tx.graph.copied.append((made.fake, tensor.fake, version_of(tensor.fake), tx.step(), report))
+    return made
+
+
+def _is_open(tx: Tracer, key: Value) -> bool:
+    if isinstance(key, TensorValue):
+        return known(tx, key) is None
+    return isinstance(key, SymbolValue) and key.cls is int
+
+
+def _is_plain_key(key: Value) -> bool:
+    if isinstance(key, TensorValue):
+        return key.fake.dim() == 0 and key.fake.dtype in (torch.int64, torch.int32)
+    return isinstance(key, SliceValue) or (isinstance(key, Constant) and key.cls is int)
+
+
+rewrite_as(_select, "getitem")
+rewrite_as(_assign, "setitem")
+rewrite_as(_scaled_add, "add", "add_", "sub", "sub_")
+for _combine in ("div", "mul"):
+    rewrite_as(_pointwise_pair(_combine), f"addc{_combine}", f"addc{_combine}_")
+    rewrite_as(_foreach_pair(_combine), f"_foreach_addc{_combine}_")

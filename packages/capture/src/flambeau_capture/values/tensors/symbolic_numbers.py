@@ -1,0 +1,383 @@
+"""Numbers that the graph leaves open: sizes of tensors, and numbers that vary from call to call.
+
+In: symbolic numbers of torch. Out: `SymbolValue`, `symbol_operator`. Invariant: a symbol is a
+constant to everything that knows no symbols: reading its `value` fixes it, and a guard says so.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.graph.symbolic_shapes import LARGEST, SymbolicShapes
+from flambeau_capture.guards import Term
+from flambeau_capture.source import SymbolExprSource
+from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.constant import Constant, is_none
+
+NUMBERS = compat.NUMBERS
+
+#: on integers torch's symbols follow Python exactly
+_INTEGER: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+_COMPARED: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+#: what the graph computes with Python's own floats, in the program's order, and guards do
+_FLOAT: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "+": (operator.add, "FADD"),
+    "-": (operator.sub, "FSUB"),
+    "*": (operator.mul, "FMUL"),
+    "/": (operator.truediv, "FDIV"),
+}
+#: comparisons of floats as guards ask them, and whether the sides are swapped
+_FLOAT_COMPARED: dict[str, tuple[str, bool]] = {
+    "==": ("FEQ", False),
+    "!=": ("FNE", False),
+    "<": ("FLT", False),
+    "<=": ("FLE", False),
+    ">": ("FLT", True),
+    ">=": ("FLE", True),
+}
+_ZERO = Term.of_float(0.0, 0.0)
+_ANY = (-math.inf, math.inf)
+_POSITIVE = (5e-324, 1e300)
+
+
+@dataclass(frozen=True)
+class Computation:
+    """A function of numbers that Python computes before the graph runs. `within` says for each
+    argument from where to where it raises nothing; `op` what guards compute in its place;
+    `or_within` where it raises nothing either: the first that the numbers are in is guarded."""
+
+    within: tuple[tuple[float, float], ...]
+    op: str | None = None
+    or_within: tuple[tuple[tuple[float, float], ...], ...] = ()
+
+    def domain(self, numbers: Sequence[int | float]) -> tuple[tuple[float, float], ...]:
+        """Where numbers are; the first domain where they are in none."""
+        for domain in (self.within, *self.or_within):
+            if all(low <= one <= high for one, (low, high) in zip(numbers, domain, strict=True)):
+                return domain
+        return self.within
+
+
+def _one(least: float, most: float, op: str | None = None) -> Computation:
+    return Computation(((least, most),), op)
+
+
+_FINITE = (-1e300, 1e300)
+#: powers of which the largest is below 1e300
+_POWER = Computation(
+    ((1e-30, 1e30), (-8.0, 8.0)),
+    or_within=tuple(((1 / b, b), (-e, e)) for b, e in ((10.0, 299.0), (1.25, 3000.0))),
+)
+_WHOLE = (-float(LARGEST), float(LARGEST))
+COMPUTED: dict[Any, Computation] = {
+    math.sqrt: _one(0.0, 1e300, "SQRT"),
+    math.floor: _one(*_WHOLE, "FLOOR"),
+    math.ceil: _one(*_WHOLE, "CEIL"),
+    math.trunc: _one(*_WHOLE, "TRUNC"),
+    round: _one(*_WHOLE, "ROUND"),
+    int: _one(*_WHOLE, "TRUNC"),
+    float: _one(*_FINITE, "TOF"),
+    **dict.fromkeys((math.log, math.log2, math.log10), _one(*_POSITIVE)),
+    **dict.fromkeys((math.exp, math.expm1, math.sinh, math.cosh), _one(-700.0, 700.0)),
+    **dict.fromkeys((math.sin, math.cos, math.tan), _one(*_FINITE)),
+    **dict.fromkeys((math.asin, math.acos), _one(-1.0, 1.0)),
+    **dict.fromkeys((math.atan, math.tanh, math.asinh, math.erf, math.erfc), _one(*_FINITE)),
+    **dict.fromkeys((math.fabs, math.degrees, math.radians), _one(-1e290, 1e290)),
+    math.log1p: _one(-0.999, 1e300),
+    math.pow: _POWER,
+    operator.pow: _POWER,
+    operator.add: Computation((_ANY, _ANY), "FADD"),
+    operator.sub: Computation((_ANY, _ANY), "FSUB"),
+    operator.mul: Computation((_ANY, _ANY), "FMUL"),
+    operator.truediv: Computation((_ANY, _ANY), "FDIV"),
+    operator.floordiv: Computation((_FINITE, _POSITIVE)),
+    operator.mod: Computation((_FINITE, _POSITIVE)),
+}
+#: operators on numbers of which one is a float; on integers, `/` and `**`
+BY_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+}
+_LONGEST = 24  # numbers that one is computed of
+
+
+class SymbolValue(Constant):
+    """A symbolic integer or float. `node` is given where the graph has computed it, `term` where
+    guards can."""
+
+    def __init__(
+        self,
+        number: Any,
+        shapes: SymbolicShapes,
+        node: fx.Node | None = None,
+        term: Term | None = None,
+    ) -> None:
+        super().__init__(None, shapes.source(number))
+        self.term = term if term is not None else shapes.term(number)
+        self.number = number
+        self._shapes = shapes
+        self._computed = node
+        self._known: list[Any] = []
+
+    @property
+    def value(self) -> Any:
+        if not self._known:
+            self._known.append(self._shapes.value(self.number))
+        return self._known[0]
+
+    def is_known_to_be(self, obj: Any) -> bool:
+        return False
+
+    @property
+    def is_none(self) -> bool:
+        return False  # without asking which number it is
+
+    @property
+    def cls(self) -> type:
+        return float if isinstance(self.number, torch.SymFloat) else int
+
+    def describe(self) -> str:
+        return f"Symbol({self.number})"
+
+    def truth(self, tx: Tracer) -> bool:
+        if not isinstance(self.number, torch.SymFloat):
+            return bool(self.number != 0)
+        if self._known or self.term is None:
+            return bool(self.value)
+        return self._shapes.compare("FNE", self.term, _ZERO)
+
+    def graph_argument(self) -> Any:
+        if self._known:
+            return self._known[0]
+        if self._computed is not None:
+            return self._computed
+        if isinstance(self.number, torch.SymFloat) and self.source is None:
+            return self.value
+        return self._shapes.node(self.number)
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.source is not None:
+            writer.load_source(self.source)
+            return
+        if not self._known and isinstance(self.number, torch.SymInt):
+            computed = self._shapes.in_python(self.number)
+            if computed is not None:
+                writer.call_with_sources(*computed)
+                return
+        writer.load_const(self.value)  # none of the graph's results is a number
+
+
+def symbol_value(
+    tx: Tracer, number: Any, node: fx.Node | None = None, term: Term | None = None
+) -> Value:
+    """The value of a number that torch answered."""
+    if isinstance(number, torch.SymBool):
+        return Constant(bool(number))
+    plain = number.node.maybe_as_int() if isinstance(number, torch.SymInt) else None
+    return Constant(plain) if plain is not None else SymbolValue(number, tx.shapes, node, term)
+
+
+def symbol_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
+    """An operation on numbers of which one is symbolic; None: on their values, then."""
+    if symbol in ("==", "!=") and (is_none(left) or is_none(right)):
+        return Constant(symbol == "!=")
+    numbers = [_number(value) for value in (left, right)]
+    if any(number is None for number in numbers):
+        return None
+    floats = any(isinstance(number, float | torch.SymFloat) for number in numbers)
+    if symbol in _COMPARED:
+        if not floats:
+            return Constant(bool(_COMPARED[symbol](*numbers)))
+        return _compared(tx, symbol, left, right)
+    if symbol in _INTEGER and not floats:
+        if symbol in ("//", "%") and not numbers[1]:
+            return None
+        return _wrapped(tx, _INTEGER[symbol](*numbers))
+    if symbol == "**" and not floats and type(numbers[1]) is int and 1 <= numbers[1] <= 8:
+        return _wrapped(tx, numbers[0] ** numbers[1])
+    if symbol in _BITS and not floats and type(numbers[1]) is int:
+        return _bits(tx, symbol, *numbers)
+    if symbol in BY_PYTHON:
+        made = symbol_call(tx, BY_PYTHON[symbol], [left, right])
+        if made is not None:
+            return made
+    if symbol in _FLOAT:
+        return _float_operator(tx, symbol, numbers, [left, right])
+    return None
+
+
+_BITS = frozenset({"<<", ">>", "&"})
+
+
+def _bits(tx: Tracer, symbol: str, number: Any, bits: int) -> Value | None:
+    """Shifts by a constant, and the lowest bits, as arithmetic: Python's integers have no end."""
+    if symbol == "&":
+        lowest = bits > 0 and bits & (bits + 1) == 0
+        return _wrapped(tx, number % (bits + 1)) if lowest else None
+    if not 0 <= bits <= 16:
+        return None
+    return _wrapped(tx, number * 2**bits if symbol == "<<" else number // 2**bits)
+
+
+def symbol_call(tx: Tracer, fn: Any, args: Sequence[Value]) -> Value | None:
+    """A function of numbers, one of them symbolic, that Python computes before the graph runs and
+    hands it as an input; None: the numbers are to be fixed."""
+    if fn is divmod and len(args) == 2:
+        return _divided(tx, args[0], args[1])
+    computation = COMPUTED.get(fn) if isinstance(fn, Hashable) else None
+    numbers = [_number(value) for value in args]
+    if computation is None or len(numbers) != len(computation.within) or None in numbers:
+        return None
+    if fn in (int, float) and args[0].cls is fn:
+        return args[0]
+    if fn in _TO_INTEGER and args[0].cls is int:
+        return args[0]
+    origins = [found for number in numbers if (found := tx.shapes.origin(number)) is not None]
+    terms = [_term(tx, value) for value in args]
+    if len(origins) < len(args):
+        return None
+    source = SymbolExprSource(fn, tuple(origins))
+    if source.count() > _LONGEST:
+        return None
+    domain = computation.domain([tx.shapes.present(number) for number in numbers])
+    for one, (least, most) in zip(terms, domain, strict=True):
+        if (least, most) != _ANY and (one is None or not _is_within(tx, one, least, most)):
+            return None
+    if fn is operator.truediv and not _is_divisor(tx, numbers[1], terms[1]):
+        return None
+    try:
+        value = fn(*(tx.shapes.present(number) for number in numbers))
+    except (ArithmeticError, ValueError):
+        return None  # the program raises it, where it is
+    if type(value) not in (int, float) or (type(value) is int and fn not in _TO_INTEGER):
+        return None
+    made = tx.shapes.computed(source, value, _term_of(fn, computation.op, terms))
+    return symbol_value(tx, made) if isinstance(made, NUMBERS) else None
+
+
+_TO_INTEGER = (int, round, math.floor, math.ceil, math.trunc)
+
+
+def _divided(tx: Tracer, left: Value, right: Value) -> Value | None:
+    from flambeau_capture.values.containers.tuples import TupleValue  # it is made of values itself
+
+    parts = [symbol_operator(tx, symbol, left, right) for symbol in ("//", "%")]
+    return None if None in parts else TupleValue([part for part in parts if part is not None])
+
+
+def _is_within(tx: Tracer, term: Term, least: float, most: float) -> bool:
+    """Whether a number is where a function is defined, which a guard then says."""
+    return (least == -math.inf or tx.shapes.compare("FLE", Term.of_float(least, least), term)) and (
+        most == math.inf or tx.shapes.compare("FLE", term, Term.of_float(most, most))
+    )
+
+
+def open_floats(values: Iterable[Value]) -> list[SymbolValue]:
+    """Floats that are left open among these, those in lists too."""
+    found: list[SymbolValue] = []
+    for value in values:
+        if isinstance(value, SymbolValue):
+            found += [value] if isinstance(value.number, torch.SymFloat) else []
+        elif hasattr(value, "parts"):
+            found += open_floats(value.parts())
+    return found
+
+
+def are_within(tx: Tracer, numbers: Iterable[SymbolValue], least: float, most: float) -> bool:
+    """Whether guards can say that floats are in a range, and do."""
+    terms = [number.term for number in numbers]
+    return all(term is not None and _is_within(tx, term, least, most) for term in terms)
+
+
+def _term_of(fn: Any, op: str | None, terms: Sequence[Term | None]) -> Term | None:
+    known = [term for term in terms if term is not None]
+    if len(known) < len(terms):
+        return None
+    if op is None:
+        return Term.called(fn, known)
+    if len(known) == 2:
+        return known[0].combine(op, known[1])
+    return known[0] if op == "TOF" else known[0].apply(op, fn.__name__)
+
+
+def _number(value: Value) -> Any:
+    if isinstance(value, SymbolValue):
+        return value.number
+    if type(value) is Constant and value.cls in (int, float):
+        return value.value
+    return None
+
+
+def _term(tx: Tracer, value: Value) -> Term | None:
+    return value.term if isinstance(value, SymbolValue) else tx.shapes.term(_number(value))
+
+
+def _wrapped(
+    tx: Tracer, number: Any, node: fx.Node | None = None, term: Term | None = None
+) -> Value:
+    if not isinstance(number, NUMBERS):
+        return Constant(number)
+    return symbol_value(tx, number, node, term)
+
+
+def _compared(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
+    """A comparison of which one side at least is a float: Python's own, not torch's, answers."""
+    one, other = _term(tx, left), _term(tx, right)
+    if one is None or other is None:
+        return None
+    op, swapped = _FLOAT_COMPARED[symbol]
+    return Constant(tx.shapes.compare(op, *((other, one) if swapped else (one, other))))
+
+
+def _float_operator(
+    tx: Tracer, symbol: str, numbers: list[Any], values: list[Value]
+) -> Value | None:
+    terms = [_term(tx, value) for value in values]
+    if symbol == "/" and not _is_divisor(tx, numbers[1], terms[1]):
+        return None
+    arguments = [
+        value.graph_argument() if isinstance(value, SymbolValue) else number
+        for value, number in zip(values, numbers, strict=True)
+    ]
+    if not any(isinstance(argument, fx.Node) for argument in arguments):
+        return None
+    fn, op = _FLOAT[symbol]
+    node = tx.graph.outermost.number_call(fn, tuple(arguments))
+    one, other = terms
+    term = one.combine(op, other) if one is not None and other is not None else None
+    return _wrapped(tx, node.meta["val"], node, term)
+
+
+def _is_divisor(tx: Tracer, number: Any, term: Term | None) -> bool:
+    """Whether a number is not zero, which a guard then says: the program's error is its own."""
+    if isinstance(number, torch.SymInt):
+        return bool(number != 0)
+    if not isinstance(number, torch.SymFloat):
+        return bool(number)
+    return term is not None and tx.shapes.compare("FNE", term, _ZERO)

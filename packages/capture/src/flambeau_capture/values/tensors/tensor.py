@@ -1,0 +1,210 @@
+"""Tensors: nodes of the graph with fake metadata.
+
+In: tensors of the program, and results of operations. Out: `TensorValue`, and what is known of its
+data. Invariant: a tensor of the program enters the graph, under guard, when it is first used; its
+attributes and methods are `values.tensor_methods`, operations on it `values.graph_calls`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Source
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
+from flambeau_capture.values.constant import Constant, is_none
+
+
+class TensorValue(Value):
+    """A tensor. One that the program already has becomes an input only when it is used."""
+
+    def __init__(
+        self,
+        node: fx.Node | None = None,
+        *,
+        source: Source | None = None,
+        enter: Callable[[], fx.Node] | None = None,
+        python_class: type = torch.Tensor,
+        real: torch.Tensor | None = None,
+    ) -> None:
+        self._node = node
+        self._enter = enter
+        self._class = python_class
+        self.source = source
+        self.real = real
+        self.written_grad: Value | None = None
+        self.written_data: TensorValue | None = None
+        self.written_flag: bool | None = None
+        self.frozen_from: fx.Node | None = None  # what it was before `requires_grad_(False)`
+        self.untracked = False  # whether the graph's node lacks the history that it has
+        self.truth_known: bool | None = None  # of a comparison that no data can change
+
+    @property
+    def node(self) -> fx.Node:
+        if self._node is None:
+            assert self._enter is not None
+            self._node = self._enter()
+        if self.untracked and torch.is_grad_enabled():
+            raise Break("FB0016", "a new leaf, or a leaf on new data, in what is differentiated")
+        return self._node
+
+    def stand_on(self, node: fx.Node, requires_grad: bool | None) -> None:
+        """Be another node from here on; requires_grad: of the leaf, None: as the node is."""
+        self._node = node
+        self.untracked = bool(requires_grad)
+        if requires_grad:
+            self.fake.requires_grad_(True)
+
+    def in_graph(self) -> bool:
+        """Whether the graph has it already, as an input or as a result."""
+        return self._node is not None
+
+    @property
+    def fake(self) -> torch.Tensor:
+        node = self.node if self._node is None else self._node
+        fake: torch.Tensor = node.meta["val"]
+        return fake
+
+    @property
+    def cls(self) -> type:
+        if self._node is None:
+            _ = self.node  # what is asked about is guarded
+        return self._class
+
+    def describe(self) -> str:
+        if self._node is None and self.real is not None:
+            return f"TensorVariable({tuple(self.real.shape)})"
+        return f"TensorVariable({tuple(self.fake.shape)})"
+
+    def truth(self, tx: Tracer) -> bool:
+        if self.truth_known is not None:
+            return self.truth_known
+        data = known(tx, self)
+        if data is not None and data.numel() == 1:
+            return bool(data)
+        raise Break("FB0001", f"truth of {self.describe()}")
+
+    def length(self, tx: Tracer) -> int:
+        return int(self.first_size(tx))
+
+    def first_size(self, tx: Tracer) -> int | torch.SymInt:
+        """`len()` of the tensor, which may be a symbol."""
+        if self.fake.dim() == 0:
+            tx.raise_error(TypeError, "len() of a 0-d tensor")
+        return self.fake.shape[0]
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        return tx.binary("getitem", self, key)
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        from flambeau_capture.values.tensors.graph_calls import graph_call
+
+        graph_call(tx, "call_function", operator.setitem, [self, key, value], {})
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        raise Break("FB0001", f"containment test in {self.describe()}")
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        from flambeau_capture.values.iterators.builtin import SequenceIterator
+        from flambeau_capture.values.tensors.graph_calls import graph_call
+
+        if self.fake.dim() == 0:
+            tx.raise_error(TypeError, "iteration over a 0-d tensor")
+        return SequenceIterator(graph_call(tx, "call_function", torch.unbind, [self], {}))
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        from flambeau_capture.values.tensors.methods import tensor_attribute
+
+        return tensor_attribute(self, tx, name)
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        if name == "data":
+            for rule in DATA_RULES:
+                rule(self, tx, value)
+            return
+        if name == "grad" and has_place(tx, self):
+            _ = self.cls  # that it is a tensor is assumed from here on
+            if not self._may_be_grad(value):
+                raise Break("FB0007", f".grad of a tensor is set to {value.describe()}")
+            self.written_grad = value
+            tx.heap.changed(self)  # replayed where the program has the tensor
+            return
+        if name == "requires_grad":
+            if asks_what_is(self, tx, [value], {}):
+                return
+            if GRAD_RULES["requires_grad_"](self, tx, [value], {}) is not None:
+                return
+        if name in ("grad", "requires_grad"):
+            raise Break("FB0007", f"assignment to .{name} of a tensor")
+        self.unknown(f"assignment to attribute {name!r}")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        from flambeau_capture.values.tensors.methods import tensor_method
+
+        return tensor_method(self, tx, name, args, kwargs)
+
+    def _may_be_grad(self, value: Value) -> bool:
+        """Whether torch accepts a value as `.grad`."""
+        if isinstance(value, Constant):
+            return is_none(value)
+        if not isinstance(value, TensorValue):
+            return False
+        mine, other = self.fake, value.fake
+        return (mine.shape, mine.dtype, mine.device) == (other.shape, other.dtype, other.device)
+
+    def replay(self, writer: Any) -> None:
+        """Set the attributes of an existing tensor that are written."""
+        flag = None if self.written_flag is None else Constant(self.written_flag)
+        written = {
+            "data": self.written_data, "requires_grad": flag, "grad": self.written_grad,
+        }  # fmt: skip
+        for name, value in written.items():
+            if value is not None:
+                writer.load(value)
+                writer.load(self)
+                writer.store_attr(name)
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.source is not None:
+            writer.load_source(self.source)
+        else:
+            writer.load_graph_output(self.node)
+
+
+# Methods that drive autograd and that the graph can hold, sometimes (see `builtins.derivatives`).
+GRAD_RULES: dict[str, Callable[[TensorValue, Tracer, Args, Kwargs], Value | None]] = {}
+
+# What assigning to `.data` does (see `values.newdata`).
+DATA_RULES: list[Callable[[TensorValue, Tracer, Value], None]] = []
+
+# What tensors are known to hold (see `values.knowledge`).
+KNOWN: list[Callable[[Tracer, TensorValue], torch.Tensor | None]] = []
+
+
+def known(tx: Tracer, tensor: TensorValue) -> torch.Tensor | None:
+    """What a tensor holds, if capture knows; guards fix what that follows from."""
+    return next((data for rule in KNOWN if (data := rule(tx, tensor)) is not None), None)
+
+
+def known_number(tx: Tracer, tensor: TensorValue) -> int | float | None:
+    """The number that a tensor of one element holds, if capture knows it."""
+    data = known(tx, tensor)
+    return None if data is None or data.numel() != 1 or data.is_complex() else data.item()
+
+
+def has_place(tx: Tracer, tensor: TensorValue) -> bool:
+    """Whether what is written to `.grad` is kept: by the program's tensor, or by one that stays."""
+    if tensor.source is not None and tensor.real is not None:
+        return True
+    return any(own is tensor for own in tx.graph.outermost.own_leaves)
+
+
+def asks_what_is(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> bool:
+    """Whether `requires_grad_` would change nothing."""
+    flag = [*args, *kwargs.values(), Constant(True)][0]
+    return bool(tensor.fake.requires_grad) == flag.truth(tx)

@@ -1,0 +1,189 @@
+"""Which of several ways to compute the same is the fastest, with as few runs as will tell.
+
+In: candidates, a clock, a budget of seconds. Out: `BenchmarkOutcome`. Invariant: the first
+candidate, which a model of the machine prefers, wins unless another one was measured to be faster.
+
+Candidates run in turns, so that a change of the machine's clock hits all of them. After each round
+one whose median lies above the leader's with confidence is out: the intervals are those of order
+statistics, which ask nothing of the distribution (Conover, Practical Nonparametric Statistics,
+3.2; ranks n/2 - sqrt(n) and n/2 + sqrt(n) hold the median with about 95 %).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from flambeau_inductor.autotune.cold_timing import ColdTimer
+
+Made = TypeVar("Made")
+
+LEAST_ROUNDS = 5
+MOST_ROUNDS = 40
+WORTH = 0.02
+"""Another candidate has to be faster than the first by this share to be taken instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to compute; `run` queues or does it once. A failing one is out of the race."""
+
+    name: str
+    run: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkOutcome:
+    """`seconds` are the medians of who was measured; `failed` says why others were not.
+
+    `settled` is False where the budget ended the race: such an outcome is not kept.
+    """
+
+    winner: str
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
+    samples: int = 0
+    spent: float = 0.0
+    settled: bool = True
+
+
+class Budget:
+    """Seconds that all races of one compile may take together, by the clock `now`.
+
+    `longest`: what making the candidates of one race is expected to take; what it took, if longer.
+    """
+
+    def __init__(
+        self, seconds: float, longest: float = 0.0, now: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.seconds = seconds
+        self.longest = longest
+        self._now = now
+        self._spent = 0.0
+        self._since: float | None = None
+
+    @property
+    def spent(self) -> float:
+        """Seconds that are gone, those since the one who spends now began among them."""
+        return self._spent + (0.0 if self._since is None else self._now() - self._since)
+
+    def left(self) -> float:
+        """Seconds that are left, at least 0."""
+        return max(0.0, self.seconds - self.spent)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left."""
+        return self.left() == 0
+
+    @property
+    def enough(self) -> bool:
+        """Whether the candidates of another race can be made in what is left."""
+        return self.left() > self.longest
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """What runs inside is paid for; within another such, it is paid for once."""
+        if self._since is not None:
+            yield
+            return
+        self._since = self._now()
+        try:
+            yield
+        finally:
+            self._spent, self._since = self.spent, None
+
+    def making(self, make: Callable[[], Made]) -> Made:
+        """`make()`, of whose seconds `longest` takes notice."""
+        started = self._now()
+        try:
+            return make()
+        finally:
+            self.longest = max(self.longest, self._now() - started)
+
+
+def race(candidates: Sequence[Candidate], clock: ColdTimer, budget: Budget) -> BenchmarkOutcome:
+    """Run the candidates against each other.
+
+    Raises:
+        ValueError: there is no candidate.
+    """
+    if not candidates:
+        raise ValueError("a race without candidates")
+    first = candidates[0].name
+    if len(candidates) == 1:
+        return BenchmarkOutcome(first)
+    before = budget.spent
+    if budget.over:
+        return BenchmarkOutcome(first, settled=False)
+    with budget.spending():
+        times, failed, ready, settled = _run(candidates, clock, budget)
+    spent = budget.spent - before
+    medians = {name: statistics.median(values) for name, values in times.items() if values}
+    samples = sum(map(len, times.values()))
+    return BenchmarkOutcome(
+        _winner(first, ready, medians), medians, failed, samples, spent, settled
+    )
+
+
+def _run(
+    candidates: Sequence[Candidate], clock: ColdTimer, budget: Budget
+) -> tuple[dict[str, list[float]], dict[str, str], list[Candidate], bool]:
+    """Samples by name, why some have none, who is left, and whether there was time for all."""
+    times: dict[str, list[float]] = {}
+    failed: dict[str, str] = {}
+    ready: list[Candidate] = []
+    for candidate in candidates:
+        if budget.over:
+            break
+        try:
+            clock.sample(candidate.run)  # not counted: it compiles, allocates, fills caches
+        except Exception as error:  # a candidate may ask too much of the machine; it is named
+            failed[candidate.name] = f"{type(error).__name__}: {error}"
+            continue
+        ready.append(candidate)
+        times[candidate.name] = []
+    settled = len(ready) + len(failed) == len(candidates)
+    while len(ready) > 1 and settled:
+        for candidate in ready:
+            times[candidate.name].append(clock.sample(candidate.run))
+        rounds = len(times[ready[0].name])
+        if rounds >= LEAST_ROUNDS:
+            ready = _still_in(ready, times)
+        if rounds >= MOST_ROUNDS:
+            break
+        if budget.over:
+            settled = False
+    return times, failed, ready, settled
+
+
+def _winner(first: str, ready: Sequence[Candidate], medians: Mapping[str, float]) -> str:
+    """The fastest of who is left; the first candidate, unless that one is clearly slower."""
+    left = {c.name: medians[c.name] for c in ready if c.name in medians}
+    if not left:
+        return ready[0].name if ready else first
+    best = min(left, key=left.__getitem__)
+    if first in medians and medians[first] <= left[best] * (1 + WORTH):
+        return first
+    return best
+
+
+def _still_in(ready: Sequence[Candidate], times: Mapping[str, list[float]]) -> list[Candidate]:
+    """Those whose median may still be the least."""
+    ceiling = min(interval(times[c.name])[1] for c in ready)
+    return [c for c in ready if interval(times[c.name])[0] <= ceiling]
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Between which two samples the median lies, with about 95 % confidence."""
+    ordered = sorted(values)
+    count = len(ordered)
+    reach = math.sqrt(count)
+    low = max(0, math.floor(count / 2 - reach))
+    high = min(count - 1, math.ceil(count / 2 + reach) - 1)
+    return ordered[low], ordered[high]

@@ -1,0 +1,95 @@
+"""Which of torch's libraries multiplies matrices faster on this processor.
+
+In: options. Out: yes or no, by a product's sizes. Invariant: measured once for a version of torch,
+a processor and a number of threads, and kept on disk; where oneDNN is missing or switched off, or
+the disk cannot keep the answer, torch's own choice stands or it holds for this process alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+
+from flambeau_inductor._torch_compat import onednn_linear
+from flambeau_inductor.autotune.benchmark import Budget, Candidate
+from flambeau_inductor.autotune.cold_timing import CpuClock
+from flambeau_inductor.autotune.kept_choices import Tuner
+from flambeau_inductor.cache import open_values
+from flambeau_inductor.lowering.choices import LEAST_OPERATIONS, LibraryChoices, Sizes
+from flambeau_inductor.options import Options, Products
+
+BLAS, ONEDNN = "blas", "onednn"
+
+EPILOGUES = frozenset({"hardswish", "leaky_relu"})
+"""Functions that oneDNN applies to what it computes sooner than a loop of their own would. Its
+`gelu` and `swish` take as long as such a loop, or longer."""
+
+SIZE = 256
+"""Rows, columns and terms of the product that is measured."""
+
+SECONDS = 0.5
+"""Most that the measurement may take."""
+
+
+LEAST_ALONE = 1 << 21
+"""Operations from which one thread asks: it has no other to wait for."""
+
+LEAST_MEASURED = 1 << 18
+"""Operations of the smallest product that is measured by itself."""
+
+
+def library_choices(options: Options, budget: Budget | None = None) -> LibraryChoices:
+    """What lowering may ask. With `max_autotune` products are measured at their own sizes, within
+    `budget` (the options' own where none is given)."""
+    wanted, cache_dir = options.products, options.cache_dir
+    if not options.max_autotune or wanted != "measured":
+        least = LEAST_ALONE if torch.get_num_threads() == 1 else LEAST_OPERATIONS
+        return LibraryChoices(
+            lambda sizes: onednn_products(wanted, cache_dir), least, EPILOGUES.__contains__
+        )
+    values = open_values(cache_dir, "autotune")
+    tuner = Tuner(values, CpuClock(1), budget or Budget(options.autotune_seconds))
+
+    def measured(sizes: Sizes) -> bool:
+        if onednn_linear() is None:
+            return False
+        key = f"float32 product {sizes}, {torch.get_num_threads()} threads"
+        return tuner.choose(key, (BLAS, ONEDNN), lambda: _candidates(sizes)) == ONEDNN
+
+    return LibraryChoices(measured, LEAST_MEASURED, EPILOGUES.__contains__)
+
+
+def onednn_products(wanted: Products, cache_dir: str | None) -> bool:
+    """Whether large products of float32 matrices on a CPU go to oneDNN."""
+    if wanted == BLAS or onednn_linear() is None:
+        return False
+    return wanted == ONEDNN or _measured(cache_dir, torch.get_num_threads()) == ONEDNN
+
+
+@lru_cache(maxsize=8)
+def _measured(cache_dir: str | None, threads: int) -> str:
+    tuner = Tuner(open_values(cache_dir, "autotune"), CpuClock(1), Budget(SECONDS))
+    sizes = (SIZE, SIZE, SIZE)
+    key = f"float32 products, {threads} threads"
+    return tuner.choose(key, (BLAS, ONEDNN), lambda: _candidates(sizes))
+
+
+def _candidates(sizes: Sizes) -> Sequence[Candidate]:
+    linear = onednn_linear()
+    assert linear is not None
+    rows, terms, columns = sizes
+    a, b, out = (
+        torch.full(shape, 0.5) for shape in ((rows, terms), (columns, terms), (rows, columns))
+    )
+
+    def blas() -> object:
+        with torch.no_grad():
+            return torch.mm(a, b.t(), out=out)
+
+    def onednn() -> object:
+        with torch.no_grad():
+            return linear(a, b, None, "none", [], "")
+
+    return (Candidate(BLAS, blas), Candidate(ONEDNN, onednn))

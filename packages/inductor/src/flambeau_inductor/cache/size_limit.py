@@ -1,0 +1,140 @@
+"""How large the folder may grow, and what goes first when it has.
+
+In: a folder of entries, how much was added. Out: a folder within its limit. Invariant: what was
+used within the last minute stays, for a process may be about to load it; one process sweeps at a
+time, and one that is killed in the midst of it leaves whole entries behind.
+
+When an entry was last used is the time of its digests file, which a reader sets.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+LIMIT = "FLAMBEAU_CACHE_SIZE"
+DEFAULT_LIMIT = 4 << 30
+GROWTH = ".growth"
+LOCK = ".lock"
+SHARE = 16
+"""A sweep happens each time another 1/SHARE of the limit was written."""
+LOW = 0.8
+"""A sweep goes down to this part of the limit."""
+GRACE = 60.0
+STALE = 3600.0
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+@dataclass(frozen=True, slots=True)
+class CachedEntry:
+    """An entry: its bytes, and when it was last used, in seconds since the epoch."""
+
+    folder: Path
+    kind: str
+    size: int
+    used: float
+
+
+def limit() -> int:
+    """The bytes that `FLAMBEAU_CACHE_SIZE` allows (`500M`, `2G`, a number), else 4 GiB.
+
+    Raises ValueError for a text that is none of these.
+    """
+    text = os.environ.get(LIMIT, "").strip()
+    if not text:
+        return DEFAULT_LIMIT
+    found = re.fullmatch(r"(\d+)\s*([KMGT]?)I?B?", text.upper())
+    if found is None:
+        raise ValueError(f"{LIMIT} is {text!r}: say a number of bytes, or one with K, M, G or T")
+    return int(found[1]) * UNITS[found[2]]
+
+
+def held(folder: Path) -> Iterator[CachedEntry]:
+    """Every entry under `folder`."""
+    for digests in folder.glob("[!.]*/??/*/digests.json"):
+        place = digests.parent
+        try:
+            size = sum(path.stat().st_size for path in place.iterdir())
+            yield CachedEntry(place, digests.parents[2].name, size, digests.stat().st_mtime)
+        except OSError:  # it was moved away while we looked
+            continue
+
+
+def grown(folder: Path, size: int, most: int) -> None:
+    """Note that `size` bytes were added, and sweep when that is due."""
+    try:
+        with open(folder / GROWTH, "ab") as file:
+            file.write(f"{size}\n".encode())
+        written = sum(map(int, (folder / GROWTH).read_bytes().split()))
+    except (OSError, ValueError):
+        written = most  # what cannot be noted is looked at
+    if written * SHARE >= most:
+        sweep(folder, most)
+
+
+def sweep(folder: Path, most: int) -> int:
+    """Remove what was used longest ago until `LOW` of `most` is kept; how many entries went."""
+    with _alone(folder) as alone:
+        if not alone:
+            return 0
+        now = time.time()
+        _remove_leftovers(folder, now)
+        found = sorted(held(folder), key=lambda each: each.used)
+        total = sum(each.size for each in found)
+        gone = 0
+        if total > most:
+            for each in found:
+                if total <= most * LOW or each.used > now - GRACE:
+                    break
+                remove(folder, each.folder)
+                total -= each.size
+                gone += 1
+        (folder / GROWTH).unlink(missing_ok=True)
+        return gone
+
+
+def remove(folder: Path, place: Path) -> None:
+    """Take an entry away: nobody sees it half gone."""
+    away = Path(tempfile.mkdtemp(prefix=".old-", dir=folder))
+    try:
+        os.rename(place, away / "entry")
+    except FileNotFoundError:
+        pass  # another process was faster
+    finally:
+        shutil.rmtree(away, ignore_errors=True)
+
+
+def _remove_leftovers(folder: Path, now: float) -> None:
+    """Folders of processes that were killed while they wrote."""
+    for path in [*folder.glob(".new-*"), *folder.glob(".old-*")]:
+        try:
+            if path.stat().st_mtime < now - STALE:
+                shutil.rmtree(path, ignore_errors=True)
+        except FileNotFoundError:
+            continue
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    """Whether no other process sweeps; the lock goes away with a process that dies."""
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:
+        yield False
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(descriptor)

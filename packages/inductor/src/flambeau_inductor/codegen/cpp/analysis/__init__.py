@@ -1,0 +1,1 @@
+"""Analysis of a loop before C++ is written: vectorisation, parallel axes, streaming."""

@@ -1,0 +1,1 @@
+"""Emission of a loop as C++."""

@@ -1,0 +1,188 @@
+"""Transpositions: what lies apart for the lanes is turned in registers, a square at a time.
+
+In: a plan whose blocked axis is open in blocks, and what is done for a point of it. Out: the loops
+over a block. Invariant: each number is read once, and in the order of the axes where it is stored.
+
+Two forms. Arrays that a cache holds are walked square by square. Of others a tile is turned into
+an array of the smallest cache first, and then the rows of the result are computed from it: memory
+is read and written in runs of several lines everywhere. Lines written one by one into as many rows
+take three times as long (Zen 5, one thread: 64 MiB in 4.5 ms, in runs of four lines in 1.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from flambeau_inductor.codegen.cpp.analysis.lanes import lane_step
+from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan
+from flambeau_inductor.codegen.cpp.analysis.streaming import fetched_squares
+from flambeau_inductor.codegen.cpp.emit.loads import fetch_at, turn, turn_tile
+from flambeau_inductor.codegen.cpp.emit.unrolled_columns import SHORT_BODY
+from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
+from flambeau_inductor.codegen.cpp.text import SourceLines
+from flambeau_inductor.indexing import Var
+from flambeau_inductor.ir.loops import Load, Store, ValueId
+
+SQUARES = (4, 8, 16)
+"""Lanes of the vectors whose squares are turned."""
+
+TURNED = (torch.float32, torch.bfloat16, torch.float16)
+"""What they may hold."""
+
+TILE_BYTES = 32 << 10
+"""Of the turned tiles together: they leave room in the smallest cache."""
+
+TOGETHER = 4
+"""Vectors of a row that are done in one turn of its loop, where that is short."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransposeTile:
+    """Turned tiles of `rows` points of the blocked axis by `columns` lanes; `loads` go through
+    them, `others`, of arrays that no cache holds, are read beside them."""
+
+    rows: int
+    columns: int
+    loads: tuple[ValueId, ...]
+    others: tuple[ValueId, ...]
+
+
+def turned_loads(plan: LoopPlan, values: KernelVariables, var: str) -> list[ValueId]:
+    """Loads of numbers that lie apart for the lanes, but side by side along `var`."""
+    found = []
+    stored = {i.buffer for i in plan.loop.body if isinstance(i, Store)}
+    for position, instr in enumerate(plan.loop.body):
+        if not isinstance(instr, Load) or instr.mask is not None or instr.buffer in stored:
+            continue
+        if not plan.is_vector(position) or lane_step(instr.index, var, plan.width) != 1:
+            continue
+        exact = isinstance(values.step(instr.index), int)
+        if exact and values.dtype_of(instr.buffer) in TURNED:
+            found.append(position)
+    return found if plan.width in SQUARES else []
+
+
+def tile_of(
+    plan: LoopPlan, values: KernelVariables, blocked: str | None, rows: int
+) -> TransposeTile | None:
+    """The tile to turn at once; None where squares will do."""
+    if blocked is None or plan.vector != plan.loop.x[-1].var or rows % plan.width:
+        return None
+    loads = turned_loads(plan, values, blocked)
+    large = fetched_squares(plan, values.dtype_of, blocked)
+    if not loads or not set(loads) & set(large):
+        return None
+    columns = TILE_BYTES // (4 * rows * len(loads)) // plan.width * plan.width
+    if columns < 2 * plan.width:
+        return None
+    return TransposeTile(rows, columns, tuple(loads), tuple(v for v in large if v not in loads))
+
+
+def emit_squares(
+    plan: LoopPlan,
+    text: SourceLines,
+    values: KernelVariables,
+    var: str,
+    block: int,
+    inside: Callable[[], None],
+) -> bool:
+    """The points of a block of axis `var`, as many at once as there are lanes; False, and no text,
+    where nothing is turned."""
+    turned = turned_loads(plan, values, var)
+    if not turned:
+        return False
+    size, width = plan.bound(var), plan.width
+    head = f"for (long {var}_t = {var}_b; {var}_t < {size} && {var}_t < {var}_b + {block}; "
+    with text.block(head + f"{var}_t += {width})"):
+        rest, exact = f"{size} - {var}_t", plan.exact(var)
+        whole = exact is not None and exact % width == 0 and block % width == 0
+        count = str(width) if whole else f"{rest} < {width} ? {rest} : {width}"
+        text(f"const long count = {count};")
+        for value in turned:
+            turn(values, value, var)
+        if whole and len(plan.loop.body) <= SHORT_BODY:
+            text(f"#pragma GCC unroll {width}")
+        with text.block(f"for (long {var} = {var}_t; {var} < {var}_t + count; ++{var})"):
+            inside()
+    values.turned.clear()
+    return True
+
+
+def emit_turned_tile(
+    plan: LoopPlan,
+    text: SourceLines,
+    values: KernelVariables,
+    var: str,
+    tile: TransposeTile,
+    inside: Callable[[], None],
+) -> None:
+    """The points of a block of axis `var`, and all lanes: tile by tile."""
+    lanes, width = plan.loop.x[-1].var, plan.width
+    high, wide = plan.bound(var), plan.bound(lanes)
+    with text.block(f"for (long {lanes}_b = 0; {lanes}_b < {wide}; {lanes}_b += {tile.columns})"):
+        for axis, step, size in ((var, tile.rows, high), (lanes, tile.columns, wide)):
+            end = f"{axis}_b + {step}"
+            text(f"const long {axis}_e = {end} < {size} ? {end} : {size};")
+        for value in tile.loads:
+            text(f"alignas(64) f32 q{value}[{tile.rows * tile.columns}];")
+        with (
+            text.block(f"for (long {lanes} = {lanes}_b; {lanes} < {lanes}_e; {lanes} += {width})"),
+            text.block(f"for (long {var}_t = {var}_b; {var}_t < {var}_e; {var}_t += {width})"),
+        ):
+            _lanes(plan, text, "count", var, f"{var}_t")
+            _lanes(plan, text, "n", lanes, lanes)
+            for value in tile.loads:
+                turn_tile(values, value, var, tile.columns)
+            text(f"#pragma GCC unroll {width}")
+            with text.block(f"for (long k = 0; k < {width}; ++k)"):
+                _fetch_beside(text, values, tile, var, width)
+        with text.block(f"for (long {var} = {var}_b; {var} < {var}_e; ++{var})"):
+            if len(plan.loop.body) <= SHORT_BODY:
+                text(f"#pragma GCC unroll {TOGETHER}")
+            row = f"for (long {lanes} = {lanes}_b; {lanes} < {lanes}_e; {lanes} += {width})"
+            with text.block(row):
+                _fetch_next(text, values, tile, var, width)
+                values.in_lanes(lanes, f"{lanes}_e", plan.exact(lanes), inside)
+    values.turned.clear()
+
+
+def _fetch_beside(
+    text: SourceLines, values: KernelVariables, tile: TransposeTile, var: str, width: int
+) -> None:
+    """Ask for what is read beside the tile that is being turned, row by row: vector `k` of as many
+    as there are squares."""
+    lanes = values.plan.loop.x[-1].var
+    across, down = tile.columns // width, tile.rows // width
+    places = f"({lanes} - {lanes}_b)", f"({var}_t - {var}_b)"
+    column, row = (f"(unsigned long){place} / {width}" for place in places)
+    square = f"{column} * {down} + {row}"
+    text(f"const unsigned long at = ({square}) * {width} + k;")
+    text(f"const long row = {var}_b + at / {across};")
+    text(f"const long column = {lanes}_b + at % {across} * {width};")
+    fetch_at(values, tile.others, {var: Var("row"), lanes: Var("column")})
+
+
+def _fetch_next(
+    text: SourceLines, values: KernelVariables, tile: TransposeTile, var: str, width: int
+) -> None:
+    """Ask for a vector of the next tile to turn."""
+    lanes = values.plan.loop.x[-1].var
+    across, down = tile.columns // width, tile.rows // width
+    text(f"const unsigned long vector = (unsigned long)({lanes} - {lanes}_b) / {width};")
+    text(f"const unsigned long at = ({var} - {var}_b) * {across} + vector;")
+    text(f"const long row = {var}_b + at % {down} * {width};")
+    text(f"const long column = {lanes}_b + {tile.columns} + at / {down};")
+    fetch_at(values, tile.loads, {var: Var("row"), lanes: Var("column")})
+
+
+def _lanes(plan: LoopPlan, text: SourceLines, name: str, axis: str, at: str) -> None:
+    """Declare how many points of an axis a vector has from `at` on."""
+    exact, width = plan.exact(axis), plan.width
+    if exact is not None and exact % width == 0:
+        text(f"const width<{width}> {name}{{}};")
+        return
+    rest = f"{axis}_e - {at}"
+    text(f"const long {name} = {rest} < {width} ? {rest} : {width};")

@@ -1,0 +1,1 @@
+"""Rewrites of a loop before C++ is written."""

@@ -1,0 +1,128 @@
+"""What is known of the rows of a loop: what is read along them, and how often.
+
+In: a `Loop` with reduction axes. Out: numbers and yes or no. Invariant: nothing here depends on how
+the loop is cut into programs.
+"""
+
+from __future__ import annotations
+
+from flambeau_inductor.codegen.triton.dtypes import HALF
+from flambeau_inductor.codegen.triton.loop_facts import ends_in
+from flambeau_inductor.codegen.triton.pointwise import ENDS_IN_HALF, INSTRUCTIONS
+from flambeau_inductor.ir.loops import Check, IndexValue, Instr, Load, Loop, Point, Reduce, Store
+from flambeau_inductor.ir.operands import operands
+
+
+def _elements(loop: Loop) -> list[Load]:
+    """What is read of each element of each row."""
+    along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}
+    loads = [i for i in loop.body if isinstance(i, Load)]
+    return [i for i in loads if i.index.vars & along and i.index.vars & rows]
+
+
+def element_loads(loop: Loop) -> int:
+    """How many operands have a value for each element of each row."""
+    return len(_elements(loop))
+
+
+def element_bytes(loop: Loop) -> int:
+    """Their bytes, for one element."""
+    return sum(load.dtype.itemsize for load in _elements(loop))
+
+
+def widest(loop: Loop) -> int:
+    """Bytes of the widest of them."""
+    return max((load.dtype.itemsize for load in _elements(loop)), default=1)
+
+
+def stores_elements(loop: Loop) -> bool:
+    """Whether a value is stored for each element of each row."""
+    along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}
+    stores = [i for i in loop.body if isinstance(i, Store)]
+    return any(i.index.vars & along and i.index.vars & rows for i in stores)
+
+
+def along_rows(loop: Loop) -> tuple[bool, int]:
+    """Whether a row has several operands, and values that all rows share besides; and the bytes of
+    the widest of their elements."""
+    along = {axis.var for axis in loop.r}
+    loads = [i for i in loop.body if isinstance(i, Load) and i.index.vars & along]
+    elements = element_loads(loop)
+    return 2 <= elements < len(loads), max((i.dtype.itemsize for i in loads), default=1)
+
+
+def reads_halves(loop: Loop, most: int | None = None) -> bool:
+    """Whether all that is read along a row is values of 16 bits, at most so many an element."""
+    along = {axis.var for axis in loop.r}
+    read = [i for i in loop.body if isinstance(i, Load) and i.index.vars & along]
+    plain = all(i.dtype in HALF and i.mask is None for i in read)
+    return plain and 0 < len(read) <= (most or len(read))
+
+
+def depth(loop: Loop) -> int:
+    """How many reductions wait for each other."""
+    levels: list[int] = []
+    for instr in loop.body:
+        level = max((levels[i] for i in operands(instr)), default=0)
+        levels.append(level + isinstance(instr, Reduce))
+    return max(levels, default=0)
+
+
+def computed_again(loop: Loop) -> int:
+    """Instructions an element that a row costs which stays in registers as it was read: what a
+    reduction or a store takes is computed for each of them that waits for others."""
+    along = {axis.var for axis in loop.r}
+    level: list[int] = []
+    element: list[bool] = []
+    needed: dict[int, set[int]] = {}
+    for instr in loop.body:
+        read = operands(instr)
+        deep = max((level[k] for k in read), default=0)
+        own = isinstance(instr, Load | Store | IndexValue) and bool(instr.index.vars & along)
+        element.append(not isinstance(instr, Reduce) and (own or any(element[k] for k in read)))
+        if isinstance(instr, Reduce | Store | Check):
+            found = needed.setdefault(deep, set())
+            todo = [k for k in read if element[k]]
+            while todo:
+                k = todo.pop()
+                if k not in found:
+                    found.add(k)
+                    todo.extend(v for v in operands(loop.body[k]) if element[v])
+        level.append(deep + isinstance(instr, Reduce))
+    once = set[int]().union(*needed.values())
+    to_half = ends_in(loop, frozenset(HALF))
+    each = [_instructions(loop.body[k], k in to_half) for found in needed.values() for k in found]
+    return sum(each) - sum(_instructions(loop.body[k], k in to_half) for k in once)
+
+
+def _instructions(instr: Instr, ends_in_half: bool) -> int:
+    if not isinstance(instr, Point):
+        return 0
+    if ends_in_half and instr.op in ENDS_IN_HALF:
+        return ENDS_IN_HALF[instr.op][1]
+    return INSTRUCTIONS.get(instr.op, 1)
+
+
+def read_once(loop: Loop) -> bool:
+    """Whether nothing is stored along a row, and no reduction waits for another."""
+    along = {axis.var for axis in loop.r}
+    stores = [i for i in loop.body if isinstance(i, Store)]
+    return depth(loop) == 1 and not any(i.index.vars & along for i in stores)
+
+
+def reduces_across(loop: Loop) -> bool:
+    """Whether neighbours in memory belong to different rows, by what is read of every element.
+
+    What has one value a row, or the same values for all rows, weighs nothing against that; nor
+    does what has one value for all neighbours of the innermost axis of `x`.
+    """
+    along = {axis.var for axis in loop.r}
+    inner, outer = loop.r[-1].var, loop.x[-1].var
+    elements = [
+        access.index
+        for access in (i for i in loop.body if isinstance(i, Load | Store))
+        if access.index.vars & along and outer in access.index.vars
+    ]
+    return sum(index.coefficient(outer) == 1 for index in elements) > sum(
+        index.coefficient(inner) == 1 for index in elements
+    )

@@ -1,0 +1,152 @@
+"""Kernels that run alone, on memory made for them, beside what a plain copy would take.
+
+In: what a debug folder holds of a program's kernels. Out: a line of text for each, those first that
+lose most to a copy, and their seconds in the folder. Invariant: nothing of a user's is read or
+written: floats are drawn at random, integers are zero (a position that is always there).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flambeau_inductor.debug.roofline import CPU_SECONDS, best_seconds, copy_rate
+from flambeau_inductor.runtime.library import load_kernels
+
+DTYPES = {name: kind for name, kind in vars(torch).items() if isinstance(kind, torch.dtype)}
+LIBRARY, LIBRARY_FACTS = "6_kernels.so", "6_kernels.json"
+GPU_FACTS, GPU_SCRIPT = "6_gpu_kernels.json", "6_gpu_{name}.py"
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A kernel's fastest run. bytes: what it has to move. roof: bytes a second of a plain copy.
+    times: how often the program runs it."""
+
+    name: str
+    seconds: float
+    bytes: int
+    roof: float
+    origins: tuple[str, ...] = ()
+    times: int = 1
+
+    @property
+    def lost(self) -> float:
+        """Seconds of a run of the program that a copy of as many bytes would not have taken."""
+        return self.times * max(0.0, self.seconds - self.bytes / self.roof)
+
+    def __str__(self) -> str:
+        rate = self.bytes / self.seconds
+        often = f" x{self.times}" if self.times > 1 else ""
+        return (
+            f"{self.name + often:<16}{1e6 * self.seconds:10.1f} us{rate / 1e9:9.1f} GB/s"
+            f"{100 * rate / self.roof:6.0f} % of a copy{1e6 * self.lost:10.1f} us lost  "
+            + " ".join(self.origins)
+        )
+
+
+def table(rows: Sequence[Timed]) -> str:
+    """A line for each, those first that lose most."""
+    return "\n".join(map(str, sorted(rows, key=lambda row: row.lost, reverse=True)))
+
+
+@dataclass(frozen=True)
+class Alone:
+    """One Triton kernel: how it is launched, on what, and what it moves.
+
+    programs: of its grid. constants, options: what Triton is told. buffers: elements and dtype of
+    each. descriptors: the fields of each `Descriptor`. loops: those of the program that it runs.
+    """
+
+    programs: int
+    constants: Mapping[str, int]
+    options: Mapping[str, int | bool]
+    buffers: tuple[tuple[int, str], ...]
+    bytes: int
+    loops: tuple[str, ...]
+    origins: tuple[str, ...] = ()
+    descriptors: tuple[Any, ...] = ()
+
+    def timed(self, function: Any) -> Timed:
+        """The kernel's time on the current GPU, or on the CPU where Triton interprets."""
+        from flambeau_inductor.codegen.triton.build import interpreting  # C++ kernels need none
+
+        gpu = not interpreting()
+        device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
+        seconds = best_seconds(self.run(function, device), device)
+        roof = copy_rate(device)
+        return Timed(self.loops[0], seconds, self.bytes, roof, self.origins, len(self.loops))
+
+    def run(self, function: Any, device: torch.device) -> Callable[[], object]:
+        """A launch on tensors of its own."""
+        from flambeau_inductor.codegen.triton.build import seen_by_triton  # as above
+        from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor
+
+        tensors = [_memory(elements, dtype, device) for elements, dtype in self.buffers]
+        described = [seen_by_triton(tensors, Descriptor(*each)) for each in self.descriptors]
+        given = (*tensors, *described)
+        return partial(function[(self.programs,)], *given, **self.constants, **self.options)
+
+
+def bench_library(folder: Path, count: int, names: Sequence[str]) -> None:
+    """Print a table of the C++ kernels of a folder, of all or of those that are named."""
+    facts = _facts(folder / LIBRARY_FACTS)
+    functions = load_kernels(folder / LIBRARY, count)
+    device = torch.device("cpu")
+    rows = []
+    for kernel in _wanted(facts, names):
+        buffers = [_memory(elements, dtype, device) for elements, dtype, _ in kernel["buffers"]]
+        places = (at for _, _, at in kernel["buffers"])
+        addresses = [b.data_ptr() + at for b, at in zip(buffers, places, strict=True)]
+        function = functions[int(kernel["function"].removeprefix("kernel"))]
+        kernel["seconds"] = best_seconds(partial(function, *addresses), device, CPU_SECONDS)
+        rows.append(_row(kernel, kernel["seconds"], copy_rate(device)))
+    print(table(rows))
+    (folder / LIBRARY_FACTS).write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def bench_scripts(folder: Path, names: Sequence[str]) -> None:
+    """Print a table of the Triton kernels of a folder, of all or of those that are named, each as
+    its script is now."""
+    from flambeau_inductor.codegen.triton.build import import_kernels  # as above
+
+    facts = _facts(folder / GPU_FACTS)
+    rows = []
+    for name in dict.fromkeys(kernel["function"] for kernel in _wanted(facts, names)):
+        module = import_kernels(folder / GPU_SCRIPT.format(name=name))
+        row = module.KERNEL.timed(getattr(module, name))
+        rows.append(row)
+        for kernel in facts:
+            if kernel["function"] == name:
+                kernel["seconds"] = row.seconds
+    print(table(rows))
+    (folder / GPU_FACTS).write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def _facts(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(path.read_text())
+    return found
+
+
+def _wanted(facts: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    known = [kernel["name"] for kernel in facts]
+    strange = [name for name in names if name not in known]
+    if strange:
+        raise SystemExit(f"no kernel is called {strange[0]}; there are {', '.join(known)}")
+    return [kernel for kernel in facts if not names or kernel["name"] in names]
+
+
+def _row(kernel: Mapping[str, Any], seconds: float, roof: float) -> Timed:
+    return Timed(kernel["name"], seconds, kernel["bytes"], roof, tuple(kernel["origins"]))
+
+
+def _memory(elements: int, dtype: str, device: torch.device) -> torch.Tensor:
+    kind = DTYPES[dtype]
+    made = torch.zeros(elements, dtype=kind, device=device)
+    return made.uniform_(-1, 1) if kind.is_floating_point and kind.itemsize > 1 else made

@@ -1,0 +1,93 @@
+"""Draws that can wait until the loop that reads them runs.
+
+In: a `Program`. Out: by the name of a loop, the `DeferredDraw` that it is the first to read.
+Invariant: the generator is asked in the program's order: between a draw and its loop nothing else
+may draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from flambeau_inductor._torch_compat import overload_of
+from flambeau_inductor.ir.program import (
+    Alloc,
+    CheckIndex,
+    Extern,
+    FreeBuffer,
+    Program,
+    Ref,
+    Reuse,
+    RunLoop,
+    Step,
+)
+from flambeau_inductor.ir.steps import touched
+from flambeau_inductor.runtime.cpu.random import BERNOULLI
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredDraw:
+    """`mask`: the buffer that `draw` makes; `kept`: somebody reads it after the loop."""
+
+    mask: str
+    draw: Extern
+    kept: bool
+
+
+def drawn_beside(program: Program) -> Mapping[str, DeferredDraw]:
+    """The draws whose first reader is a loop over as many points, which reads them and no more."""
+    sizes = {b.name: b.layout.shape for b in program.buffers}
+    given = {o.buffer for o in program.outputs if isinstance(o, Ref)}
+    found: dict[str, DeferredDraw] = {}
+    for position, step in enumerate(program.steps):
+        if not isinstance(step, Extern) or step.target != BERNOULLI:
+            continue
+        (mask,) = step.results
+        place = _first_use(program, position, mask) if mask is not None else None
+        if mask is None or place is None:
+            continue
+        user = program.steps[place]
+        if not isinstance(user, RunLoop) or any(
+            map(_may_draw, program.steps[position + 1 : place])
+        ):
+            continue
+        points = [a.size for a in (*user.loop.x, *user.loop.r)]
+        if prod(points) != prod(sizes[mask]) or mask in touched(user)[1]:
+            continue
+        later = (s for s in program.steps[place + 1 :] if not isinstance(s, FreeBuffer))
+        kept = mask in given or any(mask in mentioned(s) for s in later)
+        found[user.loop.name] = DeferredDraw(mask, step, kept)
+    return found
+
+
+def _first_use(program: Program, position: int, buffer: str) -> int | None:
+    later = range(position + 1, len(program.steps))
+    return next((k for k in later if buffer in mentioned(program.steps[k])), None)
+
+
+def mentioned(step: Step) -> set[str]:
+    """Buffers that a step names."""
+    match step:
+        case Alloc(buffer=name) | FreeBuffer(buffer=name):
+            return {name}
+        case Reuse(buffer=name, old=old):
+            return {name, old}
+        case Extern():
+            reads, writes = touched(step)
+            return reads | writes | {r for r in step.results if r is not None}
+        case RunLoop() | CheckIndex():
+            reads, writes = touched(step)
+            return reads | writes
+
+
+def _may_draw(step: Step) -> bool:
+    """Whether a step may ask a generator, for all that is known of it."""
+    if not isinstance(step, Extern):
+        return False
+    if not step.target.startswith("aten."):
+        return True
+    return torch.Tag.nondeterministic_seeded in overload_of(step.target).tags

@@ -1,0 +1,94 @@
+"""Binaries of Triton kernels in the cache: a warm start on a GPU does without Triton.
+
+In: the Triton part of an artifact and a store. Out: its functions, loaded by the driver; or None,
+and whoever asks builds them and keeps what was built. Invariant: an entry is found by everything
+that decides a binary (the kernels, the compute capability, versions, our code); buffers that are
+not aligned are served by what Triton compiles when they are first met.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flambeau_inductor.cache import CacheStore, Key, code, key, versions
+from flambeau_inductor.errors import InductorError
+from flambeau_inductor.runtime.artifact import KernelPart, Loaded
+from flambeau_inductor.runtime.gpu.binaries import LIBRARY, Driver, cuda_driver, launchers_of
+from flambeau_inductor.runtime.gpu.launch import Launcher
+
+KERNELS = "kernels.json"
+
+
+def key_of(part: KernelPart, text: str, capability: tuple[int, ...]) -> Key:
+    """What the binaries of a part are found by; `text` is that of its module."""
+    return key(
+        "kernels",
+        language="cubin",
+        text=text,
+        kernels=json.dumps(part.data["kernels"], sort_keys=True),
+        capability=".".join(map(str, capability)),
+        versions=versions(),
+        code=code(),
+    )
+
+
+def load(part: KernelPart, store: CacheStore, driver: Driver | None = None) -> Loaded | None:
+    """The functions of a part on the current GPU; None where its binaries are not kept."""
+    text = part.files["kernels.py"].read_text()
+    place = store.find(key_of(part, text, torch.cuda.get_device_capability()))
+    if place is None:
+        return None
+    try:
+        kernels = json.loads((place / KERNELS).read_text())
+        files = {path.name: path for path in place.iterdir()}
+        binaries = KernelPart("cubin", files, {"kernels": kernels})
+        driver = cuda_driver(torch.cuda.current_device()) if driver is None else driver
+        functions, kept = launchers_of(binaries, driver, lambda name: _unaligned(part, text, name))
+    except (OSError, LookupError, TypeError, ValueError):
+        return None  # whole, but not what this version writes: it is built again
+    return functions, (*kept, store)
+
+
+def keep(
+    part: KernelPart, launchers: Mapping[str, Launcher], library: bytes, store: CacheStore
+) -> str:
+    """Keep what Triton has built for the current GPU; why not, or ""."""
+    from flambeau_inductor.kernels.generate import kernels_of
+    from flambeau_inductor.kernels.triton_binaries import (  # where Triton is there
+        kernel_of,
+        variant_of,
+    )
+
+    files: dict[str, bytes] = {LIBRARY: library}
+    told = []
+    for kernel in kernels_of(part):
+        compiled = launchers[kernel.name].prepare(aligned=True)
+        try:
+            variant = variant_of(compiled, f"{kernel.name}-aligned")
+        except InductorError as error:
+            return str(error)
+        files[variant["file"]] = compiled.asm["cubin"]
+        constants = [value for _, value in kernel.constants]
+        told.append({**kernel_of(kernel, {"aligned": variant}), "constants": constants})
+    files[KERNELS] = json.dumps(told).encode()
+    text = part.files["kernels.py"].read_text()
+    return store.put(key_of(part, text, torch.cuda.get_device_capability()), files)
+
+
+def _unaligned(part: KernelPart, text: str, name: str) -> Any:
+    """What Triton compiles for any buffers."""
+    # few programs have buffers that are not aligned
+    from flambeau_inductor.codegen.triton.build import compile_unaligned
+    from flambeau_inductor.kernels.generate import kernels_of
+
+    kernel = next(each for each in kernels_of(part) if each.name == name)
+    with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
+        path = Path(folder) / "kernels.py"  # the entry that held it may be gone by now
+        path.write_text(text)
+        return compile_unaligned(path, kernel)

@@ -1,0 +1,263 @@
+"""Which code generator each loop goes to, and what its output needs to be launched.
+
+In: a scheduled compilation. Out: `KernelText`s. Invariant: all the buffers of a loop are on one
+device; a loop that its generator cannot express fails the compile with the reason.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from flambeau_prims import NotYetSymbolic
+
+from flambeau_inductor.cache import CacheEntry, key, open_store, processor, versions
+from flambeau_inductor.cache import CacheStore as CacheStore
+from flambeau_inductor.codegen import cpp, triton
+from flambeau_inductor.codegen.triton.kernel import TritonKernel
+from flambeau_inductor.compilation import Built, Compilation, KernelText
+from flambeau_inductor.errors import CacheWarning, InductorError
+from flambeau_inductor.evaluated import evaluated
+from flambeau_inductor.indexing import hint
+from flambeau_inductor.ir.deferred_random import drawn_beside
+from flambeau_inductor.ir.loops import Load, Loop, Store
+from flambeau_inductor.ir.program import Extern, Layout
+from flambeau_inductor.ir.steps import storage_bytes
+from flambeau_inductor.kernels import binary_cache
+from flambeau_inductor.kernels.loaders import loaders
+from flambeau_inductor.options import Options
+from flambeau_inductor.runtime.artifact import KernelPart, Loaded
+from flambeau_inductor.runtime.cpu.random import BERNOULLI
+from flambeau_inductor.runtime.gpu.launch import Library, load_library
+from flambeau_inductor.runtime.library import load_kernels
+from flambeau_inductor.wrapper.source import BehindDraws, LoopLaunch
+
+LANGUAGE = {"cpu": "cpp", "cuda": "triton"}
+"""Code generator by device type."""
+
+
+def generate(work: Compilation) -> tuple[KernelText, ...]:
+    """The kernels of all loops, by language."""
+    layouts = {b.name: b.layout for b in work.scheduled().buffers}
+    by_language: dict[str, list[Loop]] = {}
+    loops = work.loops()
+    fuel = work.options.fuel.kernels
+    fueled = len(loops) if fuel is None else fuel
+    for loop in loops[:fueled]:
+        by_language.setdefault(_language(work, loop, layouts), []).append(loop)
+    texts = [GENERATORS[name](work, some) for name, some in sorted(by_language.items())]
+    return (*texts, evaluated(loops[fueled:])) if loops[fueled:] else tuple(texts)
+
+
+def buffers_of(loop: Loop) -> set[str]:
+    """Names of the buffers that a loop touches."""
+    return {i.buffer for i in loop.body if isinstance(i, Load | Store)}
+
+
+def _language(work: Compilation, loop: Loop, layouts: Mapping[str, Layout]) -> str:
+    devices = {layouts[b].device for b in buffers_of(loop)}
+    nodes = ", ".join(loop.origins)
+    if not devices:
+        raise InductorError(f"{nodes}: a kernel that neither reads nor writes")
+    if len(devices) != 1:
+        places = ", ".join(sorted(map(str, devices)))
+        raise InductorError(f"{nodes}: one kernel would touch tensors on {places}")
+    kind = devices.pop().type
+    if work.options.kernels != "auto":
+        return work.options.kernels
+    if kind not in LANGUAGE:
+        raise InductorError(f"{nodes}: no kernels are generated for {kind} tensors")
+    return LANGUAGE[kind]
+
+
+def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
+    toolchain = cpp.find_toolchain(work.options.compiler)
+    steps = work.scheduled().steps
+    draws = any(isinstance(step, Extern) and step.target == BERNOULLI for step in steps)
+    beside = drawn_beside(work.scheduled()) if draws else {}
+    try:
+        source = cpp.generate(
+            loops,
+            work.dtypes().__getitem__,
+            toolchain.vector_bytes,
+            work.options.threads,
+            draws=draws,
+            forms=work.forms,
+            drawn={name: each.mask for name, each in beside.items()},
+        )
+    except cpp.CppUnsupported as error:
+        raise InductorError(f"C++ kernels: {error}") from error
+
+    def build() -> Built:
+        store = open_store(work.options.cache_dir)
+        wanted = key(
+            "kernels",
+            language="cpp",
+            text=source.text,
+            toolchain=toolchain.identity,
+            processor=processor(),
+            versions=versions(),
+        )
+
+        def make(folder: Path) -> None:
+            (folder / "kernels.cpp").write_text(source.text)
+            _build(toolchain, source.text, folder).rename(folder / "kernels.so")
+
+        entry = store.entry(wanted, make)
+        library = entry.folder / "kernels.so"
+        functions = load_kernels(library, source.functions)
+        named = {f"kernel{k}": f for k, f in enumerate(functions)}
+        part = KernelPart("cpp", {"kernels.so": library}, {"count": source.functions})
+        return Built(named, entry.hit, (store, entry.lease), part, entry.fault)
+
+    launches = {
+        name: LoopLaunch(
+            f"kernel{entry.number}",
+            entry.buffers,
+            by_address=True,
+            offsets=entry.offsets,
+            sizes=entry.sizes,
+            drawn=None
+            if entry.behind is None
+            else BehindDraws(f"kernel{entry.behind}", beside[name]),
+        )
+        for name, entry in source.entries.items()
+    }
+    if draws:
+        launches[BERNOULLI] = LoopLaunch(f"kernel{source.kernels}", (), by_address=True)
+    return KernelText("kernels.cpp", source.text, source.kernels, launches, build)
+
+
+def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
+    from flambeau_inductor.codegen.triton import build as builder  # most programs never need it
+
+    try:
+        builder.require_triton()
+    except builder.TritonMissing as error:
+        raise InductorError(str(error)) from error
+    if work.scheduled().symbols:
+        raise NotYetSymbolic("Triton kernels take constant sizes")
+    sizes = {
+        b.name: hint(storage_bytes(b.layout)) // b.layout.dtype.itemsize
+        for b in work.scheduled().buffers
+    }
+    try:
+        source = triton.generate_module(loops, work.dtypes(), sizes, work.chosen_kernels)
+    except triton.TritonUnsupported as error:
+        raise InductorError(f"Triton kernels: {error}") from error
+
+    def build() -> Built:
+        store = open_store(work.options.cache_dir)
+
+        def make(folder: Path) -> None:
+            (folder / "kernels.py").write_text(source.text)
+
+        wanted = key("kernels", language="triton", text=source.text, versions=versions())
+        entry = store.entry(wanted, make)
+        path = entry.folder / "kernels.py"
+        index = None if builder.interpreting() else devices[0].index or 0
+        described = [asdict(kernel) for kernel in source.kernels]
+        part = KernelPart("triton", {"kernels.py": path}, {"kernels": described})
+        functions, kept = loaders(work.options)["triton"](part, index)
+        return Built(functions, entry.hit, (store, entry.lease, *kept), part, entry.fault)
+
+    devices = [d for b in work.scheduled().buffers if (d := b.layout.device).type == "cuda"]
+    launches = {
+        name: LoopLaunch(
+            launch.kernel.name,
+            launch.buffers,
+            by_address=not builder.interpreting(),
+            queued=not builder.interpreting(),
+        )
+        for name, launch in source.launches.items()
+    }
+    return KernelText("kernels.py", source.text, len(source.kernels), launches, build)
+
+
+def build_triton(part: KernelPart, gpu: int | None, options: Options) -> Loaded:
+    """The functions of an artifact's Triton kernels, built, and kept if `options` say so; `gpu` is
+    None under Triton's interpreter."""
+    from flambeau_inductor.codegen.triton import build as builder  # most programs never need it
+
+    path, store = part.files["kernels.py"], open_store(options.cache_dir)
+    if gpu is None:
+        return dict(builder.build(path, kernels_of(part))), ()
+    with torch.cuda.device(gpu):
+        entry = launch_entry(options, store)
+        library = None if entry is None else entry.folder / LAUNCH_FILE
+        made = builder.build(
+            path, kernels_of(part), None if library is None else load_library(library)
+        )
+        if options.kept_binaries and library is not None:
+            fault = binary_cache.keep(part, made, library.read_bytes(), store)
+            if fault:
+                warnings.warn(f"binaries are not kept: {fault}", CacheWarning, stacklevel=2)
+        return {name: launcher.queue for name, launcher in made.items()}, (made, store)
+
+
+def kernels_of(part: KernelPart) -> list[TritonKernel]:
+    """The kernels of an artifact's Triton part."""
+    return [TritonKernel(**_tupled(each)) for each in part.data["kernels"]]
+
+
+def _tupled(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Lists, as JSON gives them, as the tuples they were."""
+
+    def tupled(value: Any) -> Any:
+        return tuple(map(tupled, value)) if isinstance(value, list) else value
+
+    return {name: tupled(value) for name, value in fields.items()}
+
+
+def _build(toolchain: cpp.Toolchain, text: str, folder: Path) -> Path:
+    """A shared object; OSError where it is the disk that the compiler fails for."""
+    try:
+        return cpp.build(toolchain, text, folder)
+    except cpp.CompilerFailed as error:
+        if os.strerror(errno.ENOSPC) in str(error) or os.strerror(errno.EDQUOT) in str(error):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        raise
+
+
+def launch_library(options: Options, store: CacheStore) -> Library | None:
+    """The native part of launching; None, with a warning, where no C++ compiler builds it."""
+    entry = launch_entry(options, store)
+    return None if entry is None else load_library(entry.folder / LAUNCH_FILE)
+
+
+def launch_entry(options: Options, store: CacheStore) -> CacheEntry | None:
+    """The entry that holds the library of `launch_library`."""
+    try:
+        toolchain = cpp.find_toolchain(options.compiler)
+        wanted = key(
+            "kernels",
+            language="launch",
+            headers=toolchain.headers,
+            toolchain=toolchain.identity,
+            versions=versions(),
+        )
+
+        def make(folder: Path) -> None:
+            cpp.build(toolchain, LAUNCH, folder).rename(folder / LAUNCH_FILE)
+
+        return store.entry(wanted, make)
+    except (cpp.CompilerNotFound, cpp.CompilerFailed) as error:
+        warnings.warn(
+            f"kernels are launched through Triton, which takes longer: {error}", stacklevel=2
+        )
+        return None
+
+
+LAUNCH = '#include "flambeau/launch.h"\n'
+LAUNCH_FILE = "launch.so"
+
+GENERATORS: Mapping[str, Callable[[Compilation, Sequence[Loop]], KernelText]] = {
+    "cpp": _cpp,
+    "triton": _triton,
+}

@@ -1,0 +1,34 @@
+"""What loads the kernels of an artifact in a process that has the compiler.
+
+In: options. Out: a table like `runtime.artifact.LOADERS`, which is part of it. Invariant: nothing
+of the compiler is imported before a part needs it; binaries that are kept are looked for here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from flambeau_inductor.cache import open_store
+from flambeau_inductor.options import Options
+from flambeau_inductor.runtime.artifact import LOADERS, KernelPart, Loaded, Loader
+
+
+def loaders(options: Options) -> Mapping[str, Loader]:
+    """The runtime's loaders, and those that build."""
+
+    def from_triton(part: KernelPart, gpu: int | None) -> Loaded:
+        if gpu is not None and options.kept_binaries:
+            # graphs of a CPU do without all of it, and a warm start without the compiler
+            from flambeau_inductor.kernels import binary_cache
+
+            with torch.cuda.device(gpu):
+                found = binary_cache.load(part, open_store(options.cache_dir))
+            if found is not None:
+                return found
+        from flambeau_inductor.kernels.generate import build_triton
+
+        return build_triton(part, gpu, options)
+
+    return {**LOADERS, "triton": from_triton}

@@ -1,0 +1,113 @@
+"""Triton kernels as binaries, for processes that have no compiler.
+
+In: a part of an artifact that Triton's compiler loads, and a compute capability. Out: the same part
+for `runtime.gpu_binaries`. Invariant: every kernel is there for aligned and for any buffers; no GPU
+is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from flambeau_inductor.cache import open_store
+from flambeau_inductor.codegen.triton.kernel import TritonKernel
+from flambeau_inductor.errors import InductorError
+from flambeau_inductor.kernels.generate import LAUNCH_FILE, kernels_of, launch_entry
+from flambeau_inductor.options import Options
+from flambeau_inductor.runtime.artifact import KernelPart
+from flambeau_inductor.runtime.gpu.binaries import LIBRARY
+from flambeau_inductor.runtime.gpu.launch import parameters_of
+
+LOADER = "cubin"
+VARIANTS: Mapping[str, bool] = {"aligned": True, "any": False}
+"""Whether the buffers are known to be aligned."""
+
+
+def as_binaries(
+    part: KernelPart, capability: tuple[int, int], folder: Path, options: Options, parallel: int = 8
+) -> KernelPart:
+    """The part with its kernels compiled for `capability`, the files in `folder`.
+
+    Raises InductorError for a kernel that only Triton can launch.
+    """
+    kernels = kernels_of(part)
+    wanted = [(kernel, name) for kernel in kernels for name in VARIANTS]
+
+    def made(each: tuple[TritonKernel, str]) -> dict[str, Any]:
+        return _variant(part.files["kernels.py"], *each, capability, folder)
+
+    with ThreadPoolExecutor(parallel) as pool:
+        variants = list(pool.map(made, wanted))
+    files = {each["file"]: folder / each["file"] for each in variants}
+    described = []
+    for number, kernel in enumerate(kernels):
+        own = variants[number * len(VARIANTS) : (number + 1) * len(VARIANTS)]
+        described.append(kernel_of(kernel, dict(zip(VARIANTS, own, strict=True))))
+    entry = launch_entry(options, open_store(options.cache_dir))
+    if entry is not None:  # its folder may go away with it
+        files[LIBRARY] = Path(shutil.copy(entry.folder / LAUNCH_FILE, folder / LIBRARY))
+    return KernelPart(LOADER, files, {"capability": list(capability), "kernels": described})
+
+
+def _variant(
+    path: Path, kernel: TritonKernel, name: str, capability: tuple[int, int], folder: Path
+) -> dict[str, Any]:
+    from flambeau_inductor.codegen.triton import build  # Triton is optional
+
+    compiled = build.compile_offline(
+        path, kernel, 10 * capability[0] + capability[1], aligned=VARIANTS[name]
+    )
+    told = variant_of(compiled, f"{kernel.name}-{name}")
+    (folder / told["file"]).write_bytes(compiled.asm["cubin"])
+    return told
+
+
+def kernel_of(kernel: TritonKernel, variants: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told of a kernel besides its binaries."""
+    return {
+        "name": kernel.name,
+        "programs": kernel.programs,
+        "addresses": len(kernel.pointers),
+        "descriptors": [list(each) for each in kernel.descriptors],
+        "variants": dict(variants),
+    }
+
+
+def variant_of(compiled: Any, name: str) -> dict[str, Any]:
+    """What is told of a kernel that Triton has compiled; its binary is to be in file `name`.cubin.
+
+    Raises InductorError for a kernel that only Triton can launch.
+    """
+    metadata = compiled.metadata
+    if getattr(metadata, "global_scratch_size", 0) or getattr(metadata, "num_ctas", 1) != 1:
+        raise InductorError(f"{name} needs Triton to be launched")
+    entry = entry_of(compiled.asm["ptx"])
+    return {
+        "file": f"{name}.cubin",
+        "name": metadata.name,
+        "entry": entry,
+        "parameters": parameters_of(entry),
+        "warps": metadata.num_warps,
+        "shared": metadata.shared,
+        "descriptors": _plain(getattr(metadata, "tensordesc_meta", None) or ()),
+    }
+
+
+def entry_of(ptx: str) -> str:
+    """The line of the PTX that says what a kernel takes."""
+    found = re.search(r"\.entry\s+[\w$]+\s*\(.*?\)", ptx, re.DOTALL)
+    if found is None:
+        raise InductorError("a kernel whose PTX has no entry")
+    return found.group(0)
+
+
+def _plain(metas: Sequence[Any]) -> list[Any]:
+    """What Triton says of descriptors, of JSON's kinds. Raises TypeError for anything else."""
+    plain: list[Any] = json.loads(json.dumps(list(metas)))
+    return plain

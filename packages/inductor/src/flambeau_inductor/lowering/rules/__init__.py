@@ -1,0 +1,1 @@
+"""Lowering rules, a family of primitives a module."""

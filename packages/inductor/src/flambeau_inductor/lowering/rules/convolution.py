@@ -1,0 +1,172 @@
+"""Convolutions: the library's, or matrix products where a window is one point.
+
+In: images and weights. Out: `Call`s. Invariant: results have the layouts that the primitive's shape
+rule promised.
+
+A convolution of 1 x 1 over channels-last images is a product of a matrix with a row a point and one
+of weights. The library's convolution brings the weights into an order of its own first, which takes
+longer than the product where images are small.
+
+Of a single small image, and of one point by a single thread, torch makes a matrix of all windows
+and multiplies that. Where there is enough to compute oneDNN's convolution is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import torch
+
+from flambeau_inductor._torch_compat import convolved_by_onednn, onednn_convolution
+from flambeau_inductor.indexing import as_expr
+from flambeau_inductor.ir.tensors import (
+    Node,
+    Reduction,
+    dim_ranges,
+    dims_of,
+    dot,
+    flat_strides,
+    unflatten,
+)
+from flambeau_inductor.lowering.context import Context, Meta
+from flambeau_inductor.lowering.registry import Lowered, rule
+from flambeau_inductor.lowering.rules.library import called
+from flambeau_inductor.lowering.rules.matmul import PART, by_onednn, multiplied
+
+IMAGE = 4
+"""Dimensions of a batch of images."""
+
+ONEDNN = "mkldnn._convolution_pointwise.default"
+
+LEAST_MULTIPLICATIONS = 1 << 21
+LEAST_OF_POINTS = 1 << 23
+LEAST_POINTS = 32
+"""What less than this takes is not the multiplications."""
+
+MOST_MULTIPLICATIONS = 1 << 23
+"""The gradient of a weight is a product of few rows and columns and many terms. In larger ones than
+this several threads are better used by oneDNN's convolution than by a BLAS."""
+
+Ints = Sequence[int]
+
+
+@rule("convolution")
+def convolution(ctx: Context, a: Node, w: Node, bias: Node | None, *geometry: Any) -> Lowered:
+    meta = ctx.metas[0]
+    assert meta is not None
+    if _is_product(a, w, meta, geometry):
+        weights = _matrix(ctx, w)
+        whole = ctx.view(weights, weights.shape[::-1], dims_of(2)[::-1])
+        points = _points(ctx, a, meta.shape[2:], geometry[0])
+        return _image(ctx, multiplied(ctx, points, whole, bias), meta)
+    if _by_onednn(ctx, a, w, bias, meta, geometry):
+        stride, padding, dilation, _, _, groups = geometry
+        how = (padding, stride, dilation, groups, *ctx.take_epilogue())
+        return called(ctx, ONEDNN, a, w, bias, *how)
+    return called(ctx, "aten.convolution.default", a, w, bias, *geometry)
+
+
+@rule("convolution_backward")
+def convolution_backward(ctx: Context, grad: Node, a: Node, w: Node, *rest: Any) -> Lowered:
+    biases, *geometry, wanted = rest
+    of_image, of_weight, of_bias = (
+        meta if asked else None for meta, asked in zip(ctx.metas, wanted, strict=True)
+    )
+    seen = of_image or (Meta(a.shape, ctx.graph.stride_of(a), a.dtype, a.device))
+    once = all(n == 1 for n in geometry[0])
+    if of_weight is not None and once and _is_product(grad, w, seen, geometry):
+        rows, points, weights = _points(ctx, grad), _points(ctx, a), _matrix(ctx, w)
+        across = ctx.view(rows, rows.shape[::-1], dims_of(2)[::-1])
+        fast = by_onednn(ctx, rows, weights) and by_onednn(ctx, across, points)
+        if fast or rows.shape[0] * prod(weights.shape) <= MOST_MULTIPLICATIONS:
+            image = None
+            if of_image is not None:
+                image = _image(ctx, multiplied(ctx, rows, weights), of_image)
+            moved = multiplied(ctx, across, points)
+            weight = ctx.view(moved, w.shape, dims_of(2))
+            bias = None
+            if of_bias is not None:
+                define = Reduction("sum", rows, (0,))
+                bias = ctx.node(of_bias.shape, of_bias.dtype, of_bias.device, define)
+            return image, weight, bias
+    target = "aten.convolution_backward.default"
+    return called(ctx, target, grad, a, w, biases, *geometry, wanted)
+
+
+def _by_onednn(
+    ctx: Context, a: Node, w: Node, bias: Node | None, result: Meta, geometry: Sequence[Any]
+) -> bool:
+    """Whether to ask oneDNN: torch would leave this convolution to others, though it is faster, or
+    it can do what comes next, too."""
+    stride, padding, dilation, transposed, _, groups = geometry
+    known = all(isinstance(n, int) for n in (*a.shape, *w.shape, *result.shape))
+    if a.device.type != "cpu" or not known or len(a.shape) != IMAGE or transposed:
+        return False
+    if a.dtype != torch.float32 or w.dtype != torch.float32 or onednn_convolution() is None:
+        return False
+    sooner = _sooner_by_onednn(ctx, w, result)
+    if not sooner and ctx.epilogue is None:
+        return False
+    image = torch.empty_strided(a.shape, ctx.graph.stride_of(a), dtype=a.dtype)
+    weight = torch.empty_strided(w.shape, ctx.graph.stride_of(w), dtype=w.dtype)
+    row = None if bias is None else torch.empty(bias.shape, dtype=bias.dtype)
+    if convolved_by_onednn(image, weight, row, stride, padding, dilation, groups):
+        return ctx.epilogue is not None
+    return sooner
+
+
+def _sooner_by_onednn(ctx: Context, w: Node, result: Meta) -> bool:
+    """Whether oneDNN computes this convolution of known sizes faster than a product of windows."""
+    points, columns = prod(result.shape) // max(result.shape[1], 1), result.shape[1]
+    terms = prod(w.shape[1:])
+    single = prod(w.shape[2:]) == 1  # its matrix of windows is the image
+    least = LEAST_OF_POINTS if single else LEAST_MULTIPLICATIONS
+    if points < LEAST_POINTS or points * columns * terms < least or terms > PART:
+        return False
+    return not single or ctx.choices.onednn_products((points, terms, columns))
+
+
+def _is_product(a: Node, w: Node, image: Meta, geometry: Sequence[Any]) -> bool:
+    """Whether every window is one point of a channels-last image. `image`: the larger of them."""
+    _, padding, _, transposed, _, groups = geometry
+    if len(image.shape) != IMAGE or transposed or groups != 1 or prod(w.shape[2:]) != 1:
+        return False
+    sizes = (*image.shape, *image.stride, *a.shape, *w.shape)
+    if not all(isinstance(n, int) for n in sizes) or not prod(image.shape):
+        return False
+    if a.device.type != "cpu" or a.dtype != torch.float32 or w.dtype != torch.float32:
+        return False
+    if any(padding):
+        return False
+    batch, channels, high, wide = image.shape
+    last = (high * wide * channels, 1, wide * channels, channels)
+    sizes = (batch, channels, high, wide)
+    strides = zip(sizes, image.stride, last, strict=True)
+    return channels > 1 and all(n == 1 or found == step for n, found, step in strides)
+
+
+def _points(
+    ctx: Context, image: Node, size: Sequence[int] | None = None, stride: Ints = (1, 1)
+) -> Node:
+    """The image as a matrix with a row a point: `size` of them, at these steps."""
+    batch, channels = image.shape[:2]
+    high, wide = image.shape[2:] if size is None else size
+    shape = (batch * high * wide, channels)
+    d = dims_of(2)
+    n, y, x = unflatten(d[0], (batch, high, wide), dim_ranges(shape))
+    return ctx.view(image, shape, (n, d[1], y * stride[0], x * stride[1]))
+
+
+def _matrix(ctx: Context, w: Node) -> Node:
+    d = dims_of(2)
+    return ctx.view(w, w.shape[:2], (d[0], d[1], as_expr(0), as_expr(0)))
+
+
+def _image(ctx: Context, points: Node, meta: Meta) -> Node:
+    """A matrix with a row a point as the image of `meta`."""
+    batch, _, high, wide = meta.shape
+    n, channel, y, x = dims_of(IMAGE)
+    flat = dot((n, y, x), flat_strides((batch, high, wide)))
+    return ctx.view(points, meta.shape, (flat, channel))

@@ -1,0 +1,125 @@
+"""Matrix products: which library computes them, and how it is called.
+
+In: matrices. Out: `Call`s. Invariant: operands come in any strides; a result has the layout that
+the primitive's shape rule promised.
+
+Torch sends products in float32 to its BLAS. It brings oneDNN along as well, which has kernels of
+its own: on some processors they are twice as fast. Which one is better is asked of `ctx.choices`,
+once the sizes say that it matters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from flambeau_inductor.indexing import same_sizes
+from flambeau_inductor.ir.epilogues import NOTHING
+from flambeau_inductor.ir.loops import Scalar
+from flambeau_inductor.ir.tensors import Argument, Node, View, dims_of
+from flambeau_inductor.lowering.context import Context, Meta
+from flambeau_inductor.lowering.registry import Lowered, rule
+from flambeau_inductor.lowering.rules.indexing import single
+
+PRODUCTS = {"mm": "aten.mm.out", "bmm": "aten.bmm.out"}
+"""Matrix products: they take operands of any strides and write into given memory."""
+
+ONEDNN = "mkldnn._linear_pointwise.default"
+ONEDNN_MORE = "mkldnn._linear_pointwise.binary"
+
+LEAST_SIDE = 4
+
+PART = 1024
+"""oneDNN adds up all the terms one by one, which rounds more than a BLAS does that adds parts of
+them: sums of more terms than this are asked for in parts."""
+
+MOST_PARTS = 32
+
+LEAST_SIDE_OF_PARTS = 64
+"""What parts of sums cost besides is little where there are as many rows and columns."""
+
+
+@rule(*PRODUCTS)
+def product(ctx: Context, name: str, a: Node, b: Node) -> Lowered:
+    if name == "mm" and by_onednn(ctx, a, b):
+        return linear(ctx, a, b)
+    return single(ctx.call(PRODUCTS[name], (a, b), out=True, any_strides=True))
+
+
+@rule("addmm", "baddbmm")
+def product_and_sum(
+    ctx: Context, name: str, x: Node, a: Node, b: Node, beta: Scalar, alpha: Scalar
+) -> Lowered:
+    summand = _row(x) if name == "addmm" else x
+    if name == "addmm" and len(summand.shape) == 1 and beta == alpha == 1:
+        if summand.dtype == a.dtype and by_onednn(ctx, a, b):
+            return linear(ctx, a, b, summand)
+    kwargs = (("beta", beta), ("alpha", alpha))
+    args = (summand, a, b)
+    return single(ctx.call(f"aten.{name}.out", args, kwargs, out=True, any_strides=True))
+
+
+def _row(x: Node) -> Node:
+    """The row that `x` repeats, if it does: libraries add it as they store the product, while a
+    whole matrix would be copied first."""
+    define = x.define
+    if isinstance(define, View) and same_sizes(define.base.shape, x.shape[1:]):
+        if define.index == dims_of(2)[1:]:
+            return define.base
+    return x
+
+
+def by_onednn(ctx: Context, a: Node, b: Node) -> bool:
+    """Whether oneDNN computes this product, and does so sooner than torch's BLAS."""
+    sizes = (*a.shape, b.shape[1])
+    if a.device.type != "cpu" or a.dtype != torch.float32 or b.dtype != torch.float32:
+        return False
+    if not all(isinstance(size, int) for size in sizes):
+        return False  # how large it will be is not known
+    rows, terms, columns = sizes
+    large = 2 * rows * terms * columns >= ctx.choices.least_operations
+    if not large or min(rows, columns) < LEAST_SIDE:
+        return False
+    if terms > PART and (min(rows, columns) < LEAST_SIDE_OF_PARTS or terms > PART * MOST_PARTS):
+        return False
+    return ctx.choices.onednn_products((rows, terms, columns))
+
+
+def multiplied(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node:
+    """`a @ b + bias` of matrices, row-major, by whom it is computed soonest."""
+    if by_onednn(ctx, a, b):
+        return linear(ctx, a, b, bias)
+    rows, columns = a.shape[0], b.shape[1]
+    meta = Meta((rows, columns), (columns, 1), a.dtype, a.device)
+    how: dict[str, Any] = {"out": True, "any_strides": True, "metas": (meta,)}
+    if bias is None:
+        return single(ctx.call(PRODUCTS["mm"], (a, b), **how))
+    return single(ctx.call("aten.addmm.out", (bias, a, b), **how))
+
+
+def linear(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node:
+    """`a @ b + bias` by oneDNN, row-major; `by_onednn` has been asked."""
+    rows, terms, columns = *a.shape, b.shape[1]
+    meta = Meta((rows, columns), (columns, 1), a.dtype, a.device)
+    total: Node | None = None
+    args: tuple[Argument, ...]
+    parts = _parts(terms)
+    after = ctx.take_epilogue() if len(parts) == 1 else NOTHING
+    for start, count in parts:
+        d = dims_of(2)
+        some = ctx.view(a, (rows, count), (d[0], d[1] + start))
+        weight = ctx.view(b, (columns, count), (d[1] + start, d[0]))
+        target, args = ONEDNN_MORE, (some, total, weight, None, "add")
+        if total is None:
+            target, args = ONEDNN, (some, weight, bias, *after)
+        total = single(ctx.call(target, args, any_strides=True, metas=(meta,)))
+    assert total is not None
+    return total
+
+
+def _parts(terms: int) -> list[tuple[int, int]]:
+    """First term and number of terms of parts of about equal length."""
+    count = -(-terms // PART)
+    length = -(-terms // (16 * count)) * 16
+    return [(start, min(length, terms - start)) for start in range(0, terms, length)]

@@ -1,0 +1,204 @@
+"""Pooling over small windows, written out element by element of the window.
+
+In: an image `[N, C, H, W]` or `[C, H, W]` and the windows' geometry. Out: pointwise nodes over
+guarded views, which fuse with what is before and after them. Invariant: a value is the library's:
+NaN wins, padding is never an element, the position is that of the largest element found first.
+
+A library's pooling is a pass over memory of its own, and on a CPU one without vectors where images
+are not channels-last. Windows of more than `MOST_ELEMENTS`, and dilated ones, stay the library's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from flambeau_inductor.indexing import Expr
+from flambeau_inductor.ir.tensors import Choose, IndexCondition, Node, Position, dims_of
+from flambeau_inductor.lowering.context import Context
+from flambeau_inductor.lowering.registry import Lowered, rule
+from flambeau_inductor.lowering.rules.library import called
+from flambeau_inductor.lowering.rules.shape import shifted
+
+MOST_ELEMENTS = 25
+"""Largest window that is written out."""
+
+SPATIAL = 2
+
+Ints = Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The windows of one pooling: of an image of `size`, there are `count`."""
+
+    size: tuple[int, ...]
+    count: tuple[int, ...]
+    kernel: Ints
+    stride: Ints
+    padding: Ints
+
+    def offsets(self) -> list[tuple[int, int]]:
+        """The elements of a window in the order in which the library looks at them."""
+        return [(i, j) for i in range(self.kernel[0]) for j in range(self.kernel[1])]
+
+    def places(self, first: int, offset: tuple[int, int]) -> tuple[Expr, Expr]:
+        """Where in the image element `offset` of a window is; its dimensions start at `first`."""
+        d = dims_of(first + SPATIAL)[first:]
+        high, wide = (d[k] * self.stride[k] + (offset[k] - self.padding[k]) for k in range(SPATIAL))
+        return high, wide
+
+    def inside(
+        self, places: tuple[Expr, Expr], margin: Ints = (0, 0)
+    ) -> tuple[IndexCondition, ...]:
+        """Conditions under which `places` are in the image with a margin around it."""
+        return tuple(
+            guard
+            for place, size, more in zip(places, self.size, margin, strict=True)
+            for guard in (
+                IndexCondition("ge", place, -more),
+                IndexCondition("lt", place, size + more),
+            )
+        )
+
+
+def windows_of(
+    a: Node, count: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints
+) -> Windows | None:
+    """The geometry, if the windows are to be written out."""
+    small = len(kernel) == SPATIAL and prod(kernel) <= MOST_ELEMENTS
+    if not small or any(step != 1 for step in dilation) or a.numel == 0:
+        return None
+    spatial = len(a.shape) - SPATIAL
+    return Windows(a.shape[spatial:], tuple(count)[spatial:], kernel, stride, padding)
+
+
+def element(
+    ctx: Context,
+    a: Node,
+    windows: Windows,
+    shape: Sequence[int],
+    offset: tuple[int, int],
+    other: Node,
+) -> Node:
+    """Element `offset` of every window; `other` where that is padding."""
+    first = len(shape) - SPATIAL
+    places = windows.places(first, offset)
+    inside = shifted(ctx, a, shape, (*dims_of(first), *places))
+    choice = Choose(((windows.inside(places), inside),), other)
+    return ctx.node(shape, a.dtype, a.device, choice)
+
+
+@rule("max_pool2d_with_indices")
+def max_pool(
+    ctx: Context,
+    a: Node,
+    kernel: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    ceil_mode: bool,
+) -> Lowered:
+    meta = ctx.metas[0]
+    assert meta is not None
+    windows = windows_of(a, meta.shape, kernel, stride, padding, dilation)
+    if windows is None:
+        geometry = (kernel, stride, padding, dilation, ceil_mode)
+        return called(ctx, "aten.max_pool2d_with_indices.default", a, *geometry)
+    shape = meta.shape
+    first = len(shape) - SPATIAL
+    least = ctx.literal(_least(a.dtype), shape, a.dtype, a.device)
+    best: Node | None = None
+    found: Node | None = None
+    for offset in windows.offsets():
+        value = element(ctx, a, windows, shape, offset, least)
+        high, wide = windows.places(first, offset)
+        flat = high * windows.size[1] + wide
+        # Where nothing is larger than minus infinity, the first element inside is the one.
+        place = ctx.node(shape, torch.int64, a.device, Position(flat))
+        if best is None or found is None:
+            best, found = value, place
+            continue
+        larger = ctx.point("gt", (value, best), torch.bool)
+        if a.dtype.is_floating_point:
+            nan = ctx.point("isnan", (value,), torch.bool)
+            larger = ctx.point("logical_or", (larger, nan), torch.bool)
+        outside = _outside(ctx, windows, found, shape, offset)
+        if outside is not None:
+            larger = ctx.point("logical_or", (larger, outside), torch.bool)
+        found = ctx.point("where", (larger, place, found), torch.int64)
+        best = ctx.point("maximum", (best, value))
+    assert best is not None and found is not None
+    return best, found
+
+
+def _outside(
+    ctx: Context, windows: Windows, found: Node, shape: Sequence[int], offset: tuple[int, int]
+) -> Node | None:
+    """Whether what was found before `offset` is padding and `offset` is not; None: never."""
+    if not any(windows.padding):
+        return None
+    yes = ctx.literal(True, shape, torch.bool, found.device)
+    no = ctx.literal(False, shape, torch.bool, found.device)
+    first = len(shape) - SPATIAL
+    here = windows.inside(windows.places(first, offset))
+    before = [o for o in windows.offsets() if o < offset]
+    branches = [(windows.inside(windows.places(first, o)), no) for o in before]
+    return ctx.node(shape, torch.bool, found.device, Choose((*branches, (here, yes)), no))
+
+
+def _least(dtype: torch.dtype) -> float | int:
+    return -float("inf") if dtype.is_floating_point else torch.iinfo(dtype).min
+
+
+@rule("avg_pool2d")
+def avg_pool(
+    ctx: Context,
+    a: Node,
+    kernel: Ints,
+    stride: Ints,
+    padding: Ints,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
+) -> Lowered:
+    meta = ctx.metas[0]
+    assert meta is not None
+    windows = windows_of(a, meta.shape, kernel, stride, padding, (1, 1))
+    if windows is None or not a.dtype.is_floating_point:
+        geometry = (kernel, stride, padding, ceil_mode, count_include_pad, divisor)
+        return called(ctx, "aten.avg_pool2d.default", a, *geometry)
+    shape = meta.shape
+    wide = a.dtype if a.dtype.itemsize >= 4 else torch.float32
+    zero = ctx.literal(0.0, shape, a.dtype, a.device)
+    total: Node | None = None
+    for offset in windows.offsets():
+        value = ctx.cast(element(ctx, a, windows, shape, offset, zero), wide)
+        total = value if total is None else ctx.point("add", (total, value))
+    assert total is not None
+    if divisor is not None:
+        count = ctx.like(float(divisor), total)
+    else:
+        count = _elements(ctx, windows, total, count_include_pad)
+    return ctx.cast(ctx.point("div", (total, count)), a.dtype)
+
+
+def _elements(ctx: Context, windows: Windows, like: Node, with_padding: bool) -> Node:
+    """How many elements each window has."""
+    first = len(like.shape) - SPATIAL
+    margin = windows.padding if with_padding else (0, 0)
+    factors: list[Node] = []
+    for k in range(SPATIAL):
+        count: Node | None = None
+        for i in range(windows.kernel[k]):
+            offset = (i, 0) if k == 0 else (0, i)
+            guards = windows.inside(windows.places(first, offset), margin)[2 * k : 2 * k + 2]
+            one, none = ctx.like(1.0, like), ctx.like(0.0, like)
+            part = ctx.node(like.shape, like.dtype, like.device, Choose(((guards, one),), none))
+            count = part if count is None else ctx.point("add", (count, part))
+        assert count is not None
+        factors.append(count)
+    return ctx.point("mul", tuple(factors))

@@ -1,0 +1,130 @@
+"""Writes through index tensors.
+
+In: a node, integer nodes, values. Out: `Scatter` nodes on a CPU, whose positions are checked first,
+and for sums on a GPU; library calls elsewhere. Invariant: where several values meet on a
+CPU they are combined in row-major order by one thread, as in eager, so that sums have the same
+bits; on a GPU they are added in float32 in whatever order, unless an order was asked for: by atomic
+additions, or to large tables row by row (`rows.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from flambeau_inductor.indexing import Expr, as_expr, hint
+from flambeau_inductor.ir.tensors import IndexLookup, Node, Scatter, View, dims_of
+from flambeau_inductor.lowering.context import Context, LoweringError
+from flambeau_inductor.lowering.registry import Lowered, rule
+from flambeau_inductor.lowering.rules.indexing import addressed, looked_up, out_of_bounds, single
+from flambeau_inductor.lowering.rules.scatter_add_rows import SPARED, added_in_order
+
+MODES = {
+    "scatter": ("set", "aten.scatter.src", ()),
+    "scatter_add": ("add", "aten.scatter_add.default", ()),
+    "scatter_prod": ("mul", "aten.scatter_reduce.two", ("prod",)),
+    "scatter_amax": ("max", "aten.scatter_reduce.two", ("amax",)),
+    "scatter_amin": ("min", "aten.scatter_reduce.two", ("amin",)),
+}
+"""Primitive: the mode of its stores; the library's operator, and what it is given at the end."""
+
+
+FEW = 4
+"""So many times the values are fewer than the elements of a tensor of half precision, and it is not
+made float32 for them."""
+SUMMED = (torch.float32, torch.bfloat16, torch.float16)
+"""Dtypes whose sums on a GPU are formed in float32."""
+
+
+def _stored(
+    ctx: Context, a: Node, src: Node, coordinates: tuple[Expr | IndexLookup, ...], mode: str
+) -> Node:
+    """A copy of `a` with the elements of `src` combined into it."""
+    if mode != "set" and a.dtype == torch.bool:
+        raise LoweringError("bools that are combined where they meet")
+    base = ctx.point("clone", (a,))
+    define = Scatter(base, coordinates, src, mode)
+    return ctx.node(a.shape, a.dtype, a.device, define)
+
+
+@rule(*MODES)
+def scatter(ctx: Context, name: str, a: Node, dim: int, index: Node, src: Node) -> Lowered:
+    mode, target, more = MODES[name]
+    if a.device.type != "cpu" or not a.shape:
+        if mode == "add" and (made := _whole_rows(ctx, a, dim, index, src)) is not None:
+            return made
+        return single(ctx.call(target, (a, dim, index, src, *more)))
+    if index.numel == 0:
+        return ctx.point("clone", (a,))
+    d = dims_of(len(a.shape))
+    part = ctx.view(src, index.shape, d)
+    lookup = looked_up(ctx, index, d, a.shape[dim], False, "RuntimeError", out_of_bounds(dim))
+    return _stored(ctx, a, part, (*d[:dim], lookup, *d[dim + 1 :]), mode)
+
+
+def _whole_rows(ctx: Context, a: Node, dim: int, index: Node, src: Node) -> Node | None:
+    """The sums where each row of `src` goes into one row of `a`, for its place is the same in all
+    columns; None where it is not, or where the library is as fast."""
+    shape, define = index.shape, index.define
+    fits = dim == 0 and len(a.shape) == len(shape) == 2 and shape[1] == a.shape[1]
+    if not fits or index.dtype != torch.int64 or not isinstance(define, View):
+        return None
+    row, column = dims_of(2)
+    if any(column.vars & e.vars for e in define.index):
+        return None
+    (d0,) = dims_of(1)
+    rows, values = ctx.view(index, shape[:1], (d0, as_expr(0))), ctx.view(src, shape, (row, column))
+    if not (in_any_order(ctx, a) and a.dtype == values.dtype):
+        return None
+    # a negative place, which elsewhere counts from the end, is none here
+    negative = ctx.point("lt", (rows, ctx.like(0, rows)), torch.bool)
+    placed = ctx.point("where", (negative, ctx.like(a.shape[0], rows), rows), torch.int64)
+    return added_in_order(ctx, a, placed, values)
+
+
+@rule("index_put")
+def index_put(
+    ctx: Context, a: Node, indices: Sequence[Node | None], values: Node, accumulate: bool
+) -> Lowered:
+    if a.device.type == "cpu":
+        return _put(ctx, a, indices, values, "add" if accumulate else "set")
+    adds = accumulate and in_any_order(ctx, a) and a.dtype == values.dtype
+    rows = indices[0]
+    if adds and rows is not None and len(indices) == 1 and rows.dtype == torch.int64:
+        if values.shape == (*rows.shape, *a.shape[1:]) and len(rows.shape) == 1:
+            return added(ctx, a, rows, values)
+    few = a.dtype != torch.float32 and FEW * hint(values.numel) < hint(a.numel)
+    if adds and not few:
+        return _put_in_float32(ctx, a, indices, values)
+    return single(ctx.call("aten.index_put.default", (a, tuple(indices), values, accumulate)))
+
+
+def _put(ctx: Context, a: Node, indices: Sequence[Node | None], values: Node, mode: str) -> Node:
+    shape, coordinates = addressed(ctx, a, indices)
+    own = dims_of(len(shape))[len(shape) - len(values.shape) :]
+    spread = tuple(as_expr(0) if n == 1 else d for n, d in zip(values.shape, own, strict=True))
+    src = ctx.view(values, shape, spread)
+    if src.numel == 0:
+        return ctx.point("clone", (a,))
+    return _stored(ctx, a, src, coordinates, mode)
+
+
+def added(ctx: Context, a: Node, rows: Node, values: Node, spared_from: int = SPARED) -> Node:
+    """Rows added to those of `a` in float32, rounded once at the end: in order where that moves
+    so many bytes less, else by atomic additions."""
+    ordered = added_in_order(ctx, a, rows, values, spared_from)
+    return ordered or _put_in_float32(ctx, a, (rows,), values)
+
+
+def _put_in_float32(ctx: Context, a: Node, indices: Sequence[Node | None], values: Node) -> Node:
+    """`values` added by atomic additions in float32, rounded once at the end. The library sorts
+    the positions, and adds up what goes to one place by one thread."""
+    wide, src = (ctx.cast(node, torch.float32) for node in (a, values))
+    return ctx.cast(_put(ctx, wide, indices, src, "add"), a.dtype)
+
+
+def in_any_order(ctx: Context, node: Node) -> bool:
+    """Whether sums of such a dtype, on such a device, may be formed by a kernel that does not sort
+    what it adds: in float32, whatever the dtype is; the program may ask for a fixed order."""
+    return node.device.type == "cuda" and node.dtype in SUMMED and not ctx.deterministic

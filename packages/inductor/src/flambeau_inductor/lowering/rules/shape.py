@@ -1,0 +1,212 @@
+"""Shape primitives: index maps, and choices between index maps.
+
+In: nodes and sizes. Out: `View` and `Choose` nodes. Invariant: no rule here reads an element; a
+position that a map names is inside its base wherever its guards hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from flambeau_inductor.indexing import Expr, as_expr
+from flambeau_inductor.ir.loops import Scalar
+from flambeau_inductor.ir.tensors import (
+    Attribute,
+    Choose,
+    IndexCondition,
+    Input,
+    Joined,
+    Node,
+    View,
+    at,
+    dim_ranges,
+    dims_of,
+    dot,
+    flat_strides,
+    unflatten,
+)
+from flambeau_inductor.lowering.context import Context, LoweringError, convert
+from flambeau_inductor.lowering.registry import Lowered, rule
+from flambeau_inductor.lowering.rules.indexing import single
+
+CONCATENATION = "aten.cat.out"
+MOST_PIECES = 8
+"""More pieces than this are concatenated by the library: each element asks which piece it is of."""
+
+
+@rule("broadcast_in_dim")
+def broadcast_in_dim(ctx: Context, a: Node, shape: Sequence[int], dims: Sequence[int]) -> Node:
+    d = dims_of(len(shape))
+    index = tuple(
+        as_expr(0) if size == 1 else d[dim] for size, dim in zip(a.shape, dims, strict=True)
+    )
+    return ctx.view(a, shape, index)
+
+
+@rule("reshape")
+def reshape(ctx: Context, a: Node, shape: Sequence[int]) -> Node:
+    sizes = tuple(shape)
+    if a.dtype.is_complex:
+        raise LoweringError("reshape may copy, and complex numbers have no kernels")
+    if prod(sizes) == 0:
+        return ctx.view(a, sizes, tuple(as_expr(0) for _ in a.shape))
+    flat = dot(dims_of(len(sizes)), flat_strides(sizes))
+    return ctx.view(a, sizes, unflatten(flat, a.shape, dim_ranges(sizes)))
+
+
+@rule("permute")
+def permute(ctx: Context, a: Node, dims: Sequence[int]) -> Node:
+    d = dims_of(len(dims))
+    index: list[Expr] = [as_expr(0)] * len(dims)
+    for position, source in enumerate(dims):
+        index[source] = d[position]
+    return ctx.view(a, [a.shape[s] for s in dims], tuple(index))
+
+
+@rule("slice")
+def slice_(
+    ctx: Context, a: Node, start: Sequence[int], stop: Sequence[int], step: Sequence[int]
+) -> Node:
+    shape = [(e - b + s - 1) // s for b, e, s in zip(start, stop, step, strict=True)]
+    d = dims_of(len(shape))
+    return ctx.view(a, shape, tuple(d[i] * step[i] + start[i] for i in range(len(shape))))
+
+
+@rule("flip")
+def flip(ctx: Context, a: Node, dims: Sequence[int]) -> Node:
+    d = dims_of(len(a.shape))
+    index = tuple((size - 1) - d[i] if i in dims else d[i] for i, size in enumerate(a.shape))
+    return ctx.point("clone", (ctx.view(a, a.shape, index),))
+
+
+@rule("cat")
+def cat(ctx: Context, xs: Sequence[Node], dim: int) -> Lowered:
+    pieces = [x for x in xs if x.shape[dim] > 0]
+    if not pieces:
+        return ctx.point("clone", (xs[0],))
+    if len(pieces) == 1:
+        return ctx.point("clone", (pieces[0],))
+    if len(pieces) > MOST_PIECES:
+        return single(ctx.call(CONCATENATION, (tuple(pieces), dim), out=True))
+    first = pieces[0]
+    total = sum(x.shape[dim] for x in pieces)
+    shape = (*first.shape[:dim], total, *first.shape[dim + 1 :])
+    d = dims_of(len(shape))
+    begin = 0
+    branches: list[tuple[tuple[IndexCondition, ...], Node]] = []
+    for x in pieces:
+        end = begin + x.shape[dim]
+        index = (*d[:dim], d[dim] - begin, *d[dim + 1 :])
+        guards = []
+        if begin > 0:
+            guards.append(IndexCondition("ge", d[dim], begin))
+        if end < total:
+            guards.append(IndexCondition("lt", d[dim], end))
+        branches.append((tuple(guards), shifted(ctx, x, shape, index)))
+        begin = end
+    other = ctx.literal(0, shape, first.dtype, first.device)
+    choice = Choose(tuple(branches), other, Joined(tuple(pieces), dim))
+    return ctx.node(shape, first.dtype, first.device, choice)
+
+
+@rule("pad")
+def pad(ctx: Context, a: Node, low: Sequence[int], high: Sequence[int], value: Scalar) -> Node:
+    shape = tuple(b + n + e for b, n, e in zip(low, a.shape, high, strict=True))
+    filling = ctx.literal(convert(value, a.dtype), shape, a.dtype, a.device)
+    if a.numel == 0:
+        return ctx.point("clone", (filling,))
+    d = dims_of(len(shape))
+    guards: list[IndexCondition] = []
+    for i, size in enumerate(a.shape):
+        if low[i] > 0:
+            guards.append(IndexCondition("ge", d[i], low[i]))
+        if high[i] > 0:
+            guards.append(IndexCondition("lt", d[i], low[i] + size))
+    if not guards:
+        return ctx.point("clone", (a,))
+    inside = shifted(ctx, a, shape, tuple(d[i] - low[i] for i in range(len(shape))))
+    choice = Choose(((tuple(guards), inside),), filling)
+    return ctx.node(shape, a.dtype, a.device, choice)
+
+
+@rule("slice_scatter")
+def slice_scatter(
+    ctx: Context,
+    a: Node,
+    src: Node,
+    start: Sequence[int],
+    stop: Sequence[int],
+    step: Sequence[int],
+) -> Node:
+    if src.numel == 0:
+        return ctx.point("clone", (a,))
+    d = dims_of(len(a.shape))
+    guards: list[IndexCondition] = []
+    index: list[Expr] = []
+    for i, size in enumerate(a.shape):
+        begin, stride = start[i], step[i]
+        if begin > 0:
+            guards.append(IndexCondition("ge", d[i], begin))
+        last = begin + (src.shape[i] - 1) * stride
+        if last < size - 1:
+            guards.append(IndexCondition("lt", d[i], last + 1))
+        if stride > 1:
+            guards.append(IndexCondition("eq", (d[i] - begin) % stride, 0))
+        index.append((d[i] - begin) // stride)
+    if not guards:
+        return ctx.point("clone", (src,))
+    inside = shifted(ctx, src, a.shape, tuple(index))
+    choice = Choose(((tuple(guards), inside),), a)
+    return ctx.node(a.shape, a.dtype, a.device, choice)
+
+
+@rule("as_strided")
+def as_strided(
+    ctx: Context, a: Node, size: Sequence[int], stride: Sequence[int], offset: int
+) -> Node:
+    """As an index map, where the storage of `a` is known to hold it alone, without gaps."""
+    if isinstance(a.define, View | Input | Attribute):
+        raise LoweringError("as_strided on a view counts from the start of another storage")
+    return _restrided(ctx, a, size, stride, offset)
+
+
+@rule("restride")
+def restride(ctx: Context, a: Node, size: Sequence[int], stride: Sequence[int]) -> Node:
+    """As `as_strided`, from the first element of `a` on: wherever its storage begins."""
+    if isinstance(a.define, View):
+        raise LoweringError("the strides of a view are not those of its memory")
+    return _restrided(ctx, a, size, stride, 0)
+
+
+def _restrided(
+    ctx: Context, a: Node, size: Sequence[int], stride: Sequence[int], offset: int
+) -> Node:
+    own = ctx.graph.stride_of(a)
+    order = sorted((i for i, n in enumerate(a.shape) if n > 1), key=lambda i: -own[i])
+    expected = 1
+    for i in reversed(order):
+        if own[i] != expected:
+            raise LoweringError(f"as_strided on storage with gaps ({a.shape}, {own})")
+        expected *= a.shape[i]
+    sizes = tuple(size)
+    last = offset + sum((n - 1) * s for n, s in zip(sizes, stride, strict=True))
+    if prod(sizes) == 0 or last >= a.numel or min(stride, default=0) < 0:
+        raise LoweringError("as_strided beyond the elements of its operand")
+    flat = dot(dims_of(len(sizes)), stride, offset)
+    packed = unflatten(flat, [a.shape[i] for i in order], dim_ranges(sizes))
+    index: list[Expr] = [as_expr(0)] * len(a.shape)
+    for position, i in enumerate(order):
+        index[i] = packed[position]
+    return ctx.view(a, sizes, tuple(index))
+
+
+def shifted(ctx: Context, a: Node, shape: Sequence[int], index: tuple[Expr, ...]) -> Node:
+    """A view that is only valid under guards: its map is kept as written.
+
+    Positions outside `a` occur where the guards fail, so ranges must not be used to simplify.
+    """
+    define = a.define
+    if isinstance(define, View):
+        return ctx.node(shape, a.dtype, a.device, View(define.base, at(define.index, index)))
+    return ctx.node(shape, a.dtype, a.device, View(a, index))

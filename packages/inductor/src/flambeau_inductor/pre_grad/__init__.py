@@ -1,0 +1,1 @@
+"""Passes over Torch IR, before autograd is traced."""

@@ -1,0 +1,237 @@
+"""LSTMs as library calls that are kept whole, before autograd is traced.
+
+In: a captured graph of torch functions, on fake tensors. Out: the same graph, in which `torch.lstm`
+is a function of ours where the library's fused layer applies: oneDNN's on a CPU, one call a layer
+and direction; cuDNN's on a GPU, one call in all. Invariant: the conditions are those under which
+eager calls the same kernel; anywhere else the graph is left alone.
+
+Traced as it stands, an LSTM is a matrix product and a dozen pointwise operations a time step and a
+layer: a graph as long as the sequence, whose kernels are all too small to pay. Fake tensors take
+that road because they are not on a CPU as far as torch's own choice can see. On a GPU they do not
+get through at all: cuDNN is asked how it wants the weights to lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from flambeau_inductor.runtime.gpu import cudnn_lstm
+from flambeau_inductor.runtime.gpu.cudnn_lstm import LSTM_MODE, PARAMETERS
+
+KEPT_WHOLE = frozenset(
+    {
+        torch.ops.aten.mkldnn_rnn_layer.default,
+        torch.ops.aten.mkldnn_rnn_layer_backward.default,
+    }
+)
+"""Operators that the inductor runs whole: whoever decomposes a graph for it leaves these."""
+
+CUDNN_TYPES = (torch.float32, torch.float16, torch.float64)
+CUDNN_BFLOAT16 = 91300
+"""Version of cuDNN from which on torch gives it LSTMs in bfloat16."""
+
+
+@dataclass(frozen=True)
+class _LstmCall:
+    """A call of `torch.lstm` on one batch, by its fake values."""
+
+    data: Tensor
+    states: tuple[Tensor, Tensor]
+    weights: tuple[Tensor, ...]
+    layers: int
+    train: bool
+    both: bool
+    batch_first: bool
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.data, *self.states, *self.weights)
+
+
+def keep_recurrent(gm: fx.GraphModule) -> int:
+    """Let LSTMs that a library fuses be calls of it; how many were."""
+    kept = 0
+    if any("autocast" in str(node.target) for node in gm.graph.nodes):
+        return 0  # eager casts what it is given
+    for node in gm.graph.nodes:
+        if node.op != "call_function" or node.target is not torch.lstm:
+            continue
+        call = _call(node)
+        way = None if call is None else WAYS.get(call.data.device.type)
+        if call is None or way is None:
+            continue
+        fits, function = way
+        more = fits(call)
+        if more is not None:
+            node.target, node.args = function, (*node.args, *more)
+            kept += 1
+    if kept:
+        gm.recompile()
+    return kept
+
+
+def _call(node: fx.Node) -> _LstmCall | None:
+    """What is called, if it is one batch of known sizes, with biases and without dropout."""
+    if node.kwargs or len(node.args) != 9:
+        return None
+    settings: tuple[Any, ...] = node.args
+    data, states, parameters, biases, layers, dropout, train, both, batch_first = settings
+    if not isinstance(states, list | tuple) or not isinstance(parameters, list | tuple):
+        return None  # packed sequences come in another order
+    tensors = [_value(part) for part in (data, *states, *parameters)]
+    if len(states) != 2 or not all(isinstance(t, Tensor) for t in tensors):
+        return None
+    first = tensors[0]
+    if any(t.device != first.device or t.dtype != first.dtype for t in tensors):
+        return None
+    directions = 2 if both else 1
+    whole = len(parameters) == PARAMETERS * int(layers) * directions
+    fixed = all(isinstance(size, int) for t in tensors for size in t.shape)
+    batched = fixed and first.dim() == 3 and first.numel() > 0
+    if not (biases and whole and batched and (not train or float(dropout) == 0.0)):
+        return None
+    found = (first, (tensors[1], tensors[2]), tuple(tensors[3:]))
+    return _LstmCall(*found, int(layers), bool(train), bool(both), bool(batch_first))
+
+
+def _value(part: Any) -> Any:
+    return part.meta.get("val") if isinstance(part, fx.Node) else part
+
+
+def _by_onednn(call: _LstmCall) -> tuple[int, ...] | None:
+    """Whether eager would call the fused layer for this call."""
+    there = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
+    return () if there and call.data.dtype == torch.float32 else None
+
+
+def _by_cudnn(call: _LstmCall) -> tuple[int, ...] | None:
+    """The bytes that a backward will read, where eager would call cuDNN for this call."""
+    if not torch.backends.cudnn.enabled or torch.is_autocast_enabled("cuda"):
+        return None
+    version = torch.backends.cudnn.version()
+    if version is None or not torch.cuda.is_available():
+        return None
+    halves = version >= CUDNN_BFLOAT16 and torch.cuda.get_device_capability() >= (8, 0)
+    known = call.data.dtype in CUDNN_TYPES
+    if not known and not (call.data.dtype == torch.bfloat16 and halves):
+        return None
+    return (reserved_bytes(call),)
+
+
+def reserved_bytes(call: _LstmCall) -> int:
+    """What cuDNN keeps for the backward of such a call, which no shape rule knows: tried out."""
+    if not call.train:
+        return 0
+    x, h, c, *weights = (torch.zeros(t.shape, dtype=t.dtype, device=t.device) for t in call.tensors)
+    made = torch.ops.aten._cudnn_rnn.default(
+        x, weights, PARAMETERS, cudnn_lstm.packed(weights, x, h, call.layers, call.both), h, c,
+        LSTM_MODE, h.shape[2], 0, call.layers, call.batch_first, 0.0, True, call.both, [], None,
+    )  # fmt: skip
+    return int(made[3].numel())
+
+
+def lstm_by_layers(
+    data: Tensor,
+    states: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+    biases: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    both: bool,
+    batch_first: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What `torch.lstm` computes, by `aten.mkldnn_rnn_layer`; `_by_onednn` has been asked."""
+    del dropout
+    sequence = data.transpose(0, 1) if batch_first else data
+    sequence = sequence.contiguous()
+    hidden, cells = states
+    last_hidden: list[Tensor] = []
+    last_cells: list[Tensor] = []
+    directions = 2 if both else 1
+    for layer in range(layers):
+        outputs: list[Tensor] = []
+        for direction in range(directions):
+            position = layer * directions + direction
+            own = parameters[PARAMETERS * position : PARAMETERS * (position + 1)]
+            result = torch.ops.aten.mkldnn_rnn_layer.default(
+                sequence,
+                *own,
+                hidden[position],
+                cells[position],
+                direction > 0,
+                [],
+                LSTM_MODE,
+                hidden.shape[2],
+                layers,
+                biases,
+                both,
+                False,
+                train,
+            )
+            outputs.append(result[0])
+            last_hidden.append(result[1])
+            last_cells.append(result[2])
+        sequence = torch.cat(outputs, -1) if both else outputs[0]
+    output = sequence.transpose(0, 1) if batch_first else sequence
+    return output, torch.stack(last_hidden), torch.stack(last_cells)
+
+
+def lstm_by_cudnn(
+    data: Tensor,
+    states: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+    biases: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    both: bool,
+    batch_first: bool,
+    reserve: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What `torch.lstm` computes, by one call of cuDNN; `_by_cudnn` has been asked."""
+    del biases, dropout
+    settings = layers, train, both, batch_first, reserve
+    made: tuple[Tensor, Tensor, Tensor] = _Lstm.apply(  # type: ignore[no-untyped-call]
+        settings, data, *states, *parameters
+    )
+    return made
+
+
+class _Lstm(torch.autograd.Function):
+    """The operators of `runtime.recurrent`, each the other's derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, settings: Any, x: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> Any:
+        output, last, cells, kept = torch.ops.flambeau_inductor.lstm.default(
+            x, h, c, weights, *settings
+        )
+        ctx.settings = settings
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, h, c, output, kept, *weights)
+        return output, last, cells
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor | None) -> Any:
+        x, h, c, output, kept, *weights = ctx.saved_tensors
+        layers, train, both, batch_first, _ = ctx.settings
+        if not train:
+            raise RuntimeError("cudnn RNN backward can only be called in training mode")
+        made = torch.ops.flambeau_inductor.lstm_backward.default(
+            x, h, c, weights, output, *slopes, kept, layers, both, batch_first
+        )
+        return None, *made
+
+
+Fits = Callable[[_LstmCall], tuple[int, ...] | None]
+WAYS: dict[str, tuple[Fits, Callable[..., Any]]] = {
+    "cpu": (_by_onednn, lstm_by_layers),
+    "cuda": (_by_cudnn, lstm_by_cudnn),
+}
+"""By type of device: whether the library takes a call, with further arguments if it does, and what
+then stands for it."""

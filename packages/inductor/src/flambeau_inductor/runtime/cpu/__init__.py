@@ -1,0 +1,1 @@
+"""Runtime of CPUs: packed weights, blocked products, huge pages, random numbers."""

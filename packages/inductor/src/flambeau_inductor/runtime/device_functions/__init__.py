@@ -1,0 +1,1 @@
+"""Device functions that generated Triton kernels call."""

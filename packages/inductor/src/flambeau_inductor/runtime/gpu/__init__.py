@@ -1,0 +1,1 @@
+"""Runtime of GPUs: launches, binaries, CUDA graphs, memory pools."""

@@ -1,0 +1,468 @@
+"""A compiled graph recorded once as a CUDA graph and replayed with one launch.
+
+In: a function of the boxed convention whose work is queued on a CUDA stream. Out: one that gives
+the same results. Invariant: what a caller still holds is never overwritten, and no input is read at
+an address other than the one it has now; whatever does not fit the recording runs as it would
+without one, and is counted with its reason.
+
+The rules: an input with a stable address (a parameter, the output of another recording, what an
+optimizer updates) is read, and written, where it is, and its address is checked at each call; any
+other input is copied into the recording's memory, which is free for the recording's own values once
+the input was read for the last time.
+Outputs are handed out as they are: the next replay first makes sure that nobody holds their memory
+any more. One that callers keep holding (a loss in a list) is copied out by the next recording.
+
+What a recording saves for another one is lent: the other is recorded in the same memory, and puts
+its own values where it has read for the last time (see `lending`). So the memory of a forward and
+of its backward graph is that of the larger, not the sum.
+
+A recording that nobody asked for (`Rules.automatic`) is made only where launching took most of a
+run. Small results are copied out from the start where the rules say so. Recordings that copy
+everything out share the memory of a stream: between two replays nothing of theirs is alive. Any
+other one has memory of its own, for what is replayed later writes over whatever it shares.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+import torch
+
+from flambeau_inductor._torch_compat import storage_handle, storage_users
+from flambeau_inductor.runtime.gpu.input_placement import Steady
+from flambeau_inductor.runtime.gpu.launch_bound import Launching, LaunchWatch
+from flambeau_inductor.runtime.gpu.shared_pool import (
+    RECORDED,
+    Loan,
+    address_of,
+    best_loan,
+    is_recorded,
+    lendable,
+    seen_through,
+)
+
+Call = Callable[[list[Any]], tuple[Any, ...]]
+
+WARM_UP = 2
+"""Plain runs before a recording: libraries allocate their workspaces, addresses settle."""
+PATIENCE = 3
+"""Calls in a row that do not fit a recording before it is made anew."""
+MOST_RECORDINGS = 4
+SMALL_RESULT = 1 << 20
+"""Bytes of a result that is copied rather than handed out, where the rules say so: larger ones
+would take that memory twice."""
+MOST_COPIED = 64 << 20
+"""Bytes of inputs that move, above which nothing is recorded unasked."""
+
+
+class StreamRecorder(Protocol):
+    """Where work is recorded."""
+
+    device_type: str
+
+    def stream(self) -> int:
+        """The stream that the caller is on."""
+        ...
+
+    def busy(self) -> str | None:
+        """Why nothing can be recorded or replayed just now: somebody else records this stream."""
+        ...
+
+    def refusal(self, rules: Rules) -> str | None:
+        """Why these rules do not allow to record in this process."""
+        ...
+
+    def watch(self) -> LaunchWatch:
+        """Begin to measure the work that is queued from here on."""
+        ...
+
+    def record(
+        self, call: Call, args: list[Any], pool: Any, copied: Mapping[int, torch.Tensor]
+    ) -> RecordedGraph:
+        """Record what `call(args)` queues, in memory of its own where `pool` is None.
+
+        copied: inputs by position that are replaced by memory of the recording, which nothing but
+        the call holds on to."""
+        ...
+
+    def pool(self) -> Any:
+        """Memory for recordings of this stream of which nothing is alive between two replays."""
+        ...
+
+    def warm(self) -> None:
+        """Let the library of matrix products have what it keeps for a stream, in no recording."""
+        ...
+
+    def alias(self, tensor: torch.Tensor, keep: object) -> torch.Tensor:
+        """The bytes of a tensor's whole memory as a tensor that does not keep others from being
+        given it; `keep` lives as long as its memory is referred to."""
+        ...
+
+
+@dataclass(frozen=True)
+class RecordedGraph:
+    """How to replay a recording, its results, and the memory that they are in. `buffers` is where
+    the inputs that are copied go before each replay, `returned` the results that lie there."""
+
+    replay: Callable[[], None]
+    outputs: tuple[Any, ...]
+    pool: Any
+    buffers: tuple[torch.Tensor, ...] = ()
+    returned: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What may be recorded.
+
+    static: inputs that keep their addresses. inside: outputs that no caller sees (saved for a
+    backward graph, or copied into an input afterwards). automatic: only where launches dominate.
+    copies: small results that callers see are copied out. size: bytes that a recording holds.
+    reusable: inputs that nobody reads afterwards. products: it multiplies matrices. updates:
+    (output, input): outputs that may be that input, written where it is.
+    """
+
+    static: tuple[int, ...] = ()
+    inside: tuple[int, ...] = ()
+    automatic: bool = False
+    copies: bool = False
+    size: int = 0
+    reusable: tuple[int, ...] = ()
+    products: bool = False
+    updates: tuple[tuple[int, int], ...] = ()
+
+    def data(self) -> dict[str, Any]:
+        """The same of JSON's kinds."""
+        return asdict(self)
+
+
+def rules_from(data: Mapping[str, Any]) -> Rules:
+    """The rules of `Rules.data`."""
+    return Rules(
+        tuple(data["static"]),
+        tuple(data["inside"]),
+        data["automatic"],
+        data["copies"],
+        data["size"],
+        tuple(data.get("reusable", ())),
+        data.get("products", False),
+        tuple((output, given) for output, given in data.get("updates", ())),
+    )
+
+
+@dataclass(frozen=True)
+class CudaGraphRecording:
+    """`places` are the inputs that are read in place, `addresses` theirs, `buffers` is where the
+    others go; `written` has the input of each result that is one, written in place; `users` counts
+    the references to the memory of each output that is handed out, by handle; `loan` is what
+    another recording may put its values into."""
+
+    replay: Callable[[], None]
+    stream: int
+    outputs: tuple[Any, ...]
+    users: tuple[tuple[int, int, int], ...]
+    copied_out: frozenset[int]
+    places: tuple[int, ...]
+    addresses: list[int]
+    copied: tuple[int, ...]
+    buffers: tuple[torch.Tensor, ...]
+    written: Mapping[int, int]
+    loan: Loan | None = None
+
+
+class NotRecordable(RuntimeError):
+    """The work cannot be recorded; the text says why."""
+
+
+class Recorded:
+    """`call`, recorded after a few runs. `plain` counts calls without the recording, by reason."""
+
+    def __init__(self, call: Call, rules: Rules, recorder: StreamRecorder) -> None:
+        self.plain: Counter[str] = Counter()
+        self.replays = 0
+        self.rules = rules
+        self._call = call
+        self._steady = Steady(rules.static, rules.updates)
+        self._launching: Launching | None = None
+        self._results: dict[int, int] = {}
+        self._recorder = recorder
+        self._recording: CudaGraphRecording | None = None
+        self._made = 0
+        self._misfits = 0
+        self._lends, self._overwritable = True, 0
+        self._copied_out: set[int] = set()
+        self._refusal: str | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, args: list[Any]) -> tuple[Any, ...]:
+        if self._refusal is not None:
+            return self._run(args, self._refusal)
+        busy = self._recorder.busy()
+        if busy is not None:
+            return self._run(args, busy)
+        with self._lock:
+            recording = self._recording
+            if recording is None:
+                return self._before_recording(args)
+            reason = self._misfit(recording, args)
+            if reason is None:
+                self._misfits = 0
+                return self._replay(recording, args)
+            self._misfits += 1
+            self._overwritable += reason == LENT
+            if PATIENCE in (self._misfits, self._overwritable):
+                self._lends = self._lends and reason != LENT
+                self._misfits, self._overwritable, self._recording = 0, 0, None
+                self._copied_out.update(_held(recording))
+                if self._made >= MOST_RECORDINGS:
+                    self._refusal = f"{MOST_RECORDINGS} recordings did not fit: {reason}"
+        return self._run(args, reason)
+
+    def _run(self, args: list[Any], reason: str) -> tuple[Any, ...]:
+        self.plain[reason] += 1
+        return self._call(args)
+
+    def _small_results(self) -> set[int]:
+        """Results that callers see and that are cheap to copy."""
+        return {
+            position
+            for position, size in self._results.items()
+            if size <= SMALL_RESULT and position not in self.rules.inside
+        }
+
+    def _before_recording(self, args: list[Any]) -> tuple[Any, ...]:
+        if self.plain["warming up"] < WARM_UP * (self._made + 1):
+            given = self._steady.before(args)
+            made = self._run(args, "warming up")
+            self._steady.after(given, made)
+            return self._noted(made)
+        if self.rules.automatic and not self._made:
+            reason = self._judge()
+            if reason is not None:
+                return self._watched(args, reason)
+        if self.rules.automatic and self._moving(args) > MOST_COPIED:
+            return self._run(args, MOVING)
+        try:
+            recording = self._record(args)
+        except (NotRecordable, RuntimeError) as error:
+            self._refusal = f"it cannot be recorded: {str(error).splitlines()[0]}"
+            return self._run(args, self._refusal)
+        self._recording = recording
+        self._made += 1
+        return self._replay(recording, args)
+
+    def _judge(self) -> str | None:
+        """Why there is no recording yet, or None where launches were seen to dominate."""
+        if self._launching is None:
+            self._refusal = self._recorder.refusal(self.rules)
+            self._launching = Launching()
+        if self._refusal is not None or self._launching.dominates():
+            return self._refusal
+        return MEASURED if self._launching.undecided else BUSY
+
+    def _watched(self, args: list[Any], reason: str) -> tuple[Any, ...]:
+        if self._launching is None or self._refusal is not None or not self._launching.due():
+            return self._run(args, reason)
+        watch = self._recorder.watch()
+        made = self._run(args, reason)
+        watch.stop()
+        self._launching.measure(watch)
+        return made
+
+    def _noted(self, made: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The results of a plain run, whose sizes the recording's will have."""
+        self._results = {
+            position: value.untyped_storage().nbytes()
+            for position, value in enumerate(made)
+            if isinstance(value, torch.Tensor)
+        }
+        return made
+
+    def _moving(self, args: Sequence[Any]) -> int:
+        """Bytes of the inputs that each replay would copy."""
+        return sum(
+            value.untyped_storage().nbytes()
+            for position, value in enumerate(args)
+            if isinstance(value, torch.Tensor)
+            and not self._steady(position, value)
+            and not is_recorded(value)
+        )
+
+    def _record(self, args: Sequence[Any]) -> CudaGraphRecording:
+        stream = self._recorder.stream()
+        pinned, copied = self._places(args)
+        if self.rules.copies:
+            self._copied_out.update(self._small_results())
+        if self.rules.products:
+            self._recorder.warm()
+        found = best_loan(args, self.rules.reusable, stream)
+        loan, taken = (None, {}) if found is None else (found[0], found[0].take(found[1]))
+        given = list(args)
+        for position, at in pinned:
+            if at in taken:
+                given[position] = seen_through(taken[at], given[position])
+        kept = [args[position] for position, at in pinned if at not in taken]
+        places = [position for position, _ in pinned]
+        here = frozenset(places)
+        written = {out: at for out, at in self._steady.written.items() if at in here}
+        shared = bool(self._results) and self._copied_out >= self._results.keys() - written.keys()
+        pool = loan.pool if loan is not None and taken else None
+        taken.clear()  # only `given` holds what was lent, and the call gives it up as it goes
+        own = self._recorder.pool() if shared and pool is None else pool
+        own_inputs = {position: args[position] for position in copied}
+        made = self._recorder.record(self._call, given, own, own_inputs)
+        self._copied_out.update(made.returned)
+        made = replace(made, outputs=_without(made.outputs, written))
+        if _among(kept, made.outputs):
+            raise NotRecordable("a result is an input as it came")
+        addresses = [args[position].data_ptr() for position in places]
+        recording = self._recorded(made, stream, tuple(places), addresses, tuple(copied), written)
+        if loan is not None and pool is not None:
+            loan.held = lambda: bool(_held(recording))
+        return recording
+
+    def _places(self, args: Sequence[Any]) -> tuple[list[tuple[int, int]], list[int]]:
+        """Inputs that are read where they are, with where their memory begins, and the others."""
+        pinned: list[tuple[int, int]] = []
+        copied: list[int] = []
+        for position, value in enumerate(args):
+            if not isinstance(value, torch.Tensor):
+                raise NotRecordable(f"input {position} is a {type(value).__name__}")
+            if value.device.type != self._recorder.device_type:
+                raise NotRecordable(f"input {position} is on {value.device}")
+            if self._steady(position, value) or is_recorded(value):
+                pinned.append((position, address_of(value)))
+            else:
+                copied.append(position)
+        return pinned, copied
+
+    def _recorded(
+        self,
+        made: RecordedGraph,
+        stream: int,
+        places: tuple[int, ...],
+        addresses: list[int],
+        copied: tuple[int, ...],
+        written: Mapping[int, int],
+    ) -> CudaGraphRecording:
+        """The recording, once it is known which outputs are handed out as they are."""
+        outputs, loan = self._lent(made, stream) if self._lends else (made.outputs, None)
+        kept = [
+            (position, output)
+            for position, output in enumerate(outputs)
+            if isinstance(output, torch.Tensor) and position not in self._copied_out
+        ]
+        recording = CudaGraphRecording(
+            replay=made.replay,
+            stream=stream,
+            outputs=outputs,
+            users=tuple(
+                (position, handle, storage_users(handle))
+                for position, output in kept
+                for handle in [storage_handle(output)]
+            ),
+            copied_out=frozenset(self._copied_out),
+            places=places,
+            addresses=addresses,
+            copied=copied,
+            buffers=made.buffers,
+            written=written,
+            loan=loan,
+        )
+        handed = {address_of(output) for _, output in kept}
+        RECORDED.add(handed, loan)
+        weakref.finalize(recording, RECORDED.discard, handed, loan)
+        return recording
+
+    def _lent(self, made: RecordedGraph, stream: int) -> tuple[tuple[Any, ...], Loan | None]:
+        """The outputs, of those that are saved for another recording only where they are, and the
+        loan that keeps their memory."""
+        outputs = list(made.outputs)
+        owners: dict[int, torch.Tensor] = {}
+        for at, positions in lendable(outputs, self.rules.inside, self._copied_out).items():
+            owners[at] = outputs[positions[0]]
+            memory = self._recorder.alias(owners[at], made.replay)
+            for position in positions:
+                outputs[position] = seen_through(memory, outputs[position])
+        return tuple(outputs), Loan(stream, made.pool, owners) if owners else None
+
+    def _misfit(self, recording: CudaGraphRecording, args: Sequence[Any]) -> str | None:
+        """Why this call cannot be a replay."""
+        if self._recorder.stream() != recording.stream:
+            return "another stream"
+        here = [args[position].data_ptr() for position in recording.places]
+        if here != recording.addresses:
+            pairs = zip(recording.places, here, recording.addresses, strict=True)
+            moved = [position for position, now, then in pairs if now != then]
+            for position in moved:
+                self._steady.moved(position)
+            return f"input {moved[0]} has moved"
+        if recording.loan is not None and recording.loan.in_use():
+            return LENT
+        return HELD if _held(recording) else None
+
+    def _replay(self, recording: CudaGraphRecording, args: list[Any]) -> tuple[Any, ...]:
+        if recording.buffers:
+            _copy(recording.buffers, [args[position] for position in recording.copied])
+        written = {out: args[position] for out, position in recording.written.items()}
+        args.clear()
+        recording.replay()
+        self.replays += 1
+        copied = recording.copied_out
+        return tuple(
+            written[position] if position in written else _handed_out(output, position in copied)
+            for position, output in enumerate(recording.outputs)
+        )
+
+
+HELD = "an output of the last replay is still held"
+LENT = "what was made in its memory, a gradient, is still held"
+MEASURED = "what launching takes is measured"
+MOVING = "inputs of many bytes are elsewhere at each call"
+BUSY = "the device takes longer than launching does"
+
+
+def _held(recording: CudaGraphRecording) -> list[int]:
+    """Outputs of the last replay whose memory somebody still refers to."""
+    return [p for p, handle, users in recording.users if storage_users(handle) != users]
+
+
+def _without(outputs: Sequence[Any], written: Mapping[int, int]) -> tuple[Any, ...]:
+    """Results but for those that are inputs, written where they are."""
+    return tuple(None if k in written else output for k, output in enumerate(outputs))
+
+
+def _handed_out(output: Any, copied: bool) -> Any:
+    if not isinstance(output, torch.Tensor):
+        return output
+    return _copied(output) if copied else output.detach()
+
+
+def _copied(value: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, also of a tensor that is not dense."""
+    made = value.clone()
+    if made.stride() == value.stride():
+        return made
+    last = sum((n - 1) * stride for n, stride in zip(value.shape, value.stride(), strict=True))
+    memory = value.as_strided((last + 1,), (1,)).clone()
+    return memory.as_strided(value.shape, value.stride())
+
+
+def _among(inputs: Sequence[torch.Tensor], outputs: Sequence[Any]) -> set[int]:
+    """Positions of the outputs that lie in the memory of one of these inputs."""
+    memory = {storage_handle(each) for each in inputs}
+    return {
+        position
+        for position, output in enumerate(outputs)
+        if isinstance(output, torch.Tensor) and storage_handle(output) in memory
+    }
+
+
+def _copy(buffers: Sequence[torch.Tensor], values: Sequence[Any]) -> None:
+    if buffers:
+        torch._foreach_copy_(list(buffers), list(values))

@@ -1,0 +1,204 @@
+"""Launching a compiled Triton kernel with as little Python as can be.
+
+In: the handle of torch's current stream and the addresses of a kernel's buffers. Out: nothing; the
+kernel is queued on that stream. Invariant: a kernel compiled for 16-byte aligned buffers is never
+given others, and the current device is the one that the kernels were loaded on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flambeau_inductor._torch_compat import current_raw_stream
+from flambeau_inductor.runtime.gpu.context import attach
+from flambeau_inductor.runtime.gpu.tensor_descriptors import (
+    Descriptor,
+    Tiled,
+    as_passed,
+    cuda_encode,
+    tiled,
+)
+
+Queue = Callable[..., object]
+Library = Callable[["Site"], Queue]
+
+
+class Site(ctypes.Structure):
+    """The fields of `fl::Site` in `flambeau/launch.h`."""
+
+    _fields_ = (
+        ("driver", ctypes.c_void_p),
+        ("function", ctypes.c_void_p),
+        ("unaligned", ctypes.py_object),
+        ("attach", ctypes.py_object),
+        ("programs", ctypes.c_uint),
+        ("threads", ctypes.c_uint),
+        ("shared", ctypes.c_uint),
+        ("addresses", ctypes.c_uint),
+        ("nulls", ctypes.c_uint),
+        ("descriptors", ctypes.c_uint),
+        ("tiled", ctypes.POINTER(Tiled)),
+        ("encode", ctypes.c_void_p),
+    )
+
+
+def load_library(path: Path) -> Library:
+    """`flambeau_launcher` of the library at `path`, which stays loaded."""
+    make = ctypes.PyDLL(str(path)).flambeau_launcher
+    make.restype = ctypes.py_object
+    make.argtypes = (ctypes.POINTER(Site),)
+    return lambda site: make(ctypes.byref(site))
+
+
+@lru_cache(maxsize=1)
+def cuda_launch() -> int:
+    """The address of cuLaunchKernel. Raises OSError where there is no CUDA driver."""
+    return ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p).value or 0
+
+
+class Launcher:
+    """One kernel on one grid. `queue(stream, *addresses)` is what a wrapper calls; the launcher
+    must outlive it. Called itself, it takes the buffers as tensors and finds the stream.
+
+    Descriptors are encoded by the native part at each launch; without it, and for unaligned
+    buffers, the variant runs that does not take them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        programs: int,
+        addresses: int,
+        constants: tuple[int, ...],
+        prepare: Callable[[bool], Any],
+        library: Library | None,
+        driver: Callable[[], int] = cuda_launch,
+        *,
+        descriptors: tuple[Descriptor, ...] = (),
+        encoder: Callable[[], int] = cuda_encode,
+        context: Callable[[], None] = attach,
+    ) -> None:
+        self.name = name
+        self._programs = programs
+        self._addresses = addresses
+        self._constants = constants
+        self._prepare = prepare
+        self._library = library
+        self._driver = driver
+        self._descriptors = descriptors
+        self._encoder = encoder
+        self._attach = context
+        self._variants: dict[bool, Any] = {}
+        self._sites: list[Site] = []
+        self._queues: dict[bool, Queue] = {}
+
+    def prepare(self, *, aligned: bool) -> Any:
+        """The kernel compiled for aligned or for any buffers."""
+        variant = self._variants.get(aligned)
+        if variant is None:
+            variant = self._variants[aligned] = self._prepare(aligned)
+        return variant
+
+    def refuse(self, error: Exception) -> None:
+        """Raise `error` whenever the kernel is wanted."""
+
+        def refused(aligned: bool) -> Any:
+            raise error
+
+        self._prepare = refused
+
+    @property
+    def queue(self) -> Queue:
+        """Queues the kernel on the stream and the buffers whose addresses it is given."""
+        return self._queue(aligned=True)
+
+    def _queue(self, *, aligned: bool) -> Queue:
+        found = self._queues.get(aligned)
+        if found is None:
+            found = self._queues[aligned] = self._made(aligned)
+        return found
+
+    def _made(self, aligned: bool) -> Queue:
+        if not self._programs:
+            return _nothing
+        if self._descriptors and aligned and not self._described():
+            aligned = False
+        kernel = self.prepare(aligned=aligned)
+        run = kernel.run  # loads the binary on first access
+        if self._library is None or not aligned:  # the native part turns unaligned buffers down
+            return self._through(run, kernel)
+        metas = kernel.metadata.tensordesc_meta if self._descriptors else ()
+        told = [tiled(d, meta) for d, meta in zip(self._descriptors, metas, strict=True)]
+        passed = self._addresses + sum(1 + 2 * each.rank for each in told)
+        site = Site(
+            driver=self._driver(),
+            function=kernel.function,
+            unaligned=self._unaligned,
+            attach=self._attach,
+            programs=self._programs,
+            threads=32 * kernel.metadata.num_warps,
+            shared=kernel.metadata.shared,
+            addresses=self._addresses,
+            nulls=parameters_of(kernel.asm["ptx"]) - passed,
+            descriptors=len(told),
+            tiled=(Tiled * len(told))(*told),
+            encode=self._encoder() if told else None,
+        )
+        self._sites.append(site)
+        return self._library(site)
+
+    def _described(self) -> bool:
+        """Whether the native part can give the kernel its descriptors."""
+        if self._library is None:
+            return False
+        kernel = self.prepare(aligned=True)
+        metas = getattr(kernel.metadata, "tensordesc_meta", None)
+        return as_passed(kernel.asm["ptx"], self._addresses, self._descriptors, metas)
+
+    def _through(self, run: Any, kernel: Any) -> Queue:
+        """A queue that goes through Triton's own launcher."""
+        head = (self._programs, 1, 1)
+        rest = (kernel.function, kernel.packed_metadata, None, None, None)
+        constants = (*(None for _ in self._descriptors), *self._constants)
+
+        def queue(stream: int, *addresses: int) -> None:
+            run(*head, stream, *rest, *addresses, *constants)
+
+        return queue
+
+    def _unaligned(self, stream: int, *addresses: int) -> None:
+        self._queue(aligned=False)(stream, *addresses)
+
+    def __call__(self, *tensors: torch.Tensor) -> None:
+        first = tensors[0]
+        if not first.is_cuda:
+            self.prepare(aligned=True)(*tensors)  # Triton's interpreter
+            return
+        with torch.cuda.device(first.device):
+            stream = current_raw_stream(first.get_device())
+            self.queue(stream, *(tensor.data_ptr() for tensor in tensors))
+
+
+def _nothing(stream: int, *addresses: int) -> None:
+    """A kernel on an empty grid."""
+
+
+def parameters_of(ptx: str) -> int:
+    """How many parameters a kernel's entry takes, by its PTX.
+
+    Triton puts some of its own (scratch memory) behind those of the source.
+    """
+    found = re.search(r"\.entry\s+[\w$]+\s*\((.*?)\)", ptx, re.DOTALL)
+    if found is None:
+        raise ValueError("the PTX has no entry")
+    return found.group(1).count(".param")
+
+
+__all__ = ["Launcher", "Library", "Queue", "Site", "current_raw_stream", "load_library"]

@@ -1,0 +1,286 @@
+"""Put computations into loops.
+
+In: a `MaterializationPlan`. Out: groups of anchors and library calls, in an order that respects
+what reads what.
+Invariant: the graph of groups and calls has no cycle.
+
+Every group and call has a bit; `before` of each is the set of those that must run earlier, so the
+cycle test of a fusion is two bit operations. A group is only compared with groups that it reads
+from, that read from it, or that read the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from flambeau_inductor.indexing import hint
+from flambeau_inductor.ir.tensors import LibraryCall, Node
+from flambeau_inductor.limits import Limits
+from flambeau_inductor.schedule.fuse.legality import (
+    FusionGroup,
+    joint_space,
+    refusal,
+    same_blocks,
+    traffic,
+)
+from flambeau_inductor.schedule.fuse.score import saved_bytes
+from flambeau_inductor.schedule.materialize.computed_buffers import Block, analyse
+from flambeau_inductor.schedule.materialize.plan import (
+    MaterializationPlan,
+    StorageView,
+    operands_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Two values that might have shared a loop, and why they do not."""
+
+    first: str
+    second: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Two loops that became one, each by the last value that it computed."""
+
+    first: str
+    second: str
+
+
+@dataclass(slots=True, eq=False)
+class _CallStep:
+    number: int
+    call: LibraryCall
+    before: int = 0
+    after: int | None = None
+    """The previous call with an effect: those keep the program's order."""
+
+
+@dataclass(slots=True)
+class Fusion:
+    """State of the pass."""
+
+    plan: MaterializationPlan
+    limits: Limits
+    steps: dict[int, FusionGroup | _CallStep] = field(default_factory=dict)
+    maker: dict[Node, FusionGroup | _CallStep] = field(default_factory=dict)
+    readers: dict[Node, set[int]] = field(default_factory=dict)
+    kept: set[Node] = field(default_factory=set)
+    tiny: dict[tuple[Block, ...], set[int]] = field(default_factory=dict)
+    refusals: list[Refusal] = field(default_factory=list)
+    merges: list[Merge] = field(default_factory=list)
+    fuel: int | None = None
+
+
+def fuse(
+    plan: MaterializationPlan, limits: Limits, fuel: int | None = None
+) -> tuple[list[FusionGroup | LibraryCall], list[Refusal], list[Merge]]:
+    """Group the anchors; returns the steps in an order to run them in.
+
+    At most `fuel` pairs of loops are joined, where that is not None.
+    """
+    state = Fusion(plan, limits, fuel=fuel)
+    _collect(state)
+    if limits.fusion:
+        for _ in range(2):
+            if not _sweep(state):
+                break
+    return _ordered(state), state.refusals, state.merges
+
+
+def _collect(state: Fusion) -> None:
+    plan = state.plan
+    effect: _CallStep | None = None
+    for item in plan.order:
+        number = len(state.steps)
+        if isinstance(item, LibraryCall):
+            step = _CallStep(number, item)
+            state.steps[number] = step
+            read = operands_of(plan, item)
+            step.before = _before(state, read)
+            if item.impure:
+                if effect is not None:
+                    step.after = effect.number
+                    step.before |= effect.before | (1 << effect.number)
+                effect = step
+            for result in plan.results(item):
+                if result is not None:
+                    state.maker[result] = step
+            state.kept.update(read)
+        elif item in plan.anchors:
+            anchor = analyse(plan, item, number)
+            group = FusionGroup(number, [anchor], anchor.blocks, traffic(anchor), anchor.ops)
+            group.before = _before(state, anchor.reads)
+            state.steps[number] = group
+            state.maker[item] = group
+            if hint(group.numel) <= state.limits.tiny_points:
+                state.tiny.setdefault(group.blocks, set()).add(number)
+            read = list(anchor.reads)
+        else:
+            continue
+        for node in read:
+            state.readers.setdefault(node, set()).add(number)
+    state.kept.update(o.node for o in plan.outputs if isinstance(o, StorageView))
+    state.kept.update(plan.checks)
+
+
+def _before(state: Fusion, read: Iterable[Node]) -> int:
+    mask = 0
+    for node in read:
+        made = state.maker.get(node)
+        if made is not None:
+            mask |= made.before | (1 << made.number)
+    return mask
+
+
+def _sweep(state: Fusion) -> bool:
+    """Try, for each group in order, the partners that save most; True if any were fused."""
+    changed = False
+    for number in sorted(state.steps):
+        group = state.steps.get(number)
+        while isinstance(group, FusionGroup) and len(state.merges) != state.fuel:
+            partner = _best(state, group)
+            if partner is None:
+                break
+            group = _merge(state, partner, group)
+            changed = True
+    return changed
+
+
+def _best(state: Fusion, group: FusionGroup) -> FusionGroup | None:
+    candidates: set[int] = set()
+    for node in group.reads:
+        made = state.maker.get(node)
+        if isinstance(made, FusionGroup):
+            candidates.add(made.number)
+        sharing = state.readers.get(node, set())
+        if len(sharing) <= 32:
+            candidates |= sharing
+    tiny = hint(group.numel) <= state.limits.tiny_points
+    if tiny:
+        # The latest few: a long row of them must not make this quadratic.
+        candidates.update(sorted(state.tiny.get(group.blocks, ()))[-16:])
+    candidates.discard(group.number)
+    scored: list[tuple[int, int]] = []
+    for number in candidates:
+        other = state.steps.get(number)
+        # Later groups look back at this one: each pair is tried once.
+        if not isinstance(other, FusionGroup) or number > group.number:
+            continue
+        if joint_space(other, group) is None:
+            continue
+        saved = saved_bytes(other, group, lambda n, a, b: _elsewhere(state, n, a, b), state.limits)
+        if tiny and same_blocks(group.blocks, other.blocks):
+            saved += 1
+        if saved:
+            scored.append((-saved, -number))
+    for _, negative in sorted(scored):
+        other = state.steps[-negative]
+        if not isinstance(other, FusionGroup):
+            continue
+        reason = _cycle(state, other, group) or refusal(
+            other, group, state.limits, state.plan.checks
+        )
+        if reason is None:
+            return other
+        state.refusals.append(
+            Refusal(other.members[-1].node.name, group.members[-1].node.name, reason)
+        )
+    return None
+
+
+def _elsewhere(state: Fusion, node: Node, a: FusionGroup, b: FusionGroup) -> bool:
+    return node in state.kept or not state.readers.get(node, set()) <= {a.number, b.number}
+
+
+def _cycle(state: Fusion, a: FusionGroup, b: FusionGroup) -> str | None:
+    for first, second in ((a, b), (b, a)):
+        bit = 1 << first.number
+        if not second.before & bit:
+            continue
+        # Something between them: it needs `first`, and `second` needs it.
+        between = second.before & ~bit & ~(1 << second.number)
+        for number in _bits(between & ~first.before):
+            if state.steps[number].before & bit:
+                return f"cycle: through step {number}"
+    return None
+
+
+def _bits(mask: int) -> Iterable[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def _merge(state: Fusion, a: FusionGroup, b: FusionGroup) -> FusionGroup:
+    """Move the members of `b` into `a`, which keeps its number."""
+    blocks = joint_space(a, b)
+    if blocks is None:
+        raise AssertionError("fused groups must have a joint space")
+    state.merges.append(Merge(a.members[-1].node.name, b.members[-1].node.name))
+    a.blocks = blocks
+    a.members = sorted([*a.members, *b.members], key=lambda m: m.position)
+    for node, amount in b.reads.items():
+        a.reads[node] = max(amount, a.reads.get(node, 0))
+    a.ops += b.ops
+    old, new = 1 << b.number, 1 << a.number
+    a.before = (a.before | b.before) & ~old & ~new
+    del state.steps[b.number]
+    for tiny in (state.tiny.get(b.blocks), state.tiny.get(blocks)):
+        if tiny is not None:
+            tiny.discard(b.number)
+    for member in b.members:
+        state.maker[member.node] = a
+    for node in b.reads:
+        found = state.readers[node]
+        found.discard(b.number)
+        found.add(a.number)
+    for step in state.steps.values():
+        if step.before & (old | new):
+            step.before = (step.before & ~old) | new | a.before
+    return a
+
+
+def _ordered(state: Fusion) -> list[FusionGroup | LibraryCall]:
+    """Dependencies first; otherwise as the program had it."""
+    waiting = dict.fromkeys(state.steps, 0)
+    after: dict[int, set[int]] = {}
+    for number, step in state.steps.items():
+        for earlier in _direct(state, step):
+            if earlier != number and number not in after.setdefault(earlier, set()):
+                after[earlier].add(number)
+                waiting[number] += 1
+    rank = {n: _rank(s) for n, s in state.steps.items()}
+    ready: list[tuple[int, int]] = []
+    for number, count in waiting.items():
+        if count == 0:
+            heappush(ready, (rank[number], number))
+    result: list[FusionGroup | LibraryCall] = []
+    while ready:
+        _, number = heappop(ready)
+        step = state.steps[number]
+        result.append(step if isinstance(step, FusionGroup) else step.call)
+        for later in after.get(number, ()):
+            waiting[later] -= 1
+            if waiting[later] == 0:
+                heappush(ready, (rank[later], later))
+    if len(result) != len(state.steps):
+        raise AssertionError("fusion made a cycle")
+    return result
+
+
+def _rank(step: FusionGroup | _CallStep) -> int:
+    return step.members[-1].position if isinstance(step, FusionGroup) else step.number
+
+
+def _direct(state: Fusion, step: FusionGroup | _CallStep) -> set[int]:
+    nodes = step.reads if isinstance(step, FusionGroup) else operands_of(state.plan, step.call)
+    found = {state.maker[n].number for n in nodes if n in state.maker}
+    if isinstance(step, _CallStep) and step.after is not None:
+        found.add(step.after)
+    return found

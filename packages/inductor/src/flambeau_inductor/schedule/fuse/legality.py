@@ -1,0 +1,186 @@
+"""May these computations share one loop?
+
+In: groups of anchors. Out: None, or the reason why not. Invariant: two anchors are only put in one
+loop if both iterate over the same space (one over all of it, or over its rows only) and whatever
+one reads of the other is the very element computed at that point.
+
+The rules, in the order they are tried:
+
+1. `device`: all on one device.
+2. `space`: without reductions, equally many elements; with, the same reduced and kept blocks, and
+   anything not reduced as large as the whole space ("element") or as its rows ("row").
+3. `index`: reads between members are at the point's own position; a row never reads an element
+   except through its reduction.
+4. `size`: the body stays within the limits.
+5. `row`: a row that is read again after its reduction fits in cache, with rows to share out.
+6. `cycle` (checked by the caller, who knows the other groups): nothing outside both depends on
+   one and feeds the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass, field
+
+from flambeau_inductor.indexing import Expr, hint, same, simplify
+from flambeau_inductor.ir.tensors import Node, dot, flat_strides
+from flambeau_inductor.limits import Limits
+from flambeau_inductor.schedule.materialize.computed_buffers import (
+    Block,
+    ComputedBuffer,
+    row_flat,
+    size_of,
+)
+
+
+@dataclass(slots=True, eq=False)
+class FusionGroup:
+    """Anchors that will be one loop."""
+
+    number: int
+    members: list[ComputedBuffer]
+    blocks: tuple[Block, ...]
+    reads: dict[Node, int] = field(default_factory=dict)
+    """Bytes read of each node in memory, members included."""
+
+    ops: int = 0
+    before: int = 0
+    """Bit set of the groups and calls that must run earlier, transitively."""
+
+    @property
+    def rows(self) -> int:
+        return size_of(self.blocks, False)
+
+    @property
+    def numel(self) -> int:
+        return size_of(self.blocks, None)
+
+    @property
+    def reduces(self) -> bool:
+        return any(reduced for _, reduced in self.blocks)
+
+    def nodes(self) -> set[Node]:
+        return {m.node for m in self.members}
+
+
+def joint_space(a: FusionGroup, b: FusionGroup) -> tuple[Block, ...] | None:
+    """The space of both, or None if they iterate over different ones."""
+    if a.reduces and b.reduces:
+        return a.blocks if same_blocks(a.blocks, b.blocks) else None
+    if b.reduces:
+        a, b = b, a
+    if not a.reduces:
+        return a.blocks if same(a.numel, b.numel) else None
+    if same(b.numel, a.numel) or same(b.numel, a.rows):
+        return a.blocks
+    return None
+
+
+def same_blocks(a: tuple[Block, ...], b: tuple[Block, ...]) -> bool:
+    """Whether two spaces are one."""
+    return len(a) == len(b) and all(
+        x[1] == y[1] and same(x[0], y[0]) for x, y in zip(a, b, strict=True)
+    )
+
+
+def is_element(anchor: ComputedBuffer, blocks: tuple[Block, ...]) -> bool:
+    """Whether the anchor's value is one per point of the whole space (else one per row)."""
+    if anchor.reduces:
+        return False
+    return same(anchor.numel, size_of(blocks, None))
+
+
+def refusal(
+    a: FusionGroup, b: FusionGroup, limits: Limits, checked: Container[Node] = ()
+) -> str | None:
+    """Why the loops of `a` and `b` may not be one (rules 1 to 5).
+
+    `checked` are index tensors that must be complete, and checked, before anyone reads through
+    them.
+    """
+    if a.members[0].node.device != b.members[0].node.device:
+        return "device: on different devices"
+    if any(m.scatters for m in (*a.members, *b.members)):
+        return "scatter: elements arrive where others may be"
+    if any(m.scans for m in (*a.members, *b.members)):
+        return "scan: elements are computed in their order"
+    blocks = joint_space(a, b)
+    if blocks is None:
+        return f"space: {a.blocks} and {b.blocks}"
+    if a.ops + b.ops > limits.loop_ops:
+        return f"size: {a.ops} + {b.ops} ops"
+    stored = {m.memory for m in (*a.members, *b.members)}
+    buffers = len(a.reads.keys() | b.reads.keys()) + len(stored)
+    if buffers > limits.loop_buffers:
+        return f"size: {buffers} buffers"
+    again = False
+    for producers, consumers in ((a, b), (b, a)):
+        by_node = {m.node: m for m in producers.members}
+        for consumer in consumers.members:
+            for node in consumer.reads:
+                producer = by_node.get(node)
+                if producer is None:
+                    continue
+                if node in checked:
+                    return f"index: {node.name} is checked before {consumer.node.name} reads it"
+                reason = _read_refusal(producer, consumer, blocks)
+                if reason is not None:
+                    return reason
+                again = again or _reads_again(producer, consumer, blocks)
+    if again:
+        return _row_refusal(a, b, blocks, limits)
+    return None
+
+
+def _reads_again(
+    producer: ComputedBuffer, consumer: ComputedBuffer, blocks: tuple[Block, ...]
+) -> bool:
+    """Whether the row must be gone through once more after `producer` is known."""
+    if is_element(producer, blocks):
+        return False
+    return consumer.reduces or is_element(consumer, blocks)
+
+
+def _row_refusal(
+    a: FusionGroup, b: FusionGroup, blocks: tuple[Block, ...], limits: Limits
+) -> str | None:
+    rows, length = hint(size_of(blocks, False)), hint(size_of(blocks, True))
+    width = max(m.node.dtype.itemsize for m in (*a.members, *b.members))
+    allowed = limits.row_bytes if rows >= limits.few_rows else limits.single_row_bytes
+    if length * width > allowed:
+        return f"row: {length} elements are read again for each of {rows} rows"
+    return None
+
+
+def _read_refusal(
+    producer: ComputedBuffer, consumer: ComputedBuffer, blocks: tuple[Block, ...]
+) -> str | None:
+    produced_per_element = is_element(producer, blocks)
+    if produced_per_element and not consumer.reduces and not is_element(consumer, blocks):
+        return f"index: row {consumer.node.name} reads element {producer.node.name}"
+    wanted = own_position(consumer, blocks, row=not produced_per_element)
+    stride = flat_strides(producer.node.shape)
+    for index in consumer.reads[producer.node]:
+        got = simplify(dot(index, stride), consumer.ranges)
+        if got != wanted:
+            return f"index: {consumer.node.name} reads {producer.node.name} at {got}, not {wanted}"
+    return None
+
+
+def own_position(anchor: ComputedBuffer, blocks: tuple[Block, ...], row: bool) -> Expr:
+    """The anchor's own position in the group's space (or among its rows), in its `d` variables."""
+    flat = anchor.flat()
+    if not row:
+        return flat
+    if anchor.reduces or is_element(anchor, blocks):
+        return row_flat(flat, blocks, anchor.ranges)
+    return flat
+
+
+def traffic(anchor: ComputedBuffer) -> dict[Node, int]:
+    """Bytes read of each node in memory."""
+    points = hint(anchor.numel)
+    return {
+        node: min(hint(node.numel), points * len(indices)) * node.dtype.itemsize
+        for node, indices in anchor.reads.items()
+    }

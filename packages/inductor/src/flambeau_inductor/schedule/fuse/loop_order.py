@@ -1,0 +1,219 @@
+"""The axes of a finished loop: split, ordered and merged for the memory they walk through.
+
+In: a `Loop`. Out: the same loop over other axes. Invariant: the set of points and the instructions
+at each are unchanged; reductions by position (argmax) keep the row-major order of `r`.
+
+1. An axis used as `v // k` and `v % k` becomes two, so that addresses are linear again.
+2. `x` axes (and `r` axes) are ordered by the strides of loads and stores, largest outermost.
+3. Neighbours that every address walks as one become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from flambeau_inductor.indexing import (
+    Add,
+    Expr,
+    FloorDiv,
+    IntegerConstant,
+    Mod,
+    Mul,
+    Ranges,
+    Var,
+    hint,
+    known,
+    plain,
+    simplify,
+    symbols_in,
+)
+from flambeau_inductor.ir.loops import Axis, IndexValue, Instr, Load, Loop, Reduce, Scan, Store
+
+
+def normalised(loop: Loop) -> Loop:
+    """Split, order, merge, rename."""
+    loop = _drop_ones(loop)
+    loop = _split(loop)
+    loop = _ordered(loop)
+    loop = _merged(loop)
+    return _renamed(loop)
+
+
+def ranges_of(loop: Loop) -> Ranges:
+    """Ranges of the loop's variables."""
+    return {a.var: (0, max(a.size - 1, 0)) for a in (*loop.x, *loop.r)}  # type: ignore[type-var]
+
+
+def indices(body: Iterable[Instr]) -> list[Expr]:
+    """Index expressions of all instructions."""
+    found = [i.index for i in body if isinstance(i, Load | Store | IndexValue)]
+    return found + [e for i in body if isinstance(i, Store) for e in i.apart]
+
+
+def substituted(
+    body: Iterable[Instr], mapping: Mapping[str, int | Expr], ranges: Ranges
+) -> tuple[Instr, ...]:
+    """The body with loop variables replaced in every index."""
+    result: list[Instr] = []
+    for instr in body:
+        if isinstance(instr, Load | Store | IndexValue):
+            if not instr.index.vars.isdisjoint(mapping):
+                index = simplify(instr.index.substitute(mapping), ranges)
+                instr = replace(instr, index=index)
+            if isinstance(instr, Store) and instr.apart:
+                apart = tuple(simplify(e.substitute(mapping), ranges) for e in instr.apart)
+                instr = replace(instr, apart=apart)
+        result.append(instr)
+    return tuple(result)
+
+
+def _drop_ones(loop: Loop) -> Loop:
+    ones = {a.var: 0 for a in (*loop.x, *loop.r) if a.size == 1}
+    if not ones:
+        return loop
+    x = tuple(a for a in loop.x if a.var not in ones)
+    r = tuple(a for a in loop.r if a.var not in ones)
+    body = substituted(loop.body, ones, ranges_of(loop))
+    return replace(loop, x=x, r=r, body=body)
+
+
+def _split(loop: Loop) -> Loop:
+    """Cut axes at the divisors that occur on them alone."""
+    for _ in range(4):
+        wanted: dict[str, set[int | Expr]] = {}
+        for index in indices(loop.body):
+            _divisors(index, wanted)
+        mapping: dict[str, Expr] = {}
+        x = tuple(new for a in loop.x for new in _pieces(a, wanted.get(a.var), mapping))
+        r = tuple(new for a in loop.r for new in _pieces(a, wanted.get(a.var), mapping))
+        if not mapping:
+            return loop
+        loop = replace(loop, x=x, r=r)
+        loop = replace(loop, body=substituted(loop.body, mapping, ranges_of(loop)))
+    return loop
+
+
+def _divisors(expr: Expr, wanted: dict[str, set[int | Expr]]) -> None:
+    """For `(v + ...) // k` and `% k`: cutting `v` at `k` would help."""
+    if isinstance(expr, Add | Mul):
+        for arg in expr.args:
+            _divisors(arg, wanted)
+    elif isinstance(expr, FloorDiv | Mod):
+        _divisors(expr.a, wanted)
+        if isinstance(expr.a, Var) and _is_number(expr.b):
+            wanted.setdefault(expr.a.name, set()).add(plain(expr.b))
+        elif isinstance(expr.a, FloorDiv) and isinstance(expr.a.a, Var):
+            inner, outer = expr.a.b, expr.b
+            if _is_number(inner) and _is_number(outer):
+                found = wanted.setdefault(expr.a.a.name, set())
+                found.update((plain(inner), plain(inner * outer)))
+
+
+def _is_number(expr: Expr) -> bool:
+    """Whether an expression is the same for every point of a loop."""
+    return len(symbols_in(expr)) == len(expr.vars)
+
+
+def _pieces(axis: Axis, divisors: set[int | Expr] | None, mapping: dict[str, Expr]) -> list[Axis]:
+    size = axis.size
+    chain: list[int | Expr] = [1]
+    for divisor in sorted(divisors or (), key=hint):
+        inside = known("lt", 1, divisor) and known("lt", divisor, size)
+        if inside and all(known("eq", n, 0) for n in (size % divisor, divisor % chain[-1])):
+            chain.append(divisor)
+    if len(chain) == 1:
+        return [axis]
+    pieces: list[Axis] = []
+    whole: Expr = IntegerConstant(0)
+    outer = size
+    for position, step in enumerate(reversed(chain)):
+        piece = Axis(f"{axis.var}_{position}", plain(outer // step))
+        pieces.append(piece)
+        whole = whole + Var(piece.var) * step
+        outer = step
+    mapping[axis.var] = whole
+    return pieces
+
+
+def _ordered(loop: Loop) -> Loop:
+    positional = any(
+        isinstance(i, Scan) or (isinstance(i, Reduce) and i.kind in ("argmax", "argmin"))
+        for i in loop.body
+    )
+    # points that meet keep their order
+    meet = any(isinstance(i, Store) and i.scattered for i in loop.body)
+    x = loop.x if meet else _by_stride(loop, loop.x)
+    r = loop.r if positional else _by_stride(loop, loop.r)
+    return replace(loop, x=x, r=r)
+
+
+def _by_stride(loop: Loop, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """Axes from largest to smallest stride: each access votes, by the elements it touches."""
+    if len(axes) < 2:
+        return axes
+    accesses: list[tuple[Expr, int]] = []
+    seen: set[tuple[str, str]] = set()
+    for instr in loop.body:
+        if isinstance(instr, Load | Store):
+            key = (instr.buffer, instr.index.key)
+            if key not in seen:
+                seen.add(key)
+                weight = 3 if isinstance(instr, Store) else 2
+                accesses.append((instr.index, weight))
+    votes: dict[str, float] = dict.fromkeys((a.var for a in axes), 0.0)
+    sizes = [(hint(a.size), a.var) for a in axes]
+    for index, weight in accesses:
+        steps = {a.var: index.coefficient(a.var) for a in axes}
+        moving = [(abs(hint(s)), v) for v, s in steps.items() if s]
+        # By the elements touched: a vector that is broadcast must not outvote whole tensors.
+        share = float(weight)
+        for size, var in sizes:
+            share *= size if steps[var] else 1
+        for rank, (_, var) in enumerate(sorted(moving)):
+            # Innermost in this access: votes for being innermost, and so on outwards.
+            votes[var] += share * 4.0**-rank if rank < 6 else 0.0
+    order = {a.var: i for i, a in enumerate(axes)}
+    return tuple(sorted(axes, key=lambda a: (votes[a.var], order[a.var])))
+
+
+def _merged(loop: Loop) -> Loop:
+    x, body = _merge_axes(loop.x, loop.body)
+    r, body = _merge_axes(loop.r, body)
+    return replace(loop, x=x, r=r, body=body)
+
+
+def _merge_axes(
+    axes: tuple[Axis, ...], body: tuple[Instr, ...]
+) -> tuple[tuple[Axis, ...], tuple[Instr, ...]]:
+    merged: list[Axis] = []
+    for axis in axes:
+        if merged and _walks_as_one(merged[-1], axis, body):
+            outer = merged.pop()
+            joint = Axis(axis.var, plain(outer.size * axis.size))
+            # Affine in both with matching strides: the outer one's terms just go away.
+            body = substituted(body, {outer.var: 0}, {})
+            merged.append(joint)
+        else:
+            merged.append(axis)
+    return tuple(merged), body
+
+
+def _walks_as_one(outer: Axis, inner: Axis, body: tuple[Instr, ...]) -> bool:
+    for index in indices(body):
+        a, b = index.coefficient(outer.var), index.coefficient(inner.var)
+        if a is None or b is None or known("eq", a, b * inner.size) is not True:
+            return False
+    return True
+
+
+def _renamed(loop: Loop) -> Loop:
+    mapping: dict[str, Expr] = {}
+    x = tuple(Axis(f"x{i}", a.size) for i, a in enumerate(loop.x))
+    r = tuple(Axis(f"r{i}", a.size) for i, a in enumerate(loop.r))
+    for old, new in zip((*loop.x, *loop.r), (*x, *r), strict=True):
+        if old.var != new.var:
+            mapping[old.var] = Var(new.var)
+    if not mapping:
+        return loop
+    return replace(loop, x=x, r=r, body=substituted(loop.body, mapping, {}))

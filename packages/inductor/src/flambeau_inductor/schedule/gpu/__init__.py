@@ -1,0 +1,1 @@
+"""Scheduling for GPUs: reduction fusion and splitting, rematerialisation, software pipelining."""

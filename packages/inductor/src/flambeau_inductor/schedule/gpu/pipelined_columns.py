@@ -1,0 +1,67 @@
+"""Sums down columns of what is stored besides, as rows in turn.
+
+In: a loop that sums down the columns of elements which it stores too. Out: a loop in parts, each of
+which goes through some of the rows a few at a time, and a small loop that adds up the parts; None
+where it does not pay. Invariant: the elements stored are those of the loop, and the sums' parts
+those of whole columns.
+
+A bias' gradient beside the gradient that it is a sum of is such a loop. Taken by columns, a program
+waits for the rows that it reads; taken in turn, three blocks of rows are on their way while one is
+computed. Backward of gelu with the gradient of a bias, 512 MiB an operand in bfloat16, H200: 412 us
+for 480 (4096, 1024 and 16384 columns alike); of relu 404 for 412; in float32 802 for 766, where it
+stays as it is.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from flambeau_inductor.ir.loops import Const, Instr, Load, Loop, Reduce, Store
+from flambeau_inductor.ir.operands import operands, pruned
+from flambeau_inductor.limits import ACROSS_COLUMNS, Limits
+from flambeau_inductor.schedule.gpu.row_column_loops import Joining, LayoutOf, Pair
+from flambeau_inductor.schedule.gpu.split_reduction import NewBuffer
+
+HALF = 2
+"""Bytes of an element, at most."""
+SPARE = 5
+"""One column in so many may be past the end of the last program."""
+
+
+def in_turn(
+    loop: Loop, layout_of: LayoutOf, limits: Limits, new_buffer: NewBuffer
+) -> tuple[Loop, Loop] | None:
+    """The loops in place of one that does nothing but sum down the columns of rows in memory."""
+    columns, rows = loop.x[0].size, loop.r[0].size
+    assert isinstance(columns, int) and isinstance(rows, int)
+    taken = -(-columns // ACROSS_COLUMNS) * ACROSS_COLUMNS
+    if columns < ACROSS_COLUMNS or (taken - columns) * SPARE > columns:
+        return None
+    if not _stores_halves(loop, layout_of):
+        return None
+    waiting: set[int] = set()
+    for k, instr in enumerate(loop.body):
+        if isinstance(instr, Reduce) or not waiting.isdisjoint(operands(instr)):
+            waiting.add(k)
+    nothing = Const(0, torch.int64)
+    row = loop.r[0].var
+    stored = [nothing if k in waiting else instr for k, instr in enumerate(loop.body)]
+    summed: list[Instr] = [
+        nothing if isinstance(instr, Store) and row in instr.index.vars else instr
+        for instr in loop.body
+    ]
+    along = Loop(loop.name, loop.r, loop.x, pruned(stored), loop.origins)
+    sums = Loop(loop.name, loop.x, loop.r, pruned(summed), loop.origins)
+    pair = Pair(0, 1, rows, columns, held=False)
+    return Joining(along, sums, pair, layout_of, limits, new_buffer).loops(())
+
+
+def _stores_halves(loop: Loop, layout_of: LayoutOf) -> bool:
+    """Whether elements are stored, and all that are read or stored have 16 bits or fewer and lie
+    side by side."""
+    both = {loop.x[0].var, loop.r[0].var}
+    found = [i for i in loop.body if isinstance(i, Load | Store) and both <= i.index.vars]
+    return any(isinstance(i, Store) for i in found) and all(
+        layout_of(i.buffer).dtype.itemsize <= HALF and i.index.coefficient(loop.x[0].var) == 1
+        for i in found
+    )

@@ -1,0 +1,343 @@
+"""Long reductions of few rows, shared out over a GPU.
+
+In: a loop whose reductions leave most of the device idle. Out: loops that compute the same: parts
+of each row reduced side by side, the parts combined, and what is done with the results. Invariant:
+every part has the same number of elements, and each store of the loop happens once.
+
+A loop is peeled from the inside: its first reductions are split; what then remains and still
+reduces is peeled again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import torch
+
+from flambeau_inductor.indexing import Expr, Var, as_expr
+from flambeau_inductor.ir.loops import (
+    Axis,
+    Check,
+    Const,
+    IndexValue,
+    Instr,
+    Load,
+    Loop,
+    Point,
+    Reduce,
+    ReducePart,
+    Store,
+    ValueId,
+)
+from flambeau_inductor.ir.operands import operands, pruned, renumbered
+from flambeau_inductor.limits import Limits
+from flambeau_inductor.schedule.fuse.loop_order import normalised
+
+MERGEABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "welford"})
+"""Reductions whose parts can be combined; positions of winners are not among them."""
+
+NewBuffer = Callable[[tuple[int, ...], torch.dtype], str]
+"""Makes a contiguous buffer and returns its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Of each instruction: how many reductions deep it lies, and whether it varies along `r`."""
+
+    level: tuple[int, ...]
+    element: tuple[bool, ...]
+
+
+def split_reductions(loop: Loop, limits: Limits, new_buffer: NewBuffer) -> tuple[Loop, ...]:
+    """The loops that stand for `loop`; itself alone where splitting does not pay."""
+    parts = _parts(loop, limits)
+    if parts < 2:
+        return (loop,)
+    facts = facts_of(loop)
+    first = [p for p, i in enumerate(loop.body) if isinstance(i, Reduce) and facts.level[p] == 1]
+    kinds = {_reduce(loop, p).kind for p in first}
+    atomic = any(isinstance(i, Store) and i.mode != "set" for i in loop.body)
+    if not kinds <= MERGEABLE or atomic:
+        return (loop,)
+    return tuple(_Peeling(loop, facts, first, parts, limits, new_buffer).loops())
+
+
+def rows_of_parts(
+    loop: Loop,
+    parts: int,
+    partials: Mapping[tuple[ValueId, int], str],
+    limits: Limits,
+    new_buffer: NewBuffer,
+) -> Loop:
+    """What is left of `loop`, which reduces once, where `partials` holds the parts of its rows:
+    by the position of a reduction and which of its results, a buffer of parts times rows."""
+    facts = facts_of(loop)
+    first = [p for p, i in enumerate(loop.body) if isinstance(i, Reduce)]
+    made = _Peeling(loop, facts, first, parts, limits, new_buffer, dict(partials))
+    return made.combined({})
+
+
+def _parts(loop: Loop, limits: Limits) -> int:
+    """Into how many equal parts each row is cut."""
+    sizes = [a.size for a in (*loop.x, *loop.r)]
+    if not loop.r or not all(isinstance(size, int) for size in sizes):
+        return 1
+    rows = prod(_sizes(loop.x))
+    length = prod(_sizes(loop.r))
+    across = bool(loop.x) and _contiguous(loop, loop.x[-1]) > _contiguous(loop, loop.r[-1])
+    programs = -(-rows // limits.split_columns) if across else rows
+    part = min(limits.split_part, limits.split_length)
+    # a program that sums down columns has few of them, and goes through the rows step by step
+    least = min(4 * part, 2 * limits.split_length) if across else 2 * limits.split_length
+    # ... and half as many of them as of others are enough
+    if programs * (2 if across else 1) >= limits.split_programs or length < least:
+        return 1
+    wanted = min(-(-2 * limits.split_programs // programs), length // part)
+    return _divisor(_sizes(loop.r), wanted)
+
+
+def _divisor(sizes: Sequence[int], wanted: int) -> int:
+    """The largest number up to `wanted` by which whole outer axes, and a share of the next, can
+    be taken off."""
+    taken = 1
+    for size in sizes:
+        if taken * size <= wanted:
+            taken *= size
+            continue
+        share = max(d for d in range(1, wanted // taken + 1) if size % d == 0)
+        return taken * share
+    return taken
+
+
+def _sizes(axes: Sequence[Axis]) -> tuple[int, ...]:
+    return tuple(a.size for a in axes if isinstance(a.size, int))
+
+
+def _contiguous(loop: Loop, axis: Axis) -> int:
+    """How many accesses walk memory in order along `axis`, of those that differ from element to
+    element: what has one value a row weighs nothing against them."""
+    x, r = {a.var for a in loop.x}, {a.var for a in loop.r}
+    found = [i.index for i in loop.body if isinstance(i, Load | Store)]
+    return sum(
+        index.coefficient(axis.var) == 1 for index in found if index.vars & x and index.vars & r
+    )
+
+
+def facts_of(loop: Loop) -> Facts:
+    """What is known of a loop's instructions, by their positions."""
+    reduced = {a.var for a in loop.r}
+    level: list[int] = []
+    element: list[bool] = []
+    for instr in loop.body:
+        read = operands(instr)
+        deep = max((level[v] for v in read), default=0)
+        varies = any(element[v] for v in read)
+        if isinstance(instr, Load | Store | IndexValue):
+            varies = varies or bool(instr.index.vars & reduced)
+        if isinstance(instr, Reduce):
+            deep, varies = deep + 1, False
+        level.append(deep)
+        element.append(varies)
+    return Facts(tuple(level), tuple(element))
+
+
+def _reduce(loop: Loop, position: ValueId) -> Reduce:
+    instr = loop.body[position]
+    assert isinstance(instr, Reduce)
+    return instr
+
+
+class _InstructionBuilder:
+    """Instructions in the making."""
+
+    def __init__(self) -> None:
+        self.instrs: list[Instr] = []
+
+    def __call__(self, instr: Instr) -> ValueId:
+        self.instrs.append(instr)
+        return len(self.instrs) - 1
+
+
+@dataclass
+class _Peeling:
+    """One loop whose reductions at the first level are split into `parts`."""
+
+    loop: Loop
+    facts: Facts
+    first: Sequence[ValueId]
+    parts: int
+    limits: Limits
+    new_buffer: NewBuffer
+    partials: dict[tuple[ValueId, int], str] = field(default_factory=dict)
+
+    def loops(self) -> list[Loop]:
+        partial = self._partial()
+        rest = self._rest()
+        if not rest:
+            return [partial, self.combined({})]
+        results = {
+            (position, part): self.new_buffer(
+                _sizes(self.loop.x), _reduce(self.loop, position).dtype
+            )
+            for position in self.first
+            for part in range(_results(_reduce(self.loop, position)))
+        }
+        combined = self.combined(results)
+        return [partial, combined, *self._remaining(results, rest)]
+
+    def _rest(self) -> list[ValueId]:
+        """Stores that the combined rows cannot make: they vary along `r`, or reduce once more."""
+        return [
+            p
+            for p, instr in enumerate(self.loop.body)
+            if isinstance(instr, Store)
+            and self.facts.level[p] > 0
+            and (self.facts.element[p] or self.facts.level[p] > 1)
+        ]
+
+    # -- the parts --------------------------------------------------------------------------------
+
+    def _partial(self) -> Loop:
+        """Each part of each row, and the stores that wait for no reduction."""
+        split, inner, along = self._cut()
+        body, new = _InstructionBuilder(), dict[ValueId, ValueId]()
+        loop = self.loop
+        for position, instr in enumerate(loop.body):
+            if self.facts.level[position] == 0:
+                # a row's own store, which waits for nothing, goes with the combined rows
+                if not isinstance(instr, Store) or self.facts.element[position]:
+                    new[position] = body(_substituted(renumbered(instr, new), along))
+        place = (Axis("part", self.parts), *loop.x)
+        at = _row_major(place)
+        for position in self.first:
+            reduce = _reduce(loop, position)
+            made = body(replace(reduce, arg=new[reduce.arg]))
+            for part in range(_results(reduce)):
+                value = made
+                if _results(reduce) > 1:
+                    value = body(ReducePart(made, part, reduce.dtype))
+                buffer = self.new_buffer((self.parts, *_sizes(loop.x)), reduce.dtype)
+                self.partials[position, part] = buffer
+                body(Store(buffer, at, value))
+        # the one variable of the parts in terms of the axes that were taken off
+        x = (*split, *loop.x)
+        spelled = {"part": _row_major(split)}
+        instrs = tuple(_substituted(i, spelled) for i in pruned(body.instrs))
+        return normalised(Loop(f"{loop.name}_parts", x, inner, instrs, loop.origins))
+
+    def _cut(self) -> tuple[tuple[Axis, ...], tuple[Axis, ...], dict[str, Expr]]:
+        """Axes over the parts, axes inside one, and the old variables in terms of both."""
+        split: list[Axis] = []
+        inner: list[Axis] = []
+        along: dict[str, Expr] = {}
+        left = self.parts
+        for axis in self.loop.r:
+            (size,) = _sizes((axis,))
+            if left == 1:
+                inner.append(axis)
+                continue
+            taken = size if left % size == 0 else left
+            left //= taken
+            split.append(Axis(f"{axis.var}p", taken))
+            if taken < size:
+                inner.append(Axis(axis.var, size // taken))
+                along[axis.var] = Var(f"{axis.var}p") * (size // taken) + Var(axis.var)
+            else:
+                along[axis.var] = Var(f"{axis.var}p")
+        return tuple(split), tuple(inner), along
+
+    # -- the rows ---------------------------------------------------------------------------------
+
+    def combined(self, results: Mapping[tuple[ValueId, int], str]) -> Loop:
+        """Rows from their parts; what depends on them alone is computed and stored here."""
+        loop = self.loop
+        across = Axis("part", self.parts)
+        at = _row_major((across, *loop.x))
+        row = _row_major(loop.x)
+        body, new = _InstructionBuilder(), dict[ValueId, ValueId]()
+        pieces: dict[ValueId, tuple[ValueId, ...]] = {}
+        for position in self.first:
+            pieces[position] = self._combine(body, position, at)
+        for (position, part), buffer in results.items():
+            body(Store(buffer, row, pieces[position][part]))
+        for position, instr in enumerate(loop.body):
+            if position in pieces:
+                new[position] = pieces[position][0]
+            elif isinstance(instr, ReducePart) and instr.arg in pieces:
+                new[position] = pieces[instr.arg][instr.position]
+            elif isinstance(instr, Check):
+                continue  # the parts have made it
+            elif not self.facts.element[position] and self._row_ready(position, new):
+                new[position] = body(renumbered(instr, new))
+        x = loop.x
+        made = Loop(f"{loop.name}_rows", x, (across,), pruned(body.instrs), loop.origins)
+        return normalised(made)
+
+    def _row_ready(self, position: ValueId, new: Mapping[ValueId, ValueId]) -> bool:
+        instr = self.loop.body[position]
+        return not isinstance(instr, Reduce) and all(v in new for v in operands(instr))
+
+    def _combine(
+        self, body: _InstructionBuilder, position: ValueId, at: Expr
+    ) -> tuple[ValueId, ...]:
+        reduce = _reduce(self.loop, position)
+        dtype = reduce.dtype
+        loads = [
+            body(Load(self.partials[position, part], at, dtype)) for part in range(_results(reduce))
+        ]
+        if reduce.kind != "welford":
+            return (body(Reduce(reduce.kind, loads[0], dtype)),)
+        # Chan, Golub and LeVeque 1983: deviations inside the parts, and those of their means
+        means, deviations = loads
+        between = body(Reduce("welford", means, dtype))
+        inside = body(Reduce("sum", deviations, dtype))
+        count = body(Const(float(prod(_sizes(self.loop.r)) // self.parts), dtype))
+        moved = body(Point("mul", (count, body(ReducePart(between, 1, dtype))), dtype))
+        return body(ReducePart(between, 0, dtype)), body(Point("add", (inside, moved), dtype))
+
+    # -- the rest ---------------------------------------------------------------------------------
+
+    def _remaining(
+        self, results: Mapping[tuple[ValueId, int], str], rest: Sequence[ValueId]
+    ) -> list[Loop]:
+        """What the rows are used for along `r`, with the rows read back."""
+        loop = self.loop
+        row = _row_major(loop.x)
+        body, new = _InstructionBuilder(), dict[ValueId, ValueId]()
+        for position, instr in enumerate(loop.body):
+            if isinstance(instr, Check) or (isinstance(instr, Store) and position not in rest):
+                continue
+            if position in self.first:
+                if (position, 1) not in results:
+                    load = Load(results[position, 0], row, _reduce(loop, position).dtype)
+                    new[position] = body(load)
+            elif isinstance(instr, ReducePart) and instr.arg in self.first:
+                new[position] = body(Load(results[instr.arg, instr.position], row, instr.dtype))
+            else:
+                new[position] = body(renumbered(instr, new))
+        instrs = pruned(body.instrs)
+        name = f"{loop.name}_rest"
+        if any(isinstance(instr, Reduce) for instr in instrs):
+            again = normalised(Loop(name, loop.x, loop.r, instrs, loop.origins))
+            return list(split_reductions(again, self.limits, self.new_buffer))
+        return [normalised(Loop(name, (*loop.x, *loop.r), (), instrs, loop.origins))]
+
+
+def _results(reduce: Reduce) -> int:
+    return 2 if reduce.kind == "welford" else 1
+
+
+def _row_major(axes: Sequence[Axis]) -> Expr:
+    """The position of a point among those of `axes`."""
+    index = as_expr(0)
+    for axis in axes:
+        index = index * as_expr(axis.size) + Var(axis.var)
+    return index
+
+
+def _substituted(instr: Instr, mapping: Mapping[str, Expr]) -> Instr:
+    if isinstance(instr, Load | Store | IndexValue):
+        return replace(instr, index=instr.index.substitute(mapping))
+    return instr

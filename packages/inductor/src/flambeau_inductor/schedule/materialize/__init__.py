@@ -1,0 +1,1 @@
+"""Which values get memory, in which layout."""

@@ -1,0 +1,369 @@
+"""Which tensor values get memory.
+
+In: a tensor graph. Out: a `MaterializationPlan`: the values computed into memory ("anchors"), how
+each operand of a library call and each output is seen, all in program order. Invariant: anchors are
+never views; whatever a library call or the caller sees is an input, a call's result, or an anchor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flambeau_inductor.indexing import (
+    at_most,
+    bounds,
+    hint,
+    is_open,
+    plain,
+    same,
+    same_sizes,
+    simplify,
+)
+from flambeau_inductor.ir.loops import Scalar
+from flambeau_inductor.ir.program import Layout
+from flambeau_inductor.ir.tensors import (
+    Argument,
+    Choose,
+    Gather,
+    IndexCheck,
+    IndexLookup,
+    LibraryCall,
+    Literal,
+    Node,
+    Output,
+    Pointwise,
+    Position,
+    Reduction,
+    Scatter,
+    Shape,
+    TensorGraph,
+    TensorScan,
+    View,
+    at,
+    dim_ranges,
+    dims_of,
+)
+from flambeau_inductor.limits import Limits
+from flambeau_inductor.lowering.context import LoweringError
+from flambeau_inductor.lowering.rules.pointwise import EXPENSIVE
+from flambeau_inductor.schedule.materialize.concat_in_place import (
+    is_concatenation,
+    joined_in_place,
+    with_pieces,
+)
+from flambeau_inductor.schedule.materialize.layouts import product_layouts
+from flambeau_inductor.schedule.materialize.plan import (
+    MaterializationPlan,
+    PlannedArgument,
+    PlannedCheck,
+    StorageView,
+    children,
+    layout_of,
+    operands,
+    operands_of,
+    root_of,
+)
+
+
+def plan(
+    graph: TensorGraph, limits: Limits, again: frozenset[Node] = frozenset()
+) -> MaterializationPlan:
+    """Decide what gets memory; values of `again` only where somebody outside of loops sees them."""
+    made = MaterializationPlan(graph, list(graph.order))
+    for output in graph.outputs:
+        made.outputs.append(_plan_output(made, output))
+    product_layouts(made)
+    # the pieces of concatenations last: some are in memory for another call
+    for call in sorted(
+        (c for c in graph.order if isinstance(c, LibraryCall)), key=is_concatenation
+    ):
+        args = with_pieces(made, call, limits)
+        made.arguments[call] = tuple(_plan_argument(made, call, a) for a in args)
+        made.keywords[call] = tuple((k, _plan_argument(made, call, v)) for k, v in call.kwargs)
+    for call in joined_in_place(made, limits):
+        made.arguments[call] = tuple(_plan_argument(made, call, a) for a in call.args)
+        made.keywords[call] = ()
+    _drop_dead(made)
+    for item in list(made.order):
+        if isinstance(item, Node) and isinstance(item.define, Gather | Scatter):
+            for part in item.define.index:
+                if isinstance(part, IndexLookup):
+                    _plan_check(made, part.node)
+    for item in made.order:
+        if isinstance(item, Node) and isinstance(item.define, Scatter):
+            made.anchors.update((item, item.define.base))
+            graph.strides[item.define.base] = graph.stride_of(item)
+    _choose_anchors(made, limits, again)
+    return made
+
+
+def _copy(made: MaterializationPlan, node: Node, stride: Shape | None = None) -> Node:
+    """A new anchor that copies `node`, just after it in the order."""
+    steps = node.stride if stride is None else stride
+    define = Pointwise("clone", (node,))
+    copy = Node(
+        f"{node.name}.copy", node.shape, node.dtype, node.device, define, steps, node.origins
+    )
+    made.order.insert(made.order.index(node) + 1, copy)
+    made.anchors.add(copy)
+    return copy
+
+
+def _needs_copy(root: Node) -> bool:
+    return isinstance(root.define, Literal | Position)
+
+
+def _plan_argument(
+    made: MaterializationPlan, call: LibraryCall, argument: Argument
+) -> PlannedArgument:
+    if isinstance(argument, tuple):
+        return tuple(_plan_argument(made, call, a) for a in argument)
+    if not isinstance(argument, Node):
+        return argument
+    node = argument
+    if call.any_strides:
+        node = _through_copies(made, node)
+    root = root_of(node)
+    layout = layout_of(made.graph, node)
+    if layout is None or _needs_copy(root):
+        root = _copy(made, node)
+        return StorageView(root)
+    if not made.has_memory(root):
+        made.anchors.add(root)
+    return StorageView(root, None if node is root else layout)
+
+
+def _through_copies(made: MaterializationPlan, node: Node) -> Node:
+    """What `node` is a mere reordering of, if a matrix product can read that directly."""
+    while True:
+        copy = root_of(node)
+        define = copy.define
+        if not isinstance(define, Pointwise) or define.op != "clone" or copy in made.anchors:
+            return node
+        source = define.args[0] if copy is node else _same_view(node, define.args[0])
+        layout = layout_of(made.graph, source)
+        if layout is None or _needs_copy(root_of(source)):
+            return node
+        if len(layout.stride) < 2 or 1 not in layout.stride[-2:] or 0 in layout.stride:
+            return node
+        node = source
+
+
+def _same_view(node: Node, base: Node) -> Node:
+    """The elements that the view `node` shows, of `base` in place of what it looks at."""
+    assert isinstance(node.define, View)
+    index = node.define.index
+    if isinstance(base.define, View):
+        ranges = dim_ranges(node.shape)
+        index = tuple(simplify(e, ranges) for e in at(base.define.index, index))
+        base = base.define.base
+    define = View(base, index)
+    return Node(node.name, node.shape, node.dtype, node.device, define, node.stride, node.origins)
+
+
+def _plan_check(made: MaterializationPlan, node: Node) -> None:
+    root = root_of(node)
+    for check in made.graph.checks.get(node, ()):
+        if _needs_copy(root):
+            _check_now(root, check)
+            continue
+        if not made.has_memory(root):
+            made.anchors.add(root)
+        layout = None if node is root else layout_of(made.graph, node)
+        if layout is None and not same(node.numel, root.numel):
+            raise LoweringError(f"{node.name}: positions that are part of {root.name}, unordered")
+        planned = PlannedCheck(check.size, check.wrap, check.error, check.message, layout)
+        found = made.checks.setdefault(root, [])
+        if planned not in found:
+            found.append(planned)
+
+
+def _check_now(root: Node, check: IndexCheck) -> None:
+    """Check positions that are known already. A bad one is left to eager, which raises."""
+    define = root.define
+    if isinstance(define, Position):
+        ranges = dim_ranges(root.shape)
+        low, high = bounds(define.index, ranges)
+        most = at_most(define.index, {name: top for name, (_, top) in ranges.items()})
+        if is_open(root.shape) and most is not None:
+            high = plain(most)  # type: ignore[assignment]
+    elif isinstance(define, Literal):
+        low = high = int(define.value)
+    else:
+        raise TypeError(root.name)
+    if root.numel and (low < (-check.size if check.wrap else 0) or high >= check.size):
+        raise LoweringError(f"{root.name}: positions {low} to {high} of {check.size}")
+
+
+def _plan_output(made: MaterializationPlan, output: Output) -> StorageView | Scalar | None:
+    node = output.value
+    if not isinstance(node, Node):
+        return node
+    root = root_of(node)
+    graph = made.graph
+    if not _needs_copy(root):
+        if node is root and not made.has_memory(root) and not _overlaps(node.shape, output.stride):
+            graph.strides[root] = output.stride
+            made.anchors.add(root)
+            return StorageView(root)
+        layout = layout_of(graph, node)
+        if layout is not None and _same_strides(layout, output.stride):
+            if not made.has_memory(root):
+                made.anchors.add(root)
+            if node is root and same_sizes(layout.stride, output.stride):
+                return StorageView(root)
+            seen = Layout(layout.shape, output.stride, layout.dtype, layout.device, layout.offset)
+            return StorageView(root, seen)
+    if _overlaps(node.shape, output.stride):
+        return _overlapping(made, node, output.stride)
+    return StorageView(_copy(made, node, output.stride))
+
+
+def _overlapping(made: MaterializationPlan, node: Node, stride: Shape) -> StorageView:
+    """An output that repeats elements (stride 0): one copy of each, seen through the strides."""
+    if isinstance(node.define, Literal):  # one number, however often it is seen
+        reach = 1 + sum((n - 1) * step for n, step in zip(node.shape, stride, strict=True))
+        flat = Node(
+            f"{node.name}.all", (reach,), node.dtype, node.device, node.define, (1,), node.origins
+        )
+        made.order.insert(made.order.index(node) + 1, flat)
+        seen = Layout(node.shape, stride, node.dtype, node.device)
+        return StorageView(_copy(made, flat), seen)
+    shape = tuple(1 if step == 0 else size for size, step in zip(node.shape, stride, strict=True))
+    if _overlaps(shape, stride):
+        raise NotImplementedError(f"{node.name}: an output of shape {node.shape}, strides {stride}")
+    zero = simplify(dims_of(1)[0] * 0, {})
+    index = tuple(
+        zero if size == 1 else d for d, size in zip(dims_of(len(shape)), shape, strict=True)
+    )
+    one = Node(
+        f"{node.name}.once", shape, node.dtype, node.device, Pointwise("clone", (node,)),
+        node.stride, node.origins,
+    )  # fmt: skip
+    define = node.define
+    base, moved = (node, index)
+    if isinstance(define, View):
+        mapping = {f"d{i}": e for i, e in enumerate(index)}
+        base, moved = define.base, tuple(e.substitute(mapping) for e in define.index)
+    view = Node(f"{node.name}.part", shape, node.dtype, node.device, View(base, moved), one.stride)
+    made.order.insert(made.order.index(node) + 1, view)
+    copy = _copy(made, view, stride)
+    return StorageView(copy, Layout(node.shape, stride, node.dtype, node.device))
+
+
+def _overlaps(shape: Shape, stride: Shape) -> bool:
+    """Whether two elements may share memory."""
+    reach = 0
+    pairs = [(s, n) for n, s in zip(shape, stride, strict=True) if n > 1]
+    if any(n == 0 for n in shape):
+        return False
+    for step, size in sorted(pairs):
+        if step <= reach:
+            return True
+        reach += step * (size - 1)
+    return False
+
+
+def _same_strides(layout: Layout, stride: Shape) -> bool:
+    if any(size == 0 for size in layout.shape):
+        return True
+    triples = zip(layout.shape, layout.stride, stride, strict=True)
+    return all(same(a, b) or size == 1 for size, a, b in triples)
+
+
+def _drop_dead(made: MaterializationPlan) -> None:
+    """Keep what the outputs and impure calls need."""
+    live: set[Node | LibraryCall] = set()
+    work: list[Node | LibraryCall] = [o.node for o in made.outputs if isinstance(o, StorageView)]
+    work.extend(c for c in made.order if isinstance(c, LibraryCall) and c.impure)
+    while work:
+        item = work.pop()
+        if item in live:
+            continue
+        live.add(item)
+        if isinstance(item, LibraryCall):
+            work.extend(operands_of(made, item))
+        elif (call := made.maker(item)) is not None:
+            work.append(call)
+        else:
+            work.extend(children(item))
+            if isinstance(item.define, View):
+                work.append(item.define.base)
+    made.order = [i for i in made.order if i in live or _is_view_of_live(i, live)]
+    made.anchors = {a for a in made.anchors if a in live}
+    made.live = live
+
+
+def _is_view_of_live(item: Node | LibraryCall, live: set[Node | LibraryCall]) -> bool:
+    return isinstance(item, Node) and isinstance(item.define, View) and item.define.base in live
+
+
+@dataclass(slots=True)
+class _Cost:
+    """What computing one element in place takes."""
+
+    ops: int = 0
+    expensive: int = 0
+    loads: frozenset[Node] = frozenset()
+
+
+def _choose_anchors(made: MaterializationPlan, limits: Limits, again: frozenset[Node]) -> None:
+    readers: dict[Node, list[Node]] = {}
+    for item in made.order:
+        if isinstance(item, Node) and not isinstance(item.define, View):
+            # Once for each different view: x + x reads x once, x + x.t() twice.
+            for operand in set(operands(item)):
+                readers.setdefault(root_of(operand), []).append(item)
+    costs = {node: _Cost(0, 0, frozenset((node,))) for node in made.joined}
+    for item in made.order:
+        if not isinstance(item, Node) or isinstance(item.define, View):
+            continue
+        if isinstance(item.define, Reduction | TensorScan):
+            made.anchors.add(item)
+        cost = _cost(item, costs)
+        wanted = not made.has_memory(item) and item not in again
+        if wanted and _worth_memory(item, cost, readers, limits):
+            made.anchors.add(item)
+        costs[item] = _Cost(0, 0, frozenset((item,))) if made.has_memory(item) else cost
+
+
+def _cost(node: Node, costs: dict[Node, _Cost]) -> _Cost:
+    below = [costs[c] for c in children(node)]
+    define = node.define
+    own, expensive = 0, 0
+    if isinstance(define, Pointwise) and define.op != "clone":
+        own, expensive = 1, int(define.op in EXPENSIVE)
+    elif isinstance(define, Choose):
+        own = 3 * len(define.branches)
+    elif isinstance(define, Gather | Scatter):
+        own = 2
+    return _Cost(
+        own + sum(c.ops for c in below),
+        expensive + sum(c.expensive for c in below),
+        frozenset().union(*(c.loads for c in below)),
+    )
+
+
+def _worth_memory(node: Node, cost: _Cost, readers: dict[Node, list[Node]], limits: Limits) -> bool:
+    if isinstance(node.define, Literal | Position):
+        return False
+    users = readers.get(node, [])
+    if cost.ops > limits.chain_ops or len(cost.loads) > limits.loop_buffers // 2:
+        return True
+    if cost.expensive:
+        if len(users) > 1:
+            return True
+        own = limits.amplification * hint(node.numel)
+        return any(hint(_points(u)) > own for u in users)
+    if len(users) <= 1:
+        return False
+    big = [n for n in cost.loads if n.nbytes * 4 > node.nbytes]
+    return cost.ops > limits.inline_ops or len(big) > limits.inline_loads
+
+
+def _points(node: Node) -> int:
+    """How many elements are computed of what `node` reads."""
+    define = node.define
+    if isinstance(define, Scatter):
+        return define.src.numel
+    return define.base.numel if isinstance(define, Reduction) else node.numel

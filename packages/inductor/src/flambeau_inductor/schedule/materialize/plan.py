@@ -1,0 +1,188 @@
+"""What has memory, and how it is seen: the outcome of realisation.
+
+In: nothing (these are the data, and questions about tensor definitions). Out:
+`MaterializationPlan`.
+Invariant: anchors are never views; `layout_of` is exact or None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from flambeau_inductor.indexing import plain, simplify, symbols_in
+from flambeau_inductor.ir.loops import Scalar
+from flambeau_inductor.ir.program import Layout
+from flambeau_inductor.ir.tensors import (
+    Argument,
+    Attribute,
+    Choose,
+    Gather,
+    IndexLookup,
+    Input,
+    LibraryCall,
+    Node,
+    Pointwise,
+    Reduction,
+    Result,
+    Scatter,
+    Shape,
+    TensorGraph,
+    TensorScan,
+    View,
+    dim_ranges,
+    dims_of,
+    dot,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageView:
+    """Memory of `node` seen through `layout` (None: as it is)."""
+
+    node: Node
+    layout: Layout | None = None
+
+
+class NodeStorage(NamedTuple):
+    """Where the elements of a node are: in a buffer, by strides, from an element on."""
+
+    buffer: str
+    stride: Shape
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """An anchor's elements are among those of `whole`, from `offset` on."""
+
+    whole: Node
+    offset: int
+
+
+PlannedArgument = Argument | StorageView | tuple["PlannedArgument", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCheck:
+    """What a `CheckIndex` step says, but for the buffer; `layout` is the part that is looked up."""
+
+    size: int
+    wrap: bool
+    error: str
+    message: str
+    layout: Layout | None
+
+
+@dataclass(slots=True)
+class MaterializationPlan:
+    """What has memory, and how it is seen."""
+
+    graph: TensorGraph
+    order: list[Node | LibraryCall] = field(default_factory=list)
+    anchors: set[Node] = field(default_factory=set)
+    arguments: dict[LibraryCall, tuple[PlannedArgument, ...]] = field(default_factory=dict)
+    keywords: dict[LibraryCall, tuple[tuple[str, PlannedArgument], ...]] = field(
+        default_factory=dict
+    )
+    outputs: list[StorageView | Scalar | None] = field(default_factory=list)
+    checks: dict[Node, list[PlannedCheck]] = field(default_factory=dict)
+    live: set[Node | LibraryCall] = field(default_factory=set)
+    pieces: dict[Node, Piece] = field(default_factory=dict)
+    """Anchors without memory of their own."""
+
+    joined: dict[Node, LibraryCall] = field(default_factory=dict)
+    """Values that are made of such anchors alone: by what stands for them in the order."""
+
+    def has_memory(self, node: Node) -> bool:
+        given = isinstance(node.define, Input | Attribute | Result)
+        return given or node in self.anchors or node in self.joined
+
+    def maker(self, node: Node) -> LibraryCall | None:
+        """The call that a value is there after."""
+        define = node.define
+        return define.call if isinstance(define, Result) else self.joined.get(node)
+
+    def results(self, call: LibraryCall) -> list[Node | None]:
+        """The values that are there after a call."""
+        found = self.graph.results.get(call)
+        return [n for n, c in self.joined.items() if c is call] if found is None else found
+
+    def memory_of(self, node: Node) -> Node:
+        """The node whose memory an anchor's elements are in."""
+        if isinstance(node.define, Scatter):
+            return node.define.base
+        piece = self.pieces.get(node)
+        return node if piece is None else piece.whole
+
+    def is_piece(self, argument: PlannedArgument) -> bool:
+        """Whether an operand is memory that another one's result has."""
+        return isinstance(argument, StorageView) and argument.node in self.pieces
+
+
+def root_of(node: Node) -> Node:
+    """The node that a view looks at; any other node itself."""
+    return node.define.base if isinstance(node.define, View) else node
+
+
+def operands(node: Node) -> list[Node]:
+    """Nodes that the definition reads, as it names them."""
+    define = node.define
+    if isinstance(define, View | Reduction | TensorScan):
+        return [define.base]
+    if isinstance(define, Pointwise):
+        return list(define.args)
+    if isinstance(define, Choose):
+        return [*(b for _, b in define.branches), define.other]
+    if isinstance(define, Scatter):
+        looked_up = [p.node for p in define.index if isinstance(p, IndexLookup)]
+        return [define.base, define.src, *looked_up]
+    if isinstance(define, Gather):
+        return [define.base, *(p.node for p in define.index if isinstance(p, IndexLookup))]
+    return []
+
+
+def children(node: Node) -> list[Node]:
+    """Nodes that the definition reads, views looked through."""
+    return [root_of(o) for o in operands(node)]
+
+
+def layout_of(graph: TensorGraph, node: Node) -> Layout | None:
+    """`node` as a strided view of its root's memory; None where strides cannot say it."""
+    root = root_of(node)
+    stride = graph.stride_of(root)
+    if node is root:
+        return Layout(node.shape, stride, node.dtype, node.device)
+    define = node.define
+    if not isinstance(define, View):
+        raise TypeError(node.name)
+    if node.numel == 0:
+        return Layout(node.shape, node.stride, node.dtype, node.device)
+    flat = simplify(dot(define.index, stride), dim_ranges(node.shape))
+    steps: list[int] = []
+    for d, size in zip(dims_of(len(node.shape)), node.shape, strict=True):
+        step = flat.coefficient(d.name)
+        if step is None or step < 0:
+            return None
+        steps.append(step if size > 1 else node.stride[len(steps)])
+    start = flat.substitute({d.name: 0 for d in dims_of(len(node.shape))})
+    offset = simplify(start, {})
+    if len(symbols_in(offset)) < len(offset.vars):
+        return None
+    return Layout(node.shape, tuple(steps), node.dtype, node.device, plain(offset))
+
+
+def _roots(arguments: tuple[PlannedArgument, ...]) -> list[Node]:
+    found: list[Node] = []
+    for argument in arguments:
+        if isinstance(argument, StorageView):
+            found.append(argument.node)
+        elif isinstance(argument, tuple):
+            found.extend(_roots(argument))
+    return found
+
+
+def operands_of(made: MaterializationPlan, call: LibraryCall) -> list[Node]:
+    """Nodes whose memory the call reads."""
+    keywords = tuple(v for _, v in made.keywords[call])
+    return _roots(made.arguments[call]) + _roots(keywords)

@@ -1,0 +1,1 @@
+"""Memory planning: sinking, order, lifetimes, reuse, in-place updates."""

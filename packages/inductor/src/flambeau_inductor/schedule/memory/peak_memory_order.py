@@ -1,0 +1,182 @@
+"""Steps of a GPU's program in the order by which less memory is held at once.
+
+In: steps that compute, in an order in which they may run. Out: the same steps, in that order or in
+another one in which they may run. Invariant: another order is taken only where its peak is lower
+and the same inputs are written in place; random numbers are drawn in the same order, and nothing
+passes a step that may refuse its operands.
+
+The order is found from the end: of the steps that may come last, that one does before which the
+least is held. What makes much and is needed by nobody behind it, as the gradient of a table is,
+thus comes late, and what lets much go comes before it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from flambeau_inductor._torch_compat import has_effect, overload_of
+from flambeau_inductor.ir.loops import Check
+from flambeau_inductor.ir.program import Buffer, CheckIndex, Extern, RunLoop
+from flambeau_inductor.ir.steps import Compute, storage_bytes, touched
+from flambeau_inductor.schedule.memory.inplace_updates import in_place
+from flambeau_inductor.schedule.memory.lifetimes import BufferOwnership, most_held, with_lifetimes
+
+LEAST = 0.01
+"""Part of the peak that another order must spare: what follows each other in the given one is, as
+a rule, in the cache."""
+
+KNOWN = ("aten", "flambeau", "flambeau_inductor", "flambeau_prims")
+"""Namespaces of calls that do nothing but compute; of others, as collectives, nobody knows."""
+
+SHARED = "*"
+"""Stands for all memory that tensors may share."""
+
+NOBODY = -1
+"""In place of the position of a step."""
+
+
+def least_held(
+    steps: Sequence[Compute], buffers: Mapping[str, Buffer], owned: BufferOwnership
+) -> Sequence[Compute]:
+    """The steps in the given order, or in the one found from the end if its peak is lower."""
+    sizes = {name: storage_bytes(each.layout) for name, each in buffers.items()}
+    known = {name: size for name, size in sizes.items() if isinstance(size, int)}
+    on_a_gpu = any(each.layout.device.type == "cuda" for each in buffers.values())
+    if not on_a_gpu or len(known) < len(sizes) or not all(map(_is_known, steps)):
+        return steps
+    known.update(dict.fromkeys(owned.updated, 0))  # what lies where an input is
+    found = [steps[at] for at in _from_the_end(_OrderPlan(steps, known, owned))]
+    if in_place(found, owned.updated, buffers, owned.kept | owned.shared) != owned.updated:
+        return steps
+    now, then = (
+        most_held(with_lifetimes(order, buffers, owned), buffers, owned.donated)
+        for order in (steps, found)
+    )
+    return found if then < (1 - LEAST) * now else steps
+
+
+@dataclass(slots=True)
+class _OrderPlan:
+    """Steps by position: what each touches and makes; which others must run before each; the
+    buffers that are alive behind those that are still to be placed, and who of them touches each
+    buffer."""
+
+    steps: Sequence[Compute]
+    sizes: Mapping[str, int]
+    owned: BufferOwnership
+    seen: list[frozenset[str]] = field(default_factory=list)
+    made: list[frozenset[str]] = field(default_factory=list)
+    before: list[set[int]] = field(default_factory=list)
+    users: dict[str, set[int]] = field(default_factory=dict)
+    alive: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for at, step in enumerate(self.steps):
+            reads, writes = touched(step)
+            results = step.results if isinstance(step, Extern) else ()
+            self.made.append(frozenset(writes) | {name for name in results if name is not None})
+            self.seen.append(self.made[at] | reads)
+            for name in self.seen[at]:
+                self.users.setdefault(name, set()).add(at)
+        self.before = _needed(self)
+        self.alive.update(name for name in self.users if self.stays(name))
+
+    def stays(self, name: str) -> bool:
+        """Whether a buffer is there behind the last step, whatever the order."""
+        own = name not in self.owned.given or name in self.owned.donated
+        return not own or name in self.owned.kept or name in self.owned.updated.values()
+
+    def more_before(self, at: int) -> int:
+        """How much more is held before a step than behind it, if it is the next from the end."""
+        begun = {n for n in self.made[at] if len(self.users[n]) == 1 and n not in self.owned.given}
+        ended = self.seen[at] - self.alive - begun
+        sizes = self.sizes
+        return sum(sizes[n] for n in ended) - sum(sizes[n] for n in begun & self.alive)
+
+    def place(self, at: int) -> set[int]:
+        """A step is the next from the end; for which others `more_before` may be another now."""
+        changed: set[int] = set()
+        for name in self.seen[at]:
+            users = self.users[name]
+            users.discard(at)
+            if name not in self.alive or len(users) == 1:
+                changed |= users
+        self.alive |= self.seen[at]
+        return changed
+
+
+def _from_the_end(plan: _OrderPlan) -> list[int]:
+    """Positions of the steps in the order that is found; the later one where two are as good."""
+    waiting = [0] * len(plan.steps)  # steps that must run behind one and are not placed yet
+    for each in plan.before:
+        for at in each:
+            waiting[at] += 1
+    cost = {at: plan.more_before(at) for at, count in enumerate(waiting) if not count}
+    heap = [(more, -at) for at, more in cost.items()]
+    heapq.heapify(heap)
+    found: list[int] = []
+    while heap:
+        more, negative = heapq.heappop(heap)
+        at = -negative
+        if cost.get(at) != more:
+            continue  # placed, or pushed again since
+        del cost[at]
+        found.append(at)
+        changed = {other for other in plan.place(at) if other in cost}
+        for other in plan.before[at]:
+            waiting[other] -= 1
+            if not waiting[other]:
+                changed.add(other)
+        for other in changed:
+            cost[other] = plan.more_before(other)
+            heapq.heappush(heap, (cost[other], -other))
+    return found[::-1]
+
+
+def _needed(plan: _OrderPlan) -> list[set[int]]:
+    """For each step, those that must run before it."""
+    writer: dict[str, int] = {}
+    readers: dict[str, list[int]] = {}
+    found: list[set[int]] = []
+    wall = effect = NOBODY
+    for at, step in enumerate(plan.steps):
+        before = {wall} - {NOBODY}
+        written = set(plan.made[at])
+        if not plan.seen[at].isdisjoint(plan.owned.shared):
+            written.add(SHARED)
+        for name in plan.seen[at] | written:
+            if name in writer:
+                before.add(writer[name])
+            if name in written:
+                before.update(readers.pop(name, ()))
+                writer[name] = at
+            else:
+                readers.setdefault(name, []).append(at)
+        if _may_refuse(step):
+            before.update(range(wall + 1, at))
+            wall = at
+        if isinstance(step, Extern) and _has_effect(step):
+            before.update({effect} - {NOBODY})
+            effect = at
+        found.append(before - {at})
+    return found
+
+
+def _may_refuse(step: Compute) -> bool:
+    """Whether a step looks at positions that others read by."""
+    if isinstance(step, RunLoop):
+        return any(isinstance(instr, Check) for instr in step.loop.body)
+    return isinstance(step, CheckIndex) or step.target == "aten._assert_async.msg"
+
+
+def _is_known(step: Compute) -> bool:
+    return not isinstance(step, Extern) or step.target.partition(".")[0] in KNOWN
+
+
+def _has_effect(step: Extern) -> bool:
+    try:
+        return has_effect(overload_of(step.target))
+    except LookupError:  # a call that stands for kernels
+        return False

@@ -1,0 +1,1 @@
+"""Flash attention as Triton templates, forward and backward."""

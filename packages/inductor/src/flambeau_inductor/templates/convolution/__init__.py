@@ -1,0 +1,1 @@
+"""Convolutions as Triton templates: implicit GEMM and depthwise."""

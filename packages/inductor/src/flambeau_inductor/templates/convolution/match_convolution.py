@@ -1,0 +1,124 @@
+"""Convolutions of a program as products of matrices.
+
+In: a library call. Out: its `Product`; None for one that no template takes. Invariant: images are
+channels-last, so that what a window holds of a point lies side by side; the result is a dense
+matrix with a row a point and a column a channel.
+
+A window of one point that moves by one is a product of matrices as it is; any other is read from
+the images by the kernel, which never holds the matrix of all windows (implicit GEMM: S. Chetlur et
+al., cuDNN: Efficient Primitives for Deep Learning, 2014, section 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from flambeau_inductor.ir.program import Argument, Extern, Layout, Ref
+from flambeau_inductor.templates.gemm.operand_layout import Static, dtype_of, static_of
+from flambeau_inductor.templates.gemm.problem import Matrix, Product, Window
+
+TARGET = "aten.convolution.default"
+IMAGE = 4
+"""Dimensions of a batch of images."""
+
+Shape = tuple[int, ...]
+
+
+def convolution_of(step: Extern, layouts: Mapping[str, Layout], tf32: bool) -> Product | None:
+    """The product that a convolution is; `tf32`: those of float32 may be computed as TF32."""
+    image, weight, bias, *geometry = step.args
+    if not step.results or step.results[0] is None or step.into:
+        return None
+    pair = [_pair(each) for each in geometry[:3]]
+    transposed, _, groups = geometry[3:6]
+    if transposed or None in pair:
+        return None
+    stride, padding, dilation = (each for each in pair if each is not None)
+    refs = (image, weight, Ref(step.results[0]))
+    found = [_static(each, layouts) for each in refs]
+    if any(each is None for each in found):
+        return None
+    (shape, strides, start), (kernel, taps, _), (out, dense, _) = (f for f in found if f)
+    dtypes = {dtype_of(each, layouts) for each in (*refs, *([bias] if bias is not None else []))}
+    if len(dtypes) != 1 or 0 in (*shape, *kernel, *out):
+        return None
+    depthwise = groups != 1 and groups == shape[1] == kernel[0]
+    if groups != 1 and not depthwise:
+        return None
+    batch, columns, high, wide = out
+    rows, channels = batch * high * wide, shape[1]
+    if not _same(out, dense, (high * wide * columns, 1, wide * columns, columns)):
+        return None
+    if strides[1] != 1 and channels > 1:
+        return None
+    added = _row(bias, layouts)
+    if bias is not None and added is None:
+        return None
+    assert isinstance(image, Ref) and isinstance(weight, Ref)
+    weights = _static(weight, layouts)
+    assert weights is not None
+    points = kernel[2] * kernel[3]
+    sizes = (1, rows, columns, points if depthwise else points * channels)
+    (dtype,) = dtypes
+    assert dtype is not None
+    channel, *_ = _taps(channels, kernel, taps)
+    right = Matrix(weight.buffer, (0, channel, taps[0]), weights[2])
+    row = strides[3] if wide > 1 else strides[2] if high > 1 else strides[0]
+    level = (high * wide * row, 1, wide * row, row)
+    once = not depthwise and points == 1 and set(stride) == {1} and set(padding) == {0}
+    if once and _same(shape, strides, level, but=1):
+        left = Matrix(image.buffer, (0, row, 1), start)
+        return Product(left, right, sizes, dtype, added, tf32=tf32)
+    window = Window(
+        channels,
+        (shape[2], shape[3]),
+        (high, wide),
+        (kernel[2], kernel[3]),
+        stride,
+        padding,
+        dilation,
+        (strides[0], strides[1] if channels > 1 else 1, strides[2], strides[3]),
+        (0, taps[2], taps[3]) if depthwise else _taps(channels, kernel, taps),
+        depthwise,
+    )
+    left = Matrix(image.buffer, (0, 0, 0), start)
+    return Product(left, right, sizes, dtype, added, tf32=tf32, window=window)
+
+
+def _taps(channels: int, kernel: Shape, strides: Shape) -> tuple[int, int, int]:
+    """Strides of the weights along channels, down and across: where there is but one element, as in
+    weights that are channels-last."""
+    dense = (1, channels * kernel[3], channels)
+    sizes = (channels, kernel[2], kernel[3])
+    found = (d if n == 1 else s for n, s, d in zip(sizes, strides[1:], dense, strict=True))
+    channel, down, across = found
+    return channel, down, across
+
+
+def _pair(argument: Argument) -> tuple[int, int] | None:
+    if not isinstance(argument, Sequence) or isinstance(argument, str) or len(argument) != 2:
+        return None
+    first, second = argument
+    if isinstance(first, int) and isinstance(second, int):
+        return first, second
+    return None
+
+
+def _static(argument: Argument, layouts: Mapping[str, Layout]) -> Static | None:
+    found = static_of(argument, layouts)
+    return None if found is None or len(found[0]) != IMAGE else found
+
+
+def _row(bias: Argument, layouts: Mapping[str, Layout]) -> Matrix | None:
+    """The bias as a matrix of which all rows are the same."""
+    found = static_of(bias, layouts)
+    if found is None or not isinstance(bias, Ref) or len(found[0]) != 1:
+        return None
+    _, (step,), offset = found
+    return Matrix(bias.buffer, (0, 0, step), offset)
+
+
+def _same(shape: Shape, strides: Shape, wanted: Shape, but: int | None = None) -> bool:
+    """Whether strides are the wanted ones, where a dimension has more than one element."""
+    steps = zip(shape, strides, wanted, strict=True)
+    return all(n == 1 or i == but or a == b for i, (n, a, b) in enumerate(steps))

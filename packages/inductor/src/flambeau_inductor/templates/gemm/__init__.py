@@ -1,0 +1,1 @@
+"""Matrix products as Triton templates: tiles, split-K, TMA, epilogues, grouped products."""

@@ -1,0 +1,166 @@
+"""Several matrix products in one Triton kernel, with what follows them at each element.
+
+In: a `Product` of groups, its `Epilogue`, a `GemmTile`. Out: a `TritonKernel`. Invariant: as in
+other products, sums are float32 and rounded once before what follows; where groups end is read by
+each program, and an empty group is no tile, or zeros where the inner dimension is shared.
+
+Rows (or columns) of tiles are numbered over all groups, each group beginning with a new one. As
+many programs are launched as that can be at most; those past the last find nothing to store. What
+lies behind the last group is one more group, with nothing to multiply: zeros. Groups that share the
+inner dimension are a batch; what a step would read of the next group is masked, which only the last
+step of a group needs: whole steps are read through descriptors.
+"""
+
+from __future__ import annotations
+
+from flambeau_inductor.codegen.triton.kernel import WITH_DESCRIPTORS, Dims
+from flambeau_inductor.codegen.triton.tiling import Dimension
+from flambeau_inductor.templates.gemm.grouped_match import tiles_across, tiles_down
+from flambeau_inductor.templates.gemm.kernel import ProductWriter
+from flambeau_inductor.templates.gemm.operands import masked
+from flambeau_inductor.templates.gemm.problem import Groups, Product
+from flambeau_inductor.templates.gemm.tiles import GemmTile
+from flambeau_inductor.templates.gemm.tma import TmaOperand
+
+BLOCKS = {"rows": "YBLOCK", "columns": "XBLOCK"}
+RAGGED = {"rows": "y", "columns": "x"}
+"""The dimension of a tile that ends where its group does."""
+
+
+class GroupedWriter(ProductWriter):
+    """Looks up the group of its tile, and multiplies what is of that group."""
+
+    def _grid(self, product: Product, tile: GemmTile) -> tuple[int, int]:
+        return tiles_down(product, tile), tiles_across(product, tile)
+
+    def _places(self, product: Product, tile: GemmTile) -> None:
+        groups = product.groups
+        assert groups is not None and tile.parts == 1 and not tile.resident
+        self.ragged = RAGGED.get(groups.along, "")
+        if groups.along == "inner":
+            super()._places(product, tile)
+            self._shared_inner(product, groups)
+            return
+        self._line("place = program")
+        self._tile(product, tile)
+        of_tile = "row_tile" if groups.along == "rows" else "column_tile"
+        whole = product.sizes[1 if groups.along == "rows" else 2]
+        block, ends = BLOCKS[groups.along], self._ends(groups)
+        self._lines(
+            [
+                f"number = tl.arange(0, {1 << groups.count.bit_length()})",
+                f"ends = tl.load({ends} + number * {groups.ends.strides[2]},"
+                f" number < {groups.count}, other={whole})",
+                f"starts = tl.load({ends} + (number - 1) * {groups.ends.strides[2]},"
+                f" (number > 0) & (number <= {groups.count}), other=0)",
+                f"ends = tl.minimum(tl.maximum(ends, 0), {whole})",
+                f"starts = tl.minimum(tl.maximum(starts, 0), {whole})",
+                f"starts = tl.where(number > {groups.count}, {whole}, starts)",
+                f"tiles = (tl.maximum(ends - starts, 0) + {block} - 1) // {block}",
+                "until = tl.cumsum(tiles, 0)",
+                f"here = (until - tiles <= {of_tile}) & ({of_tile} < until)",
+                "product = tl.sum(tl.where(here, number, 0), 0)",
+                f"first_of = starts + ({of_tile} - until + tiles) * {block}",
+                "tile_first = tl.sum(tl.where(here, first_of, 0), 0)",
+                "tile_end = tl.sum(tl.where(here, ends, 0), 0)",
+                f"here = here & (number < {groups.count})",
+                f"inner_end = tl.sum(tl.where(here, {product.sizes[3]}, 0), 0)",
+            ]
+        )
+        wide = self._wide()
+        if wide:
+            self._line(f"product = product{wide}")
+        for name, dimension, over in (("rows", "YBLOCK", "row"), ("columns", "XBLOCK", "column")):
+            first = "tile_first" if name == groups.along else f"{over}_tile * {dimension}"
+            self._line(f"{name} = ({first} + tl.arange(0, {dimension})){wide}")
+        for axis in self.epilogue.batch:  # a batch of one
+            self._line(f"{axis.var} = 0")
+            self.axes[axis.var] = axis.var
+
+    def _shared_inner(self, product: Product, groups: Groups) -> None:
+        """From where to where the inner dimension is this program's."""
+        ends, step, whole = self._ends(groups), groups.ends.strides[2], product.sizes[3]
+        self._lines(
+            [
+                f"inner_end = tl.load({ends} + product * {step})",
+                f"inner_first = tl.load({ends} + (product - 1) * {step}, product > 0, other=0)",
+                f"inner_end = tl.minimum(tl.maximum(inner_end, 0), {whole})",
+                f"inner_first = tl.minimum(tl.maximum(inner_first, 0), {whole})",
+                "inner_whole = inner_first"
+                " + tl.maximum(inner_end - inner_first, 0) // KBLOCK * KBLOCK",
+            ]
+        )
+
+    def _inner(self, product: Product, tile: GemmTile, operands: tuple[TmaOperand, ...]) -> None:
+        assert product.groups is not None
+        shared = product.groups.along == "inner"
+        _, _, _, k = product.sizes
+        rows, columns = self._edges(product, tile)
+        left = ["(inner < inner_end - step)"] if shared else []
+        if not shared and k % tile.depth:  # a number, of which the compiler sees what divides it
+            left = [f"(inner < {k} - step)"]
+        a_masks = [f"{text}[:, None]" for text in rows] + [f"{text}[None, :]" for text in left]
+        b_masks = [f"{text}[None, :]" for text in columns] + [f"{text}[:, None]" for text in left]
+        a, b, names = product.a, product.b, self.names
+        wide = self._wide()
+        through_pointers = [
+            f"a = tl.load(a_at + step{wide} * {a.strides[2]}{masked(a_masks)})",
+            f"b = tl.load(b_at + step{wide} * {b.strides[1]}{masked(b_masks)})",
+            "total = tl.dot(a, b, total)",
+        ]
+        self._lines(
+            [
+                "total = tl.zeros([YBLOCK, XBLOCK], tl.float32)",
+                f"inner = tl.arange(0, KBLOCK){wide}",
+                f"a_at = {names[a.buffer]} + {a.offset} + product * {a.strides[0]}"
+                f" + (rows * {a.strides[1]})[:, None] + (inner * {a.strides[2]})[None, :]",
+                f"b_at = {names[b.buffer]} + {b.offset} + product * {b.strides[0]}"
+                f" + (inner * {b.strides[1]})[:, None] + (columns * {b.strides[2]})[None, :]",
+            ]
+        )
+        first = "inner_first" if shared else "0"
+        plain = [f"for step in range({first}, inner_end, KBLOCK):", *_indented(through_pointers)]
+        if not operands:
+            self._lines(plain)
+            return
+        until = "inner_whole" if shared else "inner_end"
+        reads = [
+            f"{each.name} = d{number}.load({each.at}){each.turned}"
+            for number, each in enumerate(operands)
+        ]
+        through = [f"for step in range({first}, {until}, KBLOCK):"]
+        through += _indented([*reads, "total = tl.dot(a, b, total)"])
+        if shared:  # one step or none
+            through.append("for step in tl.range(inner_whole, inner_end, KBLOCK, num_stages=1):")
+            through += _indented(through_pointers)
+        self._lines([f"if {WITH_DESCRIPTORS}:", *_indented(through), "else:", *_indented(plain)])
+
+    def _edges(self, product: Product, tile: GemmTile) -> tuple[list[str], list[str]]:
+        """Masks of rows and of columns."""
+        _, m, n, _ = product.sizes
+        rows = [f"(rows < {m})"] if m % tile.rows else []
+        columns = [f"(columns < {n})"] if n % tile.columns else []
+        if self.ragged == "y":
+            rows = ["(rows < tile_end)"]
+        if self.ragged == "x":
+            columns = ["(columns < tile_end)"]
+        return rows, columns
+
+    def _ends(self, groups: Groups) -> str:
+        return f"{self.names[groups.ends.buffer]} + {groups.ends.offset}"
+
+    def _dimension_index(self, dimension: Dimension, index: str) -> None:
+        super()._dimension_index(dimension, index)
+        if dimension.name == self.ragged:
+            self._line(f"{dimension.name}mask = {dimension.name}index < tile_end")
+
+    def _masks(self, dims: Dims) -> list[str]:
+        return [
+            f"{d.name}mask"
+            for d in self.tiling.dimensions
+            if d.name in dims and (d.masked or d.name == self.ragged)
+        ]
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"    {line}" for line in lines]

@@ -1,0 +1,258 @@
+"""A matrix product as one Triton kernel, with what follows it at each element.
+
+In: a `Product`, its `ProductEpilogue`, a `GemmTile`. Out: a `TritonKernel`, built and launched like
+any other.
+Invariant: products are summed in float32, scaled, added to and rounded once to the result's dtype
+before the epilogue sees them, as the library does; float32 operands are multiplied as float32
+unless TF32 is allowed.
+
+Programs walk over tiles in groups of rows, so that those that run together share what they read
+(P. Tillet's tutorial calls it grouped ordering). With several parts a program sums its share of
+the inner dimension into float32 memory; a loop adds the parts up and does the rest.
+A described tile is read through tensor descriptors where the kernel has them (DESCRIPTORS), else
+through pointers; outside of a matrix a descriptor reads zeros. Where the rows of the left operand
+are windows of images the product is a convolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from flambeau_inductor.codegen.triton.dtypes import pointer, register
+from flambeau_inductor.codegen.triton.kernel import (
+    INT32_LIMIT,
+    WITH_DESCRIPTORS,
+    KernelWriter,
+    TritonKernel,
+)
+from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling
+from flambeau_inductor.indexing import Expr, Var
+from flambeau_inductor.ir.loops import Axis, IndexValue, Instr, Load, Store
+from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue
+from flambeau_inductor.templates.gemm.operands import masked, reads_of
+from flambeau_inductor.templates.gemm.problem import Product
+from flambeau_inductor.templates.gemm.tiles import GemmTile
+from flambeau_inductor.templates.gemm.tma import TmaOperand, operands_of
+
+GROUP = 8
+"""Rows of tiles that are walked together."""
+
+
+class ProductWriter(KernelWriter):
+    """Writes the loop over the inner dimension, then the epilogue's instructions."""
+
+    def product(
+        self, product: Product, epilogue: ProductEpilogue, tile: GemmTile, name: str
+    ) -> TritonKernel:
+        self.epilogue = epilogue
+        self.scaled = product
+        self._facts()
+        others = [
+            i.buffer
+            for i in self.loop.body
+            if isinstance(i, Load | Store) and i.buffer != epilogue.result
+        ]
+        read = [matrix.buffer for matrix in product.operands]
+        self.arguments = tuple(dict.fromkeys([*read, *others]))
+        self.names = {buffer: f"b{i}" for i, buffer in enumerate(self.arguments)}
+        down, across = self._grid(product, tile)
+        tiles = down * across * product.sizes[0]
+        whole, programs = tiles * tile.parts, tile.programs(tiles)
+        operands = operands_of(product, tile) if tile.described else ()
+        if tile.resident:
+            turns = f"tl.range(tl.program_id(0), {whole}, {programs}, flatten=True)"
+            self._line(f"for program in {turns}:")
+            self.indent = "        "
+        else:
+            self._line("program = tl.program_id(0)")
+        self._places(product, tile)
+        self._inner(product, tile, operands)
+        self._dimension_index(self._dimension("y"), "rows")
+        self._dimension_index(self._dimension("x"), "columns")
+        if tile.parts == 1:
+            self._rounded_product(product)
+        self._straight(range(len(self.loop.body)))
+        blocks = (("YBLOCK", tile.rows), ("XBLOCK", tile.columns), ("KBLOCK", tile.depth))
+        constants: tuple[tuple[str, int], ...] = blocks
+        parameters = [self.names[buffer] for buffer in self.arguments]
+        if operands:
+            parameters += [f"d{position}" for position in range(len(operands))]
+            constants = (*constants, (WITH_DESCRIPTORS, 1))
+        parameters += [f"{constant}: tl.constexpr" for constant, _ in constants]
+        header = f"@triton.jit\ndef {name}({', '.join(parameters)}):"
+        return TritonKernel(
+            name=name,
+            source="\n".join([header, *self.lines]) + "\n",
+            arguments=self.arguments,
+            pointers=tuple(pointer(self.dtypes[buffer]) for buffer in self.arguments),
+            constants=constants,
+            programs=programs,
+            warps=tile.warps,
+            stages=tile.stages,
+            descriptors=tuple(
+                each.descriptor(self.arguments, pointer(product.dtype)[1:]) for each in operands
+            ),
+        )
+
+    def _grid(self, product: Product, tile: GemmTile) -> tuple[int, int]:
+        """How many tiles there are down and across a product."""
+        return -(-product.sizes[1] // tile.rows), -(-product.sizes[2] // tile.columns)
+
+    def _tile(self, product: Product, tile: GemmTile) -> None:
+        """Which of them the one at `place` is."""
+        down, across = self._grid(product, tile)
+        self._line(f"first = place // {GROUP * across} * {GROUP}")
+        self._line(f"height = tl.minimum({down} - first, {GROUP})")
+        self._line(f"within = place % {GROUP * across}")
+        self._line("row_tile = first + within % height")
+        self._line("column_tile = within // height")
+
+    def _wide(self) -> str:
+        """What makes a position one of 64 bits, where that takes them."""
+        return ".to(tl.int64)" if max(self.numels.values(), default=0) > INT32_LIMIT else ""
+
+    def _places(self, product: Product, tile: GemmTile) -> None:
+        """Which part, which product and which tile of it this program computes."""
+        down, across = self._grid(product, tile)
+        wide = self._wide()
+        self._line(f"part = program % {tile.parts}")
+        self._line(f"place = program // {tile.parts}")
+        self._line(f"product = place // {down * across}{wide}")
+        self._line(f"place = place % {down * across}")
+        self._tile(product, tile)
+        self._line(f"rows = (row_tile * YBLOCK + tl.arange(0, YBLOCK)){wide}")
+        self._line(f"columns = (column_tile * XBLOCK + tl.arange(0, XBLOCK)){wide}")
+        below = 1
+        for axis in reversed(self.epilogue.batch):
+            size = int(axis.size) if isinstance(axis.size, int) else 0
+            text = "product" if below == 1 else f"(product // {below})"
+            self._line(f"{axis.var} = {text} % {size}")
+            self.axes[axis.var] = axis.var
+            below *= size
+
+    def _inner(self, product: Product, tile: GemmTile, operands: tuple[TmaOperand, ...]) -> None:
+        """`total`: the sum of the products, in float32."""
+        base = self.indent
+        share = tile.share(product.padded(tile.depth))
+        described = {each.name: (number, each) for number, each in enumerate(operands)}
+        reads = dict(zip("ab", reads_of(product, tile, self.names), strict=True))
+        dot = f"total = tl.dot(a, b, total, input_precision={self._precision(product)!r})"
+        self._line("total = tl.zeros([YBLOCK, XBLOCK], tl.float32)")
+        self._line("inner = tl.arange(0, KBLOCK)")
+        for name, each in reads.items():
+            if name in described:
+                self._line(f"if not {WITH_DESCRIPTORS}:")
+                self._lines([f"    {line}" for line in each.before])
+            else:
+                self._lines(each.before)
+        if tile.parts == 1:
+            self._line(f"for step in range(0, {share}, KBLOCK):")
+        else:  # parts take turns: what they read at a time lies side by side
+            whole, stride = share * tile.parts, f"{tile.parts} * KBLOCK"
+            self._line(f"for step in range(part * KBLOCK, {whole}, {stride}):")
+        self.indent = base + "    "
+        for name, each in reads.items():
+            if name in described:
+                number, operand = described[name]
+                self._line(f"if {WITH_DESCRIPTORS}:")
+                self._line(f"    {name} = d{number}.load({operand.at})" + operand.turned)
+                self._line("else:")
+                self._lines([f"    {line}" for line in each.inside])
+            else:
+                self._lines(each.inside)
+        self._line(dot)
+        self.indent = base
+
+    def _precision(self, product: Product) -> str:
+        return "tf32" if product.tf32 else "ieee"
+
+    def _rounded_product(self, product: Product) -> None:
+        """`product_value`: the product as the library would have stored it."""
+        text = "total" if product.alpha == 1 else f"total * {float(product.alpha)!r}"
+        added = product.added
+        if added is not None and product.beta != 0:
+            masks = self._masks(frozenset({"y", "x"}))
+            address = (
+                f"{self.names[added.buffer]} + {added.offset} + product * {added.strides[0]}"
+                f" + yindex * {added.strides[1]} + xindex * {added.strides[2]}"
+            )
+            self._line(f"added = tl.load({address}{masked(masks)}).to(tl.float32)")
+            scale = "" if product.beta == 1 else f" * {float(product.beta)!r}"
+            text = f"{text} + added{scale}"
+        self._line(f"product_value = ({text}).to({register(product.dtype)})")
+
+    def _access_dims(self, instr: Load | IndexValue | Store) -> frozenset[str]:
+        if isinstance(instr, Load) and instr.buffer == self.epilogue.result:
+            return frozenset({"y", "x"})  # the tile is there whole, also of one row
+        return super()._access_dims(instr)
+
+    def _value(self, i: int, instr: Instr) -> str:
+        if isinstance(instr, Load) and instr.buffer == self.epilogue.result:
+            return "product_value"
+        return super()._value(i, instr)
+
+    def _index_dims(self, index: Expr) -> frozenset[str]:
+        scalars = {axis.var for axis in self.epilogue.batch}
+        found: set[str] = set()
+        for name in index.vars - scalars:
+            if name.startswith("%"):
+                found |= self.dims[int(name[1:])]
+            else:
+                found.add(self.dimension_of[name])
+        return frozenset(found)
+
+
+def written(
+    writer: type[ProductWriter],
+    product: Product,
+    epilogue: ProductEpilogue,
+    tile: GemmTile,
+    dtypes: Mapping[str, torch.dtype],
+    numels: Mapping[str, int],
+    name: str,
+) -> TritonKernel:
+    """The kernel that a kind of writer writes. `dtypes` and `numels` are of all the buffers that
+    it touches."""
+    rows = Dimension("y", epilogue.rows, tile.rows)
+    columns = Dimension("x", epilogue.columns, tile.columns)
+    tiling = Tiling((rows, columns), tile.warps)
+    return writer(epilogue.loop, dtypes, numels, tiling).product(product, epilogue, tile, name)
+
+
+def partial_kernel(
+    product: Product,
+    tile: GemmTile,
+    partials: str,
+    dtypes: Mapping[str, torch.dtype],
+    numels: Mapping[str, int],
+    name: str = "parts",
+) -> TritonKernel:
+    """The kernel that leaves each part's sums in `partials`: [parts, rows, columns] of float32."""
+    _, m, n, _ = product.sizes
+    at = Var("part") * (m * n) + Var("y0") * n + Var("x0")
+    body: tuple[Instr, ...] = (
+        Load("", Var("y0") * n + Var("x0"), torch.float32),
+        Store(partials, at, 0),
+    )
+    epilogue = ProductEpilogue(
+        (Axis("part", tile.parts),), (Axis("y0", m),), (Axis("x0", n),), body, ""
+    )
+    return written(PartWriter, product, epilogue, tile, dtypes, numels, name)
+
+
+class PartWriter(ProductWriter):
+    """The same without scaling: `part` is known already, and the sums are stored as they are."""
+
+    def _places(self, product: Product, tile: GemmTile) -> None:
+        held = self.epilogue
+        self.epilogue = ProductEpilogue((), held.rows, held.columns, held.body, held.result)
+        super()._places(product, tile)
+        self.epilogue = held
+        self.axes["part"] = "part"
+
+    def _value(self, i: int, instr: Instr) -> str:
+        if isinstance(instr, Load) and instr.buffer == self.epilogue.result:
+            return "total"
+        return super()._value(i, instr)

@@ -1,0 +1,196 @@
+"""How a product's kernel reads a block of each operand through pointers.
+
+In: a `Product` and a `GemmTile`. Out: `Reads`: lines before the loop over the inner dimension and
+within it, which leave the block of this `step` in `a` and `b`. Invariant: what lies outside of an
+operand, of an image or behind the end of a run is zero and its memory is not touched.
+
+`step` counts positions of the padded inner dimension (`Product.padded`), `rows` and `columns` are
+those of the tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flambeau_inductor.templates.gemm.problem import Product, Window
+from flambeau_inductor.templates.gemm.tiles import GemmTile
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Lines for one operand."""
+
+    before: tuple[str, ...]
+    inside: tuple[str, ...]
+
+
+def reads_of(product: Product, tile: GemmTile, names: Mapping[str, str]) -> tuple[Reads, Reads]:
+    """Of the left and of the right operand, whose buffers have these `names`.
+
+    Both use `inner`, the positions of a step; the right one's lines use what the left one's found
+    out about the window.
+    """
+    if product.window is None:
+        return _matrices(product, tile, names)
+    if product.window.whole_points:
+        return _points(product, product.window, tile, names)
+    return _elements(product, product.window, tile, names)
+
+
+def masked(masks: list[str]) -> str:
+    """The rest of a load's arguments."""
+    return f", {' & '.join(masks)}, other=0" if masks else ""
+
+
+def _matrices(product: Product, tile: GemmTile, names: Mapping[str, str]) -> tuple[Reads, Reads]:
+    _, m, n, k = product.sizes
+    ragged = _whole(product, tile) != k
+    a, b = product.a, product.b
+    left = f"inner < {k} - step"
+    a_masks = [*_rows(m, tile), *([f"({left})[None, :]"] if ragged else [])]
+    b_masks = [*_columns(n, tile), *([f"({left})[:, None]"] if ragged else [])]
+    at = "inner" if tile.parts == 1 else "(part * KBLOCK + inner)"
+    step = "KBLOCK" if tile.parts == 1 else f"{tile.parts} * KBLOCK"
+    of_a = Reads(
+        (
+            f"a_at = {names[a.buffer]} + {a.offset} + product * {a.strides[0]}"
+            f" + (rows * {a.strides[1]})[:, None] + ({at} * {a.strides[2]})[None, :]",
+        ),
+        (f"a = tl.load(a_at{masked(a_masks)})", f"a_at += {step} * {a.strides[2]}"),
+    )
+    of_b = Reads(
+        (
+            f"b_at = {names[b.buffer]} + {b.offset} + product * {b.strides[0]}"
+            f" + ({at} * {b.strides[1]})[:, None] + (columns * {b.strides[2]})[None, :]",
+        ),
+        (f"b = tl.load(b_at{masked(b_masks)})", f"b_at += {step} * {b.strides[1]}"),
+    )
+    return of_a, of_b
+
+
+def _points(
+    product: Product, window: Window, tile: GemmTile, names: Mapping[str, str]
+) -> tuple[Reads, Reads]:
+    """Each step reads some channels of one point of the window."""
+    _, m, n, _ = product.sizes
+    run = -(-window.channels // tile.depth) * tile.depth
+    wide = window.kernel[1]
+    high, width = window.image
+    _, by_channel, down, across = window.strides
+    of_channel, tap_down, tap_across = window.taps
+    point = [
+        f"tap_y = step // {run * wide}",
+        f"tap_x = step // {run} % {wide}",
+        f"channel = tl.multiple_of(step % {run}, KBLOCK) + inner",  # else loads are not vectors
+    ]
+    rows: list[str] = [f"(rows < {m})"] if m % tile.rows else []
+    if not window.inside:
+        point += [
+            f"a_y = image_y + tap_y * {window.dilation[0]}",
+            f"a_x = image_x + tap_x * {window.dilation[1]}",
+        ]
+        rows += [f"(a_y >= 0) & (a_y < {high}) & (a_x >= 0) & (a_x < {width})"]
+    ends: list[str] = []
+    if _whole(product, tile) != product.padded(tile.depth):  # the last part has fewer steps
+        ends.append(f"(step + inner < {product.padded(tile.depth)})")
+    if run != window.channels:
+        ends.append(f"(channel < {window.channels})")
+    end = " & ".join(ends)
+    a_masks = [f"({' & '.join(rows)})[:, None]"] if rows else []
+    a_masks += [f"({end})[None, :]"] if end else []
+    b_masks = [*_columns(n, tile), *([f"({end})[:, None]"] if end else [])]
+    shift = f"tap_y * {window.dilation[0] * down} + tap_x * {window.dilation[1] * across}"
+    taps = f"tap_y * {tap_down} + tap_x * {tap_across} + channel * {of_channel}"
+    return (
+        Reads(
+            images(product, window, names),
+            (
+                *point,
+                f"a = tl.load(a_at[:, None] + ({shift} + channel * {by_channel})[None, :]"
+                f"{masked(a_masks)})",
+            ),
+        ),
+        Reads(
+            _weights(product, names),
+            (f"b = tl.load(b_at[None, :] + ({taps})[:, None]{masked(b_masks)})",),
+        ),
+    )
+
+
+def _elements(
+    product: Product, window: Window, tile: GemmTile, names: Mapping[str, str]
+) -> tuple[Reads, Reads]:
+    """Images of few channels: a step reads several points of the window."""
+    _, m, n, k = product.sizes
+    wide = window.kernel[1]
+    high, width = window.image
+    _, by_channel, down, across = window.strides
+    of_channel, tap_down, tap_across = window.taps
+    a_masks = _rows(m, tile)
+    place = [
+        "element = step + inner",
+        f"channel = element % {window.channels}",
+        f"tap_y = element // {window.channels * wide}",
+        f"tap_x = element // {window.channels} % {wide}",
+    ]
+    if not window.inside:
+        place += [
+            f"a_y = image_y[:, None] + (tap_y * {window.dilation[0]})[None, :]",
+            f"a_x = image_x[:, None] + (tap_x * {window.dilation[1]})[None, :]",
+        ]
+        a_masks.append(f"(a_y >= 0) & (a_y < {high}) & (a_x >= 0) & (a_x < {width})")
+    b_masks = _columns(n, tile)
+    if _whole(product, tile) != k:
+        a_masks.append(f"(element < {k})[None, :]")
+        b_masks.append(f"(element < {k})[:, None]")
+    shift = (
+        f"tap_y * {window.dilation[0] * down} + tap_x * {window.dilation[1] * across}"
+        f" + channel * {by_channel}"
+    )
+    taps = f"tap_y * {tap_down} + tap_x * {tap_across} + channel * {of_channel}"
+    if (tap_down, tap_across) == (
+        window.channels * wide * of_channel,
+        window.channels * of_channel,
+    ):
+        taps = f"element * {of_channel}"
+    return (
+        Reads(
+            images(product, window, names),
+            (*place, f"a = tl.load(a_at[:, None] + ({shift})[None, :]{masked(a_masks)})"),
+        ),
+        Reads(
+            _weights(product, names),
+            (f"b = tl.load(b_at[None, :] + ({taps})[:, None]{masked(b_masks)})",),
+        ),
+    )
+
+
+def images(product: Product, window: Window, names: Mapping[str, str]) -> tuple[str, ...]:
+    """Lines for `a_at`: where the first point of each row's window is, or would be."""
+    high, wide = window.result
+    batch, _, down, across = window.strides
+    return (
+        f"image_y = rows // {wide} % {high} * {window.step[0]} - {window.padding[0]}",
+        f"image_x = rows % {wide} * {window.step[1]} - {window.padding[1]}",
+        f"a_at = {names[product.a.buffer]} + {product.a.offset}"
+        f" + (rows // {high * wide} * {batch} + image_y * {down} + image_x * {across})",
+    )
+
+
+def _weights(product: Product, names: Mapping[str, str]) -> tuple[str, ...]:
+    b = product.b
+    return (f"b_at = {names[b.buffer]} + {b.offset} + columns * {b.strides[2]}",)
+
+
+def _rows(m: int, tile: GemmTile) -> list[str]:
+    return [f"(rows < {m})[:, None]"] if m % tile.rows else []
+
+
+def _columns(n: int, tile: GemmTile) -> list[str]:
+    return [f"(columns < {n})[None, :]"] if n % tile.columns else []
+
+
+def _whole(product: Product, tile: GemmTile) -> int:
+    """Positions of the inner dimension that all parts walk over."""
+    return tile.share(product.padded(tile.depth)) * tile.parts

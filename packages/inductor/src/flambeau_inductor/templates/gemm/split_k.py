@@ -1,0 +1,122 @@
+"""A product whose inner dimension several programs share.
+
+In: a `MatchedProduct` product and a tile with parts. Out: `Several`: the kernel that leaves each
+part's sums in memory, and the loop that adds them up and goes on as the epilogue does. Invariant:
+the parts are added in order, so that the result is the same every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from flambeau_inductor.codegen.triton.kernel import generate
+from flambeau_inductor.indexing import Expr, Var, as_expr
+from flambeau_inductor.ir.loops import (
+    Axis,
+    Const,
+    IndexValue,
+    Instr,
+    Load,
+    Loop,
+    Point,
+    Reduce,
+    Store,
+    ValueId,
+)
+from flambeau_inductor.ir.operands import renumbered
+from flambeau_inductor.ir.program import Buffer, Layout
+from flambeau_inductor.schedule.fuse.loop_order import normalised
+from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue
+from flambeau_inductor.templates.gemm.kernel import partial_kernel
+from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
+from flambeau_inductor.templates.gemm.multi_kernel import Kept, Several
+from flambeau_inductor.templates.gemm.problem import Product
+from flambeau_inductor.templates.gemm.tiles import GemmTile
+
+
+def split_product(
+    found: MatchedProduct,
+    tile: GemmTile,
+    dtypes: Mapping[str, torch.dtype],
+    numels: Mapping[str, int],
+    name: str,
+    device: torch.device,
+) -> Several:
+    """The two kernels of a product in parts.
+
+    Raises:
+        TritonUnsupported: the epilogue has no Triton form.
+    """
+    _, m, n, _ = found.product.sizes
+    partials = f"{name}_sums"
+    layout = Layout((tile.parts, m, n), (m * n, n, 1), torch.float32, device)
+    dtypes = {**dtypes, partials: torch.float32}
+    numels = {**numels, partials: tile.parts * m * n}
+    first = partial_kernel(found.product, tile, partials, dtypes, numels, name)
+    # what it touches, for whoever asks a loop which buffers it needs
+    at = Var("x0") + as_expr(0)
+    body: tuple[Instr, ...] = (
+        Load(found.product.a.buffer, at, dtypes[found.product.a.buffer]),
+        Load(found.product.b.buffer, at, dtypes[found.product.b.buffer]),
+        Store(partials, at, 0),
+    )
+    told = Loop(name, (Axis("x0", tile.parts * m * n),), (), body)
+    second = _rest(found.product, found.epilogue, partials, tile.parts, f"{name}_rest")
+    kernel = generate(second, dtypes, numels)
+    between = Kept(Buffer(partials, layout), 0, 1)
+    return Several((between,), (told, second), (first, kernel), (name,))
+
+
+def _rest(
+    product: Product, epilogue: ProductEpilogue, partials: str, parts: int, name: str
+) -> Loop:
+    """The epilogue, reading the sum of the parts."""
+    _, m, n, _ = product.sizes
+    row, column = _flat(epilogue.rows), _flat(epilogue.columns)
+    made: list[Instr] = []
+
+    def put(instr: Instr) -> ValueId:
+        made.append(instr)
+        return len(made) - 1
+
+    wide = torch.float32
+    load = put(Load(partials, Var("part") * (m * n) + row * n + column, wide))
+    value = put(Reduce("sum", load, wide))
+    if product.alpha != 1:
+        value = put(Point("mul", (value, put(Const(product.alpha, wide))), wide))
+    added = product.added
+    if added is not None and product.beta != 0:
+        at = row * added.strides[1] + column * added.strides[2] + added.offset
+        other = put(Load(added.buffer, at, product.dtype))
+        if product.dtype != wide:
+            other = put(Point("cast", (other,), wide))
+        if product.beta != 1:
+            other = put(Point("mul", (other, put(Const(product.beta, wide))), wide))
+        value = put(Point("add", (value, other), wide))
+    if product.dtype != wide:
+        value = put(Point("cast", (value,), product.dtype))
+    new: dict[ValueId, ValueId] = {}
+    for position, instr in enumerate(epilogue.body):
+        if isinstance(instr, Load) and instr.buffer == epilogue.result:
+            new[position] = value
+        else:
+            new[position] = put(renumbered(instr, new))
+    ones = {axis.var: as_expr(0) for axis in epilogue.batch}
+    body = tuple(
+        replace(i, index=i.index.substitute(ones))
+        if isinstance(i, Load | Store | IndexValue)
+        else i
+        for i in made
+    )
+    axes = (*epilogue.rows, *epilogue.columns)
+    return normalised(Loop(name, axes, (Axis("part", parts),), body))
+
+
+def _flat(axes: tuple[Axis, ...]) -> Expr:
+    position: Expr = as_expr(0)
+    for axis in axes:
+        position = position * as_expr(axis.size) + Var(axis.var)
+    return position

@@ -1,0 +1,212 @@
+"""Which tiles a matrix product is worth trying with, by a model of the machine.
+
+In: the product's sizes and the width of its elements. Out: a few `GemmTile`s, the best by the model
+first. Invariant: each fits in shared memory with all its stages, and holds at most as many
+accumulators a thread as there are registers for.
+
+The model: a tile's multiply-adds over the rate of the tensor units, which small tiles do not keep
+busy, or its bytes over what a multiprocessor gets of the level 2 cache, whichever is longer, times
+the number of waves that the device needs for all of them; at least what reading the operands from
+memory takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+MULTIPROCESSORS = 132
+SHORT = 64
+"""Of an inner dimension, for which the usual steps are too long."""
+SHARED_BYTES = 220 * 1024
+TENSOR_FLOPS = 5.8e12
+"""Of one multiprocessor a second, in half precision with the largest tiles."""
+CACHE_BYTES = 75e9
+"""What one multiprocessor reads of the level 2 cache a second."""
+MEMORY_BYTES = 3.5e12
+"""What all of them together read of the memory behind it."""
+START = 2e-6
+"""Seconds before a program's first product; those that stay are waited for once."""
+
+
+@dataclass(frozen=True, slots=True)
+class GemmTile:
+    """A program computes `rows` x `columns` elements, `depth` of the inner dimension at a time,
+    `stages` loads in flight; `parts` programs share the inner dimension of one tile.
+
+    With `described`, operands are read through tensor descriptors (sm_90 and newer). `resident`
+    programs of a multiprocessor take one tile after the other, if it is not 0.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int
+    stages: int
+    parts: int = 1
+    described: bool = False
+    resident: int = 0
+
+    @property
+    def name(self) -> str:
+        text = f"{self.rows}x{self.columns}x{self.depth}w{self.warps}s{self.stages}"
+        text += "d" * self.described + (f"r{self.resident}" if self.resident else "")
+        return text if self.parts == 1 else f"{text}k{self.parts}"
+
+    def share(self, inner: int) -> int:
+        """What one part walks over of an inner dimension, in whole steps."""
+        return -(-inner // (self.depth * self.parts)) * self.depth
+
+    def programs(self, tiles: int) -> int:
+        """How many programs compute `tiles` of these, all parts counted."""
+        whole = tiles * self.parts
+        return min(whole, self.resident * MULTIPROCESSORS) if self.resident else whole
+
+
+SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
+    (128, 256, 64, 8, 4),
+    (128, 256, 64, 8, 3),
+    (256, 128, 64, 8, 3),
+    (128, 128, 64, 8, 3),
+    (128, 128, 64, 4, 4),
+    (64, 256, 64, 4, 4),
+    (128, 64, 64, 4, 4),
+    (64, 128, 64, 4, 4),
+    (64, 64, 64, 4, 4),
+    (64, 64, 128, 4, 3),
+    (64, 32, 128, 4, 4),
+    (32, 64, 128, 4, 4),
+    (16, 128, 128, 4, 4),
+    (16, 64, 128, 4, 5),
+    (16, 32, 256, 4, 3),
+)
+
+SMALL: tuple[tuple[int, int, int, int, int], ...] = (
+    (64, 64, 32, 4, 3),
+    (32, 32, 32, 2, 3),
+    (32, 32, 64, 2, 3),
+    (16, 16, 32, 1, 3),
+)
+"""Of batches, and of products that are shorter than the steps of others."""
+SMALL_DESCRIBED: tuple[tuple[int, int, int, int, int, int], ...] = ((64, 64, 64, 4, 3, 0),)
+"""Of products of one such step."""
+
+DESCRIBED: tuple[tuple[int, int, int, int, int, int], ...] = (
+    (128, 256, 64, 8, 3, 1),
+    (128, 128, 64, 4, 3, 2),
+    (128, 256, 64, 8, 4, 0),
+    (256, 128, 64, 8, 4, 0),
+    (128, 128, 64, 4, 5, 0),
+    (64, 256, 64, 4, 4, 0),
+    (64, 128, 128, 4, 4, 0),
+    (128, 64, 128, 4, 4, 0),
+    (64, 64, 128, 4, 6, 0),
+    (64, 32, 256, 4, 4, 0),
+)
+"""Rows, columns, depth, warps, stages and resident programs of tiles with descriptors."""
+
+WINDOWS: tuple[tuple[int, int, int, int, int, int], ...] = (
+    (128, 128, 64, 8, 3, 0),
+    (128, 128, 64, 4, 4, 0),
+    (128, 256, 64, 8, 3, 0),
+    (128, 64, 64, 4, 4, 0),
+    (64, 128, 64, 4, 4, 0),
+    (256, 128, 64, 8, 3, 0),
+    (256, 64, 64, 8, 3, 0),
+    (64, 64, 64, 4, 4, 0),
+    (128, 64, 32, 4, 5, 0),
+    (128, 32, 32, 4, 5, 0),
+    (64, 32, 64, 4, 4, 0),
+    (128, 16, 16, 4, 5, 0),
+)
+"""The same for convolutions, of which the weights alone are described."""
+
+
+def candidates(
+    m: int,
+    n: int,
+    k: int,
+    batch: int,
+    itemsize: int,
+    most: int = 6,
+    parts: bool = True,
+    described: bool = False,
+    runs: int = 0,
+) -> tuple[GemmTile, ...]:
+    """The `most` tiles that the model prefers; `parts` allows to share the inner dimension.
+
+    With `described`, as many with descriptors and half as many without. `runs`: how many runs the
+    inner dimension of a convolution falls into; of those, a third is without descriptors.
+    """
+    if runs:
+        first = _best(WINDOWS, described, (m, n, k, batch), itemsize, parts, runs)
+        again = [replace(tile, described=False) for tile in first[: most // 3] if described]
+        return (*first[: most - len(again)], *again)
+    small = SMALL if batch > 1 or k < SHORT else ()
+    plain = [(*shape, 0) for shape in (*SHAPES, *small)]
+    if not described:
+        return _best(plain, False, (m, n, k, batch), itemsize, parts)[:most]
+    shapes = (*DESCRIBED, *SMALL_DESCRIBED) if k <= SHORT else DESCRIBED
+    first = _best(shapes, True, (m, n, k, batch), itemsize, parts)[:most]
+    return (*first, *_best(plain, False, (m, n, k, batch), itemsize, parts)[: most // 2])
+
+
+def _best(
+    shapes: Iterable[tuple[int, int, int, int, int, int]],
+    described: bool,
+    sizes: tuple[int, int, int, int],
+    itemsize: int,
+    parts: bool,
+    runs: int = 1,
+) -> tuple[GemmTile, ...]:
+    """The tiles that fit the sizes and the machine, the best by the model first."""
+    m, n, k, batch = sizes
+    found: list[tuple[float, GemmTile]] = []
+    for rows, columns, depth, warps, stages, resident in shapes:
+        if itemsize == 4:
+            depth, stages = max(16, depth // 2), min(stages, 3)
+        if depth > max(16, _power_above(k // runs)) or rows > max(16, _power_above(m)):
+            continue
+        if columns > max(16, _power_above(n)):
+            continue
+        if (rows + columns) * depth * itemsize * stages > SHARED_BYTES:
+            continue
+        tiles = -(-m // rows) * -(-n // columns) * batch
+        if resident and tiles <= resident * MULTIPROCESSORS:
+            continue
+        for share in (1, 2, 4, 8, 16) if parts and batch == 1 and not resident else (1,):
+            if share > 1 and (tiles * share > 2 * MULTIPROCESSORS or k // share < 4 * depth):
+                continue
+            tile = GemmTile(rows, columns, depth, warps, stages, share, described, resident)
+            found.append((seconds(tile, m, n, k, batch, itemsize, runs), tile))
+    found.sort(key=lambda pair: pair[0])  # of equals the table's first
+    return tuple(tile for _, tile in found)
+
+
+def seconds(
+    tile: GemmTile, m: int, n: int, k: int, batch: int, itemsize: int, runs: int = 1
+) -> float:
+    """What the model says of a tile; each of the inner dimension's `runs` takes whole steps."""
+    programs = -(-m // tile.rows) * -(-n // tile.columns) * batch * tile.parts
+    waves: float = -(-programs // MULTIPROCESSORS)
+    if tile.resident > 1:  # tiles of two programs overlap: the last ones do not wait for a wave
+        waves = max(1.0, programs / MULTIPROCESSORS)
+    inner = tile.share(runs * -(-(k // runs) // tile.depth) * tile.depth)
+    area = tile.rows * tile.columns
+    busy = float(min(1.0, area / (128 * 128)) ** 0.35) * (0.5 if itemsize == 4 else 1.0)
+    arithmetic = 2 * area * inner / (TENSOR_FLOPS * busy)
+    moving = (tile.rows + tile.columns) * inner * itemsize / CACHE_BYTES
+    each = max(arithmetic, moving)
+    held = (tile.rows + tile.columns) * tile.depth * itemsize * tile.stages
+    if tile.described and 2 * held > SHARED_BYTES:
+        # the only program there: while it stores, nothing is multiplied
+        each += area * itemsize * MULTIPROCESSORS / MEMORY_BYTES
+    whole = START + waves * each if tile.resident else waves * (START + each)
+    # parts are written in float32 and read again
+    again = 2 * m * n * 4 * tile.parts / 3e12 + 3e-6 if tile.parts > 1 else 0.0
+    least = START + (m * k + k * n + m * n) * batch * itemsize / MEMORY_BYTES
+    return max(least, whole) + again
+
+
+def _power_above(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()

@@ -1,0 +1,129 @@
+"""Operands of a product that the tensor memory accelerator reads.
+
+In: a `Product` and a `GemmTile`. Out: two `TmaOperand`s: descriptors of the matrices, and where in
+them a tile of this program lies. Invariant: elements outside of a matrix are read as zeros or fall
+into rows and columns that are not stored.
+
+A descriptor has two dimensions. Products in batches are one tall matrix, where they lie behind each
+other and no block of the inner dimension reaches into the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor, fits
+from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Product, Window
+from flambeau_inductor.templates.gemm.tiles import GemmTile
+
+CAPABILITY = (9, 0)
+"""Of devices that have the accelerator."""
+DTYPES = frozenset({torch.bfloat16, torch.float16})
+"""What the tensor units read from shared memory in either order."""
+
+
+@dataclass(frozen=True, slots=True)
+class TmaOperand:
+    """`name` is that of the block in the kernel. `along` is the first row or column of the tile, as
+    text; `inner_first` says that the inner dimension is the outer one of the memory, and `turned`
+    what makes the block rows by inner (or inner by columns)."""
+
+    name: str
+    matrix: Matrix
+    sizes: tuple[int, int]
+    stride: int
+    block: tuple[int, int]
+    along: str
+    inner_first: bool
+    turned: str
+    step: int
+    """What a product of the batch takes of the outer dimension."""
+
+    def descriptor(self, arguments: Sequence[str], dtype: str) -> Descriptor:
+        """What the launcher is told."""
+        number = arguments.index(self.matrix.buffer)
+        return Descriptor(
+            number, self.matrix.offset, self.sizes, (self.stride, 1), self.block, dtype
+        )
+
+    @property
+    def at(self) -> str:
+        """Where the block at `step` of the inner dimension begins."""
+        outer, last = ("step", self.along) if self.inner_first else (self.along, "step")
+        if self.step:
+            outer = f"(product * {self.step}).to(tl.int32) + {outer}"
+        return f"[{outer}, {last}]"
+
+
+def operands_of(product: Product, tile: GemmTile) -> tuple[TmaOperand, ...]:
+    """Both operands; empty where one of them cannot be described. Of a convolution the weights."""
+    if product.dtype not in DTYPES:
+        return ()
+    batch, m, n, k = product.sizes
+    groups, along = product.groups, None
+    if groups is not None:  # those that lie behind each other in an operand are one matrix
+        batch, along = groups.count, groups.along
+        if _unaligned(product, groups):
+            return ()
+    zero, inner, column = product.b.strides
+    sizes, strides = (batch if along in (None, "rows") else 1, n, k), (zero, column, inner)
+    if product.window is not None and not _in_order(product.window, tile):
+        return ()
+    first = "tile_first" if along == "columns" else "column_tile * XBLOCK"
+    b = _operand(product.b, sizes, strides, tile, (tile.columns, first), "b")
+    if product.window is not None:
+        return () if b is None else (b,)
+    zero, row, inner = product.a.strides
+    sizes, strides = (batch if along in (None, "columns") else 1, m, k), (zero, row, inner)
+    first = "tile_first" if along == "rows" else "row_tile * YBLOCK"
+    a = _operand(product.a, sizes, strides, tile, (tile.rows, first), "a")
+    return () if a is None or b is None else (a, b)
+
+
+def _unaligned(product: Product, groups: Groups) -> bool:
+    """Whether a group may begin inside of 16 bytes, from which a block may not be read."""
+    _, row, inner = product.a.strides
+    _, across, column = product.b.strides
+    sides = {"rows": (row,), "columns": (column,), "inner": (inner, across)}
+    return 1 in sides[groups.along]
+
+
+def _in_order(window: Window, tile: GemmTile) -> bool:
+    """Whether the steps of the inner dimension are runs of the weights' memory."""
+    channel, down, across = window.taps
+    dense = (1, window.channels * window.kernel[1], window.channels)
+    in_order = not window.depthwise and (channel, down, across) == dense
+    return in_order and window.channels % tile.depth == 0
+
+
+def _operand(
+    matrix: Matrix,
+    sizes: tuple[int, int, int],
+    strides: tuple[int, int, int],
+    tile: GemmTile,
+    along: tuple[int, str],
+    block_of: str,
+) -> TmaOperand | None:
+    """`sizes` and `strides`: batch, rows (or columns), inner; `along`: of the tile, how many of
+    them and the first. `block_of`: the inner dimension is the first of the block in `b`."""
+    down = block_of == "b"
+    (batch, length, k), (apart, step, inner) = sizes, strides
+    width, first = along
+    if inner == 1:
+        outer, stride, block, shape = length, step, (width, tile.depth), (batch * length, k)
+    elif step == 1:
+        outer, stride, block, shape = k, inner, (tile.depth, width), (batch * k, length)
+        if batch > 1 and k % tile.depth:
+            return None
+    else:
+        return None
+    if batch > 1 and apart != outer * stride:
+        return None
+    turned = "" if (inner == 1) != down else ".T"
+    more = outer if batch > 1 else 0
+    made = TmaOperand(block_of, matrix, shape, stride, block, first, inner != 1, turned, more)
+    told = Descriptor(0, matrix.offset, shape, (stride, 1), block, "bf16")
+    return made if fits(told) else None

@@ -1,0 +1,42 @@
+"""The Triton kernel of a product, by the writer for its kind.
+
+In: a `Product`, its `ProductEpilogue`, a `GemmTile`. Out: a `TritonKernel`. Invariant: whichever
+writes it, what follows sees sums of float32, rounded once to the result's dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from flambeau_inductor.codegen.triton.kernel import TritonKernel
+from flambeau_inductor.templates.convolution.depthwise import DepthwiseWriter
+from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue
+from flambeau_inductor.templates.gemm.grouped_kernel import GroupedWriter
+from flambeau_inductor.templates.gemm.kernel import ProductWriter, written
+from flambeau_inductor.templates.gemm.problem import Product
+from flambeau_inductor.templates.gemm.tiles import GemmTile
+
+TemplateKernel = TritonKernel
+
+
+def product_kernel(
+    product: Product,
+    epilogue: ProductEpilogue,
+    tile: GemmTile,
+    dtypes: Mapping[str, torch.dtype],
+    numels: Mapping[str, int],
+    name: str = "product",
+) -> TritonKernel:
+    """The kernel. `dtypes` and `numels` are of all the buffers that it touches."""
+    return written(writer_of(product), product, epilogue, tile, dtypes, numels, name)
+
+
+def writer_of(product: Product) -> type[ProductWriter]:
+    """What writes the kernels of such a product."""
+    if product.groups is not None:
+        return GroupedWriter
+    if product.window is not None and product.window.depthwise:
+        return DepthwiseWriter
+    return ProductWriter

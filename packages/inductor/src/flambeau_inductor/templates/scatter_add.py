@@ -1,0 +1,440 @@
+"""Rows added to rows of a table: each row of the table is written once, by one program.
+
+In: a library call, and where its operands lie. Out: `FoundRows`: Triton kernels, run in the order
+of `ORDER`. Invariant: each sum is float32 and rounded once; a position outside ends the kernel that
+counts, before memory is written.
+
+How often each row is named is counted; the ranks that the counting gives say where in `order` a
+position of its goes, so that those of one row are neighbours. A row's program adds up what they
+name. Rows that are named often do not make their programs long: `CHUNK` neighbours that name one
+row are added up ahead by programs of their own (`parts`), and the row's program adds those sums.
+The order of the ranks is that in which threads arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from flambeau_inductor.codegen.triton.dtypes import pointer, register
+from flambeau_inductor.codegen.triton.kernel import TritonKernel
+from flambeau_inductor.ir.loops import Loop
+from flambeau_inductor.ir.program import (
+    Alloc,
+    Buffer,
+    Extern,
+    FreeBuffer,
+    Layout,
+    Program,
+    Ref,
+    RunLoop,
+    Step,
+)
+from flambeau_inductor.runtime.scatter_add_rows import ROWS_ADDED
+from flambeau_inductor.templates.attention.match_forward import touching
+from flambeau_inductor.templates.gemm.operand_layout import dtype_of, static_of
+from flambeau_inductor.templates.selection.substitution import Selected
+
+CHUNK = 32
+SUMS_AT_ONCE = 8
+AT_ONCE = 1024
+"""Positions, or rows, that a program of the small kernels looks at."""
+ORDER = ("clear", "count", "begin", "place", "parts", "rows")
+DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
+
+
+@dataclass(frozen=True, slots=True)
+class TableOperand:
+    """A buffer, with strides and offset in elements, and its dtype."""
+
+    buffer: str
+    strides: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterTile:
+    """Columns and warps of a program of `rows`, and how many positions it reads at a time."""
+
+    columns: int
+    warps: int
+    depth: int
+
+    @property
+    def name(self) -> str:
+        """For reports."""
+        return f"rows_{self.columns}_{self.warps}_{self.depth}"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRows:
+    """`call` is the position of the call; `count` rows of `width` elements are written, `length`
+    are read."""
+
+    positions: TableOperand
+    values: TableOperand
+    base: TableOperand | None
+    out: TableOperand
+    count: int
+    width: int
+    length: int
+    call: int
+    device: torch.device
+
+    @property
+    def result(self) -> str:
+        """The buffer that it makes."""
+        return self.out.buffer
+
+    def memory(self) -> dict[str, Buffer]:
+        """What the kernels hand to each other, by what it is."""
+        sizes = {
+            "counts": self.count + 1,  # the last one: where the next segment of `order` begins
+            "starts": self.count,
+            "heads": self.count,
+            "ranks": self.length,
+            "order": self.length,
+        }
+        if self.length >= CHUNK:
+            sizes["sums"] = self.length // CHUNK * self.width
+        made = {}
+        for name, size in sizes.items():
+            dtype = torch.float32 if name == "sums" else torch.int32
+            layout = Layout((size,), (1,), dtype, self.device)
+            made[name] = Buffer(f"{self.result}_{name}", layout)
+        return made
+
+    def kernels(self, tile: ScatterTile | None = None) -> dict[str, TritonKernel]:
+        """The kernels by name, in the order to run them in."""
+        text = _KernelText(self, tile or tile_of(self), self.memory())
+        return {name: text.kernel(name) for name in ORDER if name != "parts" or "sums" in text.held}
+
+    def told(self, kernels: Mapping[str, TritonKernel]) -> tuple[Loop, ...]:
+        """Loops that say which buffers the kernels touch."""
+        held, loops = self.memory(), []
+        for name, kernel in kernels.items():
+            written = [held[each].name if each != "out" else self.result for each in WRITES[name]]
+            read = [each for each in kernel.arguments if each not in written]
+            points = self.length if name in ("count", "place") else self.count
+            if name in ("parts", "rows"):
+                points *= self.width
+            known = read or written
+            loops.append(touching(kernel.name, known, written, points, self.values.dtype))
+        return tuple(loops)
+
+    def within(self, program: Program, loops: Sequence[Loop]) -> Program:
+        """The program with `loops` in place of the call, and memory around them."""
+        held = tuple(self.memory().values())
+        steps: list[Step] = [Alloc(buffer.name) for buffer in held]
+        steps += [RunLoop(loop) for loop in loops[:-1]]
+        steps += [Alloc(self.result), RunLoop(loops[-1])]
+        steps += [FreeBuffer(buffer.name) for buffer in held]
+        all_steps = (*program.steps[: self.call], *steps, *program.steps[self.call + 1 :])
+        return replace(program, steps=all_steps, buffers=(*program.buffers, *held))
+
+
+READS: Mapping[str, tuple[str, ...]] = {
+    "clear": (),
+    "count": ("positions",),
+    "begin": (),
+    "place": ("positions", "starts", "ranks"),
+    "parts": ("positions", "values", "order"),
+    "rows": ("values", "starts", "counts", "heads", "order", "sums", "base"),
+}
+WRITES: Mapping[str, tuple[str, ...]] = {
+    "clear": ("counts",),
+    "count": ("counts", "ranks", "heads"),
+    "begin": ("counts", "starts"),
+    "place": ("order",),
+    "parts": ("sums",),
+    "rows": ("out",),
+}
+
+
+def tile_of(found: FoundRows) -> ScatterTile:
+    """The tile of a program that writes one row, or a part of it.
+
+    Measured on an H200 (all six kernels, us; a copy of as many bytes takes 225), 65536 rows to a
+    table of 50000: of 4096 in bfloat16 (2048, 4, 4) 266, (1024, 2, 4) 285, (4096, 4, 4) 293, (2048,
+    2, 4) 304; of 2048 in float32 (2048, 4, 4) 256, (1024, 2, 4) 255, (1024, 4, 4) 263. Of that the
+    five small kernels and the gaps between are 18 to 20. Hints that what is read will not be read
+    again cost 5 to 20, three rows at a time are as fast as four, two 15 slower. All rows to one
+    row: 1200, by atomic additions 1330; by Zipf's law 325 and 1030.
+    """
+    columns = min(1 << (found.width - 1).bit_length(), 2048)
+    return ScatterTile(columns, max(1, min(4, columns // 256)), 4)
+
+
+def sum_rows(selected: Selected) -> None:
+    """Put the kernels in the places of all the calls that they take the places of."""
+    while calls := find_rows(selected.program):
+        found = calls[0]
+        kernels = found.kernels()
+        loops = found.told(kernels)
+        selected.program = found.within(selected.program, loops)
+        selected.kernels |= {kernel.name: kernel for kernel in kernels.values()}
+        selected.chosen[found.result] = tile_of(found).name
+
+
+def find_rows(program: Program) -> list[FoundRows]:
+    """The calls that the kernels take the places of, in order."""
+    layouts = {buffer.name: buffer.layout for buffer in program.buffers}
+    found = []
+    for place, step in enumerate(program.steps):
+        if isinstance(step, Extern) and step.target == ROWS_ADDED:
+            made = _found(step, place, layouts)
+            if made is not None:
+                found.append(made)
+    return found
+
+
+def _found(step: Extern, place: int, layouts: Mapping[str, Layout]) -> FoundRows | None:
+    positions, values, count, _, base = step.args
+    (result,) = step.results
+    if result is None or not isinstance(count, int):
+        return None
+    given = [positions, values, Ref(result), *([] if base is None else [base])]
+    known = [_operand(each, layouts) for each in given]
+    read = static_of(values, layouts)
+    if read is None or None in known:
+        return None
+    places, rows, out, *more = [each for each in known if each is not None]
+    (length, width), _, _ = read
+    if places.dtype != torch.int64 or 0 in (count, length, width) or out.strides != (width, 1):
+        return None
+    if not {rows.dtype, out.dtype, *(each.dtype for each in more)} <= DTYPES:
+        return None
+    device = layouts[result].device
+    return FoundRows(
+        places, rows, more[0] if more else None, out, count, width, length, place, device
+    )
+
+
+def _operand(argument: object, layouts: Mapping[str, Layout]) -> TableOperand | None:
+    if not isinstance(argument, Ref):
+        return None
+    static, dtype = static_of(argument, layouts), dtype_of(argument, layouts)
+    if static is None or dtype is None:
+        return None
+    _, strides, offset = static
+    return TableOperand(argument.buffer, strides, offset, dtype)
+
+
+class _KernelText:
+    """Writes the kernels."""
+
+    def __init__(self, found: FoundRows, tile: ScatterTile, held: Mapping[str, Buffer]) -> None:
+        self.found, self.tile, self.held = found, tile, held
+        self.operands = {
+            name: TableOperand(buffer.name, (1,), 0, buffer.layout.dtype)
+            for name, buffer in held.items()
+        }
+        self.operands |= {"positions": found.positions, "values": found.values, "out": found.out}
+        if found.base is not None:
+            self.operands["base"] = found.base
+
+    def kernel(self, name: str) -> TritonKernel:
+        """The kernel of this name."""
+        f = self.found
+        used = [n for n in dict.fromkeys((*READS[name], *WRITES[name])) if n in self.operands]
+        arguments = tuple(dict.fromkeys(self.operands[n].buffer for n in used))
+        at = {n: f"b{arguments.index(self.operands[n].buffer)}" for n in used}
+        offsets = {n: self.operands[n].offset for n in used}
+        at = {n: f"({b} + {offsets[n]})" if offsets[n] else b for n, b in at.items()}
+        made = {
+            "clear": lambda: (self._clear(at), f.count + 1),
+            "count": lambda: (self._count(at), f.length),
+            "begin": lambda: (self._begin(at), f.count),
+            "place": lambda: (self._place(at), f.length),
+        }
+        wide = {"parts": (self._parts, f.length // CHUNK), "rows": (self._rows, f.count)}
+        if name in made:
+            lines, size = made[name]()
+            programs, warps = -(-size // AT_ONCE), 4
+            constants: tuple[tuple[str, int], ...] = (("XBLOCK", AT_ONCE),)
+        else:
+            written, many = wide[name]
+            lines, warps = written(at), self.tile.warps
+            programs = many * -(-f.width // self.tile.columns)
+            constants = (("XBLOCK", self.tile.columns),)
+        pointers = {self.operands[n].buffer: pointer(self.operands[n].dtype) for n in used}
+        own = f"{f.result}_{name}"
+        parameters = [f"b{k}" for k in range(len(arguments))]
+        parameters += [f"{constant}: tl.constexpr" for constant, _ in constants]
+        body = [f"    {line}" for line in ["program = tl.program_id(0)", *lines]]
+        source = "\n".join([f"@triton.jit\ndef {own}({', '.join(parameters)}):", *body]) + "\n"
+        types = tuple(pointers[buffer] for buffer in arguments)
+        return TritonKernel(own, source, arguments, types, constants, programs, warps)
+
+    def _clear(self, at: Mapping[str, str]) -> list[str]:
+        return [
+            "row = program * XBLOCK + tl.arange(0, XBLOCK)",
+            f"tl.store({at['counts']} + row, tl.zeros([XBLOCK], tl.int32),"
+            f" row < {self.found.count + 1})",
+        ]
+
+    def _read_positions(self, at: Mapping[str, str]) -> list[str]:
+        f = self.found
+        return [
+            "place = program * XBLOCK + tl.arange(0, XBLOCK)",
+            f"inside = place < {f.length}",
+            f"row = tl.load({at['positions']} + place.to(tl.int64) * {f.positions.strides[0]},"
+            " inside, other=0)",
+            f"known = (row >= -{f.count}) & (row < {f.count})",
+            f"row = tl.where(row < 0, row + {f.count}, row)",
+        ]
+
+    def _count(self, at: Mapping[str, str]) -> list[str]:
+        f = self.found
+        message = f"index of a GPU tensor is out of bounds for dimension 0 with size {f.count}"
+        return [
+            *self._read_positions(at),
+            f"tl.device_assert(known, {message!r})",
+            f"rank = tl.atomic_add({at['counts']} + row, 1, inside & known, sem='relaxed')",
+            f"tl.store({at['ranks']} + place, rank, inside)",
+            f"tl.store({at['heads']} + row, place, inside & known & (rank == 0))",
+        ]
+
+    def _begin(self, at: Mapping[str, str]) -> list[str]:
+        f = self.found
+        return [
+            "row = program * XBLOCK + tl.arange(0, XBLOCK)",
+            f"count = tl.load({at['counts']} + row, row < {f.count}, other=0)",
+            "until = tl.cumsum(count, 0)",
+            f"first = tl.atomic_add({at['counts']} + {f.count}, tl.sum(count, 0), sem='relaxed')",
+            f"tl.store({at['starts']} + row, first + until - count, row < {f.count})",
+        ]
+
+    def _place(self, at: Mapping[str, str]) -> list[str]:
+        return [
+            *self._read_positions(at),
+            "inside = inside & known",
+            f"rank = tl.load({at['ranks']} + place, inside, other=0)",
+            f"start = tl.load({at['starts']} + row, inside, other=0)",
+            f"tl.store({at['order']} + start + rank, place, inside)",
+        ]
+
+    def _columns(self, name: str) -> list[str]:
+        width, columns = self.found.width, self.tile.columns
+        blocks = -(-width // columns)
+        lines = [f"{name} = program // {blocks}" if blocks > 1 else f"{name} = program"]
+        block = f"program % {blocks} * XBLOCK + " if blocks > 1 else ""
+        return [*lines, f"columns = {block}tl.arange(0, XBLOCK)"]
+
+    def _mask(self, *more: str) -> str:
+        """What a store of a block is told of its mask."""
+        ragged = self.found.width % self.tile.columns
+        masks = [*more, *([f"(columns < {self.found.width})"] if ragged else [])]
+        return f", {' & '.join(masks)}" if masks else ""
+
+    def _read_where(self, *more: str) -> str:
+        """The same of a load, which gives zeros elsewhere."""
+        mask = self._mask(*more)
+        return f"{mask}, other=0" if mask else ""
+
+    def _read(self, at: Mapping[str, str], k: int, end: str | None) -> list[str]:
+        """Lines that read the row named at position `at` + k of `order`, if that is below `end`."""
+        row, column = self.found.values.strides
+        step = f" * {column}" if column != 1 else ""
+        # a block: under Triton's interpreter comparing two numbers gives one of 32 bits
+        masks = [] if end is None else [f"(tl.full([XBLOCK], {k}, tl.int32) + at < {end})"]
+        inside = "" if end is None else f", at + {k} < {end}, other=0"
+        mask = self._read_where(*masks)
+        return [
+            f"place{k} = tl.load({at['order']} + at + {k}{inside}).to(tl.int64)",
+            f"value{k} = tl.load({at['values']} + place{k} * {row} + columns{step}{mask})",
+        ]
+
+    def _add(self, at: Mapping[str, str], end: str, *, whole: bool = False) -> list[str]:
+        """Lines that add rows, `depth` at a time, from position `at` of `order` on, up to `end`;
+        `whole` says that so many are there each time."""
+        depth = range(self.tile.depth)
+        lines = [each for k in depth for each in self._read(at, k, None if whole else end)]
+        lines += [f"total += value{k}.to(tl.float32)" for k in depth]
+        lines.append(f"at += {self.tile.depth}")
+        return [f"while at < {end}:", *(f"    {line}" for line in lines)]
+
+    def _add_sums(self, at: Mapping[str, str]) -> list[str]:
+        """Lines that add the sums of the chunks up to `last`, several at a time."""
+        lines = []
+        for k in range(SUMS_AT_ONCE):
+            mask = self._read_where(f"(tl.full([XBLOCK], {k}, tl.int32) + chunk < last)")
+            place = f"{at['sums']} + (chunk + {k}).to(tl.int64) * {self.found.width} + columns"
+            lines.append(f"sum{k} = tl.load({place}{mask})")
+        lines += [f"total += sum{k}" for k in range(SUMS_AT_ONCE)]
+        lines.append(f"chunk += {SUMS_AT_ONCE}")
+        return ["while chunk < last:", *(f"    {line}" for line in lines)]
+
+    def _parts(self, at: Mapping[str, str]) -> list[str]:
+        f = self.found
+        step = f.positions.strides[0]
+        word = f"tl.load({at['positions']} + %s.to(tl.int64) * {step})"
+        lines = self._columns("chunk")
+        for name, shift in (("one", 0), ("other", CHUNK - 1)):
+            lines += [
+                f"{name} = tl.load({at['order']} + chunk * {CHUNK} + {shift})",
+                f"{name} = {word % name}",
+                f"{name} = tl.where({name} < 0, {name} + {f.count}, {name})",
+            ]
+        return [
+            *lines,
+            "if one == other:",
+            "    total = tl.zeros([XBLOCK], tl.float32)",
+            f"    at = chunk * {CHUNK}",
+            f"    end = at + {CHUNK}",
+            *(f"    {line}" for line in self._add(at, "end", whole=True)),
+            f"    tl.store({at['sums']} + chunk.to(tl.int64) * {f.width} + columns,"
+            f" total{self._mask()})",
+        ]
+
+    def _rows(self, at: Mapping[str, str]) -> list[str]:
+        """The first of a row's positions is known without `order`: most rows have one or none."""
+        f, depth = self.found, self.tile.depth
+        row, column = f.values.strides
+        step = f" * {column}" if column != 1 else ""
+        first = self._read_where("(tl.zeros([XBLOCK], tl.int32) < count)")
+        few = [
+            *(line for k in range(1, depth) for line in self._read(at, k, "end")),
+            *(f"total += value{k}.to(tl.float32)" for k in range(1, depth)),
+        ]
+        many = ["at += 1", *self._add(at, "end")]
+        if "sums" in self.held:
+            many = [
+                "at += 1",
+                f"chunk = (at + {CHUNK - 1}) // {CHUNK}",
+                f"last = tl.maximum(end // {CHUNK}, chunk)",
+                f"until = tl.where(last > chunk, chunk * {CHUNK}, end)",
+                *self._add(at, "until"),
+                "if last > chunk:",
+                *(f"    {line}" for line in self._add_sums(at)),
+                f"    at = last * {CHUNK}",
+                *(f"    {line}" for line in self._add(at, "end")),
+            ]
+        return [
+            *self._columns("row"),
+            f"count = tl.load({at['counts']} + row)",
+            f"at = tl.load({at['starts']} + row)",
+            f"head = tl.load({at['heads']} + row, count > 0, other=0).to(tl.int64)",
+            "end = at + count",
+            *self._start(at),
+            f"value = tl.load({at['values']} + head * {row} + columns{step}{first})",
+            f"if count <= {depth}:",
+            *(f"    {line}" for line in few),
+            "    total += value.to(tl.float32)",
+            "else:",
+            *(f"    {line}" for line in many),
+            "    total += value.to(tl.float32)",
+            f"tl.store({at['out']} + row.to(tl.int64) * {f.width} + columns,"
+            f" total.to({register(f.out.dtype)}){self._mask()})",
+        ]
+
+    def _start(self, at: Mapping[str, str]) -> list[str]:
+        base = self.found.base
+        if base is None:
+            return ["total = tl.zeros([XBLOCK], tl.float32)"]
+        row, column = base.strides
+        place = f"{at['base']} + row.to(tl.int64) * {row} + columns * {column}"
+        return [f"total = tl.load({place}{self._read_where()}).to(tl.float32)"]

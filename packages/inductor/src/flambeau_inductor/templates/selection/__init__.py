@@ -1,0 +1,1 @@
+"""Which library calls a template replaces: autotuning, heuristics, tuning data."""

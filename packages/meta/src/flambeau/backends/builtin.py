@@ -1,0 +1,100 @@
+"""The built-in backends: what makes each, what each needs, whether that is here.
+
+In: nothing. Out: `TABLE`. Invariant: asking whether a package is here does not import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import torch
+
+from flambeau.backends import autotune, composed, entry_points, onnx, torchscript
+from flambeau.backends.request import Backend, Factory, Request
+from flambeau.errors import BackendMissing
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a backend needs beside torch, in words, and the test for it."""
+
+    text: str
+    met: Callable[[], bool]
+
+
+def packages(*modules: str, pip: str) -> Need:
+    """Modules that must be importable; `pip`: how they are had."""
+    return Need(
+        f"the package {' and '.join(modules)} (`pip install {pip}`)",
+        lambda: all(find_spec(module) is not None for module in modules),
+    )
+
+
+NOTHING = Need("", lambda: True)
+CUDA = Need("a CUDA device", torch.cuda.is_available)
+
+
+@dataclass(frozen=True)
+class BuiltinBackend:
+    """A built-in backend. symbols: what may be open in the graphs that it takes."""
+
+    about: str
+    make: Factory
+    need: Need = NOTHING
+    symbols: bool | frozenset[str] = False
+
+    def backend(self, name: str, request: Request) -> Backend:
+        """The backend; raises BackendMissing when what it needs is not here."""
+        if not self.need.met():
+            raise BackendMissing(name, self.need.text)
+        return self.make(request)
+
+
+#: numbers that are not integers are constants to ahead-of-time autograd and what is behind it
+INTEGERS = frozenset({"sizes", "integers", "floats"})
+
+TABLE: dict[str, BuiltinBackend] = {
+    "eager": BuiltinBackend("the captured graph as it is", composed.eager, symbols=True),
+    "aot_eager": BuiltinBackend(
+        "forward and backward ahead of time, operator by operator",
+        composed.aot_eager,
+        symbols=INTEGERS,
+    ),
+    "aot_nop": BuiltinBackend("another name of aot_eager", composed.aot_eager, symbols=INTEGERS),
+    "aot_eager_prims": BuiltinBackend(
+        "the same in primitives", composed.aot_eager_prims, symbols=INTEGERS
+    ),
+    "inductor": BuiltinBackend("fused C++ and Triton kernels", composed.inductor, symbols=INTEGERS),
+    "autotune": BuiltinBackend(
+        "each graph as whichever of eager, aot_eager and inductor runs it fastest",
+        autotune.autotune,
+    ),
+    "cudagraphs": BuiltinBackend(
+        "aot_eager, recorded and replayed as CUDA graphs", composed.cudagraphs, CUDA
+    ),
+    "ts": BuiltinBackend("TorchScript", torchscript.ts),
+    "ofi": BuiltinBackend("TorchScript, frozen and folded for inference", torchscript.ofi),
+    "nvfuser": BuiltinBackend(
+        "TorchScript with nvFuser",
+        torchscript.nvfuser,
+        packages("nvfuser", pip="nvfuser-cu12-torch28"),
+    ),
+    "onnxrt": BuiltinBackend(
+        "ONNX Runtime, inference",
+        onnx.onnxrt,
+        packages("onnxruntime", "onnx", pip="onnxruntime onnx"),
+    ),
+    "tensorrt": BuiltinBackend(
+        "Torch-TensorRT", entry_points.tensorrt, packages("torch_tensorrt", pip="torch-tensorrt")
+    ),
+    "openxla": BuiltinBackend(
+        "PyTorch/XLA", entry_points.openxla, packages("torch_xla", pip="torch_xla")
+    ),
+    "ipex": BuiltinBackend(
+        "Intel Extension for PyTorch, inference",
+        entry_points.ipex,
+        packages("intel_extension_for_pytorch", pip="intel-extension-for-pytorch"),
+    ),
+}

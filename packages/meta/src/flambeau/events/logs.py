@@ -1,0 +1,175 @@
+"""What all layers tell while they work, by artifact, through `logging`.
+
+In: names of artifacts, from `set_logs` or the variable FLAMBEAU_LOGS. Out: records of loggers:
+capture's own artifacts under `flambeau_capture.<name>`, those of the stages behind it under
+`flambeau.<name>`. Invariant: what nobody asked for is not made.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import flambeau_aot
+from flambeau_capture.observe import logs as capture_logs
+
+from flambeau.errors import StageFailure, UnknownName
+from flambeau.events.bus import EVERYTHING, AotProduct, KernelsProduct, StageProduct
+from flambeau.events.records import GraphRecord
+
+ROOT = "flambeau"
+OWN = {
+    "aot": "each joint graph with its cut, and the report of ahead-of-time autograd",
+    "prims": "each half as a graph of primitives, after the rewrites",
+    "fusion": "the loops of each half after fusion, what was joined, what was refused and why",
+    "code": "the generated kernels and the wrapper that calls them",
+    "eager": "each graph that runs eagerly, with the stage and the reason",
+    "summary": "one line a graph: kernels, fused operations, library calls, seconds",
+}
+"""Artifact of the stages behind capture to what its records hold."""
+
+ARTIFACTS = {**capture_logs.ARTIFACTS, **OWN}
+VARIABLE = capture_logs.VARIABLE
+
+
+class UnknownArtifact(UnknownName):
+    """A name that stands for no artifact."""
+
+
+def set_logs(names: str | Iterable[str] = (), *, stream: TextIO | None = None) -> None:
+    """Show these artifacts and no others.
+
+    names: a comma-separated string, or names of `ARTIFACTS`; "all" stands for each of them, and
+        nothing turns them all off.
+    stream: where they are printed; None is standard error. A handler of the program's own on the
+        loggers `flambeau` and `flambeau_capture` takes precedence over it.
+
+    Raises UnknownArtifact, with the names that there are.
+    """
+    listed = names.split(",") if isinstance(names, str) else list(names)
+    chosen = {name.strip() for name in listed if name.strip()}
+    if "all" in chosen:
+        chosen = set(ARTIFACTS)
+    for name in sorted(chosen - set(ARTIFACTS)):
+        raise UnknownArtifact("artifact", name, ARTIFACTS)
+    capture_logs.set_logs(sorted(chosen & set(capture_logs.ARTIFACTS)), stream=stream)
+    _apply(chosen & set(OWN), stream)
+
+
+def from_environment() -> None:
+    """Follow FLAMBEAU_LOGS, where nothing is shown yet. Capture follows it for its own part."""
+    listed = {name.strip() for name in os.environ.get(VARIABLE, "").split(",")}
+    chosen = set(OWN) if "all" in listed else listed & set(OWN)
+    if chosen and not any(logger(name).isEnabledFor(logging.DEBUG) for name in OWN):
+        _apply(chosen, None)
+
+
+def logger(name: str) -> logging.Logger:
+    """The logger of an artifact of the stages behind capture."""
+    return logging.getLogger(f"{ROOT}.{name}")
+
+
+class _Printer(logging.StreamHandler[TextIO]):
+    """The handler that `set_logs` puts in; known by its class, so that it is put in once."""
+
+
+_lock = threading.Lock()
+
+
+def _apply(chosen: set[str], stream: TextIO | None) -> None:
+    root = logging.getLogger(ROOT)
+    with _lock:
+        for handler in [h for h in root.handlers if isinstance(h, _Printer)]:
+            root.removeHandler(handler)
+        for listener in [each for each in EVERYTHING if isinstance(each, LogListener)]:
+            EVERYTHING.remove(listener)
+        for name in OWN:
+            logger(name).setLevel(logging.DEBUG if name in chosen else logging.NOTSET)
+        if not chosen:
+            return
+        EVERYTHING.add(LogListener())
+        if not root.handlers:
+            printer = _Printer(stream)
+            printer.setFormatter(logging.Formatter("[%(name)s] %(message)s"))
+            root.addHandler(printer)
+
+
+class LogListener:
+    """Turns products into records of the loggers that somebody listens to."""
+
+    @property
+    def every_stage(self) -> bool:
+        """What shows graphs and code needs them made."""
+        shown = {name for name in OWN if logger(name).isEnabledFor(logging.DEBUG)}
+        return bool(shown - {"eager", "summary"})
+
+    def __call__(self, kind: str, product: object, owner: int) -> None:
+        for name, text in TEXTS.get(kind, {}).items():
+            to = logger(name)
+            if to.isEnabledFor(logging.DEBUG):
+                told = text(product)
+                if told:
+                    to.debug("%s", told)
+
+    def folder(self, graph: str, half: str, owner: int) -> Path | None:
+        """Logs need no files."""
+        return None
+
+
+def _joint(product: AotProduct) -> str:
+    compiled = product.compiled
+    if compiled.joint is None:
+        return str(compiled.report)
+    saved = () if compiled.halves is None else compiled.halves.saved_nodes
+    return f"{compiled.report}\n{flambeau_aot.show_joint(compiled.joint, saved)}"
+
+
+def _primitives(product: StageProduct) -> str:
+    if product.stage != "rewrite":
+        return ""
+    text = flambeau_aot.show_graph(product.work.rewritten().graph, product.half)
+    return f"{product.graph} {product.half}\n{text}"
+
+
+def _fusion(product: StageProduct) -> str:
+    if product.stage != "schedule":
+        return ""
+    from flambeau_inductor.ir.show import show_program  # only where it is asked for
+
+    work = product.work
+    joined = [f"  joined {merge.first} and {merge.second}" for merge in work.merges]
+    refused = [f"  apart {r.first} and {r.second}: {r.reason}" for r in work.refusals]
+    head = f"{product.graph} {product.half}: {len(joined)} joined, {len(refused)} refused"
+    return "\n".join([head, *joined, *refused, show_program(work.scheduled())])
+
+
+def _code(product: KernelsProduct) -> str:
+    texts = (f"--- {name}\n{text}" for name, text in product.report.sources.items())
+    return "\n".join([f"{product.graph} {product.half}", *texts])
+
+
+def _summary(product: GraphRecord) -> str:
+    calls = sum(product.externs.values())
+    return (
+        f"{product.name}: {product.kind}, {product.nodes} operations, {product.kernels} kernels, "
+        f"{product.fused_ops} fused operations, {calls} library calls, "
+        f"{sum(product.seconds.values()):.2f} s"
+    )
+
+
+def _eager(product: StageFailure) -> str:
+    return str(product)
+
+
+TEXTS: Mapping[str, Mapping[str, Callable[[Any], str]]] = {
+    "aot": {"aot": _joint},
+    "stage": {"prims": _primitives, "fusion": _fusion},
+    "kernels": {"code": _code},
+    "compiled": {"summary": _summary},
+    "fallback": {"eager": _eager},
+}
+"""Texts by the product's kind and the artifact's name."""

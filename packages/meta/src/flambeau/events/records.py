@@ -1,0 +1,266 @@
+"""What compiling did, in numbers: one record a graph, one report a compiled callable.
+
+In: the public report objects of the stages. Out: frozen records, and sums over them.
+Invariant: a recorder belongs to one compiled callable; a fallback is a record like any other.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from flambeau.errors import Fault, StageFailure
+from flambeau.events.bus import EventBus
+
+
+@dataclass(frozen=True)
+class GraphRecord:
+    """One graph that a backend was given.
+
+    nodes: operations in the captured graph. kernels, fused_ops: over its forward and backward
+    halves. saved_bytes: kept from forward to backward; saved_bytes_save_all: what keeping
+    everything would take. externs: library calls by operator; no_kernel: those of them that stand
+    in for a missing kernel. seconds: by phase. from_disk: compiled by an earlier process (or call).
+    key: what it is found by on the disk (`flambeau.cache.why_miss`).
+    not_cached: why it is not kept on the disk, "" where it is. cache_faults: what went wrong with
+    the disk.
+    """
+
+    name: str
+    kind: str
+    nodes: int
+    kernels: int = 0
+    fused_ops: int = 0
+    cache_hits: int = 0
+    externs: Mapping[str, int] = field(default_factory=dict)
+    no_kernel: Mapping[str, int] = field(default_factory=dict)
+    saved_bytes: int = 0
+    saved_bytes_save_all: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    from_disk: bool = False
+    not_cached: str = ""
+    cache_faults: tuple[str, ...] = ()
+    key: Any = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """Sums over all graphs of one compiled callable, and capture's own counts.
+
+    fallbacks: graphs that a backend could not compile. breaks: why graphs end. guards: checks made
+    before compiled code is used. skipped: frames left to Python, with the reason. faults: failures
+    of the compiler itself, in capture or a stage after it, whether or not something ran eagerly
+    for it; what a stage refuses is none. races: which backend was chosen for a graph by
+    measurement, and by how much it won. settled: functions that compile no more, or run as they
+    are because that was measured to be faster. backend_errors: what a backend of the user's own
+    raised.
+    """
+
+    records: tuple[GraphRecord, ...] = ()
+    fallbacks: tuple[StageFailure, ...] = ()
+    breaks: tuple[str, ...] = ()
+    guards: int = 0
+    skipped: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    races: tuple[str, ...] = ()
+    settled: tuple[str, ...] = ()
+    backend_errors: tuple[str, ...] = ()
+
+    @property
+    def internal_errors(self) -> tuple[str, ...]:
+        """The faults, in words."""
+        return tuple(str(fault) for fault in self.faults)
+
+    @property
+    def graphs(self) -> int:
+        """Graphs captured, those that fell back included."""
+        return len(self.records) + len(self.fallbacks)
+
+    @property
+    def kernels(self) -> int:
+        """Kernels generated, forward and backward."""
+        return sum(record.kernels for record in self.records)
+
+    @property
+    def fused_ops(self) -> int:
+        """Operations that became part of a generated kernel."""
+        return sum(record.fused_ops for record in self.records)
+
+    @property
+    def externs(self) -> dict[str, int]:
+        """Library calls by operator."""
+        return dict(sum_counts(record.externs for record in self.records))
+
+    @property
+    def no_kernel(self) -> dict[str, int]:
+        """Library calls that stand in for a missing kernel, by operator."""
+        return dict(sum_counts(record.no_kernel for record in self.records))
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes kept from forward to backward."""
+        return sum(record.saved_bytes for record in self.records)
+
+    @property
+    def saved_bytes_save_all(self) -> int:
+        """Bytes that keeping everything the backward pass reads would take."""
+        return sum(record.saved_bytes_save_all for record in self.records)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Compile time by phase, longest first."""
+        spent: defaultdict[str, float] = defaultdict(float)
+        for record in self.records:
+            for phase, seconds in record.seconds.items():
+                spent[phase] += seconds
+        return dict(sorted(spent.items(), key=lambda item: -item[1]))
+
+    def to_dict(self) -> dict[str, object]:
+        """The sums as plain data, for JSON."""
+        return {
+            "graphs": self.graphs,
+            "breaks": list(self.breaks),
+            "guards": self.guards,
+            "kernels": self.kernels,
+            "fused_ops": self.fused_ops,
+            "externs": self.externs,
+            "no_kernel": self.no_kernel,
+            "fallbacks": [str(failure) for failure in self.fallbacks],
+            "saved_bytes": self.saved_bytes,
+            "saved_bytes_save_all": self.saved_bytes_save_all,
+            "skipped": list(self.skipped),
+            "internal_errors": list(self.internal_errors),
+            "backend_errors": list(self.backend_errors),
+            "races": list(self.races),
+            "settled": list(self.settled),
+            "seconds": self.seconds,
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.graphs} graphs, {len(self.breaks)} graph breaks, {self.guards} guards, "
+            f"{self.kernels} kernels, {self.fused_ops} fused operations"
+        ]
+        lines += [f"  {seconds:8.3f} s  {phase}" for phase, seconds in self.seconds.items()]
+        lines += [f"  {count:8d} x  {name} (library)" for name, count in self.externs.items()]
+        lines += [f"  ran eagerly: {failure}" for failure in self.fallbacks]
+        lines += [f"  disk cache: {text}" for each in self.records for text in each.cache_faults]
+        lines += [f"  left to Python: {text}" for text in self.skipped]
+        lines += [f"  backend failed: {text}" for text in self.backend_errors]
+        if self.faults:
+            lines.append(f"  {len(self.faults)} faults of the compiler:")
+        lines += [f"    {text}" for text in self.internal_errors]
+        lines += [f"  measured: {text}" for text in self.races]
+        lines += [f"  settled: {text}" for text in self.settled]
+        return "\n".join(lines)
+
+
+def sum_counts(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    """One count of several."""
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return total
+
+
+def total(reports: Iterable[Report]) -> Report:
+    """Several reports as one."""
+    each = list(reports)
+    return Report(
+        tuple(record for report in each for record in report.records),
+        tuple(failure for report in each for failure in report.fallbacks),
+        tuple(text for report in each for text in report.breaks),
+        sum(report.guards for report in each),
+        tuple(text for report in each for text in report.skipped),
+        tuple(fault for report in each for fault in report.faults),
+        tuple(text for report in each for text in report.races),
+        tuple(text for report in each for text in report.settled),
+        tuple(text for report in each for text in report.backend_errors),
+    )
+
+
+class RecordCollector:
+    """Collects the records of one compiled callable, and tells who watches it.
+
+    Two threads may compile at once.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._records: list[GraphRecord] = []
+        self._fallbacks: list[StageFailure] = []
+        self._races: list[str] = []
+        self._faults: list[Fault] = []
+        self.watch = EventBus()
+
+    def add(self, record: GraphRecord) -> None:
+        """One more graph was compiled."""
+        with self._lock:
+            self._records.append(record)
+        self.watch.tell("compiled", record)
+
+    def fall_back(self, failure: StageFailure) -> bool:
+        """One more graph runs eagerly; True when it is the first with this stage and error.
+
+        What was recorded of compiling it does not count any more.
+        """
+        with self._lock:
+            self._records = [each for each in self._records if each.name != failure.graph]
+            key = (failure.stage, type(failure.error))
+            first = all((f.stage, type(f.error)) != key for f in self._fallbacks)
+            self._fallbacks.append(failure)
+        self.watch.tell("fallback", failure)
+        return first
+
+    def fault(self, fault: Fault) -> None:
+        """One more failure of the compiler itself."""
+        with self._lock:
+            self._faults.append(fault)
+        self.watch.tell("fault", fault)
+
+    def race(self, text: str) -> None:
+        """One more graph was given to the fastest of several backends."""
+        with self._lock:
+            self._races.append(text)
+
+    def report(
+        self,
+        breaks: Iterable[str] = (),
+        guards: int = 0,
+        skipped: Iterable[str] = (),
+        faults: Iterable[Fault] = (),
+        settled: Iterable[str] = (),
+        backend_errors: Iterable[str] = (),
+    ) -> Report:
+        """The sums so far, with what capture counted."""
+        with self._lock:
+            records, fallbacks = tuple(self._records), tuple(self._fallbacks)
+            races, own = tuple(self._races), tuple(self._faults)
+        found = (tuple(breaks), guards, tuple(skipped), (*faults, *own))
+        return Report(records, fallbacks, *found, races, tuple(settled), tuple(backend_errors))
+
+
+#: the recorder of each compiled callable that is alive; it holds no choice and no compiled code
+_recorders: weakref.WeakKeyDictionary[Any, RecordCollector] = weakref.WeakKeyDictionary()
+
+
+def remember(compiled: Any, recorder: RecordCollector) -> None:
+    """Note whose records these are."""
+    _recorders[compiled] = recorder
+
+
+def recorder_of(compiled: Any) -> RecordCollector | None:
+    """The recorder of what `flambeau.compile` returned; None for anything else."""
+    try:
+        return _recorders.get(compiled)
+    except TypeError:  # what cannot be referred to weakly was never compiled
+        return None
+
+
+def recorded() -> list[tuple[Any, RecordCollector]]:
+    """All compiled callables that are alive, with their recorders."""
+    return list(_recorders.items())

@@ -1,0 +1,1 @@
+"""Compiled functions in files: written, loaded, exported, copied."""

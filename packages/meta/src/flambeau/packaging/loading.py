@@ -1,0 +1,203 @@
+"""A compiled function out of a file, with the runtime alone.
+
+In: a file that `flambeau.package` wrote. Out: a callable. Invariant: no compiler, tracer or
+symbolic mathematics is imported; a file that was changed, or made for another machine, is refused
+with the reason before any of its code runs. Whoever loads a file runs its code: load your own.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from flambeau_aot.errors import AotError
+from flambeau_aot.serialize.saved_program import decoded, restore
+from flambeau_inductor.runtime.artifact import CannotLoad
+from torch.autograd import forward_ad
+
+from flambeau._torch_compat import pytree
+from flambeau.errors import Refused
+from flambeau.packaging import archive, bundle, machine
+from flambeau.packaging.dynamic_signature import open_form_from
+from flambeau.packaging.guard_expressions import evaluated, written
+
+KIND = "package"
+WEIGHTS = "weights.pt"
+CALL = "call.json"
+
+
+class Loaded:
+    """A function out of a file; it is called as the function it was made from.
+
+    facts: where and with what it was made. guards: what was assumed about the program when it was
+    made, as text; what a call has to be is checked at each call.
+    """
+
+    def __init__(self, path: Path, folder: Path, state: Mapping[str, torch.Tensor]) -> None:
+        self.path = path
+        self.facts = archive.unpack(path, KIND, folder)
+        wrong = machine.misfits(self.facts)
+        if wrong:
+            raise Refused(f"{path}: {'; '.join(wrong)}")
+        try:
+            call = json.loads((folder / CALL).read_text())
+            kept = bundle.read(folder)
+            halves = bundle.load_halves(kept)
+            self._arguments = pytree.treespec_loads(call["arguments"])
+            self._result = pytree.treespec_loads(call["result"])
+            self.guards: tuple[str, ...] = tuple(call["guards"])
+            self._forms = call["forms"]
+            self._open = open_form_from(call["open"])
+            self._values = {
+                place: decoded(form["value"])
+                for place, form in enumerate(self._forms)
+                if "value" in form
+            }
+        except (OSError, LookupError, TypeError, ValueError, AotError, CannotLoad,
+                NotImplementedError) as error:  # fmt: skip
+            raise Refused(f"{path}: {type(error).__name__}: {error}") from error
+        self._static = _bound(path, folder, call["static"], state)
+        tensors = list(self._static.values())
+        backward = halves[1] if len(halves) > 1 else None
+        self._run = restore(kept.stored, tensors, halves[0], backward)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's result. Raises TypeError and ValueError for arguments of another form."""
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        if spec != self._arguments:
+            raise TypeError(f"arguments of another structure: {spec}, made for {self._arguments}")
+        self._check(leaves)
+        flat = self._run(*(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
+        return pytree.tree_unflatten(list(flat), self._result)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers by the names they had."""
+        return {name: tensor for name, tensor in self._static.items() if not name.startswith("#")}
+
+    def _check(self, leaves: Sequence[Any]) -> None:
+        """Raises TypeError and ValueError for arguments that the code is not for."""
+        for place, leaf in enumerate(leaves):
+            if place in self._values:
+                known = self._values[place]
+                if type(leaf) is not type(known) or leaf != known:
+                    raise ValueError(
+                        f"argument {place} is {leaf!r}, the file is made for {known!r}"
+                    )
+            else:
+                self._check_kind(place, leaf)
+        values = () if self._open is None else self._open.values(leaves)
+        for place, form in enumerate(self._forms):
+            if place not in self._values:
+                _check_layout(place, leaves[place], form, values)
+
+    def _check_kind(self, place: int, leaf: Any) -> None:
+        form = self._forms[place]
+        names = () if self._open is None else self._open.names
+        sizes = ", ".join(written(size, names) for size in form["shape"])
+        wanted = f"{form['dtype']} [{sizes}] on {form['device']}"
+        if not isinstance(leaf, torch.Tensor):
+            raise TypeError(f"argument {place} is a {type(leaf).__name__}, not {wanted}")
+        given = f"{str(leaf.dtype).removeprefix('torch.')} {list(leaf.shape)} on {leaf.device}"
+        same = (
+            leaf.dtype is getattr(torch, form["dtype"])
+            and str(leaf.device) == form["device"]
+            and leaf.layout == torch.strided
+            and leaf.dim() == len(form["shape"])
+            and all(
+                not isinstance(size, int) or size == own
+                for size, own in zip(form["shape"], leaf.shape, strict=True)
+            )
+        )
+        if not same:
+            raise ValueError(f"argument {place} is {given}, the file is made for {wanted}")
+        if leaf.is_conj() or leaf.is_neg():
+            raise ValueError(f"argument {place} is a lazy conjugate or negative: resolve it first")
+        if forward_ad.unpack_dual(leaf).tangent is not None:
+            raise ValueError(
+                f"argument {place} has a tangent of forward-mode differentiation, which the file "
+                "would lose; call the function that it was made from"
+            )
+        if leaf.requires_grad and torch.is_grad_enabled() and not form["requires_grad"]:
+            raise ValueError(
+                f"argument {place} requires grad, and the file is made for one that does not: its "
+                "gradient would be missing (detach it, or call under torch.no_grad())"
+            )
+
+    def __repr__(self) -> str:
+        return f"<{self.facts['function']} of {self.path}>"
+
+
+def _check_layout(
+    place: int, leaf: torch.Tensor, form: Mapping[str, Any], values: Sequence[int]
+) -> None:
+    """The code reads memory by strides: others than those it is made for are refused."""
+    wanted = [evaluated(tree, values) for tree in form["stride"]]
+    given = leaf.stride()
+    differs = any(
+        size > 1 and own != step for size, own, step in zip(leaf.shape, given, wanted, strict=True)
+    )
+    if differs and leaf.numel():
+        raise ValueError(
+            f"argument {place} has strides {list(given)}, the file is made for {wanted}: call it "
+            "with a tensor that is laid out like the example, as .contiguous() gives one"
+        )
+
+
+def load(path: str | Path, state: Any = None) -> Loaded:
+    """The function in the file at `path`.
+
+    state: parameters and buffers by name, or a module that has them, for a file that was made
+    with `weights=False`; they are used as they are, not copied.
+
+    Raises Refused with the reason.
+    """
+    named: Mapping[str, torch.Tensor] = {}
+    if isinstance(state, torch.nn.Module):
+        named = {**dict(state.named_parameters()), **dict(state.named_buffers())}
+    elif state is not None:
+        named = state
+    folder = Path(tempfile.mkdtemp(prefix="flambeau-"))
+    try:
+        loaded = Loaded(Path(path), folder, named)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(loaded, shutil.rmtree, folder, ignore_errors=True)
+    return loaded
+
+
+def _bound(
+    path: Path, folder: Path, static: list[dict[str, Any]], state: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """The tensors that the program is bound to, by name; `#0` is one that has none."""
+    inside = iter(torch.load(folder / WEIGHTS, weights_only=True)
+                  if (folder / WEIGHTS).exists() else ())  # fmt: skip
+    found: dict[str, torch.Tensor] = {}
+    for place, each in enumerate(static):
+        name = each["name"] or f"#{place}"
+        if each["inside"]:
+            tensor = next(inside)
+            if each["parameter"]:
+                tensor = torch.nn.Parameter(tensor, requires_grad=each["requires_grad"])
+            else:
+                tensor.requires_grad_(each["requires_grad"])
+            found[name] = state.get(name, tensor)
+        elif name in state:
+            found[name] = state[name]
+        else:
+            raise Refused(f"{path}: made without weights, and state= has no {name}")
+        if described(found[name]) != each["form"]:
+            given = described(found[name])
+            raise Refused(f"{path}: {name} is {given}, the file is made for {each['form']}")
+    return found
+
+
+def described(tensor: torch.Tensor) -> str:
+    """What a parameter or buffer has to be, in the words of the file."""
+    return f"{tensor.dtype} {list(tensor.shape)} {list(tensor.stride())} {tensor.device}"

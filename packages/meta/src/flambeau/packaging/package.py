@@ -1,0 +1,234 @@
+"""A function compiled into one file.
+
+In: a function or module and example arguments. Out: a file that `flambeau.load` runs with neither
+the function nor the compiler. Invariant: the file holds the whole call in one graph; what cannot be
+had so, or what no other process can load, is an error that says what it is, before anything is
+written.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import flambeau_aot
+import flambeau_capture
+import flambeau_inductor
+import flambeau_prims
+import torch
+from flambeau_capture import Exported
+
+from flambeau._torch_compat import pytree
+from flambeau.backends.composed import classify, table_for
+from flambeau.cache.graph_text import CannotKey
+from flambeau.cache.open_sizes import Inexpressible, open_sizes
+from flambeau.choices import Choices, choose
+from flambeau.errors import CannotPackage
+from flambeau.packaging import archive, machine
+from flambeau.packaging.bundle import Bundle
+from flambeau.packaging.export import open_form
+from flambeau.packaging.loading import CALL, KIND, WEIGHTS, described
+
+LOADABLE = frozenset({"cpp", "cubin"})
+"""Loaders of kernels that the runtime has by itself."""
+
+
+def package(
+    fn: Callable[..., Any],
+    *args: Any,
+    path: str | Path,
+    weights: bool = True,
+    mode: str | None = None,
+    options: dict[str, object] | None = None,
+    **kwargs: Any,
+) -> Path:
+    """Compile `fn(*args, **kwargs)` into the file at `path`, which is returned.
+
+    weights: whether parameters and buffers of a module are part of the file; else
+    `flambeau.load(path, state=...)` is given them. The grad mode of now is that of the file: with
+    grad enabled and parameters that require it, the loaded function can be differentiated.
+
+    Raises:
+        CannotPackage: the result or the kernels have no form in a file.
+        flambeau_capture.Unsupported: the call cannot be had in one graph; it names the line.
+    """
+    with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
+        return _packaged(fn, args, kwargs, Path(path), Path(folder), weights, choose(mode, options))
+
+
+def _packaged(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    target: Path,
+    folder: Path,
+    weights: bool,
+    choices: Choices,
+) -> Path:
+    exported = flambeau_capture.export(fn, *args, **kwargs)
+    leaves = _leaves(args, kwargs)
+    flat = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    compiled, halves = _compiled(exported, flat, choices, _name(fn))
+    halves = [_for_the_runtime(half, folder, choices) for half in halves]
+    for half in halves:
+        unknown = [part.loader for part in half.parts if part.loader not in LOADABLE]
+        if unknown:
+            raise CannotPackage(f"{half.name} has kernels that need {unknown[0]} to be loaded")
+    statics, names = _statics(fn, exported)
+    files = Bundle(compiled.stored, tuple(halves)).files()
+    try:
+        form, _ = open_form(exported)  # what the compile has assumed is part of it
+    except (Inexpressible, CannotKey) as error:
+        raise CannotPackage(f"a condition on open sizes has no form in a file: {error}") from error
+    call = _call(exported, leaves, statics, names, weights)
+    call["open"] = None if form is None else form.data()
+    files[CALL] = json.dumps(call).encode()
+    kept = [t.detach() for t, name in zip(statics, names) if weights or name is None]
+    if kept:
+        written = io.BytesIO()
+        torch.save(kept, written)
+        files[WEIGHTS] = written.getvalue()
+    facts = machine.facts() | {"function": _name(fn), "weights": weights}
+    gpus = {half.gpu for half in halves if half.gpu is not None}
+    if gpus:
+        facts["gpu"] = machine.gpu(max(gpus))
+    archive.write(target, KIND, facts, files)
+    return target
+
+
+def _for_the_runtime(
+    half: flambeau_inductor.Artifact, folder: Path, choices: Choices
+) -> flambeau_inductor.Artifact:
+    """The half with binaries where Triton's compiler would load its kernels."""
+    if half.gpu is None or all(part.loader != "triton" for part in half.parts):
+        return half
+    # only programs of a GPU need it
+    from flambeau_inductor.kernels.triton_binaries import as_binaries
+
+    capability = torch.cuda.get_device_capability(half.gpu)
+    own = folder / half.name
+    own.mkdir()
+    try:
+        parts = tuple(
+            as_binaries(part, capability, own, choices.inductor)
+            if part.loader == "triton"
+            else part
+            for part in half.parts
+        )
+    except flambeau_inductor.InductorError as error:
+        raise CannotPackage(str(error)) from error
+    return replace(half, parts=parts)
+
+
+def _compiled(
+    exported: Exported, flat: Sequence[torch.Tensor], choices: Choices, name: str
+) -> tuple[Any, list[flambeau_inductor.Artifact]]:
+    made: list[flambeau_inductor.CompiledGraph] = []
+
+    def compiler(gm: Any, inputs: list[Any], info: flambeau_aot.GraphInfo) -> Any:
+        made.append(flambeau_inductor.compile(gm, inputs, info, choices.inductor))
+        return made[-1]
+
+    table = table_for(choices.inductor)
+    flambeau_inductor.keep_recurrent(exported.graph_module)
+    try:
+        compiled = flambeau_aot.compile(
+            exported.graph_module,
+            flat,
+            compiler,
+            decompositions=table,
+            options=flambeau_aot.Options(name=name, classify=classify),
+        )
+    except (flambeau_aot.NotYetSymbolic, flambeau_prims.NotYetSymbolic) as error:
+        raise CannotPackage(f"sizes that are left open have no form in {name}: {error}") from error
+    artifacts = [each.artifact for each in made]
+    if any(artifact is None for artifact in artifacts):
+        raise CannotPackage(f"{name} has kernels that no other process can load")
+    return compiled, artifacts
+
+
+def _statics(
+    fn: Callable[..., Any], exported: Exported
+) -> tuple[list[torch.Tensor], list[str | None]]:
+    """The tensors that the graph is bound to, with the names they have in the module."""
+    owner = fn if isinstance(fn, torch.nn.Module) else getattr(fn, "__self__", None)
+    known: dict[int, str] = {}
+    if isinstance(owner, torch.nn.Module):
+        for name, tensor in [*owner.named_parameters(), *owner.named_buffers()]:
+            known.setdefault(id(tensor), name)
+    tensors = flambeau_aot.static_tensors(exported.graph_module)
+    return list(tensors), [known.get(id(tensor)) for tensor in tensors]
+
+
+def _call(
+    exported: Exported,
+    leaves: Sequence[Any],
+    statics: Sequence[torch.Tensor],
+    names: Sequence[str | None],
+    weights: bool,
+) -> dict[str, Any]:
+    """How the loaded function is called, and what it is bound to."""
+    try:
+        specs = [pytree.treespec_dumps(s) for s in (exported.in_spec, exported.out_spec)]
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise CannotPackage(
+            f"the arguments or the result are of a class that has no form in a file ({error}): "
+            "give and return tuples, lists and dicts, or register a serialized_type_name for it"
+        ) from error
+    return {
+        "arguments": specs[0],
+        "result": specs[1],
+        "forms": _forms(exported, leaves),
+        "guards": [str(guard) for guard in exported.guards],
+        "static": [
+            {
+                "name": name,
+                "inside": weights or name is None,
+                "parameter": isinstance(tensor, torch.nn.Parameter),
+                "requires_grad": tensor.requires_grad,
+                "form": described(tensor),
+            }
+            for tensor, name in zip(statics, names, strict=True)
+        ],
+    }
+
+
+def _forms(exported: Exported, leaves: Sequence[Any]) -> list[Any]:
+    """What each argument has to be: a tensor's metadata, open sizes as trees, or the value."""
+    sizes = open_sizes(exported.graph_module)
+    stand_ins = iter([node.meta["val"] for node in exported.graph_module.graph.nodes
+                      if node.op == "placeholder"])  # fmt: skip
+    forms: list[Any] = []
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor):
+            forms.append({"value": _plain(leaf)})
+            continue
+        value = next(stand_ins)
+        numbers = [list(value.shape), list(value.stride())]
+        if sizes is not None:
+            numbers = [[sizes.size(number) for number in part] for part in numbers]
+        forms.append({"shape": numbers[0], "stride": numbers[1],
+                      "dtype": str(leaf.dtype).removeprefix("torch."),
+                      "device": str(leaf.device), "requires_grad": leaf.requires_grad})  # fmt: skip
+    return forms
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return flambeau_aot.encoded(value)
+    except flambeau_aot.CannotSave as error:
+        raise CannotPackage(f"an argument is neither a tensor nor plain data: {error}") from error
+
+
+def _leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    return list(pytree.tree_flatten((args, kwargs))[0])
+
+
+def _name(fn: Any) -> str:
+    name = str(getattr(fn, "__name__", type(fn).__name__)).lower()
+    return "".join(char if char.isalnum() else "_" for char in name) or "graph"

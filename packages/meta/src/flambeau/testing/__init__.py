@@ -1,0 +1,1 @@
+"""Two runs of a program: isolated, compared, verified."""

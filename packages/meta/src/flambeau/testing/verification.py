@@ -1,0 +1,123 @@
+"""Compiled graphs are checked while the program runs.
+
+In: a backend. Out: a backend whose graphs are held against eager, and against double precision, in
+their first calls. Invariant: a graph that was seen to be wrong is not used again, and the call in
+which it was seen gives what eager gives.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx
+
+from flambeau.backends.fallback import graph_name
+from flambeau.backends.wrapper import Backend, in_place_of
+from flambeau.choices import Choices
+from flambeau.errors import StageFailure, WrongAnswer, warn
+from flambeau.events.records import RecordCollector
+from flambeau.events.stage_products import user_line
+from flambeau.repro.check import GraphCheck, compared
+from flambeau.repro.shrink import first_bad_node
+from flambeau.testing.graph_copy import copied_graph
+from flambeau.testing.isolated_run import copied, draws
+
+CALLS = 3
+"""Calls of each graph that are checked, unless another number is asked for."""
+
+STAGES = (("aot", "aot_eager"), ("prims", "aot_eager_prims"), ("inductor", "inductor"))
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """What was found: the first stage after which it is wrong, and the user's line."""
+
+    graph: str
+    stage: str
+    difference: str
+    line: str
+
+    def __str__(self) -> str:
+        text = f"{self.graph} is wrong after {self.stage}: {self.difference}"
+        return f"{text}\n  it starts at {self.line}" if self.line else text
+
+
+def verified(
+    backend: Backend,
+    by: str | Callable[..., Any],
+    choices: Choices,
+    recorder: RecordCollector,
+    calls: int,
+) -> Backend:
+    """The backend; its graphs are checked in their first calls. `by`: what the user named it."""
+
+    def checked(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        kept, _ = copied_graph(gm)  # a backend may rewrite the graph that it is given
+        return Verified(kept, backend(gm, example_inputs), by, choices, recorder, calls)
+
+    return in_place_of(backend, checked)
+
+
+class Verified:
+    """A compiled graph that is checked in its first calls."""
+
+    def __init__(
+        self,
+        gm: fx.GraphModule,
+        compiled: Callable[..., Any],
+        by: str | Callable[..., Any],
+        choices: Choices,
+        recorder: RecordCollector,
+        calls: int,
+    ) -> None:
+        self.gm = gm
+        self.by = by
+        self.choices = choices
+        self.recorder = recorder
+        self.left = calls
+        self.found: Wrong | None = None
+        self._run = compiled
+        self._lock = threading.Lock()
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self.left <= 0:
+            return self._run(*inputs)
+        with self._lock:
+            if self.left > 0:
+                self.left -= 1
+                self._check(inputs)
+        return self._run(*inputs)
+
+    def _check(self, inputs: Sequence[Any]) -> None:
+        found = compared(self.gm, self._run, inputs)
+        if found is None:
+            return
+        if self.choices.inductor.random == "philox" and draws(self.gm, inputs, [self.gm]):
+            self.left = 0
+            why = "with random='philox' it draws other numbers than eager"
+            warn(f"{graph_name(self.gm)} is not checked: {why}")
+            return
+        self._run, self.left = self.gm.forward, 0
+        stage, line = self._place(inputs)
+        self.found = Wrong(graph_name(self.gm), stage, str(found), line)
+        failure = StageFailure(stage, graph_name(self.gm), WrongAnswer(str(found)), line)
+        self.recorder.fall_back(failure)
+        said = f"{self.found}\nThis graph runs eagerly from now on."
+        warn(said, WrongAnswer)
+
+    def _place(self, inputs: Sequence[Any]) -> tuple[str, str]:
+        """The first stage after which it is wrong, and the line of the first wrong value."""
+        given = copied(list(inputs))
+        own = isinstance(self.by, str) and self.by in dict(STAGES).values()
+        stages: Sequence[tuple[str, Any]] = STAGES if own else [("the backend", self.by)]
+        for stage, backend in stages:
+            check = GraphCheck(backend, choices=self.choices)
+            if check(self.gm, given) is not None:
+                node = first_bad_node(self.gm, given, check)
+                return stage, "" if node is None else user_line(node)
+            if backend == self.by:
+                break
+        return "compiling (it is right when it is compiled again)", ""

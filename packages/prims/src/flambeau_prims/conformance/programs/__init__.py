@@ -1,0 +1,1 @@
+"""Graphs of primitives that a backend is tried on."""

@@ -1,0 +1,171 @@
+"""Graphs of many primitives: what whole programs lower to.
+
+In: a seed. Out: programs, made by lowering Torch code with the table of decompositions.
+Invariant: everything in them is a primitive; what a decomposition leaves to ATen is not used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, fx
+
+from flambeau_prims._op import prim_of
+from flambeau_prims._torch_compat import is_settled, symbolic_mode
+from flambeau_prims.conformance.programs.programs import KitProgram
+from flambeau_prims.conformance.programs.symbolic_sizes import grown
+from flambeau_prims.conformance.samples.tensors import (
+    BF16,
+    BOOL,
+    CPU,
+    F32,
+    I64,
+    moved,
+    positions,
+    signed,
+)
+from flambeau_prims.dialect import verify
+from flambeau_prims.rewrite import lower
+
+Build = Callable[[Generator], tuple[Callable[..., Any], list[Tensor]]]
+
+
+def _perceptron(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
+    def f(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor) -> Any:
+        return (F.gelu(F.linear(x, w1, b1)) @ w2,)
+
+    return f, [signed(s, F32, g) for s in ((5, 8), (16, 8), (16,), (16, 3))]
+
+
+def _normalized(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
+    def f(x: Tensor, w: Tensor, b: Tensor) -> Any:
+        y = F.layer_norm(x, (9,), w, b)
+        return (y, y.softmax(-1), y.log_softmax(1))
+
+    return f, [signed((2, 7, 9), F32, g), signed((9,), F32, g), signed((9,), F32, g)]
+
+
+def _half(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
+    def f(x: Tensor, w: Tensor) -> Any:
+        return (F.layer_norm(F.silu(x) * w, (33,)),)
+
+    return f, [signed((6, 33), BF16, g), signed((33,), BF16, g)]
+
+
+def _attended(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
+    def f(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Any:
+        scores = (q @ k.transpose(-1, -2)) * 0.3
+        return (torch.where(mask, scores, float("-inf")).softmax(-1) @ v,)
+
+    mask = torch.ones(6, 6, dtype=BOOL).tril()
+    return f, [*(signed((2, 3, 6, 4), F32, g) for _ in range(3)), mask]
+
+
+def _image(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
+    def f(x: Tensor, w: Tensor, scale: Tensor, mean: Tensor, var: Tensor) -> Any:
+        y = F.batch_norm(F.conv2d(x, w, padding=1), mean, var, scale, mean)
+        return (F.max_pool2d(F.relu(y), 2).mean((2, 3)),)
+
+    shapes: list[tuple[int, ...]] = [(2, 3, 8, 8), (5, 3, 3, 3), (5,), (5,)]
+    return f, [*(signed(s, F32, g) for s in shapes), signed((5,), F32, g).abs() + 0.5]
+
+
+def _loss(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
+    def f(table: Tensor, at: Tensor, w: Tensor, target: Tensor) -> Any:
+        logits = F.embedding(at, table) @ w
+        return (F.cross_entropy(logits.reshape(-1, 11), target.reshape(-1)),)
+
+    sizes = [signed((13, 6), F32, g), positions((3, 4), 13, g), signed((6, 11), F32, g)]
+    return f, [*sizes, positions((3, 4), 11, g)]
+
+
+def _optimizer(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
+    def f(p: Tensor, grad: Tensor, m: Tensor, v: Tensor) -> Any:
+        m = torch.lerp(m, grad, 0.1)
+        v = v * 0.999 + 0.001 * grad * grad
+        return (p - 0.01 * m / (v.sqrt() + 1e-8), m, v)
+
+    return f, [*(signed((5, 7), F32, g) for _ in range(3)), signed((5, 7), F32, g).abs()]
+
+
+def _shuffled(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
+    def f(x: Tensor, i: Tensor) -> Any:
+        y = torch.cat([x[:, ::2], x.flip(1)[:, 1:3]], 1).t()
+        top = y.topk(2, 0)
+        counts = (i[None] == torch.arange(5, device=i.device)[:, None]).sum(1)
+        return (F.pad(y, (1, 0, 0, 2), value=-1.0), top.values, counts, x[i].cumsum(0))
+
+    return f, [signed((5, 8), F32, g), positions((9,), 5, g).to(I64)]
+
+
+COMPOSED: dict[str, Build] = {
+    "perceptron": _perceptron,
+    "normalization and softmax": _normalized,
+    "half precision": _half,
+    "masked attention": _attended,
+    "convolution, batch norm and pooling": _image,
+    "embedding and cross entropy": _loss,
+    "optimizer step": _optimizer,
+    "shuffling": _shuffled,
+}
+"""Torch code by name."""
+
+
+WITH_SYMBOLS = ("perceptron", "masked attention", "optimizer step")
+"""Those that say nothing of sizes in numbers, so that they can be lowered for any."""
+
+
+def composed(
+    seed: int = 0, only: str | None = None, device: torch.device = CPU
+) -> Iterator[KitProgram]:
+    """The programs of `COMPOSED` (or the one named `only`), lowered."""
+    for name in COMPOSED if only is None else (only,):
+        function, inputs = _built(name, seed, device)
+        yield _program(name, "graphs", lower(fx.symbolic_trace(function), inputs), inputs)
+
+
+def composed_with_symbols(seed: int = 0, device: torch.device = CPU) -> Iterator[KitProgram]:
+    """The programs of `WITH_SYMBOLS`, lowered once and with inputs of two sizes; without those in
+    which this version of torch has made numbers of the symbols."""
+    for name in WITH_SYMBOLS:
+        function, inputs = _built(name, seed, device)
+        mode = symbolic_mode()
+        fakes = [mode.from_tensor(x) for x in inputs]
+        gm = lower(fx.symbolic_trace(function), fakes)
+        if any(is_settled(size) for fake in fakes for size in fake.shape if size != 1):
+            continue
+        program = _program(f"{name} with symbols", "symbols", gm, inputs)
+        yield replace(program, others=(tuple(grown(inputs)),))
+
+
+def _built(name: str, seed: int, device: torch.device) -> tuple[Callable[..., Any], list[Tensor]]:
+    number = list(COMPOSED).index(name)
+    function, inputs = COMPOSED[name](torch.Generator().manual_seed(seed * 101 + number))
+    return function, moved(inputs, device)
+
+
+def _program(name: str, family: str, gm: fx.GraphModule, inputs: Sequence[Tensor]) -> KitProgram:
+    verify(gm, leaves=False)
+    outputs = next(n for n in gm.graph.nodes if n.op == "output").args[0]
+    return KitProgram(
+        name=name,
+        family=family,
+        gm=gm,
+        inputs=tuple(inputs),
+        judges=("close",) * len(outputs),
+        dtypes=frozenset(n.meta["val"].dtype for n in gm.graph.nodes if _is_tensor(n)),
+        prims=_prims_in(gm),
+    )
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), Tensor)
+
+
+def _prims_in(gm: fx.GraphModule) -> frozenset[str]:
+    found = (prim_of(node.target) for node in gm.graph.nodes)
+    return frozenset(prim.name for prim in found if prim is not None)

@@ -1,0 +1,125 @@
+"""Sample calls of every primitive: written by hand where they must be, derived where they can be.
+
+In: a seed. Out: `Case`s, whose eager result a backend's result can be compared with.
+Invariant: a primitive without a registered sample gets calls derived from its schema and accepted
+by its shape rule; one that has neither is an error that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Generator, Tensor
+
+from flambeau_prims._op import PRIMS, Prim
+from flambeau_prims.conformance.samples.tensors import moved
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+Sampler = Callable[[Generator], Iterable[Call]]
+S = TypeVar("S", bound=Sampler)
+
+SAMPLERS: dict[str, list[Sampler]] = {}
+"""What `samples` has registered, by the name of the primitive."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call: `prim.overload(*args, **kwargs)`. `special`: values are NaN, infinities, ends."""
+
+    prim: Prim
+    label: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    special: bool = False
+
+    def run(self) -> Any:
+        """The eager result."""
+        return self.prim.overload(*self.args, **self.kwargs)
+
+    def on(self, device: torch.device) -> Case:
+        """The same call on another device."""
+        args, kwargs = moved(self.args, device), moved(self.kwargs, device)
+        return replace(self, args=tuple(args), kwargs=kwargs)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensors among the arguments, in order."""
+        return tensors_in([*self.args, *self.kwargs.values()])
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """What the case is filed under: the first inexact dtype among operands, else the first,
+        else the `dtype` asked for; None if nothing says one."""
+        dtypes = [t.dtype for t in self.tensors]
+        inexact = [d for d in dtypes if d.is_floating_point or d.is_complex]
+        asked = self.kwargs.get("dtype")
+        return next(iter([*inexact, *([asked] if asked else []), *dtypes]), None)
+
+    @property
+    def dtypes(self) -> frozenset[torch.dtype]:
+        """All dtypes that a backend must know to run the case."""
+        asked = self.kwargs.get("dtype")
+        return frozenset(t.dtype for t in self.tensors) | ({asked} if asked else frozenset())
+
+
+def tensors_in(items: Iterable[Any]) -> list[Tensor]:
+    """Tensors among `items` and in lists among them."""
+    found: list[Tensor] = []
+    for item in items:
+        if isinstance(item, Tensor):
+            found.append(item)
+        elif isinstance(item, (list, tuple)):
+            found.extend(tensors_in(item))
+    return found
+
+
+def call(*args: Any, **kwargs: Any) -> Call:
+    """The arguments of a sample call."""
+    return args, kwargs
+
+
+def samples(*names: str) -> Callable[[S], S]:
+    """Register a function of a generator as a source of sample calls of the primitives `names`."""
+
+    def register(function: S) -> S:
+        for name in names:
+            SAMPLERS.setdefault(name, []).append(function)
+        return function
+
+    return register
+
+
+def cases(seed: int = 0, names: Sequence[str] | None = None) -> Iterator[Case]:
+    """Sample calls of every primitive (or of `names`), the same for the same seed.
+
+    Raises `LookupError` for a primitive that has none.
+    """
+    for name in PRIMS if names is None else names:
+        found = False
+        for case in cases_of(PRIMS[name], seed):
+            found = True
+            yield case
+        if not found:
+            raise LookupError(
+                f"{name}: no sample call is registered, and none derived from its schema"
+                f" ({PRIMS[name].schema}) is accepted by its rule"
+            )
+
+
+def cases_of(prim: Prim, seed: int = 0) -> Iterator[Case]:
+    """Sample calls of one primitive; they do not depend on which others there are."""
+    from flambeau_prims.conformance import samples
+    from flambeau_prims.conformance.samples import derived  # registers; both import this module
+
+    del samples
+    g = torch.Generator().manual_seed(seed * 7919 + sum(map(ord, prim.name)))
+    if "pointwise" in prim.tags and prim.name not in SAMPLERS:
+        yield from derived.pointwise(prim, g)
+        return
+    written = SAMPLERS.get(prim.name)
+    calls = derived.calls(prim, g) if written is None else (c for s in written for c in s(g))
+    for number, (args, kwargs) in enumerate(calls):
+        yield Case(prim, f"{prim.name}-{number}", args, kwargs)

@@ -1,0 +1,1 @@
+"""Decompositions of linear algebra and Fourier transforms."""

@@ -1,0 +1,156 @@
+"""Factorizations of matrices: ATen's operations below autograd by the dialect's.
+
+In: matrices in the last two dimensions, batched. Out: the linear algebra prims.
+Invariant: a failure that eager raises about is raised here too, through `assert_true`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.emit import p
+from flambeau_prims.decomp.linalg.matrices import empty, lower, upper
+from flambeau_prims.layout import Size
+from flambeau_prims.table import decomposition
+
+aten = torch.ops.aten
+
+
+def checked(info: Tensor, message: str) -> None:
+    """Stop the program with `message` unless every `info` is 0."""
+    fine = e.eq(info, 0)
+    p.assert_true(p.all(fine, list(range(fine.ndim))), message)
+
+
+@decomposition(aten._linalg_check_errors.default)
+def check_errors(info: Tensor, api_name: str, *, is_matrix: bool) -> None:
+    del is_matrix
+    checked(
+        info,
+        f"{api_name}: The factorization could not be completed: a pivot is zero, or the input is"
+        " singular, not positive-definite, or did not converge",
+    )
+
+
+@decomposition(aten.linalg_cholesky_ex.default)
+def cholesky_ex(x: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
+    factor, info = p.cholesky(x, upper)
+    if check_errors:
+        checked(info, "linalg.cholesky_ex: The input is not positive-definite")
+    return factor, info
+
+
+@decomposition(aten.cholesky.default)
+def cholesky(x: Tensor, upper: bool = False) -> Any:
+    factor, info = p.cholesky(x, upper)
+    checked(info, "cholesky: The input is not positive-definite")
+    return factor
+
+
+@decomposition(aten.linalg_qr.default)
+def qr(x: Tensor, mode: str = "reduced") -> Any:
+    if mode not in ("reduced", "complete", "r"):
+        raise RuntimeError(f"qr received unrecognized mode {mode!r}")
+    q, r = p.qr(x, mode == "complete")
+    return (empty(x, [0]) if mode == "r" else q), r
+
+
+@decomposition(aten._linalg_svd.default)
+def svd(
+    x: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
+) -> Any:
+    if driver is not None:
+        return NotImplemented  # a choice among the libraries of one kind of device
+    if not compute_uv:
+        return empty(x, [0]), p.svdvals(x), empty(x, [0])
+    return tuple(p.svd(x, full_matrices))
+
+
+@decomposition(aten._linalg_eigh.default)
+def eigh(x: Tensor, UPLO: str = "L", compute_v: bool = True) -> Any:
+    upper = UPLO.upper() == "U"
+    if compute_v:
+        return tuple(p.eigh(x, upper))
+    return p.eigvalsh(x, upper), empty(x, [0])
+
+
+@decomposition(aten.linalg_eig.default)
+def eig(x: Tensor) -> Any:
+    return tuple(p.eig(x))
+
+
+@decomposition(aten._linalg_eigvals.default)
+def eigvals(x: Tensor) -> Tensor:
+    return p.eigvals(x)
+
+
+@decomposition(aten.linalg_lu_factor_ex.default)
+def lu_factor_ex(x: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
+    lu, pivots, info = p.lu_factor(x, pivot)
+    if check_errors:
+        checked(info, "linalg.lu_factor_ex: U has a zero on its diagonal")
+    return lu, pivots, info
+
+
+@decomposition(aten.linalg_lu.default)
+def lu(x: Tensor, *, pivot: bool = True) -> Any:
+    factors, pivots, _ = p.lu_factor(x, pivot)
+    order, low, high = unpack(factors, pivots, True, pivot)
+    return order, low, high
+
+
+@decomposition(aten.lu_unpack.default)
+def unpack(
+    factors: Tensor, pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
+) -> Any:
+    m, n = factors.shape[-2], factors.shape[-1]
+    k = m if m < n else n
+    order, low, high = empty(factors, [0]), empty(factors, [0]), empty(factors, [0])
+    if unpack_data:
+        low, high = lower(_corner(factors, m, k), unit=True), upper(_corner(factors, k, n))
+    if unpack_pivots:
+        # column j of P has its 1 in the row that came to stand at j
+        source = p.pivots_to_permutation(pivots, m)
+        shape = [*source.shape[:-1], m, m]
+        rows = p.iota(m, 0, 1, dtype=torch.int64, device=source.device)
+        rows = p.broadcast_in_dim(rows, shape, [len(shape) - 2])
+        kept = [*range(source.ndim - 1), len(shape) - 1]
+        order = e.cast(p.eq(p.broadcast_in_dim(source, shape, kept), rows), factors.dtype)
+    return order, low, high
+
+
+def _corner(x: Tensor, rows: Size, columns: Size) -> Tensor:
+    stop = [*x.shape[:-2], rows, columns]
+    return p.slice(x, [0] * x.ndim, stop, [1] * x.ndim)
+
+
+@decomposition(aten.linalg_ldl_factor_ex.default)
+def ldl_factor_ex(x: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
+    factors, pivots, info = p.ldl_factor(x, hermitian)
+    if check_errors:
+        checked(info, "torch.linalg.ldl_factor_ex: D has a zero on its diagonal")
+    return factors, pivots, info
+
+
+@decomposition(aten.linalg_matrix_exp.default)
+def matrix_exp(x: Tensor) -> Tensor:
+    return e.cast(p.matrix_exp(e.widen(x)), x.dtype)
+
+
+@decomposition(aten.linalg_householder_product.default)
+def householder_product(x: Tensor, tau: Tensor) -> Tensor:
+    return p.householder_product(x, tau)
+
+
+@decomposition(aten.geqrf.default)
+def geqrf(x: Tensor) -> Any:
+    return tuple(p.geqrf(x))
+
+
+@decomposition(aten.ormqr.default)
+def ormqr(x: Tensor, tau: Tensor, c: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
+    return p.ormqr(x, tau, c, left, transpose)

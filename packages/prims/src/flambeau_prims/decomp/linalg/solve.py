@@ -1,0 +1,229 @@
+"""Systems of linear equations, inverses and determinants.
+
+In: matrices in the last two dimensions, right sides, factorizations. Out: the dialect's
+factorizations and triangular solves.
+Invariant: the factors are results that backward formulas read, so where eager factorizes the
+transposed matrix (determinants do, to save a copy) so does this.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flambeau_prims.broadcast import broadcast_shapes
+from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.emit import canonical, p
+from flambeau_prims.decomp.linalg.factorizations import checked
+from flambeau_prims.decomp.linalg.matrices import (
+    adjoint,
+    as_columns,
+    batched,
+    diagonal_of,
+    empty,
+    identity,
+    product_of,
+    transposed,
+)
+from flambeau_prims.decomp.views.view import sliced, unsqueezed
+from flambeau_prims.ops.complex import REAL_OF
+from flambeau_prims.table import decomposition
+
+aten = torch.ops.aten
+
+
+def _by_cholesky(b: Tensor, factor: Tensor, upper: bool) -> Tensor:
+    low = adjoint(factor) if upper else factor
+    half = p.solve_triangular(low, b, False, True, False)
+    return p.solve_triangular(adjoint(low), half, True, True, False)
+
+
+@decomposition(aten.cholesky_solve.default)
+def cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
+    b, factor = batched(b, factor)
+    return _by_cholesky(b, factor, upper)
+
+
+@decomposition(aten._cholesky_solve_helper.default)
+def cholesky_solve_helper(b: Tensor, factor: Tensor, upper: bool) -> Tensor:
+    return _by_cholesky(b, factor, upper)
+
+
+@decomposition(aten.cholesky_inverse.default)
+def cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
+    return _by_cholesky(identity(factor), factor, upper)
+
+
+@decomposition(aten.linalg_solve_triangular.default)
+def solve_triangular(
+    a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+    a, b = batched(a, b)
+    return p.solve_triangular(a, b, upper, left, unitriangular)
+
+
+@decomposition(aten.triangular_solve.default)
+def triangular_solve(
+    b: Tensor, a: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> Any:
+    b, a = batched(b, a)
+    turned = transposed(a) if transpose else a
+    x = p.solve_triangular(turned, b, upper != transpose, True, unitriangular)
+    return x, as_columns(a)
+
+
+def _solved(factors: Tensor, pivots: Tensor, b: Tensor, left: bool, adjoint: bool) -> Tensor:
+    factors, b = batched(factors, b)
+    rows = e.expand(pivots, factors.shape[:-1])
+    x = p.lu_solve(factors, rows, b, left, adjoint)
+    return x if left else p.clone(x)  # eager solves the turned system: row by row in memory
+
+
+@decomposition(aten.linalg_lu_solve.default)
+def lu_solve(
+    factors: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False
+) -> Tensor:
+    return _solved(factors, pivots, b, left, adjoint)
+
+
+@decomposition(aten._linalg_solve_ex.default)
+def solve_ex(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
+    factors, pivots, info = p.lu_factor(a, True)
+    if check_errors:
+        checked(info, "linalg.solve: The solver failed because the input matrix is singular.")
+    is_vector = b.ndim == 1 or (a.ndim - 1 == b.ndim and a.shape[:-1] == b.shape)
+    right = unsqueezed(b, b.ndim) if is_vector else b
+    x = _solved(factors, pivots, right, left, False)
+    if is_vector:
+        x = p.reshape(x, list(x.shape[:-1]))
+        x = as_columns(x) if x.ndim > 1 else x  # eager takes the batch of vectors for a matrix
+    return x, factors, pivots, info
+
+
+@decomposition(aten.linalg_inv_ex.default)
+def inv_ex(a: Tensor, *, check_errors: bool = False) -> Any:
+    factors, pivots, info = p.lu_factor(a, True)
+    if check_errors:
+        checked(info, "linalg.inv: The diagonal element is zero, the inversion could not be"
+                      " completed because the input matrix is singular.")  # fmt: skip
+    return p.lu_solve(factors, pivots, identity(a), True, False), info
+
+
+def _parity(pivots: Tensor, dtype: torch.dtype) -> Tensor:
+    """The determinant of the row exchanges: 1 or -1."""
+    n = pivots.shape[-1]
+    at_home = p.iota(n, 1, 1, dtype=pivots.dtype, device=pivots.device)
+    moved = p.ne(pivots, e.expand(at_home, pivots.shape))
+    exchanges = p.sum(e.cast(moved, torch.int64), [pivots.ndim - 1])
+    odd = p.remainder(*e.meet(exchanges, 2))
+    return e.sub(1.0, e.mul(e.cast(odd, dtype), 2.0))
+
+
+def _factorized(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Factors of `a`, or of its transpose where that is what eager does."""
+    turn = e.contiguous(a) and not a.dtype.is_complex
+    factors, pivots, _ = p.lu_factor(transposed(a) if turn else a, True)
+    return factors, pivots
+
+
+@decomposition(aten._linalg_det.default)
+def det(a: Tensor) -> Any:
+    factors, pivots = _factorized(a)
+    diagonal = diagonal_of(factors)
+    sign = _parity(pivots, a.dtype)
+    return p.mul(p.prod(diagonal, [diagonal.ndim - 1]), sign), factors, pivots
+
+
+@decomposition(aten._linalg_slogdet.default)
+def slogdet(a: Tensor) -> Any:
+    factors, pivots = _factorized(a)
+    diagonal = diagonal_of(factors)
+    last = [diagonal.ndim - 1]
+    size = p.abs(diagonal)
+    sign = p.mul(p.prod(p.sign(diagonal), last), _parity(pivots, a.dtype))
+    return sign, p.sum(p.log(size), last), factors, pivots
+
+
+@decomposition(aten.linalg_ldl_solve.default)
+def ldl_solve(factors: Tensor, pivots: Tensor, b: Tensor, *, hermitian: bool = False) -> Tensor:
+    factors, b = batched(factors, b)
+    return p.ldl_solve(factors, e.expand(pivots, factors.shape[:-1]), b, hermitian)
+
+
+@decomposition(aten.linalg_lstsq.default)
+def lstsq(a: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
+    m, n = a.shape[-2], a.shape[-1]
+    name = driver or ("gelsy" if a.device.type == "cpu" else "gels")
+    if a.numel() == 0 or b.numel() == 0 or b.ndim != a.ndim:
+        return NotImplemented
+    if name in ("gelsd", "gelss") and m > n:
+        return NotImplemented  # eager leaves the residuals out if a rank is not full
+    if rcond is None:
+        rcond = torch.finfo(a.dtype).eps * float(max(m, n))
+    a, b = batched(a, b)
+    x, residuals, rank, values = p.lstsq(a, b, rcond, name)
+    real = REAL_OF.get(a.dtype, a.dtype)
+    if m <= n or name == "gelsy":
+        residuals = empty(a, [0], real)
+    if name == "gels":
+        rank = empty(a, [0], torch.int64)
+    if name in ("gels", "gelsy"):
+        values = empty(a, [0], real)
+    return x, residuals, rank, values
+
+
+def _scaled(x: Tensor, row: Tensor, dim: int) -> Tensor:
+    """The matrices with their rows (dim -2) or columns (dim -1) multiplied by numbers."""
+    ndim = x.ndim
+    dims = [d for d in range(ndim) if d != ndim + (-1 if dim == -2 else -2)]
+    return p.mul(x, p.broadcast_in_dim(e.cast(row, x.dtype), list(x.shape), dims))
+
+
+@decomposition(aten.linalg_pinv.atol_rtol_tensor)
+def pinv(
+    a: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False
+) -> Any:
+    m, n = a.shape[-2], a.shape[-1]
+    if a.numel() == 0:
+        return empty(a, [*a.shape[:-2], n, m])
+    batch = a.shape[:-2]
+    given = [tolerance.shape for tolerance in (atol, rtol) if tolerance is not None]
+    if tuple(broadcast_shapes(batch, *given)) != tuple(batch):
+        return NotImplemented  # each matrix is inverted by several tolerances
+    real = REAL_OF.get(a.dtype, a.dtype)
+    if rtol is None:
+        rtol = p.full([], torch.finfo(real).eps * float(max(m, n)), dtype=real, device=a.device)
+        if atol is not None:
+            rtol = e.where(e.gt(atol, 0.0), 0.0, rtol)
+    if hermitian:
+        signed, right = p.eigh(a, False)
+        sizes, left = p.abs(signed), right
+        largest = p.amax(sizes, [sizes.ndim - 1])
+    else:
+        left, sizes, right_h = p.svd(a, False)
+        signed, right = sizes, adjoint(right_h)
+        largest = p.amax(sizes, [sizes.ndim - 1])
+    tolerance = e.mul(e.cast(rtol, real), largest)
+    if atol is not None:
+        tolerance = e.maximum(e.cast(atol, real), tolerance)
+    kept = e.gt(sizes, unsqueezed(tolerance, tolerance.ndim))
+    inverse = e.where(kept, p.reciprocal(signed), 0.0)
+    return product_of(_scaled(right, inverse, -1), adjoint(left))
+
+
+@decomposition(aten.linalg_cross.default)
+def cross(a: Tensor, b: Tensor, *, dim: int = -1) -> Tensor:
+    shape = broadcast_shapes(a.shape, b.shape)
+    where = canonical(dim, len(shape))
+    if shape[where] != 3:
+        raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3")
+    x, y = (e.expand(e.widen(t), shape) for t in (a, b))
+
+    def turned(t: Tensor, by: int) -> Tensor:
+        return p.cat([sliced(t, where, by, 3), sliced(t, where, 0, by)], where)
+
+    first = p.mul(turned(x, 1), turned(y, 2))
+    result = e.cast(p.sub(first, p.mul(turned(x, 2), turned(y, 1))), a.dtype)
+    return e.in_format(result, torch.contiguous_format)

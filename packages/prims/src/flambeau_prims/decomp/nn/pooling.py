@@ -1,0 +1,200 @@
+"""Pooling, its backward and its inverse.
+
+In: ATen's overloads, whose geometry lists may be short or empty. Out: the pooling prims, or plain
+sums where windows are whole images.
+Invariant: geometry is written out in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.emit import p, spread
+from flambeau_prims.decomp.nn.convolution import full
+from flambeau_prims.decomp.pointwise import overloads
+from flambeau_prims.layout import Size, product
+from flambeau_prims.table import decomposition
+
+aten = torch.ops.aten
+Ints = Sequence[int]
+
+
+def _window(
+    n: int, kernel_size: Ints, stride: Ints = (), padding: Ints = (0,)
+) -> tuple[list[int], ...]:
+    size = full(kernel_size, n)
+    return size, full(stride, n) if len(stride) else size, full(padding, n)
+
+
+def _max_geometry(
+    n: int,
+    kernel_size: Ints,
+    stride: Ints = (),
+    padding: Ints = (0,),
+    dilation: Ints = (1,),
+    ceil_mode: bool = False,
+) -> tuple[Any, ...]:
+    return (*_window(n, kernel_size, stride, padding), full(dilation, n), ceil_mode)
+
+
+def _avg_geometry(
+    n: int,
+    kernel_size: Ints,
+    stride: Ints = (),
+    padding: Ints = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> tuple[Any, ...]:
+    window = _window(n, kernel_size, stride, padding)
+    return (*window, ceil_mode, count_include_pad, divisor_override)
+
+
+def _register_max(n: int) -> None:
+    name = f"max_pool{n}d_with_indices"
+    prim, back = getattr(p, name), getattr(p, f"{name}_backward")
+
+    @decomposition(getattr(aten, name).default)
+    def forward(x: Tensor, *geometry: Any, **named: Any) -> tuple[Tensor, Tensor]:
+        result = prim(x, *_max_geometry(n, *geometry, **named))
+        return result[0], result[1]
+
+    @decomposition(getattr(aten, f"{name}_backward").default)
+    def backward(grad: Tensor, x: Tensor, *rest: Any) -> Any:
+        *geometry, indices = rest
+        return back(grad, x, *_max_geometry(n, *geometry), indices)
+
+
+def _register_avg(n: int) -> None:
+    name = f"avg_pool{n}d"
+    prim, back = getattr(p, name), getattr(p, f"{name}_backward")
+
+    @decomposition(getattr(aten, name).default)
+    def forward(x: Tensor, *geometry: Any, **named: Any) -> Any:
+        return prim(x, *_avg_geometry(n, *geometry, **named))
+
+    @decomposition(getattr(aten, f"{name}_backward").default)
+    def backward(grad: Tensor, x: Tensor, *geometry: Any, **named: Any) -> Any:
+        return back(grad, x, *_avg_geometry(n, *geometry, **named))
+
+
+for _n in (2, 3):
+    _register_max(_n)
+    _register_avg(_n)
+
+
+@decomposition(*overloads("max_pool2d_backward", "default"))
+def max_pool2d_backward(grad: Tensor, x: Tensor, *geometry: Any, **named: Any) -> Any:
+    written = _max_geometry(2, *geometry, **named)
+    indices = p.max_pool2d_with_indices(x, *written)[1]
+    return p.max_pool2d_with_indices_backward(grad, x, *written, indices)
+
+
+def _even_windows(size: Sequence[Size], output: Sequence[Size]) -> list[Size] | None:
+    """The window that tiles `size` into `output` parts, or None if it does not come out even."""
+    if any(o == 0 or n == 0 or n % o != 0 for n, o in zip(size, output, strict=True)):
+        return None
+    return [n // o for n, o in zip(size, output, strict=True)]
+
+
+def _empty(x: Tensor, sizes: Sequence[Size]) -> bool:
+    return product(x.shape) == 0 or product(sizes) == 0
+
+
+def _nothing(x: Tensor, sizes: Sequence[Size], dtype: torch.dtype | None = None) -> Tensor:
+    """Zeros, of which there are none but in a gradient."""
+    return p.full(list(sizes), 0, dtype=dtype or x.dtype, device=x.device)
+
+
+_AVG: dict[int, tuple[Any, Any]] = {
+    2: (p.avg_pool2d, p.avg_pool2d_backward),
+    3: (p.avg_pool3d, p.avg_pool3d_backward),
+}
+
+
+def _register_adaptive_avg(n: int) -> None:
+    @decomposition(getattr(aten, f"_adaptive_avg_pool{n}d").default)
+    def forward(x: Tensor, output_size: Sequence[Size]) -> Any:
+        if _empty(x, output_size):
+            return _nothing(x, [*x.shape[:-n], *output_size])
+        window = _even_windows(x.shape[-n:], output_size)
+        if window is None:
+            return p.adaptive_avg_pool(x, list(output_size))
+        if all(o == 1 for o in output_size):
+            dims = list(range(x.ndim - n, x.ndim))
+            mean = e.div(p.sum(e.widen(x), dims), e.as_number(e.count(x.shape, dims)))
+            return e.cast(spread(mean, [*x.shape[:-n], *[1] * n], dims), x.dtype)
+        return _AVG[n][0](x, window, window, [0] * n, False, True, None)
+
+    @decomposition(getattr(aten, f"_adaptive_avg_pool{n}d_backward").default)
+    def backward(grad: Tensor, x: Tensor) -> Any:
+        if _empty(x, grad.shape):
+            return _nothing(x, x.shape)
+        window = _even_windows(x.shape[-n:], grad.shape[-n:])
+        if window is None:
+            return p.adaptive_avg_pool_backward(grad, x, n)
+        if all(o == 1 for o in grad.shape[-n:]):
+            number = float(e.count(x.shape, list(range(x.ndim - n, x.ndim))))
+            each = e.cast(e.div(e.widen(grad), number), grad.dtype)
+            return e.copy_in_format(e.expand(each, x.shape), torch.contiguous_format)
+        return _AVG[n][1](grad, x, window, window, [0] * n, False, True, None)
+
+    @decomposition(getattr(aten, f"adaptive_max_pool{n}d").default)
+    def largest(x: Tensor, output_size: Ints) -> Any:
+        if _empty(x, output_size):
+            sizes = [*x.shape[:-n], *output_size]
+            return _nothing(x, sizes), _nothing(x, sizes, torch.int64)
+        result = p.adaptive_max_pool(x, list(output_size))
+        return result[0], result[1]
+
+    @decomposition(getattr(aten, f"adaptive_max_pool{n}d_backward").default)
+    def largest_backward(grad: Tensor, x: Tensor, indices: Tensor) -> Any:
+        if _empty(x, grad.shape):
+            return _nothing(x, x.shape)
+        return p.adaptive_max_pool_backward(grad, x, indices, n)
+
+    @decomposition(getattr(aten, f"fractional_max_pool{n}d").default)
+    def fractional(x: Tensor, kernel_size: Ints, output_size: Ints, samples: Tensor) -> Any:
+        result = p.fractional_max_pool(x, list(kernel_size), list(output_size), samples)
+        return result[0], result[1]
+
+    @decomposition(getattr(aten, f"fractional_max_pool{n}d_backward").default)
+    def fractional_backward(
+        grad: Tensor, x: Tensor, kernel_size: Ints, output_size: Ints, indices: Tensor
+    ) -> Any:
+        return p.fractional_max_pool_backward(
+            grad, x, list(kernel_size), list(output_size), indices
+        )
+
+
+for _n in (2, 3):
+    _register_adaptive_avg(_n)
+
+
+def _unpooled(x: Tensor, indices: Tensor, output_size: Sequence[Size]) -> Tensor:
+    """Zeros with the entries of `x` at the positions they were pooled from."""
+    n = len(output_size)
+    lead = list(x.shape[: x.ndim - n])
+    flat = [*lead, product(x.shape[x.ndim - n :])]
+    zeros = p.full([*lead, product(output_size)], 0, dtype=x.dtype, device=x.device)
+    placed = p.scatter(zeros, len(lead), p.reshape(indices, flat), p.reshape(x, flat))
+    return p.reshape(placed, [*lead, *output_size])
+
+
+@decomposition(aten.max_unpool2d.default)
+def max_unpool2d(x: Tensor, indices: Tensor, output_size: Sequence[Size]) -> Any:
+    placed = _unpooled(x, indices, output_size)
+    return placed if e.on_gpu(x) else e.in_image_format(x, placed)
+
+
+@decomposition(aten.max_unpool3d.default)
+def max_unpool3d(
+    x: Tensor, indices: Tensor, output_size: Sequence[Size], stride: Ints, padding: Ints
+) -> Any:
+    del stride, padding  # the output's size follows from them, and is given
+    return _unpooled(x, indices, output_size)

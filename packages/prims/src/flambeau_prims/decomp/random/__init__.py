@@ -1,0 +1,1 @@
+"""Decompositions of random operators."""

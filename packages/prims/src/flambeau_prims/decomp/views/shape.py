@@ -1,0 +1,288 @@
+"""Copies, conversions, joining, repeating, padding, and writing into a part.
+
+In: ATen's operations that move elements. Out: prims. Invariant: results are fresh copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.emit import Number, Operand, canonical, p
+from flambeau_prims.decomp.linalg.matrices import difference
+from flambeau_prims.decomp.views.view import (
+    checked_index,
+    slice_bounds,
+    sliced,
+    unsqueezed,
+)
+from flambeau_prims.layout import Size, product
+from flambeau_prims.promotion import result_type
+from flambeau_prims.table import decomposition
+
+aten = torch.ops.aten
+
+
+@decomposition(aten.clone.default, aten.contiguous.default)
+def clone(x: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
+    return e.copy_in_format(x, memory_format)
+
+
+@decomposition(aten.lift_fresh_copy.default)
+def lift_fresh_copy(x: Tensor) -> Tensor:
+    return e.copy_in_format(x, None)
+
+
+@decomposition(aten._to_copy.default)
+def to_copy(
+    x: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> Any:
+    del non_blocking
+    if pin_memory or layout not in (None, torch.strided):
+        return NotImplemented
+    result = x
+    if device is not None and torch.device(device) != x.device:
+        result = p.device_put(result, device=device)
+    result = result if dtype is None else e.cast(result, dtype)
+    if result is x:
+        return e.copy_in_format(x, memory_format)
+    return e.in_format(result, memory_format)
+
+
+@decomposition(aten.copy.default)
+def copy(x: Tensor, src: Operand, non_blocking: bool = False) -> Tensor:
+    del non_blocking
+    if not isinstance(src, Tensor):
+        return e.with_strides(
+            p.full(list(x.shape), src, dtype=x.dtype, device=x.device), x.stride()
+        )
+    if src.device != x.device:
+        src = p.device_put(src, device=x.device)
+    placed = e.expand(e.cast(src, x.dtype), x.shape)
+    return p.clone(placed) if e.contiguous(x) else p.clone(placed, order=e.layout_order(x))
+
+
+@decomposition(aten.cat.default)
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    dtype = result_type(tensors)
+    # A 1-d tensor without elements joins with anything: a habit from before 0-d tensors.
+    real = [x for x in tensors if not (x.ndim == 1 and x.shape[0] == 0)]
+    if not real:
+        return p.clone(e.cast(tensors[0], dtype))
+    joined = [e.cast(x, dtype) for x in real]
+    return p.cat(joined, canonical(dim, joined[0].ndim))
+
+
+@decomposition(aten.stack.default, aten._stack.default)
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    where, dtype = canonical(dim, tensors[0].ndim + 1), result_type(tensors)
+    return p.cat([unsqueezed(e.cast(x, dtype), where) for x in tensors], where)
+
+
+@decomposition(aten.repeat.default)
+def repeat(x: Tensor, repeats: Sequence[Size]) -> Tensor:
+    sizes = [1] * (len(repeats) - x.ndim) + list(x.shape)
+    paired, dims = [], []
+    for d, (times, size) in enumerate(zip(repeats, sizes, strict=True)):
+        paired += [times, size]
+        if d >= len(repeats) - x.ndim:
+            dims.append(2 * d + 1)
+    wide = p.broadcast_in_dim(x, paired, dims)
+    shape = [times * size for times, size in zip(repeats, sizes, strict=True)]
+    return p.reshape(p.clone(wide), shape)
+
+
+@decomposition(aten.flip.default)
+def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
+    where = sorted({canonical(d, x.ndim) for d in dims})
+    return p.flip(x, where) if x.ndim and where else e.copy_in_format(x, None)
+
+
+@decomposition(aten.roll.default)
+def roll(x: Tensor, shifts: Sequence[Size], dims: Sequence[int] = ()) -> Tensor:
+    if x.numel() == 0:
+        return p.clone(x)
+    if not dims:
+        flat = p.reshape(x, [x.numel()])
+        return p.reshape(_rolled(flat, shifts[0], 0), list(x.shape))
+    result = x
+    for shift, dim in zip(shifts, dims, strict=True):
+        result = _rolled(result, shift, canonical(dim, x.ndim))
+    return result
+
+
+def _rolled(x: Tensor, shift: Size, dim: int) -> Tensor:
+    size = x.shape[dim]
+    cut = (size - shift) % size
+    return p.cat([sliced(x, dim, cut, size), sliced(x, dim, 0, cut)], dim)
+
+
+@decomposition(aten.constant_pad_nd.default)
+def constant_pad_nd(x: Tensor, pad: Sequence[Size], value: Number = 0) -> Tensor:
+    low: list[Size] = [0] * x.ndim
+    high: list[Size] = [0] * x.ndim
+    start: list[Size] = [0] * x.ndim
+    stop: list[Size] = list(x.shape)
+    for i in range(len(pad) // 2):
+        dim = x.ndim - 1 - i
+        before, after = pad[2 * i], pad[2 * i + 1]
+        start[dim], low[dim] = (-before, 0) if before < 0 else (0, before)
+        stop[dim], high[dim] = (stop[dim] + after, 0) if after < 0 else (stop[dim], after)
+        if stop[dim] < start[dim]:
+            raise RuntimeError(f"The input size {x.shape[dim]} is cut to nothing by padding {pad}")
+    if any(start) or stop != list(x.shape):
+        x = p.slice(x, start, stop, [1] * x.ndim)
+    if not any(map(e.is_symbolic, pad)) and not any(low) and not any(high):
+        return e.copy_in_format(x, None)  # nothing is added: a copy, in the layout of what is left
+    return p.pad(x, low, high, value)
+
+
+def placed_in_zeros(
+    grad: Tensor, shape: Sequence[Size], dim: int, start: Size, stop: Size, step: int
+) -> Tensor:
+    """Zeros of `shape` with `grad` in `[..., start:stop:step, ...]`."""
+    zeros = [0] * len(shape)
+    if step == 1:
+        low = [start if d == dim else 0 for d in range(len(shape))]
+        high = [shape[d] - stop if d == dim else 0 for d in range(len(shape))]
+        return p.pad(grad, low, high, 0)
+    base = p.full(list(shape), 0, dtype=grad.dtype, device=grad.device)
+    starts = [start if d == dim else z for d, z in enumerate(zeros)]
+    stops = [stop if d == dim else n for d, n in enumerate(shape)]
+    steps = [step if d == dim else 1 for d in range(len(shape))]
+    return p.slice_scatter(base, grad, starts, stops, steps)
+
+
+@decomposition(aten.slice_backward.default)
+def slice_backward(
+    grad: Tensor, input_sizes: Sequence[Size], dim: int, start: Size, end: Size, step: int
+) -> Tensor:
+    where = canonical(dim, len(input_sizes))
+    begin, stop = slice_bounds(input_sizes[where], start, end)
+    return placed_in_zeros(grad, input_sizes, where, begin, stop, step)
+
+
+@decomposition(aten.select_backward.default)
+def select_backward(grad: Tensor, input_sizes: Sequence[Size], dim: int, index: Size) -> Tensor:
+    where = canonical(dim, len(input_sizes))
+    index = index + input_sizes[where] if index < 0 else index
+    return placed_in_zeros(unsqueezed(grad, where), input_sizes, where, index, index + 1, 1)
+
+
+@decomposition(aten.slice_scatter.default)
+def slice_scatter(
+    x: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: Size | None = None,
+    end: Size | None = None,
+    step: int = 1,
+) -> Tensor:
+    where = canonical(dim, x.ndim)
+    begin, stop = slice_bounds(x.shape[where], start, end)
+    starts = [begin if d == where else 0 for d in range(x.ndim)]
+    stops = [stop if d == where else n for d, n in enumerate(x.shape)]
+    steps = [step if d == where else 1 for d in range(x.ndim)]
+    part = [n if d != where else (stop - begin + step - 1) // step for d, n in enumerate(x.shape)]
+    return p.slice_scatter(x, e.expand(e.cast(src, x.dtype), part), starts, stops, steps)
+
+
+@decomposition(aten.select_scatter.default)
+def select_scatter(x: Tensor, src: Tensor, dim: int, index: Size) -> Tensor:
+    where = canonical(dim, x.ndim)
+    at = checked_index(x, where, index)
+    part = unsqueezed(e.expand(e.cast(src, x.dtype), _without(x.shape, where)), where)
+    return slice_scatter(x, part, where, at, at + 1)
+
+
+def _without(shape: Sequence[Size], dim: int) -> list[Size]:
+    return [n for d, n in enumerate(shape) if d != dim]
+
+
+def _band(x: Tensor, diagonal: int, upper: bool) -> Tensor:
+    place = difference(x.shape[-2], x.shape[-1], x.device)
+    inside = e.ge(place, diagonal) if upper else e.le(place, diagonal)
+    # eager gives a row-major result whatever the layout of `x`
+    kept = p.where(e.expand(inside, x.shape), x, e.const(0, x))
+    return e.in_format(kept, torch.contiguous_format)
+
+
+@decomposition(aten.triu.default)
+def triu(x: Tensor, diagonal: int = 0) -> Tensor:
+    return _band(x, diagonal, upper=True)
+
+
+@decomposition(aten.tril.default)
+def tril(x: Tensor, diagonal: int = 0) -> Tensor:
+    return _band(x, diagonal, upper=False)
+
+
+@decomposition(aten.pixel_shuffle.default)
+def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
+    """[..., C r r, H, W] to [..., C, H r, W r]."""
+    r = upscale_factor
+    if r == 1:
+        return p.clone(x) if e.on_gpu(x) else e.in_image_format(x, x)
+    *batch, channels, height, width = x.shape
+    split = p.reshape(x, [*batch, channels // (r * r), r, r, height, width])
+    n = len(batch)
+    moved = p.permute(split, [*range(n), n, n + 3, n + 1, n + 4, n + 2])
+    made = p.reshape(p.clone(moved), [*batch, channels // (r * r), height * r, width * r])
+    return made if e.on_gpu(x) else e.in_image_format(x, made)
+
+
+@decomposition(aten.rot90.default)
+def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    a, b = (canonical(d, x.ndim) for d in dims)
+    order = list(range(x.ndim))
+    order[a], order[b] = b, a
+    turns = k % 4
+    if turns == 1:
+        return p.permute(p.flip(x, [b]), order)
+    if turns == 2:
+        return p.flip(x, sorted((a, b)))
+    if turns == 3:
+        return p.permute(p.flip(x, [a]), order)
+    return e.copy_in_format(x, torch.contiguous_format)
+
+
+@decomposition(aten.block_diag.default)
+def block_diag(tensors: Sequence[Tensor]) -> Tensor:
+    dtype = result_type(tensors)
+    blocks = [
+        p.reshape(e.cast(x, dtype), [1, *x.shape] if x.ndim == 1 else [1, 1] if not x.ndim else
+                  list(x.shape))
+        for x in tensors
+    ]  # fmt: skip
+    width = sum(x.shape[1] for x in blocks)
+    start: Size = 0
+    rows = []
+    for x in blocks:
+        rows.append(p.pad(x, [0, start], [0, width - start - x.shape[1]], 0))
+        start = start + x.shape[1]
+    return p.cat(rows, 0)
+
+
+@decomposition(aten._chunk_cat.default)
+def chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
+    where = canonical(dim, tensors[0].ndim)
+    parts = []
+    for x in tensors:
+        size = x.shape[where]
+        whole = -(-size // num_chunks) * num_chunks
+        high = [whole - size if d == where else 0 for d in range(x.ndim)]
+        padded = p.pad(x, [0] * x.ndim, high, 0)
+        flat = product(padded.shape[where:]) // num_chunks
+        parts.append(p.reshape(padded, [*x.shape[:where], num_chunks, flat]))
+    return p.cat(parts, where + 1)

@@ -1,0 +1,245 @@
+"""Special functions that libraries provide and that have no short exact formula.
+
+In: operands of one shape and dtype. Out: the same shape and dtype.
+Invariant: pointwise like all of `pointwise`; most are defined in float32 and float64 alone, and
+a decomposition computes half precision in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from flambeau_prims._op import define, flops_per_output, in_layout, require
+from flambeau_prims.layout import TensorMeta
+from flambeau_prims.ops.pointwise import (
+    BINARY,
+    FLOATS,
+    INTS,
+    UNARY,
+    PointwiseFunction,
+    define_functions,
+    elementwise,
+)
+
+FULL = frozenset({torch.float32, torch.float64})
+_TAGS = ("pointwise", "special")
+_AS = "Abramowitz and Stegun"
+
+aten, special = torch.ops.aten, torch.special
+
+
+def _unary(
+    eager: Any, doc: str, source: str, domain: str = "", kind: Any = FULL
+) -> PointwiseFunction:
+    edges = {"nan": "gives NaN", **({"domain": domain} if domain else {})}
+    return PointwiseFunction(eager, kind, 32, doc, edges, source, tags=_TAGS)
+
+
+_UNARY: dict[str, PointwiseFunction] = {
+    "erfcx": _unary(special.erfcx, "`exp(a*a) erfc(a)`.", f"{_AS}, 7.1", "inf below about -26"),
+    "ndtri": _unary(
+        special.ndtri,
+        "The inverse of the standard normal's distribution function.",
+        f"{_AS}, 26.2",
+        "infinite at 0 and 1; NaN outside",
+    ),
+    "log_ndtr": _unary(
+        special.log_ndtr,
+        "The logarithm of the standard normal's distribution function.",
+        f"{_AS}, 26.2",
+    ),
+    "i0": _unary(torch.i0, "The modified Bessel function I0.", f"{_AS}, 9.6", kind=FLOATS),
+    "i0e": _unary(special.i0e, "`exp(-|a|) I0(a)`.", f"{_AS}, 9.6", kind=FLOATS),
+    "i1": _unary(special.i1, "The modified Bessel function I1.", f"{_AS}, 9.6", kind=FLOATS),
+    "i1e": _unary(special.i1e, "`exp(-|a|) I1(a)`.", f"{_AS}, 9.6", kind=FLOATS),
+    "airy_ai": _unary(special.airy_ai, "The Airy function Ai.", f"{_AS}, 10.4"),
+    "bessel_j0": _unary(special.bessel_j0, "The Bessel function J0.", f"{_AS}, 9.1"),
+    "bessel_j1": _unary(special.bessel_j1, "The Bessel function J1.", f"{_AS}, 9.1"),
+    "bessel_y0": _unary(
+        special.bessel_y0, "The Bessel function Y0.", f"{_AS}, 9.1", "-inf at 0; NaN below"
+    ),
+    "bessel_y1": _unary(
+        special.bessel_y1, "The Bessel function Y1.", f"{_AS}, 9.1", "-inf at 0; NaN below"
+    ),
+    "bessel_k0": _unary(
+        special.modified_bessel_k0,
+        "The modified Bessel function K0.",
+        f"{_AS}, 9.6",
+        "inf at 0; NaN below",
+    ),
+    "bessel_k1": _unary(
+        special.modified_bessel_k1,
+        "The modified Bessel function K1.",
+        f"{_AS}, 9.6",
+        "inf at 0; NaN below",
+    ),
+    "bessel_k0e": _unary(
+        special.scaled_modified_bessel_k0, "`exp(a) K0(a)`.", f"{_AS}, 9.6", "inf at 0; NaN below"
+    ),
+    "bessel_k1e": _unary(
+        special.scaled_modified_bessel_k1, "`exp(a) K1(a)`.", f"{_AS}, 9.6", "inf at 0; NaN below"
+    ),
+    "spherical_bessel_j0": _unary(
+        special.spherical_bessel_j0, "`sin(a) / a`, 1 at 0.", f"{_AS}, 10.1"
+    ),
+}
+
+
+def _laid_out(op: Any) -> Any:
+    """`op` of the library, its result in the layout of torch's elementwise rule."""
+
+    def eager(*tensors: torch.Tensor) -> Any:
+        expected = elementwise("", *map(TensorMeta.of, tensors))
+        return in_layout(op(*tensors), expected)
+
+    return eager
+
+
+def _binary(
+    eager: Any, doc: str, source: str, domain: str = "", kind: Any = FULL, cost: int = 64
+) -> PointwiseFunction:
+    edges = {"nan": "gives NaN", **({"domain": domain} if domain else {})}
+    return PointwiseFunction(eager, kind, cost, doc, edges, source, tags=_TAGS)
+
+
+def _polynomial(name: str, doc: str) -> PointwiseFunction:
+    return _binary(
+        getattr(special, name),
+        f"{doc} of degree trunc(b) at `a`.",
+        f"{_AS}, 22",
+        "0 for a negative degree",
+    )
+
+
+_BINARY: dict[str, PointwiseFunction] = {
+    "hypot": _binary(
+        torch.hypot,
+        "`sqrt(a*a + b*b)`, without overflow in between.",
+        "C11, 7.12.7.3",
+        kind=FLOATS,
+        cost=6,
+    ),
+    "gcd": PointwiseFunction(
+        torch.gcd,
+        INTS,
+        24,
+        "The greatest common divisor, not negative.",
+        {"integers": "gcd(0, b) = |b|; the least value has no absolute value"},
+        "Euclid",
+        False,
+        tags=_TAGS,
+    ),
+    "lcm": PointwiseFunction(
+        torch.lcm,
+        INTS,
+        26,
+        "The least common multiple, not negative.",
+        {"integers": "lcm(0, b) = 0; wraps around"},
+        "Euclid",
+        False,
+        tags=_TAGS,
+    ),
+    "igamma": _binary(
+        torch.igamma,
+        "The regularized lower incomplete gamma function P(a, b).",
+        f"{_AS}, 6.5",
+        "NaN if either is negative, or both are 0",
+    ),
+    "igammac": _binary(
+        torch.igammac,
+        "The regularized upper incomplete gamma function Q(a, b) = 1 - P(a, b).",
+        f"{_AS}, 6.5",
+        "NaN if either is negative, or both are 0",
+    ),
+    "zeta": _binary(
+        special.zeta,
+        "The Hurwitz zeta function: the sum of `(k + b)**-a` over k from 0.",
+        f"{_AS}, 23.2",
+        "inf at a = 1; NaN below 1",
+    ),
+    "gamma_grad": _binary(
+        _laid_out(aten._standard_gamma_grad.default),
+        "The derivative of a Gamma(a, 1) draw, which was `b`, by `a` (the quantile kept).",
+        "Figurnov, Mohamed, Mnih: Implicit reparameterization gradients, 2018",
+        "a above 0",
+    ),
+    "chebyshev_t": _polynomial("chebyshev_polynomial_t", "Chebyshev's polynomial T"),
+    "chebyshev_u": _polynomial("chebyshev_polynomial_u", "Chebyshev's polynomial U"),
+    "chebyshev_v": _polynomial("chebyshev_polynomial_v", "Chebyshev's polynomial V"),
+    "chebyshev_w": _polynomial("chebyshev_polynomial_w", "Chebyshev's polynomial W"),
+    "hermite_h": _polynomial("hermite_polynomial_h", "Hermite's polynomial H"),
+    "hermite_he": _polynomial("hermite_polynomial_he", "Hermite's polynomial He"),
+    "laguerre_l": _polynomial("laguerre_polynomial_l", "Laguerre's polynomial L"),
+    "legendre_p": _polynomial("legendre_polynomial_p", "Legendre's polynomial P"),
+}
+
+assert not (_UNARY.keys() | _BINARY.keys()) & (UNARY.keys() | BINARY.keys())
+define_functions(_UNARY, 1)
+define_functions(_BINARY, 2)
+
+
+def _polygamma_rule(n: int, a: TensorMeta) -> TensorMeta:
+    require(a.dtype in FLOATS, f"polygamma: not defined on {a.dtype}")
+    require(n >= 0, f"polygamma: order {n}")
+    return elementwise("polygamma", a)
+
+
+polygamma = define(
+    "polygamma(int n, Tensor a) -> Tensor",
+    rule=_polygamma_rule,
+    eager=lambda n, a: torch.polygamma(n, a),
+    tags=("special", "library"),
+    doc="The derivative of order `n + 1` of `log gamma(a)`.",
+    shape="that of the operand; strides by torch's elementwise rule",
+    edge_cases={"nan": "gives NaN", "domain": "infinite or NaN at 0 and the negative integers"},
+    source=f"{_AS}, 6.4",
+    flops=flops_per_output(64),
+)
+
+
+def _frexp_rule(a: TensorMeta) -> tuple[TensorMeta, TensorMeta]:
+    require(a.dtype in FLOATS, f"frexp: not defined on {a.dtype}")
+    return elementwise("frexp", a), elementwise("frexp", a, dtype=torch.int32)
+
+
+frexp = define(
+    "frexp(Tensor a) -> (Tensor mantissa, Tensor exponent)",
+    rule=_frexp_rule,
+    eager=lambda a: tuple(torch.frexp(a)),
+    tags=("special", "library"),
+    doc="`a = mantissa 2**exponent` with |mantissa| in [1/2, 1), the exponent an int32.",
+    shape="both that of the operand; strides by torch's elementwise rule",
+    edge_cases={
+        "nan": "is its own mantissa; its exponent is undefined",
+        "infinity": "is its own mantissa; its exponent is undefined",
+        "signed zero": "0 and -0 give themselves and exponent 0",
+    },
+    source="C11, 7.12.6.4",
+    differentiable="2**-exponent for the mantissa",
+    flops=flops_per_output(2),
+)
+
+
+def _dirichlet_rule(x: TensorMeta, alpha: TensorMeta, total: TensorMeta) -> TensorMeta:
+    for other in (alpha, total):
+        require(
+            x.dtype == other.dtype, f"dirichlet_grad: dtypes {x.dtype} and {other.dtype} differ"
+        )
+    require(x.dtype in FULL, f"dirichlet_grad: not defined on {x.dtype}")
+    return elementwise("dirichlet_grad", x, alpha, total)
+
+
+dirichlet_grad = define(
+    "dirichlet_grad(Tensor x, Tensor alpha, Tensor total) -> Tensor",
+    rule=_dirichlet_rule,
+    eager=_laid_out(aten._dirichlet_grad.default),
+    tags=("special", "library"),
+    doc="The derivative by `alpha` of an entry `x` of a Dirichlet draw; `total` sums the alphas.",
+    shape="that of the operands, which are equal; strides by torch's elementwise rule",
+    edge_cases={"nan": "gives NaN", "domain": "x in (0, 1), alpha and total above 0"},
+    source="Figurnov, Mohamed, Mnih: Implicit reparameterization gradients, 2018",
+    differentiable=False,
+    flops=flops_per_output(64),
+)
