@@ -1,6 +1,7 @@
 """Every Python block in the READMEs and the docs runs as it stands.
 
-Each block is a process of its own, forked from one that has imported torch and flambeau before.
+Each block is a process of its own, forked from one that has imported torch and flambeau before;
+all blocks of a page that says so are one program.
 """
 
 import dataclasses
@@ -18,6 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from tools import reference  # noqa: E402
 
+ONE_PROGRAM = "<!-- the blocks of this page are one program -->"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -25,7 +27,9 @@ def blocks():
     pages = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md"))]
     pages += sorted((ROOT / "docs").rglob("*.md"))
     for page in pages:
-        for number, block in enumerate(BLOCK.findall(page.read_text(encoding="utf-8"))):
+        text = page.read_text(encoding="utf-8")
+        found = BLOCK.findall(text)
+        for number, block in enumerate(["\n".join(found)] if ONE_PROGRAM in text else found):
             yield pytest.param(block, id=f"{page.relative_to(ROOT)}-{number}")
 
 

@@ -30,8 +30,8 @@ options.CACHE_DIR = "FLAMBEAU_CACHE_DIR"
 sys.modules["flambeau_inductor.options"] = options
 from pathlib import Path
 from flambeau_inductor.cache.keys import key
-from flambeau_inductor.cache.store import Store
-store, number = Store(Path(sys.argv[2]), limit=400_000), int(sys.argv[3])
+from flambeau_inductor.cache.store import CacheStore
+store, number = CacheStore(Path(sys.argv[2]), limit=400_000), int(sys.argv[3])
 print("ready", flush=True)
 while True:
     number += 1

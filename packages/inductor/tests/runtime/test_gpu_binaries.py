@@ -197,12 +197,12 @@ def test_loading_imports_nothing_of_the_compiler(made: dict[str, Any]) -> None:
     script = """
 import json, sys
 from pathlib import Path
-from flambeau_inductor.runtime.artifact import Part
+from flambeau_inductor.runtime.artifact import KernelPart
 from flambeau_inductor.runtime.gpu.binaries import launchers_of
 from tests.runtime.driver import Driver
 made = json.loads(sys.argv[1])
 files = {name: Path(path) for name, path in made["files"].items()}
-functions, kept = launchers_of(Part(made["loader"], files, made["data"]), Driver())
+functions, kept = launchers_of(KernelPart(made["loader"], files, made["data"]), Driver())
 assert len(functions) == 4
 there = [name for name in ("triton", "sympy", "flambeau_prims", "flambeau_inductor.codegen",
          "flambeau_inductor.kernels.generate", "flambeau_inductor.ir") if name in sys.modules]

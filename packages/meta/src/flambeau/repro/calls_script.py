@@ -83,7 +83,7 @@ def _text(
     lines += ["Run it to see: it exits with 1 while the last call goes wrong, with 0 once it does"]
     lines += ["not. Each call: its arguments, and what the function finds around it.", '"""', ""]
     lines += ["import sys", *["from pathlib import Path"] * bool(held), "", *text.imports]
-    lines += ["", "from flambeau.repro import Call, drawn, run_calls", ""]
+    lines += ["", "from flambeau.repro import RecordedCall, drawn, run_calls", ""]
     if held:
         lines += [f"HELD = torch.load(Path(__file__).with_name({beside!r}), weights_only=False)"]
     lines += [f"{name} = HELD[{name!r}]" for name in text.held]
@@ -183,7 +183,7 @@ def _call_text(call: RecordedCall, held: dict[str, Any], saved: bool) -> str:
         parts.append(f"kwargs={spelled(dict(call.kwargs))}")
     if call.state:
         parts.append(f"state={call.state!r}")
-    return f"Call({', '.join(parts)})"
+    return f"RecordedCall({', '.join(parts)})"
 
 
 __all__ = ["RecordedCall", "run_calls", "state_of", "write_calls"]
