@@ -107,7 +107,7 @@ def test_the_variable_works_for_both_layers():
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
     )
-    assert "[flambeau_capture.graph.builder]" in done.stderr
+    assert "[flambeau_capture.graph]" in done.stderr
     assert "[flambeau.summary]" in done.stderr
 
 
