@@ -316,7 +316,7 @@ def _exception(tx: Tracer, python_class: type[BaseException], args: Args, kwargs
         initialize(tx, made, args, kwargs)
     elif kwargs:
         for name, value in kwargs.items():
-            made.attributes[name] = value
+            made.fields[name] = value
     return made
 
 

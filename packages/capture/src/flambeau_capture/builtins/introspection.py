@@ -219,7 +219,7 @@ def _delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(object.__setattr__)
 def _object_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if not isinstance(args[0], ObjectValue | ExceptionValue):
+    if not isinstance(args[0], ObjectValue):
         args[0].set_attr(tx, constant_of(args[1]), args[2])
     else:
         args[0].generic_set_attr(tx, constant_of(args[1]), args[2])
@@ -228,7 +228,7 @@ def _object_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(object.__getattribute__)
 def _object_getattribute(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if isinstance(args[0], ObjectValue | ExceptionValue):
+    if isinstance(args[0], ObjectValue):
         return args[0].generic_get_attr(tx, constant_of(args[1]))
     return tx.get_attr(args[0], constant_of(args[1]))
 
@@ -283,6 +283,8 @@ def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     payload = args[0].payload if isinstance(args[0], ObjectValue) else None
     if isinstance(payload, Constant):
         return Constant(hash(payload.value))
+    if isinstance(args[0], ExceptionValue) and args[0].real is None:
+        raise Break("FB0009", f"hash of {args[0].describe()}")
     try:
         return Constant(hash(args[0].as_python()))
     except NotConcrete:
@@ -366,6 +368,8 @@ def text_of(tx: Tracer, value: Value, method: str) -> str:
     """str() or repr() of a value."""
     if isinstance(value, TensorValue):
         raise Break("FB0003", f"text of {value.describe()}")
+    if isinstance(value, ExceptionValue):
+        return str(constant_of(value.text(tx, method)))
     if isinstance(value, ObjectValue):
         for name in (method, "__repr__"):
             if value.special(tx, name):
@@ -384,8 +388,6 @@ def text_of(tx: Tracer, value: Value, method: str) -> str:
         if method == "__str__" and value.special(tx, method):
             return str(constant_of(ask(tx, value, method)))
         return value.text(tx)
-    if isinstance(value, ExceptionValue):
-        return str(constant_of(value.text(tx, method)))
     if isinstance(value, IteratorValue):
         raise Break("FB0009", f"text of {value.describe()}")
     try:

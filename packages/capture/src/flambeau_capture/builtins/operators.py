@@ -44,7 +44,6 @@ from flambeau_capture.values.objects.attributes import (
 )
 from flambeau_capture.values.objects.class_dicts import behind_proxy
 from flambeau_capture.values.objects.classes import ClassValue
-from flambeau_capture.values.objects.exceptions import ExceptionValue
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.tensors.graph_calls import graph_call
@@ -108,7 +107,7 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
 
 
 def _is_plain(value: Value) -> bool:
-    return isinstance(value, ObjectValue | Constant | ExceptionValue)
+    return isinstance(value, ObjectValue | Constant)
 
 
 def _is_text(value: Value) -> bool:

@@ -39,8 +39,7 @@ def raise_varargs(frame: Frame, instruction: Instruction) -> None:
     if cause is not None:
         if isinstance(cause, ClassValue):
             cause = frame.tx.call(cause, [], {})
-        error.attributes["__cause__"] = cause
-        error.attributes["__suppress_context__"] = Constant(True)
+        error.generic_set_attr(frame.tx, "__cause__", cause)
     raise UserError(error)
 
 
