@@ -56,6 +56,28 @@ def test_names_leave_the_namespace():
     assert {name for name in set(globals()) - before if name.startswith("__")} == set()
 
 
+def test_globals_stay_while_a_program_goes_through_them():
+    """An object that the code was made for may end at any time; what was compiled goes with it."""
+
+    def fn(x, o):
+        return o(x)
+
+    compiled = optimize("eager", raise_internal_errors=True)(fn)
+    KEPT[:] = [torch.nn.Linear(2, 2)]
+    compiled(torch.ones(2), KEPT[0])
+    graphs = [n for n, value in globals().items() if n.startswith("__compiled_fn") and value]
+    assert graphs
+    for _ in globals().items():
+        KEPT.clear()
+    assert not any(globals()[name] for name in graphs)
+    KEPT[:] = [torch.nn.Linear(2, 2)]
+    compiled(torch.ones(2), KEPT[0])
+    assert len([name for name in globals() if name.startswith("__compiled_fn")]) == len(graphs)
+
+
+KEPT = []
+
+
 def measure(rounds):
     """Bytes a round that stay, as tracemalloc and as the kernel see it."""
     for i in range(20 if rounds < 200 else 250):  # tables of torch, sympy and capture fill once

@@ -1,7 +1,9 @@
 """Global names for what generated code calls: compiled graphs and resume functions.
 
 In: a globals dict and an object. Out: a name that nobody used, taken for the object. Invariant: a
-name goes away with the cache that took it, and never replaces a name of the program.
+name goes away with the cache that took it, and never replaces a name of the program. Objects of the
+program end at any time, while it iterates over its globals too: then what a name stood for goes,
+and the name itself when the next one is taken.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ class EntryNames:
 
     def __init__(self, owner: object) -> None:
         self._numbers: Iterator[int] = itertools.count()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # objects end while it is held, too
         self._taken: list[tuple[dict[str, Any], str, Any]] = []
         self._retired: list[tuple[dict[str, Any], str, Any]] = []
+        self._vacant: list[tuple[dict[str, Any], str, Any]] = []
         self.resumptions: IdentityMap[CodeType, dict[Any, Resumption]] = IdentityMap()
         self.user_names: IdentityMap[CodeType, str] = IdentityMap()
         self._adopted: IdentityMap[CodeType, Resumption] = IdentityMap()
@@ -34,6 +37,7 @@ class EntryNames:
         self.latest: list[Resumption] = []  # made since a conversion began to write its code
         weakref.finalize(owner, _release, self._taken)
         weakref.finalize(owner, _release, self._retired)
+        weakref.finalize(owner, _release, self._vacant)
 
     def reserve(self) -> int:
         """The next number of `__compiled_fn_<n>` and `__resume_at_<offset>_<n>`."""
@@ -42,6 +46,8 @@ class EntryNames:
     def install(self, namespace: dict[str, Any], name: str, obj: Any) -> str:
         """Bind `name`, or `name` with a suffix where that is taken."""
         with self._lock:
+            _release(self._vacant)  # which hold nothing
+            self._vacant.clear()
             candidate = name
             for attempt in itertools.count(1):
                 if namespace.setdefault(candidate, obj) is obj:
@@ -106,7 +112,18 @@ class EntryNames:
                 self._taken[:] = [row for row in self._taken if row[1] not in named]
             free = [] if in_use else self._retired[:]
             del self._retired[: len(free)]
-        _release(free)  # what dies then is the program's: no lock is held
+            if named is not None:
+                self._vacant += [(space, name, None) for space, name, _ in _vacate(free)]
+        if named is None:
+            _release(free)  # what dies then is the program's: no lock is held
+
+
+def _vacate(taken: list[tuple[dict[str, Any], str, Any]]) -> list[tuple[dict[str, Any], str, Any]]:
+    """Let names stand for nothing; those that stood for what was taken."""
+    own = [row for row in taken if row[0].get(row[1]) is row[2]]
+    for namespace, name, _ in own:
+        namespace[name] = None
+    return own
 
 
 def _release(taken: list[tuple[dict[str, Any], str, Any]]) -> None:
