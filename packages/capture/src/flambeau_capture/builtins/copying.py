@@ -24,6 +24,7 @@ from flambeau_capture.values.functions.callables import BuiltinValue, handles
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.exceptions import ExceptionValue
 from flambeau_capture.values.objects.instance_dict import InstanceDict
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.nn_modules import ModuleValue
@@ -40,6 +41,8 @@ _SHARED = (
     FrozenValue,
     SliceValue,
 )
+#: what is asked for the items of a list or a dict, and what puts them into the copy
+_READ_BY_COPYING = ("__iter__", "__len__", "items", "append", "extend", "__setitem__")
 _HOOKS = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
 
 
@@ -150,11 +153,21 @@ def _instance(
         raise Break("FB0005", f"copy of {value.describe()}, whose __getattr__ is asked for hooks")
     if type(value.cls) is not type and find_in_class(type(value.cls), "__getattr__") is not None:
         raise Break("FB0005", f"copy of {value.describe()}, whose metaclass is asked for hooks")
-    for name in _HOOKS:
+    for name in (own, *_HOOKS):
         found = find_in_class(value.cls, name)
-        if found is not None and isinstance(found[1], types.FunctionType):
+        if found is None or found[0] is object:
+            continue
+        if isinstance(found[1], types.FunctionType):
             raise Break("FB0005", f"copy of {value.describe()}, which has its own {name}")
-    if isinstance(value, ModuleValue) or find_in_class(value.cls, "__slots__") is not None:
+        if value.special(tx, "__new__") or value.special(tx, "__init__"):  # by which it is made
+            raise Break("FB0005", f"copy of {value.describe()}, by {name} of a built-in class")
+    asked = [name for name in _READ_BY_COPYING if value.special(tx, name)]
+    if asked and value.payload is not None:
+        raise Break("FB0005", f"copy of {value.describe()}, by its own {asked[0]}")
+    if (
+        isinstance(value, ModuleValue | ExceptionValue)
+        or find_in_class(value.cls, "__slots__") is not None
+    ):
         raise Break("FB0005", f"copy of {value.describe()}")
     payload = None if value.payload is None else part(value.payload)
     fixed = isinstance(payload, TupleValue | Constant)

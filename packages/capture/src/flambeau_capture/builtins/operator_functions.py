@@ -97,8 +97,10 @@ def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
             if not (isinstance(found, Constant) and found.value is NotImplemented):
                 return found
     left, right = (getattr(arg, "payload", None) or arg for arg in args)
-    if any(isinstance(side, ObjectValue | ClassValue) for side in (left, right)):
-        refuse(tx, divmod, *args)
+    for side in (left, right):
+        lacks = isinstance(side, Constant) and not hasattr(side.value, "__divmod__")
+        if lacks or isinstance(side, ObjectValue | ClassValue):
+            refuse(tx, divmod, *args)
     return TupleValue([binary(tx, "//", left, right), binary(tx, "%", left, right)])
 
 

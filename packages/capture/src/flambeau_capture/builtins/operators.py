@@ -174,7 +174,8 @@ def _namespaces(tx: Tracer, left: Value, right: Value, method: str) -> bool:
 def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
     """The program's own special methods, the reflected one first if the class is a subclass."""
     _, name, reflected = OPERATORS[symbol]
-    if symbol == "%" and _is_text(left) and not issubclass(right.cls, left.cls):
+    foreign = not (issubclass(right.cls, left.cls) and right.special(tx, "__rmod__"))
+    if symbol == "%" and _is_text(left) and foreign:
         return None  # text formats whatever it is given
     if symbol in ("==", "!=") and _namespaces(tx, left, right, name):
         tables = [tx.get_attr(value, "__dict__") for value in (left, right)]
@@ -186,6 +187,12 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
     elif left.cls is not right.cls and issubclass(right.cls, left.cls):
         attempts.reverse()
     for receiver, method, argument in attempts:
+        inner = getattr(argument, "payload", None)
+        if isinstance(receiver, Constant) and isinstance(inner, Constant) and receiver is right:
+            way = getattr(receiver.value, method, None)  # left's class leaves it to this side
+            answer = NotImplemented if way is None else evaluate(tx, way, inner.value)
+            if answer is not NotImplemented:
+                return tx.wrap_new(answer)
         own = receiver.special(tx, method) or _has_python_method(receiver, method)
         if not isinstance(receiver, ObjectValue) and not own:
             continue

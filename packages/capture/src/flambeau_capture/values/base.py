@@ -285,11 +285,9 @@ class IteratorValue(Value):
 
 def unpack(tx: Tracer, value: Value, hint: bool = False) -> list[Value]:
     """All items of an iterable; `hint`: as one makes room for them that asks first how many."""
+    from flambeau_capture.values.special_method_results import ask_length_hint  # asks values
+
     items = value.iterate(tx)
-    if hint and value.special(tx, "__len__"):
-        try:
-            value.length(tx)
-        except UserError as error:
-            if not issubclass(error.value.cls, TypeError):  # which is no answer, and no error
-                raise
+    if hint:
+        ask_length_hint(tx, value)
     return list(items.drain(tx))

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from flambeau_capture.values.base import NotConcrete, Tracer, Value
+from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.objects.attributes import call_special
 from flambeau_capture.values.stand_ins import stand_in
@@ -52,6 +52,25 @@ def ask(
     methods = {name: lambda self, *given: answered}
     given = [constant_of(arg) for arg in args]
     return tx.wrap_new(evaluate(tx, by or asking, stand_in(receiver.cls, methods), *given))
+
+
+def ask_length_hint(tx: Tracer, value: Value) -> None:
+    """Ask how many items there are, as what makes room for them does: `__len__` first. A TypeError
+    that is raised in the program is no answer, and no error."""
+    for name in ("__len__", "__length_hint__"):
+        if not value.special(tx, name):
+            continue
+        try:
+            if name == "__len__":
+                value.length(tx)
+                return
+            found = call_special(tx, value, name, [])
+        except UserError as error:
+            if not issubclass(error.value.cls, TypeError):
+                raise
+            continue
+        answered = _concrete(tx, found, int, name)
+        evaluate(tx, operator.length_hint, stand_in(value.cls, {name: lambda self, n=answered: n}))
 
 
 def _concrete(tx: Tracer, found: Value, kind: type, name: str) -> Any:

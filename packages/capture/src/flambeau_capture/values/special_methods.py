@@ -103,10 +103,10 @@ class SpecialMethods(Value):
                 shown = name_in_errors(made.cls)
                 tx.raise_error(TypeError, f"iter() returned non-iterator of type '{shown}'")
             return CallIterator(made)
-        if self.special(tx, "__getitem__") and self.payload is None:
-            return IndexIterator(self)
         if find_in_class(self.cls, "__iter__") is None:
-            refuse(tx, iter, self)
+            if find_in_class(self.cls, "__getitem__") is None:
+                refuse(tx, iter, self)
+            return IndexIterator(self)
         if self.payload is not None:
             return self.payload.iterate(tx)
         return super().iterate(tx)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.operator_refusals import refuse
 from flambeau_capture.builtins.operator_tables import OPERATORS
 from flambeau_capture.values.base import Tracer, Value
@@ -28,6 +29,15 @@ from flambeau_capture.values.tensors.tensor import TensorValue
 def by_tensors(key: Value) -> bool:
     parts = key.parts() if isinstance(key, TupleValue) else [key]
     return all(isinstance(part, TensorValue) for part in parts)
+
+
+def asks_class(tx: Tracer, value: ObjectValue) -> bool:
+    """Whether torch finds `__torch_function__` in an object. It asks the object as `getattr` does,
+    so that ways to attributes that are the program's own are asked too."""
+    for name in ("__getattribute__", "__getattr__"):
+        if value.special(tx, name):
+            raise Break("FB0012", f"{value.describe()}, which is asked for __torch_function__")
+    return find_in_class(value.cls, "__torch_function__") is not None
 
 
 def refuses_tensors(value: Value) -> bool:
@@ -53,6 +63,8 @@ def tensor_operator(tx: Tracer, symbol: str, left: Value, right: Value, asked: s
     ):
         return Constant(fn is operator.ne)
     by_object = symbol != "getitem" and isinstance(other, ObjectValue)
+    if isinstance(other, ObjectValue):
+        asks_class(tx, other)
     if by_object and (other is left or refuses_tensors(other)):
         assert isinstance(other, ObjectValue)
         answer = _by_object(tx, symbol, other, left, right)

@@ -14,6 +14,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.tensors.operators import asks_class
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant
@@ -21,7 +22,7 @@ from flambeau_capture.values.containers.dicts import DictValue, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.functions.callables import evaluate_call, handles
-from flambeau_capture.values.objects.attributes import class_attribute, find_in_class
+from flambeau_capture.values.objects.attributes import class_attribute
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.graph_calls import OVERRIDES
@@ -45,9 +46,9 @@ def _overriding(tx: Tracer, values: Args) -> list[Value]:
 def _overrides(tx: Tracer, value: Value) -> bool:
     if isinstance(value, SubclassTensor):
         return not tx.as_plain
-    if not isinstance(value, ObjectValue) or isinstance(value.cls, torch.nn.Module):
+    if not isinstance(value, ObjectValue) or issubclass(value.cls, torch.nn.Module):
         return False
-    return find_in_class(value.cls, "__torch_function__") is not None
+    return asks_class(tx, value)
 
 
 class _OverrideCall(BaseException):

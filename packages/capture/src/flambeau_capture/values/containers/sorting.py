@@ -10,17 +10,24 @@ from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Kwargs, NotConcrete, Tracer, Value
-from flambeau_capture.values.constant import evaluate, is_none
+from flambeau_capture.values.constant import Constant, evaluate, is_none
+from flambeau_capture.values.objects.attributes import call_special
 
 
 class _ByComparison:
-    """A key that the program's own `<` compares."""
+    """A key that the program's own `<` compares. Keys of one class are asked for `__lt__` alone
+    first; only what that leaves open is asked as the operator asks, the same once more."""
 
-    def __init__(self, tx: Tracer, value: Value) -> None:
+    def __init__(self, tx: Tracer, value: Value, alike: bool) -> None:
         self.tx = tx
         self.value = value
+        self.alike = alike
 
     def __lt__(self, other: _ByComparison) -> bool:
+        if self.alike and self.value.special(self.tx, "__lt__"):
+            found = call_special(self.tx, self.value, "__lt__", [other.value])
+            if not (isinstance(found, Constant) and found.value is NotImplemented):
+                return found.truth(self.tx)
         return self.tx.binary("<", self.value, other.value).truth(self.tx)
 
 
@@ -33,7 +40,8 @@ def sort_values(tx: Tracer, items: list[Value], kwargs: Kwargs) -> list[Value]:
     except NotConcrete as error:
         if any(hasattr(one, "fake") for one in keys):
             raise Break("FB0001", f"sorting by {error}") from None
-        plain = [_ByComparison(tx, one) for one in keys]
+        alike = len({id(one.cls) for one in keys}) == 1
+        plain = [_ByComparison(tx, one, alike) for one in keys]
     backwards = reverse is not None and reverse.truth(tx)
 
     def sort() -> list[int]:

@@ -171,10 +171,10 @@ class ExceptionValue(ObjectValue):
     def rebuild(self, writer: Any) -> None:
         with writer.building(self):
             writer.call(_make_exception, [Constant(self.kind), *self.args])
-        for name, value in {**self.fields, **self.written}.items():
-            if value is not None:
-                writer.duplicate_top()
-                writer.set_attr_on_top(name, value)
+        for name, value in self.fields.items():
+            writer.duplicate_top()
+            writer.set_attr_on_top(name, value)
+        self.fill(writer)
 
 
 def _make_exception(kind: Any, *args: Any) -> BaseException:

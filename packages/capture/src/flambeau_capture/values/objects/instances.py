@@ -26,9 +26,11 @@ from flambeau_capture.values.objects.attributes import (
 )
 from flambeau_capture.values.objects.instance_dict import InstanceDict
 from flambeau_capture.values.objects.reconstruction import (
+    del_own,
     fill_payload,
     instance_dict,
     new_instance,
+    set_own,
     share_dict,
 )
 from flambeau_capture.values.special_methods import SpecialMethods
@@ -294,19 +296,21 @@ class ObjectValue(SpecialMethods):
     def generic_del_attr(self, tx: Tracer, name: str) -> None:
         """object.__delattr__."""
         in_class = find_in_class(self.python_class, name)
+        assume_entry(tx, self.python_class, name)
         if in_class is not None and isinstance(in_class[1], types.MemberDescriptorType):
             if self.read_slot(tx, name) is None:
                 tx.raise_error(AttributeError, name)
         elif in_class is not None and _overrides_instance(in_class[1]):
             self._delete_by_descriptor(tx, name, in_class[1])
             return
+        elif not self.python_class.__dictoffset__:
+            self._refuse(tx, name, in_class is not None)
         elif self.instance_get(tx, name) is None:
             shown = f"'{self.python_class.__name__}' object has no attribute '{name}'"
             tx.raise_error(AttributeError, shown)
         self.write(tx, name, None)
 
     def _delete_by_descriptor(self, tx: Tracer, name: str, descriptor: Any) -> None:
-        assume_entry(tx, self.python_class, name)
         deleter: Any
         if isinstance(descriptor, property):
             deleter = descriptor.fdel
@@ -373,10 +377,23 @@ class ObjectValue(SpecialMethods):
             writer.duplicate_top()
             writer.push_call_on_top(share_dict, [])
             writer.pop_top()
+        self.fill(writer)
+
+    def fill(self, writer: Any) -> None:
+        """Set the attributes of the object on top, whatever its class does with their names."""
         for name, value in self.written.items():
-            if value is not None:
-                writer.duplicate_top()
-                writer.set_attr_on_top(name, value)
+            if value is None:
+                continue
+            writer.duplicate_top()
+            setter = set_own if self._hidden(name) else object.__setattr__
+            writer.push_call_on_top(setter, [Constant(name), value])
+            writer.pop_top()
+
+    def _hidden(self, name: str) -> bool:
+        """Whether the class has a descriptor, no slot, that stands before an attribute."""
+        found = find_in_class(self.python_class, name)
+        slot = found is not None and isinstance(found[1], types.MemberDescriptorType)
+        return found is not None and not slot and _overrides_instance(found[1])
 
     def is_as_it_was(self) -> bool:
         """Whether every attribute was set to the constant that it has anyway (set and reset)."""
@@ -388,11 +405,13 @@ class ObjectValue(SpecialMethods):
 
     def replay(self, writer: Any) -> None:
         for name, value in self.written.items():
+            hidden = self._hidden(name)
             if value is None or name in self.moved:
-                writer.call(object.__delattr__, [self, Constant(name)])
+                writer.call(del_own if hidden else object.__delattr__, [self, Constant(name)])
                 writer.pop_top()
             if value is not None:
-                writer.call(object.__setattr__, [self, Constant(name), value])
+                setter = set_own if hidden else object.__setattr__
+                writer.call(setter, [self, Constant(name), value])
                 writer.pop_top()
 
 

@@ -56,6 +56,16 @@ def instance_dict(obj: Any) -> dict[str, Any]:
     return found
 
 
+def set_own(obj: Any, name: str, value: Any) -> None:
+    """Set an instance's own attribute, where a descriptor of its class has the name."""
+    instance_dict(obj)[name] = value
+
+
+def del_own(obj: Any, name: str) -> None:
+    """Delete an instance's own attribute, where a descriptor of its class has the name."""
+    del instance_dict(obj)[name]
+
+
 def share_dict(target: Any) -> None:
     """Let an instance of a dict be its own `__dict__`: attributes are items."""
     object.__setattr__(target, "__dict__", target)
