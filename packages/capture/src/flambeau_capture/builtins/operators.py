@@ -45,7 +45,7 @@ from flambeau_capture.values.objects.attributes import (
 from flambeau_capture.values.objects.class_dicts import behind_proxy
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.stand_ins import name_in_errors
+from flambeau_capture.values.stand_ins import name_in_errors, nameless
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
@@ -212,6 +212,10 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
                 found = binary(tx, symbol, *sides)
             except UserError as error:
                 if issubclass(error.value.cls, TypeError):
+                    if receiver.special(tx, _other_way(symbol, method)):  # then it is a method's
+                        evaluate(
+                            tx, getattr(receiver.payload.as_python(), method), nameless(argument)
+                        )
                     refuse(tx, asked, left, right)  # of the objects, not of what they are made of
                 raise
         else:
@@ -219,6 +223,11 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
         if not (isinstance(found, Constant) and found.value is NotImplemented):
             return found
     return None
+
+
+def _other_way(symbol: str, method: str) -> str:
+    _, name, reflected = OPERATORS[symbol]
+    return reflected if method == name else name
 
 
 def _only_equality(tx: Tracer, value: Value) -> bool:

@@ -112,10 +112,12 @@ def _reach(root: _GuardNode, source: Source, code: CodeType) -> _GuardNode:
 
 def _hashable(argument: Any) -> tuple[Any, ...]:
     """Equal only for arguments that read the same thing: 1 and True are two keys of a path."""
-    if isinstance(argument, str | int | float | bytes | bool | None):
+    if type(argument) in _PLAIN:  # others say themselves what equals them
         return (type(argument), argument)
     return (type(argument), id(argument))
 
+
+_PLAIN = frozenset({str, int, float, bytes, bool, type(None)})
 
 # locals change most from call to call, the module's globals least
 _ROOT_ORDER = {"LOCAL": 0, "FREE": 1, "FREE_CELL": 1, "HELD": 2, "GLOBAL": 3, "BUILTIN": 4}

@@ -21,7 +21,7 @@ from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.containers.slices import SliceValue
 from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.special_method_results import ask
-from flambeau_capture.values.stand_ins import name_in_errors, refuse
+from flambeau_capture.values.stand_ins import name_in_errors, nameless, refuse
 
 
 class Pending:
@@ -148,8 +148,14 @@ def index_of(tx: Tracer, key: Value, indexed: Value | None = None) -> int:
         refuse(tx, operator.index, key)
         raise AssertionError(key.describe())
     kind = next(kind for kind in (list, tuple, collections.deque) if issubclass(indexed.cls, kind))
-    refuse(tx, kind().__getitem__, key)
+    evaluate(tx, operator.getitem, kind(), nameless(key))
     raise AssertionError(key.describe())
+
+
+def _get_item(sequence: SequenceValue, tx: Tracer, key: Value) -> Value:
+    if issubclass(sequence.cls, collections.deque):  # its method has other words than a subscript
+        key = Constant(index_of(tx, key))
+    return sequence.get_item(tx, key)
 
 
 def _by_items(sequence: SequenceValue, tx: Tracer, symbol: str, other: Value) -> Value:
@@ -162,7 +168,7 @@ def _by_items(sequence: SequenceValue, tx: Tracer, symbol: str, other: Value) ->
 
 
 SEQUENCE_METHODS: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "__getitem__": lambda s, tx, a: s.get_item(tx, a[0]),
+    "__getitem__": lambda s, tx, a: _get_item(s, tx, a[0]),
     "__len__": lambda s, tx, a: Constant(s.length(tx)),
     "__contains__": lambda s, tx, a: Constant(s.contains(tx, a[0])),
     "__iter__": lambda s, tx, a: s.iterate(tx),

@@ -207,6 +207,18 @@ class ClassValue(SpecialMethods):
             writer.call(setattr, [Constant(self.python_class), Constant(name), value])
             writer.pop_top()
 
+    def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs] | None:
+        return None if self.finds_members() else super().forwards(tx, args, kwargs)
+
+    def finds_members(self) -> bool:
+        """Whether it is called for a member of an enumeration, by code of the library alone, which
+        makes members of flags as they are asked for."""
+        kind: Any = self.python_class
+        if not isinstance(kind, enum.EnumMeta) or type(kind).__call__ is not enum.EnumMeta.__call__:
+            return False
+        missing = find_in_class(kind, "_missing_")
+        return missing is not None and trusted_class(missing[0])
+
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return tx.instantiate(self, args, kwargs)
 
