@@ -24,13 +24,14 @@ from flambeau_capture.values.containers.sorting import sort_values
 from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.functions.callables import evaluate_call, handles
 from flambeau_capture.values.functions.made_by import MadeBy
-from flambeau_capture.values.iterators.builtin import SequenceIterator
+from flambeau_capture.values.iterators.builtin import RangeIterator, SequenceIterator
 from flambeau_capture.values.iterators.combined import (
     ChainIterator,
     CountIterator,
     EnumerateIterator,
     FilterIterator,
     MapIterator,
+    UntilIterator,
     ZipIterator,
 )
 from flambeau_capture.values.iterators.foreign import CallIterator
@@ -44,9 +45,9 @@ from flambeau_capture.values.stand_ins import refuse
 @handles(iter)
 def _iter(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if len(args) == 2:
-        made = tx.call_python(calling.iter_until, args)
-        assert isinstance(made, IteratorValue)
-        return made
+        if find_in_class(args[0].cls, "__call__") is None:
+            tx.raise_error(TypeError, "iter(v, w): v must be callable")
+        return UntilIterator(*args)
     return args[0].iterate(tx)
 
 
@@ -111,6 +112,8 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
             refuse(tx, reversed, target)
         places = reversed(range(target.length(tx)))
         return SequenceIterator(TupleValue([target.get_item(tx, Constant(i)) for i in places]))
+    if target.cls is range:
+        return RangeIterator(constant_of(target)[::-1])
     if isinstance(target, Constant):
         return SequenceIterator(TupleValue([tx.wrap_new(i) for i in reversed(target.value)]))
     if isinstance(target, IteratorValue):

@@ -187,12 +187,9 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
     elif left.cls is not right.cls and issubclass(right.cls, left.cls):
         attempts.reverse()
     for receiver, method, argument in attempts:
-        inner = getattr(argument, "payload", None)
-        if isinstance(receiver, Constant) and isinstance(inner, Constant) and receiver is right:
-            way = getattr(receiver.value, method, None)  # left's class leaves it to this side
-            answer = NotImplemented if way is None else evaluate(tx, way, inner.value)
-            if answer is not NotImplemented:
-                return tx.wrap_new(answer)
+        answer = _by_built_in(tx, symbol, receiver, method, argument)
+        if answer is not None:
+            return answer
         own = receiver.special(tx, method) or _has_python_method(receiver, method)
         if not isinstance(receiver, ObjectValue) and not own:
             continue
@@ -225,6 +222,28 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
     return None
 
 
+def _by_built_in(
+    tx: Tracer, symbol: str, receiver: Value, method: str, argument: Value
+) -> Value | None:
+    """What an object of a built-in class makes of an instance whose own class has left it to the
+    other side, and derives from a built-in one too."""
+    inner: Value | None = getattr(argument, "payload", None)
+    if inner is None or isinstance(receiver, ObjectValue):
+        return None
+    if isinstance(receiver, Constant) and isinstance(inner, Constant):
+        way = getattr(receiver.value, method, None)
+        answer = NotImplemented if way is None else evaluate(tx, way, inner.value)
+        return None if answer is NotImplemented else tx.wrap_new(answer)
+    if not isinstance(receiver, DictValue | SequenceValue | SetValue) or symbol not in COMPARISONS:
+        return None
+    try:
+        found = receiver.call_method(tx, method, [inner], {})
+    except Break:
+        return None
+    refused = isinstance(found, Constant) and found.value is NotImplemented
+    return None if refused else found
+
+
 def _other_way(symbol: str, method: str) -> str:
     _, name, reflected = OPERATORS[symbol]
     return reflected if method == name else name
@@ -249,7 +268,7 @@ def _has_python_method(value: Value, name: str) -> bool:
 
 def _sequences(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
     if isinstance(left, SequenceValue) and isinstance(right, SequenceValue):
-        same_kind = isinstance(left, TupleValue) == isinstance(right, TupleValue)
+        same_kind = _kind_of(left) is _kind_of(right)
         if symbol == "+" and same_kind:
             return left.like([*left.parts(), *right.parts()])
         if symbol in COMPARISONS and same_kind:
@@ -275,8 +294,11 @@ def _empty(value: Value) -> Any:
     """What refuses other classes as a sequence does; a constant is itself."""
     if isinstance(value, Constant):
         return value.value
-    plain = next(k for k in (list, tuple, collections.deque) if issubclass(value.cls, k))
-    return plain()
+    return _kind_of(value)()
+
+
+def _kind_of(value: Value) -> type:
+    return next(k for k in (list, tuple, collections.deque) if issubclass(value.cls, k))
 
 
 def _compare(tx: Tracer, symbol: str, left: list[Value], right: list[Value]) -> Value:

@@ -55,15 +55,6 @@ def cmp_to_key(compare: Callable[[Any, Any], int]) -> Callable[[Any], Ordered]:
     return lambda obj: Ordered(compare, obj)
 
 
-def iter_until(function: Callable[[], Any], sentinel: Any) -> Iterator[Any]:
-    """`iter(function, sentinel)`."""
-    while True:
-        item = function()
-        if item == sentinel:
-            return
-        yield item
-
-
 def groupby(
     iterable: Iterable[Any], key: Callable[[Any], Any] | None = None
 ) -> Iterator[tuple[Any, Iterator[Any]]]:

@@ -157,7 +157,10 @@ def compress(data: Iterable[Any], selectors: Iterable[Any]) -> Iterator[Any]:
 def reduce(
     function: Callable[[Any, Any], Any], sequence: Iterable[Any], initial: Any = _MISSING
 ) -> Any:
-    iterator = iter(sequence)
+    try:
+        iterator = iter(sequence)
+    except TypeError:
+        raise TypeError("reduce() arg 2 must support iteration") from None
     result = initial
     if initial is _MISSING:
         for item in iterator:

@@ -64,7 +64,14 @@ def load_const(frame: Frame, instruction: Instruction) -> None:
 
 
 def constant(frame: Frame, value: Any) -> Value:
-    return frame.tx.wrap_new(value)
+    """A constant of the code: each time the same object."""
+    if type(value) not in (tuple, frozenset):
+        return frame.tx.wrap_new(value)
+    known: Value | None = frame.tx.heap.find(value)
+    if known is None:
+        known = frame.tx.wrap_new(value)
+        frame.tx.heap.know(value, known)
+    return known
 
 
 @opcode("LOAD_FAST", "LOAD_FAST_CHECK")

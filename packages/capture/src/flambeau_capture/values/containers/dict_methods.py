@@ -32,7 +32,8 @@ def _get(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _pop(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    found = self.remove(tx, args[0])
+    empty = not self.length(tx) and self.cls is not collections.OrderedDict  # no key is looked at
+    found = None if empty else self.remove(tx, args[0])
     if found is not None:
         return found
     if len(args) > 1:

@@ -51,7 +51,7 @@ class DictView(Value):
     def iterate(self, tx: Tracer) -> IteratorValue:
         if self.kind == "keys":
             return KeysIterator(self.target, self.target.keys())
-        return KeysIterator(self.target, self.target.keys(), self._now)
+        return KeysIterator(self.target, self.target.keys(), self._now, self.kind)
 
     def _now(self, tx: Any, key: Value) -> Value:
         """The value or the item of a key when an iterator comes to it."""

@@ -12,7 +12,15 @@ from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
-from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
+from flambeau_capture.values.base import (
+    Args,
+    IteratorValue,
+    Kwargs,
+    NotConcrete,
+    Tracer,
+    Value,
+    unpack,
+)
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dict_views import DictView
 from flambeau_capture.values.containers.hashable_keys import is_among, key_of, raise_key_error
@@ -83,7 +91,16 @@ class SetValue(Value):
         return f"{self._class.__name__} of {len(self._items)}"
 
     def as_python(self) -> Any:
-        return self._class(part.as_python() for part in self.parts())
+        parts = self.parts()
+        made = self._class(part.as_python() for part in parts)
+        if self._order is None or not all(isinstance(part, Constant) for part in parts):
+            return made
+        if [*made] == [*self._order]:
+            return made
+        made = self._class(self._items[key].as_python() for key in _as_inserted(self._order))
+        if [*made] != [*self._order]:
+            raise NotConcrete(f"the order of a {self.describe()}")
+        return made
 
     def truth(self, tx: Tracer) -> bool:
         return bool(self._items)

@@ -26,6 +26,7 @@ from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.numpy.scalars import in_python
 from flambeau_capture.values.objects.attributes import answers_for_itself, find_in_class
 from flambeau_capture.values.objects.reconstruction import instance_dict
+from flambeau_capture.values.stand_ins import nameless
 from flambeau_capture.values.tensors.argument_names import by_place
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_call
@@ -167,6 +168,8 @@ def call_callable(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
         return remembered
     owner = getattr(fn, "__objclass__", None)
     if owner is not None and args:
+        if not issubclass(args[0].cls, owner):
+            evaluate(tx, fn, nameless(args[0]))
         check_method(tx, args[0], fn.__name__, args[1:], kwargs)
         return args[0].call_method(tx, fn.__name__, args[1:], kwargs)
     if is_pure(fn):

@@ -102,7 +102,9 @@ class KeysIterator(IteratorValue):
         container: Value,
         items: list[Value],
         now: Callable[[Any, Value], Value] | None = None,
+        view: str = "",
     ) -> None:
+        self.view = view
         self.container = container
         self.items = items
         self.now = now
@@ -111,7 +113,7 @@ class KeysIterator(IteratorValue):
 
     @property
     def cls(self) -> type:
-        return type(iter({}))
+        return type(_iterator_of(_built_in(self.container.cls)(), self.view, 0))
 
     def advance(self, tx: Tracer) -> Value | None:
         tx.heap.changed()
@@ -128,12 +130,38 @@ class KeysIterator(IteratorValue):
         self.index += 1
         return item if self.now is None else self.now(tx, item)
 
+    def _is_current(self) -> bool:
+        """Whether the container still has the items that it had: then it gives the others."""
+        container: Any = self.container
+        kept = container.keys() if hasattr(container, "keys") else container.parts()
+        ordered = not self.index or hasattr(container, "keys")
+        same = len(kept) == len(self.items) and all(a is b for a, b in zip(kept, self.items))
+        return ordered and same and not self.ended
+
     def reconstruct(self, writer: Any) -> None:
+        if self._is_current():
+            given = [self.container, Constant(self.view), Constant(self.index)]
+            writer.call(_iterator_of, given)
+            return
         writer.begin_tuple()
         for item in self.items[self.index :]:
             writer.load(item if self.now is None else self.now(None, item))
         writer.end_tuple(len(self.items) - self.index)
         writer.call_top(iter)
+
+
+def _built_in(kind: type) -> Any:
+    kinds = (collections.OrderedDict, dict, set, frozenset)
+    return next(one for one in kinds if issubclass(kind, one))
+
+
+def _iterator_of(container: Any, view: str, index: int) -> Any:
+    """An iterator over what a built-in container has, whatever its class says of iteration."""
+    kind = _built_in(type(container))
+    iterator = iter(getattr(kind, view)(container)) if view else kind.__iter__(container)
+    for _ in range(index):
+        next(iterator)
+    return iterator
 
 
 class IndexIterator(IteratorValue):

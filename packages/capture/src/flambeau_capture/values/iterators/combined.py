@@ -122,6 +122,41 @@ class MapIterator(IteratorValue):
         writer.call(map, [self.fn, *self.sources])
 
 
+class UntilIterator(IteratorValue):
+    """`iter(fn, sentinel)`: what a function answers, until it answers the sentinel."""
+
+    def __init__(self, fn: Value, sentinel: Value) -> None:
+        self.fn = fn
+        self.sentinel = sentinel
+        self.ended = False
+
+    def holds(self) -> Iterable[Value]:
+        return [self.fn, self.sentinel]
+
+    @property
+    def cls(self) -> type:
+        return type(iter(int, 0))
+
+    def advance(self, tx: Tracer) -> Value | None:
+        tx.heap.changed()
+        item = None if self.ended else _until_stopped(partial(tx.call, self.fn, [], {}))
+        if item is None or item is self.sentinel or tx.binary("==", self.sentinel, item).truth(tx):
+            self.ended = True
+            return None
+        return item
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.call(_until, [self.fn, self.sentinel, Constant(self.ended)])
+
+
+def _until(fn: Any, sentinel: Any, ended: bool) -> Any:
+    if not ended:
+        return iter(fn, sentinel)
+    iterator = iter(int, 0)
+    next(iterator, None)
+    return iterator
+
+
 class FilterIterator(IteratorValue):
     def __init__(self, fn: Value, source: IteratorValue) -> None:
         self.fn = fn
