@@ -8,6 +8,7 @@ Tried on torch 2.11 and 2.13.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ class KernelCorrection:
     """What a kernel's result is that its description is not; None: as described."""
 
     dtype: torch.dtype | None = None
+    is_complex: bool = False  # described by the dtype of its parts
     shape: Sequence[Any] | None = None
     stride: Sequence[Any] | None = None
     laid: Layout | None = None  # from the shape to strides
@@ -175,9 +177,35 @@ def _scattered(args: Sequence[Any], device: torch.device) -> Mapping[int, Kernel
     return {0: KernelCorrection(stride=bare.clone().stride())}
 
 
+def _ldexp(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+    """The dtype that the operands promote to, with no float32 between for half precision."""
+    common = torch.result_type(*args)
+    return {0: KernelCorrection(dtype=common)} if common in _REDUCED else {}
+
+
+def _spaced(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+    """Complex where a bound is a complex tensor."""
+    tensors = [bound for bound in args[:2] if isinstance(bound, torch.Tensor)]
+    return {0: KernelCorrection(is_complex=True)} if any(map(torch.is_complex, tensors)) else {}
+
+
 def _power(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
-    """Row-major where the base is a number."""
-    return {} if isinstance(args[0], torch.Tensor) else {0: KernelCorrection(laid=contiguous)}
+    """Row-major where the base is a number; of two booleans a boolean."""
+    if not isinstance(args[0], torch.Tensor):
+        return {0: KernelCorrection(laid=contiguous)}
+    booleans = args[0].dtype == torch.bool and isinstance(args[1], bool)
+    return {0: KernelCorrection(dtype=torch.bool)} if booleans else {}
+
+
+def _of_first(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+    """Losses have the dtype of what is judged, whatever the target's."""
+    return {0: KernelCorrection(dtype=args[0].dtype)}
+
+
+def _outer_product(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+    """What the dtypes promote to, numbers of dimensions aside."""
+    dtypes = (each.dtype for each in args[:3])
+    return {0: KernelCorrection(dtype=functools.reduce(torch.promote_types, dtypes))}
 
 
 _ROWS = "mse_loss_backward smooth_l1_loss_backward huber_loss_backward glu_backward"
@@ -205,6 +233,12 @@ CORRECTIONS: dict[str, Correction] = {
     "aten::log_sigmoid_forward": _log_sigmoid,
     "aten::native_dropout_backward": _dropout_slope,
     "aten::pow": _power,
+    "aten::addr": _outer_product,
+    "aten::huber_loss": _of_first,
+    "aten::soft_margin_loss": _of_first,
+    "aten::ldexp": _ldexp,
+    "aten::linspace": _spaced,
+    "aten::logspace": _spaced,
     "aten::native_batch_norm": _batch_norm,
     "aten::_native_batch_norm_legit": _batch_norm_statistics,
     "aten::_native_batch_norm_legit_functional": _batch_norm_statistics,

@@ -173,7 +173,8 @@ class FakeValues:
             shape = shape if said.shape is None else _keyed(tuple(said.shape))
             laid = said.stride if said.laid is None else said.laid([_plain(n) for n in shape])
             stride = stride if laid is None else _keyed(tuple(laid))
-            parts[place] = self._make((shape, stride, offset, said.dtype or dtype, device))
+            dtype = said.dtype or (dtype.to_complex() if said.is_complex else dtype)
+            parts[place] = self._make((shape, stride, offset, dtype, device))
 
     def _plain(self, func: Any) -> bool:
         known = self._same_on_meta.get(func)

@@ -119,3 +119,48 @@ ALWAYS_NEW = frozenset({torch.native_dropout, _NATIVE_DROPOUT, _NATIVE_DROPOUT.d
 def anew(results: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     """Results with memory of their own."""
     return tuple(each.clone() for each in results)
+
+
+def _of_a_loss(args: tuple[Any, ...]) -> torch.dtype:
+    dtype: torch.dtype = args[0].dtype
+    return dtype
+
+
+def _of_ldexp(args: tuple[Any, ...]) -> torch.dtype | None:
+    common = torch.result_type(*args)
+    return common if common in (torch.float16, torch.bfloat16) else None
+
+
+def _of_spaced(args: tuple[Any, ...]) -> str | None:
+    tensors = [bound for bound in args[:2] if isinstance(bound, torch.Tensor)]
+    return "complex" if any(map(torch.is_complex, tensors)) else None
+
+
+def _of_addr(args: tuple[Any, ...]) -> torch.dtype:
+    return functools.reduce(torch.promote_types, (each.dtype for each in args[:3]))
+
+
+def _of_pow(args: tuple[Any, ...]) -> torch.dtype | None:
+    both = isinstance(args[0], torch.Tensor) and isinstance(args[1], bool)
+    return torch.bool if both and args[0].dtype == torch.bool else None
+
+
+#: by the operator: from its arguments, the dtype that its kernels make; None: as torch describes it
+_DTYPES_MADE = {
+    "aten::huber_loss": _of_a_loss,
+    "aten::soft_margin_loss": _of_a_loss,
+    "aten::ldexp": _of_ldexp,
+    "aten::linspace": _of_spaced,
+    "aten::logspace": _of_spaced,
+    "aten::addr": _of_addr,
+    "aten::pow": _of_pow,
+}
+
+
+def as_made(func: Any, args: tuple[Any, ...], result: Any) -> Any:
+    """A fake result with the dtype that an operator's kernel makes, where torch tells another."""
+    rule = None if func._schema.is_mutable else _DTYPES_MADE.get(func._schema.name)
+    dtype = rule(args) if rule else None
+    if dtype is None:
+        return result
+    return result.to(result.dtype.to_complex() if dtype == "complex" else dtype)

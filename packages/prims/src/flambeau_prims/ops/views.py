@@ -109,7 +109,7 @@ def _as_strided_rule(
 
 
 as_strided = define(
-    "as_strided(Tensor a, SymInt[] size, SymInt[] stride, SymInt offset) -> Tensor",
+    "as_strided(Tensor(a) a, SymInt[] size, SymInt[] stride, SymInt offset) -> Tensor(a)",
     rule=_as_strided_rule,
     eager=lambda a, size, stride, offset: a.as_strided(size, stride, offset),
     tags=("shape", "view"),
