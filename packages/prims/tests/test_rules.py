@@ -42,6 +42,21 @@ def test_rule_predicts_eager(name):
             assert is_same_layout(tensor, meta), (case.label, tensor.stride(), meta.stride)
 
 
+def memory(values):
+    found = [v for value in values for v in (value if isinstance(value, list) else [value])]
+    return {v.untyped_storage().data_ptr() for v in found if torch.is_tensor(v) and v.numel()}
+
+
+@pytest.mark.parametrize("name", sorted(PRIMS))
+def test_a_schema_says_what_shares_memory(name):
+    """A backend writes into the memory of what its schema says is new."""
+    says = any(each.alias_info for each in PRIMS[name].overload._schema.returns)
+    for case in CASES:
+        if case.prim.name == name and not says:
+            shared = memory(results(case.run())) & memory([*case.args, *case.kwargs.values()])
+            assert not shared, case.label
+
+
 @pytest.mark.parametrize("name", SIZED)
 def test_fake_tensors(name):
     case = [case for case in CASES if case.prim.name == name][0]

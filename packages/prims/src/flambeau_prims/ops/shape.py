@@ -57,7 +57,7 @@ def _broadcast_in_dim(a: torch.Tensor, shape: Sequence[Size], dims: Sequence[int
 
 
 broadcast_in_dim = define(
-    "broadcast_in_dim(Tensor a, SymInt[] shape, int[] dims) -> Tensor",
+    "broadcast_in_dim(Tensor(a) a, SymInt[] shape, int[] dims) -> Tensor(a)",
     rule=_broadcast_in_dim_rule,
     eager=_broadcast_in_dim,
     tags=("shape", "view"),
@@ -78,7 +78,7 @@ def _reshape_rule(a: TensorMeta, shape: Sequence[Size]) -> TensorMeta:
 
 
 reshape = define(
-    "reshape(Tensor a, SymInt[] shape) -> Tensor",
+    "reshape(Tensor(a) a, SymInt[] shape) -> Tensor(a)",
     rule=_reshape_rule,
     eager=lambda a, shape: a.reshape(shape),
     tags=("shape", "view"),
@@ -95,7 +95,7 @@ def _permute_rule(a: TensorMeta, dims: Sequence[int]) -> TensorMeta:
 
 
 permute = define(
-    "permute(Tensor a, int[] dims) -> Tensor",
+    "permute(Tensor(a) a, int[] dims) -> Tensor(a)",
     rule=_permute_rule,
     eager=lambda a, dims: a.permute(dims),
     tags=("shape", "view"),
@@ -134,7 +134,7 @@ def _slice(
 
 
 slice_ = define(
-    "slice(Tensor a, SymInt[] start, SymInt[] stop, int[] step) -> Tensor",
+    "slice(Tensor(a) a, SymInt[] start, SymInt[] stop, int[] step) -> Tensor(a)",
     rule=_slice_rule,
     eager=_slice,
     tags=("shape", "view"),
