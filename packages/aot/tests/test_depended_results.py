@@ -108,22 +108,22 @@ def test_what_is_on_a_dead_result() -> None:
         torch.testing.assert_close(x.grad, 20 * torch.ones(2).cos())
 
 
-def test_a_view_keeps_the_whole_gradient_and_takes_no_hook() -> None:
-    def of_input(x: torch.Tensor) -> Results:
-        y = x.t()
-        return y, y.sin()
+def view_of_input(x: torch.Tensor) -> Results:
+    y = x.t()
+    return y, y.sin()
 
-    def of_value(x: torch.Tensor) -> Results:
-        y = (x * x).t()
-        return y, y.sin()
 
-    for fn in (of_input, of_value):
-        compiled = aot.aot_function(fn, aot.run_as_is)
-        for asked in ("all", "first", "last"):
-            case = (0, "retain", asked, "once")
-            torch.testing.assert_close(outcome(compiled, *case), outcome(fn, *case))
-        with pytest.raises(AotError, match="put it on a clone"):
-            outcome(aot.aot_function(fn, aot.run_as_is), 0, "hook", "last", "once")
+def view_of_value(x: torch.Tensor) -> Results:
+    y = (x * x).t()
+    return y, y.sin()
+
+
+@pytest.mark.parametrize("fn", [view_of_input, view_of_value], ids=lambda fn: fn.__name__)
+def test_a_view_sees_the_whole_gradient(fn: Callable[..., Any]) -> None:
+    compiled = aot.aot_function(fn, aot.run_as_is)
+    for mark, asked in itertools.product(("retain", "hook", "replace"), ("all", "first", "last")):
+        case = (0, mark, asked, "once")
+        torch.testing.assert_close(outcome(compiled, *case), outcome(fn, *case))
 
 
 def written(x: torch.Tensor) -> torch.Tensor:
@@ -153,8 +153,57 @@ def test_an_input_written_to(fn: Callable[..., Any]) -> None:
         late = argument()
         result = compiled(late)
         MARKS[mark](late, [])
-        with pytest.raises(AotError, match="put it on a clone"):
-            result.sum().backward()
+        if fn is written:  # by what it was before
+            with pytest.raises(AotError, match="that value is gone"):
+                result.sum().backward()
+            continue
+        result.sum().backward()
+        assert mark != "retain" or torch.equal(late.grad, 3 * torch.ones(2))
+
+
+def unbound(x: torch.Tensor) -> Results:
+    y, z = (x * x).unbind()
+    return y, z, (y * 3).sin() * z
+
+
+def through_an_input(x: torch.Tensor) -> Results:
+    x.add_(2)
+    y = x.t()
+    return y, (y * 3).exp()
+
+
+ASKED = [*PROGRAMS, view_of_input, view_of_value, unbound, through_an_input]
+
+
+@pytest.mark.parametrize("fn", ASKED, ids=lambda fn: fn.__name__)
+def test_the_gradient_by_a_result_is_asked_for(fn: Callable[..., Any]) -> None:
+    """By each set of results and inputs, of the last result or of all, once or again of what that
+    gives."""
+    compiled = aot.aot_function(fn, aot.run_as_is)
+
+    def asked(call: Callable[..., Any], places: tuple[int, ...], every: bool, again: bool) -> Any:
+        leaf = torch.arange(1.0, 5.0).reshape(2, 2).div(3).requires_grad_()
+        x = leaf * 1
+        torch.manual_seed(0)
+        results = call(x)
+        known = [leaf, x, *results]
+        wanted = [known[place] for place in places if place < len(known)]
+        ends = results if every else results[-1:]
+        loss = sum((n + 1) * end.mul(1.5).sum() for n, end in enumerate(ends))
+        try:
+            grads = torch.autograd.grad(loss, wanted, create_graph=again, allow_unused=True)
+            if again:
+                first = [grad for grad in grads if grad is not None and grad.requires_grad]
+                ends = [grad.square().sum() for grad in first]
+                return torch.autograd.grad(sum(ends), wanted, allow_unused=True) if ends else None
+        except RuntimeError as error:
+            return str(error)[:40]
+        return grads
+
+    places = [(2,), (0, 2), (3,), (2, 3), (1,), (1, 2, 3), (0,), (0, 4)]
+    for case in itertools.product(places, (False, True), (False, True)):
+        expected, found = asked(fn, *case), asked(compiled, *case)
+        torch.testing.assert_close(found, expected, msg=lambda text, case=case: f"{case} {text}")
 
 
 def test_there_is_no_gradient_as_eagers_without_the_derivative() -> None:

@@ -7,7 +7,7 @@ Invariant: everything here is read off the graphs; nothing is decided.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,10 +21,11 @@ from flambeau_aot.partition.classify import classify
 from flambeau_aot.partition.memory import bytes_held, owned_inputs, peak_bytes, shares_memory
 from flambeau_aot.partition.save_all import save_all
 from flambeau_aot.partition.split import Halves, readers_of, tangents_of
-from flambeau_aot.plan import FromFunction, FromGraph, RuntimePlan
+from flambeau_aot.plan import RuntimePlan
 from flambeau_aot.report import Report
 from flambeau_aot.runtime.autograd_function import Crossing, HigherOrder, TangentLayout, held
 from flambeau_aot.runtime.prologue import alone
+from flambeau_aot.runtime.result_nodes import own_results
 from flambeau_aot.sizes import has_symbols, sized
 
 
@@ -142,19 +143,8 @@ def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
         changed=joint.plan.written,
         reentrant=joint.plan.reentrant,
         linear=joint.plan.linear,
-        depended=tuple(_depended(joint.plan)),
+        depended=own_results(joint.plan),
     )
-
-
-def _depended(plan: RuntimePlan) -> Iterator[tuple[int, int]]:
-    """Results of the autograd function that others depend on: by place among its results, and among
-    the program's."""
-    for at in plan.depended:
-        item = plan.results[at]
-        if isinstance(item, FromGraph):
-            yield item.output, at
-        elif isinstance(item, FromFunction):
-            yield plan.visible + item.place, at
 
 
 def inference_report(

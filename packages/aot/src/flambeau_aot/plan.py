@@ -226,6 +226,18 @@ class FromFunction:
     place: int
 
 
+@dataclass(frozen=True)
+class ResultNode:
+    """An autograd node of their own for results that depend on other results.
+
+    outputs: what the autograd function returns at these places. behind: the results, by place, and
+    (~primal) the inputs written to, through which their gradients go.
+    """
+
+    outputs: tuple[int, ...]
+    behind: tuple[int, ...]
+
+
 OutputPlan = (
     FromGraph | IsInput | ViewOfInput | ViewOfOutput | FromFunction | SameResult | LiteralResult
 )
@@ -275,9 +287,9 @@ class RuntimePlan:
     program puts on the gradients of inputs. leaves: inputs that the backward part reads, though
     eager would not, because they are leaves that require grad. watched: what must not be written to
     between the call and a backward pass, whether or not its value is kept. reentrant: tangents that
-    lead to a checkpoint with use_reentrant=True. depended: results, by
-    place, through which the gradients of other results go; depended_inputs: inputs written to, of
-    which that is so. linear: whether the gradients are linear in the cotangents.
+    lead to a checkpoint with use_reentrant=True. result_nodes: nodes of results that depend on
+    others, each after those that it leads to. linear: whether the gradients are linear in the
+    cotangents.
     """
 
     inputs: InputPlan
@@ -300,8 +312,7 @@ class RuntimePlan:
     apart: tuple[int, ...] = ()
     watched: tuple[Watched, ...] = ()
     reentrant: frozenset[int] = frozenset()
-    depended: tuple[int, ...] = ()
-    depended_inputs: tuple[int, ...] = ()
+    result_nodes: tuple[ResultNode, ...] = ()
     linear: bool = True
 
     @property
@@ -317,6 +328,11 @@ class RuntimePlan:
                 changed.add(base)
             member += len(merged.members)
         return frozenset(primal for primal in changed if primal < self.inputs.bound)
+
+    @property
+    def depended(self) -> tuple[int, ...]:
+        """What other results depend on, as a `ResultNode` names it."""
+        return tuple(sorted({place for node in self.result_nodes for place in node.behind}))
 
     @property
     def handed(self) -> frozenset[int]:
@@ -392,5 +408,8 @@ def shifted(plan: RuntimePlan, start: int, by: int) -> RuntimePlan:
         inside=tuple(inside(item) for item in plan.inside),
         apart=tuple(moved(primal) for primal in plan.apart),
         watched=tuple(watched(item) for item in plan.watched),
-        depended_inputs=tuple(moved(primal) for primal in plan.depended_inputs),
+        result_nodes=tuple(
+            replace(x, behind=tuple(at if at >= 0 else ~moved(~at) for at in x.behind))
+            for x in plan.result_nodes
+        ),
     )

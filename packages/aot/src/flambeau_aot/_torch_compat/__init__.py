@@ -26,6 +26,7 @@ from flambeau_aot._torch_compat.autograd import (
     current_backward_sequence,
     detour,
     engine_gradients,
+    hooked,
     is_of_python,
     keeps_undefined,
     leaves_reached,
@@ -37,6 +38,7 @@ from flambeau_aot._torch_compat.autograd import (
     saved_where_checked,
     separate_hooks,
     sequence_number,
+    will_run,
 )
 from flambeau_aot._torch_compat.batches import (
     batch_of,
@@ -197,6 +199,8 @@ __all__ = [
     "trained_by_library",
     "transforms_active",
     "version",
+    "hooked",
+    "will_run",
     "within_older_vmap",
     "versions",
     "write_counter",

@@ -7,7 +7,7 @@ is asked of them. Invariant: the graph is read; only what a node saved is ever r
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -115,6 +115,17 @@ def autograd_nodes(roots: Sequence[Any]) -> list[tuple[Any, tuple[Any, ...]]]:
     return order
 
 
+def will_run(node: Any) -> bool:
+    """Whether the backward pass being run comes to this node, or ends there: that of a leaf, of
+    which the engine only says so by an error, too."""
+    try:
+        return bool(torch._C._will_engine_execute_node(node))
+    except RuntimeError as error:
+        if "leaf node" not in str(error):
+            raise
+        return True
+
+
 def backward_keeps_graph() -> bool:
     """Whether the backward pass being run was asked to retain its graph."""
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
@@ -183,14 +194,9 @@ class _WhereDefined(OrderedDict[int, Any]):
         super().__setitem__(key, lambda grad: None if grad is None else hook(grad))
 
 
-def separate_hooks(
-    function: type[torch.autograd.Function], deferred: frozenset[int] = frozenset()
-) -> None:
+def separate_hooks(function: type[torch.autograd.Function]) -> None:
     """Let the results of an autograd function have hooks as results of nodes of their own have: an
     engine that runs a node for one result calls the hooks of all, with None.
-
-    deferred: results whose hooks the engine is not to call: by result, the node's `deferred` has
-    them.
 
     `Tensor.register_hook` tells the node of the first hook that a tensor gets.
     """
@@ -198,14 +204,17 @@ def separate_hooks(
     usual = node._register_hook_dict
 
     def register(self: Any, tensor: torch.Tensor) -> None:
-        if tensor.output_nr in deferred:
-            known = getattr(self, "deferred", {})
-            self.deferred = {**known, tensor.output_nr: tensor._backward_hooks}
-            return
         tensor._backward_hooks = _WhereDefined()
+        self.hooked = {*hooked(self), tensor.output_nr}
         usual(self, tensor)
 
     node._register_hook_dict = register
+
+
+def hooked(node: Any) -> Collection[int]:
+    """The results of such a node that have had hooks."""
+    found: Collection[int] = getattr(node, "hooked", ())
+    return found
 
 
 def leaves_reached(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

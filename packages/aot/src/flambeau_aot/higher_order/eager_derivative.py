@@ -23,7 +23,8 @@ from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.plan import FromFunction, FromGraph, InputPlan, ViewOfOutput
-from flambeau_aot.runtime.observed_hooks import Observed, Visits
+from flambeau_aot.runtime.result_nodes import Gradient, Request, ended, linked
+from flambeau_aot.runtime.visits import Visits
 from flambeau_aot.sizes import sized
 
 
@@ -42,13 +43,13 @@ def eager_derivative(
     read: Sequence[torch.Tensor],
     cotangents: Sequence[torch.Tensor | None],
     symbols: Sequence[int] = (),
-    observed: Sequence[Observed] = (),
     visits: Visits | None = None,
+    request: Request | None = None,
 ) -> Sequence[torch.Tensor | None]:
     """Gradients of those primals that have one, as part of the autograd graph if grad is enabled.
 
-    read: the primals of `needed.read` that are not static. observed: what the caller has put on
-    results. visits: is told when a later pass runs functions of this one. Raises
+    read: the primals of `needed.read` that are not static. visits: is told when a later pass runs
+    functions of this one. request: what is wanted where results depend on others. Raises
     DoubleBackwardError where the program now does something else than when it was traced; else what
     the program raises.
     """
@@ -77,22 +78,29 @@ def eager_derivative(
             f"{program.name} does not do what it did when it was first traced; what a "
             "function reads besides its arguments must not change between calls"
         )
-    _observe(results, observed)
+    flat, _ = pytree.tree_flatten(results)
     create_graph = torch.is_grad_enabled()
     wanted = [values[index] for index in own if joint.grads[index] is not None]
+    depended = joint.plan.depended if request else ()
+    inner = {place: flat[place] if place >= 0 else values[~place] for place in depended}
+    whole: Mapping[int, Gradient] = request.whole if request else {}
+    if request and request.asked:
+        whole = dict.fromkeys(request.asked)
+        wanted = [inner[place] for place in request.asked]
     reached = [(end, item) for end, item in pairs if end is not None and end.requires_grad]
     if not wanted or not reached:
         return [None] * len(wanted)
     if visits is not None:
         _note_visits([end for end, _ in reached], visits)
-    with torch.enable_grad():
-        return torch.autograd.grad(
+    with torch.enable_grad(), ended(whole, inner):
+        found = torch.autograd.grad(
             [end for end, _ in reached],
             wanted,
             [item for _, item in reached],
             create_graph=create_graph,
             allow_unused=True,
         )
+    return linked(request.main, found, inner) if request and create_graph else found
 
 
 def _note_visits(ends: Sequence[torch.Tensor], visits: Visits) -> None:
@@ -104,14 +112,6 @@ def _note_visits(ends: Sequence[torch.Tensor], visits: Visits) -> None:
     own = [node for node in nodes if is_of_python(node) and node not in last]
     for node in own or last:
         node.register_prehook(lambda _: visits.note("derived"))
-
-
-def _observe(results: Any, observed: Sequence[Observed]) -> None:
-    """Put on results what the caller has put on those of the compiled call."""
-    flat, _ = pytree.tree_flatten(results)
-    for item in observed:
-        for hook in (*item.hooks, *((item.keep,) if item.keep else ())):
-            flat[item.place].register_hook(hook)
 
 
 def _to_run_on(given: torch.Tensor, written: bool) -> torch.Tensor:

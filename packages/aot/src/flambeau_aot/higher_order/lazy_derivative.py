@@ -25,8 +25,9 @@ from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.runtime.autograd_function import HigherOrder
 from flambeau_aot.runtime.call import Compiled
-from flambeau_aot.runtime.observed_hooks import Observed, Visits
 from flambeau_aot.runtime.random import Streams, replayed
+from flambeau_aot.runtime.result_nodes import Request
+from flambeau_aot.runtime.visits import Visits
 
 Derive = Callable[..., Sequence[torch.Tensor | None]]
 CompileProgram = Callable[[InputProgram, Sequence[Any]], Compiled]
@@ -110,20 +111,20 @@ class Derivatives:
         cotangents: Sequence[torch.Tensor | None],
         streams: Streams,
         symbols: Sequence[int] = (),
-        observed: Sequence[Observed] = (),
         visits: Visits | None = None,
+        request: Request | None = None,
     ) -> Sequence[torch.Tensor | None]:
         """Gradients, of those primals that have one, as part of the autograd graph.
 
         read: the primals of `needs.read` that are not static, with their history. streams: the
         random streams as they were before the program ran. symbols: values of the open sizes; a
-        derivative is compiled for each, and for each set of defined cotangents. observed: what the
-        caller has put on results; a pass that is observed runs eagerly. visits: is told when nodes
-        of a derivative are run.
+        derivative is compiled for each, and for each set of defined cotangents. request: what
+        is wanted where results depend on others; such a pass runs eagerly. visits: is told when
+        nodes of a derivative are run.
         """
         if all(grad is None for grad in self.joint.grads[: len(self.joint.primals)]):
             return []
-        return self.apart(self._derived)(read, cotangents, streams, symbols, observed, visits)
+        return self.apart(self._derived)(read, cotangents, streams, symbols, visits, request)
 
     def _derived(
         self,
@@ -131,14 +132,14 @@ class Derivatives:
         cotangents: Sequence[torch.Tensor | None],
         streams: Streams,
         symbols: Sequence[int],
-        observed: Sequence[Observed],
         visits: Visits | None,
+        request: Request | None,
     ) -> Sequence[torch.Tensor | None]:
         own = (self.program, self.joint, self.needs, self.ambience, read, cotangents, symbols)
-        if observed:
+        if request:
             self._tell_of_observers()
             with replayed(streams):
-                return eager_derivative(*own, observed, visits)
+                return eager_derivative(*own, visits, request)
         defined = tuple(place for place, item in enumerate(cotangents) if item is not None)
         known = [item for item in cotangents if item is not None]
         pattern = (defined, tuple(map(_standing, known)), tuple(symbols))
@@ -164,7 +165,8 @@ class Derivatives:
             self.told(
                 Unsupported(
                     f"the caller has put a hook, or retain_grad(), on a result of {self.name} on "
-                    "which another result depends; put it on what the program does not read"
+                    "which another result depends, or asks for its gradient; put it on what the "
+                    "program does not read"
                 )
             )
 

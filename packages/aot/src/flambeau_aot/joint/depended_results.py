@@ -2,13 +2,14 @@
 
 What comes in: what the program returned, as autograd knows it. What goes out: the results, and the
 inputs written to, that stand in the middle of another result's history.
-Invariant: in eager a hook on such a tensor sees the whole of its gradient; the autograd function of
-a compiled program has no edge between its results, and whoever puts one there is to be noticed.
+Invariant: in eager such a tensor has the whole of its gradient, which a hook sees and
+`torch.autograd.grad` gives; a result that depends on others is a result of a node of its own, with
+edges to those others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ import torch
 from flambeau_aot._torch_compat import accumulates_only, autograd_nodes, is_functional
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.joint.input_mutations import Effects, in_graph
-from flambeau_aot.plan import IsInput, LiteralResult, SameResult
+from flambeau_aot.plan import IsInput, LiteralResult, ResultNode, SameResult
 
 History = Sequence[tuple[Any, tuple[Any, ...]]]
 """The autograd nodes behind the function's results, each with those that follow."""
@@ -28,36 +29,74 @@ def history_of(effects: Effects) -> History:
     return autograd_nodes([end.grad_fn for end in ends])
 
 
-def depended_results(effects: Effects, history: History, results: Sequence[Any]) -> tuple[int, ...]:
-    """The places of such results; an input is none."""
-    behind = _behind(history)
+def result_nodes(
+    effects: Effects,
+    history: History,
+    results: Sequence[Any],
+    differentiable: Sequence[int],
+    primals: Sequence[torch.Tensor],
+    hooked: Sequence[torch.Tensor],
+) -> tuple[ResultNode, ...]:
+    """The nodes of their own that results get which others are behind, in the order of their
+    making; a result that the program itself puts a hook on has no edge. Raises Unsupported for an
+    input written to that keeps its gradient: it keeps that of the value written."""
+    ends = [(place, effects.from_function[place].wrapper) for place in differentiable]
+    targets = _targets(effects, history, results, hooked)
+    if not targets:
+        return ()
+    behind = _targets_behind(history, targets)
+    for target in {target for known in behind.values() for target in known}:
+        if target < 0 and ~target < len(primals) and primals[~target].retains_grad:
+            raise Unsupported(
+                "retain_grad() of an input that the program writes to, where a result depends "
+                "on what was written; call it after the region, or pass a clone"
+            )
+    levels: dict[Any, int] = {}
+    groups: dict[int, dict[int, frozenset[int]]] = {}
+    by_node = {end.grad_fn: place for place, end in ends if end is not None}
+    for node, _ in reversed(history):
+        levels[node] = max((levels[targets[t]] + 1 for t in behind[node]), default=0)
+        if node in by_node and levels[node]:
+            same = [at for at, end in ends if end is not None and end.grad_fn is node]
+            groups.setdefault(levels[node], {}).update(dict.fromkeys(same, behind[node]))
     return tuple(
-        place
-        for place, (result, plan) in enumerate(zip(results, effects.results, strict=True))
-        if is_functional(result)
-        and not isinstance(plan, (IsInput, LiteralResult, SameResult))
-        and in_graph(result)
-        and result.grad_fn in behind
+        ResultNode(tuple(sorted(group)), tuple(sorted(frozenset().union(*group.values()))))
+        for _, group in sorted(groups.items())
     )
 
 
-def depended_inputs(
-    effects: Effects, history: History, primals: Sequence[torch.Tensor]
-) -> tuple[int, ...]:
-    """The inputs written to of which that is so. Raises Unsupported for one that keeps its
-    gradient: it keeps that of the value written."""
-    behind = _behind(history)
-    found = []
+def _targets(
+    effects: Effects, history: History, results: Sequence[Any], hooked: Sequence[torch.Tensor]
+) -> dict[int, Any]:
+    """The autograd nodes of the results, and (~primal) of the inputs written to, that gradients of
+    other results go through; an input itself is none."""
+    behind = {other for _, following in history for other in following}
+    targets = {
+        place: result.grad_fn
+        for place, (result, plan) in enumerate(zip(results, effects.results, strict=True))
+        if is_functional(result)
+        and not isinstance(plan, (IsInput, LiteralResult, SameResult))
+        and not getattr(plan, "late", False)
+        and in_graph(result)
+        and all(result is not other for other in hooked)
+    }
     for update in effects.updates:
         wrapper = effects.returned[update.output].wrapper
-        if update.differentiable and wrapper is not None and wrapper.grad_fn in behind:
-            if update.primal < len(primals) and primals[update.primal].retains_grad:
-                raise Unsupported(
-                    "retain_grad() of an input that the program writes to, where a result depends "
-                    "on what was written; call it after the region, or pass a clone"
-                )
-            found.append(update.primal)
-    return tuple(found)
+        if update.differentiable and wrapper is not None:
+            targets[~update.primal] = wrapper.grad_fn
+    return {target: node for target, node in targets.items() if node in behind}
+
+
+def _targets_behind(history: History, targets: Mapping[int, Any]) -> dict[Any, frozenset[int]]:
+    """For each node, the targets that stand behind it."""
+    at: dict[Any, frozenset[int]] = {}
+    for target, node in targets.items():
+        at[node] = at.get(node, frozenset()) | {target}
+    found: dict[Any, frozenset[int]] = {}
+    nothing: frozenset[int] = frozenset()
+    for node, following in reversed(history):
+        found[node] = nothing.union(*(found[n] | at.get(n, nothing) for n in following))
+    return found
 
 
 def reentrant_tangents(
@@ -73,8 +112,3 @@ def reentrant_tangents(
         for order, end in enumerate(ends)
         if end is not None and any(accumulates_only(n) for n, _ in autograd_nodes([end.grad_fn]))
     )
-
-
-def _behind(history: History) -> set[Any]:
-    """The nodes that the gradients of the function's results go through, behind those results."""
-    return {other for _, following in history for other in following}

@@ -51,10 +51,9 @@ from flambeau_aot.joint.analysis import analyze
 from flambeau_aot.joint.backward_writes import WrittenInBackward
 from flambeau_aot.joint.checkpoint_regions import mark
 from flambeau_aot.joint.depended_results import (
-    depended_inputs,
-    depended_results,
     history_of,
     reentrant_tangents,
+    result_nodes,
 )
 from flambeau_aot.joint.differentiate import NeedsAccumulation, backward_part
 from flambeau_aot.joint.input_mutations import Effects
@@ -311,8 +310,9 @@ def _trace(
         inside=tuple(_sized_views(item, symbols) for item in effects.inside),
         apart=_apart(effects, stand_ins),
         reentrant=reentrant_tangents(effects, history, differentiable),
-        depended=depended_results(effects, history, flat),
-        depended_inputs=depended_inputs(effects, history, primals),
+        result_nodes=result_nodes(
+            effects, history, flat, differentiable, primals, tracer.hooked
+        ),
         linear=is_linear(history, tracer.graph, found.tangents, found.grads),
     )
     return Joint(

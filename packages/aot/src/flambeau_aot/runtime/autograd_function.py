@@ -13,7 +13,7 @@ does not have.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -39,14 +39,23 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import AotError, DoubleBackwardError
 from flambeau_aot.info import Boxed
-from flambeau_aot.plan import InsideView, LateWrite, Presence, Saved, SparseGrad, Watched
+from flambeau_aot.plan import (
+    InsideView,
+    LateWrite,
+    Presence,
+    ResultNode,
+    Saved,
+    SparseGrad,
+    Watched,
+)
 from flambeau_aot.runtime.batched_cotangents import over_samples
 from flambeau_aot.runtime.codegen import defined, display, settling
 from flambeau_aot.runtime.epilogue import replay
-from flambeau_aot.runtime.observed_hooks import Observed, Visits, observed
 from flambeau_aot.runtime.random import Streams, streams
+from flambeau_aot.runtime.result_nodes import Gradient, Parts, Request, ResultNodes, arrived
 from flambeau_aot.runtime.sparse import assembled
 from flambeau_aot.runtime.unasked_derivatives import refuse_unasked
+from flambeau_aot.runtime.visits import Visits
 from flambeau_aot.sizes import Sized
 
 
@@ -90,8 +99,8 @@ class Crossing:
     presences: what the flags say that the backward graph takes behind the cotangents.
     watched: what is not saved and must not be written to before the backward pass all the same.
     changed: primals that the call itself changes when the forward graph has run.
-    depended: results through which the gradients of others go, by their place among those of the
-    function and of the program. reentrant: tangents that lead to a checkpoint with
+    depended: results through which the gradients of others go, by place, with the cotangents that
+    are their own. reentrant: tangents that lead to a checkpoint with
     use_reentrant=True. linear: whether gradients are linear in the cotangents.
     sparse: gradients that are made of two results of the backward graph; `grads` goes on behind
     the primals with the places of the second ones.
@@ -113,7 +122,7 @@ class Crossing:
     late: tuple[LateWrite, ...] = ()
     watched: tuple[Watched, ...] = ()
     changed: frozenset[int] = frozenset()
-    depended: tuple[tuple[int, int], ...] = ()
+    depended: tuple[tuple[int, int | None], ...] = ()
     reentrant: frozenset[int] = frozenset()
     linear: bool = True
 
@@ -142,7 +151,8 @@ class HigherOrder:
 
 class HigherCall(Protocol):
     """Gradients from primals and cotangents, as part of the autograd graph if grad is enabled;
-    observed: what the caller has put on results. visits: is told when nodes of theirs are run."""
+    request: what is wanted where results depend on others. visits: is told when nodes of theirs are
+    run."""
 
     def __call__(
         self,
@@ -150,8 +160,8 @@ class HigherCall(Protocol):
         cotangents: Sequence[torch.Tensor | None],
         streams: Streams,
         symbols: Sequence[int] = (),
-        observed: Sequence[Observed] = (),
         visits: Visits | None = None,
+        request: Request | None = None,
     ) -> Sequence[torch.Tensor | None]: ...
 
 
@@ -167,25 +177,28 @@ def autograd_function(
     backward: Boxed,
     crossing: Crossing,
     higher: HigherOrder | None,
-    observable: bool = False,
 ) -> tuple[type[torch.autograd.Function], Life]:
     """Build the autograd function of one compile; it takes all primals, static ones first. It can
     be called as long as its `Life` is held.
 
-    observable: whether what is made around it may be given hooks that its backward has to know of.
-
     Without `higher`, a backward pass with `create_graph=True` raises DoubleBackwardError.
     """
     life = Life()
-    observable = observable or bool(crossing.depended)
     methods = {
         "forward": staticmethod(_forward(forward, crossing, higher, life)),
-        "backward": staticmethod(_backward(backward, crossing, higher, life, False, observable)),
+        "backward": staticmethod(_backward(backward, crossing, higher, life)),
     }
     made = type("CompiledGraph", (torch.autograd.Function,), methods)
     if len(crossing.differentiable) > 1:
-        separate_hooks(made, frozenset(slot for slot, _ in crossing.depended))
+        separate_hooks(made)
     return made, life
+
+
+def result_nodes(
+    nodes: Sequence[ResultNode], crossing: Crossing, higher: HigherOrder | None
+) -> ResultNodes | None:
+    """What puts results that depend on others on nodes of their own; None where there are none."""
+    return ResultNodes(nodes, _parts(crossing, higher), _refusal(higher)) if nodes else None
 
 
 def held(crossing: Crossing, higher: HigherOrder | None) -> tuple[int, ...]:
@@ -232,9 +245,6 @@ def _forward(
         symbols = f", primals[-{crossing.symbols}:]" if crossing.symbols else ""
         lines.append(f"    view{place} = view_again({whole}, steps{place}, False{symbols})")
         given.append(f"view{place}")
-    if crossing.depended:
-        references = [f"ref({given[slot]})" for slot, _ in crossing.depended]
-        lines.append(f"    ctx.observable = {display(references)}")
     if crossing.watched:
         own = [
             given[item.source.index]
@@ -260,7 +270,6 @@ def _forward(
         "view_again": replay,
         "write_counter": write_counter,
         "life": weakref.ref(life),
-        "ref": weakref.ref,
     }
     scope.update({f"steps{place}": view.steps for place, view in enumerate(crossing.inside)})
     scope["graph"] = settling(graph, scope, "graph")
@@ -273,12 +282,10 @@ def _backward(
     higher: HigherOrder | None,
     life: Life,
     one_of_many: bool = False,
-    observable: bool = False,
 ) -> Callable[..., Any]:
     """Run the backward graph on what was saved, then on the cotangents.
 
     one_of_many: it is run several times, for the samples of a batch, and leaves what was saved.
-    observable: whether to ask what the caller has put on results.
     """
     given = [f"c{index}" for index in crossing.differentiable]
     results = ["None" if place is None else f"grads[{place}]" for place in crossing.grads]
@@ -300,13 +307,15 @@ def _backward(
             through = " or ".join(f"{given[order]} is not None" for order in crossing.reentrant)
             lines.append(f"    if not pass_accumulates() and ({through}):")
             lines.append("        refuse_reentrant()")
-        if observable or crossing.late or not crossing.linear:
+        if crossing.depended or crossing.late or not crossing.linear:
             lines.append("    if hasattr(ctx, 'visits'):")
             lines.append("        ctx.visits.note('compiled')")
-        if observable:
-            lines.append(f"    seen = observed(ctx, {display(given)}, slots)")
-            lines.append("    if seen:")
-            lines.append(f"        return as_eager(ctx, {display(given)}, seen)")
+        if crossing.depended:
+            lines.append("    if hasattr(ctx, 'sent'):")
+            lines.append(f"        given, whole = arrived(ctx, {display(given)}, depended)")
+            lines.append("        if whole:")
+            lines.append("            return as_eager(ctx, given, whole)")
+            lines.append(f"        {display(given)} = given")
         if not one_of_many:
             lines.append("    if transforms_active() or within_older_vmap():")
             lines.append(f"        return batched(ctx, ({inputs},))")
@@ -359,10 +368,10 @@ def _backward(
         "keeps_graph": backward_keeps_graph,
         "release": saved_tensors_released,
         "as_traced": as_traced,
-        "higher": _higher(crossing, higher),
-        "observed": observed,
+        "higher": _differentiable(crossing, higher),
+        "arrived": arrived,
         "as_eager": _as_eager(crossing, higher),
-        "slots": _slots(crossing),
+        "depended": crossing.depended,
         "pass_accumulates": pass_accumulates,
         "refuse_reentrant": _refuse_reentrant,
         "undefined": _undefined(crossing),
@@ -496,12 +505,10 @@ def _undefined(crossing: Crossing) -> Callable[..., tuple[Any, ...]]:
     return undefined
 
 
-def _higher(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tuple[Any, ...]]:
-    undefined = _undefined(crossing)
+def _derive(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., Sequence[Gradient]]:
     kept = {primal: place for place, primal in enumerate(held(crossing, higher))}
     saved = {item.index: place for place, item in enumerate(crossing.saved) if item.kind == "input"}
     late = {item.primal: place for place, item in enumerate(crossing.late)}
-    of_primals = crossing.grads[: len(crossing.tangents_of)]
 
     def of_primal(ctx: Any, index: int, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         found: torch.Tensor = (
@@ -513,10 +520,9 @@ def _higher(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tup
         )
         return found
 
-    def differentiable(
-        ctx: Any, given: Sequence[Any], observed: Sequence[Observed] = ()
-    ) -> tuple[Any, ...]:
-        """The gradients as part of the autograd graph."""
+    def derive(
+        ctx: Any, given: Sequence[Gradient], request: Request | None = None
+    ) -> Sequence[Gradient]:
         if higher is None:
             raise DoubleBackwardError(
                 "backward through a compiled graph was called with create_graph=True, and this "
@@ -539,9 +545,22 @@ def _higher(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tup
         ]
         streams_before = ctx.streams if higher.draws else ()
         visits = None
-        if (crossing.late or observed or not crossing.linear) and torch.is_grad_enabled():
+        if (crossing.late or not crossing.linear) and torch.is_grad_enabled():
             visits = ctx.visits = getattr(ctx, "visits", None) or Visits()
-        found = iter(higher.call(read, cotangents, streams_before, symbols, observed, visits))
+        return higher.call(read, cotangents, streams_before, symbols, visits, request)
+
+    return derive
+
+
+def _differentiable(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., Any]:
+    derive, undefined = _derive(crossing, higher), _undefined(crossing)
+    of_primals = crossing.grads[: len(crossing.tangents_of)]
+
+    def differentiable(
+        ctx: Any, given: Sequence[Any], request: Request | None = None
+    ) -> tuple[Any, ...]:
+        """The gradients as part of the autograd graph."""
+        found = iter(derive(ctx, given, request))
         grads = [None if place is None else next(found) for place in of_primals]
         found_or_none = undefined(grads, given)
         if any(item is None for item in given):
@@ -558,32 +577,48 @@ def _refuse_reentrant() -> None:
     )
 
 
-def _slots(crossing: Crossing) -> tuple[tuple[int, int, int], ...]:
-    """Of each result that others depend on: its place among the function's results, the cotangents,
-    the program's results."""
-    orders = {slot: order for order, slot in enumerate(crossing.differentiable)}
-    return tuple((slot, orders[slot], place) for slot, place in crossing.depended)
+def _refusal(higher: HigherOrder | None) -> str:
+    """Why the backward pass cannot be run as eager runs it; "" where it can."""
+    return "it was compiled with Options(higher_order=False)" if higher is None else higher.refusal
+
+
+def _refuse_parts(crossing: Crossing, higher: HigherOrder | None) -> None:
+    refusal = _refusal(higher)
+    if transforms_active() or within_older_vmap():
+        refusal = "its backward pass runs inside of vmap"
+    if crossing.late:
+        refusal = "its backward part writes to an input"
+    if refusal:
+        raise AotError(
+            "a hook, or retain_grad(), on a result of a compiled program on which another result "
+            "depends, or a gradient of one by the other; its backward pass would have to be run "
+            f"as eager runs it, and: {refusal}"
+        )
 
 
 def _as_eager(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tuple[Any, ...]]:
-    differentiable = _higher(crossing, higher)
+    differentiable = _differentiable(crossing, higher)
 
-    def as_eager(ctx: Any, given: Sequence[Any], observed: Sequence[Observed]) -> tuple[Any, ...]:
-        """The gradients, and what the caller's hooks on results make of them."""
-        refusal = "it was compiled with Options(higher_order=False)"
-        if higher is not None:
-            refusal = higher.refusal
-        if transforms_active() or within_older_vmap():
-            refusal = "its backward pass runs inside of vmap"
-        if refusal:
-            raise AotError(
-                "a hook, or retain_grad(), on a result of a compiled program on which another "
-                "result depends; its backward pass would have to be run as eager runs it, and: "
-                f"{refusal}"
-            )
-        return differentiable(ctx, given, observed)
+    def as_eager(
+        ctx: Any, given: Sequence[Gradient], whole: Mapping[int, Gradient]
+    ) -> tuple[Any, ...]:
+        """The gradients where those of some results are known as a whole."""
+        _refuse_parts(crossing, higher)
+        found: tuple[Any, ...] = differentiable(ctx, given, Request(ctx, whole))
+        return found
 
     return as_eager
+
+
+def _parts(crossing: Crossing, higher: HigherOrder | None) -> Parts:
+    derive = _derive(crossing, higher)
+
+    def parts(ctx: Any, grads: Mapping[int, Gradient], asked: Sequence[int]) -> Sequence[Gradient]:
+        _refuse_parts(crossing, higher)
+        given = [grads.get(output) for output in crossing.differentiable]
+        return derive(ctx, given, Request(ctx, {}, asked))
+
+    return parts
 
 
 def as_traced(value: torch.Tensor | None, layout: TangentLayout) -> torch.Tensor:

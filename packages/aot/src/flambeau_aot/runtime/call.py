@@ -22,11 +22,11 @@ from flambeau_aot.runtime.autograd_function import (
     Crossing,
     HigherOrder,
     autograd_function,
+    result_nodes,
     watch_from_now,
 )
 from flambeau_aot.runtime.epilogue import Epilogue, epilogue
 from flambeau_aot.runtime.inline_call import inference_line, training_line
-from flambeau_aot.runtime.observed_hooks import observable, outside
 from flambeau_aot.runtime.prologue import prologue
 
 if TYPE_CHECKING:  # what a loaded program runs on knows nothing of tracing
@@ -194,9 +194,9 @@ def training_call(
     higher: HigherOrder | None,
 ) -> Call:
     """A call that autograd can differentiate."""
-    function, life = autograd_function(forward, backward, crossing, higher, observable(plan))
+    function, life = autograd_function(forward, backward, crossing, higher)
     call = training_line(plan, static, arguments, function) or _training_steps(
-        plan, static, arguments, crossing, function
+        plan, static, arguments, crossing, higher, function
     )
     call.life = life  # type: ignore[attr-defined]
     return call
@@ -207,12 +207,13 @@ def _training_steps(
     static: Sequence[torch.Tensor],
     arguments: int,
     crossing: Crossing,
+    higher: HigherOrder | None,
     function: type[torch.autograd.Function],
 ) -> Call:
     """The call that autograd can differentiate, step by step."""
     bind = prologue(plan, static, arguments)
     apply: Callable[..., Any] = function.apply
-    finish: Epilogue | None = epilogue(plan)
+    finish: Epilogue | None = epilogue(plan, result_nodes(plan.result_nodes, crossing, higher))
     build = _structure(plan)
     bound = plan.inputs.bound
 
@@ -237,8 +238,7 @@ def _training_steps(
         return build(outputs if finish is None else finish(primals, outputs))
 
     plain = run_merged if plan.inputs.merged or not plan.grad_mode else run
-    seen = observable(plan)
-    if finish is None or not (crossing.watched_after or seen):
+    if finish is None or not crossing.watched_after:
         return plain
     end, first = finish, plan.differentiable[0]
 
@@ -249,8 +249,6 @@ def _training_steps(
         node = outputs[first].grad_fn
         results = end(primals, outputs)
         watch_from_now(node, crossing, primals)
-        if seen and node is not None:
-            node.outside = outside(plan, primals, results)
         return build(results)
 
     return run_watched

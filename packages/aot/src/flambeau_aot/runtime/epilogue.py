@@ -16,6 +16,7 @@ from flambeau_aot._torch_compat import raise_version, raise_versions
 from flambeau_aot.plan import (
     FromFunction,
     FromGraph,
+    InputUpdate,
     IsInput,
     LiteralResult,
     RuntimePlan,
@@ -25,6 +26,7 @@ from flambeau_aot.plan import (
     ViewStep,
 )
 from flambeau_aot.runtime.copies import copies
+from flambeau_aot.runtime.result_nodes import ResultNodes
 
 Epilogue = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 Result = Callable[[Sequence[Any], Sequence[Any]], Any]
@@ -43,8 +45,9 @@ IN_PLACE: dict[Any, Any] = {
 }
 
 
-def epilogue(plan: RuntimePlan) -> Epilogue | None:
-    """Build the function that finishes a call; None where the outputs are the results."""
+def epilogue(plan: RuntimePlan, nodes: ResultNodes | None = None) -> Epilogue | None:
+    """Build the function that finishes a call; None where the outputs are the results. nodes: what
+    puts results on autograd nodes of their own."""
     silent = [item for item in plan.updates if item.counted and not item.differentiable]
     unseen = [item for item in plan.updates if not item.counted]
     recorded = [item for item in plan.updates if item.differentiable]
@@ -60,12 +63,39 @@ def epilogue(plan: RuntimePlan) -> Epilogue | None:
     late = [at for at, x in enumerate(plan.results) if isinstance(x, ViewOfInput) and x.late]
     early = [_nothing if at in late else make for at, make in enumerate(results)]
     repeats = [(at, x.result) for at, x in enumerate(plan.results) if isinstance(x, SameResult)]
-    direct = all(
+    direct = nodes is None and all(
         isinstance(item, FromGraph) and item.output == place and not item.leaf
         for place, item in enumerate(plan.results)
     )
-    if direct and not plan.updates and plan.grad_mode_after is None and not plan.extras:
+    if (
+        direct
+        and nodes is None
+        and not plan.updates
+        and plan.grad_mode_after is None
+        and not plan.extras
+    ):
         return None
+
+    by_primal = {item.primal: item for item in recorded}
+
+    def on_own_nodes(
+        primals: Sequence[Any], outputs: Sequence[Any]
+    ) -> tuple[Sequence[Any], dict[int, Any]]:
+        """The outputs, and what was made of them on the way: results, inputs that are updated."""
+        if nodes is None:
+            return outputs, {}
+        updated: dict[int, Any] = {}
+
+        def result(place: int, known: Sequence[Any]) -> Any:
+            primal = ~place if place < 0 else getattr(plan.results[place], "primal", -1)
+            if primal in by_primal and ~primal not in updated:
+                record(by_primal[primal], primals, known)
+                updated[~primal] = primals[primal]
+            return primals[primal] if place < 0 else results[place](primals, known)
+
+        known = list(outputs)
+        made = nodes.attach(known, result)
+        return known, {**made, **updated}
 
     def finish(primals: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         for primal, hook in plan.hooks:
@@ -74,14 +104,17 @@ def epilogue(plan: RuntimePlan) -> Epilogue | None:
             update(primals, outputs)
         if unseen:
             update_unseen(primals, outputs)
+        outputs, made = on_own_nodes(primals, outputs)
         for item in recorded:
-            with torch.enable_grad():
-                primals[item.primal].copy_(outputs[item.output])
+            if ~item.primal not in made:
+                record(item, primals, outputs)
         for primal in plan.touched:
             raise_version(primals[primal])
         if often:  # the copy was counted once
             raise_versions([primals[primal] for primal in often])
-        values = [make(primals, outputs) for make in early]
+        values = [
+            made[at] if at in made else make(primals, outputs) for at, make in enumerate(early)
+        ]
         for shape in plan.reshapes:
             with torch.set_grad_enabled(shape.recorded):
                 _reshape(primals[shape.primal], shape.steps)
@@ -98,6 +131,12 @@ def epilogue(plan: RuntimePlan) -> Epilogue | None:
         return values
 
     return finish
+
+
+def record(item: InputUpdate, primals: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Write to an input as an in-place operator does that autograd knows."""
+    with torch.enable_grad():
+        primals[item.primal].copy_(outputs[item.output])
 
 
 def _where_defined(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:

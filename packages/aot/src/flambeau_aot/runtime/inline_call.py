@@ -32,8 +32,7 @@ Call = Callable[..., Any]
 
 _OWN_PARTS = {
     "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "leaves", "inside",
-    "apart", "watched", "reentrant", "depended", "depended_inputs",
-    "linear",
+    "apart", "watched", "reentrant", "linear",
 }  # fmt: skip
 
 

@@ -72,8 +72,9 @@ def _checks(plan: RuntimePlan, written: tuple[int, ...]) -> list[Check]:
         checks.append(_once_a_place(written, sizes_vary=bool(plan.inputs.symbols)))
     if plan.leaves:
         checks.append(lambda args, primals: still_leaves(plan.leaves, primals))
-    if plan.depended_inputs:
-        checks.append(lambda args, primals: _keep_no_gradient(plan.depended_inputs, primals))
+    depended = [~place for place in plan.depended if place < 0]
+    if depended:
+        checks.append(lambda args, primals: _keep_no_gradient(depended, primals))
     shapes = [shape.primal for shape in plan.reshapes]
     raised = frozenset(p for p in (*plan.touched, *shapes) if p < plan.inputs.bound)
     if raised:

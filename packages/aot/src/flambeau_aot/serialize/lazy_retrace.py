@@ -23,8 +23,9 @@ from flambeau_aot.joint.ambient_state import Ambient, ambient
 from flambeau_aot.joint.program import of_graph_module
 from flambeau_aot.plan import SymbolPlace
 from flambeau_aot.runtime.call import Compiled
-from flambeau_aot.runtime.observed_hooks import Observed, Visits
 from flambeau_aot.runtime.random import Streams
+from flambeau_aot.runtime.result_nodes import Request
+from flambeau_aot.runtime.visits import Visits
 from flambeau_aot.serialize.saved_program import Stored, restore
 from flambeau_aot.sizes import Sized, has_symbols, is_symbolic, sized
 
@@ -82,8 +83,8 @@ class LateDerivatives:
         cotangents: Sequence[torch.Tensor | None],
         streams: Streams,
         symbols: Sequence[int] = (),
-        observed: Sequence[Observed] = (),
         visits: Visits | None = None,
+        request: Request | None = None,
     ) -> Sequence[torch.Tensor | None]:
         """Gradients as part of the autograd graph."""
         with self.lock:
@@ -98,7 +99,7 @@ class LateDerivatives:
                 f"{compiled.report.name} reads other inputs at the sizes {tuple(symbols)} than "
                 "where it was compiled first: no derivative of second order"
             )
-        return higher.call(read, cotangents, streams, (), observed, visits)
+        return higher.call(read, cotangents, streams, (), visits, request)
 
     def _compile(self, symbols: Sequence[int]) -> Compiled:
         with FakeTensorMode(), torch.inference_mode(False):

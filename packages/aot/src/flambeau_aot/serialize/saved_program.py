@@ -188,6 +188,7 @@ CLASSES: Mapping[str, type[Any]] = {
         plans.InsideView,
         plans.FromFunction,
         plans.LiteralResult,
+        plans.ResultNode,
         plans.RuntimePlan,
         Crossing,
         TangentLayout,

@@ -1,0 +1,309 @@
+"""Autograd nodes of their own for results that depend on other results.
+
+What comes in: what the autograd function of a compiled program returned. What goes out: the same
+tensors, with edges to the results that they depend on.
+Invariant: a backward pass that nobody observes goes through the compiled backward part alone, and
+nothing goes along those edges. Where a hook or `retain_grad` is on such a result, or its gradient
+is asked for, what other results give to it is sent along them, and the compiled call drops it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import (
+    current_backward_pass,
+    hooked,
+    pass_accumulates,
+    separate_hooks,
+    will_run,
+)
+from flambeau_aot.plan import FromFunction, FromGraph, ResultNode, RuntimePlan
+
+Gradient = torch.Tensor | None
+Parts = Callable[[Any, Mapping[int, Gradient], Sequence[int]], Sequence[Gradient]]
+"""Of a call's node, gradients of what its function returned, and the places that are asked for:
+what those gradients give to the results there."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is wanted of a program that is run again, eagerly.
+
+    main: the node of the compiled call. whole: results, by place, whose gradients come with the
+    cotangents as a whole: what other results would add to them is dropped. asked: results whose
+    gradients are wanted in the place of those of primals, what comes to one through another left
+    out.
+    """
+
+    main: Any
+    whole: Mapping[int, Gradient]
+    asked: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Depended:
+    """What other results depend on, at this place, with as many hooks as it had after the call."""
+
+    place: int
+    tensor: weakref.ref[torch.Tensor]
+    hooks: int
+
+    def observed(self) -> bool:
+        """Whether the caller has put something on it since."""
+        tensor = self.tensor()
+        return tensor is not None and (tensor.retains_grad or _count(tensor) > self.hooks)
+
+
+@dataclass
+class Sent:
+    """What was sent to results in one backward pass, by place.
+
+    parts: of the gradients that the call's own node is given, too. dropped: where other nodes let
+    nothing go on.
+    """
+
+    parts: dict[int, list[Gradient]] = field(default_factory=dict)
+    dropped: set[int] = field(default_factory=set)
+
+
+class ResultNodes:
+    """Puts the results of one compiled program on nodes of their own.
+
+    refusal: why `parts` gives none, "" where it does.
+    """
+
+    def __init__(self, nodes: Sequence[ResultNode], parts: Parts, refusal: str) -> None:
+        self.functions = [(node, _function(node, parts, refusal)) for node in nodes]
+
+    def attach(
+        self, outputs: list[Any], result: Callable[[int, Sequence[Any]], torch.Tensor]
+    ) -> dict[int, torch.Tensor]:
+        """Replace outputs by those on nodes of their own; the results that these depend on, by
+        place, each made by `result` from its place and the outputs so far."""
+        made: dict[int, torch.Tensor] = {}
+        main = next(outputs[at].grad_fn for node, _ in self.functions for at in node.outputs)
+        if main is None or not torch.is_grad_enabled():
+            return made
+        for node, function in self.functions:
+            for place in node.behind:
+                if place not in made:
+                    made[place] = result(place, outputs)
+            given = [outputs[at] for at in node.outputs]
+            edges = [made[place] for place in node.behind]
+            own = function.apply(*given, *edges)  # type: ignore[no-untyped-call]
+            for at, tensor in zip(node.outputs, own, strict=True):
+                outputs[at] = tensor
+        main.depended = tuple(
+            Depended(place, weakref.ref(tensor), _count(tensor)) for place, tensor in made.items()
+        )
+        return made
+
+
+def _count(tensor: torch.Tensor) -> int:
+    return len(tensor._backward_hooks or ())
+
+
+def _function(node: ResultNode, parts: Parts, refusal: str) -> type[torch.autograd.Function]:
+    count = len(node.outputs)
+
+    def forward(ctx: Any, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        return tuple(tensor.detach() for tensor in given[:count])
+
+    def backward(ctx: Any, *grads: Gradient) -> tuple[Gradient, ...]:
+        main = ctx.next_functions[0][0]
+        edges = dict(zip(node.behind, ctx.next_functions[count:], strict=True))
+        asked = _asked(main, edges, refusal) if any(g is not None for g in grads) else ()
+        found: Sequence[Gradient] = ()
+        if asked:
+            found = parts(main, dict(zip(node.outputs, grads, strict=True)), asked)
+        own = dict(zip(asked, found, strict=True))
+        for place, part in own.items():
+            if part is not None:
+                _sent(main).parts.setdefault(place, []).append(part)
+        return (*grads, *(own.get(place) for place in node.behind))
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    made = type("ResultOfCompiledGraph", (torch.autograd.Function,), methods)
+    separate_hooks(made)
+    return made
+
+
+def linked(
+    main: Any, found: Sequence[Gradient], inner: Mapping[int, torch.Tensor]
+) -> list[Gradient]:
+    """Gradients that a program, run again, gives as part of the autograd graph, on a node with
+    edges to the results of the first run; `inner` are those of this one, by place."""
+    outer = {item.place: item.tensor() for item in main.depended if item.place in inner}
+    edges = {place: tensor for place, tensor in outer.items() if tensor is not None}
+    places = [at for at, item in enumerate(found) if item is not None and item.requires_grad]
+    if not edges or not places:
+        return list(found)
+    for place, tensor in inner.items():
+        if tensor.grad_fn is not None:
+            drop = partial(_drop_what_was_sent, main, place, tensor.output_nr)
+            tensor.grad_fn.register_prehook(drop)
+    link = _Link(main, tuple(found[at] for at in places), inner, tuple(edges))
+    own = _Linked.apply(link, *link.ends, *edges.values())  # type: ignore[no-untyped-call]
+    known = dict(zip(places, own, strict=True))
+    return [known.get(at, item) for at, item in enumerate(found)]
+
+
+@dataclass(frozen=True)
+class _Link:
+    """Gradients of a program that was run again, and the results that they depend on, by place."""
+
+    main: Any
+    ends: tuple[Any, ...]
+    inner: Mapping[int, torch.Tensor]
+    places: tuple[int, ...]
+
+    def parts(self, grads: Sequence[Gradient], asked: Sequence[int]) -> Sequence[Gradient]:
+        """What these give to the results that are asked for."""
+        given = [
+            (end, grad) for end, grad in zip(self.ends, grads, strict=True) if grad is not None
+        ]
+        kept = torch.is_grad_enabled()
+        with torch.enable_grad(), ended(dict.fromkeys(asked), self.inner):
+            parts = torch.autograd.grad(
+                [end for end, _ in given],
+                [self.inner[place] for place in asked],
+                [grad for _, grad in given],
+                retain_graph=True,
+                create_graph=kept,
+                allow_unused=True,
+            )
+        return linked(self.main, parts, self.inner) if kept else parts
+
+
+class _Linked(torch.autograd.Function):
+    """The ends of a link, with edges to results."""
+
+    @staticmethod
+    def forward(ctx: Any, link: _Link, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.link = link
+        ctx.set_materialize_grads(False)
+        return tuple(tensor.detach() for tensor in given[: len(link.ends)])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Gradient) -> tuple[Gradient, ...]:
+        link: _Link = ctx.link
+        edges = dict(zip(link.places, ctx.next_functions[len(link.ends) :], strict=True))
+        asked = _asked(link.main, edges, "") if any(g is not None for g in grads) else ()
+        _sent(link.main).dropped.update(asked)
+        own = dict(zip(asked, link.parts(grads, asked) if asked else (), strict=True))
+        return (None, *grads, *(own.get(place) for place in link.places))
+
+
+@contextmanager
+def ended(whole: Mapping[int, Gradient], results: Mapping[int, torch.Tensor]) -> Iterator[None]:
+    """Let nothing but these gradients go on from results in a backward pass."""
+    handles = []
+    for place, gradient in whole.items():
+        tensor = results[place]
+        if tensor.grad_fn is not None:
+            hook = partial(_with_one_changed, tensor.output_nr, gradient)
+            handles.append(tensor.grad_fn.register_prehook(hook))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _with_one_changed(
+    at: int, gradient: Gradient, grads: tuple[Gradient, ...]
+) -> tuple[Gradient, ...]:
+    return (*grads[:at], gradient, *grads[at + 1 :])
+
+
+def _drop_what_was_sent(
+    main: Any, place: int, at: int, grads: tuple[Gradient, ...]
+) -> tuple[Gradient, ...]:
+    return _with_one_changed(at, None, grads) if place in _sent(main).dropped else grads
+
+
+def _asked(main: Any, edges: Mapping[int, tuple[Any, int]], refusal: str) -> tuple[int, ...]:
+    """The places that these edges lead to whose gradients somebody asks for in this backward
+    pass."""
+    known = [item for item in main.depended if edges.get(item.place, (None, 0))[0] is not None]
+    observed = {
+        item.place
+        for item in known
+        if item.observed() or edges[item.place][1] in hooked(edges[item.place][0])
+    }
+    if pass_accumulates():
+        return tuple(sorted(observed))
+    run = {item.place for item in known if will_run(edges[item.place][0])}
+    further = any(will_run(other) for other, _ in main.next_functions if other is not None)
+    if further:
+        # one of them may be an input of the pass: the engine does not say
+        alive = {item.place for item in known if item.tensor() is not None}
+        run &= observed if refusal else observed | alive
+    return tuple(sorted(run))
+
+
+def _sent(main: Any) -> Sent:
+    """What was sent in the backward pass being run, which may be inside of another one."""
+    number = current_backward_pass()
+    passes: dict[int, Sent] = main.__dict__.setdefault("sent", {})
+    if number not in passes:
+        for other in sorted(passes)[:-_NESTED]:
+            del passes[other]
+        passes[number] = Sent()
+    return passes[number]
+
+
+_NESTED = 8
+"""How many backward passes are remembered besides the one being run."""
+
+
+def arrived(
+    main: Any, given: Sequence[Gradient], orders: Sequence[tuple[int, int | None]]
+) -> tuple[list[Gradient], Mapping[int, Gradient]]:
+    """The gradients that a compiled call is given, and the whole gradients of the results, by
+    place, that were sent parts of them; these are none where the compiled backward part gives the
+    same. orders: where in `given` that of each result stands that others depend on."""
+    sent = _sent(main)
+    if not sent.parts:
+        return list(given), {}
+    direct = list(given)
+    whole: dict[int, Gradient] = {}
+    same = not torch.is_grad_enabled()  # else the gradients depend on these results in turn
+    for place, order in orders:
+        if place in sent.parts:
+            whole[place] = None if order is None else given[order]
+            same = same and order is not None and _alone(sent.parts[place], whole[place])
+            if order is not None:
+                direct[order] = None
+    return (direct, {}) if same else (list(given), whole)
+
+
+def _alone(parts: Sequence[Gradient], whole: Gradient) -> bool:
+    """Whether a gradient is the one part that was sent, unchanged."""
+    return len(parts) == 1 and parts[0] is whole
+
+
+def own_results(plan: RuntimePlan) -> tuple[tuple[int, int | None], ...]:
+    """What other results depend on, by place, and which cotangent is its own, if one is."""
+    orders = {output: order for order, output in enumerate(plan.differentiable)}
+    updates = {~item.primal: item.output for item in plan.updates if item.differentiable}
+    return tuple((place, orders.get(_output(plan, place, updates))) for place in plan.depended)
+
+
+def _output(plan: RuntimePlan, place: int, updates: Mapping[int, int]) -> int:
+    """What the autograd function returns for a result, or an input written to; -1 for a view."""
+    if place < 0:
+        return updates[place]
+    item = plan.results[place]
+    if isinstance(item, FromGraph):
+        return item.output
+    return plan.visible + item.place if isinstance(item, FromFunction) else -1
