@@ -34,7 +34,7 @@ def test_a_frame_that_capture_failed_on_is_replayed(falls_back, tmp_path, monkey
 
     options = {"record_failures": str(tmp_path)}
     with monkeypatch.context() as patch:
-        patch.setattr(conversion, "emit_return", planted)
+        patch.setattr(conversion, "plan_return", planted)
         with pytest.warns(UserWarning, match="planted"):
             result = flambeau.compile(scaled, backend="eager", options=options)(torch.ones(2), 3)
         assert result.tolist() == [3.0, 3.0]

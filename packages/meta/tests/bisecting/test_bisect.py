@@ -280,14 +280,14 @@ def test_a_backend_from_outside_that_is_right():
 def test_a_frame_that_capture_gets_wrong(monkeypatch):
     from flambeau_capture.frame import conversion
 
-    real = conversion.emit_return
+    real = conversion.plan_return
 
-    def planted(state, value, compiler):
-        if "inner" in compiler.conversion.origin.co_name:
+    def planted(state, value):
+        if "inner" in state.body.code.co_name:
             raise ZeroDivisionError("planted")
-        return real(state, value, compiler)
+        return real(state, value)
 
-    monkeypatch.setattr(conversion, "emit_return", planted)
+    monkeypatch.setattr(conversion, "plan_return", planted)
 
     def check(expected, got):
         from flambeau.testing.comparison import difference

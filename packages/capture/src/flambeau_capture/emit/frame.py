@@ -1,7 +1,8 @@
 """The code that runs in place of a captured frame.
 
-In: what interpretation ended with (a returned value, or a break with the frames it leaves behind),
-the effects, and the graph. Out: a code object of the same signature. Invariant: when the
+In: what interpretation ended with (a returned value, or a break with the frames it leaves behind)
+and the effects: `plan_return`, `plan_break`, which say what is needed of the graph; then how the
+compiled graph is called: `emit`. Out: a code object of the same signature. Invariant: when the
 unsupported instruction runs, stack, variables, cells and every object of the program are as they
 would be without compiling; if it raises, the original handlers run.
 """
@@ -9,7 +10,7 @@ would be without compiling; if it raises, the original handlers run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType
 from typing import Any
@@ -62,22 +63,35 @@ class CompiledGraphCall:
     again: Any = None
 
 
-Compile = Callable[[Sequence[fx.Node]], "CompiledGraphCall | None"]
+@dataclass(frozen=True)
+class FramePlan:
+    """The new code but for the call of its graph, which comes before `body`.
+
+    tail: what is kept of the frame's own instructions, with the handlers (`regions`) over them."""
+
+    state: FrameState
+    writer: BytecodeWriter
+    body: list[Instruction]
+    tail: list[Instruction] = field(default_factory=list)
+    regions: list[Region] = field(default_factory=list)
+
+    @property
+    def outputs(self) -> list[fx.Node]:
+        """The results of the graph that the code reads, in order."""
+        return list(self.writer.outputs)
 
 
-def emit_return(state: FrameState, value: Value, compile_graph: Compile) -> CodeType:
+def plan_return(state: FrameState, value: Value) -> FramePlan:
     """The frame ran to its end."""
     writer = BytecodeWriter(state.body.code, state.level_of)
     writer.load(value)
     _effects(writer, state)
     _fill_cells(writer, state, writer.used_cells)
     writer.body += spelling.return_value()
-    return _assemble(writer, state, compile_graph, [], [])
+    return _planned(writer, state)
 
 
-def emit_break(
-    state: FrameState, levels: Sequence[Level], names: EntryNames, compile_graph: Compile
-) -> CodeType:
+def plan_break(state: FrameState, levels: Sequence[Level], names: EntryNames) -> FramePlan:
     """The frames run to the unsupported instruction, do it in Python, and go on elsewhere.
 
     levels: the frame under capture, then those it has inlined; the last is at the instruction.
@@ -106,7 +120,20 @@ def emit_break(
         host.cover(done.instructions)
     else:
         _run_plan(host, plan, any(level.region() for level in levels[1:]))
-    return _assemble(writer, state, compile_graph, host.instructions, [*regions, *host.regions])
+    return _planned(writer, state, host.instructions, [*regions, *host.regions])
+
+
+def _planned(
+    writer: BytecodeWriter,
+    state: FrameState,
+    tail: Sequence[Instruction] = (),
+    regions: Sequence[Region] = (),
+) -> FramePlan:
+    for node in writer.outputs:
+        _no_stand_in(node.meta.get("val"), compat.NUMBERS)
+    body = without_unused_temporaries([*writer.early, *writer.body])
+    _check_constants([*body, *tail])
+    return FramePlan(state, writer, body, list(tail), list(regions))
 
 
 def _run_plan(host: Host, plan: ChainPlan, may_return: bool) -> None:
@@ -193,27 +220,21 @@ def _fill_cells(writer: BytecodeWriter, state: FrameState, wanted: set[str]) -> 
         writer.body += spelling.store_deref(name)
 
 
-def _assemble(
-    writer: BytecodeWriter,
-    state: FrameState,
-    compile_graph: Compile,
-    tail: list[Instruction],
-    regions: list[Region],
-) -> CodeType:
-    code = state.body.code
-    for node in writer.outputs:
-        _no_stand_in(node.meta.get("val"), compat.NUMBERS)
+def emit(plan: FramePlan, graph: CompiledGraphCall | None) -> CodeType:
+    """The planned code, with the call of its graph, if there is one."""
+    writer, code = plan.writer, plan.state.body.code
+    tail, regions = plan.tail, plan.regions
     graph_call: list[Instruction] = []
-    compiled = compile_graph(list(writer.outputs))
-    if compiled is not None:
-        graph_call += spelling.load_global(compiled.name, push_null=True)
-        for given in compiled.inputs:
+    if graph is not None:
+        graph_call += spelling.load_global(graph.name, push_null=True)
+        for given in graph.inputs:
             graph_call += writer.read(given.source)
-        called = spelling.call(len(compiled.inputs))
+        called = spelling.call(len(graph.inputs))
         graph_call += called
-        if compiled.again is not None and not code.co_flags & _GENERATORS:
-            inputs = [writer.read(each.source) for each in compiled.inputs]
-            landing = _run_as_it_is(code, compiled.again, inputs)
+        if graph.again is not None and not code.co_flags & _GENERATORS:
+            inputs = [writer.read(each.source) for each in graph.inputs]
+            landing = _run_as_it_is(code, graph.again, inputs)
+            _check_constants(landing)
             tail = [*tail, *landing]
             regions = [*regions, Region(called[0], called[-1], landing[0], 0, False)]
         if writer.outputs:
@@ -222,19 +243,14 @@ def _assemble(
                 graph_call += spelling.store_fast(local)
         else:
             graph_call += spelling.pop_top()
+    _check_constants(graph_call)
     prefix = spelling.prefix(code.co_cellvars, code.co_freevars)
     line = code.co_firstlineno
-    written = without_unused_temporaries([*writer.early, *writer.body])
-    generated = [*prefix, *graph_call, *written]
+    generated = [*prefix, *graph_call, *plan.body]
     for instruction in generated:
         instruction.positions = SourcePositions(line, line, None, None)
     whole = CodeBody([*generated, *tail], code, regions)
-    for instruction in whole.instructions:
-        if instruction.opname == "LOAD_CONST":
-            _no_stand_in(instruction.argval, compat.stand_ins())
-    if regions:
-        whole = remove_dead_code(whole)
-    return assemble(whole)
+    return assemble(remove_dead_code(whole) if regions else whole)
 
 
 def _run_as_it_is(
@@ -258,6 +274,12 @@ def _run_as_it_is(
 
 
 _GENERATORS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+
+
+def _check_constants(instructions: Sequence[Instruction]) -> None:
+    for instruction in instructions:
+        if instruction.opname == "LOAD_CONST":
+            _no_stand_in(instruction.argval, compat.stand_ins())
 
 
 def _no_stand_in(value: Any, kinds: tuple[type, ...]) -> None:

@@ -23,7 +23,14 @@ from flambeau_capture.bytecode.listing import listing
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError
 from flambeau_capture.effects.side_effects import SideEffects
-from flambeau_capture.emit.frame import CompiledGraphCall, FrameState, emit_break, emit_return
+from flambeau_capture.emit.frame import (
+    CompiledGraphCall,
+    FramePlan,
+    FrameState,
+    emit,
+    plan_break,
+    plan_return,
+)
 from flambeau_capture.emit.original import emit_original
 from flambeau_capture.emit.resume import CannotResume, Resumption
 from flambeau_capture.errors import BackendError
@@ -201,11 +208,12 @@ class FrameConversion:
                     return self._entry(session, emit_original(self.code, disabled))
                 raise SkipFrame("nothing to compile")
             return self._entry(session, self.code)
-        compiler = _GraphCompiler(self, session)
+        number = self.converter.names.reserve()
         try:
-            code = emit_return(state, ended.value, compiler)
+            plan = plan_return(state, ended.value)
         except (AssembleError, StackError, CannotResume) as error:
             raise SkipFrame(str(error)) from error
+        code = self._compile(session, plan, number)
         self.outcome = "graph"
         return self._entry(session, code)
 
@@ -219,19 +227,20 @@ class FrameConversion:
             return self._entry(session, emit_original(self.code, _Raising(report)))
         if session.graph.is_empty() and third_party(self.code) and not _saw_tensors(session.heap):
             raise SkipFrame(f"no tensor before a break: {report.what}")
-        compiler = _GraphCompiler(self, session, ended.chain)
+        names = self.converter.names
+        number = None if session.graph.is_empty() else names.reserve()
         try:
-            names = self.converter.names
             levels = levels_of(ended.chain, names.is_resumption(self.code))
             names.latest.clear()
-            code = emit_break(state, levels, names, compiler)
-            self._tell_dynamics(names.latest, report)
+            plan = plan_break(state, levels, names)
         except Unreconstructible as missing:
             if 0 < missing.step < ended.step:
                 raise Restart(missing.step, report) from None
             self._stop_further_out(ended, missing)
         except (AssembleError, StackError, CannotResume, Break) as error:
             self._stop_further_out(ended, error)
+        code = self._compile(session, plan, number, ended.chain)
+        self._tell_dynamics(names.latest, report)
         self.outcome, self.stopped, self.in_parts = "break", report, True
         self.converter.records.breaks.append(report)
         self.converter.tell("break", report)
@@ -253,6 +262,77 @@ class FrameConversion:
         if len(ended.chain) == 1:
             raise SkipFrame(f"{error} ({ended.report})") from error
         raise Restart(ended.chain[-2].step, ended.report) from error
+
+    def _compile(
+        self,
+        session: SymbolicTracer,
+        plan: FramePlan,
+        number: int | None,
+        chain: Sequence[Suspended] = (),
+    ) -> CodeType:
+        """The planned code, once the graph that it calls has gone through the backend.
+
+        number: of the graph's name, taken before those of resume functions; None: no graph."""
+        if number is None:
+            return self._emit(plan, None)
+        graph, outputs = session.graph, plan.outputs
+        codes = [(each.frame.code, each.frame.scope.namespace) for each in chain]
+        earlier = (
+            leaving_leaf(graph, outputs)
+            or copy_that_shows(graph, outputs)
+            or read_before_derivatives(graph, outputs, codes)
+        )
+        if earlier is not None:
+            raise Restart(*earlier)
+        converter, origin = self.converter, self.origin
+        name = f"__compiled_fn_{number}"
+        module, inputs = graph.finish(outputs, _argument_order(self.code), name)
+        compiled = self._call_backend(module, [given.tensor for given in inputs])
+        installed = converter.names.install(self.func.__globals__, name, disabled(compiled))
+        calls = sum(n.op in ("call_function", "call_method") for n in module.graph.nodes)
+        shown = tuple(given.source.name() for given in inputs)
+        record = CapturedGraph(installed, module, calls, origin.co_name, shown)
+        converter.records.graphs.append(record)
+        converter.tell("graph", record)
+        converter.show("graph", lambda: f"{installed}\n{_table(module)}")
+        again = None
+        if what_it_leaves(module.graph, inputs, graph.effects) is None:
+            place = UserLine(origin.co_filename, origin.co_firstlineno, origin.co_name)
+            backend = converter.backend_name
+            again = AsItIs(converter.records, converter.options, backend, module, place)
+        return self._emit(plan, CompiledGraphCall(installed, inputs, again))
+
+    def _emit(self, plan: FramePlan, graph: CompiledGraphCall | None) -> CodeType:
+        try:
+            return emit(plan, graph)
+        except (AssembleError, StackError) as error:
+            raise SkipFrame(str(error)) from error
+
+    def _call_backend(
+        self, module: fx.GraphModule, inputs: list[torch.Tensor]
+    ) -> Callable[..., Any]:
+        converter = self.converter
+        started = time.perf_counter()
+        try:
+            compiled = converter.backend(module, inputs)
+        except Exception as error:
+            compat.end_guards(error)
+            lines = "".join(user_lines(module))
+            raise BackendError(
+                f"backend {converter.backend_name!r} failed: {type(error).__name__}: {error}\n"
+                f"the graph comes from\n{lines}"
+            ) from error
+        finally:
+            module.graph.owning_module = None  # it would keep its parameters until a collection
+            self.backend_seconds += time.perf_counter() - started
+        if module.meta.get("fallback"):  # the backend has left the graph to torch
+            self.in_parts = True
+        if not callable(compiled):
+            raise BackendError(
+                f"backend {converter.backend_name!r} gave back a {type(compiled).__name__}, "
+                f"which cannot be called"
+            )
+        return compiled
 
     def _entry(self, session: SymbolicTracer, code: CodeType) -> Entry:
         forgotten = session.forgotten() if code is not self.code else None
@@ -285,79 +365,6 @@ class FrameConversion:
 def is_fault_of_a_stage(error: Exception) -> bool:
     """Whether a backend says of its error that a stage of its own failed, and refused nothing."""
     return bool(getattr(error.__cause__, "internal_fault", False))
-
-
-class _GraphCompiler:
-    """Finishes the graph, gives it to the backend, and names what comes back."""
-
-    def __init__(
-        self, conversion: FrameConversion, session: SymbolicTracer, chain: Sequence[Suspended] = ()
-    ) -> None:
-        self.conversion = conversion
-        self.session = session
-        self.chain = chain
-        self.number: int | None = None
-        if not session.graph.is_empty():
-            self.number = conversion.converter.names.reserve()
-
-    def __call__(self, outputs: Sequence[fx.Node]) -> CompiledGraphCall | None:
-        if self.number is None:
-            return None
-        conversion, converter = self.conversion, self.conversion.converter
-        name = f"__compiled_fn_{self.number}"
-        order = _argument_order(conversion.code)
-        graph = self.session.graph
-        codes = [(each.frame.code, each.frame.scope.namespace) for each in self.chain]
-        earlier = (
-            leaving_leaf(graph, outputs)
-            or copy_that_shows(graph, outputs)
-            or read_before_derivatives(graph, outputs, codes)
-        )
-        if earlier is not None:
-            raise Restart(*earlier)
-        module, inputs = self.session.graph.finish(outputs, order, name)
-        compiled = self._call_backend(module, [given.tensor for given in inputs])
-        namespace = conversion.func.__globals__
-        installed = converter.names.install(namespace, name, disabled(compiled))
-        calls = sum(n.op in ("call_function", "call_method") for n in module.graph.nodes)
-        shown = tuple(given.source.name() for given in inputs)
-        record = CapturedGraph(installed, module, calls, conversion.origin.co_name, shown)
-        converter.records.graphs.append(record)
-        converter.tell("graph", record)
-        converter.show("graph", lambda: f"{installed}\n{_table(module)}")
-        again = None
-        if what_it_leaves(module.graph, inputs, graph.effects) is None:
-            origin = conversion.origin
-            place = UserLine(origin.co_filename, origin.co_firstlineno, origin.co_name)
-            name = converter.backend_name
-            again = AsItIs(converter.records, converter.options, name, module, place)
-        return CompiledGraphCall(installed, inputs, again)
-
-    def _call_backend(
-        self, module: fx.GraphModule, inputs: list[torch.Tensor]
-    ) -> Callable[..., Any]:
-        converter = self.conversion.converter
-        started = time.perf_counter()
-        try:
-            compiled = converter.backend(module, inputs)
-        except Exception as error:
-            compat.end_guards(error)
-            lines = "".join(user_lines(module))
-            raise BackendError(
-                f"backend {converter.backend_name!r} failed: {type(error).__name__}: {error}\n"
-                f"the graph comes from\n{lines}"
-            ) from error
-        finally:
-            module.graph.owning_module = None  # it would keep its parameters until a collection
-            self.conversion.backend_seconds += time.perf_counter() - started
-        if module.meta.get("fallback"):  # the backend has left the graph to torch
-            self.conversion.in_parts = True
-        if not callable(compiled):
-            raise BackendError(
-                f"backend {converter.backend_name!r} gave back a {type(compiled).__name__}, "
-                f"which cannot be called"
-            )
-        return compiled
 
 
 class _Raising:
