@@ -20,6 +20,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame, UserLine
 from flambeau_capture.builtins import operators
 from flambeau_capture.builtins.construction import instantiate, new_object
+from flambeau_capture.builtins.tensors.rules import TENSOR_RULES
 from flambeau_capture.bytecode.decode import UnknownOpcode
 from flambeau_capture.effects.side_effects import SideEffects
 from flambeau_capture.frame.dynamism import DynamismTracker
@@ -63,6 +64,8 @@ class Reached(Exception):
 
 
 class SymbolicTracer(Tracer):
+    tensor_rules = TENSOR_RULES
+
     def __init__(
         self,
         code: CodeType,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
     from flambeau_capture.guards import GuardSet
     from flambeau_capture.options import Options
+    from flambeau_capture.values.tensors.tensor_rules import TensorRules
 
 Args = Sequence["Value"]
 Kwargs = Mapping[str, "Value"]
@@ -44,6 +45,7 @@ class Tracer(Protocol):
     guards: GuardSet
     heap: SideEffects
     options: Options
+    tensor_rules: TensorRules
     shapes: SymbolicShapes
     indexing: int  # how many modes that index with tensors of no dimension are entered
     builtins: dict[str, Any]  # the names that the frame sees behind its globals

@@ -29,7 +29,7 @@ from flambeau_capture.values.tensors.graph_calls import (
     graph_call,
     record_derivative,
 )
-from flambeau_capture.values.tensors.tensor import GRAD_RULES, TensorValue
+from flambeau_capture.values.tensors.tensor import TensorValue
 
 _REASON = "FB0007"
 _OF_METHOD = ("gradient", "retain_graph", "create_graph", "inputs")
@@ -38,15 +38,12 @@ _OF_FUNCTION = (
 )  # fmt: skip
 
 
-def _method(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
+def method(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
     given = dict(zip(_OF_METHOD, args)) | dict(kwargs)
     if len(args) > len(_OF_METHOD) or not set(given) <= set(_OF_METHOD):
         return None
     weight = given.pop("gradient", Constant(None))
     return backward(tx, [tensor], [weight], given)
-
-
-GRAD_RULES["backward"] = _method
 
 
 @handles(torch.autograd.backward)

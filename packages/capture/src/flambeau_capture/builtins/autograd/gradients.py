@@ -26,13 +26,12 @@ from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.functions.callables import handles
 from flambeau_capture.values.tensors.data_assignment import freeze, track
 from flambeau_capture.values.tensors.graph_calls import (
-    NEW_LEAVES,
     graph_argument,
     record_derivative,
     version_of,
 )
 from flambeau_capture.values.tensors.methods import assume_leaf
-from flambeau_capture.values.tensors.tensor import GRAD_RULES, TensorValue
+from flambeau_capture.values.tensors.tensor import TensorValue
 
 _PARAMETERS = (
     "outputs", "inputs", "grad_outputs", "retain_graph", "create_graph", "only_inputs",
@@ -178,9 +177,6 @@ def own_leaf(tx: Tracer, tensor: TensorValue) -> None:
         tx.graph.own_leaves.append(tensor)
 
 
-NEW_LEAVES.append(own_leaf)
-
-
 def must_stay(tx: Tracer, tensor: TensorValue, why: str, read: int | None = None) -> None:
     """Let the graph end here, or at an earlier step, if the tensor is found to leave it."""
     report = BreakReport(REASONS[_REASON], why, tx.user_lines())
@@ -201,12 +197,6 @@ def keep_grad(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Va
     tx.graph.retaining.append(tensor)
     tx.graph.own_leaves.append(tensor)
     return Constant(None)
-
-
-GRAD_RULES["retain_grad"] = keep_grad
-
-
-GRAD_RULES["requires_grad_"] = begin
 
 
 def leaving_leaf(graph: GraphBuilder, outputs: Sequence[fx.Node]) -> tuple[int, BreakReport] | None:

@@ -20,7 +20,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Unreconstructible
 from flambeau_capture.values.constant import is_none
 from flambeau_capture.values.higher_order.bodies import Captured, capture_body
 from flambeau_capture.values.tensors.graph_calls import record_call
-from flambeau_capture.values.tensors.tensor import GRAD_RULES, TensorValue
+from flambeau_capture.values.tensors.tensor import TensorValue
 
 _REASON = "FB0007"
 
@@ -48,7 +48,7 @@ class HandleValue(Value):
         raise Unreconstructible(self, f"{self.describe()} leaves the graph")
 
 
-def _register(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
+def register(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
     """None where a hook cannot be a part of the graph; nor can it then be put on a result that the
     same graph goes on from, where all that eager's hook sees would not pass: the graph ends before
     anything reads the tensor."""
@@ -96,9 +96,6 @@ def _in_graph(
     report = BreakReport(REASONS[_REASON], "a hook on a tensor that leaves the graph", lines)
     tx.graph.begun.append((fake, step, report))
     return HandleValue(step)
-
-
-GRAD_RULES["register_hook"] = _register
 
 
 def _must_only_compute(tx: Tracer, body: Captured, fake: torch.Tensor, before: list[int]) -> None:

@@ -21,14 +21,14 @@ from flambeau_capture.values.constant import Constant, constant_of, evaluate, is
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SequenceValue
 from flambeau_capture.values.numpy.arrays import NumpyScalar
-from flambeau_capture.values.tensors.graph_calls import graph_call, rewrite_as
+from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 _TAKEN = frozenset({"dtype", "device", "requires_grad", "pin_memory"})
 
 
-def _made(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+def made(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     given = list(args)
     owner = given.pop(0) if name == "new_tensor" and given else None
     named = dict(kwargs)
@@ -113,7 +113,7 @@ def _stacked(tx: Tracer, value: Value, dtype: torch.dtype) -> Value:
     return graph_call(tx, "call_function", torch.full, [tx.wrap_new(()), value], named)
 
 
-def _shape_as_tensor(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+def shape_as_tensor(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     if kwargs or len(args) != 1 or not isinstance(args[0], TensorValue):
         return None
     sizes = tx.call_python(list, [tx.get_attr(args[0], "shape")])
@@ -121,7 +121,7 @@ def _shape_as_tensor(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value
     return tx.call_python(torch.tensor, [sizes], named)
 
 
-def _of_scalars(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+def of_scalars(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """NumPy's scalars among the data: torch asks each for its dtype, as of no number of Python."""
     if len(args) != 1 or not _holds_scalar(args[0]):
         return None
@@ -161,7 +161,7 @@ def _numbers(value: Value) -> Value:
     return value.as_number() if isinstance(value, NumpyScalar) else value
 
 
-def _scalars_as_one(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+def scalars_as_one(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """Numbers, one for each tensor of a list, that are tensors themselves: code that knows that it
     is compiled reads none. Torch takes them as one tensor."""
     given, named = list(args), dict(kwargs)
@@ -172,9 +172,3 @@ def _scalars_as_one(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value 
         return None
     one = graph_call(tx, "call_function", torch.stack, [ListValue([*parts])], {})
     return graph_call(tx, "call_function", compat.WITH_SCALARS[name], [*given[:3], one], {})
-
-
-rewrite_as(_scalars_as_one, *compat.WITH_SCALARS)
-rewrite_as(_made, "tensor", "as_tensor", "new_tensor")
-rewrite_as(_of_scalars, "tensor", "as_tensor")
-rewrite_as(_shape_as_tensor, "_shape_as_tensor")

@@ -25,7 +25,6 @@ from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.tensors.graph_calls import (
     graph_argument,
     graph_call,
-    rewrite_as,
     run_call,
 )
 from flambeau_capture.values.tensors.tensor import TensorValue
@@ -206,6 +205,3 @@ def _drawn(
     like = torch.Generator(generator.real.device).manual_seed(0)
     source = CallResultSource(generator.source, call, tuple(sources), "drawn", tx.step())
     return TensorValue(tx.graph.add_made(call(like, *present), source, fake))
-
-
-rewrite_as(draw, *FUNCTIONS, *FILLED)

@@ -25,7 +25,6 @@ from flambeau_capture.values.functions.callables import evaluate_call, handles
 from flambeau_capture.values.objects.attributes import class_attribute
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.tensors.graph_calls import OVERRIDES
 from flambeau_capture.values.tensors.methods import tensor_attribute
 from flambeau_capture.values.tensors.subclasses import SubclassTensor, of_class
 from flambeau_capture.values.tensors.tensor import TensorValue
@@ -164,9 +163,6 @@ def overridden(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         f"Multiple dispatch failed for '{torch.overrides.resolve_name(function)}'; "
         f"all __torch_function__ handlers returned NotImplemented:\n\n  - {names}",
     )
-
-
-OVERRIDES.append(overridden)
 
 
 @handles(compat.default_torch_function())

@@ -34,7 +34,7 @@ from flambeau_capture.values.functions.callables import (
 from flambeau_capture.values.higher_order.context_managers import answered_outside
 from flambeau_capture.values.numpy.arrays import ArrayValue, rules
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.tensors.graph_calls import ask, graph_call
+from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 #: what the state check guards, so that no guard of their own is wanted
@@ -318,7 +318,7 @@ def _of_unknown_size(**fns: Any) -> None:
         def handler(
             tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn, _name: str = name
         ) -> Value:
-            found = ask(tx, "call_method", _name, args, kwargs)
+            found = tx.tensor_rules.by_data(tx, "call_method", _name, args, kwargs)
             if found is None:
                 raise Break("FB0004", f"call_function {describe_call(_fn, args)}")
             return found

@@ -21,7 +21,7 @@ from flambeau_capture.source import Source
 from flambeau_capture.values.base import Tracer
 from flambeau_capture.values.functions.callables import is_graph_function, is_operator
 from flambeau_capture.values.tensors.graph_calls import operator_name, version_of
-from flambeau_capture.values.tensors.tensor import KNOWN, TensorValue
+from flambeau_capture.values.tensors.tensor import TensorValue
 
 #: elements of an input or a buffer that a guard fixes: numbers about data, not data
 SMALL = 16
@@ -271,6 +271,3 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, tuple | list):
         for item in value:
             yield from tensors_of(item)
-
-
-KNOWN.append(known_data)

@@ -18,7 +18,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.callables import handles
 from flambeau_capture.values.tensors.graph_calls import graph_call
-from flambeau_capture.values.tensors.tensor import DATA_RULES, TensorValue
+from flambeau_capture.values.tensors.tensor import TensorValue
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
@@ -47,9 +47,6 @@ def set_data(tensor: TensorValue, tx: Tracer, value: Value) -> None:
     tensor.stand_on(memory.node, old.requires_grad)
     tensor.written_data = memory
     tx.heap.changed(tensor)
-
-
-DATA_RULES.append(set_data)
 
 
 class NewParameter(TensorValue):

@@ -27,11 +27,9 @@ from flambeau_capture.values.tensors.constant_data import (
     tensors_of,
 )
 from flambeau_capture.values.tensors.graph_calls import (
-    ASKED,
     graph_argument,
     graph_call,
     operator_name,
-    rewrite_as,
 )
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -103,7 +101,7 @@ def _with_indices(
     return _again(tx, op, target, [args[0], TupleValue(placed), *args[2:]], kwargs)
 
 
-def _write(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+def write(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """`x[mask] = values` likewise: how many values there are depends on data otherwise, which a
     graph may hold and few backends take."""
     if len(args) != 3 or not isinstance(args[2], TensorValue) or args[2].fake.dim() == 0:
@@ -169,7 +167,3 @@ def _constant(tx: Tracer, tensor: torch.Tensor) -> Value:
     node = builder.add_attribute(tensor, "known")
     builder.constants[node] = tensor
     return graph_call(tx, "call_method", "clone", [TensorValue(node)], {})
-
-
-rewrite_as(_write, "setitem")
-ASKED.append(answer)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -72,10 +71,11 @@ _CLASSES = (float, int, bool, complex)
 
 def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value:
     """Record one operation; answer its result."""
-    overridden = override(tx, op, target, args, kwargs)
+    rules = tx.tensor_rules
+    overridden = rules.override(tx, op, target, args, kwargs)
     if overridden is not None:
         return overridden
-    for rewrite in _REWRITES.get(operator_name(target), ()):
+    for rewrite in rules.rewrites.get(operator_name(target), ()):
         instead = rewrite(tx, operator_name(target), args, kwargs)
         if instead is not None:
             return instead
@@ -110,7 +110,9 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         try:
             result = run_call(tx, op, target, node_args, node_kwargs)
         except Break as error:
-            instead = ask(tx, op, target, args, kwargs) if error.reason.id in _OF_DATA else None
+            if error.reason.id not in _OF_DATA:
+                raise
+            instead = rules.by_data(tx, op, target, args, kwargs)
             if instead is None:
                 raise
             return instead
@@ -150,44 +152,7 @@ def _says_it_writes(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload) and bool(target._schema.is_mutable)
 
 
-def override(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
-    """What `__torch_function__` of an argument's class answers; None: there is none."""
-    for rule in OVERRIDES:
-        found = rule(tx, op, target, args, kwargs)
-        if found is not None:
-            return found
-    return None
-
-
-# Rules asked before an operation is recorded (see `values.overriding`).
-OVERRIDES: list[Callable[[Tracer, str, Any, Args, Kwargs], Value | None]] = []
-
-# Operations by what tensors are known to hold (see `values.asking`).
-ASKED: list[Callable[[Tracer, str, Any, Args, Kwargs], Value | None]] = []
 _OF_DATA = ("FB0002", "FB0003", "FB0004")  # breaks that are none where the data is known
-
-
-def ask(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
-    """The result of an operation on data that capture knows."""
-    answers = (rule(tx, op, target, args, kwargs) for rule in ASKED)
-    return next((found for found in answers if found is not None), None)
-
-
-Rewrite = Callable[[Tracer, str, Args, Kwargs], Value | None]
-
-# Operators that a call may have to be written by others of, by name (see `values.scalars`).
-_REWRITES: dict[str, list[Rewrite]] = {}
-
-
-def rewrite_as(rewrite: Rewrite, *names: str) -> None:
-    """A way to write calls of these operators; of several for one, the first that answers."""
-    for name in names:
-        _REWRITES.setdefault(name, []).append(rewrite)
-
-
-# Told of tensors that the graph makes and that derivatives end at (see `builtins.derivatives`).
-NEW_LEAVES: list[Callable[[Tracer, TensorValue], None]] = []
-
 _PLAIN = (
     bool, int, float, str, torch.dtype, torch.device, torch.Size,
     torch.SymInt, torch.SymFloat, torch.SymBool,
@@ -317,8 +282,7 @@ def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorVal
             return known
         made = TensorValue(node, python_class=_public_class(result))
         if node.kwargs.get("requires_grad") is True and result.is_leaf:
-            for rule in NEW_LEAVES:
-                rule(tx, made)
+            tx.tensor_rules.new_leaf(tx, made)
         return made
     if isinstance(result, tuple | list):
         items = []

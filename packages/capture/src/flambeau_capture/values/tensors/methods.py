@@ -16,8 +16,8 @@ from flambeau_capture.source import Attr, Called
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.methods import BoundMethod
-from flambeau_capture.values.tensors.graph_calls import COUNTED_BY_DATA, ask, graph_call
-from flambeau_capture.values.tensors.tensor import GRAD_RULES, TensorValue, asks_what_is, has_place
+from flambeau_capture.values.tensors.graph_calls import COUNTED_BY_DATA, graph_call
+from flambeau_capture.values.tensors.tensor import TensorValue, asks_what_is, has_place
 
 CONSTANT_ATTRIBUTES = frozenset(
     {
@@ -130,18 +130,20 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
         return tx.call(tx.wrap_new(torch.Tensor.as_subclass), [tensor, *args], kwargs)
     if name == "requires_grad_" and asks_what_is(tensor, tx, args, kwargs):
         return tensor
-    if name in GRAD_RULES:
-        ruled = GRAD_RULES[name](tensor, tx, args, kwargs)
+    rule = tx.tensor_rules.methods.get(name)
+    if rule is not None:
+        ruled = rule(tensor, tx, args, kwargs)
         if ruled is not None:
             return ruled
     if name == "numpy" and not args and not kwargs:
         from flambeau_capture.values.numpy.arrays import rules  # arrays are built on tensors
 
-        found: Value = rules().from_tensor(tx, tensor)
-        return found
+        array: Value = rules().from_tensor(tx, tensor)
+        return array
     if name in _BREAK_OF:
-        if (known_answer := ask(tx, "call_method", name, [tensor, *args], kwargs)) is not None:
-            return known_answer
+        found = tx.tensor_rules.by_data(tx, "call_method", name, [tensor, *args], kwargs)
+        if found is not None:
+            return found
         raise Break(_BREAK_OF[name], f"call_method {name} of {tensor.describe()}")
     if name in CONSTANT_METHODS and not (name == "type" and args):
         if name in COUNTED_BY_DATA and tensor.fake.layout is not torch.strided:

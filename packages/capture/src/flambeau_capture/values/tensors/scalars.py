@@ -8,7 +8,6 @@ them. Invariant: the number is never read, so that nothing depends on it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 
 import torch
 
@@ -20,9 +19,9 @@ from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SequenceValue
 from flambeau_capture.values.containers.slices import SliceValue
 from flambeau_capture.values.containers.tuples import TupleValue
-from flambeau_capture.values.tensors.graph_calls import graph_call, rewrite_as, version_of
+from flambeau_capture.values.tensors.graph_calls import graph_call, version_of
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
-from flambeau_capture.values.tensors.tensor import TensorValue, known
+from flambeau_capture.values.tensors.tensor import TensorValue
 
 
 def _number(value: Value | None) -> TensorValue | None:
@@ -36,7 +35,7 @@ def _op(tx: Tracer, name: str, *args: Value) -> Value:
     return graph_call(tx, "call_method", name, list(args), {})
 
 
-def _scaled_add(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+def scaled_add(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """`a.add_(b, alpha=t)` as `a.add_(b * t)`."""
     number = _number(kwargs.get("alpha"))
     if number is None or len(args) != 2:
@@ -44,50 +43,46 @@ def _scaled_add(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | No
     return _op(tx, name, args[0], _op(tx, "mul", args[1], number))
 
 
-def _pointwise_pair(combine: str) -> Callable[..., Value | None]:
+def pointwise_pair(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """`a.addcdiv_(b, c, value=t)` as `a.add_(b / c * t)`."""
-
-    def rewrite(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
-        number = _number(kwargs.get("value"))
-        if number is None or len(args) != 3:
-            return None
-        pair = _op(tx, "mul", _op(tx, combine, args[1], args[2]), number)
-        return _op(tx, "add_" if name.endswith("_") else "add", args[0], pair)
-
-    return rewrite
+    number = _number(kwargs.get("value"))
+    if number is None or len(args) != 3:
+        return None
+    pair = _op(tx, "mul", _op(tx, _combining(name), args[1], args[2]), number)
+    return _op(tx, "add_" if name.endswith("_") else "add", args[0], pair)
 
 
-def _foreach_pair(combine: str) -> Callable[..., Value | None]:
+def foreach_pair(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """`_foreach_addcdiv_(as, bs, cs, ts)`, with numbers in one tensor or in a list of tensors,
     tensor by tensor."""
-
-    def rewrite(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
-        if len(args) != 4 or kwargs:
-            return None
-        lists = [arg for arg in args[:3] if isinstance(arg, SequenceValue)]
-        count = lists[0].length(tx) if lists else -1
-        numbers: Value = args[3]
-        if len(lists) != 3 or any(one.length(tx) != count for one in lists):
-            return None
-        if isinstance(numbers, TensorValue) and tuple(numbers.fake.shape) == (count,):
-            numbers = graph_call(tx, "call_function", torch.unbind, [numbers], {})
-        if not isinstance(numbers, SequenceValue) or numbers.length(tx) != count:
-            return None
-        if all(_number(number) is None for number in numbers.parts()):
-            return None  # the operator's own
-        for a, b, c, number in zip(*(one.parts() for one in lists), numbers.parts()):
-            _op(tx, "add_", a, _op(tx, "mul", _op(tx, combine, b, c), number))
-        return Constant(None)
-
-    return rewrite
+    if len(args) != 4 or kwargs:
+        return None
+    lists = [arg for arg in args[:3] if isinstance(arg, SequenceValue)]
+    count = lists[0].length(tx) if lists else -1
+    numbers: Value = args[3]
+    if len(lists) != 3 or any(one.length(tx) != count for one in lists):
+        return None
+    if isinstance(numbers, TensorValue) and tuple(numbers.fake.shape) == (count,):
+        numbers = graph_call(tx, "call_function", torch.unbind, [numbers], {})
+    if not isinstance(numbers, SequenceValue) or numbers.length(tx) != count:
+        return None
+    if all(_number(number) is None for number in numbers.parts()):
+        return None  # the operator's own
+    for a, b, c, number in zip(*(one.parts() for one in lists), numbers.parts()):
+        _op(tx, "add_", a, _op(tx, "mul", _op(tx, _combining(name), b, c), number))
+    return Constant(None)
 
 
-def _select(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+def _combining(name: str) -> str:
+    return "div" if "addcdiv" in name else "mul"
+
+
+def select(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """`x[:, n]` as `x[:, :].select(1, n)`, where n is an open integer, or a tensor that is one."""
     return _selected(tx, args)
 
 
-def _assign(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+def assign(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """`x[:, n] = v` as `x[:, :].select(1, n).copy_(v)`, where n is an open integer."""
     if len(args) != 3:
         return None
@@ -150,7 +145,7 @@ def _pick(tx: Tracer, tensor: Value, dim: int, index: Value) -> Value | None:
 
 def _is_open(tx: Tracer, key: Value) -> bool:
     if isinstance(key, TensorValue):
-        return known(tx, key) is None
+        return tx.tensor_rules.known_data(tx, key) is None
     return isinstance(key, SymbolValue) and key.cls is int
 
 
@@ -158,11 +153,3 @@ def _is_plain_key(key: Value) -> bool:
     if isinstance(key, TensorValue):
         return key.fake.dim() == 0 and key.fake.dtype in (torch.int64, torch.int32)
     return isinstance(key, SliceValue) or (isinstance(key, Constant) and key.cls is int)
-
-
-rewrite_as(_select, "getitem")
-rewrite_as(_assign, "setitem")
-rewrite_as(_scaled_add, "add", "add_", "sub", "sub_")
-for _combine in ("div", "mul"):
-    rewrite_as(_pointwise_pair(_combine), f"addc{_combine}", f"addc{_combine}_")
-    rewrite_as(_foreach_pair(_combine), f"_foreach_addc{_combine}_")

@@ -24,7 +24,6 @@ from flambeau_capture.values.objects.attributes import (
     find_in_class,
 )
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.tensors.graph_calls import override
 from flambeau_capture.values.tensors.methods import tensor_attribute, tensor_method
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -68,7 +67,7 @@ class SubclassTensor(TensorValue):
 
     def tensor_attribute(self, tx: Tracer, name: str) -> Value:
         """An attribute that tensors have."""
-        answer = override(tx, "get", name, [self], {})
+        answer = tx.tensor_rules.override(tx, "get", name, [self], {})
         return tensor_attribute(self, tx, name) if answer is None else answer
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
@@ -84,7 +83,11 @@ class SubclassTensor(TensorValue):
         if name in ("__setattr__", "__getattribute__", "__delattr__", "__init__"):
             return self.owner.call_method(tx, name, args, kwargs)
         plain = name in _NEVER_OVERRIDDEN
-        answer = None if plain else override(tx, "call_method", name, [self, *args], kwargs)
+        answer = (
+            None
+            if plain
+            else tx.tensor_rules.override(tx, "call_method", name, [self, *args], kwargs)
+        )
         return tensor_method(self, tx, name, args, kwargs) if answer is None else answer
 
     def length(self, tx: Tracer) -> int:

@@ -84,7 +84,7 @@ class TensorValue(Value):
     def truth(self, tx: Tracer) -> bool:
         if self.truth_known is not None:
             return self.truth_known
-        data = known(tx, self)
+        data = tx.tensor_rules.known_data(tx, self)
         if data is not None and data.numel() == 1:
             return bool(data)
         raise Break("FB0001", f"truth of {self.describe()}")
@@ -124,8 +124,7 @@ class TensorValue(Value):
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         if name == "data":
-            for rule in DATA_RULES:
-                rule(self, tx, value)
+            tx.tensor_rules.set_data(self, tx, value)
             return
         if name == "grad" and has_place(tx, self):
             _ = self.cls  # that it is a tensor is assumed from here on
@@ -137,7 +136,7 @@ class TensorValue(Value):
         if name == "requires_grad":
             if asks_what_is(self, tx, [value], {}):
                 return
-            if GRAD_RULES["requires_grad_"](self, tx, [value], {}) is not None:
+            if tx.tensor_rules.methods["requires_grad_"](self, tx, [value], {}) is not None:
                 return
         if name in ("grad", "requires_grad"):
             raise Break("FB0007", f"assignment to .{name} of a tensor")
@@ -176,24 +175,9 @@ class TensorValue(Value):
             writer.load_graph_output(self.node)
 
 
-# Methods that drive autograd and that the graph can hold, sometimes (see `builtins.derivatives`).
-GRAD_RULES: dict[str, Callable[[TensorValue, Tracer, Args, Kwargs], Value | None]] = {}
-
-# What assigning to `.data` does (see `values.newdata`).
-DATA_RULES: list[Callable[[TensorValue, Tracer, Value], None]] = []
-
-# What tensors are known to hold (see `values.knowledge`).
-KNOWN: list[Callable[[Tracer, TensorValue], torch.Tensor | None]] = []
-
-
-def known(tx: Tracer, tensor: TensorValue) -> torch.Tensor | None:
-    """What a tensor holds, if capture knows; guards fix what that follows from."""
-    return next((data for rule in KNOWN if (data := rule(tx, tensor)) is not None), None)
-
-
 def known_number(tx: Tracer, tensor: TensorValue) -> int | float | None:
     """The number that a tensor of one element holds, if capture knows it."""
-    data = known(tx, tensor)
+    data = tx.tensor_rules.known_data(tx, tensor)
     return None if data is None or data.numel() != 1 or data.is_complex() else data.item()
 
 

@@ -1,0 +1,56 @@
+"""The rules of operations on tensors, in one table.
+
+In: the rules. Out: `TENSOR_RULES`, which every tracer holds. Invariant: of two rewrites of one
+operator, the one that stands first is asked first.
+"""
+
+from __future__ import annotations
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.builtins.autograd import backward, gradients, hooks
+from flambeau_capture.builtins.tensors import nested_lists, random, torch_function_protocol
+from flambeau_capture.values.tensors import (
+    constant_data,
+    data_assignment,
+    data_dependent,
+    scalars,
+)
+from flambeau_capture.values.tensors.tensor_rules import Rewrite, TensorRules
+
+_REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
+    (nested_lists.scalars_as_one, tuple(compat.WITH_SCALARS)),
+    (nested_lists.made, ("tensor", "as_tensor", "new_tensor")),
+    (nested_lists.of_scalars, ("tensor", "as_tensor")),
+    (nested_lists.shape_as_tensor, ("_shape_as_tensor",)),
+    (random.draw, (*random.FUNCTIONS, *random.FILLED)),
+    (data_dependent.write, ("setitem",)),
+    (scalars.select, ("getitem",)),
+    (scalars.assign, ("setitem",)),
+    (scalars.scaled_add, ("add", "add_", "sub", "sub_")),
+    (scalars.pointwise_pair, ("addcdiv", "addcdiv_", "addcmul", "addcmul_")),
+    (scalars.foreach_pair, ("_foreach_addcdiv_", "_foreach_addcmul_")),
+)
+
+
+def _by_name() -> dict[str, tuple[Rewrite, ...]]:
+    found: dict[str, tuple[Rewrite, ...]] = {}
+    for rewrite, names in _REWRITES:
+        for name in names:
+            found[name] = (*found.get(name, ()), rewrite)
+    return found
+
+
+TENSOR_RULES = TensorRules(
+    override=torch_function_protocol.overridden,
+    rewrites=_by_name(),
+    by_data=data_dependent.answer,
+    known_data=constant_data.known_data,
+    set_data=data_assignment.set_data,
+    new_leaf=gradients.own_leaf,
+    methods={
+        "backward": backward.method,
+        "register_hook": hooks.register,
+        "retain_grad": gradients.keep_grad,
+        "requires_grad_": gradients.begin,
+    },
+)
