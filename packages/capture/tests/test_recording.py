@@ -13,7 +13,7 @@ import flambeau_capture as fc
 import pytest
 import torch
 from flambeau_capture.observe import frame_recording
-from flambeau_capture.values.functions.callables import HANDLERS
+from flambeau_capture.values.functions.callables import RULES, handles
 
 SHIFT = 3.0
 
@@ -32,9 +32,9 @@ def failing() -> Any:
     def handler(*given: Any) -> Any:
         raise RuntimeError("planted fault")
 
-    HANDLERS[planted] = handler
+    handles(planted)(handler)
     yield planted
-    del HANDLERS[planted]
+    del RULES[planted]
 
 
 def _recorded(folder: pathlib.Path) -> str:
@@ -58,9 +58,9 @@ def test_a_failing_frame_is_recorded_and_runs_eagerly(
 
     state = frame_recording.load(_recorded(tmp_path))
     assert "planted fault" in state.error and state.missing == ()
-    del HANDLERS[failing]
+    rule = RULES.pop(failing)
     replayed = fc.replay(_recorded(tmp_path), fullgraph=True)
-    HANDLERS[failing] = print
+    RULES[failing] = rule
     torch.testing.assert_close(replayed, got)
 
 

@@ -29,6 +29,7 @@ _HOMES = {
     "assume_constant_result": "extending",
     "substitute_in_graph": "extending",
     "explain": "observe.explanation",
+    "explain_call": "observe.explanation",
     "Explanation": "observe.explanation",
     "set_logs": "observe.logs",
     "export": "exporting",

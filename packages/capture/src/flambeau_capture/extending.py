@@ -18,9 +18,15 @@ import torch
 from flambeau_capture.frame.markers import BREAK, IN_GRAPH, MARK
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.functions.assume_constant_result import call_at_capture
-from flambeau_capture.values.functions.callables import BREAKS, HANDLERS
-from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.functions.callables import (
+    RULES,
+    Action,
+    CallRule,
+    breaks,
+    call_at_capture,
+    handles,
+    own_rule,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,12 +42,8 @@ def allow_in_graph(fn: F) -> F:
     if isinstance(fn, FunctionType):
         fn.__dict__[MARK] = IN_GRAPH
     elif not (isinstance(fn, type) and issubclass(fn, torch.autograd.Function)):
-        HANDLERS[fn] = partial(_in_graph, fn)
+        RULES[fn] = CallRule(Action.GRAPH)
     return fn
-
-
-def _in_graph(fn: Any, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return graph_call(tx, "call_function", fn, args, kwargs)
 
 
 def disallow_in_graph(fn: F) -> F:
@@ -53,8 +55,7 @@ def disallow_in_graph(fn: F) -> F:
     if isinstance(fn, FunctionType):
         fn.__dict__[MARK] = BREAK
     else:
-        BREAKS[fn] = "FB0006"
-        HANDLERS.pop(fn, None)
+        breaks("FB0006", fn)
     return fn
 
 
@@ -65,12 +66,12 @@ def assume_constant_result(fn: F) -> F:
     arguments of a call must be known at capture (no tensors), else the call ends the graph.
     """
     _callable("assume_constant_result", fn)
-
-    def call(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        return call_at_capture(tx, fn, args, kwargs)
-
-    HANDLERS[fn] = call
+    handles(fn, action=Action.CONSTANT)(partial(_known_result, fn))
     return fn
+
+
+def _known_result(fn: Any, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return call_at_capture(tx, fn, args, kwargs)
 
 
 def substitute_in_graph(
@@ -87,12 +88,13 @@ def substitute_in_graph(
     def decorate(replacement: F) -> F:
         if not isinstance(replacement, FunctionType):
             raise TypeError(f"a replacement is a Python function, not {replacement!r}")
-        known = HANDLERS.get(original)
+        rule = own_rule(original)
+        known = None if rule is None else rule.handler
         if isinstance(known, _Substitute) and known.replacement is not replacement:
             raise ValueError(f"{_name(original)} is replaced already, by {known.replacement!r}")
         if not skip_signature_check:
             _same_signature(original, replacement)
-        HANDLERS[original] = _Substitute(replacement)
+        handles(original, action=Action.POLYFILL)(_Substitute(replacement))
         return replacement
 
     return decorate

@@ -144,9 +144,9 @@ class Twice(torch.autograd.Function):
 
 @pytest.mark.parametrize("allowed", [Twice, torch.sub, torch.Tensor.sin, len, torch.ops.aten.sin])
 def test_what_may_be_allowed_in_a_graph(allowed):
-    from flambeau_capture.values.functions.callables import HANDLERS
+    from flambeau_capture.values.functions.callables import RULES
 
-    before = dict(HANDLERS)
+    before = dict(RULES)
     try:
         assert allow_in_graph(allowed) is allowed
         compiled = optimize("eager", nopython=True)(lambda x: Twice.apply(x) + torch.sub(x, 1))
@@ -156,7 +156,7 @@ def test_what_may_be_allowed_in_a_graph(allowed):
         assert torch.equal(out.detach(), torch.full((2,), 2.0))
         assert torch.equal(x.grad, torch.full((2,), 4.0))
     finally:
-        HANDLERS.clear()
-        HANDLERS.update(before)
+        RULES.clear()
+        RULES.update(before)
     with pytest.raises(TypeError, match="takes a function"):
         allow_in_graph(3)

@@ -10,13 +10,13 @@ import re
 import pytest
 import torch
 from flambeau_capture import optimize
-from flambeau_capture.values.functions.callables import POLYFILLS
+from flambeau_capture.values.functions.callables import RULES
 
 MODULES = ("itertools", "_heapq", "_bisect", "operator", "_operator")
 FUNCTIONS = [
-    fn for fn in POLYFILLS
-    if getattr(fn, "__module__", "") in MODULES and hasattr(fn, "__name__")
-    and fn not in (itertools.cycle, itertools.tee, operator.concat)
+    fn for fn, rule in RULES.items()
+    if rule.python is not None and getattr(fn, "__module__", "") in MODULES
+    and hasattr(fn, "__name__") and fn not in (itertools.cycle, itertools.tee, operator.concat)
 ]  # fmt: skip
 KINDS = {
     "list": "[3, 1, 2]", "empty": "[]", "number": "2", "negative": "-1", "text": "'ab'",

@@ -9,7 +9,7 @@ import pytest
 import torch
 from flambeau_capture import optimize
 from flambeau_capture.api import compiler_of
-from flambeau_capture.values.functions.callables import BREAKS, HANDLERS
+from flambeau_capture.values.functions.callables import RULES, Action
 
 CALLS = {
     "nothing": ((), {}),
@@ -24,14 +24,15 @@ EVERY = 40  # of the functions that capture records without a rule of its own
 
 
 def callables():
-    handled = [fn for fn in HANDLERS if _of_torch(fn)]
+    handled = [fn for fn, rule in RULES.items() if rule.handler is not None and _of_torch(fn)]
     others = []
     for space in SPACES:
         for name in sorted(set(dir(space))):
             fn = getattr(space, name, None)
             if not name.startswith("_") and inspect.isroutine(fn) and _of_torch(fn):
                 others.append(fn)
-    return [fn for fn in [*handled, *others[::EVERY]] if fn not in BREAKS]
+    broken = {fn for fn, rule in RULES.items() if rule.action is Action.BREAK}
+    return [fn for fn in [*handled, *others[::EVERY]] if fn not in broken]
 
 
 def _of_torch(fn):

@@ -13,7 +13,7 @@ import torch
 from flambeau_capture.api import compiler_of
 from flambeau_capture.builtins.tensors.torch_functions import STATE_QUESTIONS
 from flambeau_capture.observe.unguarded import UNGUARDED, name_of, sorted_rules
-from flambeau_capture.values.functions.callables import HANDLERS, PURE
+from flambeau_capture.values.functions.callables import RULES, Action, CallRule
 
 #: words of names of functions that ask; the others do something
 ASKING = ("is_", "are_", "get", "has_", "_is_", "_get_", "_len_", "flash_", "math_", "mem_")
@@ -38,7 +38,8 @@ def answers(fn):
         return False
 
 
-QUESTIONS = [fn for fn in list(HANDLERS) if asks(fn) and answers(fn)]
+ANSWERED = [fn for fn, rule in RULES.items() if rule.action is not Action.BREAK]
+QUESTIONS = [fn for fn in ANSWERED if asks(fn) and answers(fn)]
 
 
 def test_there_are_questions():
@@ -120,7 +121,7 @@ def asked_of(capture, fn, arguments):
     return [one for one in guards if one.kind.name in ("ANSWER", "CALL")]
 
 
-ASKED_OF = [fn for fn in dict.fromkeys([*HANDLERS, *PURE]) if looks_outside(fn)]
+ASKED_OF = [fn for fn in ANSWERED if looks_outside(fn)]
 
 
 def test_there_are_questions_of_arguments():
@@ -149,6 +150,7 @@ def test_a_question_that_nobody_guards_is_found(capture, monkeypatch):
     def question(name):
         return state["answer"]
 
-    monkeypatch.setitem(HANDLERS, question, lambda tx, args, kwargs: tx.wrap_new(state["answer"]))
+    rule = CallRule(Action.ANSWER, handler=lambda tx, args, kwargs: tx.wrap_new(state["answer"]))
+    monkeypatch.setitem(RULES, question, rule)
     assert asked_of(capture, question, ("cpu",)) == []
     assert looks_outside(question) and name_of(question) not in UNGUARDED

@@ -27,12 +27,14 @@ from flambeau_capture.values.containers.lists import DequeValue, ListValue
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.containers.tuples import TupleValue, make_tuple
 from flambeau_capture.values.functions.callables import (
-    BREAKS,
-    HANDLERS,
+    NAMES,
+    TYPES,
+    Action,
+    CallRule,
     evaluate_call,
-    find,
     handles,
-    is_pure,
+    makes,
+    own_rule,
     pure,
 )
 from flambeau_capture.values.functions.cells import CellValue
@@ -62,22 +64,21 @@ def instantiate(
 ) -> Value:
     """`kind(*args, **kwargs)`; `plain`: by `type.__call__`, past the metaclass's own."""
     python_class = kind.python_class
-    handler = find(HANDLERS, python_class)
-    if handler is not None:
+    rule = tx.rule_of(python_class)
+    if rule.action is Action.BREAK:
+        raise Break(rule.reason, f"call of {kind.describe()}")
+    if rule.action is Action.EVALUATE:
+        return evaluate_call(tx, python_class, args, kwargs)
+    if rule.action is Action.GRAPH:
+        return graph_call(tx, "call_function", python_class, args, kwargs)
+    made: Value
+    if rule.action is not Action.MAKE:
+        if rule.of_called:
+            made = rule.handler(tx, kind, args, kwargs)
+            return made
         check_call(tx, python_class, args, kwargs)
-        found: Value = handler(tx, args, kwargs)
-        return found
-    reason = find(BREAKS, python_class)
-    if reason is not None:
-        raise Break(reason, f"call of {kind.describe()}")
-    if is_pure(python_class):
-        return evaluate_call(tx, python_class, args, kwargs)
-    if typing.is_typeddict(python_class):  # a dict, whatever it is called
-        return instantiate(tx, ClassValue(dict), args, kwargs)
-    if python_class.__module__ == "numpy":
-        return _numpy_class(tx, python_class, args, kwargs)
-    if isinstance(python_class, enum.EnumMeta):
-        return evaluate_call(tx, python_class, args, kwargs)
+        made = rule.handler(tx, args, kwargs)
+        return made
     meta_call = find_in_class(type(python_class), "__call__")
     if not plain and meta_call is not None and isinstance(meta_call[1], types.FunctionType):
         fn = meta_call[1]
@@ -85,20 +86,55 @@ def instantiate(
     assume_making(tx, python_class)
     if python_class.__flags__ & _NOT_MADE:
         tx.raise_error(TypeError, f"cannot create '{name_in_errors(python_class)}' instances")
-    if issubclass(python_class, BaseException):
-        return _exception(tx, python_class, args, kwargs)
-    if _is_plain_named_tuple(python_class):
-        return _named_tuple(tx, python_class, args, kwargs)
-    if issubclass(python_class, torch.overrides.TorchFunctionMode):
-        if python_class.__name__ in INDEXING_MODES and not args and not kwargs:
-            return IndexingMode(python_class)
-        raise Break("FB0013", f"call of {kind.describe()}")
-    if python_class is torch.Tensor or type(python_class).__name__ == "tensortype":
+    made = rule.handler(tx, kind, args, kwargs)
+    return made
+
+
+TYPES[enum.EnumMeta] = CallRule(Action.EVALUATE, "enumerations")
+
+
+def _typed_dict(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
+    return instantiate(tx, ClassValue(dict), args, kwargs)
+
+
+class _AnyDict(typing.TypedDict):
+    """Tells the metaclass that typed dicts have."""
+
+
+TYPES[type(_AnyDict)] = CallRule(  # a dict, whatever it is called
+    Action.ANSWER, "typed dicts", _typed_dict, of_called=True
+)
+
+
+def _of_numpy(tx: Tracer, called: Any, args: Args, kwargs: Kwargs) -> Value:
+    """A scalar of NumPy's, made from what is known; a function that NumPy has in Python."""
+    if not isinstance(called, ClassValue):
+        found: Value = rules().call(tx, called.real, args, kwargs)
+        return found
+    python_class = called.python_class
+    if not issubclass(python_class, rules().np.generic):
+        raise Break("FB0005", f"call of class {python_class.__name__}")
+    return evaluate_call(tx, python_class, args, kwargs)
+
+
+NAMES["numpy", "*"] = CallRule(Action.ANSWER, "module numpy", _of_numpy, of_called=True)
+
+
+@makes(torch.overrides.TorchFunctionMode)
+def _mode(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
+    if kind.python_class.__name__ in INDEXING_MODES and not args and not kwargs:
+        return IndexingMode(kind.python_class)
+    raise Break("FB0013", f"call of {kind.describe()}")
+
+
+@makes(torch.Tensor)
+def _tensor(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
+    python_class = kind.python_class
+    if python_class is torch.Tensor:
         return _legacy_tensor(tx, kind, args, kwargs)
-    if issubclass(python_class, torch.Tensor):
-        new = find_in_class(python_class, "__new__")
-        if new is None or not _in_python(new[1]) or python_class.__module__.startswith("torch."):
-            raise Break("FB0012", f"call of {kind.describe()}")
+    new = find_in_class(python_class, "__new__")
+    if new is None or not _in_python(new[1]) or python_class.__module__.startswith("torch."):
+        raise Break("FB0012", f"call of {kind.describe()}")
     return _instance(tx, kind, args, kwargs)
 
 
@@ -126,11 +162,9 @@ def _legacy_tensor(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> 
     raise Break("FB0012", f"call of {kind.describe()}")
 
 
-def _numpy_class(tx: Tracer, python_class: type, args: Args, kwargs: Kwargs) -> Value:
-    """A scalar of NumPy's, made from what is known."""
-    if not issubclass(python_class, rules().np.generic):
-        raise Break("FB0005", f"call of class {python_class.__name__}")
-    return evaluate_call(tx, python_class, args, kwargs)
+TYPES[type(torch.FloatTensor)] = CallRule(
+    Action.MAKE, "legacy classes of tensors", _legacy_tensor, of_called=True
+)
 
 
 def made_by_init(python_class: type) -> bool:
@@ -146,14 +180,13 @@ def made_by_init(python_class: type) -> bool:
         and new[0] is object
         and init is not None
         and isinstance(init[1], types.FunctionType)
-        and find(HANDLERS, python_class) is None
-        and find(BREAKS, python_class) is None
-        and not is_pure(python_class)
+        and own_rule(python_class) is None
         and not inspect.isabstract(python_class)
         and not issubclass(python_class, torch.overrides.TorchFunctionMode)
     )
 
 
+@makes(object)
 def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
     python_class = kind.python_class
     ending = find_in_class(python_class, "__del__")
@@ -305,7 +338,9 @@ def _check_exception(
     evaluate(tx, layout, *plain, **named)
 
 
-def _exception(tx: Tracer, python_class: type[BaseException], args: Args, kwargs: Kwargs) -> Value:
+@makes(BaseException)
+def _exception(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
+    python_class: Any = kind.python_class
     made = ExceptionValue(python_class, list(args))
     assume_special_methods(tx, python_class)
     init = find_in_class(python_class, "__init__")
@@ -322,7 +357,7 @@ def _exception(tx: Tracer, python_class: type[BaseException], args: Args, kwargs
 
 def _is_plain_named_tuple(python_class: type) -> bool:
     """A named tuple whose instances are made as namedtuple() wrote it, and are items alone."""
-    if not issubclass(python_class, tuple) or not hasattr(python_class, "_fields"):
+    if not hasattr(python_class, "_fields"):
         return False
     new, init = (find_in_class(python_class, name) for name in ("__new__", "__init__"))
     assert new is not None and init is not None
@@ -331,8 +366,12 @@ def _is_plain_named_tuple(python_class: type) -> bool:
     return generated and init[0] is object and is_plain_tuple(python_class)
 
 
-def _named_tuple(tx: Tracer, python_class: type, args: Args, kwargs: Kwargs) -> Value:
-    fields: tuple[str, ...] = python_class._fields  # type: ignore[attr-defined]
+@makes(tuple)
+def _named_tuple(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
+    python_class: Any = kind.python_class
+    if not _is_plain_named_tuple(python_class):
+        return _instance(tx, kind, args, kwargs)
+    fields: tuple[str, ...] = python_class._fields
     defaults: dict[str, Any] = getattr(python_class, "_field_defaults", {})
     values: dict[str, Value] = dict(zip(fields, args))
     refused = len(args) > len(fields) or set(kwargs) & set(values) or set(kwargs) - set(fields)

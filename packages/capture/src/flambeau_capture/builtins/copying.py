@@ -20,7 +20,8 @@ from flambeau_capture.values.containers.lists import DequeValue, ListValue
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.containers.slices import SliceValue
 from flambeau_capture.values.containers.tuples import TupleValue
-from flambeau_capture.values.functions.callables import BuiltinValue, handles
+from flambeau_capture.values.functions.builtin_functions import BuiltinValue
+from flambeau_capture.values.functions.callables import handles
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.objects.classes import ClassValue

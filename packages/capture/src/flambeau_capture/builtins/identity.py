@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.functions.callables import BuiltinValue
+from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.functions.partials import PartialValue

@@ -7,6 +7,7 @@ Invariant: a message names the line that the program wrote it on. What is not kn
 
 from __future__ import annotations
 
+import functools
 import logging
 import warnings
 from collections.abc import Callable
@@ -17,7 +18,14 @@ from flambeau_capture.effects.calls import DeferredCall
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import LITERALS, Constant
-from flambeau_capture.values.functions.callables import CACHED_METHODS, describe_call, handles
+from flambeau_capture.values.functions.builtin_functions import BuiltinValue
+from flambeau_capture.values.functions.callables import (
+    TYPES,
+    Action,
+    CallRule,
+    describe_call,
+    handles,
+)
 from flambeau_capture.values.objects.exceptions import ExceptionValue
 from flambeau_capture.values.objects.instances import ObjectValue
 
@@ -178,7 +186,7 @@ def _ask(tx: Tracer, method: str, args: Args) -> Value:
     return Constant(answer)
 
 
-def once(tx: Tracer, cached: Any, args: Args, kwargs: Kwargs) -> Value | None:
+def _once(tx: Tracer, cached: Any, args: Args, kwargs: Kwargs) -> Value | None:
     """A method of loggers behind functools.lru_cache, so that a message comes once."""
     if not args or not issubclass(args[0].cls, logging.Logger):
         return None
@@ -189,4 +197,36 @@ def once(tx: Tracer, cached: Any, args: Args, kwargs: Kwargs) -> Value | None:
     return Constant(None)
 
 
-CACHED_METHODS.append(once)
+def _cached(tx: Tracer, called: BuiltinValue, args: Args, kwargs: Kwargs) -> Value:
+    """A call of a function behind functools.lru_cache."""
+    fn = called.fn
+    told = _once(tx, fn, args, kwargs)
+    if told is not None:
+        return told
+    if not all(isinstance(arg, Constant) for arg in [*args, *kwargs.values()]):
+        return _uncached(tx, fn, args, kwargs)
+    given = tuple((type(arg.value), arg.value) for arg in args)  # type: ignore[attr-defined]
+    named = tuple((n, type(a.value), a.value) for n, a in kwargs.items())  # type: ignore[attr-defined]
+    answers = tx.heap.answers
+    if (fn, given, named) not in answers:
+        answered = _uncached(tx, fn, args, kwargs)
+        tx.heap.changed()
+        answers[fn, given, named] = answered
+    remembered: Value = answers[fn, given, named]
+    return remembered
+
+
+def _uncached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    """What the function behind functools.lru_cache answers, which runs in every call of the graph:
+    one that writes to what outlives it would do so again, where the cache does not."""
+    wrapped = fn.__wrapped__
+    before = tx.heap.writes()
+    answer = tx.call(tx.wrap(wrapped, ConstantSource(wrapped, wrapped.__name__)), args, kwargs)
+    if tx.heap.writes() != before:
+        raise Break("FB0019", f"{describe_call(fn, args)}: a cached function that writes")
+    return answer
+
+
+TYPES[functools._lru_cache_wrapper] = CallRule(
+    Action.ANSWER, "functools.lru_cache", _cached, of_called=True
+)

@@ -16,7 +16,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers.sequences import index_of
 from flambeau_capture.values.containers.tuples import TupleValue
-from flambeau_capture.values.functions.callables import HANDLERS, handles, pure
+from flambeau_capture.values.functions.callables import handles, pure
 from flambeau_capture.values.objects.attributes import call_special
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.instances import ObjectValue
@@ -25,11 +25,11 @@ from flambeau_capture.values.stand_ins import refuse
 
 def _register() -> None:
     for symbol, (fn, _, _) in OPERATORS.items():
-        HANDLERS[fn] = _binary_handler(symbol)
+        handles(fn)(_binary_handler(symbol))
     for symbol, (fn, _) in IN_PLACE.items():
-        HANDLERS[fn] = _binary_handler(symbol)
+        handles(fn)(_binary_handler(symbol))
     for symbol, (fn, _) in UNARY.items():
-        HANDLERS[fn] = _unary_handler(symbol)
+        handles(fn)(_unary_handler(symbol))
 
 
 def _binary_handler(symbol: str) -> Callable[[Tracer, Args, Kwargs], Value]:

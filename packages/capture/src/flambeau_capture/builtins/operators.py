@@ -32,7 +32,7 @@ from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SequenceValue, index_of, tx_equal
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.containers.tuples import TupleValue
-from flambeau_capture.values.functions.callables import BuiltinValue
+from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.numpy import arrays
 from flambeau_capture.values.numpy.arrays import ArrayValue

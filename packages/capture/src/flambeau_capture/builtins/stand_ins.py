@@ -13,7 +13,7 @@ from typing import Any
 
 from flambeau_capture.values.argument_errors import check_call
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.functions.callables import HANDLERS, POLYFILLS
+from flambeau_capture.values.functions.callables import Action, handles
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.made_by import TEE, MadeBy, SharedItems
 from flambeau_capture.values.iterators.generators import GeneratorValue
@@ -32,6 +32,6 @@ def stand_in(original: Any, python: Any) -> None:
             made.made_by = MadeBy(original, tuple(args), dict(kwargs))
         return made
 
-    HANDLERS[original] = handler
-    if original not in (functools.cmp_to_key, itertools.tee):  # what they make is told apart
-        POLYFILLS[original] = python
+    told_apart = original in (functools.cmp_to_key, itertools.tee)  # what they make
+    action = Action.ANSWER if told_apart else Action.POLYFILL
+    handles(original, action=action, python=None if told_apart else python)(handler)

@@ -23,8 +23,10 @@ import time
 import types
 import typing
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.observe.unguarded import name_of, of_arguments, unguarded
 from flambeau_capture.polyfills.calling import replacing
@@ -33,8 +35,12 @@ from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Valu
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.functions.callables import (
-    HANDLERS,
+    CODES,
+    NAMES,
+    Action,
+    CallRule,
     breaks,
+    constant,
     evaluate_call,
     handles,
     pure,
@@ -167,30 +173,11 @@ def _intern(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return Constant(constant_of(args[0]))
 
 
-_REPR_WRAPPERS = frozenset(
-    code
-    for maker in (reprlib.recursive_repr, getattr(dataclasses, "_recursive_repr", None))
-    if maker is not None
-    for code in _inner_codes(maker.__code__)
-    if code.co_name == "wrapper"
-)
-
-
-def without_repr_guard(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value | None:
+def _without_repr_guard(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
     """`__repr__` behind reprlib.recursive_repr, which asks whether it is running already."""
-    if fn.code not in _REPR_WRAPPERS:
-        return None
     place = fn.code.co_freevars.index("user_function")  # before 3.13 nothing else names it
     wrapped = fn.closure()[place].content
     return tx.call(fn.get_attr(tx, "__wrapped__") if wrapped is None else wrapped, args, kwargs)
-
-
-_DISPATCHERS = frozenset(
-    code for code in _inner_codes(functools.singledispatch.__code__) if code.co_name == "wrapper"
-)
-_CHOOSERS = frozenset(
-    code for code in _inner_codes(functools.singledispatch.__code__) if code.co_name == "dispatch"
-)
 
 
 class _Registry:
@@ -205,12 +192,13 @@ class _Registry:
         )
 
 
-def dispatch(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value | None:
+def _dispatch(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value | None:
     """A call of a functools.singledispatch function: of what is registered for the class."""
     real: Any = fn.real
-    if not args or fn.code not in (*_DISPATCHERS, *_CHOOSERS):
+    if not args:
         return None
-    if fn.code in _CHOOSERS:  # `f.dispatch(cls)`, which functools.singledispatchmethod asks
+    chooses = fn.code.co_name == "dispatch"
+    if chooses:  # `f.dispatch(cls)`, which functools.singledispatchmethod asks
         assert isinstance(args[0], ClassValue)
         cells = dict(zip(fn.code.co_freevars, real.__closure__))
         registry, kind = cells["registry"].cell_contents, args[0].python_class
@@ -223,7 +211,35 @@ def dispatch(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value
         ConstantSource(registry, f"{fn.name}.registry"), "CALL", _Registry(known), "is as it was"
     )
     found = tx.wrap(chosen, ConstantSource(chosen, fn.name))
-    return found if fn.code in _CHOOSERS else tx.call(found, args, kwargs)
+    return found if chooses else tx.call(found, args, kwargs)
+
+
+def _made_inside(makers: Sequence[Any], names: Sequence[str], handler: Any) -> None:
+    """A rule for functions that are made anew by each call of a library's function."""
+    for maker in makers:
+        for code in _inner_codes(maker.__code__):
+            if code.co_name in names:
+                row = f"functions of {maker.__qualname__}"
+                CODES[code] = CallRule(Action.ANSWER, row, handler, of_called=True)
+
+
+_REPR_GUARDS = (reprlib.recursive_repr, getattr(dataclasses, "_recursive_repr", None))
+_made_inside([each for each in _REPR_GUARDS if each], ("wrapper",), _without_repr_guard)
+_made_inside([functools.singledispatch], ("wrapper", "dispatch"), _dispatch)
+
+
+def _expect_true(tx: Tracer, fn: Value, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(args[0].truth(tx))
+
+
+# what is installed stays for a process
+for _name in ("version", "packages_distributions"):
+    NAMES["importlib.metadata", _name] = CallRule(Action.EVALUATE, "importlib.metadata")
+# torch imports its exporter when it is asked for
+NAMES["torch.onnx", "is_in_onnx_export"] = constant(False, "torch.onnx")
+NAMES[compat.SYMBOLIC_SHAPES, "expect_true"] = CallRule(
+    Action.ANSWER, compat.SYMBOLIC_SHAPES, _expect_true, of_called=True
+)
 
 
 @handles(re.sub)
@@ -271,27 +287,10 @@ breaks(
     time.time_ns, time.perf_counter_ns,
 )  # fmt: skip
 pure(
-    re.compile, re.match, re.search, re.fullmatch, re.sub, re.split, re.findall, re.escape,
-    os.path.join, os.path.basename, os.path.dirname, os.path.splitext, os.fspath,
-    inspect.isclass, inspect.isfunction, inspect.ismethod,
-    typing.get_origin, typing.get_args, struct.pack, struct.unpack, struct.calcsize,
-)  # fmt: skip
-
-
-def _pure_python(*fns: Any) -> None:
-    """Python functions that are evaluated, not interpreted."""
-    for fn in fns:
-
-        def handler(tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn) -> Value:
-            return evaluate_call(tx, _fn, args, kwargs)
-
-        HANDLERS[fn] = handler
-
-
-_pure_python(
     re.compile, re.match, re.search, re.fullmatch, re.split, re.findall, re.finditer, re.escape,
-    os.path.join, os.path.basename, os.path.dirname, os.path.splitext,
-    typing.get_origin, typing.get_args, json.dumps, json.loads, ast.literal_eval,
+    os.path.join, os.path.basename, os.path.dirname, os.path.splitext, os.fspath,
+    typing.get_origin, typing.get_args, struct.pack, struct.unpack, struct.calcsize,
+    json.dumps, json.loads, ast.literal_eval,
 )  # fmt: skip
 
 

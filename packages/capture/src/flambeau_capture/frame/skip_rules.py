@@ -14,12 +14,7 @@ import sys
 import sysconfig
 from types import CodeType
 
-_LIBRARIES = (
-    "numpy", "scipy", "pandas", "sklearn", "PIL", "matplotlib", "tqdm", "triton", "sympy",
-    "networkx", "pytest", "_pytest", "pluggy", "hypothesis", "IPython", "flambeau_capture",
-    "flambeau_prims", "flambeau_aot", "flambeau_inductor", "flambeau", "tokenizers", "filelock",
-    "huggingface_hub", "safetensors", "rich",
-)  # fmt: skip
+from flambeau_capture.library_rules import LIBRARIES
 
 
 def _folder(package: str) -> str | None:
@@ -38,7 +33,7 @@ def _folder(package: str) -> str | None:
 
 @functools.cache
 def _skipped_folders() -> tuple[str, ...]:
-    found = [_folder(package) for package in ("torch", *_LIBRARIES)]
+    found = [_folder(package) for package, rule in LIBRARIES.items() if rule.skipped]
     return tuple(folder for folder in found if folder is not None)
 
 

@@ -38,6 +38,7 @@ from flambeau_capture.options import Options
 from flambeau_capture.source import ConstantSource, Source
 from flambeau_capture.user_warnings import warn
 from flambeau_capture.values.base import Args, Caller, Kwargs, Tracer, UserError, Value
+from flambeau_capture.values.functions.callables import CallRule, rule_of
 from flambeau_capture.values.functions.cells import CellValue
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.globals import GlobalsScope
@@ -103,6 +104,7 @@ class SymbolicTracer(Tracer):
         self._bodies = bodies
         self.builtins = scope.builtins
         self._scopes: dict[int, GlobalsScope] = {id(scope.namespace): scope}
+        self._rules: dict[int, tuple[Any, CallRule]] = {}
         self._lines: dict[tuple[int, int | None], str] = {}
 
     # -- frames ---------------------------------------------------------------------------------
@@ -239,6 +241,7 @@ class SymbolicTracer(Tracer):
         self.has_generators = False
         self.unheld.clear()
         self._scopes.clear()
+        self._rules.clear()
         self.entered.clear()
         self.error = None
 
@@ -391,6 +394,12 @@ class SymbolicTracer(Tracer):
         return f"{line.filename}:{line.lineno}"
 
     # -- calls ----------------------------------------------------------------------------------
+
+    def rule_of(self, fn: Any) -> CallRule:
+        known = self._rules.get(id(fn))
+        if known is None or known[0] is not fn:
+            known = self._rules[id(fn)] = (fn, rule_of(fn))
+        return known[1]
 
     def call(self, fn: Value, args: Args, kwargs: Kwargs) -> Value:
         return fn.call(self, args, kwargs)

@@ -17,6 +17,7 @@ from torch import fx
 from flambeau_capture.api import compiler_of, optimize
 from flambeau_capture.breaks import BreakReport
 from flambeau_capture.observe.records import FrameRecord, RecompileRecord, Records
+from flambeau_capture.values.functions.callables import CallRule, rule_of
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,13 @@ class Explanation:
 
 def _op_name(op: Any) -> str:
     return op if isinstance(op, str) else getattr(op, "__name__", str(op))
+
+
+def explain_call(fn: Any) -> CallRule:
+    """What capture does with a call of a function, a method, a class or a module: whether it is
+    interpreted, recorded, evaluated, answered by other means, or a break, and which row of the
+    table of rules says so. Nothing is called."""
+    return rule_of(fn)
 
 
 def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

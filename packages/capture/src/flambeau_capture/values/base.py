@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
     from flambeau_capture.guards import GuardSet
     from flambeau_capture.options import Options
+    from flambeau_capture.values.functions.callables import CallRule
     from flambeau_capture.values.tensors.tensor_rules import TensorRules
 
 Args = Sequence["Value"]
@@ -93,6 +94,9 @@ class Tracer(Protocol):
 
     def scope_of(self, namespace: dict[str, Any]) -> Any:
         """The global variables that a dict holds: one scope per dict."""
+
+    def rule_of(self, fn: Any) -> CallRule:
+        """What a call of a callable is."""
 
     def call(self, fn: Value, args: Args, kwargs: Kwargs) -> Value:
         """Call a value."""

@@ -32,11 +32,8 @@ from flambeau_capture.values.functions import (
     existing_functions,  # noqa: F401 - each registers what it wraps
     partials,  # noqa: F401 - each registers what it wraps
 )
-from flambeau_capture.values.functions.callables import (
-    BuiltinValue,
-    is_found_by_name,
-    known_callable,
-)
+from flambeau_capture.values.functions.builtin_functions import BuiltinValue, is_found_by_name
+from flambeau_capture.values.functions.callables import known_callable
 from flambeau_capture.values.objects import (
     class_dicts,  # noqa: F401 - each registers what it wraps
     enums,  # noqa: F401 - each registers what it wraps

@@ -14,8 +14,8 @@ import torch
 from torch.nn.utils import rnn
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.values.base import Args, Kwargs
-from flambeau_capture.values.functions.callables import breaks
+from flambeau_capture.values.base import Args, Kwargs, Tracer
+from flambeau_capture.values.functions.callables import RULES, Action, CallRule, breaks
 from flambeau_capture.values.functions.functions import FunctionValue
 
 _REASON = "FB0004"
@@ -27,12 +27,15 @@ breaks(
 )  # fmt: skip
 
 
-def refuse_packed(fn: FunctionValue, args: Args, kwargs: Kwargs) -> None:
+def _refuse_packed(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> None:
     """Break at the call of a recurrent layer on a packed sequence."""
-    if fn.real in LAYERS:
-        for given in (*args[1:2], *kwargs.values()):
-            if issubclass(given.cls, rnn.PackedSequence):
-                raise Break(_REASON, f"{fn.qualname} of a packed sequence")
+    for given in (*args[1:2], *kwargs.values()):
+        if issubclass(given.cls, rnn.PackedSequence):
+            raise Break(_REASON, f"{fn.qualname} of a packed sequence")
+
+
+for _layer in LAYERS:
+    RULES[_layer] = CallRule(Action.INLINE, handler=_refuse_packed, of_called=True)
 
 
 def is_packed_call(fn: FunctionType, arguments: Mapping[str, object]) -> bool:

@@ -13,7 +13,7 @@ import torch
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import SequenceValue
-from flambeau_capture.values.functions.callables import HANDLERS, handles
+from flambeau_capture.values.functions.callables import RULES, handles
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
@@ -64,4 +64,5 @@ def _filled(tx: Tracer, value: Value, named: dict[str, Value]) -> Value:
 
 @handles(torch.sym_float)
 def _sym_float(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return HANDLERS[float](tx, args, kwargs)
+    answered: Value = RULES[float].handler(tx, args, kwargs)
+    return answered

@@ -24,8 +24,9 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import SequenceValue
 from flambeau_capture.values.functions.callables import (
-    HANDLERS,
+    RULES,
     breaks,
+    constant,
     describe_call,
     evaluate_call,
     handles,
@@ -44,12 +45,7 @@ STATE_QUESTIONS: dict[Any, None] = {}
 def _state(*fns: Any) -> None:
     """Questions about the state of this thread: asked now, guarded by the state check."""
     STATE_QUESTIONS.update(dict.fromkeys(fns))
-    for fn in fns:
-
-        def handler(tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn) -> Value:
-            return evaluate_call(tx, _fn, args, kwargs)
-
-        HANDLERS[fn] = handler
+    pure(*fns)
 
 
 _state(
@@ -61,12 +57,8 @@ _state(
 
 def _facts(*fns: Any) -> None:
     """Questions whose answer is the same for the life of the process."""
+    pure(*fns)
     for fn in fns:
-
-        def handler(tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn) -> Value:
-            return evaluate_call(tx, _fn, args, kwargs)
-
-        HANDLERS[fn] = handler
         unguarded(name_of(fn), "a fact of torch's build and of the machine")
 
 
@@ -88,7 +80,7 @@ def _asked(*fns: Any) -> None:
             tx.guard(ConstantSource(_fn, _fn.__name__), "ANSWER", before)
             return found
 
-        HANDLERS[fn] = handler
+        handles(fn)(handler)
 
 
 _asked(
@@ -108,7 +100,7 @@ def _answer(value: Any, *fns: Any) -> None:
             name_of(fn),
             f"{value} in whatever is captured: a frame where it is not, is not captured",
         )
-        HANDLERS[fn] = lambda tx, args, kwargs: Constant(value)
+        RULES[fn] = constant(value)
 
 
 _answer(True, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, is_compiling)
@@ -295,12 +287,12 @@ def _of_tensors(value: Value) -> bool:
 
 for _name in dir(torch.Tensor):
     _member = getattr(torch.Tensor, _name, None)
-    if isinstance(_member, types.FunctionType) and _member not in HANDLERS:
+    if isinstance(_member, types.FunctionType) and _member not in RULES:
 
         def _tensor_function(tx: Tracer, args: Args, kwargs: Kwargs, _name: str = _name) -> Value:
             return args[0].call_method(tx, _name, args[1:], kwargs)
 
-        HANDLERS[_member] = _tensor_function
+        handles(_member)(_tensor_function)
 
 breaks(
     "FB0024", torch.manual_seed, torch.seed, torch.set_default_dtype, torch.set_default_device,
@@ -323,7 +315,7 @@ def _of_unknown_size(**fns: Any) -> None:
                 raise Break("FB0004", f"call_function {describe_call(_fn, args)}")
             return found
 
-        HANDLERS[fn] = handler
+        handles(fn)(handler)
 
 
 _of_unknown_size(
@@ -333,7 +325,6 @@ _of_unknown_size(
 breaks("FB0003", torch.save, torch.load)
 _HOOK = torch.utils.hooks.BackwardHook  # looks for its own node in the graph of autograd
 breaks("FB0007", _HOOK, _HOOK.setup_input_hook, _HOOK.setup_output_hook)
-pure(torch.promote_types, torch.can_cast)
 of_arguments(
     torch.promote_types, torch.can_cast, torch.is_tensor, torch.is_storage, torch.numel,
     torch.overrides.is_tensor_like, torch.overrides.is_tensor_method_or_property, torch.sym_float,

@@ -19,7 +19,7 @@ from flambeau_capture.values.base import NotConcrete, Value, unpack
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.containers.dicts import DictValue, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
-from flambeau_capture.values.functions.callables import BuiltinValue
+from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.globals import GlobalsDict
 from flambeau_capture.values.objects.attributes import is_iterable

@@ -1,53 +1,94 @@
-"""Callables that are not Python functions: built-ins, torch's operators, slots of classes.
+"""The table of rules: what capture does with a call.
 
-In: callables of the program. Out: `BuiltinValue`, and the table `HANDLERS` that the `builtins`
-package fills: what calling one does under capture. Invariant: a callable with no handler, no rule
-and no known purity is a graph break; capture never calls what it does not know.
+In: callables of the program. Out: `rule_of`, the rule that holds for one; `handles`, `pure`,
+`breaks` and the tables by code, type, class and name, which the `builtins` package fills. Modules
+are in `library_rules`. Invariant: a callable with no rule and no known purity is a graph break;
+capture never calls what it does not know.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
+import inspect
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break
+from flambeau_capture.breaks import REASONS, Break
+from flambeau_capture.frame.markers import BREAK, DISABLED, IN_GRAPH, MARK
 from flambeau_capture.identity import compares_itself
+from flambeau_capture.library_rules import GRAPH, library_rule
 from flambeau_capture.observe.unguarded import unguarded
-from flambeau_capture.source import Attr, ConstantSource, Source
-from flambeau_capture.values.argument_errors import check_call, check_method
+from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
-from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.numpy.scalars import in_python
-from flambeau_capture.values.objects.attributes import answers_for_itself, find_in_class
-from flambeau_capture.values.objects.reconstruction import instance_dict
-from flambeau_capture.values.stand_ins import nameless
-from flambeau_capture.values.tensors.argument_names import by_place
-from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.objects.attributes import answers_for_itself
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_call
 
 Handler = Callable[[Tracer, Args, Kwargs], Value]
+CalledHandler = Callable[[Tracer, Any, Args, Kwargs], Value]  # is given what is called, too
 H = TypeVar("H", bound=Handler)
-
-HANDLERS: dict[Any, Handler] = {}
-POLYFILLS: dict[Any, Any] = {}  # functions in C, and Python that does the same
-PURE: set[Any] = set()
-# asked before a function behind functools.lru_cache is interpreted
-CACHED_METHODS: list[Callable[[Tracer, Any, Args, Kwargs], Value | None]] = []
-BREAKS: dict[Any, str] = {}
+C = TypeVar("C", bound=CalledHandler)
 
 
-def handles(*fns: Any) -> Callable[[H], H]:
+class Action(enum.StrEnum):
+    """What capture does with a call."""
+
+    INLINE = "inline"  # its Python code is interpreted
+    MAKE = "make"  # an instance is made; what its class says of that in Python is interpreted
+    ANSWER = "answer"  # a handler knows what it does
+    GRAPH = "graph"  # one call of the graph
+    EVALUATE = "evaluate"  # made at capture, on known arguments
+    POLYFILL = "polyfill"  # Python that does the same is interpreted
+    CONSTANT = "constant"  # the same answer always
+    METHOD = "method"  # what its receiver answers to its name
+    BREAK = "break"  # the graph ends
+
+
+OWN = "its own"
+
+
+@dataclass(frozen=True)
+class CallRule:
+    """row: where in the table it stands. handler: what answers; `of_called`, one that is given
+    what is called before the arguments. python: what is interpreted instead. reason: of a break."""
+
+    action: Action
+    row: str = OWN
+    handler: Any = None
+    python: Any = None
+    reason: str = ""
+    of_called: bool = False
+
+    def __str__(self) -> str:
+        instead = getattr(self.python, "__qualname__", "")
+        why = f" {self.reason} ({REASONS[self.reason].title})" if self.reason else ""
+        return f"{self.action}{why}{instead and f' {instead}'}, by {self.row}"
+
+
+INLINE = CallRule(Action.INLINE, "default")
+
+RULES: dict[Any, CallRule] = {}  # by callable
+CODES: dict[types.CodeType, CallRule] = {}  # by the code of functions that a library makes
+TYPES: dict[type, CallRule] = {}  # by the type of what is called: metaclasses among them
+CLASSES: dict[type, CallRule] = {}  # by a class that the one which is called derives from
+NAMES: dict[tuple[str, str], CallRule] = {}  # by module and name: what may not be imported here
+
+
+def handles(*fns: Any, action: Action = Action.ANSWER, python: Any = None) -> Callable[[H], H]:
     """Register what calling these callables does."""
 
     def register(handler: H) -> H:
         for fn in fns:
-            HANDLERS[fn] = handler
+            RULES[fn] = CallRule(action, handler=handler, python=python)
         return handler
 
     return register
@@ -61,170 +102,57 @@ unguarded(
 
 def pure(*fns: Any) -> None:
     """Declare callables without side effects, whose result depends on the arguments alone."""
-    PURE.update(fns)
+    RULES.update(dict.fromkeys(fns, CallRule(Action.EVALUATE)))
 
 
 def breaks(id: str, *fns: Any) -> None:
     """Declare callables that always end the graph."""
-    BREAKS.update(dict.fromkeys(fns, id))
+    RULES.update(dict.fromkeys(fns, CallRule(Action.BREAK, reason=id)))
 
 
-def find(table: Any, fn: Any) -> Any:
-    """A table's entry for a callable; None for one that cannot be hashed."""
+def makes(*classes: type) -> Callable[[C], C]:
+    """Register how an instance of a class that derives from one of these is made."""
+
+    def register(handler: C) -> C:
+        for kind in classes:
+            row = f"class {kind.__qualname__}"
+            CLASSES[kind] = CallRule(Action.MAKE, row, handler, of_called=True)
+        return handler
+
+    return register
+
+
+def constant(value: Any, row: str = OWN) -> CallRule:
+    """The rule of what answers the same whatever it is given."""
+    return CallRule(Action.CONSTANT, row, handler=lambda tx, args, kwargs: Constant(value))
+
+
+def own_rule(fn: Any) -> CallRule | None:
+    """The rule of a callable itself; None too for one that cannot be hashed."""
     if isinstance(fn, type) and compares_itself(fn):
         return None
     try:
-        return table.get(fn)
+        return RULES.get(fn)
     except TypeError:
         return None
 
 
-class BuiltinValue(Value):
-    def __init__(self, fn: Any, source: Source | None = None) -> None:
-        self.fn = fn
-        self.source = source
-
-    @property
-    def cls(self) -> type:
-        return type(self.fn)
-
-    def describe(self) -> str:
-        return f"BuiltinVariable({getattr(self.fn, '__name__', type(self.fn).__name__)})"
-
-    def as_python(self) -> Any:
-        return self.fn
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
-
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        if not hasattr(self.fn, name):
-            tx.raise_error(
-                AttributeError, f"'{type(self.fn).__name__}' object has no attribute '{name}'"
-            )
-        found = getattr(self.fn, name)
-        if isinstance(found, types.MethodWrapperType | types.BuiltinMethodType) and (
-            getattr(found, "__self__", None) is self.fn
-        ):
-            return BoundMethod(self, name)
-        source = self.source or ConstantSource(self.fn, "callable")
-        return tx.wrap(found, Attr(source, name))
-
-    def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs] | None:
-        python = find(POLYFILLS, self.fn)
-        if python is None:
-            return None
-        check_call(tx, self.fn, args, kwargs)
-        return tx.wrap(python, ConstantSource(python, python.__name__)), args, kwargs
-
-    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        return call_callable(tx, self.fn, args, kwargs)
-
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "__call__":
-            return self.call(tx, args, kwargs)
-        if name == "__get__" and isinstance(self.fn, functools._lru_cache_wrapper):
-            from flambeau_capture.values.functions.methods import MethodValue
-
-            return MethodValue(args[0], self)
-        raise Break("FB0005", f"call_method {name} of {self.describe()}")
-
-    def reconstruct(self, writer: Any) -> None:
-        writer.load_const(self.fn)
-
-
-def call_callable(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
-    """Call something that has no Python code to interpret."""
-    handler = find(HANDLERS, fn)
-    if handler is not None:
-        check_call(tx, fn, args, kwargs)
-        args, kwargs = by_place(fn, args, kwargs)
-        try:
-            found: Value = handler(tx, args, kwargs)
-        except NotConcrete as error:
-            raise Break("FB0005", f"{describe_call(fn, args)}: {error} is not known") from None
-        return found
-    reason = find(BREAKS, fn)
-    if reason is not None:
-        raise Break(reason, f"call_function {describe_call(fn, args)}")
-    if is_operator(fn):
-        return graph_call(tx, "call_function", fn, args, kwargs)
-    if isinstance(fn, functools._lru_cache_wrapper):
-        for rule in CACHED_METHODS:
-            answer = rule(tx, fn, args, kwargs)
-            if answer is not None:
-                return answer
-        known = all(isinstance(arg, Constant) for arg in [*args, *kwargs.values()])
-        if not known:
-            return _uncached(tx, fn, args, kwargs)
-        given = tuple((type(arg.value), arg.value) for arg in args)  # type: ignore[attr-defined]
-        named = tuple((n, type(a.value), a.value) for n, a in kwargs.items())  # type: ignore[attr-defined]
-        answers = tx.heap.answers
-        if (fn, given, named) not in answers:
-            answered = _uncached(tx, fn, args, kwargs)
-            tx.heap.changed()
-            answers[fn, given, named] = answered
-        remembered: Value = answers[fn, given, named]
-        return remembered
-    owner = getattr(fn, "__objclass__", None)
-    if owner is not None and args:
-        if not issubclass(args[0].cls, owner):
-            evaluate(tx, fn, nameless(args[0]))
-        check_method(tx, args[0], fn.__name__, args[1:], kwargs)
-        return args[0].call_method(tx, fn.__name__, args[1:], kwargs)
-    if is_pure(fn):
-        return evaluate_call(tx, fn, args, kwargs)
-    receiver = getattr(fn, "__self__", None)
-    if isinstance(fn, types.MethodWrapperType | types.BuiltinMethodType) and not isinstance(
-        receiver, types.ModuleType | type(None)
-    ):
-        value = tx.wrap(receiver, ConstantSource(receiver, "receiver"))
-        again = isinstance(receiver, type) and _is_attribute(receiver, fn)
-        if not isinstance(value, BuiltinValue) and not again and is_found_by_name(fn):
-            return value.call_method(tx, fn.__name__, args, kwargs)
-    raise Break("FB0005", f"call_function {describe_call(fn, args)}")
-
-
-def is_found_by_name(method: Any) -> bool:
-    """Whether a bound method made in C is what its object answers to the method's name: neither
-    the object nor its class has put something else in its place."""
-    receiver, name = method.__self__, method.__name__
-    if isinstance(receiver, type):
-        return True
-    found = find_in_class(type(receiver), name)
-    if found is None or name in instance_dict(receiver):
-        return found is None and name not in instance_dict(receiver)
-    if isinstance(found[1], types.FunctionType):
-        return False
-    bind = getattr(type(found[1]), "__get__", None)
-    if isinstance(bind, types.FunctionType):
-        return False  # code of the program answers
-    return bind is None or bool(bind(found[1], receiver, type(receiver)) == method)
-
-
-def _is_attribute(owner: type, fn: Any) -> bool:
-    """Whether asking a class for the function's name gives the function again."""
-    return bool(getattr(owner, fn.__name__, None) == fn)
-
-
-def _uncached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
-    """What the function behind functools.lru_cache answers, which runs in every call of the graph:
-    one that writes to what outlives it would do so again, where the cache does not."""
-    wrapped = fn.__wrapped__
-    before = tx.heap.writes()
-    answer = tx.call(tx.wrap(wrapped, ConstantSource(wrapped, wrapped.__name__)), args, kwargs)
-    if tx.heap.writes() != before:
-        raise Break("FB0019", f"{describe_call(fn, args)}: a cached function that writes")
-    return answer
-
-
-def is_pure(fn: Any) -> bool:
-    if isinstance(fn, type) and compares_itself(fn):
-        return False
+def call_at_capture(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    """The result of a call whose arguments are known (no tensors), else a break."""
     try:
-        return fn in PURE
-    except TypeError:
-        return False
+        plain = [arg.as_python() for arg in args]
+        named = {key: arg.as_python() for key, arg in kwargs.items()}
+    except NotConcrete as missing:
+        what = f"{describe_call(fn, args)}: {missing} is not known at capture"
+        raise Break("FB0005", what) from None
+    result = fn(*plain, **named)
+    return tx.wrap(result, ConstantSource(result, f"{getattr(fn, '__name__', 'constant')}()"))
+
+
+unguarded(
+    "results of functions marked by `assume_constant_result`",
+    "that they stay is the program's word",
+)
 
 
 def describe_call(fn: Any, args: Args) -> str:
@@ -256,9 +184,6 @@ def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
 def wrap_evaluated(tx: Tracer, made: Any) -> Value:
     """What an evaluation has made; an iterator becomes one of the program's, over its items."""
     if hasattr(type(made), "__next__"):
-        from flambeau_capture.values.containers.tuples import TupleValue
-        from flambeau_capture.values.iterators.builtin import SequenceIterator
-
         return SequenceIterator(TupleValue([tx.wrap_new(item) for item in made]))
     return tx.wrap_new(made)
 
@@ -286,21 +211,90 @@ def is_operator(fn: Any) -> bool:
     return False
 
 
+def is_bound(fn: Any) -> bool:
+    """Whether a function in C is a method of an object."""
+    if not isinstance(fn, types.MethodWrapperType | types.BuiltinMethodType):
+        return False
+    return not isinstance(getattr(fn, "__self__", None), types.ModuleType | type(None))
+
+
 def is_graph_function(fn: types.FunctionType) -> bool:
     """Python functions of torch that are one call of the graph, not interpreted."""
-    return fn.__module__ in GRAPH_MODULES and fn.__name__ not in NOT_IN_GRAPH
+    return library_rule(fn.__module__ or "")[1].called == GRAPH and fn.__name__ not in NOT_IN_GRAPH
 
 
-GRAPH_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch._VF"})
 NOT_IN_GRAPH = frozenset(
     {"triplet_margin_with_distance_loss", "is_scripting", "broadcast_shapes", "boolean_dispatch"}
 )
 
 
 def known_callable(fn: Any) -> bool:
-    """Whether a callable has a handler of its own, whatever it is bound to."""
-    return find(HANDLERS, fn) is not None
+    """Whether a callable has a rule of its own, whatever it is bound to."""
+    rule = own_rule(fn)
+    return rule is not None and rule.action is not Action.BREAK
 
 
-def none() -> Constant:
-    return Constant(None)
+def rule_of(fn: Any) -> CallRule:
+    """What capture does with a call of a function, a class, or anything else that is called."""
+    if isinstance(fn, types.MethodType):
+        fn = fn.__func__
+    if isinstance(fn, types.FunctionType):
+        return _of_function(fn)
+    own = own_rule(fn)
+    if own is not None:
+        return own
+    of_type = next((TYPES[kind] for kind in type(fn).__mro__ if kind in TYPES), None)
+    if of_type is not None:
+        return of_type
+    if isinstance(fn, type):
+        return _of_class(fn)
+    if is_operator(fn):
+        return CallRule(Action.GRAPH, "operators")
+    if hasattr(fn, "__objclass__") or is_bound(fn):
+        return CallRule(Action.METHOD, f"methods of {type(fn).__name__}")
+    if isinstance(fn, types.BuiltinFunctionType):
+        return CallRule(Action.BREAK, "functions in C", reason="FB0005")
+    called = inspect.getattr_static(type(fn), "__call__", None)
+    if not isinstance(called, types.FunctionType):
+        return CallRule(Action.BREAK, "objects", reason="FB0005")
+    return rule_of(called)
+
+
+def _of_function(fn: types.FunctionType) -> CallRule:
+    mark = fn.__dict__.get(MARK)
+    if mark in (DISABLED, BREAK):
+        return CallRule(Action.BREAK, f"mark {mark!r}", reason="FB0006")
+    if mark == IN_GRAPH:
+        return CallRule(Action.GRAPH, f"mark {mark!r}")
+    own = own_rule(fn)
+    if own is not None:
+        return own
+    if compat.marked_constant(fn):
+        return CallRule(Action.CONSTANT, "a mark of torch.compiler")
+    if is_graph_function(fn):
+        return CallRule(Action.GRAPH, f"module {fn.__module__}")
+    if compat.is_foreign_mark(fn):
+        return constant(None, "marks for other compilers")
+    hidden = compat.hidden_from_others(fn)
+    if hidden is not None:
+        return CallRule(Action.POLYFILL, "wrappers for other compilers", python=hidden)
+    if compat.is_disabled(fn):
+        return CallRule(Action.BREAK, "a mark of torch.compiler", reason="FB0006")
+    by_code = CODES.get(fn.__code__)
+    if by_code is not None:
+        return by_code
+    module = fn.__module__ or ""
+    named = NAMES.get((module, fn.__name__)) or NAMES.get((module, "*"))
+    if named is not None:
+        return named
+    prefix, library = library_rule(module)
+    if library.called in ("", GRAPH):
+        return INLINE
+    return CallRule(Action.BREAK, f"module {prefix}", reason=library.called)
+
+
+def _of_class(python_class: type) -> CallRule:
+    named = NAMES.get((getattr(python_class, "__module__", ""), "*"))
+    if named is not None:
+        return named
+    return next(CLASSES[kind] for kind in python_class.__mro__ if kind in CLASSES)

@@ -12,7 +12,6 @@ from typing import Any
 
 from flambeau_capture.source import ConstantSource, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.functions.callables import POLYFILLS
 from flambeau_capture.values.objects.opaque import FrozenValue
 from flambeau_capture.values.registry import wraps_type
 
@@ -24,7 +23,7 @@ class GetterValue(FrozenValue):
             parts = (*made.args, *parts)
         named = {name: tx.wrap_new(part) for name, part in getattr(made, "keywords", {}).items()}
         given = [tx.wrap_new(part) for part in parts]
-        getter = tx.call_python(POLYFILLS[type(self.real)], given, named)
+        getter = tx.call_python(tx.rule_of(type(self.real)).python, given, named)
         return tx.call(getter, args, kwargs)
 
 

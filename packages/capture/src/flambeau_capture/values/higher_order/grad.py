@@ -6,7 +6,6 @@ of the arguments is an argument of the body, so that torch can differentiate by 
 
 from __future__ import annotations
 
-import functools
 import inspect
 import types
 from typing import Any
@@ -18,7 +17,7 @@ from flambeau_capture.graph.builder import GraphBuilder
 from flambeau_capture.graph.functions import TRANSFORMS, jvp_call, transform_call
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.functions.callables import handles
+from flambeau_capture.values.functions.callables import CODES, Action, CallRule, handles
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.higher_order.bodies import TensorSlot, arguments, capture_body, places
 from flambeau_capture.values.higher_order.vmap import make_vmap
@@ -93,31 +92,29 @@ for _kind, _fn in TRANSFORMS.items():
 handles(torch.vmap)(make_vmap)
 
 
-@functools.cache
-def _made_elsewhere() -> dict[types.CodeType, Any]:
-    """The code of what torch's transforms answer, and the transform."""
-    makers = [*TRANSFORMS.values(), torch.vmap]
-    return {maker(_identity).__code__: maker for maker in reversed(makers)}
-
-
 def _identity(x: Any) -> Any:
     return x
 
 
-def transformed(tx: Tracer, fn: FunctionValue) -> Value | None:
-    """What captured code would have in place of a function that a transform has made before, from
-    the variables that it encloses; None for any other function."""
-    if "func" not in fn.code.co_freevars:
-        return None
-    maker = _made_elsewhere().get(fn.code)
-    if maker is None:
-        return None
-    enclosed = {
-        name: content
-        for name, cell in zip(fn.code.co_freevars, fn.closure())
-        if (content := cell.content) is not None and name in inspect.signature(maker).parameters
-    }
-    return tx.call(tx.wrap_new(maker), [enclosed.pop("func")], enclosed)
+def _transformed(maker: Any) -> Any:
+    def call(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
+        """A function that a transform has made before: what captured code would have in its place
+        is made of the variables that it encloses."""
+        enclosed = {
+            name: content
+            for name, cell in zip(fn.code.co_freevars, fn.closure())
+            if (content := cell.content) is not None and name in inspect.signature(maker).parameters
+        }
+        made = tx.call(tx.wrap_new(maker), [enclosed.pop("func")], enclosed)
+        return tx.call(made, args, kwargs)
+
+    return call
+
+
+for _maker in (torch.vmap, *reversed(TRANSFORMS.values())):
+    CODES[_maker(_identity).__code__] = CallRule(
+        Action.ANSWER, f"functions of {_maker.__name__}", _transformed(_maker), of_called=True
+    )
 
 
 @handles(torch.func.jvp)

@@ -1,0 +1,141 @@
+"""Callables that are not Python functions: built-ins, torch's operators, slots of classes.
+
+In: callables of the program. Out: `BuiltinValue`. Invariant: what a call does is what the table of
+rules says; what it refuses is refused in Python's words.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Attr, ConstantSource, Source
+from flambeau_capture.values.argument_errors import check_call, check_method
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import evaluate
+from flambeau_capture.values.functions.callables import (
+    Action,
+    describe_call,
+    evaluate_call,
+    is_bound,
+)
+from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
+from flambeau_capture.values.objects.attributes import find_in_class
+from flambeau_capture.values.objects.reconstruction import instance_dict
+from flambeau_capture.values.stand_ins import nameless
+from flambeau_capture.values.tensors.argument_names import by_place
+from flambeau_capture.values.tensors.graph_calls import graph_call
+
+
+class BuiltinValue(Value):
+    def __init__(self, fn: Any, source: Source | None = None) -> None:
+        self.fn = fn
+        self.source = source
+
+    @property
+    def cls(self) -> type:
+        return type(self.fn)
+
+    def describe(self) -> str:
+        return f"BuiltinVariable({getattr(self.fn, '__name__', type(self.fn).__name__)})"
+
+    def as_python(self) -> Any:
+        return self.fn
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if not hasattr(self.fn, name):
+            tx.raise_error(
+                AttributeError, f"'{type(self.fn).__name__}' object has no attribute '{name}'"
+            )
+        found = getattr(self.fn, name)
+        if isinstance(found, types.MethodWrapperType | types.BuiltinMethodType) and (
+            getattr(found, "__self__", None) is self.fn
+        ):
+            return BoundMethod(self, name)
+        source = self.source or ConstantSource(self.fn, "callable")
+        return tx.wrap(found, Attr(source, name))
+
+    def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs] | None:
+        python = tx.rule_of(self.fn).python
+        if python is None:
+            return None
+        check_call(tx, self.fn, args, kwargs)
+        return tx.wrap(python, ConstantSource(python, python.__name__)), args, kwargs
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        fn = self.fn
+        rule = tx.rule_of(fn)
+        if rule.handler is not None and not rule.of_called:
+            check_call(tx, fn, args, kwargs)
+            args, kwargs = by_place(fn, args, kwargs)
+            try:
+                found: Value = rule.handler(tx, args, kwargs)
+            except NotConcrete as error:
+                raise Break("FB0005", f"{describe_call(fn, args)}: {error} is not known") from None
+            return found
+        if rule.handler is not None:
+            answered: Value = rule.handler(tx, self, args, kwargs)
+            return answered
+        if rule.action is Action.GRAPH:
+            return graph_call(tx, "call_function", fn, args, kwargs)
+        if rule.action is Action.EVALUATE:
+            return evaluate_call(tx, fn, args, kwargs)
+        if rule.action is Action.METHOD:
+            method = _method_call(tx, fn, args, kwargs)
+            if method is not None:
+                return method
+        raise Break(rule.reason or "FB0005", f"call_function {describe_call(fn, args)}")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "__call__":
+            return self.call(tx, args, kwargs)
+        if name == "__get__" and isinstance(self.fn, functools._lru_cache_wrapper):
+            return MethodValue(args[0], self)
+        raise Break("FB0005", f"call_method {name} of {self.describe()}")
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load_const(self.fn)
+
+
+def _method_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value | None:
+    """The call of a method by its name; None where that would be another one."""
+    if hasattr(fn, "__objclass__") and args:
+        if not issubclass(args[0].cls, fn.__objclass__):
+            evaluate(tx, fn, nameless(args[0]))
+        check_method(tx, args[0], fn.__name__, args[1:], kwargs)
+        return args[0].call_method(tx, fn.__name__, args[1:], kwargs)
+    if not is_bound(fn):
+        return None
+    receiver = fn.__self__
+    value = tx.wrap(receiver, ConstantSource(receiver, "receiver"))
+    again = isinstance(receiver, type) and _is_attribute(receiver, fn)
+    if not isinstance(value, BuiltinValue) and not again and is_found_by_name(fn):
+        return value.call_method(tx, fn.__name__, args, kwargs)
+    return None
+
+
+def is_found_by_name(method: Any) -> bool:
+    """Whether a bound method made in C is what its object answers to the method's name: neither
+    the object nor its class has put something else in its place."""
+    receiver, name = method.__self__, method.__name__
+    if isinstance(receiver, type):
+        return True
+    found = find_in_class(type(receiver), name)
+    if found is None or name in instance_dict(receiver):
+        return found is None and name not in instance_dict(receiver)
+    if isinstance(found[1], types.FunctionType):
+        return False
+    bind = getattr(type(found[1]), "__get__", None)
+    if isinstance(bind, types.FunctionType):
+        return False  # code of the program answers
+    return bind is None or bool(bind(found[1], receiver, type(receiver)) == method)
+
+
+def _is_attribute(owner: type, fn: Any) -> bool:
+    """Whether asking a class for the function's name gives the function again."""
+    return bool(getattr(owner, fn.__name__, None) == fn)
