@@ -32,7 +32,7 @@ def test_it_is_arithmetic(one, other):
 
 def test_it_reads_as_python():
     assert written(EVEN, ["n"]) == "(n % 2) == 0"
-    assert written(FITS, ["a", "b"]) == "(3*a*b) <= 100"
+    assert written(FITS, ["a", "b"]) == "(3 * a * b) <= 100"
     assert written(["Max", 1, ["s", 0]], ["a"]) == "max(1, a)"
     assert symbols_in(FITS) == {0, 1} and symbols_in(["float", "1.5"]) == frozenset()
 

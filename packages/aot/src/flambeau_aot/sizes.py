@@ -9,10 +9,10 @@ by the value it has in this compile.
 from __future__ import annotations
 
 import ast
-import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import torch
@@ -20,26 +20,11 @@ from torch import fx
 
 from flambeau_aot._torch_compat import expression_of, symbolic_integer, symbolic_number
 from flambeau_aot.errors import NotYetSymbolic
+from flambeau_aot.size_operations import OPERATIONS, SizeOperation
 
 SymbolicNumber = torch.SymInt | torch.SymFloat | torch.SymBool
 
-#: classes of expressions by name: the call of a node, and the text between two operands
-_CALLS: dict[str, tuple[Callable[..., Any], str]] = {
-    "Add": (operator.add, "{} + {}"),
-    "Mul": (operator.mul, "{} * {}"),
-    "FloorDiv": (operator.floordiv, "{} // {}"),
-    "CleanDiv": (operator.floordiv, "{} // {}"),
-    "Mod": (operator.mod, "{} % {}"),
-    "PythonMod": (operator.mod, "{} % {}"),
-    "Max": (max, "max({}, {})"),
-    "Min": (min, "min({}, {})"),
-    "FloatTrueDiv": (operator.truediv, "{} / {}"),
-    "IntTrueDiv": (operator.truediv, "{} / {}"),
-    "FloatPow": (operator.pow, "{} ** {}"),
-    "PowByNatural": (operator.pow, "{} ** {}"),
-}
-
-ARITHMETIC = frozenset(call for call, _ in _CALLS.values())
+ARITHMETIC = frozenset(each.compute for each in OPERATIONS.values() if each.in_graphs)
 """What nodes that compute sizes call."""
 
 
@@ -119,27 +104,27 @@ class SizeNodes:
         known = self._known.get(expression)
         if known is not None:
             return known
-        name, parts = parts_of(expression)
-        call = _CALLS[name][0]
+        operation, parts = parts_of(expression)
         made = self._node(parts[0], like)
         whole = parts[0]
         for part in parts[1:]:
             whole = expression if part is parts[-1] else expression.func(whole, part)
-            made = self._graph.call_function(call, (made, self._node(part, like)))
+            made = self._graph.call_function(operation.compute, (made, self._node(part, like)))
             made.meta["val"] = symbolic_number(whole, like)
         assert isinstance(made, fx.Node)
         self._known[expression] = made
         return made
 
 
-def parts_of(expression: Any) -> tuple[str, list[Any]]:
-    """The kind of an expression, a key of `_CALLS`, and its operands; a power is a product."""
+def parts_of(expression: Any) -> tuple[SizeOperation, list[Any]]:
+    """What a node calls for an expression, and its operands; a power is a product."""
     name = type(expression).__name__
     if name == "Pow" and expression.args[1].is_Integer and int(expression.args[1]) > 1:
-        return "Mul", [expression.args[0]] * int(expression.args[1])
-    if name not in _CALLS:
+        return OPERATIONS["Mul"], [expression.args[0]] * int(expression.args[1])
+    operation = OPERATIONS.get(name)
+    if operation is None or not operation.in_graphs:
         raise NotYetSymbolic(f"the size {expression} cannot be computed from sizes of the inputs")
-    return name, list(expression.args)
+    return operation, list(expression.args)
 
 
 def text_of(expression: Any, names: Mapping[Any, str]) -> str:
@@ -152,11 +137,9 @@ def text_of(expression: Any, names: Mapping[Any, str]) -> str:
         if expression not in names:
             raise NotYetSymbolic(f"the symbol {expression} is not a size of an input")
         return names[expression]
-    name, parts = parts_of(expression)
-    text = text_of(parts[0], names)
-    for part in parts[1:]:
-        text = f"({_CALLS[name][1].format(text, text_of(part, names))})"
-    return text
+    operation, parts = parts_of(expression)
+    texts = [text_of(part, names) for part in parts]
+    return reduce(lambda left, right: f"({operation.text((left, right))})", texts)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from flambeau_capture.guards import (
     size_program,
     within,
 )
-from flambeau_capture.guards.sizes import Relation
+from flambeau_capture.guards.sizes import OPERATIONS, Relation
 from flambeau_capture.source import ConstantSource, SizeOf, Source, SymbolExprSource
 
 if TYPE_CHECKING:
@@ -34,27 +34,6 @@ if TYPE_CHECKING:
 Bounds = tuple[int | None, int | None]
 #: integers of the program beyond this are constants: products of symbols stay within 64 bits
 LARGEST = 2**31
-
-#: classes of symbolic expressions by name, as a graph spells them
-_SPELLED: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": operator.add,
-    "Mul": operator.mul,
-    "FloorDiv": operator.floordiv,
-    "CleanDiv": operator.floordiv,
-    "Mod": operator.mod,
-    "PythonMod": operator.mod,
-    "Max": max,
-    "Min": min,
-}
-#: the same as Python spells them between their arguments
-_SIGNS = {
-    "Add": " + ",
-    "Mul": " * ",
-    "FloorDiv": " // ",
-    "CleanDiv": " // ",
-    "Mod": " % ",
-    "PythonMod": " % ",
-}
 
 
 class SymbolicShapes:
@@ -174,11 +153,11 @@ class SymbolicShapes:
             made = self._graph.number_call(
                 operator.pow, (self._spell(expr.args[0]), int(expr.args[1]))
             )
-        elif kind in _SPELLED:
+        elif (call := _call_of(kind)) is not None:
             parts = [self._spell(arg) for arg in expr.args]
             node = parts[0]
             for part in parts[1:]:
-                node = self._graph.number_call(_SPELLED[kind], (node, part))
+                node = self._graph.number_call(call, (node, part))
             assert isinstance(node, fx.Node)
             made = node
         else:
@@ -212,7 +191,7 @@ class SymbolicShapes:
         if expr.is_Symbol:
             return self._source_of(expr)
         kind = type(expr).__name__
-        fn = operator.pow if kind == "Pow" else _SPELLED.get(kind)
+        fn = operator.pow if kind == "Pow" else _call_of(kind)
         parts = [self._origin(arg) for arg in expr.args]
         if fn is None or any(part is None for part in parts):
             return None
@@ -358,9 +337,11 @@ def _python(expr: Any, names: Mapping[Any, str]) -> str:
     kind = type(expr).__name__
     if kind == "Pow" and expr.args[1].is_Integer and int(expr.args[1]) > 0:
         return f"({_python(expr.args[0], names)} ** {int(expr.args[1])})"
-    parts = [_python(part, names) for part in expr.args]
-    if kind in ("Max", "Min"):
-        return f"{kind.lower()}({', '.join(parts)})"
-    if kind not in _SIGNS:
+    if _call_of(kind) is None:
         raise Inexpressible(f"{kind} in {expr}")
-    return f"({_SIGNS[kind].join(parts)})"
+    return OPERATIONS[kind].text([_python(part, names) for part in expr.args])
+
+
+def _call_of(kind: str) -> Callable[[Any, Any], Any] | None:
+    """What a node calls for a class of expressions; None where it can call nothing."""
+    return OPERATIONS[kind].call if kind in OPERATIONS else None

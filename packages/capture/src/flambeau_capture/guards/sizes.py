@@ -157,25 +157,46 @@ class Calling:
         return found
 
 
-#: classes of symbolic expressions by name: the operation, and whether its operands are swapped
-_OPERATIONS: dict[str, tuple[str, bool]] = {
-    "Add": ("ADD", False),
-    "Mul": ("MUL", False),
-    "FloorDiv": ("FLOORDIV", False),
-    "CleanDiv": ("FLOORDIV", False),
-    "PythonMod": ("MOD", False),
-    "Mod": ("REM", False),
-    "Max": ("MAX", False),
-    "Min": ("MIN", False),
-    "Equality": ("EQ", False),
-    "Unequality": ("NE", False),
-    "StrictLessThan": ("LT", False),
-    "LessThan": ("LE", False),
-    "StrictGreaterThan": ("LT", True),
-    "GreaterThan": ("LE", True),
-    "And": ("AND", False),
-    "Or": ("OR", False),
+@dataclass(frozen=True, slots=True)
+class SizeOperation:
+    """What a class of symbolic expressions computes.
+
+    opcode: in a size program; swapped: on its operands in the other order.
+    call: what a graph's node calls, of two operands; None: a condition, which no node computes.
+    """
+
+    opcode: str
+    call: Callable[[Any, Any], Any] | None = None
+    swapped: bool = False
+
+    def text(self, parts: Sequence[str]) -> str:
+        """As Python spells it, of two operands or more."""
+        sign = _BINARY[self.opcode][1]
+        if self.call in (max, min):
+            return f"{sign}({', '.join(parts)})"
+        return "(" + f" {sign} ".join(parts) + ")"
+
+
+OPERATIONS: dict[str, SizeOperation] = {
+    "Add": SizeOperation("ADD", operator.add),
+    "Mul": SizeOperation("MUL", operator.mul),
+    "FloorDiv": SizeOperation("FLOORDIV", operator.floordiv),
+    "CleanDiv": SizeOperation("FLOORDIV", operator.floordiv),
+    "PythonMod": SizeOperation("MOD", operator.mod),
+    "Mod": SizeOperation("REM", operator.mod),
+    "Max": SizeOperation("MAX", max),
+    "Min": SizeOperation("MIN", min),
+    "Equality": SizeOperation("EQ"),
+    "Unequality": SizeOperation("NE"),
+    "StrictLessThan": SizeOperation("LT"),
+    "LessThan": SizeOperation("LE"),
+    "StrictGreaterThan": SizeOperation("LT", swapped=True),
+    "GreaterThan": SizeOperation("LE", swapped=True),
+    "And": SizeOperation("AND"),
+    "Or": SizeOperation("OR"),
 }
+"""Symbolic operations by the name of their class, in sympy or torch: the one table of this package.
+A power by a positive integer is repeated multiplication, `Not` has one operand."""
 
 
 @dataclass(frozen=True)
@@ -316,18 +337,15 @@ def _compile(expr: Any, places: Mapping[Any, SizeSource | Term], code: list[Any]
         return f"not {text}"
     if kind == "Pow":
         return _power(expr, places, code)
-    if kind not in _OPERATIONS:
+    if kind not in OPERATIONS:
         raise Inexpressible(f"{kind} in {expr}")
-    op, swapped = _OPERATIONS[kind]
-    args = tuple(reversed(expr.args)) if swapped else tuple(expr.args)
+    operation = OPERATIONS[kind]
+    args = tuple(reversed(expr.args)) if operation.swapped else tuple(expr.args)
     parts = [_compile(args[0], places, code)]
     for arg in args[1:]:
         parts.append(_compile(arg, places, code))
-        code.append(op)
-    sign = _BINARY[op][1]
-    if op in ("MAX", "MIN"):
-        return f"{sign}({', '.join(parts)})"
-    return "(" + f" {sign} ".join(parts) + ")"
+        code.append(operation.opcode)
+    return operation.text(parts)
 
 
 def _constant(value: int, code: list[Any]) -> str:

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from flambeau_aot.size_operations import OPERATIONS
 from flambeau_aot.sizes import has_symbols, is_symbolic
 from torch import fx
 
 from flambeau import _torch_compat as compat
 from flambeau.cache.graph_text import CannotKey
-from flambeau.packaging.guard_expressions import OPERATIONS, Tree, first_broken
+from flambeau.packaging.guard_expressions import Tree, first_broken
 
 
 class Inexpressible(ValueError):
