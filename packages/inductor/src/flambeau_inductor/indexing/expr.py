@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import gcd
+from typing import TYPE_CHECKING
+
+from flambeau_prims import NotYetSymbolic
 
 
 class Expr:
@@ -37,23 +40,19 @@ class Expr:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
+        """Whether they are known to be equal; `decide_equal` is for whoever must know."""
         if isinstance(other, Expr):
             return self.key == other.key
         if isinstance(other, int):
-            return _is_size(self) and decide("eq", self, other)
+            return _is_size(self) and known("eq", self, other) is True
         return NotImplemented
 
-    def __lt__(self, other: int | Expr) -> bool:
-        return decide("lt", self, other)
+    if not TYPE_CHECKING:  # the type checker refuses these; where one is reached, sizes are fixed
 
-    def __gt__(self, other: int | Expr) -> bool:
-        return decide("lt", other, self)
+        def _compared(self, other: int | Expr) -> bool:
+            raise NotYetSymbolic(f"the order of {self} and {other} is asked without deciding it")
 
-    def __le__(self, other: int | Expr) -> bool:
-        return not decide("lt", other, self)
-
-    def __ge__(self, other: int | Expr) -> bool:
-        return not decide("lt", self, other)
+        __lt__ = __gt__ = __le__ = __ge__ = _compared
 
     def __repr__(self) -> str:
         return self.key
@@ -230,6 +229,9 @@ class Mod(Expr):
             return self
         return mod(self.a.substitute(mapping), self.b.substitute(mapping))
 
+
+Size = int | Expr
+"""A size, a stride, an offset: a number, or an expression of symbols."""
 
 NO_VARS: frozenset[str] = frozenset()
 ZERO = IntegerConstant(0)
@@ -442,4 +444,4 @@ def _names(args: Iterable[Expr]) -> frozenset[str]:
 
 
 # `symbols` imports this module, whose expressions it compares
-from flambeau_inductor.indexing.symbols import decide, symbols_in  # noqa: E402
+from flambeau_inductor.indexing.symbols import known, symbols_in  # noqa: E402

@@ -4,9 +4,9 @@ In: expressions over `Symbol`s. Out: answers to comparisons. Invariant: an answe
 follow from the ranges is that of the sizes of this compile and is noted, so that whoever runs the
 program can check it first; `hint` notes nothing and is for estimates alone.
 
-A symbol is a variable with a range and the value it has now. Comparing expressions of symbols with
-`<` or with a number by `==` is allowed and asks `decide`; two expressions are `==` where they are
-the same expression. Loop variables have no value and cannot be compared.
+A symbol is a variable with a range and the value it has now. `==` says whether two sizes are known
+to be equal; it notes nothing, and no size is `<` another. Whoever must know asks `decide_equal` or
+`decide_less`. Loop variables have no value and cannot be compared.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from flambeau_inductor.indexing.expr import (
     IntegerConstant,
     Mod,
     Mul,
+    Size,
     Var,
     as_expr,
 )
@@ -67,7 +68,7 @@ class Symbol(Var):
         self.high = high
 
 
-def symbols_in(expr: int | Expr) -> list[Symbol]:
+def symbols_in(expr: Size) -> list[Symbol]:
     """The symbols of an expression, by name; other variables are left out."""
     found: dict[str, Symbol] = {}
     stack: list[Expr] = [] if isinstance(expr, int) else [expr]
@@ -82,7 +83,7 @@ def symbols_in(expr: int | Expr) -> list[Symbol]:
     return [found[name] for name in sorted(found)]
 
 
-def hint(size: int | Expr) -> int:
+def hint(size: Size) -> int:
     """The value that a size has in this compile."""
     if isinstance(size, int):
         return size
@@ -95,17 +96,24 @@ def hint(size: int | Expr) -> int:
     return value.value
 
 
-def plain(size: int | Expr) -> int | Expr:
+def plain(size: Size) -> Size:
     """A constant expression as the number that it is."""
     return size.value if isinstance(size, IntegerConstant) else size
 
 
-def is_open(sizes: Iterable[int | Expr]) -> bool:
+def static_sizes(sizes: Iterable[Size]) -> tuple[int, ...] | None:
+    """The sizes as numbers; None where one is open."""
+    given = tuple(sizes)
+    found = tuple(size for size in given if isinstance(size, int))
+    return found if len(found) == len(given) else None
+
+
+def is_open(sizes: Iterable[Size]) -> bool:
     """Whether one of the sizes is no number."""
-    return not all(isinstance(plain(size), int) for size in sizes)
+    return static_sizes(map(plain, sizes)) is None
 
 
-def range_of(expr: int | Expr) -> Range:
+def range_of(expr: Size) -> Range:
     """Lowest and highest value of an expression of symbols, common factors taken out first."""
     from flambeau_inductor.indexing.ranges import bounds  # it knows symbols from here
 
@@ -120,7 +128,7 @@ def range_of(expr: int | Expr) -> Range:
     return bounds(expr, {})
 
 
-def known(relation: str, a: int | Expr, b: int | Expr) -> bool | None:
+def known(relation: str, a: Size, b: Size) -> bool | None:
     """Whether `a` compares so with `b` for all values of the symbols; None where it depends."""
     low, high = range_of(as_expr(a) - b)
     if relation == "lt":
@@ -130,18 +138,32 @@ def known(relation: str, a: int | Expr, b: int | Expr) -> bool | None:
     return False if low > 0 or high < 0 else None
 
 
-def same(a: int | Expr, b: int | Expr) -> bool:
+def same(a: Size, b: Size) -> bool:
     """Whether two sizes are equal whatever the open ones are."""
     return a == b if isinstance(a, int) and isinstance(b, int) else known("eq", a, b) is True
 
 
-def same_sizes(a: Sequence[int | Expr], b: Sequence[int | Expr]) -> bool:
+def same_sizes(a: Sequence[Size], b: Sequence[Size]) -> bool:
     """Whether two shapes, or two lists of strides, are equal whatever the open sizes are."""
     return len(a) == len(b) and all(map(same, a, b))
 
 
-def decide(relation: str, a: int | Expr, b: int | Expr) -> bool:
-    """Whether `a` compares so with `b`; noted where it depends on the sizes."""
+def decide_equal(a: Size, b: Size) -> bool:
+    """Whether two sizes are equal; noted where it depends on the open ones."""
+    return a == b if isinstance(a, int) and isinstance(b, int) else _decided("eq", a, b)
+
+
+def decide_less(a: Size, b: Size) -> bool:
+    """Whether `a` is less than `b`; noted where it depends on the open sizes."""
+    return a < b if isinstance(a, int) and isinstance(b, int) else _decided("lt", a, b)
+
+
+def decide_max(a: Size, b: Size) -> Size:
+    """The larger of two sizes; noted where it depends on the open ones."""
+    return b if decide_less(a, b) else a
+
+
+def _decided(relation: str, a: Size, b: Size) -> bool:
     sure = known(relation, a, b)
     if sure is not None:
         return sure
@@ -177,7 +199,7 @@ def rebuilt(expr: Expr, leaf: Callable[[Var], Number], whole: Callable[[int], Nu
     raise TypeError(f"not an index expression: {expr!r}")
 
 
-def at_most(expr: Expr, highest: Mapping[str, int | Expr]) -> Expr | None:
+def at_most(expr: Expr, highest: Mapping[str, Size]) -> Expr | None:
     """The largest value of a sum of non-negative multiples of variables, as an expression of
     symbols: `highest` is the largest value of each variable; None where it is not such a sum."""
     parts = expr.args if isinstance(expr, Add) else (expr,)

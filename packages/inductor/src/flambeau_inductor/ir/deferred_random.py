@@ -14,6 +14,7 @@ from math import prod
 import torch
 
 from flambeau_inductor._torch_compat import overload_of
+from flambeau_inductor.indexing import same
 from flambeau_inductor.ir.program import (
     Alloc,
     CheckIndex,
@@ -56,7 +57,7 @@ def drawn_beside(program: Program) -> Mapping[str, DeferredDraw]:
         ):
             continue
         points = [a.size for a in (*user.loop.x, *user.loop.r)]
-        if prod(points) != prod(sizes[mask]) or mask in touched(user)[1]:
+        if not same(prod(points), prod(sizes[mask])) or mask in touched(user)[1]:
             continue
         later = (s for s in program.steps[place + 1 :] if not isinstance(s, FreeBuffer))
         kept = mask in given or any(mask in mentioned(s) for s in later)

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from flambeau_inductor.indexing import Expr
+from flambeau_inductor.indexing import Expr, Size, static_sizes
 from flambeau_inductor.ir.loops import Loop, Scalar
-
-Size = int | Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +31,8 @@ class Layout:
 
 
 def _ints(sizes: tuple[Size, ...]) -> tuple[int, ...]:
-    ints = tuple(n for n in sizes if isinstance(n, int))
-    if len(ints) != len(sizes):
+    ints = static_sizes(sizes)
+    if ints is None:
         raise TypeError(f"symbolic sizes {sizes} where numbers are needed")
     return ints
 
@@ -75,6 +73,7 @@ Argument = (
     Ref
     | ComputedNumber
     | Scalar
+    | Expr
     | str
     | None
     | torch.dtype

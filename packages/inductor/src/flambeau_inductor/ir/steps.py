@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from flambeau_inductor.indexing import plain
+from flambeau_inductor.indexing import Size, decide_equal, plain
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import (
     Argument,
@@ -17,7 +17,6 @@ from flambeau_inductor.ir.program import (
     Layout,
     Ref,
     RunLoop,
-    Size,
 )
 
 Compute = RunLoop | Extern | CheckIndex
@@ -71,7 +70,7 @@ def _references(argument: Argument, found: set[str]) -> None:
 
 def storage_bytes(layout: Layout) -> Size:
     """Bytes from the first element to the end of the last one."""
-    if prod(layout.shape) == 0:
+    if decide_equal(prod(layout.shape), 0):
         return 0
     reach = sum((n - 1) * s for n, s in zip(layout.shape, layout.stride, strict=True))
     return plain((1 + reach) * layout.dtype.itemsize)

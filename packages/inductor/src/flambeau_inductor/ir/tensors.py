@@ -15,12 +15,22 @@ from math import prod
 
 import torch
 
-from flambeau_inductor.indexing import Expr, Ranges, Var, add, as_expr, hint, simplify
+from flambeau_inductor.indexing import (
+    Expr,
+    Ranges,
+    Size,
+    Var,
+    add,
+    as_expr,
+    decide_less,
+    decide_max,
+    hint,
+    simplify,
+)
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import ComputedNumber, SymbolSource
 
-Shape = tuple[int, ...]
-"""Sizes, spelled as ints for the type checker; an `Expr` of symbols is taken wherever an int is."""
+Shape = tuple[Size, ...]
 
 Index = tuple[Expr, ...]
 
@@ -79,7 +89,7 @@ class IndexCondition:
 
     op: str
     index: Expr
-    bound: int
+    bound: Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +121,7 @@ class IndexLookup:
 
     node: Node
     index: Index
-    size: int
+    size: Size
     wrap: bool
 
 
@@ -198,7 +208,7 @@ class Node:
     origins: tuple[str, ...] = ()
 
     @property
-    def numel(self) -> int:
+    def numel(self) -> Size:
         return prod(self.shape)
 
     @property
@@ -223,6 +233,7 @@ Argument = (
     | Number
     | ComputedNumber
     | Scalar
+    | Expr
     | str
     | None
     | torch.dtype
@@ -239,7 +250,7 @@ class IndexCheck:
     """Every element of `node` must address a dimension of `size` (see `program.CheckIndex`)."""
 
     node: Node
-    size: int
+    size: Size
     wrap: bool
     error: str
     message: str
@@ -318,9 +329,9 @@ def dims_of(rank: int) -> tuple[Var, ...]:
 _DIMS: tuple[Var, ...] = tuple(Var(f"d{i}") for i in range(16))
 
 
-def dim_ranges(shape: Sequence[int]) -> Ranges:
+def dim_ranges(shape: Sequence[Size]) -> Ranges:
     """The range of each of `dims_of`."""
-    return {f"d{i}": (0, max(size - 1, 0)) for i, size in enumerate(shape)}
+    return {f"d{i}": (0, decide_max(size - 1, 0)) for i, size in enumerate(shape)}
 
 
 def at(index: Index, position: Index) -> Index:
@@ -329,28 +340,28 @@ def at(index: Index, position: Index) -> Index:
     return tuple(e.substitute(mapping) for e in index)
 
 
-def flat_strides(shape: Sequence[int]) -> Shape:
+def flat_strides(shape: Sequence[Size]) -> Shape:
     """Row-major strides."""
-    strides: list[int] = []
-    step = 1
+    strides: list[Size] = []
+    step: Size = 1
     for size in reversed(shape):
         strides.append(step)
-        step *= max(size, 1)
+        step *= decide_max(size, 1)
     return tuple(reversed(strides))
 
 
-def dot(index: Sequence[Expr], stride: Sequence[int], offset: int = 0) -> Expr:
+def dot(index: Sequence[Expr], stride: Sequence[Size], offset: Size = 0) -> Expr:
     """`sum(index[i] * stride[i]) + offset`."""
     parts = [position * step for position, step in zip(index, stride, strict=True) if step]
     return add((*parts, as_expr(offset)))
 
 
-def unflatten(flat: Expr, shape: Sequence[int], ranges: Ranges) -> Index:
+def unflatten(flat: Expr, shape: Sequence[Size], ranges: Ranges) -> Index:
     """The coordinates in `shape` of the row-major position `flat`."""
     coordinates: list[Expr] = []
     outermost = True
     for size, step in zip(shape, flat_strides(shape), strict=True):
-        if size <= 1:
+        if not decide_less(1, size):
             coordinates.append(as_expr(0))
             continue
         quotient = flat // step

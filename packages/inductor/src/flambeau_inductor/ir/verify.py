@@ -12,7 +12,7 @@ from math import prod
 
 import torch
 
-from flambeau_inductor.indexing import Expr, bounds
+from flambeau_inductor.indexing import Expr, bounds, decide_equal
 from flambeau_inductor.ir.loops import (
     RANDOM,
     Check,
@@ -56,7 +56,7 @@ COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 def elements(layout: Layout) -> int:
     """Elements from the first to the last one that the layout reaches."""
     shape = [_int(n) for n in layout.shape]
-    if prod(shape) == 0:
+    if decide_equal(prod(shape), 0):
         return 0
     return 1 + sum((n - 1) * _int(s) for n, s in zip(shape, layout.stride, strict=True))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from flambeau_prims import NotYetSymbolic
 
-from flambeau_inductor.indexing import Expr, plain, same_sizes, simplify
+from flambeau_inductor.indexing import Expr, Size, decide_less, plain, same_sizes, simplify
 from flambeau_inductor.ir.epilogues import NOTHING, Asked, LibraryEpilogue
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import ComputedNumber
@@ -69,7 +69,7 @@ class Context:
     origin: str = ""
     metas: tuple[Meta | None, ...] = ()
     counter: int = 0
-    seen_checks: set[tuple[int, int, bool]] = field(default_factory=set)
+    seen_checks: set[tuple[int, Size, bool]] = field(default_factory=set)
     sizes: GraphSizes = field(default_factory=GraphSizes)
     deterministic: bool = False
     choices: LibraryChoices = field(default_factory=LibraryChoices)
@@ -78,11 +78,11 @@ class Context:
 
     def node(
         self,
-        shape: Sequence[int],
+        shape: Sequence[Size],
         dtype: torch.dtype,
         device: torch.device,
         define: Definition,
-        stride: Sequence[int] | None = None,
+        stride: Sequence[Size] | None = None,
     ) -> Node:
         """A new node; strides are row-major unless given."""
         name = self.origin if self.counter == 0 else f"{self.origin}.{self.counter}"
@@ -104,7 +104,7 @@ class Context:
         )
 
     def literal(
-        self, value: Scalar, shape: Sequence[int], dtype: torch.dtype, device: torch.device
+        self, value: Scalar | Expr, shape: Sequence[Size], dtype: torch.dtype, device: torch.device
     ) -> Node:
         """A constant tensor; a size that is left open is one too."""
         if isinstance(value, Number):
@@ -119,7 +119,7 @@ class Context:
             return self.cast(whole, dtype)
         return self.node(shape, dtype, device, Literal(convert(value, dtype)))
 
-    def like(self, value: Scalar, node: Node) -> Node:
+    def like(self, value: Scalar | Expr, node: Node) -> Node:
         """A constant of the shape and dtype of `node`."""
         return self.literal(value, node.shape, node.dtype, node.device)
 
@@ -127,9 +127,9 @@ class Context:
         """`node` as `dtype`; itself if it is that already."""
         return node if node.dtype == dtype else self.point("cast", (node,), dtype)
 
-    def view(self, base: Node, shape: Sequence[int], index: Index) -> Node:
+    def view(self, base: Node, shape: Sequence[Size], index: Index) -> Node:
         """A node of `shape` whose element is that of `base` at `index` (of `d0, d1, ...`)."""
-        sizes: Shape = tuple(map(plain, shape))  # type: ignore[arg-type]
+        sizes: Shape = tuple(map(plain, shape))
         ranges = dim_ranges(sizes)
         index = tuple(simplify(e, ranges) for e in index)
         if same_sizes(sizes, base.shape) and _is_identity(index, sizes):
@@ -146,7 +146,7 @@ class Context:
         return self.node(sizes, base.dtype, base.device, View(base, index))
 
     def gather(
-        self, base: Node, shape: Sequence[int], index: tuple[Expr | IndexLookup, ...]
+        self, base: Node, shape: Sequence[Size], index: tuple[Expr | IndexLookup, ...]
     ) -> Node:
         """A node of `shape` reading `base` at looked-up positions."""
         if isinstance(base.define, View) and any(isinstance(e, IndexLookup) for e in index):
@@ -175,7 +175,7 @@ class Context:
         self.also = tuple(node.name for node in taken.nodes)
         return taken.asked
 
-    def check(self, node: Node, size: int, wrap: bool, error: str, message: str) -> None:
+    def check(self, node: Node, size: Size, wrap: bool, error: str, message: str) -> None:
         """Ask that every element of `node` be a valid position before anyone reads through it."""
         key = (id(node), size, wrap)
         if key not in self.seen_checks:
@@ -240,7 +240,8 @@ def convert(value: Scalar, dtype: torch.dtype) -> Scalar:
 
 def _is_identity(index: Index, shape: Shape) -> bool:
     return all(
-        size <= 1 or e == d for e, d, size in zip(index, dims_of(len(shape)), shape, strict=True)
+        not decide_less(1, size) or e == d
+        for e, d, size in zip(index, dims_of(len(shape)), shape, strict=True)
     )
 
 

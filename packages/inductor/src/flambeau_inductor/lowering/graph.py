@@ -16,7 +16,7 @@ from flambeau_prims import NotYetSymbolic, prim_of
 from torch import fx
 
 from flambeau_inductor._torch_compat import in_memory
-from flambeau_inductor.indexing import same_sizes
+from flambeau_inductor.indexing import Size, decide_equal, hint, same, same_sizes
 from flambeau_inductor.ir.epilogues import LibraryEpilogue
 from flambeau_inductor.ir.nodes import value_of
 from flambeau_inductor.ir.program import SymbolSource
@@ -263,13 +263,12 @@ def _in_layout(ctx: Context, node: Node | None, meta: Meta | None) -> Node | Non
     return node
 
 
-def is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
+def is_dense(shape: Sequence[Size], stride: Sequence[Size]) -> bool:
     """Whether the strides are those of a permuted contiguous tensor."""
-    expected = 1
-    for size, step in sorted(
-        ((n, s) for n, s in zip(shape, stride, strict=True) if n != 1), key=lambda p: (p[1], p[0])
-    ):
-        if step != expected:
+    expected: Size = 1
+    moving = ((n, s) for n, s in zip(shape, stride, strict=True) if not decide_equal(n, 1))
+    for size, step in sorted(moving, key=lambda pair: (hint(pair[1]), hint(pair[0]))):
+        if not same(step, expected):
             return False
         expected *= size
     return True

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from flambeau_prims import NotYetSymbolic
 
+from flambeau_inductor.indexing import decide_equal
 from flambeau_inductor.ir.loops import Loop, Scalar, Store
 from flambeau_inductor.ir.program import (
     Alloc,
@@ -130,7 +131,7 @@ def assemble(
         if isinstance(step, LibraryCall):
             _call(made, step)
             continue
-        if step.numel == 0:
+        if decide_equal(step.numel, 0):
             # Nothing to compute; memory of no elements still has to be there for who refers to it.
             made.bare.extend(a.node for a in step.members if a.node in stored)
             continue

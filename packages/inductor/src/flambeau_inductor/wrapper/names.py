@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor.indexing import Expr, to_python
-from flambeau_inductor.ir.program import Argument, ComputedNumber, Layout, Ref, Size
+from flambeau_inductor.indexing import Expr, Size, to_python
+from flambeau_inductor.ir.program import Argument, ComputedNumber, Layout, Ref
 
 
 def sizes(values: Iterable[Size]) -> str:

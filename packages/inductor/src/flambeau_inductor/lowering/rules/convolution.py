@@ -20,10 +20,12 @@ from typing import Any
 import torch
 
 from flambeau_inductor._torch_compat import convolved_by_onednn, onednn_convolution
-from flambeau_inductor.indexing import as_expr
+from flambeau_inductor.indexing import as_expr, hint, is_open, static_sizes
+from flambeau_inductor.ir.program import Layout
 from flambeau_inductor.ir.tensors import (
     Node,
     Reduction,
+    Shape,
     dim_ranges,
     dims_of,
     dot,
@@ -80,7 +82,7 @@ def convolution_backward(ctx: Context, grad: Node, a: Node, w: Node, *rest: Any)
         rows, points, weights = _points(ctx, grad), _points(ctx, a), _matrix(ctx, w)
         across = ctx.view(rows, rows.shape[::-1], dims_of(2)[::-1])
         fast = by_onednn(ctx, rows, weights) and by_onednn(ctx, across, points)
-        if fast or rows.shape[0] * prod(weights.shape) <= MOST_MULTIPLICATIONS:
+        if fast or hint(rows.shape[0] * prod(weights.shape)) <= MOST_MULTIPLICATIONS:
             image = None
             if of_image is not None:
                 image = _image(ctx, multiplied(ctx, rows, weights), of_image)
@@ -101,7 +103,7 @@ def _by_onednn(
     """Whether to ask oneDNN: torch would leave this convolution to others, though it is faster, or
     it can do what comes next, too."""
     stride, padding, dilation, transposed, _, groups = geometry
-    known = all(isinstance(n, int) for n in (*a.shape, *w.shape, *result.shape))
+    known = not is_open((*a.shape, *w.shape, *result.shape))
     if a.device.type != "cpu" or not known or len(a.shape) != IMAGE or transposed:
         return False
     if a.dtype != torch.float32 or w.dtype != torch.float32 or onednn_convolution() is None:
@@ -109,18 +111,22 @@ def _by_onednn(
     sooner = _sooner_by_onednn(ctx, w, result)
     if not sooner and ctx.epilogue is None:
         return False
-    image = torch.empty_strided(a.shape, ctx.graph.stride_of(a), dtype=a.dtype)
-    weight = torch.empty_strided(w.shape, ctx.graph.stride_of(w), dtype=w.dtype)
-    row = None if bias is None else torch.empty(bias.shape, dtype=bias.dtype)
-    if convolved_by_onednn(image, weight, row, stride, padding, dilation, groups):
+    row = None if bias is None else _empty(ctx, bias).contiguous()
+    if convolved_by_onednn(_empty(ctx, a), _empty(ctx, w), row, stride, padding, dilation, groups):
         return ctx.epilogue is not None
     return sooner
 
 
+def _empty(ctx: Context, node: Node) -> torch.Tensor:
+    layout = Layout(node.shape, ctx.graph.stride_of(node), node.dtype, node.device)
+    shape, stride, _ = layout.static()
+    return torch.empty_strided(shape, stride, dtype=node.dtype)
+
+
 def _sooner_by_onednn(ctx: Context, w: Node, result: Meta) -> bool:
     """Whether oneDNN computes this convolution of known sizes faster than a product of windows."""
-    points, columns = prod(result.shape) // max(result.shape[1], 1), result.shape[1]
-    terms = prod(w.shape[1:])
+    columns, terms = hint(result.shape[1]), hint(prod(w.shape[1:]))
+    points = hint(prod(result.shape)) // max(columns, 1)
     single = prod(w.shape[2:]) == 1  # its matrix of windows is the image
     least = LEAST_OF_POINTS if single else LEAST_MULTIPLICATIONS
     if points < LEAST_POINTS or points * columns * terms < least or terms > PART:
@@ -133,23 +139,20 @@ def _is_product(a: Node, w: Node, image: Meta, geometry: Sequence[Any]) -> bool:
     _, padding, _, transposed, _, groups = geometry
     if len(image.shape) != IMAGE or transposed or groups != 1 or prod(w.shape[2:]) != 1:
         return False
-    sizes = (*image.shape, *image.stride, *a.shape, *w.shape)
-    if not all(isinstance(n, int) for n in sizes) or not prod(image.shape):
+    sizes = static_sizes(image.shape)
+    if sizes is None or is_open((*image.stride, *a.shape, *w.shape)) or not prod(sizes):
         return False
     if a.device.type != "cpu" or a.dtype != torch.float32 or w.dtype != torch.float32:
         return False
     if any(padding):
         return False
-    batch, channels, high, wide = image.shape
+    _, channels, high, wide = sizes
     last = (high * wide * channels, 1, wide * channels, channels)
-    sizes = (batch, channels, high, wide)
     strides = zip(sizes, image.stride, last, strict=True)
     return channels > 1 and all(n == 1 or found == step for n, found, step in strides)
 
 
-def _points(
-    ctx: Context, image: Node, size: Sequence[int] | None = None, stride: Ints = (1, 1)
-) -> Node:
+def _points(ctx: Context, image: Node, size: Shape | None = None, stride: Ints = (1, 1)) -> Node:
     """The image as a matrix with a row a point: `size` of them, at these steps."""
     batch, channels = image.shape[:2]
     high, wide = image.shape[2:] if size is None else size

@@ -7,10 +7,9 @@ other bags are the library's. Gradients are rows added to tables on a GPU, whate
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
+from flambeau_inductor.indexing import static_sizes
 from flambeau_inductor.ir.tensors import Node, Position, Reduction, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import Lowered, rule
@@ -58,8 +57,7 @@ def embedding_bag(
         total = ctx.point("div", (total, ctx.like(float(length), total)))
     out = ctx.cast(total, weight.dtype)
     (d0,) = dims_of(1)
-    count = int(bags) * length
-    bag_of = ctx.node((count,), torch.int64, weight.device, Position(d0 // length))
+    bag_of = ctx.node((bags * length,), torch.int64, weight.device, Position(d0 // length))
     largest = ctx.metas[3]
     if largest is None:
         raise LoweringError("embedding_bag: a result without metadata")
@@ -75,10 +73,10 @@ def embedding_bag(
 def _bag_length(indices: Node, offsets: Node) -> int:
     """How long every bag is; refuses bags of lengths that only the data know."""
     define = offsets.define
-    sizes: Sequence[object] = (indices.shape[0], offsets.shape[0])
-    if not isinstance(define, Position) or not all(isinstance(n, int) for n in sizes):
+    sizes = static_sizes((indices.shape[0], offsets.shape[0]))
+    if not isinstance(define, Position) or sizes is None:
         raise LoweringError("embedding_bag: where the bags begin is only known at run time")
-    count, bags = int(indices.shape[0]), int(offsets.shape[0])
+    count, bags = sizes
     length = count // bags if bags else 0
     (d0,) = dims_of(1)
     if length < 2 or length * bags != count or define.index != d0 * length:

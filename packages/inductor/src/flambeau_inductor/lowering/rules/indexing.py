@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from flambeau_inductor.indexing import Expr, as_expr
+from flambeau_inductor.indexing import Expr, Size, as_expr, decide_equal, same
 from flambeau_inductor.ir.tensors import (
     Gather,
     Index,
@@ -32,7 +32,7 @@ OF_SECOND = ("RuntimeError", "INDICES element is out of DATA bounds, id={index} 
 
 
 @rule("bounds_checked")
-def bounds_checked(ctx: Context, index: Node, size: int, error: str, message: str) -> Node:
+def bounds_checked(ctx: Context, index: Node, size: Size, error: str, message: str) -> Node:
     """Each position looked up among all positions, which finds itself: read once checked."""
     d = dims_of(len(index.shape))
     lookup = looked_up(ctx, index, d, size, False, error, message)
@@ -41,14 +41,14 @@ def bounds_checked(ctx: Context, index: Node, size: int, error: str, message: st
 
 
 def looked_up(
-    ctx: Context, index: Node, where: Index, size: int, wrap: bool, error: str, message: str
+    ctx: Context, index: Node, where: Index, size: Size, wrap: bool, error: str, message: str
 ) -> IndexLookup:
     """The element of `index` at `where` as a position in a dimension of `size`, all of `index`
     having been checked; or those behind it, if they were checked before they came here."""
     base, place = index, where
     if isinstance(index.define, View):
         base, place = index.define.base, at(index.define.index, where)
-    if (checked := _found_itself(base)) is not None and checked.size == size:
+    if (checked := _found_itself(base)) is not None and same(checked.size, size):
         return IndexLookup(checked.node, at(checked.index, place), size, False)
     index, where = _unrepeated(ctx, whole(ctx, index), where)
     ctx.check(index, size, wrap, error, message)
@@ -57,7 +57,7 @@ def looked_up(
 
 def _unrepeated(ctx: Context, index: Node, where: Index) -> tuple[Node, Index]:
     """`index` without the dimensions along which it repeats itself, and `where` in it."""
-    if not isinstance(index.define, View) or index.numel == 0:
+    if not isinstance(index.define, View) or decide_equal(index.numel, 0):
         return index, where
     needed = {name for e in index.define.index for name in e.vars}
     dims = dims_of(len(index.shape))
@@ -105,15 +105,15 @@ def out_of_bounds(dim: int) -> str:
 
 def addressed(
     ctx: Context, a: Node, indices: Sequence[Node | None]
-) -> tuple[list[int], tuple[Expr | IndexLookup, ...]]:
+) -> tuple[list[Size], tuple[Expr | IndexLookup, ...]]:
     """The shape of `a[indices]`, and the coordinates in `a` of each of its elements."""
     given = [i for i, node in enumerate(indices) if node is not None]
     tensors = [node for node in indices if node is not None]
     rank = max(len(node.shape) for node in tensors)
-    common = [1] * rank
+    common: list[Size] = [1] * rank
     for node in tensors:
         for position, size in enumerate(node.shape, rank - len(node.shape)):
-            if size != 1:
+            if not decide_equal(size, 1):
                 common[position] = size
     adjacent = given == list(range(given[0], given[0] + len(given)))
     first = given[0] if adjacent else 0
@@ -126,7 +126,9 @@ def addressed(
         coordinates[i] = d[position if position < first else position + rank]
     for i, node in zip(given, tensors, strict=True):
         start = first + rank - len(node.shape)
-        own = tuple(as_expr(0) if n == 1 else d[start + p] for p, n in enumerate(node.shape))
+        own = tuple(
+            as_expr(0) if decide_equal(n, 1) else d[start + p] for p, n in enumerate(node.shape)
+        )
         size = a.shape[i]
         coordinates[i] = looked_up(ctx, node, own, size, True, "IndexError", out_of_bounds(i))
     return shape, tuple(coordinates)
@@ -150,7 +152,7 @@ def whole(ctx: Context, index: Node) -> Node:
         strided = strided and all(affine)
         root = root.define.base
     known = isinstance(root.define, Literal | Position)
-    if strided or known or root.numel == index.numel:
+    if strided or known or same(root.numel, index.numel):
         return index
     return ctx.point("clone", (index,))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor.indexing import same_sizes
+from flambeau_inductor.indexing import hint, same_sizes, static_sizes
 from flambeau_inductor.ir.epilogues import NOTHING
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import Argument, Node, View, dims_of
@@ -72,10 +72,10 @@ def _row(x: Node) -> Node:
 
 def by_onednn(ctx: Context, a: Node, b: Node) -> bool:
     """Whether oneDNN computes this product, and does so sooner than torch's BLAS."""
-    sizes = (*a.shape, b.shape[1])
+    sizes = static_sizes((*a.shape, b.shape[1]))
     if a.device.type != "cpu" or a.dtype != torch.float32 or b.dtype != torch.float32:
         return False
-    if not all(isinstance(size, int) for size in sizes):
+    if sizes is None:
         return False  # how large it will be is not known
     rows, terms, columns = sizes
     large = 2 * rows * terms * columns >= ctx.choices.least_operations
@@ -104,7 +104,7 @@ def linear(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node:
     meta = Meta((rows, columns), (columns, 1), a.dtype, a.device)
     total: Node | None = None
     args: tuple[Argument, ...]
-    parts = _parts(terms)
+    parts = _parts(hint(terms))
     after = ctx.take_epilogue() if len(parts) == 1 else NOTHING
     for start, count in parts:
         d = dims_of(2)

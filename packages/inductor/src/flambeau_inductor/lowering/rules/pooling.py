@@ -16,8 +16,15 @@ from math import prod
 
 import torch
 
-from flambeau_inductor.indexing import Expr
-from flambeau_inductor.ir.tensors import Choose, IndexCondition, Node, Position, dims_of
+from flambeau_inductor.indexing import Expr, decide_equal
+from flambeau_inductor.ir.tensors import (
+    Choose,
+    IndexCondition,
+    Node,
+    Position,
+    Shape,
+    dims_of,
+)
 from flambeau_inductor.lowering.context import Context
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.library import called
@@ -35,8 +42,8 @@ Ints = Sequence[int]
 class Windows:
     """The windows of one pooling: of an image of `size`, there are `count`."""
 
-    size: tuple[int, ...]
-    count: tuple[int, ...]
+    size: Shape
+    count: Shape
     kernel: Ints
     stride: Ints
     padding: Ints
@@ -66,21 +73,21 @@ class Windows:
 
 
 def windows_of(
-    a: Node, count: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints
+    a: Node, count: Shape, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints
 ) -> Windows | None:
     """The geometry, if the windows are to be written out."""
     small = len(kernel) == SPATIAL and prod(kernel) <= MOST_ELEMENTS
-    if not small or any(step != 1 for step in dilation) or a.numel == 0:
+    if not small or any(step != 1 for step in dilation) or decide_equal(a.numel, 0):
         return None
     spatial = len(a.shape) - SPATIAL
-    return Windows(a.shape[spatial:], tuple(count)[spatial:], kernel, stride, padding)
+    return Windows(a.shape[spatial:], count[spatial:], kernel, stride, padding)
 
 
 def element(
     ctx: Context,
     a: Node,
     windows: Windows,
-    shape: Sequence[int],
+    shape: Shape,
     offset: tuple[int, int],
     other: Node,
 ) -> Node:
@@ -136,7 +143,7 @@ def max_pool(
 
 
 def _outside(
-    ctx: Context, windows: Windows, found: Node, shape: Sequence[int], offset: tuple[int, int]
+    ctx: Context, windows: Windows, found: Node, shape: Shape, offset: tuple[int, int]
 ) -> Node | None:
     """Whether what was found before `offset` is padding and `offset` is not; None: never."""
     if not any(windows.padding):

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from flambeau_inductor.indexing import is_open
 from flambeau_inductor.ir.tensors import Node, Pointwise, Position, dims_of, dot, flat_strides
 from flambeau_inductor.lowering.context import Context, LoweringError, Meta
 from flambeau_inductor.lowering.graph import is_dense
@@ -68,7 +69,7 @@ def philox(
 
 def _counted(shape: Sequence[int], offset: int) -> bool:
     """Whether a kernel of a GPU counts so far, which it does in 32 bits."""
-    return all(isinstance(n, int) for n in shape) and prod(shape) + 4 * offset < 2**31
+    return not is_open(shape) and prod(shape) + 4 * offset < 2**31
 
 
 @rule("aten.bernoulli.p")

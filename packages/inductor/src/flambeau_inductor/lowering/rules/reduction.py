@@ -13,9 +13,14 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor.indexing import Expr
+from flambeau_inductor.indexing import Expr, decide_equal, decide_less
 from flambeau_inductor.ir.loops import Scalar
-from flambeau_inductor.ir.tensors import Node, Reduction, dims_of
+from flambeau_inductor.ir.tensors import (
+    Node,
+    Reduction,
+    Shape,
+    dims_of,
+)
 from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import rule
 
@@ -32,7 +37,7 @@ KINDS: dict[str, tuple[str, Scalar | None]] = {
 """Primitive: kind of `Reduce`, and the value over no elements (None: an error in eager)."""
 
 
-def kept(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
+def kept(shape: Shape, dims: Sequence[int]) -> Shape:
     """`shape` without `dims`."""
     return tuple(size for d, size in enumerate(shape) if d not in dims)
 
@@ -53,9 +58,9 @@ def reduce(ctx: Context, name: str, a: Node, dims: Sequence[int]) -> Node:
     kind, empty = KINDS[name]
     shape = kept(a.shape, dims)
     count = prod(a.shape[d] for d in dims)
-    if count == 0 and empty is not None:
+    if decide_equal(count, 0) and empty is not None:
         return ctx.literal(empty, shape, a.dtype, a.device)
-    if count == 1:
+    if decide_equal(count, 1):
         return ctx.point("clone", (_without_ones(ctx, a, dims),))
     if a.dtype == torch.bool:
         kind = {"max": "any", "min": "all", "sum": "any", "prod": "all"}.get(kind, kind)
@@ -68,7 +73,7 @@ def reduce(ctx: Context, name: str, a: Node, dims: Sequence[int]) -> Node:
 @rule("argmax", "argmin")
 def argument(ctx: Context, name: str, a: Node, dim: int) -> Node:
     shape = kept(a.shape, (dim,))
-    if a.shape[dim] == 1:
+    if decide_equal(a.shape[dim], 1):
         return ctx.literal(0, shape, torch.int64, a.device)
     return ctx.node(shape, torch.int64, a.device, Reduction(name, a, (dim,)))
 
@@ -78,11 +83,11 @@ def var_mean(ctx: Context, a: Node, dims: Sequence[int], *, correction: float) -
     shape = kept(a.shape, dims)
     count = prod(a.shape[d] for d in dims)
     divisor = _divisor(count, correction)
-    if count == 0:
+    if decide_equal(count, 0):
         nothing = ctx.literal(nan, shape, a.dtype, a.device)
         return nothing, ctx.point("clone", (nothing,))
     wide = ctx.cast(a, torch.float32) if a.dtype in HALF else a
-    if count == 1:
+    if decide_equal(count, 1):
         mean = ctx.point("clone", (_without_ones(ctx, wide, dims),))
         squares = ctx.point("sub", (mean, mean))
     else:
@@ -103,4 +108,4 @@ def _divisor(count: int | Expr, correction: float) -> Any:
         return max(float(count) - float(correction), 0.0)
     if correction != int(correction):
         raise LoweringError(f"a variance over an open size with the correction {correction}")
-    return count - int(correction) if count > int(correction) else 0.0
+    return count - int(correction) if decide_less(int(correction), count) else 0.0

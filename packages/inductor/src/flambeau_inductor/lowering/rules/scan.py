@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import torch
 
+from flambeau_inductor.indexing import decide_equal
 from flambeau_inductor.ir.tensors import Node, Pointwise, TensorScan
 from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import Lowered, rule
@@ -33,7 +34,7 @@ def scan(ctx: Context, name: str, a: Node, dim: int) -> Lowered:
             return single(ctx.call("aten.logcumsumexp.default", (a, dim)))
         kwargs = (("dtype", a.dtype),)
         return single(ctx.call(LIBRARY[KINDS[name]], (a, dim), kwargs, out=True))
-    if a.numel == 0 or a.shape[dim] == 1:
+    if decide_equal(a.numel, 0) or decide_equal(a.shape[dim], 1):
         return ctx.point("clone", (a,))
     wide = {torch.float32: torch.float64, **dict.fromkeys(HALF, torch.float32)}
     base = ctx.cast(a, wide.get(a.dtype, a.dtype))

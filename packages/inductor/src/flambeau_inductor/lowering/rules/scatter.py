@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from flambeau_inductor.indexing import Expr, as_expr, hint
+from flambeau_inductor.indexing import Expr, as_expr, decide_equal, hint, same, same_sizes
 from flambeau_inductor.ir.tensors import IndexLookup, Node, Scatter, View, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import Lowered, rule
@@ -55,7 +55,7 @@ def scatter(ctx: Context, name: str, a: Node, dim: int, index: Node, src: Node) 
         if mode == "add" and (made := _whole_rows(ctx, a, dim, index, src)) is not None:
             return made
         return single(ctx.call(target, (a, dim, index, src, *more)))
-    if index.numel == 0:
+    if decide_equal(index.numel, 0):
         return ctx.point("clone", (a,))
     d = dims_of(len(a.shape))
     part = ctx.view(src, index.shape, d)
@@ -67,7 +67,7 @@ def _whole_rows(ctx: Context, a: Node, dim: int, index: Node, src: Node) -> Node
     """The sums where each row of `src` goes into one row of `a`, for its place is the same in all
     columns; None where it is not, or where the library is as fast."""
     shape, define = index.shape, index.define
-    fits = dim == 0 and len(a.shape) == len(shape) == 2 and shape[1] == a.shape[1]
+    fits = dim == 0 and len(a.shape) == len(shape) == 2 and same(shape[1], a.shape[1])
     if not fits or index.dtype != torch.int64 or not isinstance(define, View):
         return None
     row, column = dims_of(2)
@@ -92,7 +92,7 @@ def index_put(
     adds = accumulate and in_any_order(ctx, a) and a.dtype == values.dtype
     rows = indices[0]
     if adds and rows is not None and len(indices) == 1 and rows.dtype == torch.int64:
-        if values.shape == (*rows.shape, *a.shape[1:]) and len(rows.shape) == 1:
+        if same_sizes(values.shape, (*rows.shape, *a.shape[1:])) and len(rows.shape) == 1:
             return added(ctx, a, rows, values)
     few = a.dtype != torch.float32 and FEW * hint(values.numel) < hint(a.numel)
     if adds and not few:
@@ -103,9 +103,11 @@ def index_put(
 def _put(ctx: Context, a: Node, indices: Sequence[Node | None], values: Node, mode: str) -> Node:
     shape, coordinates = addressed(ctx, a, indices)
     own = dims_of(len(shape))[len(shape) - len(values.shape) :]
-    spread = tuple(as_expr(0) if n == 1 else d for n, d in zip(values.shape, own, strict=True))
+    spread = tuple(
+        as_expr(0) if decide_equal(n, 1) else d for n, d in zip(values.shape, own, strict=True)
+    )
     src = ctx.view(values, shape, spread)
-    if src.numel == 0:
+    if decide_equal(src.numel, 0):
         return ctx.point("clone", (a,))
     return _stored(ctx, a, src, coordinates, mode)
 

@@ -9,11 +9,20 @@ it: the call takes what was widened, and is made anew where it is narrowed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from math import prod
 
 import torch
 
-from flambeau_inductor.ir.tensors import Literal, Node, Pointwise, Result, View, flat_strides
+from flambeau_inductor.indexing import static_sizes
+from flambeau_inductor.ir.tensors import (
+    Literal,
+    Node,
+    Pointwise,
+    Result,
+    Shape,
+    View,
+    flat_strides,
+)
 from flambeau_inductor.lowering.context import Context, Meta
 from flambeau_inductor.lowering.rules.indexing import single
 from flambeau_inductor.lowering.rules.reduction import HALF
@@ -38,18 +47,18 @@ def added_in_order(
 ) -> Node | None:
     """`a` with rows of values added; None where atomic additions cost no more: where they move
     fewer than `spared_from` bytes besides (0: for the memory that they take besides)."""
-    sizes = (*a.shape, *values.shape)
+    shape, added = static_sizes(a.shape), static_sizes(values.shape)
     least = WIDTH if spared_from else LEAST_WIDTH
-    if not all(isinstance(n, int) for n in sizes) or len(a.shape) != 2 or a.shape[1] < least:
+    if shape is None or added is None or len(shape) != 2 or shape[1] < least:
         return None
     source = _narrowest(ctx, values)
     # a sum is read and written where it is added to, and all of a table for half precision again
-    spared = 8 * values.numel + (8 * a.numel if source.dtype in HALF else 0)
-    if spared < spared_from or max(a.numel, values.numel) >= 2**40 or values.shape[0] >= 2**30:
+    spared = 8 * prod(added) + (8 * prod(shape) if source.dtype in HALF else 0)
+    if spared < spared_from or max(prod(shape), prod(added)) >= 2**40 or added[0] >= 2**30:
         return None
     zeros = isinstance(a.define, Literal) and a.define.value == 0
     base = None if zeros else _narrowest(ctx, a)
-    return _called(ctx, rows, source, a.shape, a.dtype, base)
+    return _called(ctx, rows, source, shape, a.dtype, base)
 
 
 def narrowed(ctx: Context, node: Node, dtype: torch.dtype) -> Node | None:
@@ -67,11 +76,11 @@ def _called(
     ctx: Context,
     rows: Node,
     values: Node,
-    shape: Sequence[int],
+    shape: Shape,
     dtype: torch.dtype,
     base: Node | None,
 ) -> Node:
-    made = Meta(tuple(shape), flat_strides(shape), dtype, values.device)
+    made = Meta(shape, flat_strides(shape), dtype, values.device)
     args = (rows, values, shape[0], dtype, base)
     return single(ctx.call(ROWS_ADDED, args, metas=(made,)))
 

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from flambeau_inductor.indexing import Expr, as_expr
+from flambeau_inductor.indexing import (
+    Expr,
+    Size,
+    as_expr,
+    decide_equal,
+    decide_less,
+    hint,
+    same,
+)
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import (
     Attribute,
@@ -18,6 +26,7 @@ from flambeau_inductor.ir.tensors import (
     Input,
     Joined,
     Node,
+    Shape,
     View,
     at,
     dim_ranges,
@@ -39,7 +48,8 @@ MOST_PIECES = 8
 def broadcast_in_dim(ctx: Context, a: Node, shape: Sequence[int], dims: Sequence[int]) -> Node:
     d = dims_of(len(shape))
     index = tuple(
-        as_expr(0) if size == 1 else d[dim] for size, dim in zip(a.shape, dims, strict=True)
+        as_expr(0) if decide_equal(size, 1) else d[dim]
+        for size, dim in zip(a.shape, dims, strict=True)
     )
     return ctx.view(a, shape, index)
 
@@ -49,7 +59,7 @@ def reshape(ctx: Context, a: Node, shape: Sequence[int]) -> Node:
     sizes = tuple(shape)
     if a.dtype.is_complex:
         raise LoweringError("reshape may copy, and complex numbers have no kernels")
-    if prod(sizes) == 0:
+    if decide_equal(prod(sizes), 0):
         return ctx.view(a, sizes, tuple(as_expr(0) for _ in a.shape))
     flat = dot(dims_of(len(sizes)), flat_strides(sizes))
     return ctx.view(a, sizes, unflatten(flat, a.shape, dim_ranges(sizes)))
@@ -82,7 +92,7 @@ def flip(ctx: Context, a: Node, dims: Sequence[int]) -> Node:
 
 @rule("cat")
 def cat(ctx: Context, xs: Sequence[Node], dim: int) -> Lowered:
-    pieces = [x for x in xs if x.shape[dim] > 0]
+    pieces = [x for x in xs if decide_less(0, x.shape[dim])]
     if not pieces:
         return ctx.point("clone", (xs[0],))
     if len(pieces) == 1:
@@ -93,15 +103,15 @@ def cat(ctx: Context, xs: Sequence[Node], dim: int) -> Lowered:
     total = sum(x.shape[dim] for x in pieces)
     shape = (*first.shape[:dim], total, *first.shape[dim + 1 :])
     d = dims_of(len(shape))
-    begin = 0
+    begin: Size = 0
     branches: list[tuple[tuple[IndexCondition, ...], Node]] = []
     for x in pieces:
         end = begin + x.shape[dim]
         index = (*d[:dim], d[dim] - begin, *d[dim + 1 :])
         guards = []
-        if begin > 0:
+        if decide_less(0, begin):
             guards.append(IndexCondition("ge", d[dim], begin))
-        if end < total:
+        if decide_less(end, total):
             guards.append(IndexCondition("lt", d[dim], end))
         branches.append((tuple(guards), shifted(ctx, x, shape, index)))
         begin = end
@@ -114,14 +124,14 @@ def cat(ctx: Context, xs: Sequence[Node], dim: int) -> Lowered:
 def pad(ctx: Context, a: Node, low: Sequence[int], high: Sequence[int], value: Scalar) -> Node:
     shape = tuple(b + n + e for b, n, e in zip(low, a.shape, high, strict=True))
     filling = ctx.literal(convert(value, a.dtype), shape, a.dtype, a.device)
-    if a.numel == 0:
+    if decide_equal(a.numel, 0):
         return ctx.point("clone", (filling,))
     d = dims_of(len(shape))
     guards: list[IndexCondition] = []
     for i, size in enumerate(a.shape):
-        if low[i] > 0:
+        if decide_less(0, low[i]):
             guards.append(IndexCondition("ge", d[i], low[i]))
-        if high[i] > 0:
+        if decide_less(0, high[i]):
             guards.append(IndexCondition("lt", d[i], low[i] + size))
     if not guards:
         return ctx.point("clone", (a,))
@@ -139,17 +149,17 @@ def slice_scatter(
     stop: Sequence[int],
     step: Sequence[int],
 ) -> Node:
-    if src.numel == 0:
+    if decide_equal(src.numel, 0):
         return ctx.point("clone", (a,))
     d = dims_of(len(a.shape))
     guards: list[IndexCondition] = []
     index: list[Expr] = []
     for i, size in enumerate(a.shape):
         begin, stride = start[i], step[i]
-        if begin > 0:
+        if decide_less(0, begin):
             guards.append(IndexCondition("ge", d[i], begin))
         last = begin + (src.shape[i] - 1) * stride
-        if last < size - 1:
+        if decide_less(last, size - 1):
             guards.append(IndexCondition("lt", d[i], last + 1))
         if stride > 1:
             guards.append(IndexCondition("eq", (d[i] - begin) % stride, 0))
@@ -183,15 +193,18 @@ def _restrided(
     ctx: Context, a: Node, size: Sequence[int], stride: Sequence[int], offset: int
 ) -> Node:
     own = ctx.graph.stride_of(a)
-    order = sorted((i for i, n in enumerate(a.shape) if n > 1), key=lambda i: -own[i])
-    expected = 1
+    order = sorted(
+        (i for i, n in enumerate(a.shape) if decide_less(1, n)), key=lambda i: -hint(own[i])
+    )
+    expected: Size = 1
     for i in reversed(order):
-        if own[i] != expected:
+        if not same(own[i], expected):
             raise LoweringError(f"as_strided on storage with gaps ({a.shape}, {own})")
         expected *= a.shape[i]
     sizes = tuple(size)
     last = offset + sum((n - 1) * s for n, s in zip(sizes, stride, strict=True))
-    if prod(sizes) == 0 or last >= a.numel or min(stride, default=0) < 0:
+    inside = decide_less(last, a.numel) and not any(decide_less(step, 0) for step in stride)
+    if decide_equal(prod(sizes), 0) or not inside:
         raise LoweringError("as_strided beyond the elements of its operand")
     flat = dot(dims_of(len(sizes)), stride, offset)
     packed = unflatten(flat, [a.shape[i] for i in order], dim_ranges(sizes))
@@ -201,7 +214,7 @@ def _restrided(
     return ctx.view(a, sizes, tuple(index))
 
 
-def shifted(ctx: Context, a: Node, shape: Sequence[int], index: tuple[Expr, ...]) -> Node:
+def shifted(ctx: Context, a: Node, shape: Shape, index: tuple[Expr, ...]) -> Node:
     """A view that is only valid under guards: its map is kept as written.
 
     Positions outside `a` occur where the guards fail, so ranges must not be used to simplify.

@@ -11,10 +11,10 @@ them are quotients and remainders of the other's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from flambeau_inductor.indexing import IntegerConstant
-from flambeau_inductor.ir.tensors import Node, Shape, dot, flat_strides
+from flambeau_inductor.indexing import IntegerConstant, Size, hint, is_open
+from flambeau_inductor.ir.tensors import Node, dot, flat_strides
 from flambeau_inductor.schedule.fuse.legality import FusionGroup, is_element
 from flambeau_inductor.schedule.materialize.computed_buffers import Block, ComputedBuffer, size_of
 
@@ -26,9 +26,9 @@ nor the beginning of a row, where different orders meet."""
 def meet(a: FusionGroup, b: FusionGroup, node: Node, blocks: tuple[Block, ...]) -> bool:
     """Whether the groups, in a space of `blocks`, read the same elements of `node` at a point."""
     sizes = (*node.shape, *(size for size, _ in blocks))
-    if not all(isinstance(size, int) for size in sizes) or _same_reads(a, b, node, blocks):
+    if is_open(sizes) or _same_reads(a, b, node, blocks):
         return True
-    points = size_of(blocks, None)
+    points = hint(size_of(blocks, None))
     return points == 0 or all(_meet_at(a, b, node, blocks, at) for at in _samples(points))
 
 
@@ -81,17 +81,17 @@ def _read(group: FusionGroup, node: Node, blocks: tuple[Block, ...], at: int) ->
 def _coordinates(anchor: ComputedBuffer, blocks: tuple[Block, ...], at: int) -> dict[str, int]:
     """Where an anchor is at a point of the space."""
     if not _whole(anchor, blocks):
-        digits = _digits(at, tuple(size for size, _ in blocks))
+        digits = _digits(at, [size for size, _ in blocks])
         at = 0
         for digit, (size, reduced) in zip(digits, blocks, strict=True):
-            at = at if reduced else at * size + digit
+            at = at if reduced else at * hint(size) + digit
     return {f"d{d}": digit for d, digit in enumerate(_digits(at, anchor.shape))}
 
 
-def _digits(flat: int, shape: Shape) -> tuple[int, ...]:
-    """The coordinates of a row-major position."""
+def _digits(flat: int, shape: Sequence[Size]) -> tuple[int, ...]:
+    """The coordinates of a row-major position in a space of known sizes."""
     digits = []
-    for size in reversed(shape):
+    for size in map(hint, reversed(shape)):
         digits.append(flat % size)
         flat //= size
     return tuple(reversed(digits))

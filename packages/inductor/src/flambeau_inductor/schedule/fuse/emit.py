@@ -12,7 +12,17 @@ from dataclasses import dataclass, field
 
 import torch
 
-from flambeau_inductor.indexing import Expr, Ranges, Var, at_most, bounds, known, plain, simplify
+from flambeau_inductor.indexing import (
+    Expr,
+    Ranges,
+    Var,
+    at_most,
+    bounds,
+    decide_max,
+    known,
+    plain,
+    simplify,
+)
 from flambeau_inductor.ir.loops import (
     Const,
     IndexValue,
@@ -311,7 +321,7 @@ def _looked_up(e: Emitter, lookup: IndexLookup, index: Index, mask: ValueId | No
         negative = e.point("lt", (value, zero), torch.bool)
         wrapped = e.point("add", (value, size), torch.int64)
         value = e.point("where", (negative, wrapped, value), torch.int64)
-    e.ranges[f"%{value}"] = (0, max(lookup.size - 1, 0))
+    e.ranges[f"%{value}"] = (0, decide_max(lookup.size - 1, 0))
     return Var(f"%{value}")
 
 
@@ -327,4 +337,4 @@ _DEFINITIONS: Mapping[type, Callable[[Emitter, Node, Index, ValueId | None], Val
 
 def ranges_of(sizes: Mapping[str, int]) -> Ranges:
     """Ranges of loop variables from their sizes."""
-    return {name: (0, max(size - 1, 0)) for name, size in sizes.items()}
+    return {name: (0, decide_max(size - 1, 0)) for name, size in sizes.items()}

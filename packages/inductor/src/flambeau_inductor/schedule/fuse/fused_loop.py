@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from flambeau_inductor.indexing import Expr, Ranges, Var, hint, known, plain
+from flambeau_inductor.indexing import Expr, Ranges, Size, Var, hint, known, plain
 from flambeau_inductor.ir.loops import Axis, Loop
 from flambeau_inductor.ir.operands import pruned
 from flambeau_inductor.ir.tensors import Node, Shape, dot, flat_strides, unflatten
@@ -25,7 +25,7 @@ from flambeau_inductor.schedule.materialize.computed_buffers import Block, size_
 class Space:
     """A group's axes, outermost first, and the two row-major positions that they spell."""
 
-    axes: tuple[tuple[str, int, bool], ...]
+    axes: tuple[tuple[str, Size, bool], ...]
     element: Expr
     row: Expr
 
@@ -62,9 +62,9 @@ def build_loop(
 def space_of(group: FusionGroup) -> Space:
     """Split each block where a member's shape has a boundary."""
     cuts = _cuts(group)
-    axes: list[tuple[str, int, bool]] = []
-    element_strides: list[int] = []
-    row_strides: list[int] = []
+    axes: list[tuple[str, Size, bool]] = []
+    element_strides: list[Size] = []
+    row_strides: list[Size] = []
     step, row_step = size_of(group.blocks, None), size_of(group.blocks, False)
     count = {False: 0, True: 0}
     for (size, reduced), inside in zip(group.blocks, cuts, strict=True):
@@ -83,9 +83,9 @@ def space_of(group: FusionGroup) -> Space:
     return Space(tuple(axes), dot(index, element_strides), dot(index, row_strides))
 
 
-def _cuts(group: FusionGroup) -> list[set[int]]:
+def _cuts(group: FusionGroup) -> list[set[Size]]:
     """For each block the strides (within it) at which an axis ends; 1 is always one of them."""
-    cuts: list[set[int]] = [{1} for _ in group.blocks]
+    cuts: list[set[Size]] = [{1} for _ in group.blocks]
     for anchor in group.members:
         whole = anchor.reduces or is_element(anchor, group.blocks)
         _cut(cuts, group.blocks, anchor.shape, whole)
@@ -94,9 +94,9 @@ def _cuts(group: FusionGroup) -> list[set[int]]:
     return cuts
 
 
-def _cut(cuts: list[set[int]], blocks: tuple[Block, ...], shape: Shape, whole: bool) -> None:
-    step = 1
-    spans: list[tuple[int, int, int]] = []
+def _cut(cuts: list[set[Size]], blocks: tuple[Block, ...], shape: Shape, whole: bool) -> None:
+    step: Size = 1
+    spans: list[tuple[int, Size, Size]] = []
     for position in range(len(blocks) - 1, -1, -1):
         size, reduced = blocks[position]
         if reduced and not whole:

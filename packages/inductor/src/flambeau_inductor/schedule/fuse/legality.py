@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass, field
 
-from flambeau_inductor.indexing import Expr, hint, same, simplify
+from flambeau_inductor.indexing import Expr, Size, hint, same, simplify
 from flambeau_inductor.ir.tensors import Node, dot, flat_strides
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.materialize.computed_buffers import (
@@ -48,11 +48,11 @@ class FusionGroup:
     """Bit set of the groups and calls that must run earlier, transitively."""
 
     @property
-    def rows(self) -> int:
+    def rows(self) -> Size:
         return size_of(self.blocks, False)
 
     @property
-    def numel(self) -> int:
+    def numel(self) -> Size:
         return size_of(self.blocks, None)
 
     @property

@@ -22,6 +22,8 @@ from flambeau_inductor.indexing import (
     Mul,
     Ranges,
     Var,
+    decide_equal,
+    decide_max,
     hint,
     known,
     plain,
@@ -42,7 +44,7 @@ def normalised(loop: Loop) -> Loop:
 
 def ranges_of(loop: Loop) -> Ranges:
     """Ranges of the loop's variables."""
-    return {a.var: (0, max(a.size - 1, 0)) for a in (*loop.x, *loop.r)}  # type: ignore[type-var]
+    return {a.var: (0, decide_max(a.size - 1, 0)) for a in (*loop.x, *loop.r)}  # type: ignore[type-var]
 
 
 def indices(body: Iterable[Instr]) -> list[Expr]:
@@ -69,7 +71,7 @@ def substituted(
 
 
 def _drop_ones(loop: Loop) -> Loop:
-    ones = {a.var: 0 for a in (*loop.x, *loop.r) if a.size == 1}
+    ones = {a.var: 0 for a in (*loop.x, *loop.r) if decide_equal(a.size, 1)}
     if not ones:
         return loop
     x = tuple(a for a in loop.x if a.var not in ones)

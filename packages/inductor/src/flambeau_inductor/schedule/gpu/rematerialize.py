@@ -11,7 +11,7 @@ bits and read it again takes longer than any function of a value of 16 bits.
 
 from __future__ import annotations
 
-from flambeau_inductor.indexing import hint
+from flambeau_inductor.indexing import decide_less, hint
 from flambeau_inductor.ir.tensors import LibraryCall, Node, Pointwise
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.fuse.legality import FusionGroup
@@ -87,7 +87,7 @@ def _saves(
     """Whether the other loops that read a value read little more if they compute it."""
     node = anchor.node
     others = [other for other in readers.get(node, ()) if other is not group]
-    if not others or any(other.numel > node.numel for other in others):
+    if not others or any(decide_less(node.numel, other.numel) for other in others):
         return False
     for source in anchor.reads:
         kept = source not in plan.anchors or source in needed

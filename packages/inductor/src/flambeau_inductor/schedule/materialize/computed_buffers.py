@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flambeau_inductor.indexing import Expr, Ranges, simplify
+from flambeau_inductor.indexing import Expr, Ranges, Size, decide_equal, decide_less, simplify
 from flambeau_inductor.ir.loops import Point
 from flambeau_inductor.ir.tensors import (
     Index,
@@ -26,7 +26,7 @@ from flambeau_inductor.ir.tensors import (
 from flambeau_inductor.schedule.fuse.emit import Emitter
 from flambeau_inductor.schedule.materialize.plan import MaterializationPlan, NodeStorage
 
-Block = tuple[int, bool]
+Block = tuple[Size, bool]
 """Size, and whether it is reduced."""
 
 
@@ -49,12 +49,12 @@ class ComputedBuffer:
     """The node whose memory its elements go to."""
 
     @property
-    def numel(self) -> int:
+    def numel(self) -> Size:
         """Points of the whole space."""
         return size_of(self.blocks, None)
 
     @property
-    def rows(self) -> int:
+    def rows(self) -> Size:
         """Points that are not reduced."""
         return size_of(self.blocks, False)
 
@@ -83,13 +83,14 @@ class ComputedBuffer:
 def coordinates_of(shape: Shape) -> Index:
     """`(d0, d1, ...)`, with 0 where a dimension has but one position."""
     return tuple(
-        d * 0 if size <= 1 else d for d, size in zip(dims_of(len(shape)), shape, strict=True)
+        d if decide_less(1, size) else d * 0
+        for d, size in zip(dims_of(len(shape)), shape, strict=True)
     )
 
 
-def size_of(blocks: tuple[Block, ...], reduced: bool | None) -> int:
+def size_of(blocks: tuple[Block, ...], reduced: bool | None) -> Size:
     """Product of the sizes of one kind (None: of all)."""
-    total = 1
+    total: Size = 1
     for size, kind in blocks:
         if reduced is None or kind == reduced:
             total *= size
@@ -100,7 +101,7 @@ def blocks_of(shape: Shape, reduced: frozenset[int]) -> tuple[Block, ...]:
     """Merge a space's dimensions into blocks."""
     blocks: list[Block] = []
     for d, size in enumerate(shape):
-        if size == 1:
+        if decide_equal(size, 1):
             continue
         kind = d in reduced
         if blocks and blocks[-1][1] == kind:

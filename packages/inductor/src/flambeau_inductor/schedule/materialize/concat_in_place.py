@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from itertools import groupby
 
-from flambeau_inductor.indexing import hint, same
+from flambeau_inductor.indexing import Size, decide_equal, hint, same
 from flambeau_inductor.ir.program import Argument as Given
 from flambeau_inductor.ir.program import Extern, Layout, Ref
 from flambeau_inductor.ir.tensors import (
@@ -85,7 +85,7 @@ def joined_in_place(plan: MaterializationPlan, limits: Limits) -> Iterator[Libra
     seen = set(map(root_of, read))
     for node in [n for n in plan.order if isinstance(n, Node)]:
         joined = node.define.joined if isinstance(node.define, Choose) else None
-        if joined is None or node.numel == 0:
+        if joined is None or decide_equal(node.numel, 0):
             continue
         shown = node in plan.anchors
         apart = shown and node not in seen and _pays(joined)
@@ -122,7 +122,7 @@ def rest(
         return [Extern(call.target, args, (), (Ref(whole),), (), call.origins)]
     dim, step = joined.dim, plan.graph.stride_of(result)
     calls: list[Extern] = []
-    begin = 0
+    begin: Size = 0
     members = zip(joined.pieces, planned, references, strict=True)
     for written, run in groupby(members, lambda each: plan.is_piece(each[1])):
         some = list(run)
@@ -152,7 +152,7 @@ def _placed(
     """The pieces, of which those that are `chosen` are new anchors inside the memory of `whole`."""
     behind: dict[Node | LibraryCall, list[Node]] = {}
     found: list[Node] = []
-    begin = 0
+    begin: Size = 0
     step = plan.graph.stride_of(whole)
     for position, node in enumerate(joined.pieces):
         made = node
@@ -213,7 +213,7 @@ def _asks_in_turn(plan: MaterializationPlan, node: Node, joined: Joined, limits:
     """
     if node.device.type != "cpu" or hint(node.numel) <= limits.tiny_points:
         return False
-    if plan.graph.stride_of(node)[joined.dim] != 1:
+    if not decide_equal(plan.graph.stride_of(node)[joined.dim], 1):
         return False
     lanes = VECTOR // node.dtype.itemsize
     whole = all(same(piece.shape[joined.dim] % lanes, 0) for piece in joined.pieces)

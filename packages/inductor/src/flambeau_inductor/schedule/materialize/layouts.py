@@ -10,7 +10,7 @@ best left transposed: then the loop that computes it reads and writes along the 
 
 from __future__ import annotations
 
-from flambeau_inductor.indexing import hint, simplify
+from flambeau_inductor.indexing import decide_equal, hint, simplify
 from flambeau_inductor.ir.tensors import (
     Argument,
     LibraryCall,
@@ -44,7 +44,7 @@ def product_layouts(plan: MaterializationPlan) -> None:
         free = isinstance(node.define, Pointwise) and not plan.has_memory(node)
         if not free or len(node.shape) < 2 or any(hint(n) < 2 for n in node.shape[-2:]):
             continue
-        if not all(call.any_strides for call, _ in uses) or node.numel == 0:
+        if not all(call.any_strides for call, _ in uses) or decide_equal(node.numel, 0):
             continue
         if _reads_transposed(plan, node):
             before = plan.graph.stride_of(node)

@@ -10,8 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flambeau_inductor.indexing import (
+    Size,
     at_most,
     bounds,
+    decide_equal,
+    decide_less,
     hint,
     is_open,
     plain,
@@ -191,7 +194,8 @@ def _check_now(root: Node, check: IndexCheck) -> None:
         low = high = int(define.value)
     else:
         raise TypeError(root.name)
-    if root.numel and (low < (-check.size if check.wrap else 0) or high >= check.size):
+    least = -check.size if check.wrap else 0
+    if root.numel and (decide_less(low, least) or not decide_less(high, check.size)):
         raise LoweringError(f"{root.name}: positions {low} to {high} of {check.size}")
 
 
@@ -234,7 +238,8 @@ def _overlapping(made: MaterializationPlan, node: Node, stride: Shape) -> Storag
         raise NotImplementedError(f"{node.name}: an output of shape {node.shape}, strides {stride}")
     zero = simplify(dims_of(1)[0] * 0, {})
     index = tuple(
-        zero if size == 1 else d for d, size in zip(dims_of(len(shape)), shape, strict=True)
+        zero if decide_equal(size, 1) else d
+        for d, size in zip(dims_of(len(shape)), shape, strict=True)
     )
     one = Node(
         f"{node.name}.once", shape, node.dtype, node.device, Pointwise("clone", (node,)),
@@ -253,22 +258,22 @@ def _overlapping(made: MaterializationPlan, node: Node, stride: Shape) -> Storag
 
 def _overlaps(shape: Shape, stride: Shape) -> bool:
     """Whether two elements may share memory."""
-    reach = 0
-    pairs = [(s, n) for n, s in zip(shape, stride, strict=True) if n > 1]
-    if any(n == 0 for n in shape):
+    reach: Size = 0
+    pairs = [(s, n) for n, s in zip(shape, stride, strict=True) if decide_less(1, n)]
+    if any(decide_equal(n, 0) for n in shape):
         return False
-    for step, size in sorted(pairs):
-        if step <= reach:
+    for step, size in sorted(pairs, key=lambda pair: (hint(pair[0]), hint(pair[1]))):
+        if not decide_less(reach, step):
             return True
         reach += step * (size - 1)
     return False
 
 
 def _same_strides(layout: Layout, stride: Shape) -> bool:
-    if any(size == 0 for size in layout.shape):
+    if any(decide_equal(size, 0) for size in layout.shape):
         return True
     triples = zip(layout.shape, layout.stride, stride, strict=True)
-    return all(same(a, b) or size == 1 for size, a, b in triples)
+    return all(same(a, b) or decide_equal(size, 1) for size, a, b in triples)
 
 
 def _drop_dead(made: MaterializationPlan) -> None:
@@ -361,7 +366,7 @@ def _worth_memory(node: Node, cost: _Cost, readers: dict[Node, list[Node]], limi
     return cost.ops > limits.inline_ops or len(big) > limits.inline_loads
 
 
-def _points(node: Node) -> int:
+def _points(node: Node) -> Size:
     """How many elements are computed of what `node` reads."""
     define = node.define
     if isinstance(define, Scatter):

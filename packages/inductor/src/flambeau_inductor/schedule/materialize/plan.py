@@ -10,7 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flambeau_inductor.indexing import plain, simplify, symbols_in
+from flambeau_inductor.indexing import (
+    Size,
+    decide_equal,
+    decide_less,
+    plain,
+    simplify,
+    symbols_in,
+)
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import Layout
 from flambeau_inductor.ir.tensors import (
@@ -49,7 +56,7 @@ class NodeStorage(NamedTuple):
 
     buffer: str
     stride: Shape
-    offset: int = 0
+    offset: Size = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ class Piece:
     """An anchor's elements are among those of `whole`, from `offset` on."""
 
     whole: Node
-    offset: int
+    offset: Size
 
 
 PlannedArgument = Argument | StorageView | tuple["PlannedArgument", ...]
@@ -67,7 +74,7 @@ PlannedArgument = Argument | StorageView | tuple["PlannedArgument", ...]
 class PlannedCheck:
     """What a `CheckIndex` step says, but for the buffer; `layout` is the part that is looked up."""
 
-    size: int
+    size: Size
     wrap: bool
     error: str
     message: str
@@ -156,15 +163,15 @@ def layout_of(graph: TensorGraph, node: Node) -> Layout | None:
     define = node.define
     if not isinstance(define, View):
         raise TypeError(node.name)
-    if node.numel == 0:
+    if decide_equal(node.numel, 0):
         return Layout(node.shape, node.stride, node.dtype, node.device)
     flat = simplify(dot(define.index, stride), dim_ranges(node.shape))
-    steps: list[int] = []
+    steps: list[Size] = []
     for d, size in zip(dims_of(len(node.shape)), node.shape, strict=True):
         step = flat.coefficient(d.name)
-        if step is None or step < 0:
+        if step is None or decide_less(step, 0):
             return None
-        steps.append(step if size > 1 else node.stride[len(steps)])
+        steps.append(step if decide_less(1, size) else node.stride[len(steps)])
     start = flat.substitute({d.name: 0 for d in dims_of(len(node.shape))})
     offset = simplify(start, {})
     if len(symbols_in(offset)) < len(offset.vars):

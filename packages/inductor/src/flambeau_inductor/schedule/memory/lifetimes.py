@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flambeau_inductor.indexing import same
+from flambeau_inductor.indexing import same, static_sizes
 from flambeau_inductor.ir.loops import Loop, Reduce, Scan, Store
 from flambeau_inductor.ir.operands import operands
 from flambeau_inductor.ir.program import (
@@ -142,10 +142,10 @@ def _in_long_rows(loop: Loop, new: str, layout: Layout) -> bool:
     """Whether a GPU's loop over rows stores `new` when it goes through a row for the last time, so
     that what was there is not read again. The rows must be long: of a short one several threads
     may hold the same element, of which one stores before another has read."""
-    sizes = [axis.size for axis in loop.r]
-    if layout.device.type != "cuda" or not all(isinstance(size, int) for size in sizes):
+    sizes = static_sizes(axis.size for axis in loop.r)
+    if layout.device.type != "cuda" or sizes is None:
         return False
-    if math.prod(sizes) < LONG_ROW or any(isinstance(i, Scan) for i in loop.body):  # type: ignore[arg-type]
+    if math.prod(sizes) < LONG_ROW or any(isinstance(i, Scan) for i in loop.body):
         return False
     if any(isinstance(i, Store) and i.mode != "set" for i in loop.body):
         return False

@@ -14,7 +14,7 @@ import torch
 
 from flambeau_inductor.codegen.cpp.dtypes import held
 from flambeau_inductor.codegen.cpp.emit.pointwise import COST
-from flambeau_inductor.indexing import Expr
+from flambeau_inductor.indexing import Expr, decide_less
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Reduce, Store, ValueId
 from flambeau_inductor.ir.operands import operands
 
@@ -42,7 +42,7 @@ def kept_values(
             price = _price(loop, value, deps, inner, chosen)
             size = length * held(_dtype(loop.body[value])).size
             better = price >= KEEP_COST and (dearest is None or price > dearest[0])
-            if better and size <= room:
+            if better and not decide_less(room, size):
                 dearest = price, value
         if dearest is None:
             return frozenset(chosen)

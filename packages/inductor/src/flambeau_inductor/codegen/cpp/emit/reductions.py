@@ -13,7 +13,7 @@ import torch
 
 from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, held, highest, literal, lowest
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
-from flambeau_inductor.indexing import Expr
+from flambeau_inductor.indexing import Expr, decide_less
 from flambeau_inductor.ir.loops import Reduce
 
 SIMPLE = {
@@ -158,7 +158,7 @@ def accumulator_of(
 ) -> Accumulator:
     """The accumulator of `reduce` over `length` values of `dtype`; refuses what would be wrong."""
     arg = reduce.kind in ("argmax", "argmin")
-    if arg and length >= 2**31:
+    if arg and not decide_less(length, 2**31):
         raise CppUnsupported(f"{reduce.kind} over {length} elements: positions have 31 bits")
     if not arg and reduce.dtype is not dtype:
         raise CppUnsupported(f"{reduce.kind} of {dtype} into {reduce.dtype}: cast first")

@@ -12,7 +12,13 @@ from math import prod
 
 import torch
 
-from flambeau_inductor.indexing import Expr, Ranges, bounds, hint
+from flambeau_inductor.indexing import (
+    Expr,
+    Ranges,
+    bounds,
+    decide_less,
+    hint,
+)
 from flambeau_inductor.ir.loops import (
     Axis,
     Const,
@@ -112,7 +118,7 @@ def short_ranges(axes: Iterable[Axis]) -> Ranges:
     for axis in axes:
         if isinstance(axis.size, int):
             found[axis.var] = (0, axis.size - 1)
-        elif axis.size < SHORT:
+        elif decide_less(axis.size, SHORT):
             found[axis.var] = (0, SHORT - 1)
     return found
 
