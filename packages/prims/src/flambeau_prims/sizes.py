@@ -1,4 +1,4 @@
-"""Symbolic sizes as nodes of a graph.
+"""Symbolic sizes: the operations that they are made of, and the nodes of a graph for them.
 
 In: sizes that are symbols, as shape rules compute them. Out: nodes that compute the same number
 when the graph runs: `aten.sym_size` of a tensor that has the symbol, and arithmetic on those.
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,19 +23,51 @@ from flambeau_prims.layout import TensorMeta
 
 SIZE_OF = torch.ops.aten.sym_size.int
 
-# How the parts of an expression are spelled as calls, by the name of its class.
-_CALLS: dict[str, Callable[..., Any]] = {
-    "Add": operator.add,
-    "Mul": operator.mul,
-    "FloorDiv": operator.floordiv,
-    "CleanDiv": operator.floordiv,
-    "Mod": operator.mod,
-    "PythonMod": operator.mod,
-    "Max": torch.sym_max,
-    "Min": torch.sym_min,
+
+@dataclass(frozen=True, slots=True)
+class SizeOperation:
+    """What a class of symbolic expressions computes.
+
+    call: of two numbers (of more, from the left): integers, symbols, or expressions of a backend
+    that has these operators. sign: Python's; empty where it has none.
+    """
+
+    call: Callable[[Any, Any], Any]
+    sign: str = ""
+    of_integers: bool = True
+
+
+OPERATIONS: Mapping[str, SizeOperation] = {
+    "Add": SizeOperation(operator.add, "+"),
+    "Mul": SizeOperation(operator.mul, "*"),
+    "FloorDiv": SizeOperation(operator.floordiv, "//"),
+    "CleanDiv": SizeOperation(operator.floordiv, "//"),
+    "Mod": SizeOperation(operator.mod, "%"),
+    "PythonMod": SizeOperation(operator.mod, "%"),
+    "Max": SizeOperation(torch.sym_max),
+    "Min": SizeOperation(torch.sym_min),
+    "Pow": SizeOperation(operator.pow, "**", of_integers=False),
+    "FloatPow": SizeOperation(operator.pow, "**", of_integers=False),
+    "PowByNatural": SizeOperation(operator.pow, "**", of_integers=False),
+    "FloatTrueDiv": SizeOperation(operator.truediv, "/", of_integers=False),
+    "IntTrueDiv": SizeOperation(operator.truediv, "/", of_integers=False),
 }
-ARITHMETIC = frozenset(_CALLS.values())
+"""Symbolic operations by the name of their class, in sympy or torch: the one table of the
+primitives and of what compiles them."""
+
+ARITHMETIC = frozenset(each.call for each in OPERATIONS.values() if each.of_integers)
 """Calls that a graph may hold besides operators: they compute sizes."""
+
+
+def parts_of(expression: Any) -> tuple[SizeOperation, list[Any]]:
+    """How a size is computed of other sizes; a power is a product. Raises NotYetSymbolic."""
+    name = type(expression).__name__
+    if name == "Pow" and expression.args[1].is_Integer and int(expression.args[1]) > 0:
+        return OPERATIONS["Mul"], [expression.args[0]] * int(expression.args[1])
+    operation = OPERATIONS.get(name)
+    if operation is None or not operation.of_integers:
+        raise NotYetSymbolic(f"the size {expression} cannot be computed from sizes of the inputs")
+    return operation, list(expression.args)
 
 
 class SizeNodes:
@@ -71,23 +104,14 @@ class SizeNodes:
         return node
 
     def _computed(self, expression: Any, like: torch.SymInt) -> fx.Node:
-        name = type(expression).__name__
-        if name == "Pow" and expression.args[1].is_Integer and int(expression.args[1]) > 0:
-            base, power = expression.args
-            parts, call = [base] * int(power), operator.mul
-        elif name in _CALLS:
-            parts, call = list(expression.args), _CALLS[name]
-        else:
-            raise NotYetSymbolic(
-                f"the size {expression} cannot be computed from sizes of the inputs"
-            )
+        operation, parts = parts_of(expression)
 
         def operand(part: Any) -> Any:
             return int(part) if part.is_Integer else self._node(part, like)
 
         def step(left: tuple[Any, Any], part: Any) -> tuple[Any, Any]:
             whole = expression if part is parts[-1] else expression.func(left[0], part)
-            return whole, self._call(call, (left[1], operand(part)), whole, like)
+            return whole, self._call(operation.call, (left[1], operand(part)), whole, like)
 
         first = parts[0]
         result: fx.Node = functools.reduce(step, parts[1:], (first, operand(first)))[1]

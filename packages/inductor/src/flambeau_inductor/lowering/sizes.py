@@ -8,42 +8,27 @@ checks it at each call.
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
 import torch
 from flambeau_prims import NotYetSymbolic
+from flambeau_prims.sizes import OPERATIONS, parts_of
 
 from flambeau_inductor import _torch_compat as compat
 from flambeau_inductor.indexing import (
     Expr,
     IntegerConstant,
+    Size,
     SizeDecisions,
     Symbol,
-    add,
-    floordiv,
     hint,
-    mod,
-    mul,
     plain,
     rebuilt,
 )
 from flambeau_inductor.indexing.symbols import LARGEST
 from flambeau_inductor.ir.program import SymbolSource
-
-_OPERATORS = {
-    "Add": " + ",
-    "Mul": " * ",
-    "Pow": " ** ",
-    "FloatPow": " ** ",
-    "PowByNatural": " ** ",
-    "FloatTrueDiv": " / ",
-    "IntTrueDiv": " / ",
-    "FloorDiv": " // ",
-    "PythonMod": " % ",
-}
-"""How Python spells what floats are made of."""
-
-_FUNCTIONS = {"FloorDiv": floordiv, "CleanDiv": floordiv, "Mod": mod, "PythonMod": mod}
 
 
 class GraphSizes:
@@ -53,15 +38,13 @@ class GraphSizes:
         self.decisions = SizeDecisions()
         self._symbols: dict[Any, Symbol] = {}
         self._numbers: dict[str, torch.SymInt] = {}
-        self._known: dict[Any, int | Expr] = {}
+        self._known: dict[Any, Size] = {}
         self._sources: dict[str, SymbolSource] = {}
         self._floats: dict[Any, str] = {}
 
-    def size(self, number: Any) -> Any:
-        """A size as `int | Expr`, spelled Any since shapes are spelled as tuples of int.
-
-        Raises NotYetSymbolic for numbers that are not integers and for expressions of another kind.
-        """
+    def size(self, number: Any) -> Size:
+        """A size. Raises NotYetSymbolic for numbers that are not integers and for expressions of
+        another kind."""
         if isinstance(number, int):
             return number
         if not isinstance(number, torch.SymInt):
@@ -77,25 +60,15 @@ class GraphSizes:
             return IntegerConstant(int(expression))
         if expression.is_Symbol:
             return self._symbol(expression, number)
-        parts = [self._translated(arg, number) for arg in expression.args]
-        kind = type(expression).__name__
-        if kind == "Add":
-            return add(parts)
-        if kind == "Mul":
-            product = parts[0]
-            for part in parts[1:]:
-                product = mul(product, part)
-            return product
-        if kind == "Pow" and isinstance(parts[1], IntegerConstant) and parts[1].value > 0:
-            power = parts[0]
-            for _ in range(parts[1].value - 1):
-                power = mul(power, parts[0])
-            return power
-        if kind in _FUNCTIONS and not (
-            isinstance(parts[1], IntegerConstant) and parts[1].value <= 0
-        ):
-            return _FUNCTIONS[kind](parts[0], parts[1])
-        raise NotYetSymbolic(f"the symbolic size {expression}")
+        operation, parts = parts_of(expression)
+        sizes = [self._translated(part, number) for part in parts]
+        if operation.call in (operator.floordiv, operator.mod):
+            divides = not (isinstance(sizes[1], IntegerConstant) and sizes[1].value <= 0)
+        else:
+            divides = operation.call in (operator.add, operator.mul)
+        if not divides:
+            raise NotYetSymbolic(f"the symbolic size {expression}")
+        return functools.reduce(operation.call, sizes)
 
     def _symbol(self, expression: Any, number: torch.SymInt) -> Symbol:
         found = self._symbols.get(expression)
@@ -125,10 +98,11 @@ class GraphSizes:
             return repr(float(expression))
         if expression.is_Symbol:
             return self._symbol(expression, number).name
-        sign = _OPERATORS.get(type(expression).__name__)
-        if sign is None:
+        operation = OPERATIONS.get(type(expression).__name__)
+        if operation is None or not operation.sign:
             raise NotYetSymbolic(f"the symbolic number {expression}")
-        return f"({sign.join(self._text(arg, number) for arg in expression.args)})"
+        texts = (self._text(arg, number) for arg in expression.args)
+        return f"({f' {operation.sign} '.join(texts)})"
 
     def given(self, size: object, source: SymbolSource) -> None:
         """Note where a symbol's value is found when the program runs: the first place counts, but
