@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from dataclasses import FrozenInstanceError, dataclass
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import flambeau_inductor
@@ -15,13 +15,7 @@ from flambeau_inductor import InductorError, Options
 from flambeau_inductor.compile import STAGES
 from torch import fx
 
-
-@dataclass(frozen=True)
-class Info:
-    """What a caller that guards its inputs says about a graph."""
-
-    name: str = "told"
-    kind: str = "forward"
+from .facts import Info
 
 
 def graph_of(*nodes: Any) -> tuple[fx.Graph, list[fx.Node]]:
@@ -96,10 +90,10 @@ def test_other_inputs_than_compiled_for_are_refused():
 
 def test_a_caller_that_gives_info_guards_its_inputs():
     graph, x = pointwise()
-    run = compiled(graph, [x], info=Info())
+    run = compiled(graph, [x], info=Info("forward", "told"))
     assert "check_input(" not in run.report.sources["wrapper.py"]
     assert run.report.name == "told"
-    asked = compiled(graph, [x], info=Info(), options=Options(check_inputs=True))
+    asked = compiled(graph, [x], info=Info("forward", "told"), options=Options(check_inputs=True))
     assert "check_input(" in asked.report.sources["wrapper.py"]
 
 
@@ -182,22 +176,17 @@ def test_negated_memory_is_refused():
         compiled(graph, [negated])
 
 
-@dataclass(frozen=True)
-class Inference(Info):
-    """... of a graph whose second input is a parameter."""
-
-    kind: str = "inference"
-    static_inputs: tuple[int, ...] = (1,)
+PARAMETER = Info(static_inputs=(1,))
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-@pytest.mark.parametrize("info", [Inference(), Inference(static_inputs=()), Info()])
+@pytest.mark.parametrize("info", [PARAMETER, Info(), Info("forward")])
 def test_weights_are_packed_where_they_were_promised_to_stay(frozen: bool, info: Info) -> None:
     inputs = [torch.randn(1, 4, 6, 6), torch.randn(8, 4, 3, 3)]
     gm = flambeau_prims.lower(fx.symbolic_trace(lambda x, w: torch.conv2d(x, w).relu()), inputs)
     made = flambeau_inductor.compile(gm, inputs, info, Options(freezing=frozen))
     packed = "aten.convolution.default.packed" in made.report.sources["wrapper.py"]
-    assert packed == (frozen and info == Inference())
+    assert packed == (frozen and info == PARAMETER)
     for _ in range(2):
         torch.testing.assert_close(made(list(inputs))[0], torch.conv2d(*inputs).relu())
 

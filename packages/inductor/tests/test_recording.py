@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +20,8 @@ from flambeau_inductor.ir.program import (
     Step,
 )
 from flambeau_inductor.recording import QUEUE_ONLY, most_held, rules_of, why_not
+
+from .facts import Info
 
 GPU = torch.device("cuda", 0)
 MM = "aten.mm.out"
@@ -45,13 +46,11 @@ def _program(steps: list[Step], *more: Buffer, **fields: Any) -> Program:
 
 def test_products_on_one_gpu_are_recorded_unasked() -> None:
     program = _program(_calls(5))
-    info = SimpleNamespace(
-        kind="forward", static_inputs=(0,), saved_outputs=(2,), mutated_outputs=(1,)
-    )
+    info = Info("forward", static_inputs=(0,), saved_outputs=(2,), mutated_outputs=(1,))
     rules = rules_of(program, info, None)
     assert rules is not None and rules.automatic and rules.copies
     assert rules.static == (0,) and rules.inside == (1, 2) and rules.size == 5 * 64
-    backward = rules_of(program, SimpleNamespace(kind="backward"), None)
+    backward = rules_of(program, Info("backward"), None)
     assert backward is not None and not backward.copies
 
 
@@ -81,13 +80,13 @@ def test_grouped_products_are_recorded_where_torch_reads_their_ends_on_the_devic
 )
 def test_what_is_not_recorded_unasked(program: Program, reason: str) -> None:
     assert reason in str(why_not(program))
-    assert rules_of(program, None, None) is None
-    asked = rules_of(program, None, True)
+    assert rules_of(program, Info(), None) is None
+    asked = rules_of(program, Info(), True)
     assert asked is not None and not asked.automatic
 
 
 def test_a_caller_may_forbid_it() -> None:
-    assert rules_of(_program(_calls(5)), None, False) is None
+    assert rules_of(_program(_calls(5)), Info(), False) is None
 
 
 def test_memory_that_is_handed_on_counts_once() -> None:

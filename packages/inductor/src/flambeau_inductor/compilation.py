@@ -16,6 +16,7 @@ from torch import fx
 from flambeau_inductor.autotune.benchmark import Budget
 from flambeau_inductor.codegen.cpp.analysis.variant import Form
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
+from flambeau_inductor.info import GraphInfo
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.ir.tensors import TensorGraph
@@ -69,7 +70,7 @@ class Compilation:
 
     given: fx.GraphModule
     example_inputs: Sequence[Any]
-    info: object
+    info: GraphInfo
     options: Options
     name: str
     open_sizes: GraphSizes = field(default_factory=GraphSizes)

@@ -23,6 +23,7 @@ from flambeau_inductor.autotune.matmul_libraries import library_choices
 from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.debug import DebugFolder, open_debug_folder
 from flambeau_inductor.errors import InductorError
+from flambeau_inductor.info import ALONE, GraphInfo
 from flambeau_inductor.ir.program import Extern
 from flambeau_inductor.kernels import generate
 from flambeau_inductor.lowering import LoweringError, lower_graph
@@ -46,7 +47,7 @@ MOVES = frozenset({"view", "shape", "creation"})
 def compile(
     gm: fx.GraphModule,
     example_inputs: Sequence[Any],
-    info: Any = None,
+    info: GraphInfo | None = None,
     options: Options = DEFAULT,
 ) -> CompiledGraph:
     """Compile `gm`.
@@ -54,7 +55,7 @@ def compile(
     Args:
         gm: a functional graph of primitives; every node has `meta["val"]` or a shape rule.
         example_inputs: real or fake tensors, one a placeholder; only their metadata is read.
-        info: facts about the graph as attributes (`name`, `kind`, ...); None: a graph on its own.
+        info: what is known of the graph; None: it is one on its own.
         options: see `Options`.
 
     Raises:
@@ -65,9 +66,9 @@ def compile(
         CompilerNotFound: there is no C++ compiler; it names what to install.
     """
     chosen = settled(options)
-    name = str(getattr(info, "name", "") or "graph")
-    work = Compilation(gm, example_inputs, info, chosen, name)
-    debug = open_debug_folder(chosen.debug_dir, name)
+    known = ALONE if info is None else info
+    work = Compilation(gm, example_inputs, known, chosen, known.name)
+    debug = open_debug_folder(chosen.debug_dir, known.name)
     try:
         for stage, run in STAGES:
             started = time.perf_counter()
@@ -148,16 +149,14 @@ def _wrap(work: Compilation) -> None:
     program = work.scheduled()
     launches = {name: launch for text in work.kernels for name, launch in text.launches.items()}
     check = work.options.check_inputs
-    checked = work.info is None if check is None else check
-    looked = work.options.check_values
-    inference = getattr(work.info, "kind", "inference") == "inference"
-    frozen = work.options.freezing and work.info is not None and inference
+    checked = work.info is ALONE if check is None else check
+    frozen = work.options.freezing and work.info.kind == "inference"
     work.wrapper = generate_wrapper(
         program,
         launches,
         check_inputs=checked,
-        check_values=looked,
-        unchanging=frozenset(getattr(work.info, "static_inputs", ()) if frozen else ()),
+        check_values=work.options.check_values,
+        unchanging=frozenset(work.info.static_inputs if frozen else ()),
         kept_memory=work.options.kept_memory,
     )
     functions = {name: each for built in work.built for name, each in built.functions.items()}

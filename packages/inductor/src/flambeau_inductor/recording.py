@@ -7,10 +7,9 @@ stream and to do nothing else: no look at the device's memory, no number from th
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
+from flambeau_inductor.info import GraphInfo
 from flambeau_inductor.ir.program import CheckIndex, Extern, Program, RunLoop
 from flambeau_inductor.runtime.gpu.cuda_graphs import Rules
 from flambeau_inductor.schedule.memory import lifetimes
@@ -76,21 +75,19 @@ LAUNCHES = {
 """Library calls that launch many kernels, at least one a time step."""
 
 
-def rules_of(program: Program, info: Any, asked: bool | None) -> Rules | None:
+def rules_of(program: Program, info: GraphInfo, asked: bool | None) -> Rules | None:
     """The rules; `asked` is None where the choice is ours. None: it is not recorded."""
     if asked is False or (asked is None and why_not(program) is not None):
         return None
     return Rules(
-        static=tuple(getattr(info, "static_inputs", ())),
-        inside=tuple(
-            sorted({*getattr(info, "saved_outputs", ()), *getattr(info, "mutated_outputs", ())})
-        ),
+        static=info.static_inputs,
+        inside=tuple(sorted({*info.saved_outputs, *info.mutated_outputs})),
         automatic=asked is None,
-        copies=getattr(info, "kind", "inference") != "backward",
+        copies=info.kind != "backward",
         size=most_held(program),
-        reusable=tuple(getattr(info, "reusable_inputs", ())),
+        reusable=info.reusable_inputs,
         products=any(isinstance(s, Extern) and s.target in PRODUCTS for s in program.steps),
-        updates=tuple(getattr(info, "updates", ())),
+        updates=info.updates,
     )
 
 

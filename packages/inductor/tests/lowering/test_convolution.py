@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import flambeau_inductor
@@ -12,6 +11,8 @@ import torch
 from flambeau_inductor import CompiledGraph, Options
 from flambeau_inductor._torch_compat import onednn_linear
 from torch import Tensor, fx
+
+from ..facts import Info
 
 ONEDNN = "mkldnn._linear_pointwise.default"
 
@@ -87,7 +88,7 @@ def test_what_torch_would_make_a_matrix_of(case: str, freezing: bool) -> None:
         return torch.conv2d(x, w, **settings)
 
     gm = flambeau_prims.lower(fx.symbolic_trace(function), [x, w])
-    info = SimpleNamespace(kind="inference", static_inputs=(1,))
+    info = Info(static_inputs=(1,))
     options = Options(freezing=freezing)
     compiled = flambeau_inductor.compile(gm, [x, w], info, options)
     assert compiled.report.externs == {"mkldnn._convolution_pointwise.default": 1}

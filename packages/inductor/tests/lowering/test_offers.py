@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from importlib import import_module
-from types import SimpleNamespace
 
 import flambeau_inductor
 import flambeau_prims
@@ -19,6 +18,8 @@ from flambeau_inductor.lowering import graph as lowering
 from flambeau_inductor.lowering.choices import LibraryChoices
 from flambeau_inductor.passes.epilogues import find_epilogues
 from torch import Tensor, fx
+
+from ..facts import Info
 
 pytestmark = pytest.mark.skipif(
     onednn_linear() is None or onednn_convolution() is None, reason="torch without oneDNN"
@@ -79,7 +80,9 @@ def everything_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "library_choices", lambda *asked: choices)
 
 
-def built(function: Function, x: Tensor, info: object = None, **options: object) -> CompiledGraph:
+def built(
+    function: Function, x: Tensor, info: Info | None = None, **options: object
+) -> CompiledGraph:
     gm = flambeau_prims.lower(fx.symbolic_trace(function), [x])
     return flambeau_inductor.compile(gm, [x], info, Options(**options))  # type: ignore[arg-type]
 
@@ -187,7 +190,9 @@ def test_each_operation_takes_fuel(fuel: int) -> None:
     function, x = convolutions(F.hardswish), image()
     gm = flambeau_prims.lower(fx.symbolic_trace(function), [x])
     choices = LibraryChoices(lambda sizes: True, 1, lambda name: True)
-    made = lowering.lower_graph(gm, [x], None, fuel, None, False, choices, find_epilogues(gm.graph))
+    made = lowering.lower_graph(
+        gm, [x], Info(), fuel, None, False, choices, find_epilogues(gm.graph)
+    )
     assert len(made.lowered) <= fuel
     assert len(made.absorbed) == 0 or fuel >= len(made.lowered)
 
@@ -196,7 +201,7 @@ def test_weights_that_stay_are_packed_with_it() -> None:
     def function(x: Tensor, w: Tensor) -> Tensor:
         return F.hardswish(torch.conv2d(x, w, padding=1))
 
-    x, info = image(), SimpleNamespace(kind="inference", name="g", static_inputs=(1,))
+    x, info = image(), Info(static_inputs=(1,))
     gm = flambeau_prims.lower(fx.symbolic_trace(function), [x, W])
     compiled = flambeau_inductor.compile(gm, [x, W], info, Options(freezing=True))
     assert f"{CONVOLUTION}.packed" in compiled.report.sources["wrapper.py"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import flambeau_inductor
@@ -15,6 +14,8 @@ from flambeau_inductor._torch_compat import onednn_convolution, onednn_packed_li
 from flambeau_inductor.runtime.cpu.packed_weights import MOST_FORMS, PackedConvolution, PackedLinear
 from flambeau_inductor.runtime.operators import operator, with_packed_weight
 from torch import fx
+
+from ..facts import Info
 
 pytestmark = pytest.mark.skipif(onednn_convolution() is None, reason="torch without oneDNN")
 
@@ -123,7 +124,7 @@ def test_rows_apart_and_weights_that_were_written_to() -> None:
 def test_frozen_weights_of_products_are_packed_through_views() -> None:
     w, x = torch.randn(64, 48, 1, 1), torch.randn(1024, 48)
     gm = flambeau_prims.lower(fx.symbolic_trace(lambda x, w: F.linear(x, w[:, :, 0, 0])), [x, w])
-    info = SimpleNamespace(kind="inference", name="g", static_inputs=(1,))
+    info = Info(static_inputs=(1,))
     options = Options(freezing=True, products="onednn")
     compiled = flambeau_inductor.compile(gm, [x, w], info, options)
     assert with_packed_weight(LINEAR) in compiled.report.sources["wrapper.py"]

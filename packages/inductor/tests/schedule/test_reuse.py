@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import flambeau_inductor
@@ -18,13 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.profiler import ProfilerActivity, profile
 
 from ..evaluated import against_eager
-
-
-@dataclass(frozen=True)
-class Info:
-    name: str = "graph"
-    kind: str = "backward"
-    reusable_inputs: tuple[int, ...] = ()
+from ..facts import Info
 
 
 def r(*shape: int) -> Tensor:
@@ -127,13 +120,13 @@ def test_donated_inputs_are_written_to_and_others_are_not() -> None:
     want = function(*inputs)
     for donated in ((), (0,), (0, 1)):
         given = [t.clone() for t in kept]
-        compiled = flambeau_inductor.compile(gm, inputs, Info(reusable_inputs=donated))
+        compiled = flambeau_inductor.compile(gm, inputs, Info("backward", reusable_inputs=donated))
         (found,) = compiled(list(given))
         torch.testing.assert_close(found, want)
         for position, (after, before) in enumerate(zip(given, kept, strict=True)):
             if position not in donated:
                 assert torch.equal(after, before)
-        program = schedule(lower_graph(gm, inputs, Info(reusable_inputs=donated)))
+        program = schedule(lower_graph(gm, inputs, Info("backward", reusable_inputs=donated)))
         taken = {s.old for s in program.steps if isinstance(s, Reuse) and s.old.startswith("in")}
         assert bool(taken) == bool(donated)
         assert taken <= {f"in{k}" for k in donated}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import flambeau_inductor
@@ -17,12 +16,7 @@ from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import schedule
 from torch import Tensor, fx
 
-
-@dataclass(frozen=True)
-class Info:
-    updates: tuple[tuple[int, int], ...]
-    name: str = "graph"
-    kind: str = "inference"
+from ..facts import Info
 
 
 def momentum(p: Tensor, m: Tensor, g: Tensor) -> tuple[Tensor, ...]:
@@ -69,7 +63,7 @@ def compiled(
 ) -> tuple[list[Tensor], Any]:
     gm = flambeau_prims.lower(fx.symbolic_trace(fn), inputs)
     given = [t.clone() for t in inputs]
-    made = flambeau_inductor.compile(gm, given, Info(updates), Options())
+    made = flambeau_inductor.compile(gm, given, Info(updates=updates), Options())
     return given, made(list(given))
 
 
@@ -105,7 +99,7 @@ def test_rows_of_a_cache_are_written_and_the_others_are_not_copied() -> None:
     inputs = [r(8, 4), r(2, 4), torch.tensor([1, 6])]
     gm = flambeau_prims.lower(fx.symbolic_trace(cache), inputs)
     apart, here = (
-        [type(step) for step in schedule(lower_graph(gm, inputs, Info(updates))).steps]
+        [type(step) for step in schedule(lower_graph(gm, inputs, Info(updates=updates))).steps]
         for updates in ((), ((0, 0),))
     )
     assert (apart.count(RunLoop), apart.count(Alloc)) == (2, 1)
@@ -114,7 +108,7 @@ def test_rows_of_a_cache_are_written_and_the_others_are_not_copied() -> None:
     assert outputs[0] is given[0]
     torch.testing.assert_close(given[0], cache(*inputs)[0])
     given[2][0] = 9
-    made = flambeau_inductor.compile(gm, inputs, Info(((0, 0),)))
+    made = flambeau_inductor.compile(gm, inputs, Info(updates=((0, 0),)))
     before = given[0].clone()
     with pytest.raises(IndexError):
         made(list(given))
@@ -124,9 +118,9 @@ def test_rows_of_a_cache_are_written_and_the_others_are_not_copied() -> None:
 def test_nothing_is_changed_by_a_program_that_may_still_fail() -> None:
     inputs = [r(4), r(4), torch.tensor([9])]
     gm = flambeau_prims.lower(fx.symbolic_trace(looked_up), inputs)
-    program = schedule(lower_graph(gm, inputs, Info(((0, 0),))))
+    program = schedule(lower_graph(gm, inputs, Info(updates=((0, 0),))))
     own = [t.clone() for t in inputs]
-    made = flambeau_inductor.compile(gm, own, Info(((0, 0),)))
+    made = flambeau_inductor.compile(gm, own, Info(updates=((0, 0),)))
     with pytest.raises(IndexError):
         made(list(own))
     assert torch.equal(own[0], inputs[0])
@@ -137,7 +131,7 @@ def test_nothing_is_changed_by_a_program_that_may_still_fail() -> None:
 def test_a_value_that_is_there_already_takes_no_step(fn: Callable[..., Any]) -> None:
     inputs = [r(3, 4)]
     gm = flambeau_prims.lower(fx.symbolic_trace(fn), inputs)
-    program = schedule(lower_graph(gm, inputs, Info(((0, 0),))))
+    program = schedule(lower_graph(gm, inputs, Info(updates=((0, 0),))))
     verify_program(program)
     assert not any(isinstance(step, RunLoop | Alloc) for step in program.steps)
     given, outputs = compiled(fn, inputs, ((0, 0),))

@@ -17,6 +17,7 @@ from torch import fx
 
 from flambeau_inductor._torch_compat import in_memory
 from flambeau_inductor.indexing import Size, decide_equal, hint, same, same_sizes
+from flambeau_inductor.info import ALONE, GraphInfo
 from flambeau_inductor.ir.epilogues import LibraryEpilogue
 from flambeau_inductor.ir.nodes import value_of
 from flambeau_inductor.ir.program import SymbolSource
@@ -54,7 +55,7 @@ VIEW_PRIMITIVES = frozenset({"broadcast_in_dim", "reshape", "permute", "slice", 
 def lower_graph(
     gm: fx.GraphModule,
     example_inputs: Sequence[Any] | None = None,
-    info: object = None,
+    info: GraphInfo = ALONE,
     fuel: int | None = None,
     open_sizes: GraphSizes | None = None,
     deterministic: bool = False,
@@ -68,7 +69,7 @@ def lower_graph(
     Calls of the library may take along what `epilogues` has for them. At most `fuel` operations are
     lowered by a rule, and `fusions` calls take something along, where that is not None: see `Fuel`.
     """
-    graph = TensorGraph(str(getattr(info, "name", "") or "graph"))
+    graph = TensorGraph(info.name)
     ctx = Context(
         graph, deterministic=deterministic or torch.are_deterministic_algorithms_enabled()
     )
@@ -103,14 +104,12 @@ def lower_graph(
             raise LoweringError(f"{node.name}: {node.op} does not belong in a graph of primitives")
     graph.absorbed = offers.pairs
     graph.symbols = ctx.sizes.sources()
-    reusable = frozenset(getattr(info, "reusable_inputs", ()))
+    reusable = frozenset(info.reusable_inputs)
     graph.donated = frozenset(
         k for k, made in enumerate(graph.inputs) if _given_at(made) in reusable
     )
     places = {_given_at(made): k for k, made in enumerate(graph.inputs)}
-    graph.updates = {
-        output: places[given] for output, given in getattr(info, "updates", ()) if given in places
-    }
+    graph.updates = {out: places[given] for out, given in info.updates if given in places}
     return graph
 
 

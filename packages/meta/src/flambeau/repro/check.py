@@ -9,9 +9,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
+import flambeau_aot
 import flambeau_inductor
 import torch
 from torch import fx
@@ -121,7 +121,7 @@ def failure_of(error: BaseException) -> GraphFailure:
 
 def _half(gm: fx.GraphModule, inputs: Sequence[Any], choices: Choices) -> Callable[..., Any]:
     with_values(gm, inputs)
-    info = SimpleNamespace(name="repro", kind="inference", static_inputs=(), saved_outputs=())
+    info = flambeau_aot.GraphInfo("inference", "repro")
     compiled = flambeau_inductor.compile(gm, list(inputs), info, choices.inductor)
 
     def call(*given: Any) -> Any:

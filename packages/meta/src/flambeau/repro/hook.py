@@ -119,7 +119,7 @@ def halves_of(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[fx.GraphModule]
 
     seen: list[fx.GraphModule] = []
 
-    def note(half: fx.GraphModule, examples: list[Any], info: Any) -> Any:
+    def note(half: fx.GraphModule, examples: list[Any], info: flambeau_aot.GraphInfo) -> Any:
         seen.append(half)
         return flambeau_aot.run_as_is(half, examples, info)
 
