@@ -13,6 +13,7 @@ import types
 from pathlib import Path
 
 import pytest
+from flambeau_inductor import pipeline
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -157,3 +158,7 @@ def test_each_term_of_the_glossary_lives_where_it_says():
             else:
                 found = (ROOT / place).exists()
             assert found, (term, place)
+
+
+def test_the_lists_of_passes_are_those_of_the_driver():
+    assert pipeline.page() in (ROOT / "docs" / "inductor.md").read_text(encoding="utf-8")

@@ -22,6 +22,7 @@ from flambeau_inductor.autotune.kept_choices import ChoiceStore
 from flambeau_inductor.cache import open_store, open_values
 from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.compile import STAGES
+from flambeau_inductor.info import ALONE
 from flambeau_inductor.kernels.generate import launch_library
 from flambeau_inductor.options import settled
 from flambeau_inductor.templates.gemm.tma import CAPABILITY
@@ -59,9 +60,10 @@ class Fresh:
 def outcome(fn: Callable[..., Any], inputs: list[Tensor]) -> BenchmarkOutcome:
     """What the race of the product in `fn` came to."""
     gm = flambeau_prims.lower(fx.symbolic_trace(fn), inputs)
-    work = Compilation(gm, inputs, None, settled(Options()), "product")
+    fresh = Options(skip_passes=("select_templates", "add_rows_sorted"))
+    work = Compilation(gm, inputs, ALONE, options=settled(fresh))
     for name, stage in STAGES:
-        if name == "select":
+        if name == "generate":
             break
         stage(work)
     values = open_values(work.options.cache_dir, "autotune")

@@ -74,7 +74,7 @@ def test_the_observer_sees_every_stage_and_changes_no_key():
     options = Options(observer=lambda stage, work: stages.append(stage))
     inductor.compile(gm, [x], None, options)
     assert stages == [
-        "rewrite", "lower", "schedule", "verify", "select", "generate", "build", "wrap",
+        "rewrite", "lower", "schedule", "assemble", "optimize", "generate", "build", "wrap",
     ]  # fmt: skip
     assert options == Options() and hash(options) == hash(Options())
     assert Options(fuel=Fuel(fusions=1)) != Options()

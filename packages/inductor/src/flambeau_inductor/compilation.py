@@ -1,7 +1,7 @@
 """The state of one compile: what each stage made.
 
 In: a graph and options. Out: a record that the stages fill in, each its own fields. Invariant: a
-field is set by one stage and only read by later ones.
+field is set by one stage and only read by later ones; what passes hand to each other is the IR.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from torch import fx
 from flambeau_inductor.autotune.benchmark import Budget
 from flambeau_inductor.codegen.cpp.analysis.variant import Form
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
+from flambeau_inductor.driver import PassContext
 from flambeau_inductor.info import GraphInfo
 from flambeau_inductor.ir.loops import Loop
-from flambeau_inductor.ir.program import Program, RunLoop
+from flambeau_inductor.ir.program import Program
+from flambeau_inductor.ir.steps import loops_of
 from flambeau_inductor.ir.tensors import TensorGraph
 from flambeau_inductor.lowering.sizes import GraphSizes
-from flambeau_inductor.options import Options
 from flambeau_inductor.runtime.artifact import KernelPart
-from flambeau_inductor.schedule import Merge, Refusal
+from flambeau_inductor.schedule.tensor_program import Merge, Refusal, TensorProgram
 from flambeau_inductor.wrapper import Wrapper
 from flambeau_inductor.wrapper.source import LoopLaunch
 
@@ -60,35 +61,52 @@ class KernelText:
 
 
 @dataclass(slots=True)
-class Compilation:
+class Compilation(PassContext):
     """One compile, as far as it has come.
 
-    `choices`: what was chosen by measurement or by what is known, in words, by the names of values
-    and loops; `budget`: seconds that all measurements of it may take together; `faults`: why a
-    choice was not kept, or had to be made anew.
+    tensors: lowered. schedule: its passes behind it. assembled: emitted as loops. program: its
+    passes behind it, and with them `chosen_kernels`, `forms` and `choices`: what was chosen by
+    measurement or by what is known, in words, by the names of values and loops. `budget`: seconds
+    that all measurements may take together; `faults`: why a choice was not kept, or had to be made
+    anew.
     """
 
     given: fx.GraphModule
     example_inputs: Sequence[Any]
     info: GraphInfo
-    options: Options
-    name: str
     open_sizes: GraphSizes = field(default_factory=GraphSizes)
     graph: fx.GraphModule | None = None
     tensors: TensorGraph | None = None
+    schedule: TensorProgram | None = None
+    assembled: Program | None = None
     program: Program | None = None
-    refusals: tuple[Refusal, ...] = ()
-    merges: tuple[Merge, ...] = ()
     chosen_kernels: dict[str, TritonKernel] = field(default_factory=dict)
     choices: dict[str, str] = field(default_factory=dict)
     forms: dict[str, Form] = field(default_factory=dict)
     budget: Budget | None = None
     faults: list[str] = field(default_factory=list)
     kernels: tuple[KernelText, ...] = ()
-    built: list[Built] = field(default_factory=list)
+    built: tuple[Built, ...] = ()
     wrapper: Wrapper | None = None
     call: Callable[[list[Any]], tuple[Any, ...]] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The graph's, for messages and files."""
+        return self.info.name
+
+    @property
+    def merges(self) -> tuple[Merge, ...]:
+        """Loops, and calls with what follows them, that became one."""
+        assert self.tensors is not None and self.schedule is not None
+        return (*(Merge(*pair) for pair in self.tensors.absorbed), *self.schedule.merges)
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Loops that might have become one."""
+        assert self.schedule is not None
+        return self.schedule.refusals
 
     def rewritten(self) -> fx.GraphModule:
         """The graph after the rewrites."""
@@ -102,7 +120,7 @@ class Compilation:
 
     def loops(self) -> list[Loop]:
         """The program's loops, in order."""
-        return [s.loop for s in self.scheduled().steps if isinstance(s, RunLoop)]
+        return loops_of(self.scheduled())
 
     def dtypes(self) -> dict[str, torch.dtype]:
         """The dtype of every buffer."""

@@ -1,8 +1,8 @@
 """The front door: a graph of primitives in, a callable out.
 
 In: an FX graph of primitives (and ATen overloads that nothing decomposed), its example inputs,
-facts about it. Out: a `CompiledGraph`. Invariant: the stages are the list `STAGES`; each one's
-name shows in the report's seconds and in the debug folder.
+facts about it. Out: a `CompiledGraph`. Invariant: the stages are the list `STAGES`: those that run
+a list of passes of one level, and those that make one level's IR of another's.
 """
 
 from __future__ import annotations
@@ -17,26 +17,29 @@ import torch
 from flambeau_prims import prim_of
 from torch import fx
 
-from flambeau_inductor import passes
 from flambeau_inductor.autotune.benchmark import Budget
 from flambeau_inductor.autotune.matmul_libraries import library_choices
 from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.debug import DebugFolder, open_debug_folder
+from flambeau_inductor.driver import run_passes
 from flambeau_inductor.errors import InductorError
 from flambeau_inductor.info import ALONE, GraphInfo
 from flambeau_inductor.ir.program import Extern
+from flambeau_inductor.ir.verify import verify_program
 from flambeau_inductor.kernels import generate
 from flambeau_inductor.lowering import LoweringError, lower_graph
 from flambeau_inductor.lowering.determinism import refuse_unordered
 from flambeau_inductor.options import Options, settled
 from flambeau_inductor.passes.epilogues import find_epilogues
+from flambeau_inductor.passes.pipeline import rewrite
+from flambeau_inductor.pipeline import PROGRAM_PASSES
 from flambeau_inductor.recording import rules_of, why_not
 from flambeau_inductor.runtime.artifact import Artifact, recorded
 from flambeau_inductor.runtime.compiled import CompiledGraph
 from flambeau_inductor.runtime.load import load_wrapper
 from flambeau_inductor.runtime.report import Fallback, Report
-from flambeau_inductor.schedule import Merge, schedule_with_reasons
-from flambeau_inductor.schedule.inline_bounds_checks import look_inside
+from flambeau_inductor.schedule.assemble import assemble
+from flambeau_inductor.schedule.schedule import schedule_tensors
 from flambeau_inductor.wrapper import generate as generate_wrapper
 
 DEFAULT = Options()
@@ -65,18 +68,18 @@ def compile(
             their shape environment when this returns.
         CompilerNotFound: there is no C++ compiler; it names what to install.
     """
-    chosen = settled(options)
-    known = ALONE if info is None else info
-    work = Compilation(gm, example_inputs, known, chosen, known.name)
-    debug = open_debug_folder(chosen.debug_dir, known.name)
+    known, options = ALONE if info is None else info, settled(options)
+    work = Compilation(gm, example_inputs, known, options=options)
+    debug = open_debug_folder(options.debug_dir, work.name)
+    work.show = debug.show
     try:
         for stage, run in STAGES:
             started = time.perf_counter()
             run(work)
             work.seconds[stage] = time.perf_counter() - started
             debug.after(stage, work)
-            if chosen.observer is not None:
-                chosen.observer(stage, work)
+            if options.observer is not None:
+                options.observer(stage, work)
     except LoweringError as error:
         raise InductorError(str(error)) from error
     return _finished(work, debug)
@@ -84,7 +87,7 @@ def compile(
 
 def _rewrite(work: Compilation) -> None:
     _refuse_odd_inputs(work.example_inputs)
-    work.graph = passes.run(work.given, work.options.skip_passes)
+    work.graph = rewrite(work.given, work)
 
 
 def _lower(work: Compilation) -> None:
@@ -108,33 +111,23 @@ def _lower(work: Compilation) -> None:
 
 def _schedule(work: Compilation) -> None:
     assert work.tensors is not None
-    absorbed = tuple(Merge(*pair) for pair in work.tensors.absorbed)
-    fuel = work.options.fuel.fusions
-    left = None if fuel is None else fuel - len(absorbed)
-    made = schedule_with_reasons(work.tensors, work.options.limits, work.name, left)
-    work.program, work.refusals, work.merges = made.program, made.refusals, absorbed + made.merges
-    if work.options.kernels in ("auto", "cpp") and work.options.fuel.kernels is None:
-        work.program = look_inside(work.program)
+    work.schedule = schedule_tensors(work, work.tensors)
 
 
-def _verify(work: Compilation) -> None:
-    if work.options.verify:
-        from flambeau_inductor.ir.verify import verify_program  # only where it is asked for
-
-        verify_program(work.scheduled())
+def _assemble(work: Compilation) -> None:
+    assert work.schedule is not None
+    work.assembled = assemble(work.schedule, work.limits)
 
 
-def _select(work: Compilation) -> None:
-    if any(b.layout.device.type == "cuda" for b in work.scheduled().buffers):
-        from flambeau_inductor.templates.selection.stage import (
-            select_kernels,  # only for programs on a GPU
-        )
-
-        select_kernels(work)
-    elif work.options.max_autotune:
-        from flambeau_inductor.autotune.stage import select_forms  # only where it is asked for
-
-        select_forms(work)
+def _optimize(work: Compilation) -> None:
+    assert work.assembled is not None
+    work.program = run_passes(
+        work,
+        "program",
+        PROGRAM_PASSES,
+        work.assembled,
+        lambda program: verify_program(program, work.chosen_kernels),
+    )
 
 
 def _generate(work: Compilation) -> None:
@@ -142,7 +135,7 @@ def _generate(work: Compilation) -> None:
 
 
 def _build(work: Compilation) -> None:
-    work.built.extend(text.build() for text in work.kernels)
+    work.built = tuple(text.build() for text in work.kernels)
 
 
 def _wrap(work: Compilation) -> None:
@@ -169,8 +162,8 @@ STAGES: tuple[tuple[str, Callable[[Compilation], None]], ...] = (
     ("rewrite", _rewrite),
     ("lower", _lower),
     ("schedule", _schedule),
-    ("verify", _verify),
-    ("select", _select),
+    ("assemble", _assemble),
+    ("optimize", _optimize),
     ("generate", _generate),
     ("build", _build),
     ("wrap", _wrap),
@@ -202,6 +195,7 @@ def _finished(work: Compilation, debug: DebugFolder) -> CompiledGraph:
         chosen=work.choices,
         unrecorded=why_not(program) or "",
         seconds=work.seconds,
+        passes=work.pass_seconds,
         sources=sources,
     )
     debug.finish(report)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 class Fuel:
     """Steps that may be taken of each kind, in the order in which they come; None: all of them.
 
+    passes: those of the lists that may be left out (see `flambeau_inductor.pipeline`).
     lowerings: operations lowered by a rule. Later ones are library calls; views, which only say
         where elements are, are always lowered.
     fusions: pairs of loops joined.
@@ -23,6 +24,7 @@ class Fuel:
         slowly, by the meaning of their IR.
     """
 
+    passes: int | None = None
     lowerings: int | None = None
     fusions: int | None = None
     kernels: int | None = None

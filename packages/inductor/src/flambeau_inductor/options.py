@@ -49,7 +49,7 @@ class Options:
     """Where to leave a folder with every stage's product (`FLAMBEAU_DEBUG_DIR`)."""
 
     verify: bool | None = None
-    """Hold the program to the rules of its IR (`FLAMBEAU_VERIFY=1`)."""
+    """Hold what each pass has changed to the rules of its IR (`FLAMBEAU_VERIFY=1`)."""
 
     check_values: bool = False
     """After every kernel and library call, look for NaN in what it wrote; the first one raises
@@ -107,7 +107,7 @@ class Options:
     CUDA driver: a warm start does without Triton, which is imported for what is not there."""
 
     skip_passes: tuple[str, ...] = ()
-    """Names of graph rewrites to leave out (see `flambeau_inductor.passes.PASSES`)."""
+    """Names of passes to leave out (see `flambeau_inductor.pipeline`)."""
 
     limits: Limits = field(default_factory=Limits)
     """Thresholds of inlining and fusion."""

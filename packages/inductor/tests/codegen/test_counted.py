@@ -14,11 +14,12 @@ import flambeau_inductor
 import flambeau_prims
 import pytest
 import torch
-from flambeau_inductor import Options, passes
+from flambeau_inductor import Options
 from flambeau_inductor.indexing import IntegerConstant as IndexConst
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Store
+from flambeau_inductor.passes.pipeline import rewrite
 from torch import Tensor, fx
 
 from ..evaluated import compiled
@@ -164,7 +165,7 @@ def test_each_element_once(how: str, dtype: torch.dtype, tmp_path: Path) -> None
         values = dict(zip(given, (x, src, one, places, rows, place), strict=True))
         return tuple(of(values) for of in chosen)
 
-    low = passes.run(flambeau_prims.lower(fx.symbolic_trace(whole), args))
+    low = rewrite(flambeau_prims.lower(fx.symbolic_trace(whole), args))
     if how == "evaluated":
         found = list(compiled(low, args).results)
     else:

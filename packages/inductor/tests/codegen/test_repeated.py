@@ -14,7 +14,8 @@ import flambeau_inductor
 import flambeau_prims
 import pytest
 import torch
-from flambeau_inductor import Options, passes
+from flambeau_inductor import Options
+from flambeau_inductor.passes.pipeline import rewrite
 from torch import Tensor, fx
 from torch.nn import functional as F
 
@@ -78,7 +79,7 @@ def test_rows_of_repeated_elements(kernels: str, tmp_path: Path) -> None:
         return tuple(TAKEN[name](made[way]) for _, way, name in pairs)
 
     x = torch.randn(ROWS, COLUMNS)
-    low = passes.run(flambeau_prims.lower(fx.symbolic_trace(whole), [x]))
+    low = rewrite(flambeau_prims.lower(fx.symbolic_trace(whole), [x]))
     options = Options(kernels=kernels, cache_dir=str(tmp_path), verify=True)
     found = flambeau_inductor.compile(low, [x], options=options)([x])
     for (label, _, _), got, want in zip(pairs, found, whole(x), strict=True):

@@ -8,7 +8,9 @@ from typing import Any
 import flambeau_prims
 import pytest
 import torch
-from flambeau_inductor import passes
+from flambeau_inductor import Options
+from flambeau_inductor.driver import PassContext
+from flambeau_inductor.passes.pipeline import rewrite
 from torch import fx
 
 
@@ -16,7 +18,7 @@ def rewritten(
     function: Callable[..., Any], *inputs: torch.Tensor, skip: tuple[str, ...] = ()
 ) -> list[str]:
     low = flambeau_prims.lower(fx.symbolic_trace(function), list(inputs))
-    done = passes.run(low, skip)
+    done = rewrite(low, PassContext(options=Options(skip_passes=skip)))
     wanted = low(*inputs)
     got = done(*inputs)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
@@ -64,7 +66,7 @@ def test_a_constant_is_made_where_it_is_wanted() -> None:
     total = graph.call_function(prims.add.default, (x, spread))
     total.meta["val"] = torch.empty(3, device="meta")
     graph.output((total,))
-    done = passes.run(fx.GraphModule(torch.nn.Module(), graph))
+    done = rewrite(fx.GraphModule(torch.nn.Module(), graph))
     (made,) = [n for n in done.graph.nodes if n.target is prims.full.default]
     assert made.args == ([3], 2.5) and made.kwargs["device"] == torch.device("meta")
     assert all(n.target is not prims.device_put.default for n in done.graph.nodes)

@@ -8,10 +8,10 @@ from typing import Any
 import flambeau_prims
 import pytest
 import torch
-from flambeau_inductor import passes
 from flambeau_inductor.ir.program import Extern
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.passes.match import name_of
+from flambeau_inductor.passes.pipeline import rewrite
 from flambeau_inductor.schedule import schedule
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -43,7 +43,7 @@ WHERE = (GPU, GPU, CPU, CPU)
 def test_numbers_go_there_in_one_row_before_anything_runs() -> None:
     gm = lowered(corrected, WHERE)
     assert len(transfers(gm.graph)) >= 3
-    made = passes.run(gm)
+    made = rewrite(gm)
     (there,) = transfers(made.graph)
     names = [name_of(node) for node in made.graph.nodes]
     order = list(made.graph.nodes)
@@ -66,7 +66,7 @@ def test_a_copy_of_what_a_caller_may_write_to_waits() -> None:
 
 
 def test_the_values_are_those_that_went_alone() -> None:
-    made = passes.run(lowered(corrected, WHERE))
+    made = rewrite(lowered(corrected, WHERE))
     for node in made.graph.nodes:
         if "device" in node.kwargs:
             node.kwargs = node.kwargs | {"device": CPU}
@@ -104,5 +104,5 @@ def returned(p: Tensor, s: Tensor, t: Tensor) -> tuple[Tensor, ...]:
 def test_others_go_when_they_did(fn: Callable[..., Any], where: tuple[torch.device, ...]) -> None:
     gm = lowered(fn, where)
     count = len(transfers(gm.graph))
-    made = passes.run(gm)
+    made = rewrite(gm)
     assert count and len(transfers(made.graph)) == count

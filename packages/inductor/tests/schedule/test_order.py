@@ -9,13 +9,21 @@ import pytest
 import torch
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Check, Load, Loop, Point, Store
-from flambeau_inductor.ir.program import Buffer, CheckIndex, Extern, Layout, Ref, RunLoop
+from flambeau_inductor.ir.program import (
+    Buffer,
+    BufferOwnership,
+    CheckIndex,
+    Extern,
+    Layout,
+    Ref,
+    RunLoop,
+)
 from flambeau_inductor.ir.steps import Compute, touched
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.recording import most_held
 from flambeau_inductor.schedule import schedule
 from flambeau_inductor.schedule.memory import lifetimes
-from flambeau_inductor.schedule.memory.lifetimes import BufferOwnership, with_lifetimes
+from flambeau_inductor.schedule.memory.lifetimes import with_lifetimes
 from flambeau_inductor.schedule.memory.peak_memory_order import least_held
 from flambeau_prims import lower
 from torch import Tensor, fx

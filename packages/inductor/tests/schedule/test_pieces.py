@@ -9,10 +9,11 @@ import flambeau_inductor
 import flambeau_prims
 import pytest
 import torch
-from flambeau_inductor import Options, passes
+from flambeau_inductor import Options
 from flambeau_inductor.ir.loops import Load, Point, Store
 from flambeau_inductor.ir.program import Alloc, Extern, Program, Reuse, RunLoop
 from flambeau_inductor.lowering import lower_graph
+from flambeau_inductor.passes.pipeline import rewrite
 from flambeau_inductor.schedule import Limits, schedule
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -254,7 +255,7 @@ def test_inputs_are_not_overwritten_while_pieces_are_read() -> None:
 def program_on_a_gpu(fn: Callable[..., Any], *shapes: tuple[int, ...]) -> Program:
     with FakeTensorMode(allow_non_fake_inputs=True):
         inputs = [torch.empty(shape, device="cuda") for shape in shapes]
-        gm = passes.run(flambeau_prims.lower(fx.symbolic_trace(fn), inputs))
+        gm = rewrite(flambeau_prims.lower(fx.symbolic_trace(fn), inputs))
         return schedule(lower_graph(gm, inputs))
 
 

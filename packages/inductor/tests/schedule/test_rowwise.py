@@ -7,12 +7,22 @@ from dataclasses import replace
 
 import pytest
 import torch
+from flambeau_inductor import Options
+from flambeau_inductor.driver import PassContext
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Const, Instr, Load, Loop, Point, Reduce, Store
-from flambeau_inductor.ir.program import Extern, Layout, Ref, RunLoop
-from flambeau_inductor.ir.steps import Compute
+from flambeau_inductor.ir.program import (
+    Buffer,
+    BufferOwnership,
+    Extern,
+    Layout,
+    Program,
+    Ref,
+    RunLoop,
+)
+from flambeau_inductor.ir.steps import Compute, computing, touched
 from flambeau_inductor.schedule import Limits
-from flambeau_inductor.schedule.gpu.inline_row_scalars import MOST_READERS, with_numbers_inside
+from flambeau_inductor.schedule.gpu.inline_row_scalars import MOST_READERS, inline_row_scalars
 from torch import Tensor
 
 from tests.codegen import loops
@@ -38,9 +48,18 @@ BACKWARD = loops.norm_backward(PARTS, ROWS, COLUMNS)
 def _inside(
     *all_loops: Loop, kept: Sequence[str] = (), between: Sequence[Compute] = ()
 ) -> list[Compute]:
-    layout = Layout((PARTS * ROWS,), (1,), F32, torch.device("cpu"))
     first, *others = (RunLoop(loop) for loop in all_loops)
-    return with_numbers_inside([first, *between, *others], lambda _: layout, LIMITS, kept)
+    return _rewritten([first, *between, *others], LIMITS, kept)
+
+
+def _rewritten(steps: Sequence[Compute], limits: Limits, kept: Sequence[str]) -> list[Compute]:
+    layout = Layout((PARTS * ROWS,), (1,), F32, torch.device("cpu"))
+    names = sorted({name for step in steps for some in touched(step) for name in some})
+    buffers = tuple(Buffer(name, layout) for name in names)
+    owned = BufferOwnership(kept=frozenset(kept))
+    program = Program("p", (), (), buffers, tuple(steps), owned=owned)
+    context = PassContext(options=Options(limits=limits))
+    return computing(inline_row_scalars(context, program)[0])
 
 
 def _buffers() -> dict[str, Tensor]:
@@ -83,9 +102,8 @@ def test_what_a_library_reads_or_overwrites_stays() -> None:
 
 
 def test_a_cpu_keeps_its_loops() -> None:
-    layout = Layout((PARTS * ROWS,), (1,), F32, torch.device("cpu"))
-    steps = [RunLoop(NUMBERS), RunLoop(BACKWARD)]
-    assert with_numbers_inside(steps, lambda _: layout, Limits(), ()) == steps
+    steps: list[Compute] = [RunLoop(NUMBERS), RunLoop(BACKWARD)]
+    assert _rewritten(steps, Limits(), ()) == steps
 
 
 ELEMENTWISE: list[Instr] = [Load("scale", loops.x(), F32), Store("out", loops.x(), 0)]

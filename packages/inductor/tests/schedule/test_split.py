@@ -10,7 +10,7 @@ import pytest
 import torch
 from flambeau_inductor.ir.loops import Loop, Reduce
 from flambeau_inductor.schedule import Limits
-from flambeau_inductor.schedule.gpu.split_reduction import split_reductions
+from flambeau_inductor.schedule.gpu.split_reduction import split_loop
 
 from tests.codegen import loops
 from tests.evaluated import against_eager
@@ -63,7 +63,7 @@ def _split(loop: Loop, limits: Limits = SPLIT) -> tuple[Loop, ...]:
         made.append(f"part{len(made)}")
         return made[-1]
 
-    return split_reductions(loop, limits, new_buffer)
+    return split_loop(loop, limits, new_buffer)
 
 
 def test_parts_are_enough_programs_and_long_enough() -> None:

@@ -62,10 +62,9 @@ def _hints(owner: type) -> dict[str, Any]:
 
 
 def _passes() -> Collection[str]:
-    from flambeau_inductor.passes import PASSES  # loads every pass, which few programs name
-    from flambeau_inductor.pre_grad.prepare import PREPARATIONS
+    from flambeau_inductor.pipeline import CAPTURED, OPTIONAL  # every pass, which few programs name
 
-    return {name for name, _ in PASSES} | {name for name, _, _ in PREPARATIONS}
+    return {*CAPTURED, *OPTIONAL}
 
 
 def _fits(hint: Any, value: object) -> bool:

@@ -1,6 +1,9 @@
 """Bugs are planted in every layer; bisection names each."""
 
+import importlib
 import json
+import sys
+from dataclasses import replace
 
 import flambeau_prims
 import pytest
@@ -104,29 +107,70 @@ def test_a_lowering_that_raises_after_what_fuel_does_not_count(monkeypatch):
     assert "from flambeau_inductor import Fuel" in str(verdict)
 
 
-def test_a_rewrite(monkeypatch):
-    import sys
+def plant(monkeypatch, level, number, run):
+    """A pass of one of the lists that is wrong."""
+    from flambeau_inductor import pipeline
+    from flambeau_inductor.driver import Pass, optional
 
-    from flambeau_inductor.passes import run as _  # noqa: F401
+    found = pipeline.LISTS[level][1]
+    planted = (*found[:number], Pass("planted", run), *found[number:])
+    lists = {name: passes for name, (_, passes) in pipeline.LISTS.items()} | {level: planted}
+    for module in [each for name, each in sys.modules.items() if name.startswith("flambeau")]:
+        for name, value in list(vars(module).items()):
+            if value is found:
+                monkeypatch.setattr(module, name, planted)
+    captured, *others = lists.values()
+    for module in (pipeline, importlib.import_module("flambeau.bisecting.in_inductor")):
+        monkeypatch.setattr(module, "CAPTURED", optional(captured))
+        monkeypatch.setattr(module, "OPTIONAL", optional(*others))
 
-    rewrites = sys.modules["flambeau_inductor.passes.pipeline"]
+
+def misspelt(graph, right, wrong):
+    nodes = [node for node in graph.nodes if node.target is right]
+    for node in nodes:
+        node.target = wrong
+    return len(nodes)
+
+
+def captured_exp(context, gm):
+    return gm, misspelt(gm.graph, torch.exp, torch.expm1) and (gm.recompile() or 1)
+
+
+def primitive_exp(context, graph):
     prims = torch.ops.flambeau_prims
+    return graph, misspelt(graph, prims.exp.default, prims.expm1.default)
 
-    def wrong(graph):
-        nodes = [node for node in graph.nodes if node.target is prims.exp.default]
-        for node in nodes:
-            node.target = prims.expm1.default
-        return len(nodes)
 
-    planted = (*rewrites.PASSES[:2], ("planted", wrong), *rewrites.PASSES[2:])
-    for module in (rewrites, sys.modules["flambeau_inductor.passes"]):
-        monkeypatch.setattr(module, "PASSES", planted)
-    monkeypatch.setattr("flambeau.bisecting.in_inductor.PASSES", planted)
+def pointwise_exp(context, program):
+    from flambeau_inductor.ir.loops import Point
+    from flambeau_inductor.ir.program import RunLoop
+    from flambeau_inductor.ir.steps import rescheduled
+
+    def wrong(instr):
+        named = isinstance(instr, Point) and instr.op == "exp"
+        return replace(instr, op="expm1") if named else instr
+
+    def changed(step):
+        if not isinstance(step, RunLoop) or not any(map(wrong_one, step.loop.body)):
+            return step
+        return RunLoop(replace(step.loop, body=tuple(map(wrong, step.loop.body))))
+
+    def wrong_one(instr):
+        return wrong(instr) is not instr
+
+    return rescheduled(program, [changed(step) for step in program.steps])
+
+
+@pytest.mark.parametrize(
+    ("level", "run"),
+    [("captured", captured_exp), ("fx", primitive_exp), ("program", pointwise_exp)],
+)
+def test_a_pass_of_any_list(monkeypatch, level, run):
+    plant(monkeypatch, level, 3, run)
     verdict = flambeau.bisect(program, *arguments())
     assert (verdict.layer, verdict.step, verdict.name) == ("inductor", "pass", "planted")
-    options = verdict.avoid["options"]
     args = arguments()
-    good = flambeau.compile(program, options=options)(*args)
+    good = flambeau.compile(program, options=verdict.avoid["options"])(*args)
     torch.testing.assert_close(good, program(*args))
 
 

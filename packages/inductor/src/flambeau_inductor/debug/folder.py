@@ -21,8 +21,11 @@ from flambeau_inductor.compilation import Compilation, KernelText
 from flambeau_inductor.debug.cpp_benchmark_script import bench_script, kernel_facts
 from flambeau_inductor.debug.kernel_benchmark import LIBRARY, LIBRARY_FACTS
 from flambeau_inductor.debug.program_picture import picture
+from flambeau_inductor.ir.program import Program
+from flambeau_inductor.ir.tensors import LibraryCall
 from flambeau_inductor.runtime.artifact import KernelPart
 from flambeau_inductor.runtime.report import Report
+from flambeau_inductor.schedule.tensor_program import TensorProgram
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,13 @@ class DebugFolder:
             else:
                 (self.path / name).write_text(made)
 
+    def show(self, level: str, number: int, name: str, ir: Any, changed: int) -> None:
+        """Write what a pass has made of the IR of its level."""
+        if self.path is not None and level in LISTINGS:
+            stage, listing = LISTINGS[level]
+            text = f"# after {name}, which replaced {changed}\n{listing(ir)}"
+            (self.path / f"{stage}_pass_{number}_{name}.txt").write_text(text)
+
     def finish(self, report: Report) -> None:
         """Write the report."""
         if self.path is not None:
@@ -58,11 +68,11 @@ def open_debug_folder(parent: str | None, name: str) -> DebugFolder:
     return DebugFolder(Path(tempfile.mkdtemp(prefix=f"{safe}-{os.getpid()}-", dir=root)))
 
 
-def _graph(gm: fx.GraphModule) -> str:
+def _graph(graph: fx.Graph) -> str:
     """The graph's code, with shapes and the user's lines as comments."""
     lines: list[str] = []
     shown = ""
-    for node in gm.graph.nodes:
+    for node in graph.nodes:
         trace = str(node.meta.get("stack_trace") or "").rstrip()
         head = trace.rfind('  File "')
         last = trace[head:] if head >= 0 else ""
@@ -81,38 +91,57 @@ def _graph(gm: fx.GraphModule) -> str:
 
 
 def _after_rewrite(work: Compilation) -> Mapping[str, str]:
-    from flambeau_inductor import passes  # these too only where they are asked for
+    return {
+        "0_graph.txt": _graph(work.given.graph),
+        "1_rewritten.txt": _graph(work.rewritten().graph),
+    }
 
-    files = {"0_graph.txt": _graph(work.given), "1_rewritten.txt": _graph(work.rewritten())}
 
-    def seen(number: int, name: str, graph: fx.Graph, replaced: int) -> None:
-        if replaced:
-            head = f"# after {name}, which replaced {replaced}\n"
-            files[f"1_pass_{number}_{name}.txt"] = head + _graph(fx.GraphModule(work.given, graph))
+def _steps(program: TensorProgram) -> str:
+    """What has memory, and what shares a loop."""
+    if program.plan is None:
+        return f"computed again: {', '.join(sorted(node.name for node in program.again))}\n"
+    if program.steps is None:
+        anchors = (n for n in program.plan.order if n in program.plan.anchors)
+        return "".join(f"{node}\n" for node in anchors)
+    return "".join(
+        f"{step.target}({', '.join(step.origins)})\n"
+        if isinstance(step, LibraryCall)
+        else f"loop of {', '.join(member.node.name for member in step.members)}\n"
+        for step in program.steps
+    )
 
-    passes.run(work.given, work.options.skip_passes, seen)
-    return files
+
+def _program(program: Program) -> str:
+    from flambeau_inductor.ir.show import show_program  # only where it is asked for
+
+    return show_program(program)
+
+
+LISTINGS: Mapping[str, tuple[int, Callable[[Any], str]]] = {
+    "fx": (1, _graph),
+    "tensor": (2, _steps),
+    "program": (3, _program),
+}
+"""Which stage's files a level's are among, and its IR as text."""
 
 
 def _after_lower(work: Compilation) -> Mapping[str, str]:
     assert work.tensors is not None
-    from flambeau_inductor.ir.show import show_program  # these three only where it is asked for
-    from flambeau_inductor.lowering import lower_graph
+    from flambeau_inductor.lowering import lower_graph  # only where it is asked for
     from flambeau_inductor.schedule import schedule
 
     # scheduling notes strides in the graph it is given, so the unfused listing has its own
     again = lower_graph(work.rewritten(), work.example_inputs, work.info)
-    unfused = schedule(again, replace(work.options.limits, fusion=False), work.name)
-    return {"2_before_fusion.txt": show_program(unfused)}
+    unfused = schedule(again, replace(work.options.limits, fusion=False))
+    return {"2_before_fusion.txt": _program(unfused)}
 
 
-def _after_schedule(work: Compilation) -> Mapping[str, str]:
-    from flambeau_inductor.ir.show import show_program  # only where it is asked for
-
+def _after_optimize(work: Compilation) -> Mapping[str, str]:
     refused = "".join(f"{r}\n" for r in work.refusals)
     merged = "".join(f"{m}\n" for m in work.merges)
     return {
-        "3_after_fusion.txt": show_program(work.scheduled()),
+        "3_after_fusion.txt": _program(work.scheduled()),
         "3_fused.svg": picture(work.scheduled()),
         "3_merged.txt": merged,
         "3_refused.txt": refused,
@@ -168,7 +197,7 @@ def _after_wrap(work: Compilation) -> Mapping[str, str]:
 WRITERS: Mapping[str, Callable[[Compilation], Mapping[str, Any]]] = {
     "rewrite": _after_rewrite,
     "lower": _after_lower,
-    "schedule": _after_schedule,
+    "optimize": _after_optimize,
     "generate": _after_generate,
     "build": _after_build,
     "wrap": _after_wrap,

@@ -7,7 +7,8 @@ freed after the last one; every step names the buffers it reads and writes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 
@@ -157,11 +158,33 @@ Step = Alloc | Reuse | RunLoop | Extern | CheckIndex | FreeBuffer
 
 
 @dataclass(frozen=True, slots=True)
+class BufferOwnership:
+    """Buffers by what may be done with them: `given` exist already (inputs, constants), `kept` are
+    returned, `shared` may share memory with another tensor, `donated` are inputs that nobody else
+    reads and that may be overwritten, `updates` those that are the new value of an input, which
+    `updated` of them are given where that input is; `empty` hold no elements."""
+
+    given: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
+    shared: frozenset[str] = frozenset()
+    donated: frozenset[str] = frozenset()
+    updated: Mapping[str, str] = field(default_factory=dict)
+    updates: Mapping[str, str] = field(default_factory=dict)
+    empty: tuple[str, ...] = ()
+
+    @property
+    def outlive(self) -> frozenset[str]:
+        """Buffers whose memory is free at no time."""
+        return self.kept | self.shared
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """`inputs` in the order of the boxed list; `outputs` as (buffer or literal, view layout).
 
     `numbers` are the positions of the boxed list that are no tensors; `symbols` the open sizes;
-    `scalars` the buffers that hold numbers which are not integers, each with its value.
+    `scalars` the buffers that hold numbers which are not integers, each with its value. Until
+    lifetimes are planned, its steps are those that compute.
     """
 
     name: str
@@ -173,3 +196,4 @@ class Program:
     numbers: tuple[int, ...] = ()
     symbols: tuple[tuple[str, SymbolSource], ...] = ()
     scalars: tuple[tuple[str, ComputedNumber], ...] = ()
+    owned: BufferOwnership = field(default_factory=BufferOwnership)

@@ -5,22 +5,53 @@ In: steps and layouts. Out: names of buffers, bytes. Invariant: a step touches n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from flambeau_inductor.indexing import Size, decide_equal, plain
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import (
     Argument,
+    Buffer,
     CheckIndex,
     Extern,
     Layout,
+    Program,
     Ref,
     RunLoop,
+    Step,
 )
 
 Compute = RunLoop | Extern | CheckIndex
 """Steps that do something, as against those that give and take memory."""
+
+
+def computing(program: Program) -> list[Compute]:
+    """The steps that do something."""
+    return [step for step in program.steps if isinstance(step, Compute)]
+
+
+def rescheduled(
+    program: Program, steps: Sequence[Step], buffers: Iterable[Buffer] | None = None
+) -> tuple[Program, int]:
+    """The program with other steps, and how many of them are new; 1 where only the order is."""
+    before, now = [*map(id, program.steps)], [*map(id, steps)]
+    changed = len(set(now) - set(before)) or int(now != before)
+    if not changed:
+        return program, 0
+    known = program.buffers if buffers is None else tuple(buffers)
+    return replace(program, steps=tuple(steps), buffers=known), changed
+
+
+def loops_of(program: Program) -> list[Loop]:
+    """The loops of a program, in order."""
+    return [step.loop for step in program.steps if isinstance(step, RunLoop)]
+
+
+def on_a_gpu(program: Program) -> bool:
+    """Whether a buffer of a program is on a GPU."""
+    return any(buffer.layout.device.type == "cuda" for buffer in program.buffers)
 
 
 def touched(step: Compute) -> tuple[set[str], set[str]]:

@@ -1,55 +1,75 @@
-"""The rewrites of a graph of primitives, in order.
+"""The passes on a graph of primitives, in order.
 
 In: an FX graph of primitives. Out: a new graph module with the same inputs and outputs.
 Invariant: dialect in and out is the primitives'; what the caller sees as separate tensors stays
-separate; each pass has a name and can be left out.
+separate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
+import flambeau_prims
 from torch import fx
 
 from flambeau_inductor._torch_compat import OpOverload, has_effect
+from flambeau_inductor.driver import Pass, PassContext, run_passes
 from flambeau_inductor.passes.attention import written_out_attention
 from flambeau_inductor.passes.constant_folding import fold_constants
 from flambeau_inductor.passes.dce_cse import drop_redundant, merge_equal
 from flambeau_inductor.passes.products import bias_into_product
 from flambeau_inductor.passes.transfers import gather_transfers
 
-Pass = Callable[[fx.Graph], int]
-
-Seen = Callable[[int, str, fx.Graph, int], None]
-"""Told of a pass: its number and name, the graph after it, how many nodes it replaced."""
-
-PASSES: tuple[tuple[str, Pass], ...] = (
-    ("fold_constants", fold_constants),
-    ("drop_redundant", drop_redundant),
-    ("merge_equal", merge_equal),
-    ("gather_transfers", gather_transfers),
-    ("written_out_attention", written_out_attention),
-    ("bias_into_product", bias_into_product),
-)
-"""Name and function; a pass returns how many nodes it replaced."""
+InPlace = Callable[[PassContext, fx.Graph], tuple[fx.Graph, int]]
 
 
-def run(gm: fx.GraphModule, skip: Collection[str] = (), seen: Seen | None = None) -> fx.GraphModule:
-    """Apply every pass but those named in `skip` to a copy of `gm`; `seen` is told of each."""
-    graph = fx.Graph()
-    copied: dict[fx.Node, fx.Node] = {}
-    output = graph.graph_copy(gm.graph, copied)
-    graph.output(output)
-    for number, (name, rewrite) in enumerate(PASSES):
-        if name in skip:
-            continue
+def _rewriting(rewrite: Callable[[fx.Graph], int]) -> InPlace:
+    """A pass of a function that says how many nodes it has replaced, and leaves them behind."""
+
+    def run(context: PassContext, graph: fx.Graph) -> tuple[fx.Graph, int]:
         replaced = rewrite(graph)
         if replaced:
             remove_dead(graph)
-        if seen is not None:
-            seen(number, name, graph, replaced)
+        return graph, replaced
+
+    return run
+
+
+FX_PASSES: tuple[Pass[PassContext, fx.Graph], ...] = (
+    Pass("fold_constants", _rewriting(fold_constants)),
+    Pass("drop_redundant", _rewriting(drop_redundant)),
+    Pass("merge_equal", _rewriting(merge_equal)),
+    Pass("gather_transfers", _rewriting(gather_transfers)),
+    Pass("written_out_attention", _rewriting(written_out_attention)),
+    Pass("bias_into_product", _rewriting(bias_into_product)),
+)
+
+
+def rewrite(gm: fx.GraphModule, context: PassContext | None = None) -> fx.GraphModule:
+    """Apply the passes to a copy of `gm`."""
+    context = PassContext() if context is None else context
+    graph = fx.Graph()
+    output = graph.graph_copy(gm.graph, {})
+    graph.output(output)
+    strict = bool(context.options.verify) and _in_dialect(gm)
+
+    def verify(graph: fx.Graph) -> None:
+        graph.lint()
+        if strict:
+            flambeau_prims.verify(fx.GraphModule(gm, graph))
+
+    graph = run_passes(context, "fx", FX_PASSES, graph, verify)
     graph.lint()
     return fx.GraphModule(gm, graph)
+
+
+def _in_dialect(gm: fx.GraphModule) -> bool:
+    """Whether a graph keeps the rules of the dialect: more is taken than what does."""
+    try:
+        flambeau_prims.verify(gm)
+    except flambeau_prims.DialectError:
+        return False
+    return True
 
 
 def remove_dead(graph: fx.Graph) -> None:

@@ -1,8 +1,7 @@
-"""The rewrites of a captured graph, in order, before autograd is traced.
+"""The passes on a captured graph, in order, before autograd is traced.
 
 In: an FX graph of torch functions with fake values. Out: the same graph module, rewritten in place.
-Invariant: each pass leaves a graph that runs as it is, so that whoever falls back to it gets the
-answer too.
+Invariant: each pass leaves a graph that runs as it is.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from collections.abc import Callable
 
 from torch import fx
 
-from flambeau_inductor.options import Options
+from flambeau_inductor.driver import Pass, PassContext, run_passes
+from flambeau_inductor.options import Options, settled
 from flambeau_inductor.passes.freezing import fold_batch_norms
 from flambeau_inductor.pre_grad.constant_masks import drop_constant_masks
 from flambeau_inductor.pre_grad.convolution_bias import add_biases_apart
@@ -22,29 +22,30 @@ from flambeau_inductor.pre_grad.lstm import keep_recurrent
 
 DEFAULT = Options()
 
-PREPARATIONS: tuple[tuple[str, Callable[..., int], str | None], ...] = (
-    ("keep_recurrent", keep_recurrent, None),
-    ("open_encoder_layers", open_encoder_layers, None),
-    ("drop_constant_masks", drop_constant_masks, "not deterministic"),
-    ("fuse_attention", fuse_attention, "not deterministic"),
-    ("fold_batch_norms", fold_batch_norms, "freezing"),
-    ("channels_last", channels_last, "channels_last"),
-    ("add_biases_apart", add_biases_apart, None),
+InPlace = Callable[[PassContext, fx.GraphModule], tuple[fx.GraphModule, int]]
+
+
+def _rewriting(rewrite: Callable[[fx.GraphModule], int]) -> InPlace:
+    return lambda context, gm: (gm, rewrite(gm))
+
+
+def _channels_last(context: PassContext, gm: fx.GraphModule) -> tuple[fx.GraphModule, int]:
+    return gm, channels_last(gm, packed=context.options.freezing)
+
+
+CAPTURED_PASSES: tuple[Pass[PassContext, fx.GraphModule], ...] = (
+    Pass("keep_recurrent", _rewriting(keep_recurrent)),
+    Pass("open_encoder_layers", _rewriting(open_encoder_layers)),
+    Pass("drop_constant_masks", _rewriting(drop_constant_masks), lambda o: not o.deterministic),
+    Pass("fuse_attention", _rewriting(fuse_attention), lambda o: not o.deterministic),
+    Pass("fold_batch_norms", _rewriting(fold_batch_norms), lambda o: o.freezing),
+    Pass("channels_last", _channels_last, lambda o: o.channels_last),
+    Pass("add_biases_apart", _rewriting(add_biases_apart)),
 )
-"""Name, function, and the option that asks for it (None: always), or forbids it ("not ...")."""
 
 
 def prepare(gm: fx.GraphModule, options: Options = DEFAULT) -> dict[str, int]:
-    """Rewrite `gm` in place; how often each pass did something."""
-    done: dict[str, int] = {}
-    for name, rewrite, option in PREPARATIONS:
-        asked = option is None or _asked(options, option)
-        if asked and name not in options.skip_passes:
-            frozen = {"packed": True} if options.freezing and rewrite is channels_last else {}
-            done[name] = rewrite(gm, **frozen)
-    return done
-
-
-def _asked(options: Options, option: str) -> bool:
-    name = option.removeprefix("not ")
-    return bool(getattr(options, name)) == (name == option)
+    """Rewrite `gm` in place; how often each pass that ran did something."""
+    context = PassContext(options=settled(options))
+    run_passes(context, "captured", CAPTURED_PASSES, gm, lambda gm: gm.graph.lint())
+    return context.changed

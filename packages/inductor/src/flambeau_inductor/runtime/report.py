@@ -33,7 +33,7 @@ class Report:
     cache_faults: why something could not be kept on the disk, or was found broken there.
     chosen: what was chosen by measurement, by the names of kernels and values.
     unrecorded: why a graph on a GPU is not recorded unasked, "" where it may be.
-    seconds: by stage, in order.
+    seconds: by stage, in order. passes: seconds by pass, in order.
     sources: the texts that were generated (`kernels.cpp`, `kernels.py`, `wrapper.py`).
     """
 
@@ -49,6 +49,7 @@ class Report:
     chosen: Mapping[str, str] = field(default_factory=dict)
     unrecorded: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
+    passes: Mapping[str, float] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,6 +69,7 @@ class Report:
             "chosen": dict(self.chosen),
             "unrecorded": self.unrecorded,
             "seconds": dict(self.seconds),
+            "passes": dict(self.passes),
         }
 
     @classmethod

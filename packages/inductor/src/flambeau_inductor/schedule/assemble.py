@@ -1,32 +1,31 @@
 """From groups and library calls to a `Program`.
 
-In: a `MaterializationPlan` and its fused steps. Out: the program. Invariant: buffer names are
-`in0...` (inputs),
-`const0...` (tensors of the module) and `buf0...`; a loop over no points does not become a step.
+In: a `TensorProgram`. Out: a program whose memory is still to be planned. Invariant: buffer names
+are `in0...` (inputs), `const0...` (tensors of the module) and `buf0...`; a loop over no points does
+not become a step.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from flambeau_prims import NotYetSymbolic
 
 from flambeau_inductor.indexing import decide_equal
-from flambeau_inductor.ir.loops import Loop, Scalar, Store
+from flambeau_inductor.ir.loops import Loop, Scalar
 from flambeau_inductor.ir.program import (
-    Alloc,
     Argument,
     Buffer,
+    BufferOwnership,
     CheckIndex,
     Extern,
     Layout,
     Program,
     Ref,
     RunLoop,
-    Step,
 )
 from flambeau_inductor.ir.steps import Compute
 from flambeau_inductor.ir.tensors import (
@@ -40,9 +39,6 @@ from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.bounds_checks import check_inside, check_loop
 from flambeau_inductor.schedule.fuse.fused_loop import build_loop
 from flambeau_inductor.schedule.fuse.legality import FusionGroup
-from flambeau_inductor.schedule.gpu.inline_row_scalars import with_numbers_inside
-from flambeau_inductor.schedule.gpu.row_column_fusion import joined
-from flambeau_inductor.schedule.gpu.split_reduction import NewBuffer, split_reductions
 from flambeau_inductor.schedule.materialize.concat_in_place import is_concatenation, rest
 from flambeau_inductor.schedule.materialize.plan import (
     MaterializationPlan,
@@ -51,13 +47,7 @@ from flambeau_inductor.schedule.materialize.plan import (
     StorageView,
     operands_of,
 )
-from flambeau_inductor.schedule.memory.buffer_reuse import share_dead
-from flambeau_inductor.schedule.memory.inplace_updates import in_place
-from flambeau_inductor.schedule.memory.lifetimes import BufferOwnership, with_lifetimes
-from flambeau_inductor.schedule.memory.peak_memory_order import least_held
-from flambeau_inductor.schedule.memory.sink import later
-
-DEFAULT = Limits()
+from flambeau_inductor.schedule.tensor_program import TensorProgram
 
 
 @dataclass(slots=True)
@@ -113,17 +103,13 @@ class _Assembly:
         return NodeStorage(self.name_of(node), self.plan.graph.stride_of(node), offset)
 
 
-def assemble(
-    plan: MaterializationPlan,
-    steps: Sequence[FusionGroup | LibraryCall],
-    name: str,
-    limits: Limits = DEFAULT,
-) -> Program:
-    """Emit every loop and call, then plan memory."""
+def assemble(program: TensorProgram, limits: Limits) -> Program:
+    """Emit every loop and call."""
+    (plan, steps), graph = program.planned(), program.graph
     made = _Assembly(plan)
-    for position, node in enumerate(plan.graph.inputs):
+    for position, node in enumerate(graph.inputs):
         made.add_input(position, node)
-    for number, scalar in enumerate(plan.graph.scalars):
+    for number, scalar in enumerate(graph.scalars):
         made._add(f"scalar{number}", scalar.node)
     stored = _stored(plan, steps)
     loops = 0
@@ -142,30 +128,31 @@ def assemble(
         loops += 1
         made.steps.append(RunLoop(loop))
     outputs = tuple(_output(made, o) for o in plan.outputs)
+    inputs = tuple(made.buffers[f"in{i}"] for i in range(len(graph.inputs)))
+    scalars = tuple((made.names[s.node], s.value) for s in graph.scalars)
+    empty = tuple(made.name_of(n) for n in made.bare)
+    given = [*(b.name for b in inputs), *(n for n, _ in (*made.constants, *scalars)), *empty]
     kept = frozenset(o.buffer for o in outputs if isinstance(o, Ref))
-    made.steps = _for_gpu(made, limits, kept | made.shared)
-    inputs = tuple(made.buffers[f"in{i}"] for i in range(len(plan.graph.inputs)))
-    scalars = tuple((made.names[s.node], s.value) for s in plan.graph.scalars)
-    given = frozenset(b.name for b in inputs) | {n for n, _ in made.constants}
-    given |= {name for name, _ in scalars}
-    bare = frozenset(made.name_of(n) for n in made.bare)
-    donated = frozenset(f"in{i}" for i in plan.graph.donated) - kept - made.shared
-    updates = in_place(made.steps, _updates(plan, outputs), made.buffers, kept | made.shared)
-    owned = BufferOwnership(given | bare, kept, frozenset(made.shared), donated, updates)
-    ordered = least_held(made.steps, made.buffers, owned)
-    steps_in_time: Sequence[Step] = with_lifetimes(ordered, made.buffers, owned)
-    if limits.share_memory:
-        steps_in_time = share_dead(steps_in_time, made.buffers, owned)
+    shared = frozenset(made.shared)
+    owned = BufferOwnership(
+        given=frozenset(given),
+        kept=kept,
+        shared=shared,
+        donated=frozenset(f"in{i}" for i in graph.donated) - kept - shared,
+        updates=_updates(plan, outputs),
+        empty=empty,
+    )
     return Program(
-        name,
+        graph.name,
         inputs,
         outputs,
         tuple(made.buffers.values()),
-        (*(Alloc(made.name_of(n)) for n in made.bare), *steps_in_time),
+        tuple(made.steps),
         tuple(made.constants),
-        tuple(plan.graph.numbers),
-        plan.graph.symbols,
+        tuple(graph.numbers),
+        graph.symbols,
         scalars,
+        owned,
     )
 
 
@@ -179,36 +166,6 @@ def _updates(plan: MaterializationPlan, outputs: Sequence[Ref | Scalar | None]) 
         and often[output.buffer] == 1
         and output.layout is None
     }
-
-
-def _for_gpu(made: _Assembly, limits: Limits, kept: Container[str]) -> list[Compute]:
-    """The steps with the loops of a GPU joined, long rows shared out over it, and what nobody needs
-    yet put off."""
-
-    def layout_of(name: str) -> Layout:
-        return made.buffers[name].layout
-
-    def new_buffer(device: torch.device) -> NewBuffer:
-        return lambda shape, dtype: made.scratch(shape, dtype, device)
-
-    found: list[Compute] = []
-    steps = joined(made.steps, layout_of, limits, new_buffer, kept)
-    for step in with_numbers_inside(steps, layout_of, limits, kept):
-        if isinstance(step, RunLoop):
-            found.extend(RunLoop(part) for part in _split(made, step.loop, limits))
-        else:
-            found.append(step)
-    on_a_gpu = any(b.layout.device.type == "cuda" for b in made.buffers.values())
-    return later(found, made.buffers, frozenset(made.shared)) if on_a_gpu else found
-
-
-def _split(made: _Assembly, loop: Loop, limits: Limits) -> tuple[Loop, ...]:
-    """The loop, or several that share its long rows out over a GPU."""
-    devices = {made.buffers[i.buffer].layout.device for i in loop.body if isinstance(i, Store)}
-    device = devices.pop() if len(devices) == 1 else None
-    if device is None or device.type not in limits.split_on:
-        return (loop,)
-    return split_reductions(loop, limits, lambda shape, dtype: made.scratch(shape, dtype, device))
 
 
 def _stored(plan: MaterializationPlan, steps: Sequence[FusionGroup | LibraryCall]) -> set[Node]:

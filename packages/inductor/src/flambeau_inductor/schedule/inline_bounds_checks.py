@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from flambeau_inductor.driver import PassContext
 from flambeau_inductor.ir.loops import Load, Loop, Store, ValueId
 from flambeau_inductor.ir.operands import operands
 from flambeau_inductor.ir.program import (
@@ -27,10 +28,11 @@ from flambeau_inductor.ir.program import (
     RunLoop,
     Step,
 )
+from flambeau_inductor.ir.steps import rescheduled
 from flambeau_inductor.schedule.bounds_checks import check_inside
 
 
-def look_inside(program: Program) -> Program:
+def inline_bounds_checks(context: PassContext, program: Program) -> tuple[Program, int]:
     """Let loops that write element by element look at their positions."""
     layouts = {buffer.name: buffer.layout for buffer in program.buffers}
     loops: dict[int, Loop] = {}
@@ -53,7 +55,7 @@ def look_inside(program: Program) -> Program:
             else step
         )
         steps.extend(behind.get(place, ()))
-    return replace(program, steps=tuple(steps)) if loops else program
+    return rescheduled(program, steps)
 
 
 def _next_loop(steps: Sequence[Step], place: int) -> int | None:

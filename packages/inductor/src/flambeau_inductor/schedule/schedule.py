@@ -1,52 +1,69 @@
-"""The passes of scheduling, in order.
+"""The passes of scheduling: those on tensors, and those on the program of their loops.
 
-In: a tensor graph. Out: a `Program`, and what was refused. Invariant: the graph is not changed but
-for the strides of values that are returned.
+In: a tensor graph. Out: a `Program`. Invariant: the graph is not changed but for the strides of
+values that are returned; between the two lists stands `assemble`, which makes one of the other.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from flambeau_inductor.driver import Pass, PassContext, run_passes
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.tensors import TensorGraph
+from flambeau_inductor.ir.verify import verify_program
 from flambeau_inductor.limits import Limits
+from flambeau_inductor.options import Options
 from flambeau_inductor.schedule.assemble import assemble
-from flambeau_inductor.schedule.fuse.fuse import Merge, Refusal, fuse
-from flambeau_inductor.schedule.gpu.rematerialize import computed_again, moved
-from flambeau_inductor.schedule.materialize.materialize import plan
+from flambeau_inductor.schedule.fuse.fuse import fuse
+from flambeau_inductor.schedule.gpu.inline_row_scalars import inline_row_scalars
+from flambeau_inductor.schedule.gpu.pipelined_columns import pipeline_columns
+from flambeau_inductor.schedule.gpu.rematerialize import keep_cheaper, rematerialize
+from flambeau_inductor.schedule.gpu.row_column_fusion import fuse_rows_and_columns
+from flambeau_inductor.schedule.gpu.split_reduction import split_reductions
+from flambeau_inductor.schedule.materialize.materialize import materialize
+from flambeau_inductor.schedule.memory.buffer_reuse import reuse_buffers
+from flambeau_inductor.schedule.memory.inplace_updates import update_in_place
+from flambeau_inductor.schedule.memory.lifetimes import plan_lifetimes
+from flambeau_inductor.schedule.memory.peak_memory_order import reorder_for_peak_memory
+from flambeau_inductor.schedule.memory.sink import sink_loops
+from flambeau_inductor.schedule.tensor_program import TensorProgram, verify
 
 DEFAULT = Limits()
 
+TENSOR_PASSES: tuple[Pass[PassContext, TensorProgram], ...] = (
+    Pass("materialize", materialize, required=True),
+    Pass("fuse", fuse, required=True),
+    Pass("rematerialize", rematerialize, lambda options: bool(options.limits.recompute_on)),
+    # again for what `rematerialize` has changed; without that they have nothing to do
+    Pass("materialize", materialize, required=True),
+    Pass("fuse", fuse, required=True),
+    Pass("keep_cheaper", keep_cheaper, required=True),
+)
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """A program, the fusions that were considered and refused, and those that were made."""
+LOOP_PASSES: tuple[Pass[PassContext, Program], ...] = (
+    Pass("fuse_rows_and_columns", fuse_rows_and_columns),
+    Pass("pipeline_columns", pipeline_columns),
+    Pass("inline_row_scalars", inline_row_scalars),
+    Pass("split_reductions", split_reductions),
+    Pass("sink_loops", sink_loops),
+    Pass("update_in_place", update_in_place),
+    Pass("reorder_for_peak_memory", reorder_for_peak_memory),
+    Pass("plan_lifetimes", plan_lifetimes, required=True),
+    Pass("reuse_buffers", reuse_buffers, lambda options: options.limits.share_memory),
+)
+"""Those on a program that every compile has; what chooses kernels comes behind them."""
 
-    program: Program
-    refusals: tuple[Refusal, ...]
-    merges: tuple[Merge, ...] = ()
+
+def schedule_tensors(context: PassContext, graph: TensorGraph) -> TensorProgram:
+    """Decide what gets memory, and fuse."""
+    return run_passes(context, "tensor", TENSOR_PASSES, TensorProgram(graph), verify)
 
 
-def schedule(graph: TensorGraph, limits: Limits = DEFAULT, name: str | None = None) -> Program:
-    """Decide what gets memory, fuse, order, emit loops, plan lifetimes."""
-    return schedule_with_reasons(graph, limits, name).program
+def schedule_loops(context: PassContext, program: Program) -> Program:
+    """Rewrite the loops, order the steps, plan memory."""
+    return run_passes(context, "program", LOOP_PASSES, program, verify_program)
 
 
-def schedule_with_reasons(
-    graph: TensorGraph,
-    limits: Limits = DEFAULT,
-    name: str | None = None,
-    fuel: int | None = None,
-) -> Schedule:
-    """`schedule`, with the reason for each refused fusion; at most `fuel` are made."""
-    planned = plan(graph, limits)
-    steps, refusals, merges = fuse(planned, limits, fuel)
-    again = computed_again(planned, steps, limits)
-    if again:
-        other = plan(graph, limits, again)
-        fused = fuse(other, limits, fuel)
-        if moved(other, fused[0]) < moved(planned, steps):
-            planned, (steps, refusals, merges) = other, fused
-    program = assemble(planned, steps, name or graph.name, limits)
-    return Schedule(program, tuple(refusals), tuple(merges))
+def schedule(graph: TensorGraph, limits: Limits = DEFAULT) -> Program:
+    """The program of a graph: fused, ordered, its loops emitted, its memory planned."""
+    context = PassContext(options=Options(limits=limits))
+    return schedule_loops(context, assemble(schedule_tensors(context, graph), limits))

@@ -17,6 +17,8 @@ from flambeau_inductor.codegen.cpp import find_toolchain
 from flambeau_inductor.codegen.cpp.analysis.alternatives import alternatives
 from flambeau_inductor.codegen.cpp.analysis.variant import MOST, Form
 from flambeau_inductor.codegen.cpp.unit import anonymous, from_starts, prepared
+from flambeau_inductor.ir.program import Program
+from flambeau_inductor.ir.steps import loops_of
 from torch import Tensor, fx
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
@@ -41,12 +43,13 @@ class _Asked:
         self.name = name
         self.offered: set[str] = set()
 
-    def __call__(self, work: Any) -> None:
-        for loop in work.loops():
+    def __call__(self, work: Any, program: Program) -> tuple[Program, int]:
+        for loop in loops_of(program):
             forms = offered(loop)
             self.offered |= set(forms)
             if self.name in forms:
                 work.forms[loop.name] = forms[self.name]
+        return program, 0
 
 
 def offered(loop: Any) -> dict[str, Form]:
@@ -62,7 +65,7 @@ def results(
     cache: Path,
 ) -> tuple[list[Tensor], str]:
     """What comes out, and the text of the kernels."""
-    monkeypatch.setattr(import_module("flambeau_inductor.autotune.stage"), "select_forms", asked)
+    monkeypatch.setattr(import_module("flambeau_inductor.autotune.stage"), "select_variants", asked)
     gm = flambeau_prims.lower(fx.symbolic_trace(function), inputs)
     options = Options(max_autotune=True, autotune_seconds=1e4, cache_dir=str(cache))
     compiled = flambeau_inductor.compile(gm, inputs, options=options)

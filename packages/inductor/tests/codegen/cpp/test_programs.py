@@ -11,12 +11,12 @@ import flambeau_inductor
 import flambeau_prims
 import pytest
 import torch
-from flambeau_inductor import passes
 from flambeau_inductor.codegen.cpp import build, find_toolchain, generate
 from flambeau_inductor.ir import evaluate
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.lowering import lower_graph
+from flambeau_inductor.passes.pipeline import rewrite
 from flambeau_inductor.schedule import schedule
 from torch import fx
 
@@ -50,7 +50,7 @@ def test_program(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     torch.manual_seed(0)
     function, make = CASES[name]
     inputs = list(make())
-    gm = passes.run(flambeau_prims.lower(fx.symbolic_trace(function), inputs))
+    gm = rewrite(flambeau_prims.lower(fx.symbolic_trace(function), inputs))
     program = schedule(lower_graph(gm, inputs))
     monkeypatch.setattr(evaluate, "run_loop", kernels_of(program, tmp_path))
     results = evaluate.run_program(program, inputs)

@@ -10,9 +10,9 @@ import flambeau_prims
 import pytest
 import torch
 import torch.nn.functional as F
-from flambeau_inductor import passes
 from flambeau_inductor.ir import evaluate
 from flambeau_inductor.lowering import lower_graph
+from flambeau_inductor.passes.pipeline import rewrite
 from flambeau_inductor.schedule import schedule
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -92,7 +92,7 @@ def check(
 
     What is left of `terms` numbers that cancel has their roundings, eager's by luck fewer.
     """
-    gm = passes.run(flambeau_prims.lower(fx.symbolic_trace(function), inputs))
+    gm = rewrite(flambeau_prims.lower(fx.symbolic_trace(function), inputs))
     program = schedule(lower_graph(gm, inputs))
     own, evaluate.run_loop = evaluate.run_loop, kernels_of(program, folder)
     try:

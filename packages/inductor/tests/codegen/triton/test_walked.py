@@ -10,12 +10,12 @@ from typing import Any
 import flambeau_prims
 import pytest
 import torch
-from flambeau_inductor import passes
 from flambeau_inductor.codegen.triton import Tiling, choose, generate
 from flambeau_inductor.codegen.triton.tiling import static_size
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
 from flambeau_inductor.ir.program import Ref, RunLoop
 from flambeau_inductor.lowering import lower_graph
+from flambeau_inductor.passes.pipeline import rewrite
 from flambeau_inductor.schedule import Limits, schedule
 from torch import fx
 
@@ -99,7 +99,7 @@ def _held_to(
     fn: Callable[..., Any], given: tuple[torch.Tensor, ...], limits: Limits, folder: Path
 ) -> list[Tiling]:
     gm = flambeau_prims.lower(fx.symbolic_trace(fn), list(given))
-    program = schedule(lower_graph(passes.run(gm), list(given)), limits)
+    program = schedule(lower_graph(rewrite(gm), list(given)), limits)
     loops = [step.loop for step in program.steps if isinstance(step, RunLoop)]
     buffers = {f"in{k}": t for k, t in enumerate(given)}
     for each in program.buffers:

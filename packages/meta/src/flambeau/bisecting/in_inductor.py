@@ -7,15 +7,16 @@ is blamed is the first step with which that half goes wrong, in the order of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from flambeau_inductor.fuel import Fuel
 from flambeau_inductor.lowering.graph import VIEW_PRIMITIVES
 from flambeau_inductor.lowering.registry import RULES
 from flambeau_inductor.options import Options
-from flambeau_inductor.passes import PASSES
+from flambeau_inductor.pipeline import CAPTURED, OPTIONAL
 from flambeau_prims import prim_of
 
 from flambeau.bisecting.search import first_bad
@@ -29,7 +30,7 @@ from flambeau.testing.comparison import Difference
 Key = tuple[str, str]
 Change = Callable[[Options], Options]
 Wrong = Callable[..., bool]
-NOTHING = Fuel(lowerings=0, fusions=0, kernels=0)
+NOTHING = Fuel(passes=0, lowerings=0, fusions=0, kernels=0)
 
 
 @dataclass
@@ -59,6 +60,7 @@ class Looking:
             self.lowered[key] = max(known, list(work.tensors.lowered), key=len)
         elif product.stage == "schedule":
             self.merges[key] = [(merge.first, merge.second) for merge in work.merges]
+        elif product.stage == "optimize":
             self.kernels[key] = [(loop.name, tuple(loop.origins)) for loop in work.loops()]
 
     def step(self, key: Key, number: int) -> tuple[str, str]:
@@ -88,6 +90,9 @@ def blame_inductor(program: TrialProgram, found: Difference) -> Verdict:
     recorder.watch.own.add(seen)
     program.attempt("again, noting the steps", "inductor", recorder=recorder)
     keys = list(seen.nodes)
+    captured = _captured_pass(program)
+    if captured is not None:
+        return captured
 
     def first(count: int) -> bool:
         some = set(keys[:count])
@@ -111,10 +116,9 @@ def blame_inductor(program: TrialProgram, found: Difference) -> Verdict:
 
 
 def _in_half(key: Key, seen: Looking, wrong: Wrong) -> Verdict:
-    passes = [name for name, _ in PASSES]
-    if not wrong("without rewrites", lambda o: replace(o, skip_passes=tuple(passes))):
-        return _pass(passes, wrong)
-    if not wrong("every kernel evaluated", _fuel(Fuel(kernels=0))):
+    if not wrong("without passes", _fuel(Fuel(passes=0))):
+        return _pass(OPTIONAL, lambda n, how: wrong(how, _fuel(Fuel(passes=n))))
+    if not wrong("every kernel evaluated", _fuel(Fuel(kernels=0)), seen):
         return _kernel(key, seen, wrong)
     if not wrong("nothing fused", _fuel(Fuel(fusions=0))):
         return _fusion(key, seen, wrong)
@@ -123,13 +127,22 @@ def _in_half(key: Key, seen: Looking, wrong: Wrong) -> Verdict:
     return _lowering(key, seen, wrong)
 
 
-def _pass(passes: list[str], wrong: Wrong) -> Verdict:
-    def with_first(count: int) -> bool:
-        left_out = tuple(passes[count:])
-        how = f"rewrites up to {passes[count - 1]}"
-        return wrong(how, lambda options: replace(options, skip_passes=left_out))
+def _captured_pass(program: TrialProgram) -> Verdict | None:
+    """The pass before autograd that is wrong; None if it is not one of those."""
 
-    number = first_bad(len(passes), with_first)
+    def with_first(count: int, how: str) -> bool:
+        fuel = {"fuel": Fuel(passes=count)}
+        return _wrong(program, how, lambda key, options: _bare(options), inductor=fuel)
+
+    if not with_first(len(CAPTURED), "every half without passes, fusions and kernels"):
+        return None
+    if with_first(0, "the same, and no pass before autograd"):
+        return None
+    return _pass(CAPTURED, with_first)
+
+
+def _pass(passes: Sequence[str], wrong: Callable[[int, str], bool]) -> Verdict:
+    number = first_bad(len(passes), lambda n: wrong(n, f"passes up to {passes[n - 1]}"))
     name = passes[(number or len(passes)) - 1]
     return Verdict("inductor", step="pass", name=name, avoid={"options": {"skip_passes": (name,)}})
 
@@ -178,12 +191,13 @@ def _wrong(
     how: str,
     tailor: Callable[[Key, Options], Options],
     seen: Looking | None = None,
+    inductor: Mapping[str, Any] | None = None,
 ) -> bool:
     recorder = RecordCollector()
     if seen is not None:
         recorder.watch.own.add(seen)
     recorder.watch.tailor = lambda options, graph, half: tailor((graph, half), options)
-    return program.attempt(how, "inductor", recorder=recorder) is not None
+    return program.attempt(how, "inductor", recorder=recorder, inductor=inductor) is not None
 
 
 def _primitive(target: object) -> str:
@@ -201,5 +215,5 @@ def _fuel(fuel: Fuel) -> Change:
 
 
 def _bare(options: Options) -> Options:
-    """No rewrite, no lowering, no fusion, no kernel."""
-    return replace(options, fuel=NOTHING, skip_passes=tuple(name for name, _ in PASSES))
+    """No pass, no lowering, no fusion, no kernel."""
+    return replace(options, fuel=NOTHING)

@@ -68,16 +68,20 @@ class TrialProgram:
         *,
         recorder: RecordCollector | None = None,
         capture: Mapping[str, Any] | None = None,
+        inductor: Mapping[str, Any] | None = None,
         afresh: bool = False,
         fallbacks_count: bool = True,
     ) -> Difference | None:
         """Compile, make every call, and return the first difference.
 
-        afresh: forget what was compiled before each call. capture: options of capture. A graph
-        that a stage could not compile counts as a difference, unless that is turned off.
+        afresh: forget what was compiled before each call. capture, inductor: options of
+        theirs. A graph that a stage could not compile counts as a difference, unless that is
+        turned off.
         """
         own = recorder or RecordCollector()
         choices = self.choices()
+        own_inductor = replace(choices.inductor, **dict(inductor or {}))
+        choices = replace(choices, inductor=own_inductor)
         request = Request(choices, own)
         made = resolve(backend, request) if isinstance(backend, str) else backend(request)
         options = replace(choices.capture, **dict(capture or {}))

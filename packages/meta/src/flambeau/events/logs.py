@@ -136,7 +136,7 @@ def _primitives(product: StageProduct) -> str:
 
 
 def _fusion(product: StageProduct) -> str:
-    if product.stage != "schedule":
+    if product.stage != "optimize":
         return ""
     from flambeau_inductor.ir.show import show_program  # only where it is asked for
 

@@ -12,9 +12,10 @@ from, that read from it, or that read the same memory.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
+from flambeau_inductor.driver import PassContext
 from flambeau_inductor.indexing import hint
 from flambeau_inductor.ir.tensors import LibraryCall, Node
 from flambeau_inductor.limits import Limits
@@ -32,23 +33,7 @@ from flambeau_inductor.schedule.materialize.plan import (
     StorageView,
     operands_of,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Two values that might have shared a loop, and why they do not."""
-
-    first: str
-    second: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """Two loops that became one, each by the last value that it computed."""
-
-    first: str
-    second: str
+from flambeau_inductor.schedule.tensor_program import Merge, Refusal, TensorProgram
 
 
 @dataclass(slots=True, eq=False)
@@ -76,20 +61,24 @@ class Fusion:
     fuel: int | None = None
 
 
-def fuse(
-    plan: MaterializationPlan, limits: Limits, fuel: int | None = None
-) -> tuple[list[FusionGroup | LibraryCall], list[Refusal], list[Merge]]:
-    """Group the anchors; returns the steps in an order to run them in.
+def fuse(context: PassContext, program: TensorProgram) -> tuple[TensorProgram, int]:
+    """Group the anchors, in an order to run them in.
 
-    At most `fuel` pairs of loops are joined, where that is not None.
+    Fuel counts the pairs of loops that are joined, and what library calls have taken along.
     """
-    state = Fusion(plan, limits, fuel=fuel)
+    if program.steps is not None or program.plan is None:
+        return program, 0
+    fuel = context.options.fuel.fusions
+    left = None if fuel is None else fuel - len(program.graph.absorbed)
+    state = Fusion(program.plan, context.limits, fuel=left)
     _collect(state)
-    if limits.fusion:
+    if context.limits.fusion:
         for _ in range(2):
             if not _sweep(state):
                 break
-    return _ordered(state), state.refusals, state.merges
+    steps, merges, refusals = _ordered(state), tuple(state.merges), tuple(state.refusals)
+    made = replace(program, steps=tuple(steps), merges=merges, refusals=refusals)
+    return made, len(merges)
 
 
 def _collect(state: Fusion) -> None:

@@ -14,9 +14,10 @@ its backward took 107 of them, not 96, a tenth of the programs off a multiproces
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
+from flambeau_inductor.driver import PassContext
 from flambeau_inductor.indexing import Expr, Ranges, Var, simplify
 from flambeau_inductor.ir.loops import (
     Const,
@@ -29,11 +30,9 @@ from flambeau_inductor.ir.loops import (
     ValueId,
 )
 from flambeau_inductor.ir.operands import pruned, renumbered
-from flambeau_inductor.ir.program import RunLoop
-from flambeau_inductor.ir.steps import Compute, touched
-from flambeau_inductor.limits import Limits
+from flambeau_inductor.ir.program import Program, RunLoop
+from flambeau_inductor.ir.steps import Compute, computing, rescheduled, touched
 from flambeau_inductor.schedule.fuse.loop_order import ranges_of
-from flambeau_inductor.schedule.gpu.row_column_loops import LayoutOf
 
 MOST_READERS = 3
 """Loops that may compute the numbers again."""
@@ -49,21 +48,19 @@ class _Numbers:
     stored: Mapping[str, ValueId]
 
 
-def with_numbers_inside(
-    steps: Sequence[Compute], layout_of: LayoutOf, limits: Limits, kept: Container[str]
-) -> list[Compute]:
-    """The steps without such loops on a GPU; what is `kept` is read when they have run."""
-    found = list(steps)
-    position = 0
+def inline_row_scalars(context: PassContext, program: Program) -> tuple[Program, int]:
+    """Leave out such loops on a GPU."""
+    found, position = computing(program), 0
+    devices = {buffer.name: buffer.layout.device.type for buffer in program.buffers}
     while position < len(found):
         _, written = touched(found[position])
-        there = all(layout_of(name).device.type in limits.split_on for name in written)
-        made = _taken_in(found, position, kept) if there else None
+        there = all(devices[name] in context.limits.split_on for name in written)
+        made = _taken_in(found, position, program.owned.outlive) if there else None
         if made is None:
             position += 1
         else:
             found = made
-    return found
+    return rescheduled(program, found)
 
 
 def _taken_in(steps: list[Compute], at: int, kept: Container[str]) -> list[Compute] | None:

@@ -16,11 +16,20 @@ from __future__ import annotations
 
 import torch
 
+from flambeau_inductor.driver import PassContext
 from flambeau_inductor.ir.loops import Const, Instr, Load, Loop, Reduce, Store
 from flambeau_inductor.ir.operands import operands, pruned
+from flambeau_inductor.ir.program import Program, RunLoop, Step
+from flambeau_inductor.ir.steps import rescheduled
 from flambeau_inductor.limits import ACROSS_COLUMNS, Limits
-from flambeau_inductor.schedule.gpu.row_column_loops import Joining, LayoutOf, Pair
-from flambeau_inductor.schedule.gpu.split_reduction import NewBuffer
+from flambeau_inductor.schedule.gpu.row_column_fusion import sums_columns
+from flambeau_inductor.schedule.gpu.row_column_loops import Joining, Pair
+from flambeau_inductor.schedule.gpu.scratch_buffers import (
+    LayoutOf,
+    NewBuffer,
+    ScratchBuffers,
+    device_of,
+)
 
 HALF = 2
 """Bytes of an element, at most."""
@@ -28,7 +37,20 @@ SPARE = 5
 """One column in so many may be past the end of the last program."""
 
 
-def in_turn(
+def pipeline_columns(context: PassContext, program: Program) -> tuple[Program, int]:
+    """Take loops that sum down columns as rows in turn, where that suits them."""
+    scratch, limits, steps = ScratchBuffers(program), context.limits, list[Step]()
+    for step in program.steps:
+        made = None
+        if isinstance(step, RunLoop) and sums_columns(step.loop, scratch.layout_of, limits):
+            device = device_of(step.loop, scratch.layout_of)
+            assert device is not None
+            made = _in_turn(step.loop, scratch.layout_of, limits, scratch.on(device))
+        steps += [step] if made is None else [RunLoop(loop) for loop in made]
+    return rescheduled(program, steps, scratch.all())
+
+
+def _in_turn(
     loop: Loop, layout_of: LayoutOf, limits: Limits, new_buffer: NewBuffer
 ) -> tuple[Loop, Loop] | None:
     """The loops in place of one that does nothing but sum down the columns of rows in memory."""

@@ -11,6 +11,10 @@ bits and read it again takes longer than any function of a value of 16 bits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
+from flambeau_inductor.driver import PassContext
 from flambeau_inductor.indexing import decide_less, hint
 from flambeau_inductor.ir.tensors import LibraryCall, Node, Pointwise
 from flambeau_inductor.limits import Limits
@@ -21,15 +25,30 @@ from flambeau_inductor.schedule.materialize.plan import (
     StorageView,
     operands_of,
 )
+from flambeau_inductor.schedule.tensor_program import TensorProgram
 
 MOST_OPS = 40
 """Operations that a reader may do once more."""
 
-Steps = list[FusionGroup | LibraryCall]
+Steps = Sequence[FusionGroup | LibraryCall]
 
 
-def computed_again(plan: MaterializationPlan, steps: Steps, limits: Limits) -> frozenset[Node]:
-    """Values whose readers had better compute them."""
+def rematerialize(context: PassContext, program: TensorProgram) -> tuple[TensorProgram, int]:
+    """Begin anew without memory for values whose readers had better compute them."""
+    again = _computed_again(*program.planned(), context.limits)
+    made = TensorProgram(program.graph, again=again, rival=program)
+    return (made, len(again)) if again else (program, 0)
+
+
+def keep_cheaper(context: PassContext, program: TensorProgram) -> tuple[TensorProgram, int]:
+    """Go back to the plan before that, unless the loops of this one move less."""
+    rival = program.rival
+    if rival is None or _moved(*program.planned()) < _moved(*rival.planned()):
+        return replace(program, rival=None), 0
+    return rival, len(program.again)
+
+
+def _computed_again(plan: MaterializationPlan, steps: Steps, limits: Limits) -> frozenset[Node]:
     groups = [step for step in steps if isinstance(step, FusionGroup)]
     needed, readers = _seen_outside(plan), _readers(groups)
     return frozenset(
@@ -42,7 +61,7 @@ def computed_again(plan: MaterializationPlan, steps: Steps, limits: Limits) -> f
     )
 
 
-def moved(plan: MaterializationPlan, steps: Steps) -> int:
+def _moved(plan: MaterializationPlan, steps: Steps) -> int:
     """Bytes that the loops read and write."""
     groups = [step for step in steps if isinstance(step, FusionGroup)]
     needed, readers = _seen_outside(plan), _readers(groups)

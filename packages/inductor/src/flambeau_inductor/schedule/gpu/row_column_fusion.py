@@ -19,75 +19,55 @@ the two stay apart: a softmax of 16384 layer norms of gelu 618 us, joined 835.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 
 import torch
 
+from flambeau_inductor.driver import PassContext
 from flambeau_inductor.ir.loops import Axis, Check, Load, Loop, Reduce, Scan, Store
 from flambeau_inductor.ir.operands import operands
-from flambeau_inductor.ir.program import RunLoop
-from flambeau_inductor.ir.steps import Compute, touched
+from flambeau_inductor.ir.program import Program, RunLoop
+from flambeau_inductor.ir.steps import Compute, computing, rescheduled, touched
 from flambeau_inductor.limits import Limits
-from flambeau_inductor.schedule.gpu.pipelined_columns import in_turn
-from flambeau_inductor.schedule.gpu.row_column_loops import Joining, LayoutOf, Pair
+from flambeau_inductor.schedule.gpu.row_column_loops import Joining, Pair
 from flambeau_inductor.schedule.gpu.row_loop_fission import apart, renamed
-from flambeau_inductor.schedule.gpu.split_reduction import NewBuffer
+from flambeau_inductor.schedule.gpu.scratch_buffers import (
+    LayoutOf,
+    NewBuffer,
+    ScratchBuffers,
+    device_of,
+)
 
 
-def joined(
-    steps: Sequence[Compute],
-    layout_of: LayoutOf,
-    limits: Limits,
-    new_buffer: Callable[[torch.device], NewBuffer],
-    kept: Container[str] = (),
-) -> list[Compute]:
-    """The steps with such pairs made one; what is `kept` is read when they have run."""
-    found = list(steps)
+def fuse_rows_and_columns(context: PassContext, program: Program) -> tuple[Program, int]:
+    """Make such pairs one."""
+    scratch = ScratchBuffers(program)
+    found = computing(program)
     position = 0
     while position < len(found):
-        made = next(_joinable(found, position, layout_of, limits, new_buffer, kept), None)
+        made = next(
+            _joinable(found, position, context.limits, scratch, program.owned.outlive), None
+        )
         if made is None:
             position += 1
         else:
             found, position = made, 0
-    return [each for step in found for each in _stepped(step, layout_of, limits, new_buffer)]
-
-
-def _stepped(
-    step: Compute,
-    layout_of: LayoutOf,
-    limits: Limits,
-    new_buffer: Callable[[torch.device], NewBuffer],
-) -> list[Compute]:
-    """A loop that sums down columns as rows in turn, if that suits it; any other step as it is."""
-    loop = _loop(step)
-    if loop is None or not _sums_columns(loop, layout_of, limits):
-        return [step]
-    device = _device(loop, layout_of)
-    assert device is not None
-    made = in_turn(loop, layout_of, limits, new_buffer(device))
-    return [step] if made is None else [RunLoop(each) for each in made]
+    return rescheduled(program, found, scratch.all())
 
 
 def _joinable(
-    steps: list[Compute],
-    down: int,
-    layout_of: LayoutOf,
-    limits: Limits,
-    new_buffer: Callable[[torch.device], NewBuffer],
-    kept: Container[str],
+    steps: list[Compute], down: int, limits: Limits, scratch: ScratchBuffers, kept: Container[str]
 ) -> Iterator[list[Compute]]:
-    """The steps with the sums at `down` taken into another loop, for each that might do."""
-    sums = _loop(steps[down])
-    if sums is None or not _sums_columns(sums, layout_of, limits):
-        return
-    device = _device(sums, layout_of)
-    if device is None:
+    """The steps with the sums at `down` taken into another loop, for each that might do; what is
+    `kept` is read when they have run."""
+    sums, layout_of = _loop(steps[down]), scratch.layout_of
+    device = None if sums is None else device_of(sums, layout_of)
+    if sums is None or device is None or not sums_columns(sums, layout_of, limits):
         return
     for along, step in enumerate(steps):
         loop = _loop(step)
-        if along == down or loop is None or _device(loop, layout_of) != device:
+        if along == down or loop is None or device_of(loop, layout_of) != device:
             continue
         pair = _pair(loop, sums, along, down, limits)
         place = None if pair is None else _place(steps, pair)
@@ -97,7 +77,7 @@ def _joinable(
         read = set[str]().union(*(set.union(*touched(each)) for each in others))
         written = touched(steps[along])[1] | touched(steps[down])[1]
         inside = {name for name in written - read if name not in kept}
-        made = _made(loop, sums, pair, inside, layout_of, limits, new_buffer(device))
+        made = _made(loop, sums, pair, inside, layout_of, limits, scratch.on(device))
         if made is not None:
             found: list[list[Compute]] = [[each] for each in steps]
             found[along], found[down] = [], []
@@ -148,19 +128,14 @@ def _loop(step: Compute) -> Loop | None:
     return step.loop if isinstance(step, RunLoop) else None
 
 
-def _device(loop: Loop, layout_of: LayoutOf) -> torch.device | None:
-    found = {layout_of(i.buffer).device for i in loop.body if isinstance(i, Store)}
-    return found.pop() if len(found) == 1 else None
-
-
 def _sizes(axes: Sequence[Axis]) -> tuple[int, ...] | None:
     sizes = tuple(axis.size for axis in axes if isinstance(axis.size, int))
     return sizes if len(sizes) == len(axes) else None
 
 
-def _sums_columns(loop: Loop, layout_of: LayoutOf, limits: Limits) -> bool:
+def sums_columns(loop: Loop, layout_of: LayoutOf, limits: Limits) -> bool:
     """Whether a loop does nothing but sums in float32 down the columns of rows in memory."""
-    device = _device(loop, layout_of)
+    device = device_of(loop, layout_of)
     if device is None or device.type not in limits.split_on:
         return False
     x, r = _sizes(loop.x), _sizes(loop.r)

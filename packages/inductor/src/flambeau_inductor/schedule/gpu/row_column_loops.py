@@ -8,7 +8,7 @@ once, and what one stores and the other reads is not read from memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -26,10 +26,10 @@ from flambeau_inductor.ir.loops import (
     ValueId,
 )
 from flambeau_inductor.ir.operands import operands, pruned, renumbered
-from flambeau_inductor.ir.program import Layout
 from flambeau_inductor.ir.registers import live
 from flambeau_inductor.limits import ACROSS_COLUMNS, Limits
-from flambeau_inductor.schedule.gpu.split_reduction import NewBuffer, rows_of_parts
+from flambeau_inductor.schedule.gpu.scratch_buffers import LayoutOf, NewBuffer
+from flambeau_inductor.schedule.gpu.split_reduction import rows_of_parts
 
 PART, ROW, COLUMN = "x0", "x1", "r0"
 SMALL = (512, 1024, 2048, 4096)
@@ -43,7 +43,6 @@ of 4096 bfloat16, two and three programs: softmax with the sums of its operand 3
 of a layernorm of gelu with them 556 and 448, and a layernorm's backward, of which 7 live, 407 and
 468. Of 16384, apart and held: softmax 400 and 294, its backward 523 and 412, layernorm (4) 403 and
 415."""
-LayoutOf = Callable[[str], Layout]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,11 @@ reduces is peeled again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-import torch
-
+from flambeau_inductor.driver import PassContext
 from flambeau_inductor.indexing import Expr, Var, as_expr
 from flambeau_inductor.ir.loops import (
     Axis,
@@ -32,14 +31,14 @@ from flambeau_inductor.ir.loops import (
     ValueId,
 )
 from flambeau_inductor.ir.operands import operands, pruned, renumbered
+from flambeau_inductor.ir.program import Program, RunLoop, Step
+from flambeau_inductor.ir.steps import rescheduled
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.fuse.loop_order import normalised
+from flambeau_inductor.schedule.gpu.scratch_buffers import NewBuffer, ScratchBuffers, device_of
 
 MERGEABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "welford"})
 """Reductions whose parts can be combined; positions of winners are not among them."""
-
-NewBuffer = Callable[[tuple[int, ...], torch.dtype], str]
-"""Makes a contiguous buffer and returns its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,19 @@ class Facts:
     element: tuple[bool, ...]
 
 
-def split_reductions(loop: Loop, limits: Limits, new_buffer: NewBuffer) -> tuple[Loop, ...]:
+def split_reductions(context: PassContext, program: Program) -> tuple[Program, int]:
+    """Share the long rows of loops out over the device that they run on."""
+    scratch, steps = ScratchBuffers(program), list[Step]()
+    for step in program.steps:
+        device = device_of(step.loop, scratch.layout_of) if isinstance(step, RunLoop) else None
+        made: tuple[Loop, ...] = ()
+        if isinstance(step, RunLoop) and device and device.type in context.limits.split_on:
+            made = split_loop(step.loop, context.limits, scratch.on(device))
+        steps += [RunLoop(loop) for loop in made] if len(made) > 1 else [step]
+    return rescheduled(program, steps, scratch.all())
+
+
+def split_loop(loop: Loop, limits: Limits, new_buffer: NewBuffer) -> tuple[Loop, ...]:
     """The loops that stand for `loop`; itself alone where splitting does not pay."""
     parts = _parts(loop, limits)
     if parts < 2:
@@ -321,7 +332,7 @@ class _Peeling:
         name = f"{loop.name}_rest"
         if any(isinstance(instr, Reduce) for instr in instrs):
             again = normalised(Loop(name, loop.x, loop.r, instrs, loop.origins))
-            return list(split_reductions(again, self.limits, self.new_buffer))
+            return list(split_loop(again, self.limits, self.new_buffer))
         return [normalised(Loop(name, (*loop.x, *loop.r), (), instrs, loop.origins))]
 
 

@@ -7,8 +7,9 @@ never views; whatever a library call or the caller sees is an input, a call's re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from flambeau_inductor.driver import PassContext
 from flambeau_inductor.indexing import (
     Size,
     at_most,
@@ -39,7 +40,6 @@ from flambeau_inductor.ir.tensors import (
     Reduction,
     Scatter,
     Shape,
-    TensorGraph,
     TensorScan,
     View,
     at,
@@ -66,12 +66,14 @@ from flambeau_inductor.schedule.materialize.plan import (
     operands_of,
     root_of,
 )
+from flambeau_inductor.schedule.tensor_program import TensorProgram
 
 
-def plan(
-    graph: TensorGraph, limits: Limits, again: frozenset[Node] = frozenset()
-) -> MaterializationPlan:
+def materialize(context: PassContext, program: TensorProgram) -> tuple[TensorProgram, int]:
     """Decide what gets memory; values of `again` only where somebody outside of loops sees them."""
+    if program.plan is not None:
+        return program, 0
+    graph, limits = program.graph, context.limits
     made = MaterializationPlan(graph, list(graph.order))
     for output in graph.outputs:
         made.outputs.append(_plan_output(made, output))
@@ -96,8 +98,8 @@ def plan(
         if isinstance(item, Node) and isinstance(item.define, Scatter):
             made.anchors.update((item, item.define.base))
             graph.strides[item.define.base] = graph.stride_of(item)
-    _choose_anchors(made, limits, again)
-    return made
+    _choose_anchors(made, limits, program.again)
+    return replace(program, plan=made), len(made.anchors)
 
 
 def _copy(made: MaterializationPlan, node: Node, stride: Shape | None = None) -> Node:

@@ -18,10 +18,20 @@ from dataclasses import dataclass, field
 
 import torch
 
+from flambeau_inductor.driver import PassContext
 from flambeau_inductor.indexing import same_sizes
-from flambeau_inductor.ir.program import Alloc, Buffer, Extern, FreeBuffer, Layout, Reuse, Step
-from flambeau_inductor.ir.steps import storage_bytes
-from flambeau_inductor.schedule.memory.lifetimes import BufferOwnership
+from flambeau_inductor.ir.program import (
+    Alloc,
+    Buffer,
+    BufferOwnership,
+    Extern,
+    FreeBuffer,
+    Layout,
+    Program,
+    Reuse,
+    Step,
+)
+from flambeau_inductor.ir.steps import rescheduled, storage_bytes
 
 SMALL = 1 << 14
 """Bytes below which another layout is not worth a view of the old memory."""
@@ -43,15 +53,14 @@ class _ReusePlan:
     """Buffers whose tensor is no view: the only ones that may be returned."""
 
 
-def share_dead(
-    steps: Sequence[Step], buffers: Mapping[str, Buffer], owned: BufferOwnership
-) -> tuple[Step, ...]:
+def reuse_buffers(context: PassContext, program: Program) -> tuple[Program, int]:
     """Let later buffers take over the memory of finished ones."""
-    allocated = (s.buffer for s in steps if isinstance(s, Alloc))
-    planned = tuple(steps)
+    buffers = {buffer.name: buffer for buffer in program.buffers}
+    allocated = (s.buffer for s in program.steps if isinstance(s, Alloc))
+    planned = program.steps
     for device in dict.fromkeys(buffers[name].layout.device for name in allocated):
-        planned = _share_on(device, planned, buffers, owned)
-    return planned
+        planned = _share_on(device, planned, buffers, program.owned)
+    return rescheduled(program, planned)
 
 
 def _share_on(

@@ -9,10 +9,12 @@ never changed by a program that ends with an error. A copy of what is there anyw
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from flambeau_inductor.driver import PassContext
 from flambeau_inductor.ir.loops import Load, Loop, Store
-from flambeau_inductor.ir.program import Buffer, CheckIndex, Extern, RunLoop
-from flambeau_inductor.ir.steps import Compute, touched
+from flambeau_inductor.ir.program import Buffer, CheckIndex, Extern, Program, RunLoop
+from flambeau_inductor.ir.steps import Compute, computing, touched
 
 STEADFAST = frozenset(
     {
@@ -53,6 +55,13 @@ def _may_fail(step: Compute) -> bool:
     if isinstance(step, Extern):
         return step.target not in STEADFAST
     return isinstance(step, CheckIndex)
+
+
+def update_in_place(context: PassContext, program: Program) -> tuple[Program, int]:
+    """Write the new values of inputs where the inputs are."""
+    owned, buffers = program.owned, {buffer.name: buffer for buffer in program.buffers}
+    updated = in_place(computing(program), owned.updates, buffers, owned.outlive)
+    return replace(program, owned=replace(owned, updated=updated)), len(updated)
 
 
 def in_place(

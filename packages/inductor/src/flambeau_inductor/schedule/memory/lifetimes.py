@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
+from flambeau_inductor.driver import PassContext
 from flambeau_inductor.indexing import same, static_sizes
 from flambeau_inductor.ir.loops import Loop, Reduce, Scan, Store
 from flambeau_inductor.ir.operands import operands
 from flambeau_inductor.ir.program import (
     Alloc,
     Buffer,
+    BufferOwnership,
     Extern,
     FreeBuffer,
     Layout,
+    Program,
     Reuse,
     RunLoop,
     Step,
 )
-from flambeau_inductor.ir.steps import Compute, storage_bytes, touched
+from flambeau_inductor.ir.steps import Compute, computing, rescheduled, storage_bytes, touched
 from flambeau_inductor.schedule.memory.inplace_updates import copies, same_elements
 
 LONG_ROW = 1024
@@ -32,18 +34,11 @@ LONG_ROW = 1024
 program. Gradients of logits lie where the logits were, 31 MiB of 109 in a small Llama's step."""
 
 
-@dataclass(frozen=True, slots=True)
-class BufferOwnership:
-    """Buffers by what may be done with them: `given` exist already (inputs, constants), `kept` are
-    returned, `shared` may share memory with another tensor, `donated` are inputs that nobody else
-    reads and that may be overwritten, `updated` those that are given their new value where they
-    are, by the buffer that holds it."""
-
-    given: frozenset[str]
-    kept: frozenset[str]
-    shared: frozenset[str]
-    donated: frozenset[str] = frozenset()
-    updated: Mapping[str, str] = field(default_factory=dict)
+def plan_lifetimes(context: PassContext, program: Program) -> tuple[Program, int]:
+    """Put allocation and freeing around the steps that compute."""
+    buffers = {buffer.name: buffer for buffer in program.buffers}
+    steps = with_lifetimes(computing(program), buffers, program.owned)
+    return rescheduled(program, (*map(Alloc, program.owned.empty), *steps))
 
 
 def with_lifetimes(

@@ -17,11 +17,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flambeau_inductor._torch_compat import has_effect, overload_of
+from flambeau_inductor.driver import PassContext
 from flambeau_inductor.ir.loops import Check
-from flambeau_inductor.ir.program import Buffer, CheckIndex, Extern, RunLoop
-from flambeau_inductor.ir.steps import Compute, storage_bytes, touched
+from flambeau_inductor.ir.program import (
+    Buffer,
+    BufferOwnership,
+    CheckIndex,
+    Extern,
+    Program,
+    RunLoop,
+)
+from flambeau_inductor.ir.steps import Compute, computing, rescheduled, storage_bytes, touched
 from flambeau_inductor.schedule.memory.inplace_updates import in_place
-from flambeau_inductor.schedule.memory.lifetimes import BufferOwnership, most_held, with_lifetimes
+from flambeau_inductor.schedule.memory.lifetimes import most_held, with_lifetimes
 
 LEAST = 0.01
 """Part of the peak that another order must spare: what follows each other in the given one is, as
@@ -37,6 +45,12 @@ NOBODY = -1
 """In place of the position of a step."""
 
 
+def reorder_for_peak_memory(context: PassContext, program: Program) -> tuple[Program, int]:
+    """Take the order that is found from the end, if its peak is lower."""
+    buffers = {buffer.name: buffer for buffer in program.buffers}
+    return rescheduled(program, least_held(computing(program), buffers, program.owned))
+
+
 def least_held(
     steps: Sequence[Compute], buffers: Mapping[str, Buffer], owned: BufferOwnership
 ) -> Sequence[Compute]:
@@ -48,7 +62,7 @@ def least_held(
         return steps
     known.update(dict.fromkeys(owned.updated, 0))  # what lies where an input is
     found = [steps[at] for at in _from_the_end(_OrderPlan(steps, known, owned))]
-    if in_place(found, owned.updated, buffers, owned.kept | owned.shared) != owned.updated:
+    if in_place(found, owned.updated, buffers, owned.outlive) != owned.updated:
         return steps
     now, then = (
         most_held(with_lifetimes(order, buffers, owned), buffers, owned.donated)

@@ -16,9 +16,25 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from flambeau_inductor.driver import PassContext
 from flambeau_inductor.ir.loops import Check
-from flambeau_inductor.ir.program import Buffer, Extern, RunLoop
-from flambeau_inductor.ir.steps import Compute, storage_bytes, touched
+from flambeau_inductor.ir.program import Buffer, Extern, Program, RunLoop
+from flambeau_inductor.ir.steps import (
+    Compute,
+    computing,
+    on_a_gpu,
+    rescheduled,
+    storage_bytes,
+    touched,
+)
+
+
+def sink_loops(context: PassContext, program: Program) -> tuple[Program, int]:
+    """Move loops of a GPU to where they are needed, where that pays."""
+    if not on_a_gpu(program):
+        return program, 0
+    buffers = {buffer.name: buffer for buffer in program.buffers}
+    return rescheduled(program, later(computing(program), buffers, program.owned.shared))
 
 
 def later(

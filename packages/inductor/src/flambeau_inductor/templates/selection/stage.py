@@ -1,6 +1,6 @@
-"""The stage of a compile that chooses kernels, by measurement or by what is known.
+"""The passes of a compile that choose a GPU's kernels, by measurement or by what is known.
 
-In: a scheduled compilation. Out: its program and `chosen_kernels`. Invariant: without a GPU in the
+In: a program. Out: another, and the compile's `chosen_kernels`. Invariant: without a GPU in the
 program nothing is done; the budget of seconds is that of the whole graph.
 """
 
@@ -12,6 +12,7 @@ from flambeau_inductor.autotune import Budget, CudaClock, Tuner
 from flambeau_inductor.cache import open_store, open_values
 from flambeau_inductor.codegen.triton.build import interpreting
 from flambeau_inductor.compilation import Compilation
+from flambeau_inductor.ir.program import Program
 from flambeau_inductor.kernels.generate import launch_library
 from flambeau_inductor.templates.gemm import tma
 from flambeau_inductor.templates.scatter_add import sum_rows
@@ -23,31 +24,46 @@ MAKING = 2.0
 left, none is begun, and defaults are taken."""
 
 
-def select_kernels(work: Compilation) -> None:
+def select_templates(work: Compilation, program: Program) -> tuple[Program, int]:
     """Race templates and tilings on the device that the program runs on; without
-    `max_autotune`, take the templates that are known to be faster. Rows are added by kernels in
-    any case."""
-    program = work.scheduled()
-    devices = {b.layout.device for b in program.buffers if b.layout.device.type == "cuda"}
-    if len(devices) != 1 or interpreting() or work.options.kernels == "cpp":
-        return
-    if work.options.fuel.kernels is not None:  # a loop of a template cannot be run by its meaning
-        return
-    if not torch.cuda.is_available():  # a program for another machine
-        return
-    index = devices.pop().index or 0
+    `max_autotune`, take the templates that are known to be faster."""
+    index = _gpu_of(program)
+    if index is None:
+        return program, 0
     capability = torch.cuda.get_device_capability(index)
     if work.options.max_autotune:
-        made = _raced(work, index, capability)
-    elif capability == tuning_data.CAPABILITY:  # others have less shared memory, or better kernels
-        made = heuristics.select_by_model(program)
-    else:
-        made = Selected(program)
-    sum_rows(made)
-    work.program, work.chosen_kernels, work.choices = made.program, made.kernels, made.chosen
+        return _taken(work, _raced(work, program, index, capability))
+    if capability == tuning_data.CAPABILITY:  # others have less shared memory, or better kernels
+        return _taken(work, heuristics.select_by_model(program))
+    return program, 0
 
 
-def _raced(work: Compilation, index: int, capability: tuple[int, int]) -> Selected:
+def add_rows_sorted(work: Compilation, program: Program) -> tuple[Program, int]:
+    """Add rows to rows of a table by kernels that sort their positions."""
+    if _gpu_of(program) is None:
+        return program, 0
+    selected = Selected(program)
+    sum_rows(selected)
+    return _taken(work, selected)
+
+
+def _taken(work: Compilation, selected: Selected) -> tuple[Program, int]:
+    work.chosen_kernels |= selected.kernels
+    work.choices |= selected.chosen
+    return selected.program, len(selected.kernels)
+
+
+def _gpu_of(program: Program) -> int | None:
+    """The one GPU of a program that is here; None where kernels are interpreted."""
+    devices = {b.layout.device for b in program.buffers if b.layout.device.type == "cuda"}
+    if len(devices) != 1 or interpreting() or not torch.cuda.is_available():
+        return None
+    return devices.pop().index or 0
+
+
+def _raced(
+    work: Compilation, program: Program, index: int, capability: tuple[int, int]
+) -> Selected:
     store = open_store(work.options.cache_dir)
     values = open_values(work.options.cache_dir, "autotune")
     with torch.cuda.device(index):
@@ -56,7 +72,7 @@ def _raced(work: Compilation, index: int, capability: tuple[int, int]) -> Select
         tuner = Tuner(values, CudaClock(index), budget)
         with budget.spending():
             return select(
-                work.scheduled(),
+                program,
                 tuner,
                 machine(index),
                 described=capability >= tma.CAPABILITY,
