@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from flambeau_inductor import Options
-from flambeau_inductor.pre_grad.constant_masks import drop_constant_masks
+from flambeau_inductor.pre_grad.attention import drop_constant_masks
 from torch import Tensor, fx
 
 from tests.passes.test_fused_attention import captured, operands

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from flambeau_inductor import Options
-from flambeau_inductor.pre_grad.fused_attention import fuse_attention
+from flambeau_inductor.pre_grad.attention import fuse_attention
 from flambeau_inductor.runtime.fused_attention import attended
 from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode

@@ -6,6 +6,7 @@ Out: that value. Invariant: what a shape rule worked out is kept on the node.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ def value_of(node: fx.Node) -> Any:
     """
     if "val" in node.meta:
         return node.meta["val"]
+    if node.target is operator.getitem:
+        return value_of(node.args[0])[node.args[1]]  # type: ignore[arg-type]
     prim = prim_of(node.target) if node.op == "call_function" else None
     if prim is None:
         raise NoValue(f"{node.name}: no meta['val'] on this node ({node.op} {node.target})")

@@ -1,16 +1,19 @@
-"""Questions that rewrites ask about nodes.
+"""Questions that rewrites ask about nodes of Torch IR and of graphs of primitives alike.
 
 In: FX nodes. Out: answers. Invariant: nothing is changed here.
 """
 
 from __future__ import annotations
 
+import inspect
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from types import BuiltinFunctionType
 from typing import Any
 
-from flambeau_prims import prim_of
-from torch import fx
+from torch import Tensor, fx
+
+from flambeau_inductor._torch_compat import OpOverload, writes
 
 MOVES = frozenset({"broadcast_in_dim", "reshape", "permute", "slice", "diagonal", "unfold"})
 """Views whose elements are elements of their operand, at other places."""
@@ -18,19 +21,134 @@ MOVES = frozenset({"broadcast_in_dim", "reshape", "permute", "slice", "diagonal"
 PLACING = frozenset({"as_strided", "as_strided_scatter"})
 """Primitives that are told a place in the memory of their first operand."""
 
+PRIMITIVES = "flambeau_prims"
+OURS = frozenset({"aten", PRIMITIVES})
+"""Namespaces of operators whose schemas and tags say what they do."""
+
+SPELLINGS = {"truediv": "div", "true_divide": "div", "__matmul__": "matmul"}
+"""Other names of functions, as Python's operators have them."""
+
+METHODS = {"where": "where_else"}
+"""Methods whose operands come in another order than those of the function."""
+
+AUGMENTED = frozenset(f"i{name}" for name in ("add", "sub", "mul", "truediv", "pow"))
+"""Python's operators in place that are functions of values."""
+
+WRITES = AUGMENTED | {"setitem", "delitem", "iand", "ior", "ixor", "ifloordiv", "imod", "imatmul"}
+
+
+def op_of(node: object) -> str | None:
+    """The operation that a node calls, by the name that functions of torch, methods, Python's
+    operators, ATen and primitives have in common; None for anybody else's function."""
+    if not isinstance(node, fx.Node):
+        return None
+    target: Any = node.target
+    if node.op == "call_method":
+        name = METHODS.get(target, target)
+    elif node.op != "call_function":
+        return None
+    elif isinstance(target, OpOverload):
+        if target.namespace not in OURS:
+            return None
+        name = target.overloadpacket.__name__
+    else:
+        module = (getattr(target, "__module__", None) or "").split(".")[0]
+        if module not in ("torch", "_operator") and not isinstance(target, BuiltinFunctionType):
+            return None
+        name = str(getattr(target, "__name__", ""))
+    return SPELLINGS.get(name, name) or None
+
 
 def name_of(node: object) -> str | None:
     """Name of the primitive that `node` calls; None for anything else."""
-    if not isinstance(node, fx.Node) or node.op != "call_function":
+    target = node.target if isinstance(node, fx.Node) and node.op == "call_function" else None
+    if not isinstance(target, OpOverload) or target.namespace != PRIMITIVES:
         return None
+    return str(target.overloadpacket.__name__)
+
+
+def tags_of(node: fx.Node) -> frozenset[str]:
+    """What is known of the primitive that `node` calls."""
+    if name_of(node) is None:
+        return frozenset()
+    from flambeau_prims import prim_of  # Torch IR has none
+
     prim = prim_of(node.target)
-    return None if prim is None else prim.name
+    return frozenset() if prim is None else prim.tags
 
 
 def has_tag(node: fx.Node, tag: str) -> bool:
     """Whether `node` calls a primitive with `tag`."""
-    prim = prim_of(node.target) if node.op == "call_function" else None
-    return prim is not None and tag in prim.tags
+    return tag in tags_of(node)
+
+
+def argument(node: fx.Node, name: str, otherwise: Any = None) -> Any:
+    """What a function is given for one of its parameters, its default included; `otherwise` where
+    it is written in C, or takes anything, and is not told by name."""
+    if node.op != "call_function":
+        return node.kwargs.get(name, otherwise)
+    try:
+        bound = inspect.signature(node.target).bind(*node.args, **node.kwargs)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return node.kwargs.get(name, otherwise)
+    bound.apply_defaults()
+    return bound.arguments.get(name, otherwise)
+
+
+def value(part: Any) -> Any:
+    """What is known of an argument: a node's value, or what is written there."""
+    if not isinstance(part, fx.Node):
+        return part
+    if "val" not in part.meta and name_of(part) is not None:
+        from flambeau_inductor.ir.nodes import value_of  # Torch IR needs no shape rules
+
+        return value_of(part)
+    return part.meta.get("val")
+
+
+def static_shape(part: Any) -> tuple[int, ...] | None:
+    """The sizes of a tensor, where all are numbers."""
+    shape = getattr(value(part), "shape", None)
+    return tuple(shape) if shape is not None and all(isinstance(n, int) for n in shape) else None
+
+
+def under_autocast(graph: fx.Graph) -> bool:
+    """Whether a graph of torch functions computes in other dtypes than it is written in."""
+    return any("autocast" in str(node.target) for node in graph.nodes)
+
+
+# --- memory that is shared --------------------------------------------------------------------
+
+
+def storage_of(part: Any) -> int | None:
+    """The memory of a tensor of Torch IR."""
+    found = value(part)
+    return found.untyped_storage()._cdata if isinstance(found, Tensor) else None
+
+
+def is_writer(node: fx.Node) -> bool:
+    """Whether a call writes to an operand: by its schema, or by what torch calls such functions."""
+    name, target = str(getattr(node.target, "__name__", node.target)), node.target
+    if not node.op.startswith("call"):
+        return False
+    if isinstance(target, OpOverload):
+        return writes(target)
+    if name in WRITES or "out" in node.kwargs or argument(node, "inplace") is True:
+        return True
+    return name.endswith("_") and not name.endswith("__")
+
+
+def written(node: fx.Node) -> Iterator[int | None]:
+    """Storages that a node writes to."""
+    return map(storage_of, node.all_input_nodes if is_writer(node) else ())
+
+
+def erase_unused(nodes: Iterable[fx.Node]) -> None:
+    """Erase those without users that write nothing, the last first. (`eliminate_dead_code` also
+    takes calls whose result nobody uses because they write an operand, as `x.add_(1)` does.)"""
+    for node in sorted(set(nodes), reverse=True):
+        if node.prev.next is node and not node.users and not is_writer(node):
+            node.graph.erase_node(node)
 
 
 def escaping(graph: fx.Graph) -> set[fx.Node]:

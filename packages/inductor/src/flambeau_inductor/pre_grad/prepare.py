@@ -13,10 +13,9 @@ from torch import fx
 from flambeau_inductor.driver import Pass, PassContext, run_passes
 from flambeau_inductor.options import Options, settled
 from flambeau_inductor.passes.freezing import fold_batch_norms
-from flambeau_inductor.pre_grad.constant_masks import drop_constant_masks
+from flambeau_inductor.pre_grad.attention import drop_constant_masks, fuse_attention
 from flambeau_inductor.pre_grad.convolution_bias import add_biases_apart
 from flambeau_inductor.pre_grad.encoder_layer import open_encoder_layers
-from flambeau_inductor.pre_grad.fused_attention import fuse_attention
 from flambeau_inductor.pre_grad.image_layout import channels_last
 from flambeau_inductor.pre_grad.lstm import keep_recurrent
 

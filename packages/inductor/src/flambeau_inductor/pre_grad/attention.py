@@ -1,0 +1,200 @@
+"""Attention of a captured graph, as the library's fused kernels, before autograd is traced.
+
+In: a captured graph of torch functions on fake tensors. Out: the same graph, in which
+`softmax(q @ k^T * scale) @ v` is a function of ours, and calls of attention are told what a mask
+says that is the same at every call: nothing, or what comes later. Invariant: only where nobody else
+needs the scores or the weights, without dropout, for operands that the kernels take, and where one
+of them needs a gradient or the mask is causal (other graphs without gradients are rewritten as
+primitives, where the graph itself can show more: `passes.attention`).
+
+Traced as it stands, such a program in training keeps the weights of every pair of positions for its
+backward; the fused kernels keep a number a row. Models make masks at every call, of positions, also
+where nothing is padded: one that was expanded along its keys is refused by all of the library's
+fused kernels, and torch then multiplies in float32 and keeps the weights too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from flambeau_inductor.passes.match import argument, op_of, under_autocast, value
+from flambeau_inductor.passes.rewriter import (
+    Argument,
+    Call,
+    Either,
+    Ledger,
+    Match,
+    Pattern,
+    Rule,
+    Seen,
+    Test,
+    Value,
+    ops,
+    rewrite_module,
+)
+from flambeau_inductor.passes.scores import (
+    DTYPES,
+    LEAST_LENGTH,
+    hidden_by,
+    hides_later,
+    scores,
+    scores_of,
+)
+from flambeau_inductor.runtime.fused_attention import attended, takes
+
+CASTS = frozenset({"to", "float", "half", "bfloat16", "type_as"})
+Devices = tuple[str, ...]
+GPU: Devices = ("cuda",)
+
+
+def _shows(node: fx.Node) -> Sequence[fx.Node] | None:
+    """A node that is its operand in another precision, or with a dropout that drops nothing."""
+    before, after = value(node.args[0]), value(node)
+    if op_of(node) == "dropout":
+        nothing = argument(node, "p") == 0.0 or argument(node, "training") is False
+        return (node,) if nothing else None
+    if op_of(node) not in CASTS or not all(isinstance(t, Tensor) for t in (before, after)):
+        return None
+    same = before.device == after.device and {before.dtype, after.dtype} <= {*DTYPES}
+    return (node,) if same else None
+
+
+def _turned(node: fx.Node) -> bool | None:
+    """Whether a product takes its second operand turned; None if it is none of matrices."""
+    if op_of(node) != "einsum":
+        return False
+    terms = re.fullmatch(
+        r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)", str(node.args[0]).replace(" ", "")
+    )
+    if terms is None:
+        return None
+    first, second, out = terms.groups()
+    if len({*first, *second}) != len(out) + 1 or len(out) < 3:
+        return None
+    batch, row, column, inner = out[:-2], out[-2], out[-1], first[-1]
+    if first != batch + row + inner or inner in out:
+        return None
+    turned = second == batch + column + inner
+    return turned if turned or second == batch + inner + column else None
+
+
+def _is_product(node: fx.Node) -> bool:
+    return _turned(node) is not None
+
+
+def _is_plain(node: fx.Node) -> bool:
+    return _turned(node) is False
+
+
+def _along_rows(node: fx.Node) -> bool:
+    """Whether a softmax is over the last dimension, in a precision that the kernels have too."""
+    found = value(node)
+    dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+    wide = node.args[3] if len(node.args) > 3 else node.kwargs.get("dtype")
+    if not isinstance(found, Tensor) or dim not in (-1, found.dim() - 1):
+        return False
+    return wide in (None, *DTYPES) and not set(node.kwargs) - {"dim", "dtype", "_stacklevel"}
+
+
+def _products(a: Pattern, b: Pattern, where: Test, name: str | None) -> tuple[Call, Call]:
+    """The ways to write a product of matrices in batches."""
+    by_letters = Call(frozenset({"einsum"}), (Argument(), a, b), where, name)
+    return Call(frozenset({"matmul", "bmm"}), (a, b), None, name), by_letters
+
+
+_SCORES = scores(Either(_products(Value("q"), Value("k"), _is_product, "product")), _shows)
+_WEIGHTS = Seen(ops.softmax(_SCORES, where=_along_rows), _shows)
+
+
+def fuse_attention(gm: fx.GraphModule, devices: Devices = GPU, ledger: Ledger | None = None) -> int:
+    """Rewrite every attention on these devices that is written out; how many were."""
+    if torch.are_deterministic_algorithms_enabled() or under_autocast(gm.graph):
+        return 0
+    patterns = _products(_WEIGHTS, Value("v"), _is_plain, None)
+    rule = Rule("fuse_attention", patterns, partial(_attention, devices=devices))
+    return rewrite_module(gm, (rule,), ledger)
+
+
+def _attention(m: Match, devices: Devices) -> fx.Node | None:
+    q, k, found = m["q"], m["k"], scores_of(m)
+    values = [value(each) for each in (q, k, m["v"], m.root)]
+    turned = _turned(m["product"])
+    if found is None or not all(isinstance(t, Tensor) for t in values):
+        return None
+    if turned:
+        values[1] = values[1].transpose(-2, -1)
+    causal = found.bias is not None or found.hidden is not None
+    sizes = (
+        [int(n) for n in value(m["product"]).shape[-2:]] if _fits(values, causal, devices) else []
+    )
+    if not sizes or (causal and not found.later(m.constants, *sizes)):
+        return None
+    if turned:
+        k = m.call("transpose", k, -2, -1)
+        k.meta["val"] = values[1]
+    return m.call(attended, q, k, m["v"], float(found.scale), causal)
+
+
+def _fits(values: list[Any], causal: bool, devices: Devices) -> bool:
+    """Whether the kernels take queries, turned keys and values that give such a result."""
+    first, second, third, result = values
+    if first.device.type not in devices or len({t.device for t in values}) != 1:
+        return False
+    if len({t.dtype for t in values}) != 1 or first.dtype not in DTYPES:
+        return False
+    learns = torch.is_grad_enabled() and any(t.requires_grad for t in values[:3])
+    if not learns and not causal:
+        return False
+    if any(not isinstance(n, int) for t in values for n in t.shape) or first.dim() not in (3, 4):
+        return False
+    if not result.is_contiguous():  # what is made is, for whoever looks at it through a view
+        return False
+    *batch, length, width = first.shape
+    keys, out = third.shape[-2:]
+    same = list(second.shape) == [*batch, width, keys] and list(third.shape) == [*batch, keys, out]
+    if not same or list(result.shape) != [*batch, length, out]:
+        return False
+    return keys >= LEAST_LENGTH and 0 not in (*first.shape, out) and takes(first, width, out)
+
+
+# --- masks that attention is given -------------------------------------------------------------
+
+PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+
+
+def drop_constant_masks(
+    gm: fx.GraphModule, devices: Devices = GPU, ledger: Ledger | None = None
+) -> int:
+    """Rewrite every call of attention on these devices whose mask is known; how many were."""
+    if torch.are_deterministic_algorithms_enabled():
+        return 0
+    call = ops.scaled_dot_product_attention(where=lambda node: True)
+    rule = Rule("drop_constant_masks", (call,), partial(_told, devices=devices))
+    return rewrite_module(gm, (rule,), ledger)
+
+
+def _told(m: Match, devices: Devices) -> fx.Node | None:
+    """Attention without its mask, if that says the same."""
+    given = dict(zip(PARAMETERS, m.root.args, strict=False)) | m.root.kwargs
+    made, q, k = (value(each) for each in (m.root, given.get("query"), given.get("key")))
+    if not isinstance(made, Tensor) or made.device.type not in devices:
+        return None
+    if given.get("is_causal", False) is not False:
+        return None
+    mask = m.constants.of(given.get("attn_mask"))
+    if mask is None or mask.dim() < 2:
+        return None
+    lowest = torch.finfo(mask.dtype).min if mask.is_floating_point() else 0.0
+    hidden = ~mask if mask.dtype == torch.bool else hidden_by(mask, lowest)
+    if hidden is None:
+        return None
+    causal = bool(hidden.any())
+    if causal and not hides_later(hidden, q.shape[-2], k.shape[-2]):
+        return None
+    return m.call(m.root.target, **{**given, "attn_mask": None, "is_causal": causal})  # type: ignore[arg-type]
