@@ -294,3 +294,15 @@ def test_what_writes_an_operand_stays_in_the_graph() -> None:
     assert fuse_attention(gm, ("cpu",)) == 1
     assert "add_" in [n.target for n in gm.graph.nodes]
     torch.testing.assert_close(gm(*inputs), written(*inputs))
+
+
+def test_operands_that_are_written_meanwhile() -> None:
+    def between(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = q + 1, k + 1, v + 1
+        scores = torch.bmm(q, k.transpose(1, 2))
+        q.view(-1)[3:].mul_(2)
+        return torch.bmm(scores.softmax(-1), v)
+
+    inputs = operands(6, 20, 16)
+    gm = captured(between, *inputs)
+    assert fuse_attention(gm, ("cpu",)) == 0

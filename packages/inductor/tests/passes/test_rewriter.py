@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from flambeau_inductor.passes.constants import Constants
-from flambeau_inductor.passes.match import name_of, value
+from flambeau_inductor.passes.match import name_of, val_of
 from flambeau_inductor.passes.rewriter import Ledger, Number, Rule, Seen, Value, ops, rewrite
 from torch import Tensor, fx
 
@@ -26,7 +26,7 @@ _mean = ops.mean(_power, where=lambda node: node.args[1:] == (-1,) and node.kwar
 RMS_NORM = Rule(
     "rms_norm",
     (_x * ops.rsqrt(_mean + Number("eps")) * Value("w"),),
-    lambda m: m.call(F.rms_norm, m["x"], [value(m["w"]).shape[-1]], m["w"], m["eps"]),
+    lambda m: m.call(F.rms_norm, m["x"], [val_of(m["w"]).shape[-1]], m["w"], m["eps"]),
 )
 
 

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from flambeau_inductor._torch_compat import OpOverload
-from flambeau_inductor.passes.match import OURS, PRIMITIVES, op_of, storage_of, value, written
+from flambeau_inductor.passes.match import OURS, PRIMITIVES, op_of, storage_of, val_of, written
 
 MOST_ELEMENTS = 1 << 26
 """Of any value on the way."""
@@ -87,7 +87,7 @@ class Constants:
 
     def _found(self, node: fx.Node) -> Tensor | None:
         order = _ancestors(node)
-        if order is None or self._is_written(order):
+        if order is None or self.is_written(order):
             return None
         known: dict[fx.Node, Any] = {}
 
@@ -95,7 +95,7 @@ class Constants:
             if isinstance(part, torch.device):
                 return torch.device("cpu")
             if isinstance(part, fx.Node) and part not in known:  # only what it is like matters
-                model = value(part)
+                model = val_of(part)
                 return torch.zeros((), dtype=model.dtype).expand(model.shape)
             return known[part] if isinstance(part, fx.Node) else part
 
@@ -104,7 +104,7 @@ class Constants:
                 for one in sorted(order):  # a node is less than those behind it
                     args, kwargs = map_aggregate((one.args, one.kwargs), given)
                     made = _called(one, args, kwargs)
-                    parts, like = tree_leaves(made), tree_leaves(value(one))
+                    parts, like = tree_leaves(made), tree_leaves(val_of(one))
                     if [*map(_kind, parts)] != [*map(_kind, like)] or not all(map(_holds, parts)):
                         return None
                     known[one] = made
@@ -113,16 +113,23 @@ class Constants:
         self.used.update(dict.fromkeys(order))
         return known[node] if isinstance(known[node], Tensor) else None
 
-    def _is_written(self, nodes: set[fx.Node]) -> bool:
-        """Whether anything else in the graph writes to the memory of these nodes, or may do so."""
+    def is_written(
+        self, nodes: set[fx.Node], between: tuple[fx.Node, fx.Node] | None = None
+    ) -> bool:
+        """Whether other nodes write to the memory of these, or may do so: any, or those between."""
+        if between is not None and between[0] is between[1]:
+            return False
         if self._written is None:
-            self._written = {
-                (node, storage)
-                for node in self._graph.nodes
-                for storage in (written(node) if op_of(node) else _reached(node))
-            }
+            writers = ((node, written(node, others=True)) for node in self._graph.nodes)
+            self._written = {(node, storage) for node, found in writers for storage in found}
+        if not self._written:
+            return False
         held = {storage_of(node) for node in nodes} - {None}
-        return any(storage in held and node not in nodes for node, storage in self._written)
+        return any(
+            storage in held
+            and (node not in nodes if between is None else between[0] < node < between[1])
+            for node, storage in self._written
+        )
 
 
 def _kind(part: Any) -> tuple[Any, ...]:
@@ -132,15 +139,6 @@ def _kind(part: Any) -> tuple[Any, ...]:
 def _holds(part: object) -> bool:
     """Whether there are numbers: a fake tensor has none."""
     return type(part) is Tensor
-
-
-def _reached(node: fx.Node) -> list[int | None]:
-    """What a function of somebody else's might write to."""
-    if not node.op.startswith("call"):
-        return []
-    if isinstance(node.target, OpOverload):
-        return [*written(node)]
-    return [storage_of(part) for part in node.all_input_nodes]
 
 
 def _called(node: fx.Node, args: Any, kwargs: Any) -> object:
@@ -167,7 +165,7 @@ def _computable(node: fx.Node) -> bool:
     """Whether it may be called for a tensor of known sizes, with plain arguments."""
     if op_of(node) is None or "out" in node.kwargs:
         return False
-    shapes = [getattr(part, "shape", None) for part in tree_leaves(value(node))]
+    shapes = [getattr(part, "shape", None) for part in tree_leaves(val_of(node))]
     for shape in shapes:
         if shape is None or not all(isinstance(n, int) for n in shape):
             return False
@@ -180,7 +178,7 @@ def _computable(node: fx.Node) -> bool:
 
 def _only_like(part: fx.Node, node: fx.Node) -> bool:
     """Whether `node` makes something like `part`, whose values do not matter: `new_ones`."""
-    name, shape = op_of(node) or "", getattr(value(part), "shape", ())
+    name, shape = op_of(node) or "", getattr(val_of(part), "shape", ())
     if not (name.startswith("new_") or name.endswith("_like")) or node.args[:1] != (part,):
         return False
     return all(isinstance(n, int) for n in shape) and part not in node.args[1:]

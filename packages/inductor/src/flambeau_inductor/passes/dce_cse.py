@@ -6,68 +6,42 @@ shape, strides and dtype, bit for bit equal; two tensors that the caller gets st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import fx
 
 from flambeau_inductor.passes.match import escaping, has_tag, name_of, placed, same_meta
+from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Rule, Value, ops, rewrite
 
 
-def _first(node: fx.Node) -> fx.Node | None:
-    source = node.args[0]
-    return source if isinstance(source, fx.Node) else None
-
-
-def _if_in_order(node: fx.Node) -> fx.Node | None:
+def _in_order(node: fx.Node) -> bool:
     dims = node.args[1]
-    in_order = isinstance(dims, list | tuple) and list(dims) == list(range(len(dims)))
-    return _first(node) if in_order else None
+    return isinstance(dims, list | tuple) and list(dims) == list(range(len(dims)))
 
 
-def _unless(value: float) -> Callable[[fx.Node], fx.Node | None]:
-    """The first operand, if the second is a constant equal to `value`."""
-
-    def rule(node: fx.Node) -> fx.Node | None:
-        other = node.args[1]
-        if name_of(other) != "full" or not isinstance(other, fx.Node):
-            return None
-        constant = other.args[1]
-        return _first(node) if constant == value and not isinstance(constant, complex) else None
-
-    return rule
+_x = Value("x")
+EQUAL_TO_X = (
+    Call(frozenset({"cast", "reshape", "broadcast_in_dim", "slice"}), (_x,), lambda node: True),
+    ops.permute(_x, where=_in_order),
+    ops.mul(_x, 1),
+    ops.div(_x, 1),
+)
+"""What equals `x`, if shape, strides and dtype are the same. (x + 0 is not x: -0.)"""
 
 
-REDUNDANT: Mapping[str, Callable[[fx.Node], fx.Node | None]] = {
-    "cast": _first,
-    "reshape": _first,
-    "permute": _if_in_order,
-    "broadcast_in_dim": _first,
-    "slice": _first,
-    "mul": _unless(1),
-    "div": _unless(1),
-}
-"""Primitive: what it equals, if shape, strides and dtype are the same. (x + 0 is not x: -0.)"""
-
-
-def drop_redundant(graph: fx.Graph) -> int:
+def drop_redundant(graph: fx.Graph, ledger: Ledger | None = None) -> int:
     """Replace calls that give back their operand. What the caller sees, and that in which a place
     in memory is named, keeps its own memory."""
-    dropped = 0
     seen = escaping(graph) | placed(graph)
-    for node in list(graph.nodes):
-        rule = REDUNDANT.get(name_of(node) or "")
-        if rule is None or (node in seen and not has_tag(node, "view")):
-            continue
-        source = rule(node)
-        if source is not None and same_meta(node, source):
-            node.replace_all_uses_with(source)
-            graph.erase_node(node)
-            dropped += 1
-    return dropped
+
+    def operand(m: Match) -> fx.Node | None:
+        own = m.root in seen and not has_tag(m.root, "view")
+        return None if own or not same_meta(m.root, m["x"]) else m["x"]
+
+    return rewrite(graph, (Rule("drop_redundant", EQUAL_TO_X, operand),), ledger)
 
 
-def merge_equal(graph: fx.Graph) -> int:
+def merge_equal(graph: fx.Graph, ledger: Ledger | None = None) -> int:
     """Compute equal calls of primitives once."""
     merged = 0
     seen = escaping(graph)

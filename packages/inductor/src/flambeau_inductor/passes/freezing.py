@@ -8,76 +8,60 @@ what was compiled (that is what `freezing` means).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-#: function: position of its weight and of its bias
-LINEAR = {
-    torch.conv1d: (1, 2),
-    torch.conv2d: (1, 2),
-    torch.conv3d: (1, 2),
-    torch.nn.functional.linear: (1, 2),
-}
-#: function: how many arguments it takes by position, and where among them are mean, variance,
-#: weight, bias, whether it is training, and eps
+from flambeau_inductor.passes.match import erase_unused
+from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Rule, Value, ops, rewrite
+
+LINEAR = ("conv1d", "conv2d", "conv3d", "linear")
+"""Maps whose second and third arguments are weight and bias."""
+
 NORMS: dict[Any, tuple[int, tuple[int, ...]]] = {
     torch.nn.functional.batch_norm: (8, (1, 2, 3, 4, 5, 7)),
     torch.batch_norm: (9, (3, 4, 1, 2, 5, 7)),
 }
+"""Function: how many arguments it takes by position, and where among them are mean, variance,
+weight, bias, whether it is training, and eps."""
+
+_MAP = Call(frozenset(LINEAR), (Value(), Value()), lambda node: not node.kwargs, "map")
 
 
-def fold_batch_norms(gm: fx.GraphModule) -> int:
+def fold_batch_norms(gm: fx.GraphModule, ledger: Ledger | None = None) -> int:
     """Fold what can be folded; how many were. Nothing is done where gradients are on."""
     if torch.is_grad_enabled():
         return 0
-    folded = 0
-    for node in list(gm.graph.nodes):
-        if node.op == "call_function" and node.target in NORMS and _fold(gm, node):
-            folded += 1
-    if folded:
-        _drop_unread(gm)
+    norm = ops.batch_norm(_MAP, where=lambda node: not node.kwargs)
+    done = rewrite(gm.graph, (Rule("fold_batch_norms", (norm,), partial(_folded, gm)),), ledger)
+    if done:
+        erase_unused(gm.graph.find_nodes(op="get_attr"))
         gm.recompile()
-    return folded
+    return done
 
 
-def _drop_unread(gm: fx.GraphModule) -> None:
-    """Erase reads of tensors that nobody uses now. (A call that nobody uses may write in place.)"""
-    for node in reversed(gm.graph.nodes):
-        if node.op == "get_attr" and not node.users:
-            gm.graph.erase_node(node)
-
-
-def _fold(gm: fx.GraphModule, norm: fx.Node) -> bool:
-    count, places = NORMS[norm.target]
-    if norm.kwargs or len(norm.args) != count:
-        return False
+def _folded(gm: fx.GraphModule, m: Match) -> fx.Node | None:
+    norm, before = m.root, m["map"]
+    count, places = NORMS.get(norm.target, (0, ()))
+    if len(norm.args) != count:
+        return None
     mean, variance, scale, shift, training, eps = (norm.args[place] for place in places)
     if training or not isinstance(eps, float):
-        return False
-    before = norm.args[0]
-    if not isinstance(before, fx.Node) or before.target not in LINEAR or before.kwargs:
-        return False
-    if len(before.users) != 1 or len(before.args) < 2:
-        return False
-    at_weight, at_bias = LINEAR[before.target]
-    old_bias = before.args[at_bias] if len(before.args) > at_bias else None
-    given = (before.args[at_weight], mean, variance, old_bias, scale, shift)
+        return None
+    image, weight, bias, *settings = (*before.args, None)[: max(len(before.args), 3)]
+    given = (weight, mean, variance, bias, scale, shift)
     tensors = [_held(gm, part) for part in given]
     if any(part is not None and t is None for part, t in zip(given, tensors, strict=True)):
-        return False
+        return None
     if tensors[0] is None or tensors[1] is None or tensors[2] is None:
-        return False
-    weight, bias = folded(tensors[0], tensors[1], tensors[2], *tensors[3:], eps=eps)
+        return None
+    made = folded(tensors[0], tensors[1], tensors[2], *tensors[3:], eps=eps)
     with gm.graph.inserting_before(before):
-        new = [_constant(gm, before, "weight", weight), _constant(gm, before, "bias", bias)]
-    arguments = list(before.args)
-    arguments[at_weight : at_bias + 1] = new
-    before.args = tuple(arguments)
-    norm.replace_all_uses_with(before)
-    gm.graph.erase_node(norm)
-    return True
+        kinds = zip(("weight", "bias"), made, strict=True)
+        new = [_constant(gm, before, kind, held) for kind, held in kinds]
+        return gm.graph.call_function(before.target, (image, *new, *settings))
 
 
 def folded(

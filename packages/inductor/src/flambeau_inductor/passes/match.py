@@ -95,7 +95,7 @@ def argument(node: fx.Node, name: str, otherwise: Any = None) -> Any:
     return bound.arguments.get(name, otherwise)
 
 
-def value(part: Any) -> Any:
+def val_of(part: Any) -> Any:
     """What is known of an argument: a node's value, or what is written there."""
     if not isinstance(part, fx.Node):
         return part
@@ -108,7 +108,7 @@ def value(part: Any) -> Any:
 
 def static_shape(part: Any) -> tuple[int, ...] | None:
     """The sizes of a tensor, where all are numbers."""
-    shape = getattr(value(part), "shape", None)
+    shape = getattr(val_of(part), "shape", None)
     return tuple(shape) if shape is not None and all(isinstance(n, int) for n in shape) else None
 
 
@@ -122,7 +122,7 @@ def under_autocast(graph: fx.Graph) -> bool:
 
 def storage_of(part: Any) -> int | None:
     """The memory of a tensor of Torch IR."""
-    found = value(part)
+    found = val_of(part)
     return found.untyped_storage()._cdata if isinstance(found, Tensor) else None
 
 
@@ -138,9 +138,11 @@ def is_writer(node: fx.Node) -> bool:
     return name.endswith("_") and not name.endswith("__")
 
 
-def written(node: fx.Node) -> Iterator[int | None]:
-    """Storages that a node writes to."""
-    return map(storage_of, node.all_input_nodes if is_writer(node) else ())
+def written(node: fx.Node, others: bool = False) -> Iterator[int | None]:
+    """Storages that a node writes to; with `others`, those that anybody else's function may."""
+    foreign = op_of(node) is None and not isinstance(node.target, OpOverload)
+    writes = is_writer(node) or (others and foreign and node.op.startswith("call"))
+    return map(storage_of, node.all_input_nodes if writes else ())
 
 
 def erase_unused(nodes: Iterable[fx.Node]) -> None:

@@ -10,73 +10,61 @@ from __future__ import annotations
 from flambeau_prims import PRIMS
 from torch import fx
 
-from flambeau_inductor.ir.nodes import value_of
-from flambeau_inductor.passes.match import has_tag, name_of, readers, same_meta
+from flambeau_inductor.passes.match import has_tag, name_of, readers, same_meta, val_of
 from flambeau_inductor.passes.open_sizes import sizes_of
+from flambeau_inductor.passes.rewriter import (
+    Argument,
+    Ledger,
+    Match,
+    Named,
+    Rule,
+    Value,
+    ops,
+    rewrite,
+)
 
-ADDMM = PRIMS["addmm"].overload
-BROADCAST = PRIMS["broadcast_in_dim"].overload
-RESHAPE = PRIMS["reshape"].overload
-
-
-def bias_into_product(graph: fx.Graph) -> int:
-    """Rewrite every such sum."""
-    rewritten = 0
-    for node in list(graph.nodes):
-        if name_of(node) != "add":
-            continue
-        for product, bias in ((node.args[0], node.args[1]), (node.args[1], node.args[0])):
-            if not isinstance(product, fx.Node) or not isinstance(bias, fx.Node):
-                continue
-            if name_of(bias) != "broadcast_in_dim" or not _ends_here(product, node):
-                continue
-            if name_of(product) == "mm":
-                _rewrite(graph, node, product, bias)
-            elif _is_seen_by_rows(product, bias):
-                _rewrite_rows(graph, node, product, bias)
-            else:
-                continue
-            rewritten += 1
-            break
-    return rewritten
+COMPUTING = ("pointwise", "reduction", "shape", "index")
+_PRODUCT = Named("product", ops.mm(Value("a"), Value("b")))
+_SEEN = Named("seen", ops.reshape(_PRODUCT, Argument()))
+_BIAS = Value("bias", lambda node: name_of(node) == "broadcast_in_dim")
 
 
 def _ends_here(product: fx.Node, total: fx.Node) -> bool:
-    """Whether `total` alone reads the product, and is not computed with."""
+    """Whether the total has the product's place, and is not computed with."""
     if len(product.users) != 1 or not same_meta(product, total):
         return False
-    computing = ("pointwise", "reduction", "shape", "index")
-    return not any(has_tag(r, tag) for r in readers(total) for tag in computing)
+    return not any(has_tag(r, tag) for r in readers(total) for tag in COMPUTING)
 
 
-def _is_seen_by_rows(seen: fx.Node, bias: fx.Node) -> bool:
-    """Whether `seen` is a product in another shape, and `bias` a row that its rows all get."""
-    source = seen.args[0] if name_of(seen) == "reshape" else None
-    if not isinstance(source, fx.Node) or name_of(source) != "mm" or len(source.users) != 1:
-        return False
-    whole, row, dims = value_of(seen), bias.args[0], bias.args[2]
-    if not isinstance(row, fx.Node) or tuple(dims) != (len(whole.shape) - 1,):  # type: ignore[arg-type]
-        return False
-    columns = value_of(source).shape[-1]
-    return bool(whole.shape[-1] == columns and tuple(value_of(row).shape) == (columns,))
+def _sum(m: Match) -> fx.Node | None:
+    if not _ends_here(m["product"], m.root):
+        return None
+    return m.call(PRIMS["addmm"].overload, m["bias"], m["a"], m["b"], 1, 1)
 
 
-def _rewrite(graph: fx.Graph, total: fx.Node, product: fx.Node, bias: fx.Node) -> None:
-    with graph.inserting_before(total):
-        new = graph.call_function(ADDMM, (bias, *product.args, 1, 1))
-    new.meta = dict(total.meta)
-    total.replace_all_uses_with(new)
-    graph.erase_node(total)
+def _sum_by_rows(m: Match) -> fx.Node | None:
+    """The product is seen in another shape, and the bias is a row that its rows all get."""
+    row, _, dims = m["bias"].args[:3]
+    shape, (rows, columns) = val_of(m["seen"]).shape, val_of(m["product"]).shape
+    if not _ends_here(m["seen"], m.root) or not isinstance(row, fx.Node):
+        return None
+    if tuple(dims) != (len(shape) - 1,) or shape[-1] != columns:
+        return None
+    if tuple(val_of(row).shape) != (columns,):
+        return None
+    with m.graph.inserting_before(m.root):
+        sizes = sizes_of(m.graph, (rows, columns))
+    repeated = m.call(PRIMS["broadcast_in_dim"].overload, row, sizes, [1])
+    total = m.call(PRIMS["addmm"].overload, repeated, m["a"], m["b"], 1, 1)
+    return m.call(PRIMS["reshape"].overload, total, *m["seen"].args[1:])
 
 
-def _rewrite_rows(graph: fx.Graph, total: fx.Node, seen: fx.Node, bias: fx.Node) -> None:
-    (product,) = seen.all_input_nodes
-    with graph.inserting_before(total):
-        shape = sizes_of(graph, value_of(product).shape)
-        rows = graph.call_function(BROADCAST, (bias.args[0], shape, [1]))
-        sums = graph.call_function(ADDMM, (rows, *product.args, 1, 1))
-        sums.meta = dict(product.meta)
-        new = graph.call_function(RESHAPE, (sums, *seen.args[1:]))
-    new.meta = dict(total.meta)
-    total.replace_all_uses_with(new)
-    graph.erase_node(total)
+RULES = (
+    Rule("bias_into_product", (_PRODUCT + _BIAS,), _sum),
+    Rule("bias_into_rows_of_product", (_SEEN + _BIAS,), _sum_by_rows),
+)
+
+
+def bias_into_product(graph: fx.Graph, ledger: Ledger | None = None) -> int:
+    """Rewrite every such sum."""
+    return rewrite(graph, RULES, ledger)

@@ -6,7 +6,7 @@ Invariant: a rule gives a value in the place of one node; nobody else uses what 
 A pattern is written as the value is computed, `x * ops.sigmoid(x)`: operations have the names that
 `match.op_of` gives them, operands of sums and products come in either order, a name stands for one
 node wherever it occurs, and a number for a tensor that is that number everywhere. `Seen` looks
-through nodes that only show a value, `Chain` follows a value through any number of steps.
+through nodes that only show a value, and over any number of steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from torch import fx
 
 from flambeau_inductor.passes.constants import Constants
-from flambeau_inductor.passes.match import erase_unused, name_of, op_of, value
+from flambeau_inductor.passes.match import erase_unused, name_of, op_of, val_of
 
 COMMUTATIVE = frozenset(
     {"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or"}
@@ -65,9 +65,13 @@ class Match:
         return float(part) if isinstance(part, int | float) else None
 
     def is_alone(self) -> bool:
-        """Whether nobody else uses what lies behind the root."""
+        """Whether nobody else uses what lies behind the root, and nobody writes to what it is made
+        of until the root is computed."""
         members = {*self.inside}
-        return all(user in members for node in members - {self.root} for user in node.users)
+        if any(user not in members for node in members - {self.root} for user in node.users):
+            return False
+        read = {part for node in members for part in node.all_input_nodes}
+        return not self.constants.is_written(read, (min(members), self.root))
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         """A call before the root; primitives have their value by their shape rule."""
@@ -77,12 +81,12 @@ class Match:
             else:
                 made = self.graph.call_function(target, args, kwargs)
         made.meta = {k: v for k, v in self.root.meta.items() if k == "stack_trace"}
-        value(made)
+        val_of(made)
         return made
 
 
 def _is_single(node: fx.Node) -> bool:
-    found = value(node)
+    found = val_of(node)
     return getattr(found, "shape", None) is not None and found.shape.numel() == 1
 
 
@@ -93,16 +97,16 @@ class Pattern:
         """Every way to read an argument so."""
         raise NotImplementedError
 
-    def __add__(self, other: Pattern | float) -> Pattern:
+    def __add__(self, other: Pattern | float) -> Call:
         return ops.add(self, other)
 
-    def __sub__(self, other: Pattern | float) -> Pattern:
+    def __sub__(self, other: Pattern | float) -> Call:
         return ops.sub(self, other)
 
-    def __mul__(self, other: Pattern | float) -> Pattern:
+    def __mul__(self, other: Pattern | float) -> Call:
         return ops.mul(self, other)
 
-    def __truediv__(self, other: Pattern | float) -> Pattern:
+    def __truediv__(self, other: Pattern | float) -> Call:
         return ops.div(self, other)
 
     def __or__(self, other: Pattern) -> Pattern:
@@ -209,45 +213,31 @@ class Named(Pattern):
             yield from found.bind(self.name, part)
 
 
-@dataclass(frozen=True)
-class Seen(Pattern):
-    """A pattern, or what only shows it: `through` gives nodes of which the last one's first operand
-    is looked at instead."""
-
-    pattern: Pattern
-    through: Callable[[fx.Node], Sequence[fx.Node] | None]
-
-    def match(self, part: Any, so_far: Match) -> Iterator[Match]:
-        yield from self.pattern.match(part, so_far)
-        path = self.through(part) if isinstance(part, fx.Node) and part.args else None
-        if path:
-            yield from self.match(path[-1].args[0], so_far.covering(*path))
-
-
 REST = Value("rest")
 """Where a link of a chain goes on."""
 
 
-@dataclass(frozen=True)
-class Chain(Pattern):
-    """`end`, or a link to one, maybe over others. `steps` stands for the links that were met, the
-    outermost first: each one's label and what its names stand for."""
+Look = Callable[[fx.Node], Sequence[fx.Node] | None]
+"""Nodes that only show a value, of which the last one's first operand is looked at instead."""
 
-    links: tuple[tuple[str, Pattern], ...]
+
+@dataclass(frozen=True)
+class Seen(Pattern):
+    """`end`, maybe shown by other nodes, and maybe over links, each with a value named `rest`.
+    `steps` stands for the links, the outermost first: labels, and what their names stand for."""
+
     end: Pattern
-    through: Callable[[fx.Node], Sequence[fx.Node] | None]
+    through: Look
+    links: tuple[tuple[str, Pattern], ...] = ()
 
     def match(self, part: Any, so_far: Match) -> Iterator[Match]:
         before = so_far.bound.get("steps", ())
         for found in self.end.match(part, so_far):
             yield replace(found, bound={"steps": before, **found.bound})
         for label, link in self.links:
-            for met in link.match(part, Match(so_far.constants, {})):
-                step = (label, met.bound)
-                bound = {**so_far.bound, "steps": (*before, step)}
-                yield from self.match(
-                    met["rest"], Match(so_far.constants, bound, so_far.inside + met.inside)
-                )
+            for met in link.match(part, replace(so_far, bound={})):
+                steps = {**so_far.bound, "steps": (*before, (label, met.bound))}
+                yield from self.match(met["rest"], replace(met, bound=steps))
         path = self.through(part) if isinstance(part, fx.Node) and part.args else None
         if path:
             yield from self.match(path[-1].args[0], so_far.covering(*path))
@@ -277,8 +267,6 @@ class Rule:
     name: str
     patterns: tuple[Call, ...]
     replacement: Callable[[Match], fx.Node | None]
-    shared: bool = False
-    """Whether others may use what lies behind the root, which then stays."""
 
 
 @dataclass(slots=True)
@@ -324,7 +312,7 @@ def rewrite_module(gm: fx.GraphModule, rules: Sequence[Rule], ledger: Ledger | N
 
 def _replaced(node: fx.Node, rule: Rule, pattern: Call, constants: Constants) -> bool:
     for match in pattern.match(node, Match(constants, {})):
-        new = rule.replacement(match) if rule.shared or match.is_alone() else None
+        new = rule.replacement(match) if match.is_alone() else None
         if new is None:
             continue
         if not new.users:  # it has been made for this

@@ -10,7 +10,7 @@ Fused kernels give 0 for a row in which every score is -inf, where the formula g
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, fx
 
 from flambeau_inductor.passes.constants import Constants
-from flambeau_inductor.passes.match import op_of, value
-from flambeau_inductor.passes.rewriter import REST, Chain, Match, Number, Pattern, Value, ops
+from flambeau_inductor.passes.match import op_of, val_of
+from flambeau_inductor.passes.rewriter import REST, Look, Match, Number, Pattern, Seen, Value, ops
 
 HALF = (torch.bfloat16, torch.float16)
 DTYPES = (*HALF, torch.float32)
@@ -40,9 +40,9 @@ STEPS: tuple[tuple[str, Pattern], ...] = (
 )
 
 
-def scores(product: Pattern, through: Callable[[fx.Node], Sequence[fx.Node] | None]) -> Chain:
+def scores(product: Pattern, through: Look) -> Seen:
     """Scores that are made of such a product."""
-    return Chain(STEPS, product, through)
+    return Seen(product, through, STEPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def interval(node: fx.Node, known: dict[fx.Node, Interval] | None = None) -> Int
     """Bounds of all elements of a primitive's result; both are finite, or nothing is known."""
     known = {} if known is None else known
     if node not in known:
-        dtype, name = value(node).dtype, op_of(node) or ""
+        dtype, name = val_of(node).dtype, op_of(node) or ""
         whole = not dtype.is_floating_point
         least, most = _limits(dtype)
         made = (least, most) if whole else ANYTHING

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from flambeau_inductor.passes.match import argument, op_of, under_autocast, value
+from flambeau_inductor.passes.match import argument, op_of, under_autocast, val_of
 from flambeau_inductor.passes.rewriter import (
     Argument,
     Call,
@@ -55,7 +55,7 @@ GPU: Devices = ("cuda",)
 
 def _shows(node: fx.Node) -> Sequence[fx.Node] | None:
     """A node that is its operand in another precision, or with a dropout that drops nothing."""
-    before, after = value(node.args[0]), value(node)
+    before, after = val_of(node.args[0]), val_of(node)
     if op_of(node) == "dropout":
         nothing = argument(node, "p") == 0.0 or argument(node, "training") is False
         return (node,) if nothing else None
@@ -94,7 +94,7 @@ def _is_plain(node: fx.Node) -> bool:
 
 def _along_rows(node: fx.Node) -> bool:
     """Whether a softmax is over the last dimension, in a precision that the kernels have too."""
-    found = value(node)
+    found = val_of(node)
     dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
     wide = node.args[3] if len(node.args) > 3 else node.kwargs.get("dtype")
     if not isinstance(found, Tensor) or dim not in (-1, found.dim() - 1):
@@ -123,7 +123,7 @@ def fuse_attention(gm: fx.GraphModule, devices: Devices = GPU, ledger: Ledger | 
 
 def _attention(m: Match, devices: Devices) -> fx.Node | None:
     q, k, found = m["q"], m["k"], scores_of(m)
-    values = [value(each) for each in (q, k, m["v"], m.root)]
+    values = [val_of(each) for each in (q, k, m["v"], m.root)]
     turned = _turned(m["product"])
     if found is None or not all(isinstance(t, Tensor) for t in values):
         return None
@@ -131,7 +131,7 @@ def _attention(m: Match, devices: Devices) -> fx.Node | None:
         values[1] = values[1].transpose(-2, -1)
     causal = found.bias is not None or found.hidden is not None
     sizes = (
-        [int(n) for n in value(m["product"]).shape[-2:]] if _fits(values, causal, devices) else []
+        [int(n) for n in val_of(m["product"]).shape[-2:]] if _fits(values, causal, devices) else []
     )
     if not sizes or (causal and not found.later(m.constants, *sizes)):
         return None
@@ -182,7 +182,7 @@ def drop_constant_masks(
 def _told(m: Match, devices: Devices) -> fx.Node | None:
     """Attention without its mask, if that says the same."""
     given = dict(zip(PARAMETERS, m.root.args, strict=False)) | m.root.kwargs
-    made, q, k = (value(each) for each in (m.root, given.get("query"), given.get("key")))
+    made, q, k = (val_of(each) for each in (m.root, given.get("query"), given.get("key")))
     if not isinstance(made, Tensor) or made.device.type not in devices:
         return None
     if given.get("is_causal", False) is not False:

@@ -10,43 +10,42 @@ attention, four linear maps - can be fused and be sent to the libraries that are
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
 from flambeau_inductor._torch_compat import encoder_layer
+from flambeau_inductor.passes.match import val_of
+from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Rule, rewrite_module
 
 OPERANDS = 18
 """Arguments before the mask."""
 
 
-def open_encoder_layers(gm: fx.GraphModule) -> int:
-    """Write out every encoder layer that has no mask; how many were."""
-    opened = 0
-    for node in gm.graph.nodes:
-        if node.op == "call_function" and node.target is encoder_layer and _fits(node):
-            node.target, node.args = layer_by_parts, node.args[:OPERANDS]
-            opened += 1
-    if opened:
-        gm.recompile()
-    return opened
-
-
-def _fits(node: fx.Node) -> bool:
+def _is_dense(node: fx.Node) -> bool:
     """Whether the layer works on one dense batch, without a mask."""
-    if node.kwargs or len(node.args) < OPERANDS:
+    if (
+        node.kwargs
+        or len(node.args) < OPERANDS
+        or any(part is not None for part in node.args[OPERANDS:])
+    ):
         return False
-    if any(part is not None for part in node.args[OPERANDS:]):
-        return False
-    tensors = [_value(part) for part in node.args[:OPERANDS] if isinstance(part, fx.Node)]
+    tensors = [val_of(part) for part in node.args[:OPERANDS] if isinstance(part, fx.Node)]
     dense = all(isinstance(t, Tensor) and not t.is_nested for t in tensors)
     return dense and bool(tensors) and tensors[0].dim() == 3
 
 
-def _value(part: Any) -> Any:
-    return part.meta.get("val") if isinstance(part, fx.Node) else part
+def _by_parts(m: Match) -> fx.Node:
+    return m.call(layer_by_parts, *m.root.args[:OPERANDS])
+
+
+_LAYER = Call(frozenset({encoder_layer.__name__}), (), _is_dense)
+RULES = (Rule("open_encoder_layers", (_LAYER,), _by_parts),)
+
+
+def open_encoder_layers(gm: fx.GraphModule, ledger: Ledger | None = None) -> int:
+    """Write out every encoder layer that has no mask; how many were."""
+    return rewrite_module(gm, RULES, ledger)
 
 
 def layer_by_parts(

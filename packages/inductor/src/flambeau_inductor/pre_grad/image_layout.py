@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from flambeau_inductor.passes.match import op_of, val_of
 from flambeau_inductor.pre_grad.layout_readers import restore, restored_reads
 
 IMAGE = 4
@@ -84,7 +85,7 @@ def _keep_gradient(gm: fx.GraphModule, node: fx.Node) -> None:
     """Let the gradient of a weight be row-major, as it is of row-major images: it goes back through
     a flat form of the weight, which is the same memory."""
     weight = node.args[1]
-    value = _value(weight)
+    value = val_of(weight)
     if not value.requires_grad or not value.is_contiguous():
         return
     if value.is_contiguous(memory_format=torch.channels_last):
@@ -102,7 +103,7 @@ def _orders(
     kinds = [_kind(node) for node in convolutions]
     if "unknown" in kinds or not kinds:
         return []
-    devices = {_value(node.args[0]).device.type for node in convolutions}
+    devices = {val_of(node.args[0]).device.type for node in convolutions}
     if devices != {"cpu"}:
         on_a_gpu = devices == {"cuda"} and not any(_by_few(node) for node in gm.graph.nodes)
         return [torch.channels_last] * len(kinds) if on_a_gpu else []
@@ -120,14 +121,14 @@ def _orders(
 
 
 def _by_groups(node: fx.Node) -> bool:
-    return node.op == "call_function" and getattr(node.target, "__name__", "") in BY_GROUPS
+    return node.op == "call_function" and op_of(node) in BY_GROUPS
 
 
 def _by_few(node: fx.Node) -> bool:
     """Whether a node takes few channels of an image at a time, or nobody knows how many."""
     if not _by_groups(node):
         return False
-    image = _value(node.args[0]) if node.args else None
+    image = val_of(node.args[0]) if node.args else None
     groups = node.kwargs.get("num_groups", node.args[1] if len(node.args) > 1 else None)
     if getattr(node.target, "__name__", "") != "group_norm" or not isinstance(image, Tensor):
         return True
@@ -137,8 +138,8 @@ def _by_few(node: fx.Node) -> bool:
 
 
 def _moves_more_image(node: fx.Node) -> bool:
-    image, weight = (_value(part) for part in node.args[:2])
-    result = _value(node)
+    image, weight = (val_of(part) for part in node.args[:2])
+    result = val_of(node)
     moved = image.numel() + (result.numel() if isinstance(result, Tensor) else 0)
     return bool(moved > weight.numel())
 
@@ -147,7 +148,7 @@ def _kind(node: fx.Node) -> str:
     """`depthwise`, `cheap` (1 x 1), `dense`, or `unknown` where it must be left alone."""
     if len(node.args) < 2 or "input" in node.kwargs or "weight" in node.kwargs:
         return "unknown"
-    image, weight = (_value(part) for part in node.args[:2])
+    image, weight = (val_of(part) for part in node.args[:2])
     for tensor in (image, weight):
         if not isinstance(tensor, Tensor) or tensor.dim() != IMAGE:
             return "unknown"
@@ -164,11 +165,11 @@ def _unseen(gm: fx.GraphModule) -> bool:
     """Whether images leave the graph in row-major order alone, and no gradients of them, and none
     has its strides read."""
     for node in gm.graph.nodes:
-        value = _value(node)
+        value = val_of(node)
         if node.op == "placeholder" and _is_image(node) and value.requires_grad:
             return False
         if node.op == "output" and not all(
-            _value(part).is_contiguous() for part in node.all_input_nodes if _is_image(part)
+            val_of(part).is_contiguous() for part in node.all_input_nodes if _is_image(part)
         ):
             return False
         if node.op == "call_method" and str(node.target) in STRICT:
@@ -179,13 +180,9 @@ def _unseen(gm: fx.GraphModule) -> bool:
 
 
 def _is_image(node: fx.Node) -> bool:
-    value = _value(node)
+    value = val_of(node)
     return isinstance(value, Tensor) and value.dim() >= IMAGE
 
 
 STRICT = frozenset({"view", "view_", "as_strided", "as_strided_", "stride", "is_contiguous"})
 """What works or answers by strides: a graph with these keeps those it was written for."""
-
-
-def _value(part: Any) -> Any:
-    return part.meta.get("val") if isinstance(part, fx.Node) else part

@@ -12,14 +12,14 @@ the order of memory (random numbers), what shares memory or not according to str
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from types import BuiltinFunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+
+from flambeau_inductor.passes.match import AUGMENTED, argument, op_of, storage_of, written
 
 _VALUES = """
     add sub mul div truediv true_divide rsub radd rmul rtruediv neg abs exp expm1 exp2 log log1p
@@ -32,7 +32,7 @@ _VALUES = """
     instance_norm layer_norm rms_norm local_response_norm normalize max_pool2d avg_pool2d
     lp_pool2d adaptive_avg_pool2d adaptive_max_pool2d interpolate upsample pad pixel_shuffle
     pixel_unshuffle grid_sample cat concat concatenate stack mean sum amax amin var std norm
-    linear matmul bmm mm addmm baddbmm
+    linear matmul bmm mm addmm baddbmm where_else
 """
 VALUES = frozenset(_VALUES.split())
 """Functions of values alone, whose results are new tensors; in place too (`relu_`, `iadd`)."""
@@ -46,9 +46,6 @@ VIEWS = frozenset(_VIEWS.split())
 
 DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"})
 """What is its argument itself where it does not train; numbers are drawn in the order of memory."""
-
-AUGMENTED = frozenset(f"i{name}" for name in ("add", "sub", "mul", "truediv", "pow"))
-"""Python's operators in place."""
 
 Read = tuple[fx.Node, fx.Node]
 """A node, and one that reads it."""
@@ -85,11 +82,11 @@ def _reads(
 
 def is_indifferent(node: fx.Node) -> bool:
     """Whether a node's result has the same values whatever the strides of what it reads."""
-    name = _name(node)
+    name = op_of(node)
     if name is None or "out" in node.kwargs or "memory_format" in node.kwargs:
         return False
     if name in DROPOUTS:
-        return _argument(node, "training") is False
+        return argument(node, "training") is False
     plain = name.removesuffix("_") if not name.endswith("__") else name
     if plain == "to" and any(isinstance(a, torch.memory_format) for a in node.args):
         return False
@@ -97,8 +94,8 @@ def is_indifferent(node: fx.Node) -> bool:
 
 
 def _is_view(node: fx.Node) -> bool:
-    if _name(node) != "getitem":
-        return _name(node) in VIEWS
+    if op_of(node) != "getitem":
+        return op_of(node) in VIEWS
     source, index = node.args
     if not isinstance(source, fx.Node) or not isinstance(source.meta.get("val"), Tensor):
         return True  # one of several results
@@ -106,53 +103,7 @@ def _is_view(node: fx.Node) -> bool:
     return all(part is None or isinstance(part, int | slice | type(...)) for part in parts)
 
 
-def _name(node: fx.Node) -> str | None:
-    """A function of torch's, or of Python's operators, by its name; None for anybody else's."""
-    target = node.target
-    if node.op == "call_method":
-        return str(target)
-    if node.op != "call_function":
-        return None
-    if isinstance(target, torch._ops.OpOverload):
-        return target.overloadpacket.__name__ if target.namespace == "aten" else None
-    module = getattr(target, "__module__", None) or ""
-    known = module.split(".")[0] in ("torch", "_operator") or isinstance(
-        target, BuiltinFunctionType
-    )
-    return getattr(target, "__name__", None) if known else None
-
-
-def _argument(node: fx.Node, name: str) -> Any:
-    """What a function of Python's is given for one of its parameters; None where it has none."""
-    if node.op != "call_function":
-        return node.kwargs.get(name)
-    try:
-        bound = inspect.signature(node.target).bind(*node.args, **node.kwargs)  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # it is written in C, or takes anything
-        return node.kwargs.get(name)
-    bound.apply_defaults()
-    return bound.arguments.get(name)
-
-
 # --- memory that is shared --------------------------------------------------------------------
-
-
-def _storage(value: Any) -> int | None:
-    return value.untyped_storage()._cdata if isinstance(value, Tensor) else None
-
-
-def _written(node: fx.Node) -> Iterator[int | None]:
-    """Storages that a node writes to."""
-    name, target = str(getattr(node.target, "__name__", node.target)), node.target
-    if isinstance(target, torch._ops.OpOverload):
-        writes = target._schema.is_mutable
-    else:
-        writes = name in AUGMENTED or name == "setitem" or _argument(node, "inplace") is True
-        writes = writes or (name.endswith("_") and not name.endswith("__"))
-    if "out" in node.kwargs:
-        writes = True
-    if node.op.startswith("call") and writes:
-        yield from (_storage(value.meta.get("val")) for value in node.all_input_nodes)
 
 
 def _writes_behind(gm: fx.GraphModule, reads: list[Read]) -> bool:
@@ -160,11 +111,11 @@ def _writes_behind(gm: fx.GraphModule, reads: list[Read]) -> bool:
     or what was read would be another's memory."""
     held: dict[fx.Node, set[int | None]] = {}
     for value, reader in reads:
-        held.setdefault(reader, set()).add(_storage(value.meta.get("val")))
+        held.setdefault(reader, set()).add(storage_of(value))
     seen: set[int | None] = set()
     for node in gm.graph.nodes:
         seen |= held.get(node, set())
-        if any(storage in seen for storage in _written(node)):
+        if any(storage in seen for storage in written(node)):
             return True
     return False
 
@@ -172,13 +123,9 @@ def _writes_behind(gm: fx.GraphModule, reads: list[Read]) -> bool:
 def _shares(gm: fx.GraphModule, reads: list[Read], reached: set[fx.Node]) -> bool:
     """Whether the caller sees that results share memory with each other, or with what is given."""
     (output,) = gm.graph.find_nodes(op="output")
-    changed = {_storage(node.meta.get("val")) for node in reached} - {None}
-    given = {
-        _storage(node.meta.get("val"))
-        for node in gm.graph.nodes
-        if node.op in ("placeholder", "get_attr")
-    }
-    results = [_storage(node.meta.get("val")) for node in output.all_input_nodes]
+    changed = {storage_of(node) for node in reached} - {None}
+    given = {storage_of(node) for node in gm.graph.nodes if node.op in ("placeholder", "get_attr")}
+    results = [storage_of(node) for node in output.all_input_nodes]
     shared = [storage for storage in results if storage in changed]
     return len(set(shared)) < len(shared) or bool(given.intersection(shared))
 

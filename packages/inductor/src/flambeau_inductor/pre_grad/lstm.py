@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from flambeau_inductor.passes.match import under_autocast, val_of
+from flambeau_inductor.passes.rewriter import Ledger, Match, Rule, ops, rewrite_module
 from flambeau_inductor.runtime.gpu import cudnn_lstm
 from flambeau_inductor.runtime.gpu.cudnn_lstm import LSTM_MODE, PARAMETERS
 
@@ -53,26 +55,19 @@ class _LstmCall:
         return (self.data, *self.states, *self.weights)
 
 
-def keep_recurrent(gm: fx.GraphModule) -> int:
+def keep_recurrent(gm: fx.GraphModule, ledger: Ledger | None = None) -> int:
     """Let LSTMs that a library fuses be calls of it; how many were."""
-    kept = 0
-    if any("autocast" in str(node.target) for node in gm.graph.nodes):
+    if under_autocast(gm.graph):
         return 0  # eager casts what it is given
-    for node in gm.graph.nodes:
-        if node.op != "call_function" or node.target is not torch.lstm:
-            continue
-        call = _call(node)
-        way = None if call is None else WAYS.get(call.data.device.type)
-        if call is None or way is None:
-            continue
-        fits, function = way
-        more = fits(call)
-        if more is not None:
-            node.target, node.args = function, (*node.args, *more)
-            kept += 1
-    if kept:
-        gm.recompile()
-    return kept
+    rule = Rule("keep_recurrent", (ops.lstm(where=lambda node: True),), _kept_whole)
+    return rewrite_module(gm, (rule,), ledger)
+
+
+def _kept_whole(m: Match) -> fx.Node | None:
+    call = _call(m.root)
+    fits, function = WAYS.get(call.data.device.type, _NO_WAY) if call is not None else _NO_WAY
+    more = None if call is None else fits(call)
+    return None if more is None else m.call(function, *m.root.args, *more)
 
 
 def _call(node: fx.Node) -> _LstmCall | None:
@@ -83,7 +78,7 @@ def _call(node: fx.Node) -> _LstmCall | None:
     data, states, parameters, biases, layers, dropout, train, both, batch_first = settings
     if not isinstance(states, list | tuple) or not isinstance(parameters, list | tuple):
         return None  # packed sequences come in another order
-    tensors = [_value(part) for part in (data, *states, *parameters)]
+    tensors = [val_of(part) for part in (data, *states, *parameters)]
     if len(states) != 2 or not all(isinstance(t, Tensor) for t in tensors):
         return None
     first = tensors[0]
@@ -97,10 +92,6 @@ def _call(node: fx.Node) -> _LstmCall | None:
         return None
     found = (first, (tensors[1], tensors[2]), tuple(tensors[3:]))
     return _LstmCall(*found, int(layers), bool(train), bool(both), bool(batch_first))
-
-
-def _value(part: Any) -> Any:
-    return part.meta.get("val") if isinstance(part, fx.Node) else part
 
 
 def _by_onednn(call: _LstmCall) -> tuple[int, ...] | None:
@@ -229,6 +220,7 @@ class _Lstm(torch.autograd.Function):
 
 
 Fits = Callable[[_LstmCall], tuple[int, ...] | None]
+_NO_WAY: tuple[Fits, Callable[..., Any]] = (lambda call: None, torch.lstm)
 WAYS: dict[str, tuple[Fits, Callable[..., Any]]] = {
     "cpu": (_by_onednn, lstm_by_layers),
     "cuda": (_by_cudnn, lstm_by_cudnn),
