@@ -30,7 +30,7 @@ from flambeau_inductor.kernels import generate
 from flambeau_inductor.lowering import LoweringError, lower_graph
 from flambeau_inductor.lowering.determinism import refuse_unordered
 from flambeau_inductor.options import Options, settled
-from flambeau_inductor.passes.epilogues import find_epilogues
+from flambeau_inductor.passes.epilogues import fuse_epilogues
 from flambeau_inductor.passes.pipeline import rewrite
 from flambeau_inductor.pipeline import PROGRAM_PASSES
 from flambeau_inductor.recording import rules_of, why_not
@@ -93,7 +93,10 @@ def _rewrite(work: Compilation) -> None:
 def _lower(work: Compilation) -> None:
     fuel, ordered = work.options.fuel, work.options.deterministic
     work.budget = Budget(work.options.autotune_seconds)
+    choices = library_choices(work.options, work.budget)
     gm = work.rewritten()
+    if work.options.limits.fusion:
+        gm = fuse_epilogues(gm, choices.epilogues)
     work.tensors = lower_graph(
         gm,
         work.example_inputs,
@@ -101,8 +104,7 @@ def _lower(work: Compilation) -> None:
         fuel.lowerings,
         work.open_sizes,
         ordered,
-        library_choices(work.options, work.budget),
-        find_epilogues(gm.graph) if work.options.limits.fusion else None,
+        choices,
         fuel.fusions,
     )
     if ordered:

@@ -16,7 +16,7 @@ from flambeau_inductor._torch_compat import onednn_convolution, onednn_linear
 from flambeau_inductor.fuel import Fuel
 from flambeau_inductor.lowering import graph as lowering
 from flambeau_inductor.lowering.choices import LibraryChoices
-from flambeau_inductor.passes.epilogues import find_epilogues
+from flambeau_inductor.passes.epilogues import fuse_epilogues
 from torch import Tensor, fx
 
 from ..facts import Info
@@ -168,7 +168,7 @@ def test_a_loop_computes_what_only_it_reads() -> None:
 
     x = image()
     gm = flambeau_prims.lower(fx.symbolic_trace(function), [x])
-    assert not find_epilogues(gm.graph)
+    assert fuse_epilogues(gm, lambda name: True) is gm
     close(built(function, x)([x])[0], function, x)
 
 
@@ -190,9 +190,9 @@ def test_each_operation_takes_fuel(fuel: int) -> None:
     function, x = convolutions(F.hardswish), image()
     gm = flambeau_prims.lower(fx.symbolic_trace(function), [x])
     choices = LibraryChoices(lambda sizes: True, 1, lambda name: True)
-    made = lowering.lower_graph(
-        gm, [x], Info(), fuel, None, False, choices, find_epilogues(gm.graph)
-    )
+    fused = fuse_epilogues(gm, choices.epilogues)
+    assert fused is not gm and torch.equal(fused(x), gm(x))
+    made = lowering.lower_graph(fused, [x], Info(), fuel, None, False, choices)
     assert len(made.lowered) <= fuel
     assert len(made.absorbed) == 0 or fuel >= len(made.lowered)
 

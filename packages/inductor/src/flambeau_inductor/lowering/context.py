@@ -13,7 +13,7 @@ import torch
 from flambeau_prims import NotYetSymbolic
 
 from flambeau_inductor.indexing import Expr, Size, decide_less, plain, same_sizes, simplify
-from flambeau_inductor.ir.epilogues import NOTHING, Asked, LibraryEpilogue
+from flambeau_inductor.ir.epilogues import CallWithEpilogue
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import ComputedNumber
 from flambeau_inductor.ir.tensors import (
@@ -47,6 +47,10 @@ class LoweringError(Exception):
     """A rule cannot express this call; the library runs it instead, and the reason is kept."""
 
 
+class NoEpilogue(Exception):
+    """The library that computes this call does not apply the function behind it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Meta:
     """What is known of an FX node's value before it is lowered."""
@@ -59,11 +63,7 @@ class Meta:
 
 @dataclass(slots=True)
 class Context:
-    """State of one lowering: the graph built so far and the FX node being lowered.
-
-    `epilogue`: what a rule may do besides; None as soon as it has taken it. `also`: the nodes that
-    it has taken so.
-    """
+    """State of one lowering: the graph built so far and the FX node being lowered."""
 
     graph: TensorGraph
     origin: str = ""
@@ -73,8 +73,6 @@ class Context:
     sizes: GraphSizes = field(default_factory=GraphSizes)
     deterministic: bool = False
     choices: LibraryChoices = field(default_factory=LibraryChoices)
-    epilogue: LibraryEpilogue | None = None
-    also: tuple[str, ...] = ()
 
     def node(
         self,
@@ -167,14 +165,6 @@ class Context:
         self.graph.scalars.append(made)
         return made
 
-    def take_epilogue(self) -> Asked:
-        """What oneDNN is to do with a result before it is stored, as its operators are told."""
-        taken, self.epilogue = self.epilogue, None
-        if taken is None:
-            return NOTHING
-        self.also = tuple(node.name for node in taken.nodes)
-        return taken.asked
-
     def check(self, node: Node, size: Size, wrap: bool, error: str, message: str) -> None:
         """Ask that every element of `node` be a valid position before anyone reads through it."""
         key = (id(node), size, wrap)
@@ -194,6 +184,7 @@ class Context:
         impure: bool = False,
         aliases: bool = False,
         metas: Sequence[Meta | None] | None = None,
+        after: CallWithEpilogue | None = None,
     ) -> list[Node | None]:
         """A library call and its result nodes, laid out as `metas` (the FX node's) say."""
         made = LibraryCall(
@@ -205,7 +196,7 @@ class Context:
             any_strides,
             impure,
             aliases,
-            (self.origin, *self.also),
+            (self.origin, *(after.names if after is not None else ())),
         )
         self.graph.order.append(made)
         results: list[Node | None] = []

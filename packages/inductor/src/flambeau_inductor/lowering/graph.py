@@ -8,7 +8,7 @@ or runs as a library call that `fallbacks` names with the reason.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch import fx
 from flambeau_inductor._torch_compat import in_memory
 from flambeau_inductor.indexing import Size, decide_equal, hint, same, same_sizes
 from flambeau_inductor.info import ALONE, GraphInfo
-from flambeau_inductor.ir.epilogues import LibraryEpilogue
+from flambeau_inductor.ir.epilogues import CallWithEpilogue
 from flambeau_inductor.ir.nodes import value_of
 from flambeau_inductor.ir.program import SymbolSource
 from flambeau_inductor.ir.tensors import (
@@ -32,9 +32,8 @@ from flambeau_inductor.ir.tensors import (
     View,
 )
 from flambeau_inductor.lowering.choices import LibraryChoices
-from flambeau_inductor.lowering.context import Context, LoweringError, Meta
+from flambeau_inductor.lowering.context import Context, LoweringError, Meta, NoEpilogue
 from flambeau_inductor.lowering.fallback import library_call
-from flambeau_inductor.lowering.library_epilogues import Offers
 from flambeau_inductor.lowering.metadata import meta_of, metas_of
 from flambeau_inductor.lowering.registry import RULES
 from flambeau_inductor.lowering.sizes import GraphSizes
@@ -60,14 +59,13 @@ def lower_graph(
     open_sizes: GraphSizes | None = None,
     deterministic: bool = False,
     choices: LibraryChoices | None = None,
-    epilogues: Mapping[fx.Node, LibraryEpilogue] | None = None,
     fusions: int | None = None,
 ) -> TensorGraph:
     """Lower `gm`. `example_inputs` stand in for missing `meta["val"]` of placeholders; what is
     assumed about sizes that are left open is noted in `open_sizes`.
 
-    Calls of the library may take along what `epilogues` has for them. At most `fuel` operations are
-    lowered by a rule, and `fusions` calls take something along, where that is not None: see `Fuel`.
+    At most `fuel` operations are lowered by a rule, and `fusions` calls of the library apply the
+    function behind them, where that is not None: see `Fuel`.
     """
     graph = TensorGraph(info.name)
     ctx = Context(
@@ -77,7 +75,6 @@ def lower_graph(
         ctx.sizes = open_sizes
     if choices is not None:
         ctx.choices = choices
-    offers = Offers(epilogues or {}, ctx.choices, fusions)
     env: dict[fx.Node, Any] = {}
     position = 0
     for node in gm.graph.nodes:
@@ -92,17 +89,12 @@ def lower_graph(
         elif node.op == "output":
             graph.outputs = [_output(ctx, env, a) for a in _flat(node.args[0])]
         elif node.op == "call_function":
-            if (absorbed := offers.absorbed.get(node)) is not None:
-                _count(ctx, node)
-                env[node] = env[absorbed.seen]  # only of the last one is it read
-                continue
-            ctx.epilogue, ctx.also = offers.of(node, _left(ctx, fuel)), ()
-            env[node] = _call(ctx, node, env, fuel)
-            if ctx.also:
-                offers.taken(node)
+            if isinstance(node.target, CallWithEpilogue):
+                env[node] = _with_epilogue(ctx, node.target, node, env, fuel, fusions)
+            else:
+                env[node] = _call(ctx, node, env, fuel)
         else:
             raise LoweringError(f"{node.name}: {node.op} does not belong in a graph of primitives")
-    graph.absorbed = offers.pairs
     graph.symbols = ctx.sizes.sources()
     reusable = frozenset(info.reusable_inputs)
     graph.donated = frozenset(
@@ -156,7 +148,49 @@ def _attribute(ctx: Context, gm: fx.GraphModule, node: fx.Node) -> Node:
     return ctx.node(meta.shape, meta.dtype, meta.device, define, meta.stride)
 
 
-def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any], fuel: int | None) -> Any:
+def _with_epilogue(
+    ctx: Context,
+    fused: CallWithEpilogue,
+    node: fx.Node,
+    outer: dict[fx.Node, Any],
+    fuel: int | None,
+    fusions: int | None,
+) -> Any:
+    """A library call that applies a function to its result, or the nodes for themselves."""
+    graph, before = ctx.graph, len(ctx.graph.order)
+    env: dict[fx.Node, Any] = {}
+    for given, each in zip(
+        fused.body.find_nodes(op="placeholder"), node.all_input_nodes, strict=True
+    ):
+        env[given], given.meta = outer[each], {"val": value_of(each)}
+    nodes = [each for each in fused.body.nodes if each.op == "call_function"]
+    enough = fuel is None or fuel - len(graph.lowered) >= len(nodes)
+    taken = enough and len(graph.absorbed) != fusions
+    if taken:
+        try:
+            ctx.origin, ctx.counter = fused.call.name, 0
+            env[fused.call] = _call(ctx, fused.call, env, fuel, fused)
+        except NoEpilogue:
+            del graph.order[before:]
+            taken = False
+    for each in nodes:
+        ctx.origin, ctx.counter = each.name, 0
+        if taken and each in fused.nodes:
+            _count(ctx, each)
+        elif each not in env:
+            env[each] = _call(ctx, each, env, fuel)
+    if taken:
+        graph.absorbed.append((fused.call.name, fused.names[-1]))
+    return env[fused.seen if taken else fused.nodes[-1]]
+
+
+def _call(
+    ctx: Context,
+    node: fx.Node,
+    env: dict[fx.Node, Any],
+    fuel: int | None,
+    after: CallWithEpilogue | None = None,
+) -> Any:
     if node.target is operator.getitem:
         operands: Any = fx.node.map_arg(node.args, env.__getitem__)
         return operands[0][operands[1]]
@@ -172,6 +206,8 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any], fuel: int | None
     args = _with_sizes(ctx, fx.node.map_arg(node.args, env.__getitem__))
     ctx.metas = metas_of(node, ctx.sizes)
     kwargs = _placed(ctx, _with_sizes(ctx, fx.node.map_arg(node.kwargs, env.__getitem__)))
+    if after is not None:
+        kwargs["after"] = after
     rule = RULES.get(name)
     reason = "no decomposition" if prim is None else "no lowering rule"
     if rule is not None and name not in VIEW_PRIMITIVES:
@@ -198,11 +234,6 @@ def _count(ctx: Context, node: fx.Node) -> None:
     prim = prim_of(node.target)
     if prim is not None and prim.name not in VIEW_PRIMITIVES:
         ctx.graph.lowered.append((prim.name, node.name))
-
-
-def _left(ctx: Context, fuel: int | None) -> int | None:
-    """How many operations may still be lowered."""
-    return None if fuel is None else fuel - len(ctx.graph.lowered)
 
 
 def _with_sizes(ctx: Context, value: Any) -> Any:

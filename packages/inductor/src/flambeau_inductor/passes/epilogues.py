@@ -1,8 +1,8 @@
 """Pointwise functions behind convolutions and linear maps that oneDNN can apply itself.
 
-In: a graph of primitives. Out: for each such call the function behind it, as oneDNN names it, and
-the nodes that it stands for. Invariant: nobody else reads what lies between; only functions for
-which oneDNN gives what eager gives, for NaN and infinities too.
+In: a graph of primitives. Out: the same, in which such a call and the function behind it are one
+call. Invariant: nobody else reads what lies between; only functions for which oneDNN gives what
+eager gives, for NaN and infinities too.
 
 oneDNN's `relu`, `hardtanh` and `hardsigmoid` are not among them: they make a number of NaN.
 
@@ -13,52 +13,41 @@ function as it reads.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
 
+import torch
 from torch import fx
 
-from flambeau_inductor.ir.epilogues import LibraryEpilogue
-from flambeau_inductor.passes.match import name_of, readers
+from flambeau_inductor.ir.epilogues import Asked, CallWithEpilogue
+from flambeau_inductor.passes.match import name_of, readers, val_of
+from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Number, Rule, Value, ops, rewrite
 
-Pattern = str | float | tuple[Any, ...]
-"""`x` (what the call gives), a capture, a number that every element is, or a primitive with its
-operands."""
-
-SLOPE = "slope"
-COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
-
-_CUBE = ("mul", ("mul", "x", "x"), "x")
-_GELU_ERF = ("add", ("erf", ("mul", "x", 0.7071067811865476)), 1.0)
+_x = Value("x", lambda node: name_of(node) != "full")
+_CUBE = _x * _x * _x
+_ERF = ops.erf(_x * 0.7071067811865476) + 1.0
+_CLAMPED = ops.minimum(ops.maximum(_x + 3.0, 0.0), 6.0)
 
 
-def _gelu_tanh(inner: Pattern) -> Pattern:
-    return ("mul", ("mul", "x", 0.5), ("add", ("tanh", ("mul", inner, 0.7978845608028654)), 1.0))
+def _gelu_tanh(inner: Call) -> Call:
+    return _x * 0.5 * (ops.tanh(inner * 0.7978845608028654) + 1.0)
 
 
-FUNCTIONS: Mapping[str, tuple[tuple[Pattern, ...], str, str]] = {
-    "hardswish": (
-        (("div", ("mul", "x", ("minimum", ("maximum", ("add", "x", 3.0), 0.0), 6.0)), 6.0),),
-        "hardswish",
-        "",
-    ),
-    "leaky_relu": ((("where", ("gt", "x", 0.0), "x", ("mul", "x", SLOPE)),), "leaky_relu", ""),
-    "silu": ((("mul", "x", ("sigmoid", "x")),), "swish", ""),
+FUNCTIONS: Mapping[str, tuple[tuple[Call, ...], str, str]] = {
+    "hardswish": ((_x * _CLAMPED / 6.0,), "hardswish", ""),
+    "leaky_relu": ((ops.where(ops.gt(_x, 0.0), _x, _x * Number("slope")),), "leaky_relu", ""),
+    "silu": ((_x * ops.sigmoid(_x),), "swish", ""),
     "gelu": (
         (
-            ("mul", ("mul", "x", 0.5), _GELU_ERF),
+            _x * 0.5 * _ERF,
             # as oneDNN computes it where eager calls it, infinity included
-            ("where", ("eq", "x", math.inf), math.nan, ("mul", ("mul", "x", _GELU_ERF), 0.5)),
+            ops.where(ops.eq(_x, math.inf), math.nan, _x * _ERF * 0.5),
         ),
         "gelu",
         "none",
     ),
     "gelu_tanh": (
-        (
-            _gelu_tanh(("fma", _CUBE, 0.044715, "x")),
-            _gelu_tanh(("add", "x", ("mul", _CUBE, 0.044715))),
-        ),
+        (_gelu_tanh(ops.fma(_CUBE, 0.044715, _x)), _gelu_tanh(_x + _CUBE * 0.044715)),
         "gelu",
         "tanh",
     ),
@@ -71,86 +60,66 @@ CALLS = PRODUCERS | {"bmm", "baddbmm", "attention", "topk", "sort"}
 """Primitives that the library runs: what they read is in memory."""
 
 
-@dataclass(slots=True)
-class _Match:
-    x: fx.Node | None = None
-    nodes: list[fx.Node] = field(default_factory=list)
-    scalars: list[float] = field(default_factory=list)
+def fuse_epilogues(
+    gm: fx.GraphModule, wanted: Callable[[str], bool], ledger: Ledger | None = None
+) -> fx.GraphModule:
+    """`gm`, or a copy in which calls take along those functions behind them that are wanted."""
+    if not any(name_of(node) in PRODUCERS and _is_computed_so(node) for node in gm.graph.nodes):
+        return gm
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(gm.graph, {}))
+    rules = [
+        Rule(f"epilogue_{function}", patterns, partial(_with_epilogue, name=name, form=form))
+        for function, (patterns, name, form) in FUNCTIONS.items()
+        if wanted(function)
+    ]
+    return fx.GraphModule(gm, graph) if rewrite(graph, rules, ledger) else gm
 
 
-def find_epilogues(graph: fx.Graph) -> dict[fx.Node, LibraryEpilogue]:
-    """The function behind each call that has one, by the call."""
-    order = {node: position for position, node in enumerate(graph.nodes)}
-    found: dict[fx.Node, LibraryEpilogue] = {}
-    for last in graph.nodes:
-        for function, (patterns, _, _) in FUNCTIONS.items():
-            for match in (one for each in patterns for one in _matches(each, last, _Match())):
-                made = _between(function, match, last, order)
-                if made is not None:
-                    found.setdefault(made[0], made[1])
-    return found
+def _is_computed_so(node: fx.Node) -> bool:
+    made = val_of(node)
+    return made is None or bool(made.device.type == "cpu" and made.dtype == torch.float32)
 
 
-def _between(
-    function: str, match: _Match, last: fx.Node, order: Mapping[fx.Node, int]
-) -> tuple[fx.Node, LibraryEpilogue] | None:
-    """The call that a match begins with, if nobody else reads what lies between."""
-    seen = match.x
-    if seen is None or not _in_memory(last):
+def _with_epilogue(m: Match, name: str, form: str) -> fx.Node | None:
+    """The call and the function, if nobody else reads what lies between."""
+    seen, inside = m["x"], {*m.inside}
+    if not _is_in_memory(m.root) or any(user not in inside for user in seen.users):
         return None
-    inside = {*match.nodes, seen}
-    if any(user not in inside for node in inside - {last} for user in node.users):
-        return None
-    call = seen
+    call, slope = seen, m.bound.get("slope")
+    positive = slope is None or slope > 0
     if name_of(seen) == "reshape" and isinstance(seen.args[0], fx.Node):
         call = seen.args[0]
         if len(call.users) != 1:
             return None
-    if name_of(call) not in PRODUCERS or not all(slope > 0 for slope in match.scalars):
+    if name_of(call) not in PRODUCERS or not _is_computed_so(call) or not positive:
         return None
-    nodes = tuple(sorted(set(match.nodes), key=order.__getitem__))
-    _, name, form = FUNCTIONS[function]
-    return call, LibraryEpilogue(function, (name, tuple(match.scalars), form), seen, nodes)
+    return _as_one(m, call, (name, () if slope is None else (slope,), form))
 
 
-def _in_memory(node: fx.Node) -> bool:
+def _as_one(m: Match, call: fx.Node, asked: Asked) -> fx.Node:
+    computed = {call, m["x"], *m.inside}
+    numbers = {
+        each for node in computed for each in node.all_input_nodes if name_of(each) == "full"
+    }
+    members = sorted(computed | numbers)
+    operands = {
+        each: None for node in members for each in node.all_input_nodes if each not in members
+    }
+    body = fx.Graph()
+    known = {each: body.placeholder(each.name) for each in operands}
+    for node in sorted(members):
+        known[node] = body.node_copy(node, known.__getitem__)
+    body.output(known[m.root])
+    covered = tuple(known[node] for node in sorted({*m.inside}))
+    made = CallWithEpilogue(asked, body, known[call], known[m["x"]], covered)
+    with m.graph.inserting_before(call):
+        return m.graph.call_function(made, tuple(operands))
+
+
+def _is_in_memory(node: fx.Node) -> bool:
     """Whether somebody reads the value from memory."""
     return any(
         reader.op == "output" or name_of(reader) in CALLS or name_of(reader) is None
         for reader in readers(node)
     )
-
-
-def _matches(pattern: Pattern, node: object, so_far: _Match) -> Iterator[_Match]:
-    """Every way to read `node` as `pattern`."""
-    if isinstance(pattern, tuple):
-        if not isinstance(node, fx.Node) or name_of(node) != pattern[0] or node.kwargs:
-            return
-        if len(node.args) != len(pattern) - 1:
-            return
-        operands = [tuple(node.args)]
-        if pattern[0] in COMMUTATIVE:
-            operands.append(tuple(reversed(node.args)))
-        for given in operands:
-            yield from _all(pattern[1:], given, _with(so_far, node))
-    elif pattern == "x":
-        if isinstance(node, fx.Node) and so_far.x in (None, node) and name_of(node) != "full":
-            yield _Match(node, so_far.nodes, so_far.scalars)
-    elif isinstance(node, fx.Node) and name_of(node) == "full":
-        value = node.args[1]
-        same = pattern in (SLOPE, value) or (pattern != pattern and value != value)  # NaN
-        if isinstance(value, int | float) and same:
-            more = [float(value)] if pattern == SLOPE else []
-            yield _Match(so_far.x, so_far.nodes, so_far.scalars + more)
-
-
-def _all(patterns: tuple[Pattern, ...], given: tuple[Any, ...], so_far: _Match) -> Iterator[_Match]:
-    if not patterns:
-        yield so_far
-        return
-    for match in _matches(patterns[0], given[0], so_far):
-        yield from _all(patterns[1:], given[1:], match)
-
-
-def _with(match: _Match, node: fx.Node) -> _Match:
-    return _Match(match.x, [*match.nodes, node], match.scalars)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -100,9 +101,10 @@ def val_of(part: Any) -> Any:
     if not isinstance(part, fx.Node):
         return part
     if "val" not in part.meta and name_of(part) is not None:
-        from flambeau_inductor.ir.nodes import value_of  # Torch IR needs no shape rules
+        from flambeau_inductor.ir.nodes import NoValue, value_of  # Torch IR needs no shape rules
 
-        return value_of(part)
+        with suppress(NoValue):  # inputs are told later
+            return value_of(part)
     return part.meta.get("val")
 
 

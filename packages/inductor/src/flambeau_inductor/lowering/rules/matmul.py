@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from flambeau_inductor.indexing import hint, same_sizes, static_sizes
-from flambeau_inductor.ir.epilogues import NOTHING
+from flambeau_inductor.ir.epilogues import NOTHING, Asked, CallWithEpilogue
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import Argument, Node, View, dims_of
-from flambeau_inductor.lowering.context import Context, Meta
+from flambeau_inductor.lowering.context import Context, Meta, NoEpilogue
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import single
 
@@ -41,20 +41,34 @@ LEAST_SIDE_OF_PARTS = 64
 
 
 @rule(*PRODUCTS)
-def product(ctx: Context, name: str, a: Node, b: Node) -> Lowered:
+def product(
+    ctx: Context, name: str, a: Node, b: Node, *, after: CallWithEpilogue | None = None
+) -> Lowered:
     if name == "mm" and by_onednn(ctx, a, b):
-        return linear(ctx, a, b)
+        return linear(ctx, a, b, None, after)
+    if after is not None:
+        raise NoEpilogue
     return single(ctx.call(PRODUCTS[name], (a, b), out=True, any_strides=True))
 
 
 @rule("addmm", "baddbmm")
 def product_and_sum(
-    ctx: Context, name: str, x: Node, a: Node, b: Node, beta: Scalar, alpha: Scalar
+    ctx: Context,
+    name: str,
+    x: Node,
+    a: Node,
+    b: Node,
+    beta: Scalar,
+    alpha: Scalar,
+    *,
+    after: CallWithEpilogue | None = None,
 ) -> Lowered:
     summand = _row(x) if name == "addmm" else x
     if name == "addmm" and len(summand.shape) == 1 and beta == alpha == 1:
         if summand.dtype == a.dtype and by_onednn(ctx, a, b):
-            return linear(ctx, a, b, summand)
+            return linear(ctx, a, b, summand, after)
+    if after is not None:
+        raise NoEpilogue
     kwargs = (("beta", beta), ("alpha", alpha))
     args = (summand, a, b)
     return single(ctx.call(f"aten.{name}.out", args, kwargs, out=True, any_strides=True))
@@ -86,10 +100,18 @@ def by_onednn(ctx: Context, a: Node, b: Node) -> bool:
     return ctx.choices.onednn_products((rows, terms, columns))
 
 
-def multiplied(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node:
+def multiplied(
+    ctx: Context,
+    a: Node,
+    b: Node,
+    bias: Node | None = None,
+    after: CallWithEpilogue | None = None,
+) -> Node:
     """`a @ b + bias` of matrices, row-major, by whom it is computed soonest."""
     if by_onednn(ctx, a, b):
-        return linear(ctx, a, b, bias)
+        return linear(ctx, a, b, bias, after)
+    if after is not None:
+        raise NoEpilogue
     rows, columns = a.shape[0], b.shape[1]
     meta = Meta((rows, columns), (columns, 1), a.dtype, a.device)
     how: dict[str, Any] = {"out": True, "any_strides": True, "metas": (meta,)}
@@ -98,22 +120,30 @@ def multiplied(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node
     return single(ctx.call("aten.addmm.out", (bias, a, b), **how))
 
 
-def linear(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node:
+def asked(after: CallWithEpilogue | None) -> Asked:
+    """What oneDNN's operators are told of a function behind them."""
+    return NOTHING if after is None else after.asked
+
+
+def linear(
+    ctx: Context, a: Node, b: Node, bias: Node | None, after: CallWithEpilogue | None
+) -> Node:
     """`a @ b + bias` by oneDNN, row-major; `by_onednn` has been asked."""
     rows, terms, columns = *a.shape, b.shape[1]
     meta = Meta((rows, columns), (columns, 1), a.dtype, a.device)
     total: Node | None = None
     args: tuple[Argument, ...]
     parts = _parts(hint(terms))
-    after = ctx.take_epilogue() if len(parts) == 1 else NOTHING
+    if after is not None and len(parts) > 1:
+        raise NoEpilogue
     for start, count in parts:
         d = dims_of(2)
         some = ctx.view(a, (rows, count), (d[0], d[1] + start))
         weight = ctx.view(b, (columns, count), (d[1] + start, d[0]))
         target, args = ONEDNN_MORE, (some, total, weight, None, "add")
         if total is None:
-            target, args = ONEDNN, (some, weight, bias, *after)
-        total = single(ctx.call(target, args, any_strides=True, metas=(meta,)))
+            target, args = ONEDNN, (some, weight, bias, *asked(after))
+        total = single(ctx.call(target, args, any_strides=True, metas=(meta,), after=after))
     assert total is not None
     return total
 
