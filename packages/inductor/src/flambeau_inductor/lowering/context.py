@@ -13,7 +13,7 @@ import torch
 from flambeau_prims import NotYetSymbolic
 
 from flambeau_inductor.indexing import Expr, Size, decide_less, plain, same_sizes, simplify
-from flambeau_inductor.ir.epilogues import CallWithEpilogue
+from flambeau_inductor.ir.epilogues import NOTHING, Asked, CallWithEpilogue
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import ComputedNumber
 from flambeau_inductor.ir.tensors import (
@@ -47,10 +47,6 @@ class LoweringError(Exception):
     """A rule cannot express this call; the library runs it instead, and the reason is kept."""
 
 
-class NoEpilogue(Exception):
-    """The library that computes this call does not apply the function behind it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Meta:
     """What is known of an FX node's value before it is lowered."""
@@ -63,7 +59,10 @@ class Meta:
 
 @dataclass(slots=True)
 class Context:
-    """State of one lowering: the graph built so far and the FX node being lowered."""
+    """State of one lowering: the graph built so far and the FX node being lowered.
+
+    `after`: the function that the library is to apply to what it computes, if there is one.
+    """
 
     graph: TensorGraph
     origin: str = ""
@@ -73,6 +72,7 @@ class Context:
     sizes: GraphSizes = field(default_factory=GraphSizes)
     deterministic: bool = False
     choices: LibraryChoices = field(default_factory=LibraryChoices)
+    after: CallWithEpilogue | None = None
 
     def node(
         self,
@@ -165,6 +165,11 @@ class Context:
         self.graph.scalars.append(made)
         return made
 
+    @property
+    def asked(self) -> Asked:
+        """What oneDNN is to do with a result before it is stored, as its operators are told."""
+        return NOTHING if self.after is None else self.after.asked
+
     def check(self, node: Node, size: Size, wrap: bool, error: str, message: str) -> None:
         """Ask that every element of `node` be a valid position before anyone reads through it."""
         key = (id(node), size, wrap)
@@ -184,9 +189,10 @@ class Context:
         impure: bool = False,
         aliases: bool = False,
         metas: Sequence[Meta | None] | None = None,
-        after: CallWithEpilogue | None = None,
     ) -> list[Node | None]:
         """A library call and its result nodes, laid out as `metas` (the FX node's) say."""
+        takes = self.after is not None and tuple(args[-3:]) == self.after.asked
+        also = self.after.names if self.after is not None and takes else ()
         made = LibraryCall(
             self.origin,
             target,
@@ -196,7 +202,7 @@ class Context:
             any_strides,
             impure,
             aliases,
-            (self.origin, *(after.names if after is not None else ())),
+            (self.origin, *also),
         )
         self.graph.order.append(made)
         results: list[Node | None] = []

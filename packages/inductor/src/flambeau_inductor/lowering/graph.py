@@ -25,6 +25,7 @@ from flambeau_inductor.ir.tensors import (
     Attribute,
     Fallback,
     Input,
+    LibraryCall,
     Node,
     Output,
     Result,
@@ -32,7 +33,7 @@ from flambeau_inductor.ir.tensors import (
     View,
 )
 from flambeau_inductor.lowering.choices import LibraryChoices
-from flambeau_inductor.lowering.context import Context, LoweringError, Meta, NoEpilogue
+from flambeau_inductor.lowering.context import Context, LoweringError, Meta
 from flambeau_inductor.lowering.fallback import library_call
 from flambeau_inductor.lowering.metadata import meta_of, metas_of
 from flambeau_inductor.lowering.registry import RULES
@@ -157,40 +158,30 @@ def _with_epilogue(
     fusions: int | None,
 ) -> Any:
     """A library call that applies a function to its result, or the nodes for themselves."""
-    graph, before = ctx.graph, len(ctx.graph.order)
+    graph, start = ctx.graph, len(ctx.graph.order)
     env: dict[fx.Node, Any] = {}
-    for given, each in zip(
-        fused.body.find_nodes(op="placeholder"), node.all_input_nodes, strict=True
-    ):
+    inputs = fused.body.find_nodes(op="placeholder")
+    for given, each in zip(inputs, node.all_input_nodes, strict=True):
         env[given], given.meta = outer[each], {"val": value_of(each)}
     nodes = [each for each in fused.body.nodes if each.op == "call_function"]
     enough = fuel is None or fuel - len(graph.lowered) >= len(nodes)
     taken = enough and len(graph.absorbed) != fusions
-    if taken:
-        try:
-            ctx.origin, ctx.counter = fused.call.name, 0
-            env[fused.call] = _call(ctx, fused.call, env, fuel, fused)
-        except NoEpilogue:
-            del graph.order[before:]
-            taken = False
     for each in nodes:
-        ctx.origin, ctx.counter = each.name, 0
         if taken and each in fused.nodes:
             _count(ctx, each)
-        elif each not in env:
-            env[each] = _call(ctx, each, env, fuel)
+            continue
+        ctx.origin, ctx.counter = each.name, 0
+        ctx.after = fused if taken and each is fused.call else None
+        env[each], ctx.after = _call(ctx, each, env, fuel), None
+        if each is fused.call:
+            calls = (item for item in graph.order[start:] if isinstance(item, LibraryCall))
+            taken = taken and any(call.args[-3:] == fused.asked for call in calls)
     if taken:
         graph.absorbed.append((fused.call.name, fused.names[-1]))
     return env[fused.seen if taken else fused.nodes[-1]]
 
 
-def _call(
-    ctx: Context,
-    node: fx.Node,
-    env: dict[fx.Node, Any],
-    fuel: int | None,
-    after: CallWithEpilogue | None = None,
-) -> Any:
+def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any], fuel: int | None) -> Any:
     if node.target is operator.getitem:
         operands: Any = fx.node.map_arg(node.args, env.__getitem__)
         return operands[0][operands[1]]
@@ -206,8 +197,6 @@ def _call(
     args = _with_sizes(ctx, fx.node.map_arg(node.args, env.__getitem__))
     ctx.metas = metas_of(node, ctx.sizes)
     kwargs = _placed(ctx, _with_sizes(ctx, fx.node.map_arg(node.kwargs, env.__getitem__)))
-    if after is not None:
-        kwargs["after"] = after
     rule = RULES.get(name)
     reason = "no decomposition" if prim is None else "no lowering rule"
     if rule is not None and name not in VIEW_PRIMITIVES:

@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from flambeau_inductor.ir.epilogues import Asked, CallWithEpilogue
-from flambeau_inductor.passes.match import name_of, readers, val_of
+from flambeau_inductor.passes.match import erase_unused, name_of, readers, val_of
 from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Number, Rule, Value, ops, rewrite
 
 _x = Value("x", lambda node: name_of(node) != "full")
@@ -73,7 +73,10 @@ def fuse_epilogues(
         for function, (patterns, name, form) in FUNCTIONS.items()
         if wanted(function)
     ]
-    return fx.GraphModule(gm, graph) if rewrite(graph, rules, ledger) else gm
+    if not rewrite(graph, rules, ledger):
+        return gm
+    erase_unused(node for node in graph.nodes if name_of(node) in PRODUCERS | {"reshape", "full"})
+    return fx.GraphModule(gm, graph)
 
 
 def _is_computed_so(node: fx.Node) -> bool:

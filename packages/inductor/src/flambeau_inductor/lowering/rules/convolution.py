@@ -21,7 +21,6 @@ import torch
 
 from flambeau_inductor._torch_compat import convolved_by_onednn, onednn_convolution
 from flambeau_inductor.indexing import as_expr, hint, is_open, static_sizes
-from flambeau_inductor.ir.epilogues import CallWithEpilogue
 from flambeau_inductor.ir.program import Layout
 from flambeau_inductor.ir.tensors import (
     Node,
@@ -33,10 +32,10 @@ from flambeau_inductor.ir.tensors import (
     flat_strides,
     unflatten,
 )
-from flambeau_inductor.lowering.context import Context, Meta, NoEpilogue
+from flambeau_inductor.lowering.context import Context, Meta
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.library import called
-from flambeau_inductor.lowering.rules.matmul import PART, asked, by_onednn, multiplied
+from flambeau_inductor.lowering.rules.matmul import PART, by_onednn, multiplied
 
 IMAGE = 4
 """Dimensions of a batch of images."""
@@ -56,27 +55,18 @@ Ints = Sequence[int]
 
 
 @rule("convolution")
-def convolution(
-    ctx: Context,
-    a: Node,
-    w: Node,
-    bias: Node | None,
-    *geometry: Any,
-    after: CallWithEpilogue | None = None,
-) -> Lowered:
+def convolution(ctx: Context, a: Node, w: Node, bias: Node | None, *geometry: Any) -> Lowered:
     meta = ctx.metas[0]
     assert meta is not None
     if _is_product(a, w, meta, geometry):
         weights = _matrix(ctx, w)
         whole = ctx.view(weights, weights.shape[::-1], dims_of(2)[::-1])
         points = _points(ctx, a, meta.shape[2:], geometry[0])
-        return _image(ctx, multiplied(ctx, points, whole, bias, after), meta)
-    if _by_onednn(ctx, a, w, bias, meta, geometry, after):
+        return _image(ctx, multiplied(ctx, points, whole, bias), meta)
+    if _by_onednn(ctx, a, w, bias, meta, geometry):
         stride, padding, dilation, _, _, groups = geometry
-        how = (padding, stride, dilation, groups, *asked(after))
-        return called(ctx, ONEDNN, a, w, bias, *how, after=after)
-    if after is not None:
-        raise NoEpilogue
+        how = (padding, stride, dilation, groups, *ctx.asked)
+        return called(ctx, ONEDNN, a, w, bias, *how)
     return called(ctx, "aten.convolution.default", a, w, bias, *geometry)
 
 
@@ -108,13 +98,7 @@ def convolution_backward(ctx: Context, grad: Node, a: Node, w: Node, *rest: Any)
 
 
 def _by_onednn(
-    ctx: Context,
-    a: Node,
-    w: Node,
-    bias: Node | None,
-    result: Meta,
-    geometry: Sequence[Any],
-    after: CallWithEpilogue | None,
+    ctx: Context, a: Node, w: Node, bias: Node | None, result: Meta, geometry: Sequence[Any]
 ) -> bool:
     """Whether to ask oneDNN: torch would leave this convolution to others, though it is faster, or
     it can do what comes next, too."""
@@ -125,11 +109,11 @@ def _by_onednn(
     if a.dtype != torch.float32 or w.dtype != torch.float32 or onednn_convolution() is None:
         return False
     sooner = _sooner_by_onednn(ctx, w, result)
-    if not sooner and after is None:
+    if not sooner and ctx.after is None:
         return False
     row = None if bias is None else _empty(ctx, bias).contiguous()
     if convolved_by_onednn(_empty(ctx, a), _empty(ctx, w), row, stride, padding, dilation, groups):
-        return after is not None
+        return ctx.after is not None
     return sooner
 
 

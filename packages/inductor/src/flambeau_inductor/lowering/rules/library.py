@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from flambeau_inductor.indexing import Expr, known
-from flambeau_inductor.ir.epilogues import CallWithEpilogue
 from flambeau_inductor.ir.tensors import (
     Choose,
     Node,
@@ -41,9 +40,9 @@ def same_arguments(ctx: Context, name: str, *args: Any) -> Lowered:
     return called(ctx, SAME_ARGUMENTS[name], *args)
 
 
-def called(ctx: Context, target: str, *args: Any, after: CallWithEpilogue | None = None) -> Lowered:
+def called(ctx: Context, target: str, *args: Any) -> Lowered:
     """The results of a library call."""
-    results = ctx.call(target, args, after=after)
+    results = ctx.call(target, args)
     return single(results) if len(results) == 1 else tuple(results)
 
 

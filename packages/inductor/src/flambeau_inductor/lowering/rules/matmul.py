@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from flambeau_inductor.indexing import hint, same_sizes, static_sizes
-from flambeau_inductor.ir.epilogues import NOTHING, Asked, CallWithEpilogue
+from flambeau_inductor.ir.epilogues import NOTHING
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import Argument, Node, View, dims_of
-from flambeau_inductor.lowering.context import Context, Meta, NoEpilogue
+from flambeau_inductor.lowering.context import Context, Meta
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import single
 
@@ -41,34 +41,20 @@ LEAST_SIDE_OF_PARTS = 64
 
 
 @rule(*PRODUCTS)
-def product(
-    ctx: Context, name: str, a: Node, b: Node, *, after: CallWithEpilogue | None = None
-) -> Lowered:
+def product(ctx: Context, name: str, a: Node, b: Node) -> Lowered:
     if name == "mm" and by_onednn(ctx, a, b):
-        return linear(ctx, a, b, None, after)
-    if after is not None:
-        raise NoEpilogue
+        return linear(ctx, a, b)
     return single(ctx.call(PRODUCTS[name], (a, b), out=True, any_strides=True))
 
 
 @rule("addmm", "baddbmm")
 def product_and_sum(
-    ctx: Context,
-    name: str,
-    x: Node,
-    a: Node,
-    b: Node,
-    beta: Scalar,
-    alpha: Scalar,
-    *,
-    after: CallWithEpilogue | None = None,
+    ctx: Context, name: str, x: Node, a: Node, b: Node, beta: Scalar, alpha: Scalar
 ) -> Lowered:
     summand = _row(x) if name == "addmm" else x
     if name == "addmm" and len(summand.shape) == 1 and beta == alpha == 1:
         if summand.dtype == a.dtype and by_onednn(ctx, a, b):
-            return linear(ctx, a, b, summand, after)
-    if after is not None:
-        raise NoEpilogue
+            return linear(ctx, a, b, summand)
     kwargs = (("beta", beta), ("alpha", alpha))
     args = (summand, a, b)
     return single(ctx.call(f"aten.{name}.out", args, kwargs, out=True, any_strides=True))
@@ -100,18 +86,10 @@ def by_onednn(ctx: Context, a: Node, b: Node) -> bool:
     return ctx.choices.onednn_products((rows, terms, columns))
 
 
-def multiplied(
-    ctx: Context,
-    a: Node,
-    b: Node,
-    bias: Node | None = None,
-    after: CallWithEpilogue | None = None,
-) -> Node:
+def multiplied(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node:
     """`a @ b + bias` of matrices, row-major, by whom it is computed soonest."""
     if by_onednn(ctx, a, b):
-        return linear(ctx, a, b, bias, after)
-    if after is not None:
-        raise NoEpilogue
+        return linear(ctx, a, b, bias)
     rows, columns = a.shape[0], b.shape[1]
     meta = Meta((rows, columns), (columns, 1), a.dtype, a.device)
     how: dict[str, Any] = {"out": True, "any_strides": True, "metas": (meta,)}
@@ -120,30 +98,22 @@ def multiplied(
     return single(ctx.call("aten.addmm.out", (bias, a, b), **how))
 
 
-def asked(after: CallWithEpilogue | None) -> Asked:
-    """What oneDNN's operators are told of a function behind them."""
-    return NOTHING if after is None else after.asked
-
-
-def linear(
-    ctx: Context, a: Node, b: Node, bias: Node | None, after: CallWithEpilogue | None
-) -> Node:
+def linear(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node:
     """`a @ b + bias` by oneDNN, row-major; `by_onednn` has been asked."""
     rows, terms, columns = *a.shape, b.shape[1]
     meta = Meta((rows, columns), (columns, 1), a.dtype, a.device)
     total: Node | None = None
     args: tuple[Argument, ...]
     parts = _parts(hint(terms))
-    if after is not None and len(parts) > 1:
-        raise NoEpilogue
+    after = ctx.asked if len(parts) == 1 else NOTHING
     for start, count in parts:
         d = dims_of(2)
         some = ctx.view(a, (rows, count), (d[0], d[1] + start))
         weight = ctx.view(b, (columns, count), (d[1] + start, d[0]))
         target, args = ONEDNN_MORE, (some, total, weight, None, "add")
         if total is None:
-            target, args = ONEDNN, (some, weight, bias, *asked(after))
-        total = single(ctx.call(target, args, any_strides=True, metas=(meta,), after=after))
+            target, args = ONEDNN, (some, weight, bias, *after)
+        total = single(ctx.call(target, args, any_strides=True, metas=(meta,)))
     assert total is not None
     return total
 
