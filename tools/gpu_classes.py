@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "packages" / "inductor"))
 
 from flambeau_inductor.codegen.triton import generate
 from flambeau_inductor.codegen.triton.build import build
-from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.runtime.gpu.launch import Launcher
 from tests.codegen import loops
@@ -34,7 +34,7 @@ def launcher(loop: Loop, folder: Path) -> tuple[Launcher, tuple[str, ...]]:
     dtypes = dtypes_of(loop)
     kernel = generate(loop, dtypes, dict.fromkeys(dtypes, 1 << 20))
     path = folder / f"{loop.name}_{abs(hash(kernel.source))}.py"
-    path.write_text(HEADER + "\n\n" + kernel.source)
+    path.write_text(module_text([kernel.source]))
     return build(path, [kernel])[kernel.name], kernel.arguments
 
 

@@ -12,14 +12,15 @@ from flambeau_inductor.ir.tensors import Node, Pointwise
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.lowering.graph import KERNEL_DTYPES
 from flambeau_prims import PRIMS, lower
-from flambeau_prims.ops.pointwise import POINTWISE_DTYPES, UNARY
+from flambeau_prims._torch_compat import parameters
+from flambeau_prims.ops.pointwise import POINTWISE
 from torch import fx
 
 
 def traced(name: str, dtype: torch.dtype) -> tuple[fx.GraphModule, list[torch.Tensor]]:
     """A graph of one call."""
     graph = fx.Graph()
-    operands = [torch.ones(4, dtype=dtype) for _ in range(1 if name in UNARY else 2)]
+    operands = [torch.ones(4, dtype=dtype) for _ in parameters(PRIMS[name].overload)]
     inputs = tuple(graph.placeholder(f"x{i}") for i in range(len(operands)))
     graph.output((graph.call_function(PRIMS[name].overload, inputs),))
     return lower(fx.GraphModule(torch.nn.Module(), graph), operands), operands
@@ -28,7 +29,7 @@ def traced(name: str, dtype: torch.dtype) -> tuple[fx.GraphModule, list[torch.Te
 @pytest.mark.parametrize("dtype", sorted(KERNEL_DTYPES, key=str), ids=str)
 def test_what_is_lowered_is_spelled(dtype: torch.dtype) -> None:
     missing, asked = [], 0
-    for name in (n for n, kind in POINTWISE_DTYPES.items() if dtype in kind):
+    for name in (n for n, function in POINTWISE.items() if dtype in function.kind):
         gm, operands = traced(name, dtype)
         nodes = [n for n in lower_graph(gm, operands).order if isinstance(n, Node)]
         for node in nodes:

@@ -16,7 +16,7 @@ import torch
 import triton
 from flambeau_inductor.codegen.triton.build import compile_offline
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
-from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Load, Loop, Point, Store
 from flambeau_inductor.templates import GemmTile, Product, epilogue_of, product_kernel
@@ -214,7 +214,7 @@ def main(capabilities: list[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for kernel in [*products(), *convolutions(), *grouped(), *attentions(), *gradients()]:
             path = Path(folder) / f"{kernel.name}.py"
-            path.write_text(f"{HEADER}\n\n{kernel.source}")
+            path.write_text(module_text([kernel.source]))
             for capability in capabilities:
                 if kernel.name not in BEFORE and capability < 90:
                     continue

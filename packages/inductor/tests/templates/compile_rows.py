@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 from flambeau_inductor.codegen.triton.build import compile_offline
-from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.templates.scatter_add import find_rows
 
 from tests.templates.compile_offline import registers
@@ -28,7 +28,7 @@ def main(capabilities: list[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, kernel in found.kernels().items():
             path = Path(folder) / f"{name}.py"
-            path.write_text(f"{HEADER}\n\n{kernel.source}")
+            path.write_text(module_text([kernel.source]))
             for capability in capabilities:
                 compiled = compile_offline(path, kernel, capability)
                 cubin, ptx = compiled.asm["cubin"], compiled.asm["ptx"]

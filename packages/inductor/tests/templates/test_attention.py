@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from flambeau_inductor.codegen.triton.build import build
-from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.templates.attention.flash_forward import attention_kernel
 from flambeau_inductor.templates.attention.problem import Attention, Blocks, Heads
 from torch.nn import functional as F
@@ -49,7 +49,7 @@ def test_attention(
     numels = {name: t.numel() for name, t in buffers.items()}
     kernel = attention_kernel(attention, blocks, dtypes, numels)
     path = tmp_path / "kernel.py"
-    path.write_text(f"{HEADER}\n\n{kernel.source}")
+    path.write_text(module_text([kernel.source]))
     build(path, [kernel])[kernel.name](*(buffers[name] for name in kernel.arguments))
     mask = added if bias else torch.zeros(length, keys)
     if causal:
@@ -77,7 +77,7 @@ def test_a_row_without_any_key_gives_zeros(blocks: Blocks, tmp_path: Path) -> No
     dtypes, numels = dict.fromkeys(buffers, torch.float32), dict.fromkeys(buffers, 256)
     kernel = attention_kernel(attention, blocks, dtypes, numels)
     path = tmp_path / "kernel.py"
-    path.write_text(f"{HEADER}\n\n{kernel.source}")
+    path.write_text(module_text([kernel.source]))
     build(path, [kernel])[kernel.name](*(buffers[name] for name in kernel.arguments))
     assert torch.equal(out[0, 0, 3], torch.zeros(16)) and not out.isnan().any()
     torch.testing.assert_close(out[0, 0, 5], v[0, 0].mean(0), rtol=1e-5, atol=1e-5)

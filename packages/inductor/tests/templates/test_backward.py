@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from flambeau_inductor.codegen.triton.build import build
-from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.templates.attention.backward_keys_values import keys_kernel
 from flambeau_inductor.templates.attention.backward_queries import queries_kernel
 from flambeau_inductor.templates.attention.flash_backward import Backward
@@ -56,7 +56,7 @@ def run(backward: Backward, blocks: Blocks, buffers: Buffers, folder: Path) -> N
         keys_kernel(backward, blocks, dtypes, numels),
     ]
     path = folder / "kernels.py"
-    path.write_text("\n\n".join([HEADER, *(kernel.source for kernel in kernels)]))
+    path.write_text(module_text([kernel.source for kernel in kernels]))
     launchers = build(path, kernels)
     for kernel in kernels:
         launchers[kernel.name](*(buffers[name] for name in kernel.arguments))

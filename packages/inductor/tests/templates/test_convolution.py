@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from flambeau_inductor import Options
 from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
-from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.ir.program import Alloc, Extern, Program, RunLoop
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import schedule
@@ -52,7 +52,7 @@ def single(program: Program) -> MatchedProduct:
 
 def launch(kernels: Sequence[TritonKernel], buffers: dict[str, Tensor], folder: Path) -> None:
     path = folder / "kernels.py"
-    path.write_text("\n\n".join([HEADER, *(kernel.source for kernel in kernels)]))
+    path.write_text(module_text([kernel.source for kernel in kernels]))
     launchers = build(path, kernels)
     for kernel in kernels:
         launchers[kernel.name](*(buffers[name] for name in kernel.arguments))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
-from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Load, Store
 from flambeau_inductor.templates import GemmTile, Matrix, Product, product_kernel
@@ -27,7 +27,7 @@ def matrix(name: str, tensor: torch.Tensor) -> Matrix:
 
 def launch(kernel: TritonKernel, buffers: dict[str, torch.Tensor], folder: Path) -> None:
     path = folder / "kernel.py"
-    path.write_text(f"{HEADER}\n\n{kernel.source}")
+    path.write_text(module_text([kernel.source]))
     build(path, [kernel])[kernel.name](*(buffers[name] for name in kernel.arguments))
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
-from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Point, Store
 from flambeau_inductor.ir.program import Extern, Program
@@ -78,7 +78,7 @@ def at(name: str, tensor: Tensor) -> Matrix:
 
 def launch(kernel: TritonKernel, buffers: dict[str, Tensor], folder: Path) -> None:
     path = folder / f"{kernel.name}.py"
-    path.write_text(f"{HEADER}\n\n{kernel.source}")
+    path.write_text(module_text([kernel.source]))
     build(path, [kernel])[kernel.name](*(buffers[name] for name in kernel.arguments))
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
-from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Point, Reduce, Store
 from flambeau_inductor.templates import (
@@ -36,7 +36,7 @@ def facts(buffers: Buffers, dtype: torch.dtype) -> tuple[dict[str, torch.dtype],
 
 def launch(kernels: Sequence[TritonKernel], buffers: Buffers, folder: Path) -> None:
     path = folder / "kernels.py"
-    path.write_text("\n\n".join([HEADER, *(kernel.source for kernel in kernels)]))
+    path.write_text(module_text([kernel.source for kernel in kernels]))
     launchers = build(path, kernels)
     for kernel in kernels:
         launchers[kernel.name](*(buffers[name] for name in kernel.arguments))

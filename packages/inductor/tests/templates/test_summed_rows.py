@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from flambeau_inductor.codegen.triton.build import build, options_of
-from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.ir.evaluate import run_program
 from flambeau_inductor.ir.loops import Check
 from flambeau_inductor.ir.program import Buffer, Extern, Layout, Program, Ref, RunLoop
@@ -54,7 +54,7 @@ def run(found: FoundRows, given: dict[str, Tensor], folder: Path) -> Tensor:
     memory["out"] = torch.full((found.count, found.width), 77, dtype=found.out.dtype)
     for name, kernel in found.kernels().items():
         path = folder / f"{name}.py"
-        path.write_text(HEADER + "\n\n" + kernel.source)
+        path.write_text(module_text([kernel.source]))
         launcher = build(path, [kernel])[kernel.name]
         launcher(*(memory[each] for each in kernel.arguments))
     return memory["out"]

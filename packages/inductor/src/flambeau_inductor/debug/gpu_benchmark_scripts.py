@@ -13,7 +13,7 @@ from typing import Any
 
 from flambeau_inductor.codegen.triton.build import options_of
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
-from flambeau_inductor.codegen.triton.module import IMPORTS
+from flambeau_inductor.codegen.triton.module import imports
 from flambeau_inductor.debug.kernel_benchmark import GPU_FACTS, GPU_SCRIPT
 
 ALL = '''"""Times the kernels of {name}: `python 6_gpu_bench.py [kernel ...]`."""
@@ -74,7 +74,7 @@ def _script(kernel: TritonKernel, facts: Sequence[Mapping[str, Any]]) -> str:
     return ONE.format(
         name=kernel.name,
         file=GPU_SCRIPT.format(name=kernel.name),
-        imports=IMPORTS,
+        imports=imports(kernel.source),
         source=kernel.source.strip(),
         fields="\n".join(f"    {field}={value!r}," for field, value in fields.items()),
     )

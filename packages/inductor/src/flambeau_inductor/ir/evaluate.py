@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from flambeau_prims import PRIMS
 
 from flambeau_inductor._torch_compat import out_names, overload_of
 from flambeau_inductor.indexing import Add, Expr, FloorDiv, IntegerConstant, Mod, Mul, Var
@@ -134,7 +135,9 @@ def _point(s: _EvaluationState, i: ir.Point) -> Tensor:
     args = [s.values[a] for a in i.args]
     if i.op in ir.RANDOM:
         return _random(i.op, args[0], args[1], i.dtype)
-    result = args[0].to(i.dtype) if i.op == "cast" else POINT[i.op](*args)
+    if i.op == "cast":
+        return args[0].to(i.dtype)
+    result: Tensor = (PARTS.get(i.op) or PRIMS[i.op].eager)(*args)
     if result.dtype != i.dtype:
         raise TypeError(f"{i.op} of {[a.dtype for a in args]} is {result.dtype}, not {i.dtype}")
     return result
@@ -243,27 +246,12 @@ REDUCE: Mapping[str, Callable[[Tensor], Any]] = {
 }
 
 
-POINT: Mapping[str, Callable[..., Tensor]] = {
-    **{
-        name: getattr(torch, name)
-        for name in (
-            "abs", "neg", "sign", "ceil", "floor", "round", "trunc", "exp", "exp2", "expm1", "log",
-            "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "asin",
-            "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
-            "erfinv", "lgamma", "digamma", "sigmoid", "bitwise_not", "logical_not", "isnan",
-            "isinf", "isfinite", "add", "sub", "mul", "div", "remainder", "fmod", "pow", "atan2",
-            "maximum", "minimum", "fmax", "fmin", "copysign", "nextafter", "bitwise_and",
-            "bitwise_or", "bitwise_xor", "logical_and", "logical_or", "logical_xor", "eq", "ne",
-            "lt", "le", "gt", "ge", "where",
-        )
-    },
-    "fma": lambda a, b, c: torch.addcmul(c, a, b),
-    "trunc_div": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
-    "floor_div": lambda a, b: torch.div(a, b, rounding_mode="floor"),
-    "shift_left": torch.bitwise_left_shift,
-    "shift_right": torch.bitwise_right_shift,
-}  # fmt: skip
-"""Torch's function for each pointwise op, on operands of the dtypes that the primitive takes."""
+PARTS: Mapping[str, Callable[..., Tensor]] = {
+    "frexp_mantissa": lambda a: torch.frexp(a).mantissa,
+    "frexp_exponent": lambda a: torch.frexp(a).exponent,
+    "trigamma": lambda a: torch.polygamma(1, a),
+}
+"""Pointwise operations that are a part of a primitive; any other is a primitive's name."""
 
 
 def run_program(program: Program, inputs: Sequence[Tensor]) -> list[Tensor | Scalar | None]:

@@ -36,7 +36,7 @@ from flambeau_inductor.lowering.choices import LibraryChoices
 from flambeau_inductor.lowering.context import Context, LoweringError, Meta
 from flambeau_inductor.lowering.fallback import library_call
 from flambeau_inductor.lowering.metadata import meta_of, metas_of
-from flambeau_inductor.lowering.registry import RULES
+from flambeau_inductor.lowering.registry import rule_of
 from flambeau_inductor.lowering.sizes import GraphSizes
 
 KERNEL_DTYPES = frozenset(
@@ -197,7 +197,7 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any], fuel: int | None
     args = _with_sizes(ctx, fx.node.map_arg(node.args, env.__getitem__))
     ctx.metas = metas_of(node, ctx.sizes)
     kwargs = _placed(ctx, _with_sizes(ctx, fx.node.map_arg(node.kwargs, env.__getitem__)))
-    rule = RULES.get(name)
+    rule = rule_of(name)
     reason = "no decomposition" if prim is None else "no lowering rule"
     if rule is not None and name not in VIEW_PRIMITIVES:
         unheld = _unheld(ctx, node)

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from flambeau_prims import PRIMS
+
 from flambeau_inductor.ir.tensors import Node
 from flambeau_inductor.lowering.context import Context
 
 Lowered = Node | tuple[Node | None, ...]
 Rule = Callable[..., Lowered]
 RULES: dict[str, Rule] = {}
+RULES_OF_TAGS: dict[str, Callable[..., Lowered]] = {}
+"""By a tag: the rule, which takes the name too, of primitives that have none of their own."""
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -30,8 +34,26 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
+def rule_of_tag(tag: str) -> Callable[[Rule], Rule]:
+    """Register a rule for the primitives of a tag that have none of their own."""
+
+    def register(function: Rule) -> Rule:
+        RULES_OF_TAGS[tag] = function
+        return function
+
+    return register
+
+
 def _named(function: Rule, name: str) -> Rule:
     def call(ctx: Context, *args: Any, **kwargs: Any) -> Lowered:
         return function(ctx, name, *args, **kwargs)
 
     return call
+
+
+def rule_of(name: str) -> Rule | None:
+    """The rule of a primitive, if there is one."""
+    if name in RULES or name not in PRIMS:
+        return RULES.get(name)
+    shared = next((RULES_OF_TAGS[tag] for tag in PRIMS[name].tags if tag in RULES_OF_TAGS), None)
+    return None if shared is None else _named(shared, name)

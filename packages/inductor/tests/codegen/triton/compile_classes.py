@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from flambeau_inductor.codegen.triton import generate
 from flambeau_inductor.codegen.triton.build import compile_offline
-from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.codegen.triton.pointwise import FLOATING
 from flambeau_inductor.ir.loops import Load, Loop, Store
 
@@ -85,7 +85,7 @@ def main(capabilities: list[int]) -> None:
             dtypes = dtypes_of(loop)
             kernel = generate(loop, dtypes, dict.fromkeys(dtypes, 1 << 20))
             path = Path(folder) / f"class{i}.py"
-            path.write_text(HEADER + "\n\n" + kernel.source)
+            path.write_text(module_text([kernel.source]))
             for capability in capabilities:
                 compiled = compile_offline(path, kernel, capability)
                 report.append(

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from flambeau_inductor.codegen.triton import generate
 from flambeau_inductor.codegen.triton.build import compile_offline
-from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.codegen.triton.pointwise import (
     ANY_DTYPE,
     BOOLEAN,
@@ -59,7 +59,7 @@ def main(capability: int) -> None:
                 buffers = {"in0": dtype, "out": dtype}
                 kernel = generate(loop, buffers, dict.fromkeys(buffers, 1 << 20))
                 path = Path(folder) / f"{str(dtype)[6:]}_{name}.py"
-                path.write_text(HEADER + "\n\n" + kernel.source)
+                path.write_text(module_text([kernel.source]))
                 try:
                     compile_offline(path, kernel, capability)
                 except Exception as error:  # what Triton says is what the report is of

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from flambeau_inductor.codegen.triton import generate
 from flambeau_inductor.codegen.triton.build import compile_offline
-from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.ir.loops import Load, Loop, Point, Store
 from flambeau_prims._op import PRIMS
 from flambeau_prims.ops.pointwise import BINARY, UNARY
@@ -64,7 +64,7 @@ def main(capability: int) -> None:
                 dtypes[store.buffer] = loop.body[store.value].dtype  # type: ignore[union-attr]
                 kernel = generate(loop, dtypes, dict.fromkeys(dtypes, 1 << 20))
                 path = Path(folder) / f"{loop.name}_{str(dtype)[6:]}.py"
-                path.write_text(HEADER + "\n\n" + kernel.source)
+                path.write_text(module_text([kernel.source]))
                 text = compile_offline(path, kernel, capability).asm["ptx"]
                 name = f"{loop.name.removeprefix('k_')} {str(dtype)[6:]}"
                 report[name] = sorted(set(FLOAT_INSTRUCTION.findall(text)))

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from flambeau_inductor.codegen.triton import Tiling, generate
 from flambeau_inductor.codegen.triton.build import build
-from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.ir.loops import Loop
 
 
@@ -20,6 +20,6 @@ def run_loop(
     numels = {name: tensor.numel() for name, tensor in buffers.items()}
     kernel = generate(loop, dtypes, numels, tiling)
     path = folder / f"{loop.name}.py"
-    path.write_text(HEADER + "\n\n" + kernel.source)
+    path.write_text(module_text([kernel.source]))
     launcher = build(path, [replace(kernel)])[kernel.name]
     launcher(*(buffers[name] for name in kernel.arguments))

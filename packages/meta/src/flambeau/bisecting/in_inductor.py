@@ -14,7 +14,7 @@ from typing import Any
 
 from flambeau_inductor.fuel import Fuel
 from flambeau_inductor.lowering.graph import VIEW_PRIMITIVES
-from flambeau_inductor.lowering.registry import RULES
+from flambeau_inductor.lowering.registry import rule_of
 from flambeau_inductor.options import Options
 from flambeau_inductor.pipeline import CAPTURED, OPTIONAL
 from flambeau_prims import prim_of
@@ -207,7 +207,7 @@ def _primitive(target: object) -> str:
 
 def _has_rule(primitive: str) -> bool:
     """Whether fuel counts it: a rule lowers it, and it is more than a view."""
-    return primitive in RULES and primitive not in VIEW_PRIMITIVES
+    return rule_of(primitive) is not None and primitive not in VIEW_PRIMITIVES
 
 
 def _fuel(fuel: Fuel) -> Change:

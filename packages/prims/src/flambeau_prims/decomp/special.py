@@ -12,51 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flambeau_prims._op import PRIMS
+from flambeau_prims._torch_compat import parameters
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Operand, elementwise, p
 from flambeau_prims.decomp.pointwise import binary, overloads, unary
+from flambeau_prims.ops.pointwise import INTS, POINTWISE
 from flambeau_prims.promotion import Promotion
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 FLOAT, SAME = Promotion.FLOAT, Promotion.SAME
 
-# ATen's name -> the prim's
-_UNARY = {
-    "i0": "i0",
-    "special_i0e": "i0e",
-    "special_i1": "i1",
-    "special_i1e": "i1e",
-    "special_erfcx": "erfcx",
-    "special_ndtri": "ndtri",
-    "special_log_ndtr": "log_ndtr",
-    "special_airy_ai": "airy_ai",
-    "special_bessel_j0": "bessel_j0",
-    "special_bessel_j1": "bessel_j1",
-    "special_bessel_y0": "bessel_y0",
-    "special_bessel_y1": "bessel_y1",
-    "special_modified_bessel_i0": "i0",
-    "special_modified_bessel_i1": "i1",
-    "special_modified_bessel_k0": "bessel_k0",
-    "special_modified_bessel_k1": "bessel_k1",
-    "special_scaled_modified_bessel_k0": "bessel_k0e",
-    "special_scaled_modified_bessel_k1": "bessel_k1e",
-    "special_spherical_bessel_j0": "spherical_bessel_j0",
-}
-_BINARY = {
-    "special_zeta": "zeta",
-    "special_chebyshev_polynomial_t": "chebyshev_t",
-    "special_chebyshev_polynomial_u": "chebyshev_u",
-    "special_chebyshev_polynomial_v": "chebyshev_v",
-    "special_chebyshev_polynomial_w": "chebyshev_w",
-    "special_hermite_polynomial_h": "hermite_h",
-    "special_hermite_polynomial_he": "hermite_he",
-    "special_laguerre_polynomial_l": "laguerre_l",
-    "special_legendre_polynomial_p": "legendre_p",
-    "igamma": "igamma",
-    "igammac": "igammac",
-    "_standard_gamma_grad": "gamma_grad",
-}
 _SHIFTED = {f"special_shifted_chebyshev_polynomial_{k}": f"chebyshev_{k}" for k in "tuvw"}
 _KINDS = ("default", "x_scalar", "n_scalar", "self_scalar", "other_scalar")
 
@@ -66,14 +33,19 @@ def _shifted(prim: Any) -> Any:
     return lambda x, n: prim(e.sub(p.add(x, x), 1.0), n)
 
 
-for _name, _prim in _UNARY.items():
-    decomposition(*overloads(_name, "default"))(unary(getattr(p, _prim), FLOAT))
-for _name, _prim in _BINARY.items():
-    decomposition(*overloads(_name, *_KINDS))(binary(getattr(p, _prim), FLOAT))
+def _register_functions() -> None:
+    """ATen's operations that a primitive is: its declaration names them."""
+    for name, function in POINTWISE.items():
+        inexact = not function.kind & INTS and function.promotes
+        make = unary if len(parameters(PRIMS[name].overload)) == 1 else binary
+        for operation in function.aten:
+            ops = overloads(operation, *_KINDS)
+            decomposition(*ops)(make(getattr(p, name), FLOAT if inexact else SAME))
+
+
+_register_functions()
 for _name, _prim in _SHIFTED.items():
     decomposition(*overloads(_name, *_KINDS))(binary(_shifted(getattr(p, _prim)), FLOAT))
-for _name in ("hypot", "gcd", "lcm"):
-    decomposition(*overloads(_name, "default"))(binary(getattr(p, _name), SAME))
 
 
 @decomposition(aten.polygamma.default)

@@ -76,6 +76,11 @@ class PointwiseFunction:
 
     `cost` is in additions; `result` is the result's dtype where it is not the operand's; `exact`
     says whether IEEE 754 decides the result of floats, as it does that of one rounded operation.
+    `aten` names ATen's operations that are this function and nothing else, on operands of one
+    dtype: integers become floats first where the function takes none, if it `promotes`. `domain`:
+    the interval that conformance takes special values from, where eager has no result, or none in
+    a reasonable time, of all the others. `error`: how far eager's float64 is off, beside 1 or the
+    value if that is greater, where it is by more than a few units in the last place.
     """
 
     eager: Callable[..., Any]
@@ -88,7 +93,14 @@ class PointwiseFunction:
     result: torch.dtype | None = None
     tags: tuple[str, ...] = ("pointwise",)
     exact: bool = True
+    aten: tuple[str, ...] = ()
+    promotes: bool = True
+    domain: tuple[float, float] | None = None
+    error: float = 0.0
 
+
+POINTWISE: dict[str, PointwiseFunction] = {}
+"""Every function of one or two operands that is a primitive, by name."""
 
 _NAN = {"nan": "gives NaN"}
 _WRAP = {"integers": "wrap around, modulo 2**bits"}
@@ -414,15 +426,11 @@ BINARY: dict[str, PointwiseFunction] = {
 }
 """Functions of two operands of one dtype."""
 
-POINTWISE_DTYPES: dict[str, Kind] = {
-    name: function.kind for name, function in {**UNARY, **BINARY}.items()
-}
-"""The dtypes that a pointwise primitive takes; `where` and `cast`, which take all, are not here."""
-
 
 def define_functions(table: Mapping[str, PointwiseFunction], operands: int) -> None:
     """Define the primitives of a table, each of `operands` (1 or 2) operands."""
     for name, function in table.items():
+        POINTWISE[name] = function
         if operands == 1:
             rule = _unary_rule(name, function.kind, function.result)
         else:

@@ -17,13 +17,15 @@ import torch
 
 from flambeau_inductor.codegen.cpp.analysis.plan import plan
 from flambeau_inductor.codegen.cpp.analysis.variant import RULES, Form
+from flambeau_inductor.codegen.cpp.emit.device_functions import definitions
 from flambeau_inductor.codegen.cpp.kernel import CppKernel, emit_kernel
 from flambeau_inductor.codegen.cpp.random_fusion import entry as behind_entry
 from flambeau_inductor.codegen.cpp.rewrite.narrow_one_hot import one_hot
 from flambeau_inductor.codegen.cpp.rewrite.rewrite import narrow_indices, two_pass_variance
 from flambeau_inductor.codegen.cpp.rewrite.simplify_select import choose_constants
+from flambeau_inductor.codegen.device_functions import module_of
 from flambeau_inductor.indexing.expr import terms_of
-from flambeau_inductor.ir.loops import Load, Loop, Store
+from flambeau_inductor.ir.loops import Load, Loop, Point, Store
 
 HEADERS = '#include "flambeau/vec.h"\n#include "flambeau/python.h"\n'
 
@@ -109,6 +111,9 @@ def generate(
     includes = "".join(f'#define FL_W {w}\n#include "flambeau/lanes.h"\n' for w in sorted(widths))
     if draws:
         includes += '#include "flambeau/mersenne.h"\n'
+    called = {i.op for loop in loops for i in loop.body if isinstance(i, Point) and module_of(i.op)}
+    if called:
+        includes += f'#include "flambeau/each.h"\n{definitions(called)}'
     head = f"{HEADERS}{includes}\nusing namespace fl;\n\n"
     calls = [f"call{k}" for k in range(len(bodies))] + ["draw_below"] * draws
     behind = {number: len(calls) + k for k, number in enumerate(running)}

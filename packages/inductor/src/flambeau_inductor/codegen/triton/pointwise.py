@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from flambeau_prims.ops.pointwise import POINTWISE
 
+from flambeau_inductor.codegen.device_functions import function, module_of, takes
 from flambeau_inductor.codegen.triton.dtypes import HALF, register
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 
@@ -184,6 +186,15 @@ INSTRUCTIONS: dict[str, int] = {
 }  # fmt: skip
 """Machine instructions that a float32 element takes (sm_90, Triton 3.6); others take one or so."""
 
+
+def instructions_of(op: str) -> int:
+    """Machine instructions of a float32 element; of device functions a guess by the primitive's
+    cost in additions, since they compute in float64."""
+    if op in POINTWISE and module_of(op):
+        return INSTRUCTIONS.get(op) or 8 * POINTWISE[op].cost
+    return INSTRUCTIONS.get(op, 1)
+
+
 # Where rounding operands up to float32 first could not change the result.
 EXACT_IN_HALF = frozenset({"where", "eq", "ne", "lt", "le", "gt", "ge", "abs"})
 
@@ -226,7 +237,7 @@ def spell(
     if op == "cast":
         return _cast(args[0], dtypes[0], result)
     operand = dtypes[-1]
-    template = _table(operand).get(op) or ANY_DTYPE.get(op)
+    template = _template(op, operand)
     if operand in HALF or (rounded and operand == torch.float32):
         template = ROUNDED.get(op, template)
     elif ends_in_half and operand == torch.float32 and op in ENDS_IN_HALF:
@@ -258,7 +269,15 @@ def _table(dtype: torch.dtype) -> dict[str, Spelling]:
 
 def supports(op: str, dtype: torch.dtype) -> bool:
     """Whether `spell` knows the primitive `op` on operands of `dtype`."""
-    return op == "cast" or op in ANY_DTYPE or op in _table(dtype)
+    return op == "cast" or _template(op, dtype) is not None
+
+
+def _template(op: str, dtype: torch.dtype) -> Spelling | None:
+    found = _table(dtype).get(op) or ANY_DTYPE.get(op)
+    if found is None and takes(op, dtype):
+        operands = ", ".join(f"{{{i}}}" for i in range(len(function(op).args.args)))
+        found = f"{module_of(op)}.{op}({operands})"
+    return found
 
 
 def _widen(arg: str, dtype: torch.dtype) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from flambeau_inductor.codegen.triton.dtypes import HALF
 from flambeau_inductor.codegen.triton.loop_facts import ends_in
-from flambeau_inductor.codegen.triton.pointwise import ENDS_IN_HALF, INSTRUCTIONS
+from flambeau_inductor.codegen.triton.pointwise import ENDS_IN_HALF, instructions_of
 from flambeau_inductor.ir.loops import Check, IndexValue, Instr, Load, Loop, Point, Reduce, Store
 from flambeau_inductor.ir.operands import operands
 
@@ -100,7 +100,7 @@ def _instructions(instr: Instr, ends_in_half: bool) -> int:
         return 0
     if ends_in_half and instr.op in ENDS_IN_HALF:
         return ENDS_IN_HALF[instr.op][1]
-    return INSTRUCTIONS.get(instr.op, 1)
+    return instructions_of(instr.op)
 
 
 def read_once(loop: Loop) -> bool:

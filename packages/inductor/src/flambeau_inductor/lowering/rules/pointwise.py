@@ -1,56 +1,56 @@
 """Pointwise primitives, casts and the identity copy.
 
-In: operands of one shape. Out: a `Pointwise` node. Invariant: the op's name is the primitive's.
+In: operands of one shape. Out: a `Pointwise` node. Invariant: the op's name is the primitive's,
+or that of a part of it that has a device function.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
+from flambeau_prims.ops.pointwise import POINTWISE
 
 from flambeau_inductor.ir.tensors import Node
 from flambeau_inductor.lowering.context import Context, LoweringError
-from flambeau_inductor.lowering.registry import rule
+from flambeau_inductor.lowering.registry import rule, rule_of_tag
 from flambeau_inductor.lowering.rules.scan import in_half
 from flambeau_inductor.lowering.rules.scatter_add_rows import narrowed
-
-SAME_DTYPE = (
-    "abs", "neg", "sign", "ceil", "floor", "round", "trunc", "exp", "exp2", "expm1", "log", "log2",
-    "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma",
-    "digamma", "sigmoid", "bitwise_not", "logical_not",
-    "add", "sub", "mul", "div", "trunc_div", "floor_div", "remainder", "fmod", "pow", "atan2",
-    "maximum", "minimum", "fmax", "fmin", "copysign", "nextafter", "bitwise_and", "bitwise_or",
-    "bitwise_xor", "shift_left", "shift_right", "logical_and", "logical_or", "logical_xor",
-    "fma",
-)  # fmt: skip
-"""Result dtype is the operands'."""
-
-TO_BOOL = ("eq", "ne", "lt", "le", "gt", "ge")
-"""Result dtype is bool."""
 
 OF_FLOATS = {"isnan": False, "isinf": False, "isfinite": True}
 """Questions about floating-point numbers, with the answer for all others."""
 
+TABLES = "eager's is an approximation of its own, given by tables: no formula has its results"
+LIBRARY = {"gamma_grad": TABLES, "dirichlet_grad": TABLES}
+"""Pointwise primitives that are the library's, with the reason."""
+
 EXPENSIVE = frozenset(
-    {
-        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos",
-        "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf",
-        "erfc", "erfinv", "lgamma", "digamma", "sigmoid", "pow", "atan2", "nextafter", "div",
-        "fmod", "remainder", "floor_div", "trunc_div", "philox_uniform", "philox_normal",
-        "philox_bits",
-    }
-)  # fmt: skip
-"""Not worth computing again for each reader of a large tensor."""
+    {"sqrt", "rsqrt", "div", "nextafter", "trigamma", "philox_uniform", "philox_normal"}
+    | {"philox_bits"}
+)
+"""Not worth computing again for each reader of a large tensor, whatever their cost in additions."""
 
 
-@rule(*SAME_DTYPE)
+def is_expensive(op: str) -> bool:
+    """Whether an operation is not worth computing again for each reader of a large tensor."""
+    return op in EXPENSIVE or (op in POINTWISE and POINTWISE[op].cost >= 4)
+
+
+@rule_of_tag("pointwise")
 def pointwise(ctx: Context, name: str, *args: Node) -> Node:
+    """A primitive that is declared as a function: its name is the operation's."""
     _no_complex(name, args)
+    if name in LIBRARY:
+        raise LoweringError(f"{name}: {LIBRARY[name]}")
     if name == "nextafter" and args[0].dtype.itemsize < 4:
         raise LoweringError("nextafter of half precision steps by another distance than float32's")
-    return ctx.point(name, args)
+    return ctx.point(name, args, POINTWISE[name].result)
+
+
+@rule("fma")
+def fma(ctx: Context, *args: Node) -> Node:
+    return ctx.point("fma", args)
 
 
 @rule(*OF_FLOATS)
@@ -61,10 +61,38 @@ def classification(ctx: Context, name: str, a: Node) -> Node:
     return ctx.point(name, (a,), torch.bool)
 
 
-@rule(*TO_BOOL)
-def comparison(ctx: Context, name: str, *args: Node) -> Node:
-    _no_complex(name, args)
-    return ctx.point(name, args, torch.bool)
+@rule("signbit")
+def signbit(ctx: Context, a: Node) -> Node:
+    if a.dtype == torch.bool:
+        return ctx.literal(False, a.shape, torch.bool, a.device)
+    return ctx.point("signbit", (a,), torch.bool)
+
+
+@rule("frexp")
+def frexp(ctx: Context, a: Node) -> tuple[Node, Node]:
+    return ctx.point("frexp_mantissa", (a,)), ctx.point("frexp_exponent", (a,), torch.int32)
+
+
+@rule("polygamma")
+def polygamma(ctx: Context, n: int, a: Node) -> Node:
+    """(-1)**(n + 1) n! zeta(n + 1, a) (Abramowitz and Stegun, 6.4.10), as eager has it from the
+    second order on; the first has a reflection for what is below 0."""
+    if n < 2:
+        return ctx.point("trigamma" if n else "digamma", (a,))
+    dtype = torch.float64 if a.dtype == torch.float64 else torch.float32
+    wide = ctx.cast(a, dtype)
+    zeta = ctx.point("zeta", (ctx.like(n + 1.0, wide), wide))
+    factor = ctx.like(math.copysign(_factorial(n), n % 2 - 0.5), wide)
+    return ctx.cast(ctx.point("mul", (factor, zeta)), a.dtype)
+
+
+def _factorial(n: int) -> float:
+    return float(math.factorial(n)) if n < 171 else math.inf
+
+
+@rule("dirichlet_grad")
+def dirichlet_grad(ctx: Context, x: Node, alpha: Node, total: Node) -> Node:
+    raise LoweringError(f"dirichlet_grad: {LIBRARY['dirichlet_grad']}")
 
 
 @rule("where")

@@ -48,7 +48,7 @@ from flambeau_inductor.ir.tensors import (
 )
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.lowering.context import LoweringError
-from flambeau_inductor.lowering.rules.pointwise import EXPENSIVE
+from flambeau_inductor.lowering.rules.pointwise import is_expensive
 from flambeau_inductor.schedule.materialize.concat_in_place import (
     is_concatenation,
     joined_in_place,
@@ -339,7 +339,7 @@ def _cost(node: Node, costs: dict[Node, _Cost]) -> _Cost:
     define = node.define
     own, expensive = 0, 0
     if isinstance(define, Pointwise) and define.op != "clone":
-        own, expensive = 1, int(define.op in EXPENSIVE)
+        own, expensive = 1, int(is_expensive(define.op))
     elif isinstance(define, Choose):
         own = 3 * len(define.branches)
     elif isinstance(define, Gather | Scatter):

@@ -20,7 +20,7 @@ from flambeau_inductor.autotune import Budget
 from flambeau_inductor.autotune.buffers import stand_in
 from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
-from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.ir.program import Argument, Extern, Layout, Ref
 from flambeau_inductor.runtime.gpu.launch import Library
 from flambeau_inductor.runtime.memory import seen_as
@@ -69,7 +69,7 @@ class Bench:
         found: dict[str, Run] = {}
         with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
             path = Path(folder) / "kernels.py"
-            path.write_text("\n\n".join([HEADER, *(kernel.source for kernel in kernels)]))
+            path.write_text(module_text([kernel.source for kernel in kernels]))
             for first in range(0, len(kernels), AT_ONCE):
                 if self._budget.over:
                     break

@@ -33,6 +33,7 @@ from flambeau_prims.conformance.samples.tensors import (
     special,
     tensor,
 )
+from flambeau_prims.ops.pointwise import POINTWISE
 
 # Integer operations that are undefined, or a hardware trap, on the ends of the range.
 _NO_EXTREMES = frozenset(
@@ -94,7 +95,9 @@ def _at_the_ends(
         values = special(dtype)
         if prim.name in ("fmod", "remainder", "floor_div"):  # quotients overflow at the ends
             values = values[:9]
-        if "special" in prim.tags:  # what these do far out, or with NaN, is the library's choice
+        if (function := POINTWISE.get(prim.name)) is not None and function.domain is not None:
+            values = torch.linspace(*function.domain, 5, dtype=dtype)
+        elif "special" in prim.tags:  # what these do far out, or with NaN, is the library's choice
             values = torch.tensor([0.0, 1.0, 0.5, 2.5], dtype=dtype)
     elif dtype.is_complex or dtype == BOOL or prim.name in _NO_EXTREMES:
         return

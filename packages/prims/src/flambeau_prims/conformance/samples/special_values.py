@@ -7,6 +7,7 @@ is what its primitive's class says.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ import torch
 from torch import Tensor
 
 from flambeau_prims._op import PRIMS
-from flambeau_prims.ops.pointwise import BINARY, FLOATS, UNARY
+from flambeau_prims._torch_compat import parameters
+from flambeau_prims.ops.pointwise import FLOATS, POINTWISE
 
 SHIFTS = (-3, -1, 0, 1, 7, 8, 9, 15, 16, 31, 32, 33, 63, 64, 65, 2**40)
 DIVISIONS = frozenset({"remainder", "fmod", "floor_div", "trunc_div"})
@@ -82,17 +84,18 @@ def pairs(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 def extremes(dtype: torch.dtype, device: str = "cpu") -> Iterator[Extreme]:
     """The pointwise primitives that take a dtype, on special values and all pairs of them."""
-    a = special(dtype, 300).to(device)
-    for name, function in UNARY.items():
-        if dtype in function.kind:
-            yield Extreme(name, function.eager, (a,), PRIMS[name].is_exact(dtype))
-    for name, function in BINARY.items():
+    for name, function in POINTWISE.items():
         whole_power = name == "pow" and dtype not in FLOATS  # of negative exponents: an error
         if dtype not in function.kind or whole_power:
             continue
-        x, y = (operand.to(device) for operand in _operands(name, dtype))
+        unary = len(parameters(PRIMS[name].overload)) == 1
+        operands = (special(dtype, 300),) if unary else _operands(name, dtype)
+        if function.domain is not None:
+            inside = [(o >= function.domain[0]) & (o <= function.domain[1]) for o in operands]
+            operands = tuple(o[functools.reduce(torch.logical_and, inside)] for o in operands)
         exact = PRIMS[name].is_exact(dtype)
-        yield Extreme(name, function.eager, (x, y), exact, name in OPEN_ZEROS)
+        on = tuple(operand.to(device) for operand in operands)
+        yield Extreme(name, function.eager, on, exact, name in OPEN_ZEROS)
 
 
 def _operands(name: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -106,4 +109,7 @@ def _operands(name: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         # by zero is an error; the least by -1 has eager's process killed by the processor
         defined = (b != 0) & ~((b == -1) & (a == torch.iinfo(dtype).min))
         return a[defined], b[defined]
+    if name in ("gcd", "lcm"):  # the least has no absolute value: a quotient may kill the process
+        held = (a != torch.iinfo(dtype).min) & (b != torch.iinfo(dtype).min)
+        return (a[held], b[held]) if dtype.is_signed else (a, b)
     return a, b

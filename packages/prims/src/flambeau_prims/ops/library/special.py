@@ -7,6 +7,7 @@ a decomposition computes half precision in float32.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,63 +28,89 @@ FULL = frozenset({torch.float32, torch.float64})
 _TAGS = ("pointwise", "special")
 _AS = "Abramowitz and Stegun"
 
-aten, special = torch.ops.aten, torch.special
+aten = torch.ops.aten
 
 
 def _unary(
-    eager: Any, doc: str, source: str, domain: str = "", kind: Any = FULL
+    aten: str, doc: str, source: str, domain: str = "", kind: Any = FULL
 ) -> PointwiseFunction:
+    """The function of ATen's first name, and of the others that mean the same."""
+    names = tuple(aten.split())
     edges = {"nan": "gives NaN", **({"domain": domain} if domain else {})}
-    return PointwiseFunction(eager, kind, 32, doc, edges, source, tags=_TAGS)
+    eager = getattr(torch.ops.aten, names[0])
+    return PointwiseFunction(eager, kind, 32, doc, edges, source, tags=_TAGS, aten=names)
 
 
 _UNARY: dict[str, PointwiseFunction] = {
-    "erfcx": _unary(special.erfcx, "`exp(a*a) erfc(a)`.", f"{_AS}, 7.1", "inf below about -26"),
+    "erfcx": _unary("special_erfcx", "`exp(a*a) erfc(a)`.", f"{_AS}, 7.1", "inf below about -26"),
     "ndtri": _unary(
-        special.ndtri,
+        "special_ndtri",
         "The inverse of the standard normal's distribution function.",
         f"{_AS}, 26.2",
         "infinite at 0 and 1; NaN outside",
     ),
     "log_ndtr": _unary(
-        special.log_ndtr,
+        "special_log_ndtr",
         "The logarithm of the standard normal's distribution function.",
         f"{_AS}, 26.2",
     ),
-    "i0": _unary(torch.i0, "The modified Bessel function I0.", f"{_AS}, 9.6", kind=FLOATS),
-    "i0e": _unary(special.i0e, "`exp(-|a|) I0(a)`.", f"{_AS}, 9.6", kind=FLOATS),
-    "i1": _unary(special.i1, "The modified Bessel function I1.", f"{_AS}, 9.6", kind=FLOATS),
-    "i1e": _unary(special.i1e, "`exp(-|a|) I1(a)`.", f"{_AS}, 9.6", kind=FLOATS),
-    "airy_ai": _unary(special.airy_ai, "The Airy function Ai.", f"{_AS}, 10.4"),
-    "bessel_j0": _unary(special.bessel_j0, "The Bessel function J0.", f"{_AS}, 9.1"),
-    "bessel_j1": _unary(special.bessel_j1, "The Bessel function J1.", f"{_AS}, 9.1"),
+    "i0": _unary(
+        "i0 special_modified_bessel_i0",
+        "The modified Bessel function I0.",
+        f"{_AS}, 9.6",
+        kind=FLOATS,
+    ),
+    "i0e": _unary("special_i0e", "`exp(-|a|) I0(a)`.", f"{_AS}, 9.6", kind=FLOATS),
+    "i1": _unary(
+        "special_i1 special_modified_bessel_i1",
+        "The modified Bessel function I1.",
+        f"{_AS}, 9.6",
+        kind=FLOATS,
+    ),
+    "i1e": _unary("special_i1e", "`exp(-|a|) I1(a)`.", f"{_AS}, 9.6", kind=FLOATS),
+    "airy_ai": _unary("special_airy_ai", "The Airy function Ai.", f"{_AS}, 10.4"),
+    "bessel_j0": _unary("special_bessel_j0", "The Bessel function J0.", f"{_AS}, 9.1"),
+    "bessel_j1": _unary("special_bessel_j1", "The Bessel function J1.", f"{_AS}, 9.1"),
     "bessel_y0": _unary(
-        special.bessel_y0, "The Bessel function Y0.", f"{_AS}, 9.1", "-inf at 0; NaN below"
+        "special_bessel_y0", "The Bessel function Y0.", f"{_AS}, 9.1", "-inf at 0; NaN below"
     ),
     "bessel_y1": _unary(
-        special.bessel_y1, "The Bessel function Y1.", f"{_AS}, 9.1", "-inf at 0; NaN below"
+        "special_bessel_y1", "The Bessel function Y1.", f"{_AS}, 9.1", "-inf at 0; NaN below"
     ),
     "bessel_k0": _unary(
-        special.modified_bessel_k0,
+        "special_modified_bessel_k0",
         "The modified Bessel function K0.",
         f"{_AS}, 9.6",
         "inf at 0; NaN below",
     ),
     "bessel_k1": _unary(
-        special.modified_bessel_k1,
+        "special_modified_bessel_k1",
         "The modified Bessel function K1.",
         f"{_AS}, 9.6",
         "inf at 0; NaN below",
     ),
     "bessel_k0e": _unary(
-        special.scaled_modified_bessel_k0, "`exp(a) K0(a)`.", f"{_AS}, 9.6", "inf at 0; NaN below"
+        "special_scaled_modified_bessel_k0", "`exp(a) K0(a)`.", f"{_AS}, 9.6", "inf at 0; NaN below"
     ),
     "bessel_k1e": _unary(
-        special.scaled_modified_bessel_k1, "`exp(a) K1(a)`.", f"{_AS}, 9.6", "inf at 0; NaN below"
+        "special_scaled_modified_bessel_k1", "`exp(a) K1(a)`.", f"{_AS}, 9.6", "inf at 0; NaN below"
     ),
     "spherical_bessel_j0": _unary(
-        special.spherical_bessel_j0, "`sin(a) / a`, 1 at 0.", f"{_AS}, 10.1"
+        "special_spherical_bessel_j0", "`sin(a) / a`, 1 at 0.", f"{_AS}, 10.1"
     ),
+}
+
+
+_WAVES = {
+    "bessel_j0": 1e-6,
+    "bessel_j1": 1e-6,
+    "bessel_y0": 1e-6,
+    "bessel_y1": 1e-6,
+    "airy_ai": 3e-6,
+}
+_UNARY |= {
+    name: replace(_UNARY[name], domain=(-100.0, 100.0), error=error)
+    for name, error in _WAVES.items()
 }
 
 
@@ -98,28 +125,30 @@ def _laid_out(op: Any) -> Any:
 
 
 def _binary(
-    eager: Any, doc: str, source: str, domain: str = "", kind: Any = FULL, cost: int = 64
+    aten: str, doc: str, source: str, domain: str = "", kind: Any = FULL, cost: int = 64
 ) -> PointwiseFunction:
-    edges = {"nan": "gives NaN", **({"domain": domain} if domain else {})}
-    return PointwiseFunction(eager, kind, cost, doc, edges, source, tags=_TAGS)
+    return replace(_unary(aten, doc, source, domain, kind), cost=cost)
 
 
 def _polynomial(name: str, doc: str) -> PointwiseFunction:
-    return _binary(
-        getattr(special, name),
-        f"{doc} of degree trunc(b) at `a`.",
-        f"{_AS}, 22",
-        "0 for a negative degree",
+    row = _binary(
+        f"special_{name}", f"{doc} of degree trunc(b) at `a`.", f"{_AS}, 22", _NEGATIVE_DEGREE
     )
+    return replace(row, domain=(-40.0, 40.0))
 
 
+_NEGATIVE_DEGREE = "0 for a negative degree; undefined where `a` is NaN and the degree above 8"
+_INCOMPLETE = "NaN if either is negative, or both are 0"
 _BINARY: dict[str, PointwiseFunction] = {
-    "hypot": _binary(
-        torch.hypot,
-        "`sqrt(a*a + b*b)`, without overflow in between.",
-        "C11, 7.12.7.3",
-        kind=FLOATS,
-        cost=6,
+    "hypot": replace(
+        _binary(
+            "hypot",
+            "`sqrt(a*a + b*b)`, without overflow in between.",
+            "C11, 7.12.7.3",
+            kind=FLOATS,
+            cost=6,
+        ),
+        promotes=False,
     ),
     "gcd": PointwiseFunction(
         torch.gcd,
@@ -130,6 +159,7 @@ _BINARY: dict[str, PointwiseFunction] = {
         "Euclid",
         False,
         tags=_TAGS,
+        aten=("gcd",),
     ),
     "lcm": PointwiseFunction(
         torch.lcm,
@@ -140,41 +170,55 @@ _BINARY: dict[str, PointwiseFunction] = {
         "Euclid",
         False,
         tags=_TAGS,
+        aten=("lcm",),
     ),
     "igamma": _binary(
-        torch.igamma,
+        "igamma",
         "The regularized lower incomplete gamma function P(a, b).",
         f"{_AS}, 6.5",
-        "NaN if either is negative, or both are 0",
+        _INCOMPLETE,
     ),
     "igammac": _binary(
-        torch.igammac,
+        "igammac",
         "The regularized upper incomplete gamma function Q(a, b) = 1 - P(a, b).",
         f"{_AS}, 6.5",
-        "NaN if either is negative, or both are 0",
+        _INCOMPLETE,
     ),
     "zeta": _binary(
-        special.zeta,
+        "special_zeta",
         "The Hurwitz zeta function: the sum of `(k + b)**-a` over k from 0.",
         f"{_AS}, 23.2",
         "inf at a = 1; NaN below 1",
     ),
-    "gamma_grad": _binary(
-        _laid_out(aten._standard_gamma_grad.default),
-        "The derivative of a Gamma(a, 1) draw, which was `b`, by `a` (the quantile kept).",
-        "Figurnov, Mohamed, Mnih: Implicit reparameterization gradients, 2018",
-        "a above 0",
+    "gamma_grad": replace(
+        _binary(
+            "_standard_gamma_grad",
+            "The derivative of a Gamma(a, 1) draw, which was `b`, by `a` (the quantile kept).",
+            "Figurnov, Mohamed, Mnih: Implicit reparameterization gradients, 2018",
+            "a above 0",
+        ),
+        eager=_laid_out(aten._standard_gamma_grad.default),
     ),
-    "chebyshev_t": _polynomial("chebyshev_polynomial_t", "Chebyshev's polynomial T"),
-    "chebyshev_u": _polynomial("chebyshev_polynomial_u", "Chebyshev's polynomial U"),
-    "chebyshev_v": _polynomial("chebyshev_polynomial_v", "Chebyshev's polynomial V"),
-    "chebyshev_w": _polynomial("chebyshev_polynomial_w", "Chebyshev's polynomial W"),
+    **{
+        f"chebyshev_{k}": _polynomial(
+            f"chebyshev_polynomial_{k}", f"Chebyshev's polynomial {k.upper()}"
+        )
+        for k in "tuvw"
+    },
     "hermite_h": _polynomial("hermite_polynomial_h", "Hermite's polynomial H"),
     "hermite_he": _polynomial("hermite_polynomial_he", "Hermite's polynomial He"),
     "laguerre_l": _polynomial("laguerre_polynomial_l", "Laguerre's polynomial L"),
     "legendre_p": _polynomial("legendre_polynomial_p", "Legendre's polynomial P"),
 }
 
+_DOMAINS = {
+    "igamma": (0.0, 100.0),
+    "igammac": (0.0, 100.0),
+    "zeta": (-8.0, 60.0),
+    "gamma_grad": (0.25, 4.0),
+}
+_BINARY |= {name: replace(_BINARY[name], domain=domain) for name, domain in _DOMAINS.items()}
+_BINARY |= {name: replace(_BINARY[name], error=1e-8) for name in ("igamma", "igammac")}
 assert not (_UNARY.keys() | _BINARY.keys()) & (UNARY.keys() | BINARY.keys())
 define_functions(_UNARY, 1)
 define_functions(_BINARY, 2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from flambeau_inductor.codegen.cpp.emit.pointwise import COST
+from flambeau_inductor.codegen.cpp.emit.pointwise import cost_of
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.ir.loops import (
     Instr,
@@ -35,7 +35,7 @@ def result_dtype(instr: Instr) -> torch.dtype:
 def cost(instr: Instr) -> int:
     """Relative cost of one element."""
     if isinstance(instr, Point):
-        return COST.get(instr.op, 1)
+        return cost_of(instr.op)
     return 1 if isinstance(instr, Load | Store | Reduce | Scan) else 0
 
 

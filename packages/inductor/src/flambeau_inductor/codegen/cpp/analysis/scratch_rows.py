@@ -13,7 +13,7 @@ from math import prod
 import torch
 
 from flambeau_inductor.codegen.cpp.dtypes import held
-from flambeau_inductor.codegen.cpp.emit.pointwise import COST
+from flambeau_inductor.codegen.cpp.emit.pointwise import cost_of
 from flambeau_inductor.indexing import Expr, decide_less
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Reduce, Store, ValueId
 from flambeau_inductor.ir.operands import operands
@@ -97,7 +97,7 @@ def _price(
             total += 1
             continue
         instr = loop.body[position]
-        total += COST.get(instr.op, 1) if isinstance(instr, Point) else isinstance(instr, Load)
+        total += cost_of(instr.op) if isinstance(instr, Point) else isinstance(instr, Load)
         stack.extend(operands(instr))
     return total
 

@@ -13,6 +13,7 @@ import torch
 
 from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, held
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
+from flambeau_inductor.codegen.device_functions import module_of, takes
 from flambeau_inductor.ir.loops import RANDOM
 
 
@@ -53,7 +54,7 @@ ON_MASKS = {
 }
 # results in half precision that need no rounding: they are one of the operands, or exact
 EXACT = frozenset(_words("""neg abs sign maximum minimum fmax fmin copysign where"""))
-# relative cost of one element, for what is worth keeping and what is worth a thread
+# relative cost of one element, for what is worth keeping and what is worth a thread; others: 1
 COST = {
     **dict.fromkeys(["div", "sqrt", "rsqrt", "reciprocal"], 4),
     **dict.fromkeys(["exp", "exp2", "sigmoid", "log", "log2"], 10),
@@ -88,6 +89,11 @@ RANDOM_NAMES = {
 NEIGHBOURS = frozenset(
     ["uniform_f32", "uniform_f64", "uniform_f16", "uniform_bf16", "normal_f32", "bits_i32"]
 )
+
+
+def cost_of(op: str) -> int:
+    """Relative cost of one element; that of a call for each where there is a device function."""
+    return COST.get(op) or (60 if module_of(op) else 1)
 
 
 def random_name(op: str, dtype: torch.dtype) -> str:
@@ -142,6 +148,9 @@ def point(
         if first is torch.bool and op not in ("eq", "ne"):
             args = [f"neg({a})" for a in args]
         return f"{op}({', '.join(args)})"
+    if op not in SAME_NAME and takes(op, first):
+        text = f"each_{op}({', '.join(args)})"
+        return f"{ROUNDED[result]}({text})" if result in ROUNDED else text
     if first is torch.bool:
         if op not in ON_MASKS:
             raise CppUnsupported(f"no C++ kernel for {op} on bools")

@@ -1,0 +1,22 @@
+# Device functions take Triton's tensors, which have no types of their own.
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+# ruff: noqa: ANN001, ANN201
+"""What loops in device functions ask of all the elements of a block.
+
+In: Triton tensors, or single numbers. Out: one bool. Invariant: of a single number the answer is
+that number's.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def some(condition):
+    """Whether it holds anywhere in the block."""
+    if len(condition.shape) == 0:
+        return condition
+    else:
+        return tl.max(condition.to(tl.int32), axis=None) != 0
