@@ -12,6 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 __all__ = [
     "OpOverload",
+    "argument_names",
     "convolutions_tf32",
     "convolved_by_onednn",
     "current_device",
@@ -109,6 +110,11 @@ def writes(op: OpOverload) -> bool:
 def may_alias(op: OpOverload) -> bool:
     """Whether the schema says that a result may share memory with an argument."""
     return any(r.alias_info is not None for r in op._schema.returns)
+
+
+def argument_names(op: OpOverload) -> list[str]:
+    """Names of the arguments, in order."""
+    return [a.name for a in op._schema.arguments]
 
 
 def out_names(op: OpOverload) -> list[str]:

@@ -30,10 +30,11 @@ from flambeau_inductor.templates.attention.backward_queries import queries_kerne
 from flambeau_inductor.templates.attention.flash_backward import Backward
 from flambeau_inductor.templates.attention.match_forward import (
     DTYPES,
-    argument_at,
+    arguments_of,
     heads_of,
     rows_of,
     scale_of,
+    settings_of,
     touching,
 )
 from flambeau_inductor.templates.attention.problem import Attention, Blocks, Rows
@@ -42,27 +43,14 @@ from flambeau_inductor.templates.gemm.operand_layout import dtype_of
 WIDEST = 128
 
 
-@dataclass(frozen=True, slots=True)
-class BackwardArguments:
-    """Where a call takes the result and the logarithms of its forward, and the rest."""
-
-    out: int
-    sums: int
-    bias: int | None
-    dropout: int
-    causal: int
-
-
-TARGETS: Mapping[str, BackwardArguments] = {
-    "flambeau_prims.attention_backward.default": BackwardArguments(4, 5, 6, 7, 8),
-    "aten._scaled_dot_product_flash_attention_backward.default": BackwardArguments(
-        4, 5, None, 10, 11
-    ),
-    "aten._scaled_dot_product_cudnn_attention_backward.default": BackwardArguments(4, 5, 8, 13, 14),
-    "aten._scaled_dot_product_efficient_attention_backward.default": BackwardArguments(
-        5, 6, 4, 9, 11
-    ),
-}
+TARGETS = frozenset(
+    {
+        "flambeau_prims.attention_backward.default",
+        "aten._scaled_dot_product_flash_attention_backward.default",
+        "aten._scaled_dot_product_cudnn_attention_backward.default",
+        "aten._scaled_dot_product_efficient_attention_backward.default",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,16 +118,14 @@ def find_backward(program: Program) -> list[FoundBackward]:
 
 
 def _found(step: Extern, position: int, layouts: Mapping[str, Layout]) -> FoundBackward | None:
-    where, kwargs = TARGETS[step.target], dict(step.kwargs)
-    results = step.results[:3]
+    arguments, results = arguments_of(step), step.results[:3]
     if len(results) != 3 or None in results or any(step.results[3:]):
         return None
-    dropout, causal = argument_at(step, where.dropout, 0.0), argument_at(step, where.causal, False)
-    bias = None if where.bias is None else argument_at(step, where.bias, None)
-    sums = rows_of(argument_at(step, where.sums, None), layouts)
+    dropout, causal, bias = settings_of(arguments)
+    sums = rows_of(arguments.get("logsumexp"), layouts)
     if dropout != 0 or not isinstance(causal, bool) or sums is None:
         return None
-    read = [*step.args[:4], argument_at(step, where.out, None)]
+    read = [*step.args[:4], arguments.get("out")]
     given = [*read, *([bias] if bias is not None else [])]
     written = [Ref(name) for name in results if name is not None]
     dtypes = {dtype_of(each, layouts) for each in (*given, *written)}
@@ -152,7 +138,7 @@ def _found(step: Extern, position: int, layouts: Mapping[str, Layout]) -> FoundB
     batch, heads, length, width = of_q
     keys, last = of_k[2], of_v[3]
     sizes = (batch, heads, heads, length, keys, width, last)
-    scale = scale_of(kwargs, width)
+    scale = scale_of(arguments, width)
     fits = (
         of_k == (batch, heads, keys, width)
         and of_v == (batch, heads, keys, last)

@@ -13,28 +13,21 @@ from math import prod
 
 import torch
 
+from flambeau_inductor._torch_compat import argument_names, overload_of
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Instr, Load, Loop, Store
 from flambeau_inductor.ir.program import Alloc, Argument, Extern, Layout, Program, Ref, RunLoop
 from flambeau_inductor.templates.attention.problem import Attention, Heads, Rows
 from flambeau_inductor.templates.gemm.operand_layout import dtype_of, static_of
 
-
-@dataclass(frozen=True, slots=True)
-class ForwardArguments:
-    """Where a library call takes its bias, dropout and causality."""
-
-    bias: int | None
-    dropout: int
-    causal: int
-
-
-TARGETS: Mapping[str, ForwardArguments] = {
-    "flambeau_prims.attention.default": ForwardArguments(3, 4, 5),
-    "aten._scaled_dot_product_flash_attention.default": ForwardArguments(None, 3, 4),
-    "aten._scaled_dot_product_efficient_attention.default": ForwardArguments(3, 5, 6),
-    "aten._scaled_dot_product_cudnn_attention.default": ForwardArguments(3, 5, 6),
-}
+TARGETS = frozenset(
+    {
+        "flambeau_prims.attention.default",
+        "aten._scaled_dot_product_flash_attention.default",
+        "aten._scaled_dot_product_efficient_attention.default",
+        "aten._scaled_dot_product_cudnn_attention.default",
+    }
+)
 DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32})
 WIDEST = 256
 
@@ -89,15 +82,10 @@ def find_attention(program: Program) -> list[FoundAttention]:
 
 def attention_of(step: Extern, layouts: Mapping[str, Layout]) -> Attention | None:
     """What a library call computes; None for one that the template does not."""
-    where = TARGETS[step.target]
     if not step.results or step.results[0] is None or any(step.results[2:]):
         return None
-    kwargs = dict(step.kwargs)
-    dropout = argument_at(step, where.dropout, kwargs.get("dropout_p", 0.0))
-    causal = argument_at(step, where.causal, kwargs.get("is_causal", False))
-    bias = None
-    if where.bias is not None:
-        bias = argument_at(step, where.bias, kwargs.get("attn_bias", kwargs.get("bias")))
+    given = arguments_of(step)
+    dropout, causal, bias = settings_of(given)
     if dropout != 0 or not isinstance(causal, bool):
         return None
     sums = None
@@ -127,7 +115,7 @@ def attention_of(step: Extern, layouts: Mapping[str, Layout]) -> Attention | Non
         return None
     if sums is not None and sums.length < length:
         return None
-    scale = scale_of(kwargs, width)
+    scale = scale_of(given, width)
     if scale is None:
         return None
     return Attention(
@@ -144,9 +132,21 @@ def attention_of(step: Extern, layouts: Mapping[str, Layout]) -> Attention | Non
     )
 
 
-def scale_of(kwargs: Mapping[str, Argument], width: int) -> float | None:
+def arguments_of(step: Extern) -> dict[str, Argument]:
+    """What a library call is given, by the names of its schema."""
+    names = argument_names(overload_of(step.target))
+    return dict(zip(names, step.args, strict=False)) | dict(step.kwargs)
+
+
+def settings_of(given: Mapping[str, Argument]) -> tuple[Argument, Argument, Argument]:
+    """Dropout, causality and bias."""
+    bias = given.get("attn_bias", given.get("bias"))
+    return given.get("dropout_p", 0.0), given.get("is_causal", False), bias
+
+
+def scale_of(given: Mapping[str, Argument], width: int) -> float | None:
     """What the scores are multiplied by; None if it is no number."""
-    scale = kwargs.get("scale")
+    scale = given.get("scale")
     if scale is None:
         return float(width**-0.5)
     return float(scale) if isinstance(scale, int | float) else None
@@ -164,10 +164,6 @@ def rows_of(argument: Argument, layouts: Mapping[str, Layout]) -> Rows | None:
         return None
     a, b, c = stride[:3]
     return Rows(argument.buffer, (a, b, c), shape[2], offset)
-
-
-def argument_at(step: Extern, position: int, otherwise: Argument) -> Argument:
-    return step.args[position] if position < len(step.args) else otherwise
 
 
 def heads_of(
