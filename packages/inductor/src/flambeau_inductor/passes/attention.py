@@ -17,7 +17,7 @@ import torch
 from flambeau_prims import PRIMS
 from torch import fx
 
-from flambeau_inductor.passes.match import name_of, static_shape, val_of
+from flambeau_inductor.passes.match import dtype_of, name_of, static_shape, val_of
 from flambeau_inductor.passes.rewriter import (
     Call,
     Match,
@@ -52,26 +52,26 @@ def _shows(node: fx.Node) -> Sequence[fx.Node] | None:
     if not isinstance(source, fx.Node):
         return None
     if name == "cast":
-        return (node,) if {val_of(node).dtype, val_of(source).dtype} <= {*DTYPES} else None
+        return (node,) if {dtype_of(node), dtype_of(source)} <= {*DTYPES} else None
     if name == "permute":
         return _turned_back(node)
-    if name not in ("reshape", "broadcast_in_dim"):
+    shapes = static_shape(node), static_shape(source)
+    if name not in ("reshape", "broadcast_in_dim") or None in shapes:
         return None
-    new, old = ([n for n in val_of(each).shape if n != 1] for each in (node, source))
+    new, old = ([n for n in shape or () if n != 1] for shape in shapes)
     return (node,) if new[-2:] == old[-2:] and math.prod(new) == math.prod(old) else None
 
 
 def _turned_back(node: fx.Node) -> list[fx.Node] | None:
     """Permutations that together leave the order of all dimensions longer than one."""
     found: list[fx.Node] = []
-    order = list(range(len(val_of(node).shape)))
+    order = list(range(len(static_shape(node) or ())))
     while name_of(node) == "permute":
-        source, step = node.args[0], node.args[1]
-        if not isinstance(source, fx.Node) or not isinstance(step, Sequence):
+        source, step, shape = node.args[0], node.args[1], static_shape(node.args[0])
+        if not isinstance(source, fx.Node) or not isinstance(step, Sequence) or shape is None:
             return None
         order = [int(str(step[d])) for d in order]
         found.append(node)
-        shape = val_of(source).shape
         long = [d for d in order if shape[d] != 1]
         if long == sorted(long):
             return found
@@ -83,10 +83,10 @@ def _row(reduction: str, of: Pattern) -> Pattern:
     """A reduction along the last dimension, as it is repeated there."""
 
     def is_last(node: fx.Node) -> bool:
-        return list(node.args[1]) == [len(val_of(node.args[0]).shape) - 1]  # type: ignore[arg-type]
+        return list(node.args[1]) == [len(static_shape(node.args[0]) or ()) - 1]  # type: ignore[arg-type]
 
     def is_repeated(node: fx.Node) -> bool:
-        return list(node.args[2]) == list(range(len(val_of(node).shape) - 1))  # type: ignore[arg-type]
+        return list(node.args[2]) == list(range(len(static_shape(node) or ()) - 1))  # type: ignore[arg-type]
 
     made = getattr(ops, reduction)(of, where=is_last)
     return Call(frozenset({"broadcast_in_dim"}), (made,), is_repeated)
@@ -101,10 +101,10 @@ def _attention(m: Match) -> fx.Node | None:
     q, k, v, last = m["q"], m["k"], m["v"], m.root
     found, shape = scores_of(m), static_shape(m["logits"])
     sizes = [static_shape(x) for x in (q, k, v)]
-    dtype = val_of(q).dtype
+    dtype = dtype_of(q)
     if found is None or shape is None or None in sizes or len(shape) < 3:
         return None
-    if len({val_of(x).dtype for x in (q, k, v, last)}) != 1 or dtype not in DTYPES:
+    if dtype is None or {dtype_of(x) for x in (k, v, last)} != {dtype} or dtype not in DTYPES:
         return None
     (batch, length, width), (_, _, keys), (_, _, out) = (s for s in sizes if s is not None)
     outer = (math.prod(shape[:-3]), shape[-3]) if len(shape) > 3 else (batch, 1)
@@ -144,7 +144,7 @@ def _added(
     if bias is not None:
         if name_of(bias) == "cast" and isinstance(bias.args[0], fx.Node):
             bias = bias.args[0]
-        if val_of(bias).dtype != dtype or static_shape(bias) != shape or found.scaled:
+        if dtype_of(bias) != dtype or static_shape(bias) != shape or found.scaled:
             return None
         if not is_finite(bias) and not finite_rows(constants.of(bias)):
             return None

@@ -12,6 +12,7 @@ from contextlib import suppress
 from types import BuiltinFunctionType
 from typing import Any
 
+import torch
 from torch import Tensor, fx
 
 from flambeau_inductor._torch_compat import OpOverload, writes
@@ -112,6 +113,11 @@ def static_shape(part: Any) -> tuple[int, ...] | None:
     """The sizes of a tensor, where all are numbers."""
     shape = getattr(val_of(part), "shape", None)
     return tuple(shape) if shape is not None and all(isinstance(n, int) for n in shape) else None
+
+
+def dtype_of(part: Any) -> torch.dtype | None:
+    """The dtype of a tensor."""
+    return getattr(val_of(part), "dtype", None)
 
 
 def under_autocast(graph: fx.Graph) -> bool:

@@ -45,12 +45,12 @@ def _sum(m: Match) -> fx.Node | None:
 def _sum_by_rows(m: Match) -> fx.Node | None:
     """The product is seen in another shape, and the bias is a row that its rows all get."""
     row, _, dims = m["bias"].args[:3]
-    shape, (rows, columns) = val_of(m["seen"]).shape, val_of(m["product"]).shape
-    if not _ends_here(m["seen"], m.root) or not isinstance(row, fx.Node):
+    parts = (m["seen"], m["product"], row)
+    shape, product, width = (getattr(val_of(part), "shape", None) for part in parts)
+    if shape is None or product is None or width is None or not _ends_here(m["seen"], m.root):
         return None
-    if tuple(dims) != (len(shape) - 1,) or shape[-1] != columns:
-        return None
-    if tuple(val_of(row).shape) != (columns,):
+    rows, columns = product
+    if tuple(dims) != (len(shape) - 1,) or shape[-1] != columns or tuple(width) != (columns,):
         return None
     with m.graph.inserting_before(m.root):
         sizes = sizes_of(m.graph, (rows, columns))

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from torch import fx
 
 from flambeau_inductor.passes.constants import Constants
-from flambeau_inductor.passes.match import erase_unused, name_of, op_of, val_of
+from flambeau_inductor.passes.match import erase_unused, name_of, op_of, static_shape, val_of
 
 COMMUTATIVE = frozenset(
     {"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or"}
@@ -60,7 +61,8 @@ class Match:
         if name_of(part) == "full":
             part = part.args[1]
         elif isinstance(part, fx.Node):
-            one = self.constants.of(part) if _is_single(part) else None
+            shape = static_shape(part)
+            one = None if shape is None or prod(shape) != 1 else self.constants.of(part)
             part = None if one is None else one.item()
         return float(part) if isinstance(part, int | float) else None
 
@@ -83,11 +85,6 @@ class Match:
         made.meta = {k: v for k, v in self.root.meta.items() if k == "stack_trace"}
         val_of(made)
         return made
-
-
-def _is_single(node: fx.Node) -> bool:
-    found = val_of(node)
-    return getattr(found, "shape", None) is not None and found.shape.numel() == 1
 
 
 class Pattern:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx
 
 from flambeau_inductor.passes.constants import Constants
-from flambeau_inductor.passes.match import op_of, val_of
+from flambeau_inductor.passes.match import dtype_of, op_of
 from flambeau_inductor.passes.rewriter import REST, Look, Match, Number, Pattern, Seen, Value, ops
 
 HALF = (torch.bfloat16, torch.float16)
@@ -171,7 +171,9 @@ def interval(node: fx.Node, known: dict[fx.Node, Interval] | None = None) -> Int
     """Bounds of all elements of a primitive's result; both are finite, or nothing is known."""
     known = {} if known is None else known
     if node not in known:
-        dtype, name = val_of(node).dtype, op_of(node) or ""
+        dtype, name = dtype_of(node), op_of(node) or ""
+        if dtype is None:
+            return ANYTHING
         whole = not dtype.is_floating_point
         least, most = _limits(dtype)
         made = (least, most) if whole else ANYTHING
