@@ -32,6 +32,7 @@ from flambeau_inductor.lowering.determinism import refuse_unordered
 from flambeau_inductor.options import Options, settled
 from flambeau_inductor.passes.epilogues import fuse_epilogues
 from flambeau_inductor.passes.pipeline import rewrite
+from flambeau_inductor.passes.rewriter import Ledger
 from flambeau_inductor.pipeline import PROGRAM_PASSES
 from flambeau_inductor.recording import rules_of, why_not
 from flambeau_inductor.runtime.artifact import Artifact, recorded
@@ -96,7 +97,7 @@ def _lower(work: Compilation) -> None:
     choices = library_choices(work.options, work.budget)
     gm = work.rewritten()
     if work.options.limits.fusion:
-        gm = fuse_epilogues(gm, choices.epilogues)
+        gm = fuse_epilogues(gm, choices.epilogues, Ledger(work.options.skip_passes))
     work.tensors = lower_graph(
         gm,
         work.example_inputs,

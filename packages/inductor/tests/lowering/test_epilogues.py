@@ -217,3 +217,10 @@ def test_without_the_library_loops_compute_it() -> None:
         assert set(compiled.report.externs) == {"aten.convolution.default"}
         assert compiled.report.kernels == 1
         close(compiled([x])[0], function, x)
+
+
+def test_a_function_is_left_to_a_loop_by_name() -> None:
+    function, x = convolutions(F.hardswish), image()
+    compiled = built(function, x, skip_passes=("epilogue_hardswish",))
+    assert compiled.report.kernels == 1
+    close(compiled([x])[0], function, x)
