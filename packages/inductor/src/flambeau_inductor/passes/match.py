@@ -9,6 +9,7 @@ import inspect
 import operator
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -87,14 +88,23 @@ def has_tag(node: fx.Node, tag: str) -> bool:
 def argument(node: fx.Node, name: str, otherwise: Any = None) -> Any:
     """What a function is given for one of its parameters, its default included; `otherwise` where
     it is written in C, or takes anything, and is not told by name."""
-    if node.op != "call_function":
+    signature = _signature(node.target) if node.op == "call_function" else None
+    if signature is None or name not in signature.parameters:
         return node.kwargs.get(name, otherwise)
     try:
-        bound = inspect.signature(node.target).bind(*node.args, **node.kwargs)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        bound = signature.bind(*node.args, **node.kwargs)
+    except TypeError:
         return node.kwargs.get(name, otherwise)
     bound.apply_defaults()
-    return bound.arguments.get(name, otherwise)
+    return bound.arguments[name]
+
+
+@lru_cache(maxsize=512)
+def _signature(target: Any) -> inspect.Signature | None:
+    try:
+        return inspect.signature(target)
+    except (TypeError, ValueError):  # it is written in C
+        return None
 
 
 def val_of(part: Any) -> Any:
