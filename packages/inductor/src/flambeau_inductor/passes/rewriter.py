@@ -20,7 +20,7 @@ from typing import Any
 from torch import fx
 
 from flambeau_inductor.passes.constants import Constants
-from flambeau_inductor.passes.match import erase_unused, name_of, op_of, static_shape, val_of
+from flambeau_inductor.passes.match import erase_unused, name_of, op_of, static_shape
 
 COMMUTATIVE = frozenset(
     {"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or"}
@@ -76,14 +76,13 @@ class Match:
         return not self.constants.is_written(read, (min(members), self.root))
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        """A call before the root; primitives have their value by their shape rule."""
+        """A call before the root."""
         with self.graph.inserting_before(self.root):
             if isinstance(target, str):
                 made = self.graph.call_method(target, args, kwargs)
             else:
                 made = self.graph.call_function(target, args, kwargs)
         made.meta = {k: v for k, v in self.root.meta.items() if k == "stack_trace"}
-        val_of(made)
         return made
 
 
