@@ -162,7 +162,7 @@ def in_kernels(drawn: Drawn, expression: Any) -> tuple[Expr, dict[str, int]]:
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_an_integer_is_the_same_everywhere(name: str, depth: int) -> None:
     drawn = Drawn(depth * 100 + len(name))
-    for _ in range(6):
+    for _ in range(3):
         expression = drawn.open(name, depth)
         for sizes in SIZES:
             wanted = int(drawn.value(expression, sizes))

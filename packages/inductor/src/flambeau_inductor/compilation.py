@@ -22,9 +22,11 @@ from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.steps import loops_of
 from flambeau_inductor.ir.tensors import TensorGraph
+from flambeau_inductor.limits import Limits
 from flambeau_inductor.lowering.sizes import GraphSizes
 from flambeau_inductor.runtime.artifact import KernelPart
 from flambeau_inductor.schedule.tensor_program import Merge, Refusal, TensorProgram
+from flambeau_inductor.tuning import tuning_of
 from flambeau_inductor.wrapper import Wrapper
 from flambeau_inductor.wrapper.source import LoopLaunch
 
@@ -95,6 +97,12 @@ class Compilation(PassContext):
     def name(self) -> str:
         """The graph's, for messages and files."""
         return self.info.name
+
+    @property
+    def limits(self) -> Limits:
+        """The thresholds of scheduling, on the device that the tensor program runs on."""
+        limits = self.options.limits
+        return limits if self.tensors is None else limits.on(tuning_of(self.tensors.devices()))
 
     @property
     def merges(self) -> tuple[Merge, ...]:

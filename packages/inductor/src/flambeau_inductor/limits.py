@@ -1,11 +1,14 @@
 """The numbers that scheduling decisions turn on.
 
-In: nothing. Out: `Limits`. Invariant: plain data; the same limits give the same program.
+In: nothing, or a device. Out: `Limits`. Invariant: plain data; the same limits give
+the same program.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from flambeau_inductor.tuning import MEASURED, Tuning
 
 ACROSS_COLUMNS = 1024
 """Columns of a program that goes down a part of the rows, a few at a time, where a row is too long
@@ -56,7 +59,7 @@ class Limits:
     split_on: tuple[str, ...] = ("cuda",)
     """Types of devices on which long rows are split (a CPU's threads share them out themselves)."""
 
-    split_programs: int = 264
+    split_programs: int = MEASURED.split_programs
     """Programs that a GPU wants of a reduction; with fewer, its rows are split."""
 
     split_length: int = 4096
@@ -68,7 +71,7 @@ class Limits:
     split_columns: int = 128
     """Columns that one program sums together where neighbours in memory are of different rows."""
 
-    across_bytes: int = 1 << 25
+    across_bytes: int = MEASURED.across_bytes
     """A loop over rows takes sums down their columns with it, on a GPU, if both read at least so
     much of the same memory: less is still in the cache when it is read again."""
 
@@ -85,3 +88,9 @@ class Limits:
 
     share_memory: bool = True
     """Later buffers take over the memory of finished ones where that does not raise the peak."""
+
+    def on(self, tuning: Tuning) -> Limits:
+        """These limits on a device: what is as it was measured elsewhere is as it is there."""
+        names = ("split_programs", "across_bytes")
+        left = [name for name in names if getattr(self, name) == getattr(MEASURED, name)]
+        return self if tuning is MEASURED else replace(self, **{n: getattr(tuning, n) for n in left})

@@ -9,7 +9,7 @@ operations cost nothing and disappear into the addresses of whoever reads throug
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -307,6 +307,10 @@ class TensorGraph:
     updates: dict[int, int] = field(default_factory=dict)
     symbols: tuple[tuple[str, SymbolSource], ...] = ()
     scalars: list[Number] = field(default_factory=list)
+
+    def devices(self) -> Iterator[torch.device]:
+        """Where its tensors are."""
+        return (n.device for n in (*self.inputs, *self.order) if isinstance(n, Node))
 
     def stride_of(self, node: Node) -> Shape:
         """Strides of the memory that `node` gets, if it gets any."""

@@ -36,6 +36,7 @@ from flambeau_inductor.runtime.artifact import KernelPart, Loaded
 from flambeau_inductor.runtime.cpu.random import BERNOULLI
 from flambeau_inductor.runtime.gpu.launch import Library, load_library
 from flambeau_inductor.runtime.library import load_kernels
+from flambeau_inductor.tuning import tuning_of
 from flambeau_inductor.wrapper.source import BehindDraws, LoopLaunch
 
 LANGUAGE = {"cpu": "cpp", "cuda": "triton"}
@@ -147,8 +148,9 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
         b.name: hint(storage_bytes(b.layout)) // b.layout.dtype.itemsize
         for b in work.scheduled().buffers
     }
+    tuning = tuning_of(b.layout.device for b in work.scheduled().buffers)
     try:
-        source = triton.generate_module(loops, work.dtypes(), sizes, work.chosen_kernels)
+        source = triton.generate_module(loops, work.dtypes(), sizes, work.chosen_kernels, tuning)
     except triton.TritonUnsupported as error:
         raise InductorError(f"Triton kernels: {error}") from error
 

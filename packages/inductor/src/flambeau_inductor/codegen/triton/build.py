@@ -19,13 +19,10 @@ from typing import Any
 from flambeau_inductor.codegen.triton.kernel import STAGES, WITH_DESCRIPTORS, TritonKernel
 from flambeau_inductor.runtime.gpu.launch import Launcher, Library
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor
+from flambeau_inductor.tuning import shared_bytes_of
 
 MINIMUM_CAPABILITY = (7, 0)
 ALIGNMENT = 16
-SHARED = {70: 96, 80: 163, 87: 163, 90: 227, 100: 227, 103: 227}
-LEAST_SHARED = 64
-"""KiB that a program may have by compute capability, and on any other (CUDA C++ Programming Guide,
-technical specifications per compute capability)."""
 
 
 class TritonMissing(Exception):
@@ -181,7 +178,7 @@ def _compile(function: Any, kernel: TritonKernel, *, aligned: bool, target: Any)
 def _shared_memory(target: Any) -> int:
     """Bytes of shared memory that a program may have; of the current device without a target."""
     if target is not None:
-        return 1024 * SHARED.get(target.arch, LEAST_SHARED)
+        return shared_bytes_of(divmod(target.arch, 10))
     from triton.runtime import driver  # triton is optional
 
     device = driver.active.get_current_device()

@@ -34,6 +34,7 @@ from flambeau_inductor.ir.loops import (
 )
 from flambeau_inductor.ir.operands import operands
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor
+from flambeau_inductor.tuning import MEASURED, Tuning
 
 __all__ = [
     "INT32_LIMIT",
@@ -83,6 +84,7 @@ def generate(
     dtypes: Mapping[str, torch.dtype],
     numels: Mapping[str, int],
     tiling: Tiling | None = None,
+    tuning: Tuning = MEASURED,
 ) -> TritonKernel:
     """Triton kernel of `loop`.
 
@@ -90,12 +92,12 @@ def generate(
         loop: the kernel's meaning.
         dtypes: dtype of every buffer it touches.
         numels: elements that a buffer's indices may span, to choose the index width.
-        tiling: block sizes; chosen from the loop when absent.
+        tiling: block sizes; chosen from the loop when absent, for a device of such `tuning`.
 
     Raises:
         TritonUnsupported: the loop cannot be expressed.
     """
-    return KernelWriter(loop, dtypes, numels, tiling or choose(loop)).kernel()
+    return KernelWriter(loop, dtypes, numels, tiling or choose(loop, tuning)).kernel()
 
 
 class KernelWriter(Instructions):

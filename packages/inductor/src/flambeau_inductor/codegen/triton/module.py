@@ -15,6 +15,7 @@ import torch
 from flambeau_inductor.codegen.device_functions import PACKAGE, module_of, names
 from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.ir.loops import Loop
+from flambeau_inductor.tuning import MEASURED, Tuning
 
 _IMPORTS = """import triton
 import triton.language as tl
@@ -59,6 +60,7 @@ def generate_module(
     dtypes: Mapping[str, torch.dtype],
     numels: Mapping[str, int],
     given: Mapping[str, TritonKernel] | None = None,
+    tuning: Tuning = MEASURED,
 ) -> TritonSource:
     """Source of the kernels of `loops`.
 
@@ -67,6 +69,7 @@ def generate_module(
         dtypes: dtype of every buffer.
         numels: elements that a buffer's indices may span.
         given: kernels of loops that have theirs already, by the loop's name.
+        tuning: of the device that they are for.
 
     Raises:
         TritonUnsupported: one of the loops cannot be expressed.
@@ -76,7 +79,9 @@ def generate_module(
     for loop in loops:
         made = (given or {}).get(loop.name)
         if made is None:
-            kernel = generate(replace(loop, name="kernel", origins=()), dtypes, numels)
+            kernel = generate(
+                replace(loop, name="kernel", origins=()), dtypes, numels, None, tuning
+            )
         else:
             source = made.source.replace(f"def {made.name}(", "def kernel(", 1)
             kernel = replace(made, name="kernel", source=source)

@@ -27,11 +27,11 @@ from flambeau_inductor.codegen.triton.row_facts import (
     widest,
 )
 from flambeau_inductor.ir.loops import Loop
+from flambeau_inductor.tuning import Tuning
 
 MAX_PERSISTENT = 32768
 REDUCTION_BLOCK = 4096
 OUTER_BLOCK = 8192
-STREAMING_MULTIPROCESSORS = 132
 OUTER_COLUMNS = 64
 """Columns of a program that sums down them: neighbours in memory, which are read together."""
 OUTER_WARPS = 8
@@ -70,12 +70,12 @@ HELD_AGAIN = 16
 whose gelu was computed four times, took 1297 us, and 393 with it kept (512 MiB, H200)."""
 
 
-def reduction(loop: Loop) -> Tiling:
+def reduction(loop: Loop, tuning: Tuning) -> Tiling:
     """Rows in registers where they find room there, else in steps; columns a few at a time."""
     rows = math.prod(static_size(axis) for axis in loop.x)
     length = math.prod(static_size(axis) for axis in loop.r)
     if loop.x and reduces_across(loop):
-        return _outer_reduction(loop, rows, length)
+        return _outer_reduction(loop, rows, length, tuning)
     padded = next_power_of_two(length)
     if padded == MAX_PERSISTENT and online_sums(loop) and reads_halves(loop, 1):
         x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, padded)
@@ -95,7 +95,7 @@ def reduction(loop: Loop) -> Tiling:
     if padded <= MAX_PERSISTENT:
         at_once = REDUCTION_BLOCK // max(2, most)
         together = max(1, min(at_once // padded, next_power_of_two(rows)))
-        while together > 1 and rows // together < 2 * STREAMING_MULTIPROCESSORS:
+        while together > 1 and rows // together < 2 * tuning.machine.multiprocessors:
             together //= 2
         warps = _warps(together * padded)
         if padded == MAX_PERSISTENT and most == 4 and element_loads(loop) == 1:
@@ -119,9 +119,9 @@ def _warps(elements: int) -> int:
     return max(1, min(16, elements // each))
 
 
-def _outer_reduction(loop: Loop, rows: int, length: int) -> Tiling:
+def _outer_reduction(loop: Loop, rows: int, length: int, tuning: Tuning) -> Tiling:
     columns = min(OUTER_COLUMNS, next_power_of_two(rows))
-    while columns > 16 and rows // columns < STREAMING_MULTIPROCESSORS:
+    while columns > 16 and rows // columns < tuning.machine.multiprocessors:
         columns //= 2
     deep = max(1, min(next_power_of_two(length), OUTER_BLOCK // columns))
     x, r = Dimension("x", loop.x, columns), Dimension("r", loop.r, deep)

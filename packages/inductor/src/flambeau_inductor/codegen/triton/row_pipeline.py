@@ -15,11 +15,11 @@ from flambeau_inductor.codegen.triton.dimensions import (
     next_power_of_two,
     static_size,
 )
-from flambeau_inductor.codegen.triton.reduction_tiling import STREAMING_MULTIPROCESSORS
 from flambeau_inductor.codegen.triton.row_facts import element_bytes, widest
 from flambeau_inductor.ir.loops import Loop, Reduce
 from flambeau_inductor.ir.registers import held
 from flambeau_inductor.limits import ACROSS_COLUMNS
+from flambeau_inductor.tuning import Tuning
 
 WALKED_SHORT, WALKED_BLOCK, WALKED_WARPS, WALKED_MOST = 256, 8192, 16, 4
 WALKED_WIDE, WALKED_HALVES = 512, 1024
@@ -32,10 +32,9 @@ sums of its operand, 1024 columns, 457 us with one warp and 503 with two (bfloat
 (float32; 512 MiB and 1 GiB an operand, H200)."""
 REGISTERS, MOST_REGISTERS = 65536, 255
 """Of a multiprocessor, and of a thread."""
-WALKED_STAGES, WALKED_SHARED = 3, 110 << 10
-"""How many of its blocks are on their way from memory at once, and the bytes of shared memory that
-all but one of them may take: two such programs find room on an H200. Where a device has less, fewer
-are on their way (`build`)."""
+WALKED_STAGES = 3
+"""How many of its blocks are on their way from memory at once, if those but one find room in
+`walked_bytes` of shared memory. Where a device has less, fewer are on their way (`build`)."""
 WALKED_HELD = 5.5
 """Registers for each element of a row, above which it has twice as many warps, and one more block
 on its way: with four warps a thread has none left of its 255, and keeps some of them in memory.
@@ -53,13 +52,13 @@ have 16 bits, beyond that `WALKED_WARPS`; of more than the second, a program is 
 multiprocessor."""
 
 
-def walking(loop: Loop) -> Tiling:
+def walking(loop: Loop, tuning: Tuning) -> Tiling:
     """Whole rows, a few at a time where they are short, one part after the other."""
     parts, rows = loop.x
     columns = next_power_of_two(math.prod(static_size(axis) for axis in loop.r))
     together, warps, most = 1, WALKED_WARPS, WALKED_STAGES
     wide = widest(loop) > 2
-    at_once = -(-static_size(parts) // STREAMING_MULTIPROCESSORS)
+    at_once = -(-static_size(parts) // tuning.machine.multiprocessors)
     registers: int | None = None
     if columns >= ACROSS_COLUMNS and not any(isinstance(i, Reduce) for i in loop.body):
         together, columns, warps = ACROSS_ROWS, ACROSS_COLUMNS, ACROSS_WARPS
@@ -79,7 +78,7 @@ def walking(loop: Loop) -> Tiling:
         Dimension("x", (rows,), together, loop.points is not None),
         Dimension("r", loop.r, columns),
     )
-    room = WALKED_SHARED if columns <= WALKED_WHOLE else 2 * WALKED_SHARED
+    room = tuning.walked_bytes if columns <= WALKED_WHOLE else 2 * tuning.walked_bytes
     stages = min(most, 1 + room // max(1, together * columns * element_bytes(loop)))
     return Tiling(dimensions, warps, registers=registers, parts=parts, stages=stages)
 

@@ -20,11 +20,12 @@ from flambeau_inductor.codegen.triton.dimensions import (
     next_power_of_two,
     static_size,
 )
-from flambeau_inductor.codegen.triton.reduction_tiling import STREAMING_MULTIPROCESSORS, reduction
+from flambeau_inductor.codegen.triton.reduction_tiling import reduction
 from flambeau_inductor.codegen.triton.row_facts import reduces_across
 from flambeau_inductor.codegen.triton.row_pipeline import walking
 from flambeau_inductor.ir.loops import IndexValue, Load, Loop, Store
 from flambeau_inductor.ir.operands import operands
+from flambeau_inductor.tuning import MEASURED, Tuning
 
 __all__ = ["Dimension", "Tiling", "choose", "reduces_across", "static_size"]
 
@@ -34,23 +35,23 @@ LEAST_ROW = 32
 POINTWISE_BLOCK = 1024
 
 
-def choose(loop: Loop) -> Tiling:
-    """Tiling of `loop` from its sizes and strides alone."""
+def choose(loop: Loop, tuning: Tuning = MEASURED) -> Tiling:
+    """Tiling of `loop` from its sizes and strides, and what it runs on, alone."""
     if any(isinstance(instr, Store) and instr.mode == "total" for instr in loop.body):
-        return walking(loop)
+        return walking(loop, tuning)
     if loop.r:
-        return reduction(loop)
+        return reduction(loop, tuning)
     conflict = _conflicting_axis(loop)
     if conflict is not None:
         return _transposing(loop, conflict)
     looked_up = _looked_up_by(loop)
-    return _gathering(loop, looked_up) if looked_up else _pointwise(loop)
+    return _gathering(loop, looked_up, tuning) if looked_up else _pointwise(loop, tuning)
 
 
-def _pointwise(loop: Loop) -> Tiling:
+def _pointwise(loop: Loop, tuning: Tuning) -> Tiling:
     size = math.prod(static_size(axis) for axis in loop.x)
     block = min(POINTWISE_BLOCK, next_power_of_two(size))
-    while block > 128 and size // block < STREAMING_MULTIPROCESSORS:
+    while block > 128 and size // block < tuning.machine.multiprocessors:
         block //= 2
     warps = max(1, min(4, block // 256))
     return Tiling((Dimension("x", loop.x, block),), warps)
@@ -74,12 +75,12 @@ def _looked_up_by(loop: Loop) -> int:
     return outer if outer < len(loop.x) and inner >= LEAST_ROW else 0
 
 
-def _gathering(loop: Loop, outer: int) -> Tiling:
+def _gathering(loop: Loop, outer: int, tuning: Tuning) -> Tiling:
     """Positions are read once a row, and rows as whole lines of memory."""
     y, x = (math.prod(map(static_size, axes)) for axes in (loop.x[:outer], loop.x[outer:]))
     columns = min(GATHER_BLOCK // 2, next_power_of_two(x))
     rows = max(1, min(GATHER_BLOCK // columns, next_power_of_two(y)))
-    while rows > 1 and y // rows * -(-x // columns) < 2 * STREAMING_MULTIPROCESSORS:
+    while rows > 1 and y // rows * -(-x // columns) < 2 * tuning.machine.multiprocessors:
         rows //= 2
     dimensions = (Dimension("y", loop.x[:outer], rows), Dimension("x", loop.x[outer:], columns))
     return Tiling(dimensions, max(1, min(4, rows * columns // 256)))

@@ -26,8 +26,10 @@ from flambeau_inductor.templates.attention.problem import (
     Heads,
     Rows,
     fitting,
+    in_shared,
     padded,
 )
+from flambeau_inductor.tuning import MEASURED, Tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,9 @@ class Backward:
         return (*read, self.grad, a.sums, self.delta)
 
 
-def backward_blocks(attention: Attention, described: bool) -> tuple[tuple[Blocks, Blocks], ...]:
+def backward_blocks(
+    attention: Attention, described: bool, tuning: Tuning = MEASURED
+) -> tuple[tuple[Blocks, Blocks], ...]:
     """Blocks of `keys` and of `queries` that are worth trying."""
     width = max(attention.sizes[-2:])
     pairs: tuple[tuple[Blocks, Blocks], ...]
@@ -68,8 +72,15 @@ def backward_blocks(attention: Attention, described: bool) -> tuple[tuple[Blocks
             (Blocks(64, 64, 4, 2), Blocks(64, 64, 4, 2)),
         )
     small = (Blocks(32, 32, 4, 2), Blocks(32, 32, 4, 2))
-    fit = [p for p in pairs if all(b in fitting(attention, (b,), described) for b in p)]
-    return tuple(fit) or (small,)
+    fit = []
+    for pair in (*pairs, small):
+        keys = in_shared(attention, pair[0], tuning, keys_stay=True)
+        queries = in_shared(attention, pair[1], tuning)
+        if keys is None or queries is None:
+            continue
+        if all(b in fitting(attention, (b,), described, tuning) for b in (keys, queries)):
+            fit.append((keys, queries))
+    return tuple(p for p in fit if p != small) or (small,)
 
 
 def sums_of_rows(text: Blocked, backward: Backward, ragged: bool) -> str:

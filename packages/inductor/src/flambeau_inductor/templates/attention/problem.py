@@ -6,9 +6,11 @@ strides are numbers, in elements.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+
+from flambeau_inductor.tuning import MEASURED, Tuning
 
 LOG2_E = 1.4426950408889634
 
@@ -74,7 +76,9 @@ class Blocks:
         return text + "d" * self.described + "h" * self.held + "a" * self.ahead
 
 
-def blocks_for(attention: Attention, described: bool = False) -> tuple[Blocks, ...]:
+def blocks_for(
+    attention: Attention, described: bool = False, tuning: Tuning = MEASURED
+) -> tuple[Blocks, ...]:
     """What is worth trying: wide heads leave room for smaller blocks only, and where a bias is in
     flight too, for fewer loads (width 128 on an H200: 202, 206 and 214 us, 246 and 273 with what is
     the best without a bias).
@@ -104,24 +108,40 @@ def blocks_for(attention: Attention, described: bool = False) -> tuple[Blocks, .
             Blocks(64, 64, 4, 3, described=True, held=True),
             Blocks(128, 64, 8, 3),
         )
-    return fitting(attention, found, described)
+    return fitting(attention, found, described, tuning)
 
 
 def fitting(
-    attention: Attention, blocks: tuple[Blocks, ...], described: bool
+    attention: Attention, blocks: tuple[Blocks, ...], described: bool, tuning: Tuning
 ) -> tuple[Blocks, ...]:
-    """The blocks that are not much longer than what they are taken of; at least one. Scores that
+    """The blocks that find room in shared memory, with as many loads in flight as do, and are not
+    much longer than what they are taken of; at least one. Scores that
     are asked for ahead are masked before they are scaled, in one block of a causal walk."""
     *_, length, keys, _, _ = attention.sizes
     short = [
         b
-        for b in blocks
-        if b.queries <= max(32, 2 * length)
+        for b in (in_shared(attention, each, tuning) for each in blocks)
+        if b is not None
+        and b.queries <= max(32, 2 * length)
         and b.keys <= max(32, 2 * keys)
         and (described or not b.described)
         and not (b.ahead and (attention.scale <= 0 or (attention.causal and b.queries != b.keys)))
     ]
     return tuple(short) or (Blocks(32, 32, 4, 2),)
+
+
+def in_shared(
+    attention: Attention, blocks: Blocks, tuning: Tuning, keys_stay: bool = False
+) -> Blocks | None:
+    """The blocks with as many loads in flight as find room beside what stays, if those are two: a
+    block of queries, or, for the gradients of keys and values, of those."""
+    stay, moving = blocks.queries, blocks.keys
+    if keys_stay:
+        stay, moving = moving, stay
+    row = sum(map(padded, attention.sizes[-2:])) * attention.dtype.itemsize
+    more = 0 if attention.bias is None else stay * attention.dtype.itemsize
+    room = (tuning.tile_bytes - stay * row) // (moving * (row + more))
+    return replace(blocks, stages=min(blocks.stages, room)) if room >= 2 else None
 
 
 def padded(width: int) -> int:

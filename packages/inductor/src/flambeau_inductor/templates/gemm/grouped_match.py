@@ -20,17 +20,13 @@ from flambeau_inductor.ir.program import Argument, Extern, Layout, Ref
 from flambeau_inductor.templates.gemm.operand_layout import Static, dtype_of, row_major, static_of
 from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Product
 from flambeau_inductor.templates.gemm.tiles import GemmTile, candidates, seconds
+from flambeau_inductor.tuning import MEASURED, Tuning
 
 TARGET = "aten._grouped_mm.default"
 NAMES = ("self", "mat2", "offs", "bias", "out_dtype")
 HALF = frozenset({torch.bfloat16, torch.float16})
 MOST = 1024
 """Groups: a program looks at the ends of all of them."""
-PAIRS_GAIN = 1.05
-"""By how much two tiles beside each other on a multiprocessor have to be expected to be faster than
-one that has it for itself, to be tried first. On an H200 they were where a group is short
-(768x3072x4096 in 16: 106 % of the library, not 93; 2048x1408x8192 in 64: 101, not 87;
-4096x3072x768 in 16: 106, not 101), and not where the model expects 2 % (16384x4096x2048 in 8)."""
 
 
 def grouped_of(step: Extern, layouts: Mapping[str, Layout]) -> Product | None:
@@ -61,7 +57,9 @@ def grouped_of(step: Extern, layouts: Mapping[str, Layout]) -> Product | None:
     )
 
 
-def tiles_for(product: Product, described: bool, most: int = 6) -> tuple[GemmTile, ...]:
+def tiles_for(
+    product: Product, described: bool, tuning: Tuning = MEASURED, most: int = 6
+) -> tuple[GemmTile, ...]:
     """The tiles that the model prefers for groups of equal size, without programs that stay: how
     many tiles there are is not known when they begin."""
     groups = product.groups
@@ -72,16 +70,17 @@ def tiles_for(product: Product, described: bool, most: int = 6) -> tuple[GemmTil
     )
     item = product.dtype.itemsize
     sizes = (rows, columns, inner, groups.count)
-    found = candidates(*sizes, item, 2 * most, parts=False, described=described)
+    found = candidates(*sizes, item, 2 * most, parts=False, described=described, tuning=tuning)
     some = [tile for tile in found if not tile.resident][:most]
     if groups.along == "rows":  # of tiles that the model holds for equal, the taller were faster
-        some.sort(key=lambda t: (seconds(t, *sizes, item), -t.rows))
+        some.sort(key=lambda t: (seconds(t, *sizes, item, tuning=tuning), -t.rows))
     # two beside each other on a multiprocessor: one stores while the other multiplies
     pairs = [tile for tile in found if tile.resident > 1]
     sooner = (
         pairs
         and some
-        and PAIRS_GAIN * seconds(pairs[0], *sizes, item) < seconds(some[0], *sizes, item)
+        and tuning.pairs_gain * seconds(pairs[0], *sizes, item, tuning=tuning)
+        < seconds(some[0], *sizes, item, tuning=tuning)
     )
     both = (*pairs, *some) if sooner else (*some, *pairs)
     return tuple(replace(tile, resident=0) for tile in both)

@@ -4,10 +4,10 @@ In: the product's sizes and the width of its elements. Out: a few `GemmTile`s, t
 first. Invariant: each fits in shared memory with all its stages, and holds at most as many
 accumulators a thread as there are registers for.
 
-The model: a tile's multiply-adds over the rate of the tensor units, which small tiles do not keep
-busy, or its bytes over what a multiprocessor gets of the level 2 cache, whichever is longer, times
-the number of waves that the device needs for all of them; at least what reading the operands from
-memory takes.
+The model, whose rates are the device's (`tuning`): a tile's multiply-adds over the rate of the
+tensor units, which small tiles do not keep busy, or its bytes over what a multiprocessor gets of
+the level 2 cache, whichever is longer, times the number of waves that the device needs for all of
+them; at least what reading the operands from memory takes.
 """
 
 from __future__ import annotations
@@ -15,18 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-MULTIPROCESSORS = 132
+from flambeau_inductor.tuning import MEASURED, Tuning
+
 SHORT = 64
 """Of an inner dimension, for which the usual steps are too long."""
-SHARED_BYTES = 220 * 1024
-TENSOR_FLOPS = 5.8e12
-"""Of one multiprocessor a second, in half precision with the largest tiles."""
-CACHE_BYTES = 75e9
-"""What one multiprocessor reads of the level 2 cache a second."""
-MEMORY_BYTES = 3.5e12
-"""What all of them together read of the memory behind it."""
-START = 2e-6
-"""Seconds before a program's first product; those that stay are waited for once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +27,7 @@ class GemmTile:
     `stages` loads in flight; `parts` programs share the inner dimension of one tile.
 
     With `described`, operands are read through tensor descriptors (sm_90 and newer). `resident`
-    programs of a multiprocessor take one tile after the other, if it is not 0.
+    programs of each of the device's `multiprocessors` take one tile after the other, if not 0.
     """
 
     rows: int
@@ -46,6 +38,7 @@ class GemmTile:
     parts: int = 1
     described: bool = False
     resident: int = 0
+    multiprocessors: int = MEASURED.machine.multiprocessors
 
     @property
     def name(self) -> str:
@@ -60,7 +53,7 @@ class GemmTile:
     def programs(self, tiles: int) -> int:
         """How many programs compute `tiles` of these, all parts counted."""
         whole = tiles * self.parts
-        return min(whole, self.resident * MULTIPROCESSORS) if self.resident else whole
+        return min(whole, self.resident * self.multiprocessors) if self.resident else whole
 
 
 SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
@@ -132,6 +125,7 @@ def candidates(
     parts: bool = True,
     described: bool = False,
     runs: int = 0,
+    tuning: Tuning = MEASURED,
 ) -> tuple[GemmTile, ...]:
     """The `most` tiles that the model prefers; `parts` allows to share the inner dimension.
 
@@ -139,16 +133,19 @@ def candidates(
     inner dimension of a convolution falls into; of those, a third is without descriptors.
     """
     if runs:
-        first = _best(WINDOWS, described, (m, n, k, batch), itemsize, parts, runs)
+        first = _best(WINDOWS, described, (m, n, k, batch), itemsize, parts, runs, tuning)
         again = [replace(tile, described=False) for tile in first[: most // 3] if described]
         return (*first[: most - len(again)], *again)
     small = SMALL if batch > 1 or k < SHORT else ()
     plain = [(*shape, 0) for shape in (*SHAPES, *small)]
     if not described:
-        return _best(plain, False, (m, n, k, batch), itemsize, parts)[:most]
+        return _best(plain, False, (m, n, k, batch), itemsize, parts, tuning=tuning)[:most]
     shapes = (*DESCRIBED, *SMALL_DESCRIBED) if k <= SHORT else DESCRIBED
-    first = _best(shapes, True, (m, n, k, batch), itemsize, parts)[:most]
-    return (*first, *_best(plain, False, (m, n, k, batch), itemsize, parts)[: most // 2])
+    first = _best(shapes, True, (m, n, k, batch), itemsize, parts, tuning=tuning)[:most]
+    return (
+        *first,
+        *_best(plain, False, (m, n, k, batch), itemsize, parts, tuning=tuning)[: most // 2],
+    )
 
 
 def _best(
@@ -158,8 +155,10 @@ def _best(
     itemsize: int,
     parts: bool,
     runs: int = 1,
+    tuning: Tuning = MEASURED,
 ) -> tuple[GemmTile, ...]:
     """The tiles that fit the sizes and the machine, the best by the model first."""
+    count = tuning.machine.multiprocessors
     m, n, k, batch = sizes
     found: list[tuple[float, GemmTile]] = []
     for rows, columns, depth, warps, stages, resident in shapes:
@@ -169,42 +168,60 @@ def _best(
             continue
         if columns > max(16, _power_above(n)):
             continue
-        if (rows + columns) * depth * itemsize * stages > SHARED_BYTES:
+        fitting = fit(GemmTile(rows, columns, depth, warps, stages), itemsize, tuning)
+        if fitting is None:
             continue
+        stages = fitting.stages
         tiles = -(-m // rows) * -(-n // columns) * batch
-        if resident and tiles <= resident * MULTIPROCESSORS:
+        if resident and tiles <= resident * count:
             continue
         for share in (1, 2, 4, 8, 16) if parts and batch == 1 and not resident else (1,):
-            if share > 1 and (tiles * share > 2 * MULTIPROCESSORS or k // share < 4 * depth):
+            if share > 1 and (tiles * share > 2 * count or k // share < 4 * depth):
                 continue
-            tile = GemmTile(rows, columns, depth, warps, stages, share, described, resident)
-            found.append((seconds(tile, m, n, k, batch, itemsize, runs), tile))
+            tile = GemmTile(rows, columns, depth, warps, stages, share, described, resident, count)
+            found.append((seconds(tile, m, n, k, batch, itemsize, runs, tuning), tile))
     found.sort(key=lambda pair: pair[0])  # of equals the table's first
     return tuple(tile for _, tile in found)
 
 
+def fit(tile: GemmTile, itemsize: int, tuning: Tuning) -> GemmTile | None:
+    """The tile with as many loads in flight as find room in shared memory, if those are two."""
+    room = tuning.tile_bytes // ((tile.rows + tile.columns) * tile.depth * itemsize)
+    return replace(tile, stages=min(tile.stages, room)) if room >= 2 else None
+
+
 def seconds(
-    tile: GemmTile, m: int, n: int, k: int, batch: int, itemsize: int, runs: int = 1
+    tile: GemmTile,
+    m: int,
+    n: int,
+    k: int,
+    batch: int,
+    itemsize: int,
+    runs: int = 1,
+    tuning: Tuning = MEASURED,
 ) -> float:
     """What the model says of a tile; each of the inner dimension's `runs` takes whole steps."""
+    count = tuning.machine.multiprocessors
     programs = -(-m // tile.rows) * -(-n // tile.columns) * batch * tile.parts
-    waves: float = -(-programs // MULTIPROCESSORS)
+    waves: float = -(-programs // count)
     if tile.resident > 1:  # tiles of two programs overlap: the last ones do not wait for a wave
-        waves = max(1.0, programs / MULTIPROCESSORS)
+        waves = max(1.0, programs / count)
     inner = tile.share(runs * -(-(k // runs) // tile.depth) * tile.depth)
     area = tile.rows * tile.columns
     busy = float(min(1.0, area / (128 * 128)) ** 0.35) * (0.5 if itemsize == 4 else 1.0)
-    arithmetic = 2 * area * inner / (TENSOR_FLOPS * busy)
-    moving = (tile.rows + tile.columns) * inner * itemsize / CACHE_BYTES
+    arithmetic = 2 * area * inner / (tuning.tensor_operations * busy)
+    moving = (tile.rows + tile.columns) * inner * itemsize / tuning.cache_rate
     each = max(arithmetic, moving)
     held = (tile.rows + tile.columns) * tile.depth * itemsize * tile.stages
-    if tile.described and 2 * held > SHARED_BYTES:
+    if tile.described and 2 * held > tuning.tile_bytes:
         # the only program there: while it stores, nothing is multiplied
-        each += area * itemsize * MULTIPROCESSORS / MEMORY_BYTES
-    whole = START + waves * each if tile.resident else waves * (START + each)
+        each += area * itemsize * count / tuning.memory_rate
+    start = tuning.program_start
+    whole = start + waves * each if tile.resident else waves * (start + each)
     # parts are written in float32 and read again
-    again = 2 * m * n * 4 * tile.parts / 3e12 + 3e-6 if tile.parts > 1 else 0.0
-    least = START + (m * k + k * n + m * n) * batch * itemsize / MEMORY_BYTES
+    partial = 2 * m * n * 4 * tile.parts
+    again = partial / tuning.parts_rate + tuning.launch if tile.parts > 1 else 0.0
+    least = start + (m * k + k * n + m * n) * batch * itemsize / tuning.memory_rate
     return max(least, whole) + again
 
 

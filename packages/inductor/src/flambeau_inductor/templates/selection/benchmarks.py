@@ -31,7 +31,7 @@ from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
 from flambeau_inductor.templates.gemm.multi_kernel import Several
 from flambeau_inductor.templates.gemm.tiles import GemmTile, candidates
 from flambeau_inductor.templates.gemm.tma import operands_of
-from flambeau_inductor.templates.selection import shape_buckets, tuning_data
+from flambeau_inductor.templates.selection import library_replacements, shape_buckets
 from flambeau_inductor.templates.selection.correctness_check import agreeing
 from flambeau_inductor.templates.selection.loop_tilings import alternatives
 from flambeau_inductor.templates.selection.substitution import (
@@ -43,13 +43,14 @@ from flambeau_inductor.templates.selection.substitution import (
     with_product,
 )
 from flambeau_inductor.templates.selection.trial_runs import Bench, Run, in_order
+from flambeau_inductor.tuning import MEASURED, Tuning
 
 LIBRARY = "library"
 LEAST_POINTS = 1 << 20
 """Loops over fewer points are bound by their launch: no tiling makes them faster."""
 
 
-def tiles_of(found: MatchedProduct, described: bool) -> list[GemmTile]:
+def tiles_of(found: MatchedProduct, described: bool, tuning: Tuning = MEASURED) -> list[GemmTile]:
     """What is worth trying; what is taken without measurement is the first of them."""
     product = found.product
     batch, m, n, k = product.sizes
@@ -57,12 +58,12 @@ def tiles_of(found: MatchedProduct, described: bool) -> list[GemmTile]:
         return tiles_for(product)
     runs = product.window.runs if product.window is not None else 0
     item = product.dtype.itemsize
-    first = tuning_data.tile_of(found)
+    first = library_replacements.tile_of(found, tuning)
     if first is not None and first.described and not described:
         first = None
-    some = candidates(m, n, k, batch, item, described=described, runs=runs)
+    some = candidates(m, n, k, batch, item, described=described, runs=runs, tuning=tuning)
     if product.groups is not None:
-        some = grouped_match.tiles_for(product, described)
+        some = grouped_match.tiles_for(product, described, tuning)
     read = reordered(product, "weights") or product
     fit = [t for t in some if not t.described or operands_of(read, t)]
     return fit if first is None else [first, *(t for t in fit if t != first)]
@@ -74,7 +75,7 @@ def race_product(
     program = selected.program
     dtypes, numels = facts(program)
     ways: dict[str, Several] = {}
-    for tile in tiles_of(found, described):
+    for tile in tiles_of(found, described, selected.tuning):
         try:
             ways[tile.name] = way_of(program, found, tile)
         except TritonUnsupported:  # the loop behind it has no Triton form: nothing can be fused
@@ -113,7 +114,7 @@ def race_product(
         right = agreeing(bench, in_order(*whole), apart, results)
         return _candidates(right | {LIBRARY: in_order(*library)}, names)
 
-    template = selected.trusted and tuning_data.tile_of(found) is not None
+    template = selected.trusted and library_replacements.tile_of(found, selected.tuning) is not None
     names = [*ways, LIBRARY] if template else [LIBRARY, *ways]
     winner = tuner.choose(key, names, racing, shape_buckets.product_class(found, device))
     selected.chosen[found.result] = winner
@@ -136,7 +137,7 @@ def race_attention(
         blocks.name: attention_kernel(
             found.attention, blocks, dtypes, numels, f"{found.result}_{blocks.name}"
         )
-        for blocks in blocks_for(found.attention, described)
+        for blocks in blocks_for(found.attention, described, selected.tuning)
     }
 
     def racing() -> Sequence[Candidate]:
@@ -153,7 +154,9 @@ def race_attention(
 
     texts = [_text((kernel,)) for kernel in kernels.values()]
     key = _key("attention", device, texts, found.attention.sizes)
-    template = selected.trusted and tuning_data.better(program, found.call, found.attention)
+    template = selected.trusted and library_replacements.better(
+        program, found.call, found.attention, selected.tuning
+    )
     names = [*kernels, LIBRARY] if template else [LIBRARY, *kernels]
     kin = shape_buckets.attention_class(found.attention, _target(program, found.call), device)
     winner = tuner.choose(key, names, racing, kin)
@@ -169,7 +172,7 @@ def race_backward(
     program = selected.program
     dtypes, numels = facts(program)
     ways: dict[str, tuple[TritonKernel, ...]] = {}
-    for pair in backward_blocks(found.backward.forward, described):
+    for pair in backward_blocks(found.backward.forward, described, selected.tuning):
         name = "+".join(blocks.name for blocks in pair)
         prefix = f"{found.result}_{name.replace('+', '_')}"
         ways[name] = found.kernels(pair, dtypes, numels, prefix)
@@ -188,7 +191,9 @@ def race_backward(
         return [rows[name] for name in names]
 
     key = _key("backward", device, [_text(w) for w in ways.values()], found.backward.forward.sizes)
-    template = selected.trusted and tuning_data.better(program, found.call, found.backward.forward)
+    template = selected.trusted and library_replacements.better(
+        program, found.call, found.backward.forward, selected.tuning
+    )
     names = [*ways, LIBRARY] if template else [LIBRARY, *ways]
     kin = shape_buckets.attention_class(
         found.backward.forward, _target(program, found.call), device
@@ -203,7 +208,7 @@ def race_tilings(selected: Selected, loop: Loop, tuner: Tuner, device: str) -> N
     """Another tiling for a loop over much memory, if one is faster."""
     dtypes, numels = facts(selected.program)
     try:
-        first = choose(loop)
+        first = choose(loop, selected.tuning)
         tilings = {"model": first} | alternatives(loop, first, LEAST_POINTS)
         if len(tilings) < 2:
             return

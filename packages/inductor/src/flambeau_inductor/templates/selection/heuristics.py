@@ -15,7 +15,7 @@ from flambeau_inductor.templates.attention.match_backward import find_backward
 from flambeau_inductor.templates.attention.match_forward import find_attention
 from flambeau_inductor.templates.attention.problem import blocks_for
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, find
-from flambeau_inductor.templates.selection import tuning_data
+from flambeau_inductor.templates.selection import library_replacements
 from flambeau_inductor.templates.selection.substitution import (
     Selected,
     facts,
@@ -24,17 +24,19 @@ from flambeau_inductor.templates.selection.substitution import (
     with_backward,
     with_product,
 )
+from flambeau_inductor.tuning import MEASURED, Tuning
 
 
-def select_by_model(program: Program) -> Selected:
+def select_by_model(program: Program, tuning: Tuning = MEASURED) -> Selected:
     """The program with templates in the place of calls that they are known to be faster than."""
-    selected = Selected(program)
+    selected = Selected(program, tuning=tuning)
     take_known(selected, set())
     return selected
 
 
 def take_known(selected: Selected, done: set[str]) -> None:
     """The same where calls with results of such names have been decided about; all are then."""
+    tuning = selected.tuning
     _products(selected, done)
     while True:
         calls = [f for f in find_attention(selected.program) if f.result not in done]
@@ -42,8 +44,8 @@ def take_known(selected: Selected, done: set[str]) -> None:
             break
         found = calls[0]
         done.add(found.result)
-        if tuning_data.better(selected.program, found.call, found.attention):
-            blocks = blocks_for(found.attention, described=True)[0]
+        if library_replacements.better(selected.program, found.call, found.attention, tuning):
+            blocks = blocks_for(found.attention, tuning.machine.described, tuning)[0]
             name = f"{found.result}_{blocks.name}"
             kernel = attention_kernel(found.attention, blocks, *facts(selected.program), name)
             with_attention(selected, found, kernel)
@@ -54,8 +56,8 @@ def take_known(selected: Selected, done: set[str]) -> None:
             return
         back = backwards[0]
         done.add(back.result)
-        if tuning_data.better(selected.program, back.call, back.backward.forward):
-            pair = backward_blocks(back.backward.forward, described=True)[0]
+        if library_replacements.better(selected.program, back.call, back.backward.forward, tuning):
+            pair = backward_blocks(back.backward.forward, tuning.machine.described, tuning)[0]
             kernels = back.kernels(pair, *facts(selected.program), f"{back.result}_{pair[0].name}")
             with_backward(selected, back, kernels)
             selected.chosen[back.result] = "+".join(blocks.name for blocks in pair)
@@ -72,7 +74,7 @@ def _products(selected: Selected, done: set[str]) -> None:
 def _taken(selected: Selected, found: MatchedProduct, done: set[str]) -> bool:
     """Whether the program was changed: where what was found after this lies is not known then."""
     done.add(found.result)
-    tile = tuning_data.tile_of(found)
+    tile = library_replacements.tile_of(found, selected.tuning)
     if tile is None:
         return False
     try:

@@ -26,6 +26,7 @@ from flambeau_inductor.templates.selection.benchmarks import (
 )
 from flambeau_inductor.templates.selection.heuristics import take_known
 from flambeau_inductor.templates.selection.substitution import Selected, facts
+from flambeau_inductor.tuning import MEASURED, Tuning
 
 __all__ = ["LIBRARY", "Selected", "facts", "select"]
 
@@ -38,15 +39,16 @@ def select(
     described: bool = False,
     library: Library | None = None,
     trusted: bool = False,
+    tuning: Tuning = MEASURED,
 ) -> Selected:
     """Race templates against library calls, and tilings against each other.
 
     `device` says what the measurements hold for (name and capability), `described` whether it has
     a tensor memory accelerator. `library` launches, without it nothing is described. `trusted`: it
-    is one of those for which `known` says what is taken without measurement. That comes first in
+    is one for whose `tuning` it is known what is taken without measurement. That comes first in
     each race, so that it is taken unless another way was measured to be faster.
     """
-    selected = Selected(program, library, trusted)
+    selected = Selected(program, library, trusted, tuning)
     described = described and library is not None
     done: set[str] = set()
     _race_products(selected, done, tuner, device, described)

@@ -16,8 +16,9 @@ from flambeau_inductor.ir.program import Program
 from flambeau_inductor.kernels.generate import launch_library
 from flambeau_inductor.templates.gemm import tma
 from flambeau_inductor.templates.scatter_add import sum_rows
-from flambeau_inductor.templates.selection import heuristics, tuning_data
+from flambeau_inductor.templates.selection import heuristics, library_replacements
 from flambeau_inductor.templates.selection.select import Selected, select
+from flambeau_inductor.tuning import machine_of, tuning_for
 
 MAKING = 2.0
 """Seconds that compiling the kernels of a race may take, as long as none was: with less than that
@@ -33,8 +34,9 @@ def select_templates(work: Compilation, program: Program) -> tuple[Program, int]
     capability = torch.cuda.get_device_capability(index)
     if work.options.max_autotune:
         return _taken(work, _raced(work, program, index, capability))
-    if capability == tuning_data.CAPABILITY:  # others have less shared memory, or better kernels
-        return _taken(work, heuristics.select_by_model(program))
+    if capability >= library_replacements.LEAST_CAPABILITY:
+        tuning = tuning_for(machine_of(index))
+        return _taken(work, heuristics.select_by_model(program, tuning))
     return program, 0
 
 
@@ -66,6 +68,7 @@ def _raced(
 ) -> Selected:
     store = open_store(work.options.cache_dir)
     values = open_values(work.options.cache_dir, "autotune")
+    tuning = tuning_for(machine_of(index))
     with torch.cuda.device(index):
         budget = work.budget or Budget(work.options.autotune_seconds)
         budget.longest = max(budget.longest, MAKING)
@@ -76,7 +79,8 @@ def _raced(
                 tuner,
                 machine(index),
                 described=capability >= tma.CAPABILITY,
-                trusted=capability == tuning_data.CAPABILITY,
+                trusted=tuning.trusted,
+                tuning=tuning,
                 library=launch_library(work.options, store),
             )
 

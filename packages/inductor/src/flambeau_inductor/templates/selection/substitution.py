@@ -24,15 +24,17 @@ from flambeau_inductor.templates.gemm.multi_kernel import Several
 from flambeau_inductor.templates.gemm.split_k import split_product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
 from flambeau_inductor.templates.gemm.writers import product_kernel
+from flambeau_inductor.tuning import MEASURED, Tuning
 
 
 @dataclass(slots=True)
 class Selected:
-    """`kernels` by the names of the loops that they compute; `trusted` as `select` is told."""
+    """`kernels` by the names of the loops that they compute; `trusted`, `tuning`: see `select`."""
 
     program: Program
     library: Library | None = None
     trusted: bool = False
+    tuning: Tuning = MEASURED
     kernels: dict[str, TritonKernel] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
 

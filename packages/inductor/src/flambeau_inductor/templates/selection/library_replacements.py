@@ -1,0 +1,136 @@
+"""Which library calls a template is taken for where nothing is measured.
+
+In: a call of a program, what it computes, the device's tuning. Out: yes or no, and with which tile.
+Invariant: on a measured device only calls that the template was faster than at every size measured
+(`benchmarks/results/h200-gpu-check.md`), and only where the work outweighs the compile; on others
+what follows from that by `tuning_for`.
+
+Attention in half precision: the library's kernel for operands with a bias takes longer than the
+template, and so does its other one, FlashAttention 2, on devices that are newer than it; cuDNN's is
+faster and stays. So are the library's convolutions over images of a few channels slower, and
+depthwise ones and grouped products than the template with what follows in the same kernel. Other
+products stay: with what follows fused they are faster one by one, but no model gained what
+compiling them costs.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from flambeau_inductor.ir.program import Extern, Program
+from flambeau_inductor.templates.attention.problem import Attention
+from flambeau_inductor.templates.convolution.depthwise import tiles_for
+from flambeau_inductor.templates.gemm.grouped_match import tiles_for as tiles_of_groups
+from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
+from flambeau_inductor.templates.gemm.problem import Groups, Product, Window
+from flambeau_inductor.templates.gemm.tiles import GemmTile, candidates, fit
+from flambeau_inductor.templates.gemm.tma import operands_of
+from flambeau_inductor.tuning import Tuning
+
+FLASH = (9, 0)
+"""The compute capability from which on FlashAttention 2, which is made for sm_80, is slower."""
+BIASED = frozenset(
+    {
+        "aten._scaled_dot_product_efficient_attention.default",
+        "aten._scaled_dot_product_efficient_attention_backward.default",
+    }
+)
+"""Calls of the library's kernel for operands with a bias; ours ask for either."""
+SLOWER = BIASED | {
+    "flambeau_prims.attention.default",
+    "flambeau_prims.attention_backward.default",
+    "aten._scaled_dot_product_flash_attention.default",
+    "aten._scaled_dot_product_flash_attention_backward.default",
+}
+LEAST_CAPABILITY = (8, 0)
+"""Of devices whose tensor units take both kinds of half precision: older ones get no template
+without measurement."""
+HALF = frozenset({torch.bfloat16, torch.float16})
+
+
+def tile_of(found: MatchedProduct, tuning: Tuning) -> GemmTile | None:
+    """With which tile a product is computed where nothing is measured; None: by the library."""
+    product = found.product
+    if product.dtype not in HALF:
+        return None
+    if product.groups is not None:
+        return _grouped(product, product.groups, tuning, fused=found.reader is not None)
+    if product.window is None:
+        return _small(product, tuning)
+    if product.window.depthwise:
+        return None if found.reader is None else _depthwise(product, tuning)
+    return None if product.window.whole_points else _few_channels(product, product.window, tuning)
+
+
+def _grouped(product: Product, groups: Groups, tuning: Tuning, fused: bool) -> GemmTile | None:
+    """With what follows, or of few rows: the library is as fast as the template for many."""
+    few = groups.along == "rows" and product.sizes[1] <= tuning.group_rows * groups.count
+    if not fused and not few:
+        return None
+    some = tiles_of_groups(product, tuning.machine.described, tuning)
+    return next((t for t in some if not t.described or operands_of(product, t)), None)
+
+
+def _small(product: Product, tuning: Tuning) -> GemmTile | None:
+    batch, rows, columns, inner = product.sizes
+    if batch < tuning.batch_products or max(rows, columns, inner) > tuning.batch_side:
+        return None
+    item = product.dtype.itemsize
+    described = tuning.machine.described
+    some = candidates(
+        rows, columns, inner, batch, item, parts=False, described=described, tuning=tuning
+    )
+    return next((t for t in some if not t.described or operands_of(product, t)), None)
+
+
+def _few_channels(product: Product, window: Window, tuning: Tuning) -> GemmTile | None:
+    """Convolutions over images of a few channels: the library has no kernel for them that was made
+    for these devices."""
+    batch, rows, columns, inner = product.sizes
+    little = 2 * rows * columns * inner < tuning.convolution_operations
+    if window.points == 1 or little or columns < tuning.convolution_columns:
+        return None
+    item = product.dtype.itemsize
+    narrow = GemmTile(*tuning.narrow_tile)
+    if columns <= narrow.columns:
+        return fit(narrow, item, tuning)
+    runs = window.runs
+    some = candidates(rows, columns, inner, batch, item, parts=False, runs=runs, tuning=tuning)
+    return next(iter(some), None)
+
+
+def _depthwise(product: Product, tuning: Tuning) -> GemmTile | None:
+    _, rows, columns, _ = product.sizes
+    tile = tiles_for(product)[0]
+    padded = -(-columns // tile.columns) * tile.columns
+    fits = padded <= tuning.depthwise_padding * columns
+    fits = fits and rows * columns >= tuning.depthwise_results
+    return tile if fits else None
+
+
+def better(program: Program, call: int, attention: Attention, tuning: Tuning) -> bool:
+    """Whether the template is taken in the place of this call where nothing is measured."""
+    return slower(program, call, attention, tuning) and worth(attention, tuning)
+
+
+def worth(attention: Attention, tuning: Tuning) -> bool:
+    """Whether there is enough to compute, of shapes that the template is fast for."""
+    batch, heads, _, length, keys, width, out = attention.sizes
+    operations = 2 * batch * heads * length * keys * (width + out) / (2 if attention.causal else 1)
+    least, most = tuning.attention_widths
+    return (
+        attention.dtype in HALF
+        and min(length, keys) >= tuning.attention_length
+        and least <= min(width, out)
+        and max(width, out) <= most
+        and operations >= tuning.attention_operations
+    )
+
+
+def slower(program: Program, call: int, attention: Attention, tuning: Tuning) -> bool:
+    """Whether this is a library call that the template is faster than on such devices."""
+    step = program.steps[call]
+    if not isinstance(step, Extern) or step.target not in SLOWER:
+        return False
+    biased = step.target in BIASED or attention.bias is not None
+    return biased or tuning.machine.capability >= FLASH

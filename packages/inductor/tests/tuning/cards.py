@@ -1,0 +1,29 @@
+"""GPUs that are not here, by what their drivers say."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from unittest import mock
+
+import torch
+from flambeau_inductor.tuning import Machine, machine_of
+
+#: published figures: capability, multiprocessors, MiB of cache, MHz, MHz of the memory, its bits
+CARDS = {
+    "NVIDIA A100-SXM4-80GB": ((8, 0), 108, 40, 1410, 1593, 5120),
+    "NVIDIA L4": ((8, 9), 58, 48, 2040, 6251, 192),
+    "NVIDIA H100 80GB HBM3": ((9, 0), 132, 50, 1980, 2619, 5120),
+    "NVIDIA GeForce RTX 5090": ((12, 0), 170, 96, 2407, 14001, 512),
+}
+
+
+def card(name: str) -> Machine:
+    """A card as it would be found."""
+    (major, minor), count, cache, clock, memory, bits = CARDS[name]
+    found = SimpleNamespace(
+        name=name, major=major, minor=minor, multi_processor_count=count,
+        L2_cache_size=cache << 20, clock_rate=clock * 1000, memory_clock_rate=memory * 1000,
+        memory_bus_width=bits,
+    )  # fmt: skip
+    with mock.patch.object(torch.cuda, "get_device_properties", lambda index: found):
+        return machine_of(0)
