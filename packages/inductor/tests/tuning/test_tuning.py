@@ -51,7 +51,8 @@ def test_a_file_that_lacks_something_is_refused(broken: str, tmp_path: Path) -> 
 
 
 def test_the_measured_device_keeps_its_numbers() -> None:
-    assert tuning_for(MEASURED.machine) == MEASURED and MEASURED.trusted
+    assert card("NVIDIA H200") == MEASURED.machine
+    assert tuning_for(card("NVIDIA H200")) == MEASURED and MEASURED.trusted
     assert Limits().on(MEASURED) == Limits()
 
 
