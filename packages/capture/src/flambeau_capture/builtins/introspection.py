@@ -38,7 +38,7 @@ from flambeau_capture.values.objects.attributes import (
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.objects.nn_modules import call_module
+from flambeau_capture.values.objects.nn_modules import ModuleValue, call_module
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue, PyModuleValue
 from flambeau_capture.values.objects.reconstruction import instance_dict
 from flambeau_capture.values.special_method_results import ask
@@ -235,8 +235,6 @@ def _object_getattribute(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(torch.nn.Module.__setattr__)
 def _module_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    from flambeau_capture.values.objects.nn_modules import ModuleValue
-
     assert isinstance(args[0], ModuleValue)
     args[0].module_setattr(tx, constant_of(args[1]), args[2])
     return Constant(None)
@@ -244,8 +242,6 @@ def _module_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(torch.nn.Module.__getattr__)
 def _module_getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    from flambeau_capture.values.objects.nn_modules import ModuleValue
-
     assert isinstance(args[0], ModuleValue)
     return args[0].module_getattr(tx, constant_of(args[1]))
 

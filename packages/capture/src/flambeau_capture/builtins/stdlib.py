@@ -47,6 +47,7 @@ from flambeau_capture.values.functions.callables import (
 )
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.methods import MethodValue
+from flambeau_capture.values.functions.partials import PartialValue
 from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
 
@@ -135,8 +136,6 @@ def _getenv(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(functools.wraps)
 def _wraps(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    from flambeau_capture.values.functions.partials import PartialValue
-
     update = tx.wrap(
         functools.update_wrapper, ConstantSource(functools.update_wrapper, "update_wrapper")
     )

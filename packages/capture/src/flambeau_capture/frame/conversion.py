@@ -16,7 +16,7 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import Entry, disabled, follow
-from flambeau_capture.breaks import Break, BreakReport, SkipFrame, Unsupported, UserLine
+from flambeau_capture.breaks import REASONS, Break, BreakReport, SkipFrame, Unsupported, UserLine
 from flambeau_capture.builtins.autograd.deferred_gradients import read_before_derivatives
 from flambeau_capture.builtins.autograd.gradients import copy_that_shows, leaving_leaf
 from flambeau_capture.bytecode.listing import listing
@@ -458,6 +458,4 @@ def _guard_aliases(session: SymbolicTracer) -> None:
 
 
 def _unknown_reason() -> Any:
-    from flambeau_capture.breaks import REASONS
-
     return REASONS["FB0021"]

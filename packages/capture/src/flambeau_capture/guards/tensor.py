@@ -8,6 +8,7 @@ where, for the very tensor it was made from, they agreed with what torch says of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from flambeau_capture.guards.kinds import GuardKind, Params, register
@@ -56,7 +57,7 @@ class TensorSpec:
             tensor.dtype,
             tensor.device,
             tensor.requires_grad,
-            _dispatch_keys(tensor),
+            _compat().dispatch_keys(tensor),
             _without(sizes, dynamic_dims),
             open_strides,
         )
@@ -69,7 +70,7 @@ class TensorSpec:
         for name in ("dtype", "device", "requires_grad"):
             if getattr(value, name) != getattr(self, name):
                 return f"{name} {getattr(self, name)}", f"{name} {getattr(value, name)}"
-        if (keys := _dispatch_keys(value)) != self.dispatch_keys:
+        if (keys := _compat().dispatch_keys(value)) != self.dispatch_keys:
             return f"dispatch keys {self.dispatch_keys:#x}", f"dispatch keys {keys:#x}"
         sizes = tuple(value.shape)
         if len(sizes) != len(self.sizes):
@@ -96,7 +97,7 @@ class TensorSpec:
         fields = None if self.strides is None else encode(self.cls, self.dtype, self.device)
         if layout is None or fields is None or self.strides is None:
             return TensorPattern(self.cls, self.holds)
-        if not _plain_keys(self.dispatch_keys):
+        if not _compat().is_plain_dense(self.dispatch_keys):
             return TensorPattern(self.cls, self.holds)
         return TensorPattern(
             self.cls,
@@ -153,16 +154,10 @@ def _shown(dims: Dims) -> str:
     return "(" + ", ".join("any" if dim is None else str(dim) for dim in dims) + ")"
 
 
-def _dispatch_keys(tensor: torch.Tensor) -> int:
-    from flambeau_capture._torch_compat import dispatch_keys  # torch, at first use
+def _compat() -> ModuleType:
+    from flambeau_capture import _torch_compat  # torch, at first use
 
-    return dispatch_keys(tensor)
-
-
-def _plain_keys(keys: int) -> bool:
-    from flambeau_capture._torch_compat import is_plain_dense  # torch, at first use
-
-    return is_plain_dense(keys)
+    return _torch_compat
 
 
 def _got(value: Any, params: Params) -> str:

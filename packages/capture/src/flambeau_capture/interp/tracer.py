@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import CodeType
 from typing import Any, NoReturn
 from weakref import WeakMethod, WeakSet
@@ -37,16 +37,30 @@ from flambeau_capture.observe import logs
 from flambeau_capture.options import Options
 from flambeau_capture.source import ConstantSource, Source
 from flambeau_capture.user_warnings import warn
-from flambeau_capture.values.base import Args, Caller, Kwargs, Tracer, UserError, Value
+from flambeau_capture.values.base import (
+    Args,
+    Caller,
+    IteratorValue,
+    Kwargs,
+    Tracer,
+    UserError,
+    Value,
+)
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.sequences import index_of
+from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.functions.callables import CallRule, rule_of
 from flambeau_capture.values.functions.cells import CellValue
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.globals import GlobalsScope
+from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.iterators.builtin import RangeIterator, SequenceIterator
 from flambeau_capture.values.iterators.generators import GeneratorValue
 from flambeau_capture.values.objects.attributes import assume_entry, assume_special_methods, lacks
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import new_exception
 from flambeau_capture.values.registry import wrap_object
+from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.wrap import wrap_new
 
 _GENERATOR = inspect.CO_GENERATOR
@@ -310,6 +324,31 @@ class SymbolicTracer(Tracer):
     def wrap_new(self, obj: Any) -> Value:
         return wrap_new(self, obj)
 
+    def wrap_evaluated(self, obj: Any) -> Value:
+        if hasattr(type(obj), "__next__"):
+            return SequenceIterator(TupleValue([self.wrap_new(item) for item in obj]))
+        return self.wrap_new(obj)
+
+    def bound_method(self, receiver: Value, name: str) -> Value:
+        return BoundMethod(receiver, name)
+
+    def new_exception(self, kind: type[BaseException], args: Sequence[Value]) -> Value:
+        return new_exception(kind, list(args))
+
+    def new_tuple(self, items: Sequence[Value]) -> Value:
+        return TupleValue(list(items))
+
+    def iterator_of(self, items: Value) -> IteratorValue:
+        if isinstance(items, Constant) and isinstance(items.value, range):
+            return RangeIterator(items.value)
+        return SequenceIterator(items)
+
+    def index_of(self, key: Value) -> int:
+        return index_of(self, key)
+
+    def graph_call(self, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value:
+        return graph_call(self, op, target, args, kwargs)
+
     def scope_of(self, namespace: dict[str, Any]) -> GlobalsScope:
         scope = self._scopes.get(id(namespace))
         if scope is None:
@@ -327,7 +366,7 @@ class SymbolicTracer(Tracer):
         return operators.binary(self, symbol, left, right)
 
     def raise_error(self, kind: type[BaseException], *args: Any) -> NoReturn:
-        raise UserError(new_exception(kind, [self.wrap_new(arg) for arg in args]))
+        raise UserError(self.new_exception(kind, [self.wrap_new(arg) for arg in args]))
 
     def current_error(self) -> Value | None:
         return self.error

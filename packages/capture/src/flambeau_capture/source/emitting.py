@@ -10,6 +10,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
+from flambeau_capture.bytecode import spelling
 from flambeau_capture.lookahead import look_ahead
 from flambeau_capture.source.base import Source
 from flambeau_capture.source.roots import (
@@ -53,9 +54,6 @@ class Loader(Protocol):
 
 def emit(source: Source, tx: Loader) -> list[Instruction]:
     """The instructions that push the value of `source`, in the running version's dialect."""
-    # bytecode is imported at first use: guards read sources where nothing is assembled
-    from flambeau_capture.bytecode import spelling
-
     if type(source) in _BY_THEMSELVES:
         return _BY_THEMSELVES[type(source)](spelling, source, tx)
     parent = [] if source.parent is None else emit(source.parent, tx)

@@ -24,6 +24,9 @@ import torch
 
 from flambeau_capture.identity import compares_itself
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.stand_ins import name_in_errors
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
 
 class _Argument:
@@ -188,15 +191,11 @@ _UNKNOWN: Any = _Unknown()
 def _sample(value: Value) -> Any:
     """What stands for an argument's class. A constant that is only passed along stays so: its value
     is looked at, and guarded only if the answer rests on it."""
-    from flambeau_capture.values.constant import Constant  # built on the methods of this layer
-    from flambeau_capture.values.functions.functions import FunctionValue
-    from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
-
     if isinstance(value, SymbolValue):
         return value.cls(1)  # its number is left open
     if isinstance(value, Constant):
         return value._value
-    if isinstance(value, FunctionValue):
+    if value.cls is types.FunctionType:
         return _zero
     if compares_itself(value.cls):
         return _UNKNOWN
@@ -209,9 +208,7 @@ def _sample(value: Value) -> Any:
 
 def _sample_by_name(value: Value) -> Any:
     """What stands for an argument of any class: an object that is named so, and can do as much."""
-    from flambeau_capture.values.objects.attributes import find_in_class  # built on this
-    from flambeau_capture.values.objects.opaque import FrozenValue
-    from flambeau_capture.values.stand_ins import name_in_errors
+    from flambeau_capture.values.objects.opaque import FrozenValue  # built on this
 
     if type(value) is FrozenValue:
         return value.real  # it never changes
@@ -225,7 +222,8 @@ def _sample_by_name(value: Value) -> Any:
         return len
     if issubclass(kind, type):
         return int
-    members = {name: made for name, made in _ABLE.items() if find_in_class(kind, name)}
+    defined = {name for owner in kind.__mro__ for name in vars(owner)}
+    members = {name: made for name, made in _ABLE.items() if name in defined}
     return type(name_in_errors(kind), (), members)()
 
 

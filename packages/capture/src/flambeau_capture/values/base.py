@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+import torch
+
 from flambeau_capture.breaks import Break, UserLine
 from flambeau_capture.source import Source
 
@@ -58,6 +60,25 @@ class Tracer(Protocol):
 
     def wrap_new(self, obj: Any) -> Value:
         """The value of an object that an evaluation at capture time has made."""
+
+    def wrap_evaluated(self, obj: Any) -> Value:
+        """The same; an iterator becomes one of the program's, over its items."""
+
+    def bound_method(self, receiver: Value, name: str) -> Value:
+        """A method of a built-in kind: the receiver itself knows how to run it."""
+
+    def new_exception(self, kind: type[BaseException], args: Sequence[Value]) -> Value: ...
+
+    def new_tuple(self, items: Sequence[Value]) -> Value: ...
+
+    def iterator_of(self, items: Value) -> IteratorValue:
+        """An iterator over what has items by index, or over the numbers of a range."""
+
+    def index_of(self, key: Value) -> int:
+        """An integer where one is needed."""
+
+    def graph_call(self, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value:
+        """Record one operation on tensors; answer its result."""
 
     def guard(self, source: Source | None, kind: str, *params: Any) -> None:
         """Assume something about what a source holds."""
@@ -194,6 +215,16 @@ class Value:
         """
         raise NotConcrete(self.describe())
 
+    def graph_argument(self) -> Any:
+        """What a graph's node holds for it; a break where it can hold nothing for it."""
+        try:
+            plain = self.as_python()
+        except NotConcrete:
+            raise Break("FB0015", self.describe()) from None
+        if not _holdable(plain):
+            raise Break("FB0015", self.describe())
+        return plain
+
     def place(self) -> Source | None:
         """Where the program's own object is, for guards that compare objects."""
         return self.source
@@ -251,6 +282,22 @@ class Value:
         raise Unreconstructible(self, f"{self.describe()} cannot be rebuilt")
 
 
+_HOLDABLE = (
+    int, float, bool, str, bytes, complex, type(None), type(Ellipsis), torch.dtype, torch.device,
+    torch.layout, torch.memory_format, slice, range,
+)  # fmt: skip
+_CLASSES = (float, int, bool, complex)
+
+
+def _holdable(value: Any) -> bool:
+    """Whether a node of the graph can hold a Python object."""
+    if isinstance(value, tuple | list):
+        return all(_holdable(item) for item in value)
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _holdable(v) for k, v in value.items())
+    return isinstance(value, _HOLDABLE) or any(value is kind for kind in _CLASSES)
+
+
 class IteratorValue(Value):
     """An iterator. `advance` answers the next item, or None at the end."""
 
@@ -266,12 +313,8 @@ class IteratorValue(Value):
         return True
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        from flambeau_capture.values.functions.methods import (
-            BoundMethod,  # a bound method is a value too
-        )
-
         if name in ("__next__", "__iter__"):
-            return BoundMethod(self, name)
+            return tx.bound_method(self, name)
         self.unknown(f"attribute {name!r}")
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:

@@ -80,22 +80,16 @@ class Constant(Value):
                 raise NotConcrete(key.describe())
             index = key.as_python()
         except NotConcrete:
-            from flambeau_capture.values.containers.sequences import index_of
-
             known = getattr(key, "payload", None) is not None
             if not (known or key.special(tx, "__index__")):
                 self.unknown(f"subscript {key.describe()}")
-            index = index_of(tx, key)
+            index = tx.index_of(key)
         return tx.wrap_new(self._evaluate(tx, operator.getitem, self.value, index))
 
     def iterate(self, tx: Tracer) -> IteratorValue:
-        from flambeau_capture.values.iterators.builtin import RangeIterator, SequenceIterator
-
         value = self.value
-        if isinstance(value, range):
-            return RangeIterator(value)
-        if isinstance(value, str | bytes):
-            return SequenceIterator(self)
+        if isinstance(value, range | str | bytes):
+            return tx.iterator_of(self)
         iterator: IteratorValue = self._evaluate(tx, iter, value)
         return iterator
 
@@ -109,9 +103,7 @@ class Constant(Value):
         except AttributeError as error:
             tx.raise_error(AttributeError, *error.args)
         if callable(found) and not isinstance(found, type):
-            from flambeau_capture.values.functions.methods import BoundMethod
-
-            return BoundMethod(self, name)
+            return tx.bound_method(self, name)
         return tx.wrap_new(found)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:

@@ -76,9 +76,7 @@ def ask_length_hint(tx: Tracer, value: Value) -> None:
 def _concrete(tx: Tracer, found: Value, kind: type, name: str) -> Any:
     """The answer as an object; of one that is not known, an object of a class of the same name."""
     if name == "__len__" and not isinstance(found, Constant) and hasattr(found.cls, "__index__"):
-        from flambeau_capture.values.containers.sequences import index_of
-
-        return index_of(tx, found)
+        return tx.index_of(found)
     payload = getattr(found, "payload", None)
     if isinstance(payload, Constant) and issubclass(found.cls, kind):
         plain: Any = type(payload.value)

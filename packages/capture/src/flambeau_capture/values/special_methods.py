@@ -11,6 +11,9 @@ import operator
 
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.constant import constant_of
+from flambeau_capture.values.containers.sequences import tx_equal
+from flambeau_capture.values.iterators.builtin import IndexIterator
+from flambeau_capture.values.iterators.foreign import CallIterator
 from flambeau_capture.values.objects.attributes import (
     call_special,
     class_attribute,
@@ -78,8 +81,6 @@ class SpecialMethods(Value):
             refuse(tx, operator.contains, self, item, __contains__=None)
         if self.special(tx, "__contains__"):
             return self._call_class(tx, "__contains__", [item]).truth(tx)
-        from flambeau_capture.values.containers.sequences import tx_equal
-
         try:
             parts = self.iterate(tx)
         except UserError as error:
@@ -90,9 +91,6 @@ class SpecialMethods(Value):
         return any(tx_equal(tx, part, item) for part in parts.drain(tx))
 
     def iterate(self, tx: Tracer) -> IteratorValue:
-        from flambeau_capture.values.iterators.builtin import IndexIterator
-        from flambeau_capture.values.iterators.foreign import CallIterator
-
         if self._is_none("__iter__"):
             refuse(tx, iter, self, __iter__=None)
         if self.special(tx, "__iter__"):

@@ -34,6 +34,8 @@ from flambeau_capture.values.functions import (
 )
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue, is_found_by_name
 from flambeau_capture.values.functions.callables import known_callable
+from flambeau_capture.values.iterators.existing_iterators import LiveIterator
+from flambeau_capture.values.iterators.foreign import ForeignIterator
 from flambeau_capture.values.objects import (
     class_dicts,  # noqa: F401 - each registers what it wraps
     enums,  # noqa: F401 - each registers what it wraps
@@ -143,9 +145,6 @@ def wrap_descriptor(tx: Tracer, obj: Any, source: Source) -> Value:
 
 @wraps_if(lambda obj: not type(obj).__flags__ & (1 << 9) and hasattr(type(obj), "__next__"), 100)
 def wrap_iterator(tx: Tracer, obj: Any, source: Source) -> Value:
-    from flambeau_capture.values.iterators.existing_iterators import LiveIterator
-    from flambeau_capture.values.iterators.foreign import ForeignIterator
-
     known = met_before(tx, obj, source)
     if known is not None:
         return known

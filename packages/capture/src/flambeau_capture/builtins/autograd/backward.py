@@ -25,7 +25,6 @@ from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.functions.callables import handles
 from flambeau_capture.values.tensors.graph_calls import (
-    graph_argument,
     graph_call,
     record_derivative,
 )
@@ -99,7 +98,7 @@ def _in_graph(
     keep = options.get("retain_graph", Constant(None)).as_python()
     known = [weight for weight in weights if isinstance(weight, TensorValue)]
     nodes = tuple(
-        graph_argument(TupleValue(list(values))) for values in (roots, leaves, list(weights))
+        TupleValue(list(values)).graph_argument() for values in (roots, leaves, list(weights))
     )
     call_options = {"allow_unused": True} | ({} if keep is None else {"retain_graph": keep})
     found = record_derivative(tx, derivative_call, nodes, call_options, [*roots, *leaves, *known])

@@ -26,7 +26,6 @@ from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.functions.callables import handles
 from flambeau_capture.values.tensors.data_assignment import freeze, track
 from flambeau_capture.values.tensors.graph_calls import (
-    graph_argument,
     record_derivative,
     version_of,
 )
@@ -96,7 +95,7 @@ def _in_graph(
         if name in given
     }
     arguments = [TupleValue(list(outputs)), TupleValue(list(inputs)), weights]
-    nodes = tuple(graph_argument(value) for value in arguments)
+    nodes = tuple(value.graph_argument() for value in arguments)
     parts = weights.parts() if isinstance(weights, TupleValue) else [weights]
     known = [value for value in parts if isinstance(value, TensorValue)]
     return record_derivative(tx, derivative_call, nodes, options, [*outputs, *inputs, *known])

@@ -23,7 +23,6 @@ from flambeau_capture.values.existing import met_before
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.tensors.graph_calls import (
-    graph_argument,
     graph_call,
     run_call,
 )
@@ -131,8 +130,8 @@ def draw(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
         return None
     if name in FILLED:
         return _fill(tx, generator, args, named)(name)
-    plain_args = tuple(graph_argument(arg) for arg in args)
-    plain = {key: graph_argument(value) for key, value in named.items()}
+    plain_args = tuple(arg.graph_argument() for arg in args)
+    plain = {key: value.graph_argument() for key, value in named.items()}
     device = tx.graph.outermost.device
     if device is not None and plain.get("device") is None:
         plain["device"] = device
@@ -162,8 +161,8 @@ def _fill(
         fake = tensor.fake
         if any(stride == 0 and size != 1 for size, stride in zip(fake.shape, fake.stride())):
             return None
-        given = (name, *_layout(fake), *(graph_argument(arg) for arg in rest))
-        plain = {key: graph_argument(value) for key, value in named.items()}
+        given = (name, *_layout(fake), *(arg.graph_argument() for arg in rest))
+        plain = {key: value.graph_argument() for key, value in named.items()}
         with tx.graph.outermost.fake_mode:
             empty = torch.empty_strided(*_layout(fake)[:2], dtype=fake.dtype, device=fake.device)
         made = _drawn(tx, generator, _new_and_filled, given, plain, empty)

@@ -13,6 +13,7 @@ from flambeau_capture.values.tensors import (
     constant_data,
     data_assignment,
     data_dependent,
+    methods,
     scalars,
 )
 from flambeau_capture.values.tensors.tensor_rules import Rewrite, TensorRules
@@ -53,4 +54,6 @@ TENSOR_RULES = TensorRules(
         "retain_grad": gradients.keep_grad,
         "requires_grad_": gradients.begin,
     },
+    attribute=methods.tensor_attribute,
+    method=methods.tensor_method,
 )

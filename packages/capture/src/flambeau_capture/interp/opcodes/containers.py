@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.introspection import class_of, has_attr, is_instance
+from flambeau_capture.builtins.operators import unary
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes.registry import opcode
@@ -22,6 +24,7 @@ from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.objects.attributes import assume_entry, is_iterable
+from flambeau_capture.values.objects.exceptions import new_exception
 from flambeau_capture.values.stand_ins import name_in_errors, nameless
 
 
@@ -108,8 +111,6 @@ def call_intrinsic_1(frame: Frame, instruction: Instruction) -> None:
     if name == "INTRINSIC_LIST_TO_TUPLE":
         frame.push(TupleValue(unpack(frame.tx, frame.pop())))
     elif name == "INTRINSIC_UNARY_POSITIVE":
-        from flambeau_capture.builtins.operators import unary
-
         frame.push(unary(frame.tx, "+", frame.pop()))
     elif name == "INTRINSIC_STOPITERATION_ERROR":
         _stop_iteration_error(frame)
@@ -124,8 +125,6 @@ def call_intrinsic_2(frame: Frame, instruction: Instruction) -> None:
 
 def _stop_iteration_error(frame: Frame) -> None:
     """A StopIteration that leaves a generator's body becomes a RuntimeError."""
-    from flambeau_capture.values.objects.exceptions import new_exception
-
     error = frame.stack[-1]
     if issubclass(error.cls, StopIteration):
         text = Constant("generator raised StopIteration")
@@ -206,8 +205,6 @@ _SELF_MATCHING = (
 
 @opcode("MATCH_CLASS")
 def match_class(frame: Frame, instruction: Instruction) -> None:
-    from flambeau_capture.builtins.introspection import class_of, has_attr, is_instance
-
     names = [item.as_python() for item in unpack(frame.tx, frame.pop())]
     kind, subject = frame.pop(), frame.pop()
     count = int(instruction.arg or 0)

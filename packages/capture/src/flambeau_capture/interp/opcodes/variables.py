@@ -17,6 +17,7 @@ from flambeau_capture.interp.opcodes.registry import opcode
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Value
 from flambeau_capture.values.functions.cells import CellValue
+from flambeau_capture.values.objects.super import super_attribute
 
 NULL_ABOVE = VERSION >= (3, 13)
 
@@ -227,8 +228,6 @@ def delete_attr(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("LOAD_SUPER_ATTR", since=(3, 12))
 def load_super_attr(frame: Frame, instruction: Instruction) -> None:
-    from flambeau_capture.values.objects.super import super_attribute
-
     receiver = frame.pop()
     owner = frame.pop()
     frame.pop()  # the name `super` itself

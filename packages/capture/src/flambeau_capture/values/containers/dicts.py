@@ -68,9 +68,7 @@ class DictValue(Value):
         raise NotConcrete(self.describe())
 
     def graph_argument(self) -> Any:
-        from flambeau_capture.values.tensors.graph_calls import graph_argument
-
-        return {constant_of(key): graph_argument(value) for key, value in self.entries()}
+        return {constant_of(key): value.graph_argument() for key, value in self.entries()}
 
     def parts(self) -> list[Value]:
         return self.values()

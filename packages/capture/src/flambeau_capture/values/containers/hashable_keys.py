@@ -15,6 +15,7 @@ from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, constant_of, is_none
 from flambeau_capture.values.containers.sequences import tx_equal
 from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.special_method_results import ask
 from flambeau_capture.values.stand_ins import refuse
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
@@ -64,8 +65,6 @@ def key_of(tx: Tracer, value: Value) -> Hashable:
         return _hashable(tx, value.as_python())
     except NotConcrete:
         pass
-    from flambeau_capture.values.objects.attributes import find_in_class  # built on keys
-
     found = find_in_class(value.cls, "__hash__")
     assert found is not None  # an object's at least
     hasher: Any = found[1]
@@ -105,14 +104,10 @@ def _hashable(tx: Tracer, key: Any) -> Hashable:
 
 def raise_key_error(tx: Tracer, key: Value) -> NoReturn:
     """As a dict raises it: the key is the error's argument."""
-    from flambeau_capture.values.objects.exceptions import new_exception
-
-    raise UserError(new_exception(KeyError, [key]))
+    raise UserError(tx.new_exception(KeyError, [key]))
 
 
 def raise_ordered_key_error(tx: Tracer, key: Value) -> NoReturn:
     """As methods of OrderedDict raise it: of None nothing is told, a tuple is all its arguments."""
-    from flambeau_capture.values.objects.exceptions import new_exception
-
     given = key.parts() if isinstance(key, TupleValue) else [] if is_none(key) else [key]
-    raise UserError(new_exception(KeyError, given))
+    raise UserError(tx.new_exception(KeyError, given))

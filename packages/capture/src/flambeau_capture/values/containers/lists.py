@@ -21,6 +21,7 @@ from flambeau_capture.values.containers.sequences import (
     tx_equal,
 )
 from flambeau_capture.values.containers.slices import SliceValue
+from flambeau_capture.values.containers.sorting import sort_values
 from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.iterators.builtin import SequenceIterator
@@ -205,8 +206,6 @@ def _reverse(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _sort(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    from flambeau_capture.values.containers.sorting import sort_values
-
     self.replace(tx, sort_values(tx, self.parts(), kwargs))
     return Constant(None)
 

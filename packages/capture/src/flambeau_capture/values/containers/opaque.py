@@ -12,6 +12,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Item, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.hashable_keys import raise_key_error
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.opaque import OpaqueValue
 
@@ -62,8 +63,6 @@ class LargeDict(LargeContainer):
     contains_guard = ("DICT_CONTAINS", "DICT_NOT_CONTAINS")
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
-        from flambeau_capture.values.containers.hashable_keys import raise_key_error
-
         if not self.contains(tx, key):
             raise_key_error(tx, key)
         plain = self.key(key)

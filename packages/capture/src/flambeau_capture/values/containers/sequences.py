@@ -22,6 +22,7 @@ from flambeau_capture.values.containers.slices import SliceValue
 from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.special_method_results import ask
 from flambeau_capture.values.stand_ins import name_in_errors, nameless, refuse
+from flambeau_capture.values.tensors.tensor import TensorValue, known_number
 
 
 class Pending:
@@ -61,9 +62,7 @@ class SequenceValue(Value):
         return [self.item(index) for index in range(len(self._items))]
 
     def graph_argument(self) -> Any:
-        from flambeau_capture.values.tensors.graph_calls import graph_argument
-
-        return [graph_argument(part) for part in self.parts()]
+        return [part.graph_argument() for part in self.parts()]
 
     def truth(self, tx: Tracer) -> bool:
         return bool(self._items)
@@ -119,8 +118,6 @@ def tx_equal(tx: Tracer, left: Value, right: Value) -> bool:
 
 def index_of(tx: Tracer, key: Value, indexed: Value | None = None) -> int:
     """An integer where one is needed: a subscript of `indexed`, or any other."""
-    from flambeau_capture.values.tensors.tensor import TensorValue, known_number
-
     if isinstance(key, TensorValue):
         number = known_number(tx, key)
         if type(number) is int:

@@ -51,9 +51,7 @@ class SliceValue(Value):
         return found
 
     def graph_argument(self) -> Any:
-        from flambeau_capture.values.tensors.graph_calls import graph_argument
-
-        return slice(*(graph_argument(bound) for bound in self.bounds))
+        return slice(*(bound.graph_argument() for bound in self.bounds))
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         names = ("start", "stop", "step")

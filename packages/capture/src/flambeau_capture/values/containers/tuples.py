@@ -23,6 +23,12 @@ from flambeau_capture.values.containers.sequences import (
 )
 from flambeau_capture.values.containers.slices import SliceValue
 from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.objects.attributes import (
+    FIELD,
+    assume_entry,
+    class_attribute,
+    find_in_class,
+)
 
 
 class TupleValue(SequenceValue):
@@ -51,9 +57,7 @@ class TupleValue(SequenceValue):
         return make_tuple(self._class, [part.as_python() for part in self.parts()])
 
     def graph_argument(self) -> Any:
-        from flambeau_capture.values.tensors.graph_calls import graph_argument
-
-        return tuple(graph_argument(part) for part in self.parts())
+        return tuple(part.graph_argument() for part in self.parts())
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         if isinstance(key, SliceValue) and self._class is tuple:
@@ -73,13 +77,6 @@ class TupleValue(SequenceValue):
         return tuple(names or ())
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        from flambeau_capture.values.objects.attributes import (  # which know of tuples
-            FIELD,
-            assume_entry,
-            class_attribute,
-            find_in_class,
-        )
-
         assume_entry(tx, self._class, name)
         written = find_in_class(self._class, name)
         if written is not None and isinstance(written[1], FIELD):

@@ -27,8 +27,6 @@ from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
-from flambeau_capture.values.containers.tuples import TupleValue
-from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.numpy.scalars import in_python
 from flambeau_capture.values.objects.attributes import answers_for_itself
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_call
@@ -178,14 +176,7 @@ def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
         raise Break("FB0005", f"{describe_call(fn, args)}: {error} is not known") from None
     if any(isinstance(arg, type) and answers_for_itself(type(arg)) for arg in plain):
         raise Break("FB0005", f"{describe_call(fn, args)}, which may ask the class's metaclass")
-    return wrap_evaluated(tx, evaluate(tx, fn, *plain, **named))
-
-
-def wrap_evaluated(tx: Tracer, made: Any) -> Value:
-    """What an evaluation has made; an iterator becomes one of the program's, over its items."""
-    if hasattr(type(made), "__next__"):
-        return SequenceIterator(TupleValue([tx.wrap_new(item) for item in made]))
-    return tx.wrap_new(made)
+    return tx.wrap_evaluated(evaluate(tx, fn, *plain, **named))
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Python functions.
+"""Python functions, and their parts that programs read: defaults, closure, annotations, `__dict__`.
 
 In: functions of the program and those it makes while it is interpreted. Out: `FunctionValue`.
 Invariant: a function of the program that was guarded by identity is read through the object itself;
@@ -23,6 +23,8 @@ from flambeau_capture.source import (
 )
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.containers.dicts import DictValue, pairs_of
+from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.functions.cells import CellValue, is_empty
 from flambeau_capture.values.functions.globals import GlobalsScope
 from flambeau_capture.values.functions.made_by import MadeBy
@@ -154,11 +156,6 @@ class FunctionValue(Value):
         return made
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        from flambeau_capture.values.functions.attributes import (  # made of functions
-            PARTS,
-            new_part,
-        )
-
         if name in self.attributes:
             return self.attributes[name]
         simple = {
@@ -171,7 +168,7 @@ class FunctionValue(Value):
             if own and name != "__code__" and not trusted_callable(self.real):
                 return tx.wrap(simple[name], Attr(self.base(), name))
             return tx.wrap_new(simple[name])
-        handler = PARTS.get(name)
+        handler = _PARTS.get(name)
         if handler is not None:
             return handler(self, tx)
         if self.real is not None:
@@ -183,7 +180,7 @@ class FunctionValue(Value):
                 return BoundMethod(self, name)
             return tx.wrap(found, Attr(self.base(), name))
         if name in ("__doc__", "__module__", "__annotations__"):
-            return new_part(self, tx, name)
+            return _new_part(self, tx, name)
         if isinstance(vars(types.FunctionType).get(name), types.WrapperDescriptorType):
             return BoundMethod(self, name)
         tx.raise_error(AttributeError, f"'function' object has no attribute '{name}'")
@@ -219,9 +216,6 @@ class FunctionValue(Value):
         if self.made_by is not None:
             self.made_by.write(self, writer)
             return
-        from flambeau_capture.values.containers.dicts import DictValue
-        from flambeau_capture.values.containers.tuples import TupleValue
-        from flambeau_capture.values.functions.attributes import new_part
 
         named = {
             "__kwdefaults__": DictValue([(Constant(k), v) for k, v in self.kwdefaults().items()])
@@ -229,7 +223,7 @@ class FunctionValue(Value):
         attributes = [(Constant(k), v) for k, v in self.attributes.items()]
         if self.annotations is not None and "__annotations__" not in self.attributes:
             attributes.append(
-                (Constant("__annotations__"), new_part(self, self._tx, "__annotations__"))
+                (Constant("__annotations__"), _new_part(self, self._tx, "__annotations__"))
             )
         if self.kwdefaults():
             attributes += [(Constant(k), v) for k, v in named.items()]
@@ -262,3 +256,93 @@ def _build_function(
     for key, value in attributes.items():
         setattr(made, key, value)
     return made
+
+
+def _defaults_part(fn: FunctionValue, tx: Tracer) -> Value:
+    found = fn.defaults()
+    return TupleValue(found) if found else Constant(None)
+
+
+def _kwdefaults_part(fn: FunctionValue, tx: Tracer) -> Value:
+    found = fn.kwdefaults()
+    return DictValue([(Constant(k), v) for k, v in found.items()]) if found else Constant(None)
+
+
+def _closure_part(fn: FunctionValue, tx: Tracer) -> Value:
+    found = fn.closure()
+    return TupleValue(found) if found else Constant(None)
+
+
+def _dict_part(fn: FunctionValue, tx: Tracer) -> Value:
+    if fn.real is None:
+        hidden = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__")
+        shown: list[tuple[Value, Value]] = [
+            (Constant(k), v) for k, v in fn.attributes.items() if k not in hidden
+        ]
+        return FunctionDict(shown, fn)
+    fn.guard_part("__dict__")
+    items = [
+        (Constant(key), tx.wrap(value, Attr(fn.base(), key)))
+        for key, value in fn.real.__dict__.items()
+        if key not in fn.attributes
+    ]
+    items += [(Constant(key), value) for key, value in fn.attributes.items()]
+    return DictValue(items, tx=tx)
+
+
+def _class_part(fn: FunctionValue, tx: Tracer) -> Value:
+    return tx.wrap_new(types.FunctionType)
+
+
+def _wrapper_part(fn: FunctionValue, tx: Tracer) -> Value:
+    return BoundMethod(fn, "__get__")
+
+
+_PARTS = {
+    "__defaults__": _defaults_part,
+    "__kwdefaults__": _kwdefaults_part,
+    "__closure__": _closure_part,
+    "__dict__": _dict_part,
+    "__class__": _class_part,
+    "__get__": _wrapper_part,
+}
+
+
+def _new_part(fn: FunctionValue, tx: Tracer, name: str) -> Value:
+    if name == "__annotations__":
+        if fn.annotations is None:
+            return DictValue(tx=tx)
+        flat = fn.annotations.parts()  # type: ignore[attr-defined]
+        found = DictValue(list(zip(flat[::2], flat[1::2])), tx=tx)
+        fn.attributes[name] = found
+        return found
+    if name == "__module__":
+        return tx.wrap_new(fn.scope.namespace.get("__name__"))
+    first = fn.code.co_consts[0] if fn.code.co_consts else None
+    return tx.wrap_new(first if isinstance(first, str) else None)
+
+
+class FunctionDict(Value):
+    """`__dict__` of a function under construction: functools.update_wrapper writes to it."""
+
+    def __init__(self, shown: list[tuple[Value, Value]], fn: FunctionValue) -> None:
+        self.fn = fn
+        self.shown = shown
+
+    @property
+    def cls(self) -> type:
+        return dict
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        return BoundMethod(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "update":
+            for key, value in pairs_of(tx, args[0]):
+                self.fn.set_attr(tx, key.as_python(), value)
+            return Constant(None)
+        return DictValue(self.shown, tx=tx).call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load(self.fn)
+        writer.load_attr("__dict__")

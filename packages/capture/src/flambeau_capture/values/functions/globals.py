@@ -14,6 +14,7 @@ from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import Builtin, ConstantSource, Global, Item, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.hashable_keys import raise_key_error
 from flambeau_capture.values.functions.methods import BoundMethod
 
 
@@ -107,8 +108,6 @@ class GlobalsDict(Value):
         return found
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
-        from flambeau_capture.values.containers.hashable_keys import raise_key_error
-
         found = self.scope.load(tx, key.as_python()) if self.contains(tx, key) else None
         if found is None:
             raise_key_error(tx, key)

@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 from flambeau_capture.values.base import IteratorValue, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.containers.tuples import TupleValue
 
 T = TypeVar("T")
 
@@ -30,8 +31,6 @@ class ZipIterator(IteratorValue):
         return zip
 
     def advance(self, tx: Tracer) -> Value | None:
-        from flambeau_capture.values.containers.tuples import TupleValue
-
         items: list[Value] = []
         for position, source in enumerate(self.sources):
             item = source.advance(tx)
@@ -75,8 +74,6 @@ class EnumerateIterator(IteratorValue):
         return enumerate
 
     def advance(self, tx: Tracer) -> Value | None:
-        from flambeau_capture.values.containers.tuples import TupleValue
-
         item = self.source_iterator.advance(tx)
         if item is None:
             return None

@@ -11,6 +11,7 @@ from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, UserError, Value
+from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.attributes import call_special
 
 
@@ -57,8 +58,6 @@ class ForeignIterator(IteratorValue):
         raise Break("FB0014", f"next item of an existing {self.cls.__name__}")
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        from flambeau_capture.values.functions.methods import BoundMethod
-
         found = getattr(self.cls, name, None)
         if isinstance(found, types.MethodDescriptorType | types.WrapperDescriptorType):
             return BoundMethod(self, name)

@@ -14,6 +14,8 @@ from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.functions.made_by import MadeBy
+from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.objects.exceptions import new_exception
 
 
 def _given(args: Args) -> list[Value]:
@@ -85,8 +87,6 @@ class GeneratorValue(IteratorValue):
         return item
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        from flambeau_capture.values.functions.methods import BoundMethod
-
         if name in ("__next__", "__iter__", "send", "throw", "close"):
             return BoundMethod(self, name)
         self.unknown(f"attribute {name!r}")
@@ -114,8 +114,6 @@ class GeneratorValue(IteratorValue):
             if item is None:
                 returned = self.returned
                 nothing = is_none(returned)
-                from flambeau_capture.values.objects.exceptions import new_exception
-
                 raise UserError(new_exception(StopIteration, [] if nothing else [returned]))
             return item
         if name == "close":
@@ -126,8 +124,6 @@ class GeneratorValue(IteratorValue):
 
     def _close(self, tx: Tracer) -> Value:
         """None; from 3.13 on, what the generator returns where it is closed."""
-        from flambeau_capture.values.objects.exceptions import new_exception
-
         left: Value = Constant(None)
         if self.finished:
             return left

@@ -8,19 +8,19 @@ change it. NumPy itself is imported only for programs that use it.
 
 from __future__ import annotations
 
-import types
 from typing import Any
 
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Called, ConstantSource, Source
+from flambeau_capture.source import Called, Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.existing import met_before
 from flambeau_capture.values.functions.methods import BoundMethod
-from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue
-from flambeau_capture.values.registry import wraps_if
+from flambeau_capture.values.iterators.builtin import SequenceIterator
+from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -91,9 +91,6 @@ class ArrayValue(Value):
         return int(self.shape()[0])
 
     def iterate(self, tx: Tracer) -> IteratorValue:
-        from flambeau_capture.values.containers.tuples import TupleValue
-        from flambeau_capture.values.iterators.builtin import SequenceIterator
-
         items = [self.get_item(tx, Constant(place)) for place in range(self.length(tx))]
         return SequenceIterator(TupleValue(items))
 
@@ -188,39 +185,7 @@ class NumpyFunction(OpaqueValue):
         return found
 
 
-def _is_numpy(obj: Any) -> bool:
-    kind = type(obj)
-    if kind is types.BuiltinFunctionType:
-        return bool(obj.__module__ == "numpy")
-    return kind.__module__.partition(".")[0] == "numpy" and not isinstance(obj, type)
-
-
-@wraps_if(_is_numpy, 8)
-def wrap_numpy(tx: Tracer, obj: Any, source: Source) -> Value:
-    np = rules().np
-    if isinstance(obj, np.generic):
-        tx.guard(source, "TYPE_MATCH", type(obj))
-        from flambeau_capture.values.numpy.scalars import open_scalar  # which has scalars itself
-
-        return open_scalar(tx, obj, source) or NumpyScalar(
-            obj, source, lambda: tx.guard_equal(source, obj)
-        )
-    if type(obj) is np.ndarray:
-        return _wrap_array(tx, obj, source)
-    if isinstance(obj, np.dtype):
-        tx.guard(source, "ID_MATCH", obj)
-        return FrozenValue(obj, ConstantSource(obj, "dtype"))
-    tx.guard(source, "ID_MATCH", obj)
-    if callable(obj):
-        return NumpyFunction(obj, ConstantSource(obj, getattr(obj, "__name__", "function")))
-    known: Value | None = tx.heap.find(obj)
-    if known is None:
-        known = OpaqueValue(obj, source)
-        tx.heap.know(obj, known)
-    return known
-
-
-def _wrap_array(tx: Tracer, obj: Any, source: Source) -> Value:
+def wrap_array(tx: Tracer, obj: Any, source: Source) -> Value:
     known = met_before(tx, obj, source)
     if known is not None:
         return known

@@ -1,6 +1,7 @@
-"""NumPy's scalars whose number varies from call to call.
+"""What of NumPy's stands in a program, and its scalars whose number varies from call to call.
 
-In: a scalar of a frame that was another one before. Out: `ArrayNumber`. Invariant: NumPy itself
+In: an object of NumPy's; a scalar of a frame that was another one before. Out: its value, or
+`ArrayNumber`. Invariant: NumPy itself
 computes with it, on the scalar, before the graph runs; the graph and guards know the Python number
 that it holds. It is a constant to everything else: reading its `value` fixes it.
 """
@@ -18,7 +19,9 @@ from flambeau_capture.source import Called, ConstantSource, Source, SymbolExprSo
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.methods import BoundMethod
-from flambeau_capture.values.numpy.arrays import NumpyScalar, rules
+from flambeau_capture.values.numpy.arrays import NumpyFunction, NumpyScalar, rules, wrap_array
+from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue
+from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.tensors.symbolic_numbers import (
     BY_PYTHON,
     NUMBERS,
@@ -192,3 +195,33 @@ def in_python(fn: Any, args: Args) -> list[Value]:
     if not numbers_only:
         return [*args]
     return [arg.number if isinstance(arg, ArrayNumber) else arg for arg in args]
+
+
+def _is_numpy(obj: Any) -> bool:
+    kind = type(obj)
+    if kind is types.BuiltinFunctionType:
+        return bool(obj.__module__ == "numpy")
+    return kind.__module__.partition(".")[0] == "numpy" and not isinstance(obj, type)
+
+
+@wraps_if(_is_numpy, 8)
+def wrap_numpy(tx: Tracer, obj: Any, source: Source) -> Value:
+    np = rules().np
+    if isinstance(obj, np.generic):
+        tx.guard(source, "TYPE_MATCH", type(obj))
+        return open_scalar(tx, obj, source) or NumpyScalar(
+            obj, source, lambda: tx.guard_equal(source, obj)
+        )
+    if type(obj) is np.ndarray:
+        return wrap_array(tx, obj, source)
+    if isinstance(obj, np.dtype):
+        tx.guard(source, "ID_MATCH", obj)
+        return FrozenValue(obj, ConstantSource(obj, "dtype"))
+    tx.guard(source, "ID_MATCH", obj)
+    if callable(obj):
+        return NumpyFunction(obj, ConstantSource(obj, getattr(obj, "__name__", "function")))
+    known: Value | None = tx.heap.find(obj)
+    if known is None:
+        known = OpaqueValue(obj, source)
+        tx.heap.know(obj, known)
+    return known

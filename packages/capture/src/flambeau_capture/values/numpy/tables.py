@@ -16,6 +16,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, Kwargs, Value
 from flambeau_capture.values.constant import constant_of, is_none
 from flambeau_capture.values.containers.sequences import SequenceValue
+from flambeau_capture.values.containers.tuples import TupleValue
 
 Give = Callable[[Any, Args, Kwargs], Value]
 
@@ -148,8 +149,6 @@ def _joined(target: Any) -> Give:
         axis = _given(args, kwargs, "axis").get("axis", 0)
         if not isinstance(args[0], SequenceValue) or axis is None:
             raise Break("FB0003", "arrays joined along no axis")
-        from flambeau_capture.values.containers.tuples import TupleValue
-
         parts = TupleValue(torch_.common(args[0].parts()))
         found: Value = torch_.call(target, parts, axis)
         return found

@@ -14,7 +14,7 @@ import struct
 import threading
 import types
 import weakref
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -27,6 +27,9 @@ from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.stable_modules import trusted_class
 from flambeau_capture.values.stand_ins import name_in_errors, stand_in
+
+if TYPE_CHECKING:
+    from flambeau_capture.values.objects.instances import ObjectValue
 
 SLOT_TYPES = (
     types.WrapperDescriptorType,
@@ -349,6 +352,12 @@ def _partial_method(
     return tx.call(tx.wrap_new(functools.partial), [method, *given], named)
 
 
+def _as_instance(value: Value) -> ObjectValue | None:
+    from flambeau_capture.values.objects.instances import ObjectValue  # built on this module
+
+    return value if isinstance(value, ObjectValue) else None
+
+
 def _cached_property(
     tx: Tracer, receiver: Value, found: functools.cached_property[Any], name: str
 ) -> Value:
@@ -357,12 +366,9 @@ def _cached_property(
         slotted = type(receiver.cls.__name__, (), {"__slots__": (), name: type(found)(id)})
         evaluate(tx, getattr, slotted(), name)
     value = tx.call(tx.wrap(fn, ConstantSource(fn, name)), [receiver], {})
-    from flambeau_capture.values.objects.instances import (
-        ObjectValue,  # instances are built on this module
-    )
-
-    if isinstance(receiver, ObjectValue):
-        receiver.write(tx, name, value)
+    instance = _as_instance(receiver)
+    if instance is not None:
+        instance.write(tx, name, value)
     return value
 
 
@@ -376,12 +382,9 @@ def _field(receiver: Value, field: Any, name: str) -> Value:
 
 
 def _slot(tx: Tracer, receiver: Value, name: str) -> Value:
-    from flambeau_capture.values.objects.instances import (
-        ObjectValue,  # instances are built on this module
-    )
-
-    if isinstance(receiver, ObjectValue):
-        found = receiver.read_slot(tx, name)
+    instance = _as_instance(receiver)
+    if instance is not None:
+        found = instance.read_slot(tx, name)
         if found is not None:
             return found
         shown = f"'{_of_empty_slot(receiver.cls)}' object has no attribute '{name}'"
@@ -390,21 +393,17 @@ def _slot(tx: Tracer, receiver: Value, name: str) -> Value:
 
 
 def _getset(tx: Tracer, receiver: Value, name: str) -> Value:
-    from flambeau_capture.values.objects.instance_dict import InstanceDict
-    from flambeau_capture.values.objects.instances import (
-        ObjectValue,  # instances are built on this module
-    )
-
-    if name == "__dict__" and isinstance(receiver, ObjectValue):
-        return InstanceDict(receiver)
+    instance = _as_instance(receiver)
+    if name == "__dict__" and instance is not None:
+        return instance.dict_of()
     if name == "__class__":
         return tx.wrap_new(receiver.cls)
     own = getattr(receiver, "tensor_attribute", None)
     if own is not None:
         found: Value = own(tx, name)
         return found
-    if isinstance(receiver, ObjectValue) and receiver.payload is not None:
-        return receiver.payload.get_attr(tx, name)
+    if instance is not None and instance.payload is not None:
+        return instance.payload.get_attr(tx, name)
     receiver.unknown(f"attribute {name!r}")
 
 

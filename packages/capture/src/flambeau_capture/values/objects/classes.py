@@ -19,7 +19,9 @@ from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import Attr, ClassEntry, ConstantSource, Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
+from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
+from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.objects.attributes import (
     assume_bases,
     assume_entry,
@@ -62,9 +64,6 @@ class ClassValue(SpecialMethods):
         return super().length(tx)
 
     def iterate(self, tx: Tracer) -> IteratorValue:
-        from flambeau_capture.values.containers.tuples import TupleValue
-        from flambeau_capture.values.iterators.builtin import SequenceIterator
-
         if isinstance(self.python_class, enum.EnumMeta):
             members: list[Any] = list(self.python_class)
             return SequenceIterator(TupleValue([tx.wrap_new(m) for m in members]))

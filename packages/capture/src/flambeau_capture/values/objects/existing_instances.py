@@ -11,9 +11,11 @@ from typing import Any
 
 from flambeau_capture.source import Source
 from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.containers.existing_containers import wrap_payload
 from flambeau_capture.values.existing import met_before
 from flambeau_capture.values.objects.attributes import assume_special_methods
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.objects.reconstruction import instance_dict, shares_dict
 from flambeau_capture.values.registry import wraps_if
 
@@ -21,8 +23,6 @@ from flambeau_capture.values.registry import wraps_if
 @wraps_if(lambda obj: True, 1000)
 def wrap_instance(tx: Tracer, obj: Any, source: Source) -> Value:
     """Whatever no other kind takes: an instance of a class."""
-    from flambeau_capture.values.objects.opaque import OpaqueValue
-
     known = met_before(tx, obj, source)
     if known is not None:
         return known
@@ -40,9 +40,6 @@ def wrap_instance(tx: Tracer, obj: Any, source: Source) -> Value:
 
 def make_instance(tx: Tracer, obj: Any, source: Source) -> Value:
     """The value of an existing instance, its built-in part included."""
-    from flambeau_capture.values.containers.existing_containers import wrap_payload
-    from flambeau_capture.values.objects.opaque import OpaqueValue
-
     payload = wrap_payload(tx, obj, source)
     if payload is NotImplemented:
         return OpaqueValue(obj, source)

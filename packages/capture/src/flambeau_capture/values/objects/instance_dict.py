@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.dicts import DictValue, pairs_of
+from flambeau_capture.values.containers.hashable_keys import raise_key_error
 from flambeau_capture.values.functions.methods import BoundMethod
 
 if TYPE_CHECKING:
@@ -43,8 +45,6 @@ class InstanceDict(Value):
     def get_item(self, tx: Tracer, key: Value) -> Value:
         found = self.owner.instance_get(tx, key.as_python())
         if found is None:
-            from flambeau_capture.values.containers.hashable_keys import raise_key_error
-
             raise_key_error(tx, key)
             raise AssertionError
         return found
@@ -61,16 +61,12 @@ class InstanceDict(Value):
             yield Constant(name), value
 
     def iterate(self, tx: Tracer) -> IteratorValue:
-        from flambeau_capture.values.containers.dicts import DictValue
-
         return DictValue(self.entries(tx)).iterate(tx)
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         return BoundMethod(self, name)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        from flambeau_capture.values.containers.dicts import DictValue, pairs_of
-
         if name == "get":
             found = self.owner.instance_get(tx, args[0].as_python())
             if found is not None:

@@ -17,6 +17,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, ConstantSource, InstanceAttr, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.objects.attributes import (
     assume_entry,
     assume_special_methods,
@@ -72,11 +73,13 @@ class ObjectValue(SpecialMethods):
         raise NotConcrete(self.describe())
 
     def graph_argument(self) -> Any:
-        from flambeau_capture.values.tensors.graph_calls import graph_argument
-
         if self.payload is None:
             raise Break("FB0015", self.describe())
-        return graph_argument(self.payload)
+        return self.payload.graph_argument()
+
+    def dict_of(self) -> Value:
+        """Its `__dict__`, as the program sees it."""
+        return InstanceDict(self)
 
     def holds(self) -> Iterable[Value]:
         return [value for value in (self.payload, *self.written.values()) if value is not None]
@@ -159,8 +162,6 @@ class ObjectValue(SpecialMethods):
         self.written[name] = value
 
     def _items(self) -> DictValue:
-        from flambeau_capture.values.containers.dicts import DictValue
-
         assert isinstance(self.payload, DictValue)
         return self.payload
 
@@ -328,12 +329,10 @@ class ObjectValue(SpecialMethods):
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         """A method that a built-in class defines, on this instance."""
-        from flambeau_capture.values.objects.object_methods import ALWAYS_OBJECT, OBJECT_METHODS
-
-        handler = OBJECT_METHODS.get(name)
+        handler = _OBJECT_METHODS.get(name)
         if name == "__init__" and self.payload is None and kwargs:
             return self._init_by_name(tx, args, kwargs)
-        if handler is not None and (self.payload is None or name in ALWAYS_OBJECT):
+        if handler is not None and (self.payload is None or name in _ALWAYS_OBJECT):
             return handler(self, tx, args)
         if name == "__getitem__" and issubclass(self.cls, dict) and self.special(tx, "__missing__"):
             return self.get_item(tx, args[0])
@@ -436,3 +435,47 @@ def is_immutable(obj: Any) -> bool:
     import inspect
 
     return isinstance(obj, enum.Enum | inspect.Signature | inspect.Parameter)
+
+
+# what `object` itself defines: it asks no method of the program's class
+
+
+def _object_setattr(self: ObjectValue, tx: Tracer, args: Args) -> Value:
+    self.generic_set_attr(tx, args[0].as_python(), args[1])
+    return Constant(None)
+
+
+def _object_delattr(self: ObjectValue, tx: Tracer, args: Args) -> Value:
+    self.generic_del_attr(tx, args[0].as_python())
+    return Constant(None)
+
+
+def _object_getattribute(self: ObjectValue, tx: Tracer, args: Args) -> Value:
+    return self.generic_get_attr(tx, args[0].as_python())
+
+
+def _object_init(self: ObjectValue, tx: Tracer, args: Args) -> Value:
+    if args:
+        raise Break("FB0005", f"object.__init__ of {self.describe()} with arguments")
+    return Constant(None)
+
+
+def _object_eq(self: ObjectValue, tx: Tracer, args: Args) -> Value:
+    return Constant(True) if args[0] is self else Constant(NotImplemented)
+
+
+def _object_ne(self: ObjectValue, tx: Tracer, args: Args) -> Value:
+    return Constant(False) if args[0] is self else Constant(NotImplemented)
+
+
+_OBJECT_METHODS = {
+    "__setattr__": _object_setattr,
+    "__delattr__": _object_delattr,
+    "__getattribute__": _object_getattribute,
+    "__init__": _object_init,
+    "__init_subclass__": _object_init,
+    "__eq__": _object_eq,
+    "__ne__": _object_ne,
+}
+
+_ALWAYS_OBJECT = frozenset({"__setattr__", "__delattr__", "__getattribute__"})

@@ -26,6 +26,7 @@ from flambeau_capture.values.objects.attributes import (
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.module_list_index import picked
 from flambeau_capture.values.registry import wraps_if
+from flambeau_capture.values.tensors.tensor import TensorValue
 
 TABLES = ("_parameters", "_buffers", "_modules")
 
@@ -117,8 +118,6 @@ class ModuleValue(ObjectValue):
 
     def module_setattr(self, tx: Tracer, name: str, value: Value) -> None:
         """nn.Module.__setattr__, for what it does with plain values and known entries."""
-        from flambeau_capture.values.tensors.tensor import TensorValue
-
         if name in self.swapped:
             tx.heap.changed()
             self.swapped[name] = value

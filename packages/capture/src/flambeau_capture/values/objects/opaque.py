@@ -115,9 +115,7 @@ class FrozenValue(OpaqueValue):
             named = {key: arg.as_python() for key, arg in kwargs.items()}
         except NotConcrete as error:
             raise Break("FB0009", f"{self.describe()}.{name} with {error}") from None
-        from flambeau_capture.values.functions.callables import wrap_evaluated
-
-        return wrap_evaluated(tx, evaluate(tx, getattr(self.real, name), *plain, **named))
+        return tx.wrap_evaluated(evaluate(tx, getattr(self.real, name), *plain, **named))
 
 
 unguarded(

@@ -10,7 +10,7 @@ from typing import Any
 
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.objects.attributes import class_attribute
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.instances import ObjectValue
@@ -52,8 +52,6 @@ def super_attribute(tx: Tracer, owner: Value, receiver: Value, name: str) -> Val
     if isinstance(found, BoundMethod):
         return SlotOfBase(owner, receiver, name)
     if as_class:
-        from flambeau_capture.values.functions.methods import MethodValue
-
         # a function found on a class through a class is not bound, a classmethod is to the class
         bound = isinstance(found, MethodValue) and found.receiver is receiver
         if bound and not isinstance(_raw(start, owner.python_class, name), classmethod):

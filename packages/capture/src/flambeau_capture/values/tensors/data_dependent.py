@@ -27,7 +27,6 @@ from flambeau_capture.values.tensors.constant_data import (
     tensors_of,
 )
 from flambeau_capture.values.tensors.graph_calls import (
-    graph_argument,
     graph_call,
     operator_name,
 )
@@ -146,7 +145,7 @@ def _plain(tx: Tracer, value: Value) -> Any:
         return items if isinstance(value, ListValue) else tuple(items)
     if isinstance(value, SliceValue):
         return slice(*(_plain(tx, bound) for bound in value.bounds))
-    found = graph_argument(value)
+    found = value.graph_argument()
     if isinstance(found, fx.Node):
         raise NotConcrete(value.describe())
     return found

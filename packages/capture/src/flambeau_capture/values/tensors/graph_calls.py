@@ -16,10 +16,14 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.lists import ListValue
+from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.tensors.argument_names import without_odd_names
 from flambeau_capture.values.tensors.registered_kernels import guard_registrations
+from flambeau_capture.values.tensors.symbolic_numbers import are_within, open_floats
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 # What depends on how many values a sparse tensor holds: fake ones do not know.
@@ -33,40 +37,6 @@ COUNTED_BY_DATA = frozenset(
 QUANTIZING = frozenset(
     {"quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic"}
 )
-
-
-def graph_argument(value: Value) -> Any:
-    """What a graph's node holds for a value; a break where it can hold nothing for it."""
-    converted = value.graph_argument() if hasattr(value, "graph_argument") else _NOTHING
-    if converted is not _NOTHING:
-        return converted
-    if isinstance(value, TensorValue):
-        return value.node
-    try:
-        plain = value.as_python()
-    except NotConcrete:
-        raise Break("FB0015", value.describe()) from None
-    if not _holdable(plain):
-        raise Break("FB0015", value.describe())
-    return plain
-
-
-_NOTHING = object()
-_HOLDABLE = (
-    int, float, bool, str, bytes, complex, type(None), type(Ellipsis), torch.dtype, torch.device,
-    torch.layout, torch.memory_format, slice, range,
-)  # fmt: skip
-
-
-def _holdable(value: Any) -> bool:
-    if isinstance(value, tuple | list):
-        return all(_holdable(item) for item in value)
-    if isinstance(value, dict):
-        return all(isinstance(k, str) and _holdable(v) for k, v in value.items())
-    return isinstance(value, _HOLDABLE) or any(value is kind for kind in _CLASSES)
-
-
-_CLASSES = (float, int, bool, complex)
 
 
 def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value:
@@ -92,9 +62,9 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
                 raise Break("FB0004", f"{plain_name} of a {value.fake.layout} tensor")
     guard_registrations(tx, target)
     localize = tx.graph.localize
-    node_args = fx.node.map_arg(tuple(graph_argument(arg) for arg in args), localize)
+    node_args = fx.node.map_arg(tuple(arg.graph_argument() for arg in args), localize)
     node_kwargs = fx.node.map_arg(
-        {key: graph_argument(arg) for key, arg in kwargs.items()}, localize
+        {key: arg.graph_argument() for key, arg in kwargs.items()}, localize
     )
     device = tx.graph.outermost.device
     if device is not None and target in compat.device_constructors():
@@ -177,8 +147,6 @@ def record_derivative(
 ) -> Value:
     """Record `torch.autograd.grad` in the form that graphs hold; known: tensors that it may answer
     as they are."""
-    from flambeau_capture.values.containers.tuples import TupleValue
-
     result = run_call(tx, "call_function", torch.autograd.grad, args, kwargs)
     node = tx.graph.record("call_function", target, args, kwargs, result, tx.stack_trace())
     by_fake = {id(value.fake): value for value in known}
@@ -225,8 +193,6 @@ def _numbers_fit(
 ) -> bool:
     """Whether every open float that an operator is given is a number of the dtypes that it computes
     with, which a guard then says: one that is not is refused by some and infinite to others."""
-    from flambeau_capture.values.tensors.symbolic_numbers import are_within, open_floats
-
     numbers = open_floats(given)
     if not numbers:
         return True
@@ -273,9 +239,6 @@ def operator_name(target: Any) -> str:
 
 
 def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorValue]) -> Value:
-    from flambeau_capture.values.containers.lists import ListValue
-    from flambeau_capture.values.containers.tuples import TupleValue
-
     if isinstance(result, torch.Tensor):
         known = by_fake.get(id(result))
         if known is not None:
@@ -301,8 +264,6 @@ def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorVal
 
 
 def _dict_result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorValue]) -> Value:
-    from flambeau_capture.values.containers.dicts import DictValue
-
     entries = [
         (tx.wrap_new(key), project(tx, node, key, item, by_fake)) for key, item in result.items()
     ]

@@ -16,6 +16,7 @@ from flambeau_capture.source import Attr, Called
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.numpy.arrays import rules
 from flambeau_capture.values.tensors.graph_calls import COUNTED_BY_DATA, graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue, asks_what_is, has_place
 
@@ -136,8 +137,6 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
         if ruled is not None:
             return ruled
     if name == "numpy" and not args and not kwargs:
-        from flambeau_capture.values.numpy.arrays import rules  # arrays are built on tensors
-
         array: Value = rules().from_tensor(tx, tensor)
         return array
     if name in _BREAK_OF:

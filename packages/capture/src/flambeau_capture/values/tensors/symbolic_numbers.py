@@ -285,10 +285,8 @@ _TO_INTEGER = (int, round, math.floor, math.ceil, math.trunc)
 
 
 def _divided(tx: Tracer, left: Value, right: Value) -> Value | None:
-    from flambeau_capture.values.containers.tuples import TupleValue  # it is made of values itself
-
     parts = [symbol_operator(tx, symbol, left, right) for symbol in ("//", "%")]
-    return None if None in parts else TupleValue([part for part in parts if part is not None])
+    return None if None in parts else tx.new_tuple([part for part in parts if part is not None])
 
 
 def _is_within(tx: Tracer, term: Term, least: float, most: float) -> bool:

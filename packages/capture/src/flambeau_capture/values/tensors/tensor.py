@@ -60,6 +60,9 @@ class TensorValue(Value):
         if requires_grad:
             self.fake.requires_grad_(True)
 
+    def graph_argument(self) -> fx.Node:
+        return self.node
+
     def in_graph(self) -> bool:
         """Whether the graph has it already, as an input or as a result."""
         return self._node is not None
@@ -102,25 +105,18 @@ class TensorValue(Value):
         return tx.binary("getitem", self, key)
 
     def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
-        from flambeau_capture.values.tensors.graph_calls import graph_call
-
-        graph_call(tx, "call_function", operator.setitem, [self, key, value], {})
+        tx.graph_call("call_function", operator.setitem, [self, key, value], {})
 
     def contains(self, tx: Tracer, item: Value) -> bool:
         raise Break("FB0001", f"containment test in {self.describe()}")
 
     def iterate(self, tx: Tracer) -> IteratorValue:
-        from flambeau_capture.values.iterators.builtin import SequenceIterator
-        from flambeau_capture.values.tensors.graph_calls import graph_call
-
         if self.fake.dim() == 0:
             tx.raise_error(TypeError, "iteration over a 0-d tensor")
-        return SequenceIterator(graph_call(tx, "call_function", torch.unbind, [self], {}))
+        return tx.iterator_of(tx.graph_call("call_function", torch.unbind, [self], {}))
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        from flambeau_capture.values.tensors.methods import tensor_attribute
-
-        return tensor_attribute(self, tx, name)
+        return tx.tensor_rules.attribute(self, tx, name)
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         if name == "data":
@@ -143,9 +139,7 @@ class TensorValue(Value):
         self.unknown(f"assignment to attribute {name!r}")
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        from flambeau_capture.values.tensors.methods import tensor_method
-
-        return tensor_method(self, tx, name, args, kwargs)
+        return tx.tensor_rules.method(self, tx, name, args, kwargs)
 
     def _may_be_grad(self, value: Value) -> bool:
         """Whether torch accepts a value as `.grad`."""

@@ -34,6 +34,7 @@ class TensorRules:
     set_data: assigning to `.data`.
     new_leaf: told of tensors that the graph makes and that derivatives end at.
     methods: those that drive autograd and that the graph can hold, sometimes.
+    attribute, method: any other of a plain tensor, which always have an answer.
     """
 
     override: Operation
@@ -43,3 +44,5 @@ class TensorRules:
     set_data: Callable[[TensorValue, Tracer, Value], None]
     new_leaf: Callable[[Tracer, TensorValue], None]
     methods: Mapping[str, Method]
+    attribute: Callable[[TensorValue, Tracer, str], Value]
+    method: Callable[[TensorValue, Tracer, str, Args, Kwargs], Value]
