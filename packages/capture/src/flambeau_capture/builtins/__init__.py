@@ -1,6 +1,7 @@
 """What calling a built-in, a class or a function of torch does under capture.
 
-Importing this package fills the table `values.callables.HANDLERS`.
+Importing this package fills the table of rules: each module that is named here, or that these
+import, registers what it handles.
 """
 
 from flambeau_capture.builtins import (
@@ -15,29 +16,14 @@ from flambeau_capture.builtins import (
     operators,
     stdlib,
 )
-from flambeau_capture.builtins.autograd import backward, gradients, hooks
-from flambeau_capture.builtins.tensors import (
-    autocast,
-    nested_lists,
-    packed_sequences,
-    random,
-    torch_function_protocol,
-    torch_functions,
-)
-from flambeau_capture.values import weak_references  # each registers what it handles
-from flambeau_capture.values.functions import (
-    context_variables,  # each registers what it handles
-    getters,  # each registers what it handles
-)
+from flambeau_capture.builtins.tensors import autocast, packed_sequences, rules, torch_functions
+from flambeau_capture.values import weak_references
+from flambeau_capture.values.functions import context_variables
 from flambeau_capture.values.higher_order import (
-    autograd_function,  # each registers what it handles
-    context_managers,  # each registers what it handles
-    control_flow,  # each registers what it handles
-    functional_call,  # each registers what it handles
-    grad,  # each registers what it handles
-    vjp,  # each registers what it handles
-)
-from flambeau_capture.values.tensors import (
-    data_dependent,  # each registers what it handles
-    scalars,  # each registers what it handles
+    autograd_function,
+    context_managers,
+    control_flow,
+    functional_call,
+    grad,
+    vjp,
 )

@@ -14,16 +14,17 @@ import operator
 from typing import Any
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.builtins.stand_ins import stand_in
 from flambeau_capture.polyfills import calling, heaps, iterating
+from flambeau_capture.values.argument_errors import check_call
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import index_of
 from flambeau_capture.values.containers.sorting import sort_values
 from flambeau_capture.values.containers.tuples import TupleValue
-from flambeau_capture.values.functions.callables import evaluate_call, handles
-from flambeau_capture.values.functions.made_by import MadeBy
+from flambeau_capture.values.functions.callables import Action, evaluate_call, handles
+from flambeau_capture.values.functions.functions import FunctionValue
+from flambeau_capture.values.functions.made_by import TEE, MadeBy, SharedItems
 from flambeau_capture.values.iterators.builtin import RangeIterator, SequenceIterator
 from flambeau_capture.values.iterators.combined import (
     ChainIterator,
@@ -40,6 +41,24 @@ from flambeau_capture.values.objects.attributes import call_special, find_in_cla
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.special_methods import SpecialMethods
 from flambeau_capture.values.stand_ins import refuse
+
+
+def _stand_in(original: Any, python: Any) -> None:
+    """Calls of the original are interpreted as calls of the Python function."""
+
+    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        check_call(tx, original, args, kwargs)
+        made = tx.call_python(python, args, kwargs)
+        if original is itertools.tee:
+            for branch in made.parts():  # type: ignore[attr-defined]
+                branch.made_by = SharedItems(TEE, (), {})
+        if isinstance(made, GeneratorValue | FunctionValue):
+            made.made_by = MadeBy(original, tuple(args), dict(kwargs))
+        return made
+
+    told_apart = original in (functools.cmp_to_key, itertools.tee)  # what they make
+    action = Action.ANSWER if told_apart else Action.POLYFILL
+    handles(original, action=action, python=None if told_apart else python)(handler)
 
 
 @handles(iter)
@@ -202,4 +221,4 @@ for _original, _python in {
     operator.indexOf: iterating.index_of,
     compat.GROUP_TENSORS: iterating.group_tensors,
 }.items():
-    stand_in(_original, _python)
+    _stand_in(_original, _python)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.effects.calls import DeferredCall
+from flambeau_capture.effects.side_effects import DeferredCall
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import LITERALS, Constant

@@ -8,7 +8,7 @@ generated code makes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -90,3 +90,17 @@ class SideEffects:
         self._attributes.clear()
         self._changed.clear()
         self.answers.clear()
+
+
+class DeferredCall:
+    """A call to be made when the compiled code has run. `arguments`: values that never change."""
+
+    source = None
+
+    def __init__(self, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
+        self.function = function
+        self.arguments = arguments
+
+    def replay(self, writer: Any) -> None:
+        writer.call(self.function, self.arguments)
+        writer.pop_top()

@@ -129,7 +129,7 @@ class FrameConversion:
             except Unreconstructible as missing:
                 if missing.step < 1 or (stop_at is not None and missing.step >= stop_at):
                     raise SkipFrame(str(missing)) from None
-                report = BreakReport(_unknown_reason(), str(missing), ())
+                report = BreakReport(REASONS["FB0021"], str(missing), ())
                 stop_at, reason = missing.step, reason or report
             except (RuntimeError, TypeError, ValueError, AssertionError, LookupError) as error:
                 self._without_symbols(error)
@@ -455,7 +455,3 @@ def _guard_aliases(session: SymbolicTracer) -> None:
         ]
         if len(same) > 1 and not all(isinstance(found, ConstantSource) for found in same):
             session.guards.add_no_alias(tuple(same))
-
-
-def _unknown_reason() -> Any:
-    return REASONS["FB0021"]

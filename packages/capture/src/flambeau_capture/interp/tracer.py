@@ -318,11 +318,11 @@ class SymbolicTracer(Tracer):
 
     # -- values ---------------------------------------------------------------------------------
 
-    def wrap(self, obj: Any, source: Source) -> Value:
-        return wrap_object(self, obj, source)
-
-    def wrap_new(self, obj: Any) -> Value:
-        return wrap_new(self, obj)
+    wrap = wrap_object
+    wrap_new = wrap_new
+    binary = operators.binary
+    index_of = index_of
+    graph_call = graph_call
 
     def wrap_evaluated(self, obj: Any) -> Value:
         if hasattr(type(obj), "__next__"):
@@ -343,12 +343,6 @@ class SymbolicTracer(Tracer):
             return RangeIterator(items.value)
         return SequenceIterator(items)
 
-    def index_of(self, key: Value) -> int:
-        return index_of(self, key)
-
-    def graph_call(self, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value:
-        return graph_call(self, op, target, args, kwargs)
-
     def scope_of(self, namespace: dict[str, Any]) -> GlobalsScope:
         scope = self._scopes.get(id(namespace))
         if scope is None:
@@ -361,9 +355,6 @@ class SymbolicTracer(Tracer):
             assume_entry(self, obj.cls, name)
             self.raise_error(AttributeError, missing)
         return obj.get_attr(self, name)
-
-    def binary(self, symbol: str, left: Value, right: Value) -> Value:
-        return operators.binary(self, symbol, left, right)
 
     def raise_error(self, kind: type[BaseException], *args: Any) -> NoReturn:
         raise UserError(self.new_exception(kind, [self.wrap_new(arg) for arg in args]))

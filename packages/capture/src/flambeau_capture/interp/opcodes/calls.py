@@ -10,19 +10,20 @@ import builtins
 from collections.abc import Callable
 
 from flambeau_capture.breaks import Break, SkipFrame
+from flambeau_capture.builtins.construction import made_by_init, new_object, nothing_answered
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import NULL, Frame
 from flambeau_capture.interp.opcodes.registry import opcode
-from flambeau_capture.interp.tail_calls import tail_call
-from flambeau_capture.values.base import NotConcrete, Value, unpack
+from flambeau_capture.resuming import drive
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Value, unpack
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.containers.dicts import DictValue, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.globals import GlobalsDict
-from flambeau_capture.values.objects.attributes import is_iterable
+from flambeau_capture.values.objects.attributes import assume_making, class_attribute, is_iterable
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.super import SuperValue
 from flambeau_capture.values.stand_ins import nameless
@@ -117,7 +118,7 @@ def invoke(frame: Frame, fn: Value, args: list[Value], kwargs: dict[str, Value])
         return _super(frame, args)
     if isinstance(fn, BuiltinValue) and fn.fn in _FRAME_BUILTINS and not args and not kwargs:
         return _FRAME_BUILTINS[fn.fn](frame)
-    return tail_call(frame, fn, args, kwargs)
+    return _tail_call(frame, fn, args, kwargs)
 
 
 def _super(frame: Frame, args: list[Value]) -> Value:
@@ -172,3 +173,32 @@ _FRAME_BUILTINS: dict[object, Callable[[Frame], Value]] = {
     builtins.vars: _locals,
     builtins.dir: _dir,
 }
+
+
+def _tail_call(frame: Frame, fn: Value, args: Args, kwargs: Kwargs) -> Value:
+    """Call `fn` from the instruction that `frame` is at; nothing is done to what it returns."""
+    tx = frame.tx
+    made: Value | None = None
+    while True:
+        if isinstance(fn, FunctionValue):
+            if fn.real is not drive:
+                break
+            fn, args = args[0], args[1:]
+            continue
+        if made is None and isinstance(fn, ClassValue) and made_by_init(fn.python_class):
+            assume_making(tx, fn.python_class)
+            made = new_object(fn)
+            fn = class_attribute(tx, made, fn.python_class, "__init__")
+            continue
+        instead = fn.forwards(tx, args, kwargs)
+        if instead is None:
+            break
+        fn, args, kwargs = instead
+    if not isinstance(fn, FunctionValue):
+        result = tx.call(fn, args, kwargs)
+    else:
+        result = tx.inline(fn, args, kwargs, linked=True, instead=made)
+    if made is None:
+        return result
+    nothing_answered(tx, result)
+    return made

@@ -6,16 +6,63 @@ meaning is decided by `builtins.operators`, not here.
 
 from __future__ import annotations
 
+from typing import Any
+
 from flambeau_capture.builtins.identity import identical
 from flambeau_capture.builtins.introspection import format_value, text_of
 from flambeau_capture.builtins.operators import binary, unary
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.interp.deferred_truth import TruthValue, is_open, test
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes.registry import opcode
+from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.slices import SliceValue
 from flambeau_capture.values.tensors.tensor import TensorValue
+
+
+class TruthValue(Value):
+    """`bool(tensor)`, or its negation, to be computed in Python."""
+
+    def __init__(self, tensor: TensorValue, negated: bool = False) -> None:
+        self.tensor = tensor
+        self.negated = negated
+
+    @property
+    def cls(self) -> type:
+        return bool
+
+    def describe(self) -> str:
+        return f"truth of {self.tensor.describe()}"
+
+    def truth(self, tx: Tracer) -> bool:
+        return self.tensor.truth(tx) is not self.negated
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load(self.tensor)
+        writer.call_top(_negation if self.negated else bool)
+
+
+def _negation(value: Any) -> bool:
+    return not value
+
+
+def _is_open(value: Value) -> bool:
+    """Whether a value is a tensor whose truth may be asked later: to ask one of more elements than
+    one raises, there and then."""
+    if not isinstance(value, TensorValue) or value.truth_known is not None:
+        return False
+    size = value.fake.numel()
+    return isinstance(size, int) and size == 1
+
+
+def _truth_of(tx: Tracer, value: Value) -> Value:
+    """bool(value)."""
+    if _is_open(value):
+        assert isinstance(value, TensorValue)
+        return TruthValue(value)
+    if isinstance(value, TruthValue):
+        return value
+    return Constant(value.truth(tx))
 
 
 @opcode("BINARY_OP")
@@ -31,7 +78,7 @@ def compare_op(frame: Frame, instruction: Instruction) -> None:
     left = frame.pop()
     found = binary(frame.tx, str(instruction.argval), left, right)
     if instruction.flags.to_bool:
-        found = test(frame.tx, found)
+        found = _truth_of(frame.tx, found)
     frame.push(found)
 
 
@@ -67,7 +114,7 @@ def unary_invert(frame: Frame, instruction: Instruction) -> None:
 @opcode("UNARY_NOT")
 def unary_not(frame: Frame, instruction: Instruction) -> None:
     value = frame.pop()
-    if is_open(value):
+    if _is_open(value):
         assert isinstance(value, TensorValue)
         frame.push(TruthValue(value, negated=True))
     elif isinstance(value, TruthValue):
@@ -78,7 +125,7 @@ def unary_not(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("TO_BOOL", since=(3, 13))
 def to_bool(frame: Frame, instruction: Instruction) -> None:
-    frame.push(test(frame.tx, frame.pop()))
+    frame.push(_truth_of(frame.tx, frame.pop()))
 
 
 @opcode("BINARY_SUBSCR")

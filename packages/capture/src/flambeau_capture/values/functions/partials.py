@@ -7,13 +7,15 @@ function and its arguments are values of their own.
 from __future__ import annotations
 
 import functools
+import operator
 from typing import Any
 
-from flambeau_capture.source import Attr, Source
+from flambeau_capture.source import Attr, ConstantSource, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.objects.opaque import FrozenValue
 from flambeau_capture.values.registry import wraps_type
 
 
@@ -90,3 +92,20 @@ def wrap_partial(tx: Tracer, obj: functools.partial[Any], source: Source) -> Val
     assert isinstance(args, TupleValue) and isinstance(keywords, DictValue)
     named = {key.as_python(): value for key, value in keywords.entries()}
     return PartialValue(tx.wrap(obj.func, Attr(source, "func")), args.parts(), named, source)
+
+
+class GetterValue(FrozenValue):
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        made, parts = self.real.__reduce__()
+        if isinstance(made, functools.partial):  # a methodcaller with named arguments
+            parts = (*made.args, *parts)
+        named = {name: tx.wrap_new(part) for name, part in getattr(made, "keywords", {}).items()}
+        given = [tx.wrap_new(part) for part in parts]
+        getter = tx.call_python(tx.rule_of(type(self.real)).python, given, named)
+        return tx.call(getter, args, kwargs)
+
+
+@wraps_type(operator.itemgetter, operator.attrgetter, operator.methodcaller)
+def wrap_getter(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "ID_MATCH", obj)
+    return GetterValue(obj, ConstantSource(obj, type(obj).__name__))

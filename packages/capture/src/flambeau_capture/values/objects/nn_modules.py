@@ -7,13 +7,14 @@ called the way `nn.Module.__call__` would, hooks included.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import ConstantSource, InstanceAttr, ModuleEntry, Source
+from flambeau_capture.source import Called, ConstantSource, InstanceAttr, ModuleEntry, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.dicts import DictValue
@@ -24,8 +25,8 @@ from flambeau_capture.values.objects.attributes import (
     find_in_class,
 )
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.objects.module_list_index import picked
 from flambeau_capture.values.registry import wraps_if
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 TABLES = ("_parameters", "_buffers", "_modules")
@@ -107,7 +108,7 @@ class ModuleValue(ObjectValue):
         )
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
-        return picked(tx, self, key) or super().get_item(tx, key)
+        return _picked(tx, self, key) or super().get_item(tx, key)
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         hook = find_in_class(self.python_class, "__setattr__")
@@ -236,3 +237,47 @@ def wrap_nn_module(tx: Tracer, obj: torch.nn.Module, source: Source) -> Value:
     if original is not obj:
         tx.heap.know(obj, known)
     return known
+
+
+_LISTS = (torch.nn.ModuleList, torch.nn.Sequential)
+
+
+@dataclass(frozen=True, eq=False)
+class _Picked:
+    """`modules[index]`, for an index that counts from the front."""
+
+    modules: Any
+
+    @property
+    def __name__(self) -> str:
+        return f"{type(self.modules).__name__}.__getitem__"
+
+    def __call__(self, index: int) -> Any:
+        if type(index) is not int:
+            raise TypeError(index)
+        return self.modules._modules[str(index)]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Picked) and other.modules is self.modules
+
+    def __hash__(self) -> int:
+        return hash((_Picked, id(self.modules)))
+
+
+def _picked(tx: Tracer, modules: Any, key: Value) -> Value | None:
+    """`modules[key]` with the key left open; None where it has to be known."""
+    if not isinstance(key, SymbolValue) or key.source is None or key.cls is not int:
+        return None
+    found = find_in_class(modules.python_class, "__getitem__")
+    if not modules.pinned or found is None or found[0] not in _LISTS:
+        return None
+    table = tx.heap.find(modules.real._modules)
+    if "_modules" in modules.written or any(one is table for one in tx.heap.effects()):
+        return None
+    one = modules.real._modules.get(str(tx.shapes.present(key.number)))
+    if one is None:
+        return None
+    assume_entry(tx, modules.python_class, "__getitem__")
+    source = Called(key.source, _Picked(modules.real))
+    tx.replaced(source, modules)  # the index varies, and so does what it picks
+    return tx.wrap(one, source)

@@ -16,13 +16,14 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.observe.unguarded import unguarded
+from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.tensors.argument_names import without_odd_names
-from flambeau_capture.values.tensors.registered_kernels import guard_registrations
 from flambeau_capture.values.tensors.symbolic_numbers import are_within, open_floats
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -60,7 +61,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         for value in values.values():
             if value.fake.layout is not torch.strided:
                 raise Break("FB0004", f"{plain_name} of a {value.fake.layout} tensor")
-    guard_registrations(tx, target)
+    _guard_registrations(tx, target)
     localize = tx.graph.localize
     node_args = fx.node.map_arg(tuple(arg.graph_argument() for arg in args), localize)
     node_kwargs = fx.node.map_arg(
@@ -286,3 +287,38 @@ def _public_class(fake: torch.Tensor) -> type:
     if isinstance(fake, torch.nn.Parameter):
         return torch.nn.Parameter
     return torch.Tensor
+
+
+class _AsRegistered:
+    """A guard's question: an operator has the kernels and the derivative that it had. Names are
+    looked through only if there are more or fewer than when they were last."""
+
+    def __init__(self, name: str, registered: set[str]) -> None:
+        self.name = name
+        self.count = len(registered)
+        self.kernels = compat.kernels_among(registered, name)
+        self.derivative = compat.derivative_of(name)
+
+    def __call__(self, registered: set[str]) -> bool:
+        if len(registered) != self.count:
+            if compat.kernels_among(registered, self.name) != self.kernels:
+                return False
+            self.count = len(registered)
+        now, then = compat.derivative_of(self.name), self.derivative
+        return len(now) == len(then) and all(map(operator.is_, now, then))
+
+
+def _guard_registrations(tx: Tracer, target: Any) -> None:
+    """Guard what is registered for an operator that is called."""
+    name = compat.library_operator(target)
+    if name is not None:
+        registered = compat.registered_kernels()
+        question = _AsRegistered(name, registered)
+        place = ConstantSource(registered, f"what is registered for {name}")
+        tx.guard(place, "CALL", question, "is as it was")
+
+
+unguarded(
+    "kernels of torch's own operators",
+    "nobody replaces them; what is registered for operators of other libraries is guarded",
+)
