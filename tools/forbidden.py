@@ -62,9 +62,9 @@ _AGAIN = "a function of the program's, by the module that it says it is from, to
 _GIVEN = "a backend that the user names by module and function"
 _CAPTURE, _META = "flambeau_capture/", "flambeau/"
 ALLOWED = (
-    Allowed(f"{_CAPTURE}interp/inlining.py", "torch._dynamo", 1, _FRAMES),
-    Allowed(f"{_CAPTURE}interp/inlining.py", "torch._inductor", 1, _FRAMES),
-    Allowed(f"{_CAPTURE}interp/inlining.py", "torch._functorch", 1, _FRAMES),
+    Allowed(f"{_CAPTURE}library_rules.py", "torch._dynamo", 1, _FRAMES),
+    Allowed(f"{_CAPTURE}library_rules.py", "torch._inductor", 1, _FRAMES),
+    Allowed(f"{_CAPTURE}library_rules.py", "torch._functorch", 1, _FRAMES),
     Allowed(
         f"{_CAPTURE}_torch_compat/foreign.py",
         "torch._dynamo",
