@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar, overload
 
 import flambeau_capture
@@ -17,15 +18,16 @@ from flambeau_capture.api import compiler_of
 
 from flambeau import tracing
 from flambeau.backends import is_built_in, resolve
-from flambeau.backends.autotune import Autotune
-from flambeau.backends.never_slower import never_slower
 from flambeau.backends.request import Request
 from flambeau.choices import choose, of_stage
 from flambeau.errors import BadOption, Fault
 from flambeau.events import logs, progress
 from flambeau.events.records import RecordCollector, Report, recorded, recorder_of, remember, total
-from flambeau.events.runs import told_of_runs
+from flambeau.events.runs import first_runs
 from flambeau.packaging.copies import make_copyable
+
+CALLS = 3
+"""Calls of each graph that are checked, unless another number is asked for."""
 
 AFTER = "FLAMBEAU_REPRO_AFTER"
 """Said again in `flambeau.repro.settings`, which a first call without it does not import."""
@@ -100,28 +102,25 @@ def compile(
     theirs = {key: value for key, value in given.items() if key not in own}
     choices = choose(mode, own, nopython=fullgraph, dynamic=dynamic)
     recorder = RecordCollector()
-    request = Request(choices, recorder, strict=fullgraph, options=theirs)
-    chosen = resolve(backend, request)
-    if isinstance(backend, Autotune):
-        chosen = backend.for_request(request)
-    if mode == "never-slower":
-        chosen = never_slower(backend, request)
     settings = None
     if os.environ.get(AFTER):
-        from flambeau.repro import hook, watching_calls  # tools, which a first call need not import
+        from flambeau.repro import watching_calls  # tools, which a first call need not import
         from flambeau.repro.settings import Settings
 
         settings = Settings.from_environment()
-        if settings is not None:
-            chosen = hook.with_repro(chosen, backend, choices, settings)
     if not isinstance(verify, int) or verify < 0:
         raise BadOption("verify", verify, "bool or a number of calls")
-    if verify:
-        from flambeau.testing.verification import CALLS, verified  # as above
-
-        calls = CALLS if verify is True else int(verify)
-        chosen = verified(chosen, backend, choices, recorder, calls)
-    chosen = told_of_runs(chosen, recorder.watch)
+    request = Request(
+        choices,
+        recorder,
+        strict=fullgraph,
+        options=theirs,
+        never_slower=mode == "never-slower",
+        repro=settings,
+        verify=CALLS if verify is True else int(verify),
+        told=partial(first_runs, recorder.watch),
+    )
+    chosen = resolve(backend, request)
     watched = replace(choices.capture, watch=recorder.watch.tell)
     decorate = flambeau_capture.optimize(
         chosen, nopython=fullgraph, dynamic=dynamic, options=watched

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 import torch
 
 from flambeau.backends import autotune, composed, entry_points, onnx, torchscript
-from flambeau.backends.request import Backend, Factory, Request
+from flambeau.backends.request import Backend, Factory, Request, Traits
 from flambeau.errors import BackendMissing
 
 
@@ -38,12 +38,12 @@ CUDA = Need("a CUDA device", torch.cuda.is_available)
 
 @dataclass(frozen=True)
 class BuiltinBackend:
-    """A built-in backend. symbols: what may be open in the graphs that it takes."""
+    """A built-in backend."""
 
     about: str
     make: Factory
+    traits: Traits
     need: Need = NOTHING
-    symbols: bool | frozenset[str] = False
 
     def backend(self, name: str, request: Request) -> Backend:
         """The backend; raises BackendMissing when what it needs is not here."""
@@ -55,46 +55,65 @@ class BuiltinBackend:
 #: numbers that are not integers are constants to ahead-of-time autograd and what is behind it
 INTEGERS = frozenset({"sizes", "integers", "floats"})
 
+AOT = Traits(INTEGERS, "aot")
+
 TABLE: dict[str, BuiltinBackend] = {
-    "eager": BuiltinBackend("the captured graph as it is", composed.eager, symbols=True),
+    "eager": BuiltinBackend(
+        "the captured graph as it is", composed.eager, Traits(True, divided=False)
+    ),
     "aot_eager": BuiltinBackend(
         "forward and backward ahead of time, operator by operator",
         composed.aot_eager,
-        symbols=INTEGERS,
+        AOT,
     ),
-    "aot_nop": BuiltinBackend("another name of aot_eager", composed.aot_eager, symbols=INTEGERS),
-    "aot_eager_prims": BuiltinBackend(
-        "the same in primitives", composed.aot_eager_prims, symbols=INTEGERS
+    "aot_nop": BuiltinBackend("another name of aot_eager", composed.aot_eager, AOT),
+    "aot_eager_prims": BuiltinBackend("the same in primitives", composed.aot_eager_prims, AOT),
+    "inductor": BuiltinBackend(
+        "fused C++ and Triton kernels", composed.inductor, Traits(INTEGERS, "aot", kernels=True)
     ),
-    "inductor": BuiltinBackend("fused C++ and Triton kernels", composed.inductor, symbols=INTEGERS),
     "autotune": BuiltinBackend(
         "each graph as whichever of eager, aot_eager and inductor runs it fastest",
         autotune.autotune,
+        Traits(),
     ),
     "cudagraphs": BuiltinBackend(
-        "aot_eager, recorded and replayed as CUDA graphs", composed.cudagraphs, CUDA
+        "aot_eager, recorded and replayed as CUDA graphs",
+        composed.cudagraphs,
+        Traits(stage="aot"),
+        CUDA,
     ),
-    "ts": BuiltinBackend("TorchScript", torchscript.ts),
-    "ofi": BuiltinBackend("TorchScript, frozen and folded for inference", torchscript.ofi),
+    "ts": BuiltinBackend("TorchScript", torchscript.ts, Traits(stage="ts")),
+    "ofi": BuiltinBackend(
+        "TorchScript, frozen and folded for inference", torchscript.ofi, Traits(stage="ofi")
+    ),
     "nvfuser": BuiltinBackend(
         "TorchScript with nvFuser",
         torchscript.nvfuser,
+        Traits(stage="nvfuser"),
         packages("nvfuser", pip="nvfuser-cu12-torch28"),
     ),
     "onnxrt": BuiltinBackend(
         "ONNX Runtime, inference",
         onnx.onnxrt,
+        Traits(stage="onnxrt"),
         packages("onnxruntime", "onnx", pip="onnxruntime onnx"),
     ),
     "tensorrt": BuiltinBackend(
-        "Torch-TensorRT", entry_points.tensorrt, packages("torch_tensorrt", pip="torch-tensorrt")
+        "Torch-TensorRT",
+        entry_points.tensorrt,
+        Traits(stage="tensorrt"),
+        packages("torch_tensorrt", pip="torch-tensorrt"),
     ),
     "openxla": BuiltinBackend(
-        "PyTorch/XLA", entry_points.openxla, packages("torch_xla", pip="torch_xla")
+        "PyTorch/XLA",
+        entry_points.openxla,
+        Traits(stage="openxla"),
+        packages("torch_xla", pip="torch_xla"),
     ),
     "ipex": BuiltinBackend(
         "Intel Extension for PyTorch, inference",
         entry_points.ipex,
+        Traits(stage="ipex"),
         packages("intel_extension_for_pytorch", pip="intel-extension-for-pytorch"),
     ),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -22,14 +22,7 @@ from flambeau_inductor.runtime.gpu.cuda_graphs import Recorded, Rules
 from flambeau_inductor.runtime.gpu.stream_capture import CudaRecorder
 from torch import fx
 
-from flambeau.backends.fallback import (
-    derivative_told,
-    graph_name,
-    later_fallback,
-    marked,
-    user_lines,
-    with_fallback,
-)
+from flambeau.backends.fallback import compiling, derivative_told, graph_name, user_lines
 from flambeau.backends.graph_record import RecordTally, operations
 from flambeau.backends.request import Backend, Request
 from flambeau.cache.graphs import GraphCache
@@ -81,14 +74,14 @@ def eager(request: Request) -> Backend:
 
 def aot_eager(request: Request) -> Backend:
     """Forward and backward traced ahead of time and run operator by operator."""
-    return _through_aot(request, lambda tally, name: flambeau_aot.run_as_is, dict)
+    return AotEngine(request, lambda tally, name: flambeau_aot.run_as_is, dict)
 
 
 def aot_eager_prims(request: Request) -> Backend:
     """The same after decomposition into primitives: checks them without any code generation."""
     import flambeau_prims  # as above
 
-    return _through_aot(
+    return AotEngine(
         request, lambda tally, name: flambeau_aot.run_as_is, flambeau_prims.decompositions
     )
 
@@ -118,16 +111,9 @@ def inductor(request: Request) -> Backend:
             watch.tell("kernels", product)
             return compiled
 
-        return marked(compile_graph)
+        return compiling(compile_graph)
 
-    table = partial(table_for, options)
-    road = _through_aot(request, compiler, table, GraphCache(request.choices))
-
-    def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        flambeau_inductor.prepare(gm, options)
-        return road(gm, example_inputs)
-
-    return with_fallback(backend, request, "prepare")
+    return AotEngine(request, compiler, partial(table_for, options))
 
 
 def cudagraphs(request: Request) -> Backend:
@@ -152,7 +138,7 @@ def cudagraphs(request: Request) -> Backend:
 
         return compile_graph
 
-    return _through_aot(request, compiler, dict)
+    return AotEngine(request, compiler, dict)
 
 
 def _as_tuple(call: Callable[[list[Any]], Sequence[Any]]) -> Callable[[list[Any]], tuple[Any, ...]]:
@@ -176,47 +162,31 @@ def out_of_capture(compiler: Compiler) -> Compiler:
     return compile_graph
 
 
-def _through_aot(
-    request: Request,
-    compiler: Callable[[RecordTally, str], Compiler],
-    decompositions: Callable[[], Mapping[Any, Any]],
-    cache: GraphCache | None = None,
-) -> Backend:
-    """AOT around a graph compiler, with its record and its fallback.
+@dataclass(frozen=True)
+class AotEngine:
+    """AOT around a graph compiler, with its record.
 
     decompositions: gives the table; it is asked when a graph is compiled, for to load the rules
     takes longer than to find a graph on the disk. With a cache, a graph that was compiled before
     comes from there.
     """
 
-    def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    request: Request
+    compiler: Callable[[RecordTally, str], Compiler]
+    decompositions: Callable[[], Mapping[Any, Any]]
+    cache: GraphCache | None = None
+
+    def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> flambeau_aot.Compiled:
         started = time.perf_counter()
-        tally = RecordTally()
+        tally, recorder = RecordTally(), self.request.recorder
         name = graph_name(gm)
 
-        def compile_now(inputs: Sequence[Any], open_sizes: bool = True) -> flambeau_aot.Compiled:
-            compiled = flambeau_aot.compile(
-                gm,
-                inputs,
-                out_of_capture(compiler(tally, name)),
-                decompositions=decompositions(),
-                options=replace(
-                    request.choices.aot,
-                    name=name if name.isidentifier() else "graph",
-                    classify=classify,
-                ),
-                open_sizes=open_sizes,
-            )
-            told = derivative_told(request, name, user_lines(gm))
-            compiled.derive(told, flambeau_capture.disable)
-            return compiled
-
         def compile_static(inputs: Sequence[Any]) -> flambeau_aot.Compiled:
-            return compile_now(inputs, open_sizes=False)
+            return self._compile(gm, inputs, tally, open_sizes=False)
 
-        lookup = None if cache is None else cache.lookup(gm, example_inputs)
+        lookup = None if self.cache is None else self.cache.lookup(gm, example_inputs)
         found = None
-        if lookup is not None and not request.recorder.watch.every_stage:
+        if lookup is not None and not recorder.watch.every_stage:
             found = lookup.find(gm, example_inputs, compile_static)
         if found is not None:
             compiled = found.compiled
@@ -224,18 +194,39 @@ def _through_aot(
                 tally.add(half)
             tally.seconds["cache: load"] = time.perf_counter() - started
         else:
-            compiled = compile_now(example_inputs)
+            compiled = self._compile(gm, example_inputs, tally)
             if lookup is not None:
                 lookup.keep(compiled, tuple(tally.graphs))
         if lookup is not None:
             tally.from_disk, tally.not_cached = found is not None, lookup.reason
             tally.key = lookup.key
             tally.cache_faults += [lookup.fault] if lookup.fault else []
-        compiled.otherwise = later_fallback(gm, request, "aot")
         seconds = time.perf_counter() - started
         if found is None:
-            request.recorder.watch.tell("aot", AotProduct(name, gm, compiled, seconds))
-        request.recorder.add(tally.record(name, operations(gm), compiled.report, seconds))
+            recorder.watch.tell("aot", AotProduct(name, gm, compiled, seconds))
+        recorder.add(tally.record(name, operations(gm), compiled.report, seconds))
         return compiled
 
-    return with_fallback(backend, request, "aot")
+    def _compile(
+        self,
+        gm: fx.GraphModule,
+        inputs: Sequence[Any],
+        tally: RecordTally,
+        open_sizes: bool = True,
+    ) -> flambeau_aot.Compiled:
+        name = graph_name(gm)
+        compiled = flambeau_aot.compile(
+            gm,
+            inputs,
+            out_of_capture(self.compiler(tally, name)),
+            decompositions=self.decompositions(),
+            options=replace(
+                self.request.choices.aot,
+                name=name if name.isidentifier() else "graph",
+                classify=classify,
+            ),
+            open_sizes=open_sizes,
+        )
+        told = derivative_told(self.request, name, user_lines(gm))
+        compiled.derive(told, flambeau_capture.disable)
+        return compiled

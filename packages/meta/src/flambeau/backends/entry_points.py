@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import fx
 
-from flambeau.backends.fallback import graph_name, with_fallback
+from flambeau.backends.fallback import graph_name
 from flambeau.backends.graph_record import RecordTally, operations
 from flambeau.backends.request import Backend, Request
 from flambeau.backends.torchscript import needs_gradients, ts
@@ -40,7 +40,7 @@ def ipex(request: Request) -> Backend:
         package = importlib.import_module("intel_extension_for_pytorch")
         return scripted(package.optimize(gm.eval()), example_inputs)
 
-    return with_fallback(backend, request, "ipex")
+    return backend
 
 
 def _called(request: Request, name: str, module: str, function: str) -> Backend:
@@ -50,4 +50,4 @@ def _called(request: Request, name: str, module: str, function: str) -> Backend:
         request.recorder.add(RecordTally().record(graph_name(gm), operations(gm), None, 0.0))
         return compiled
 
-    return with_fallback(backend, request, name)
+    return backend

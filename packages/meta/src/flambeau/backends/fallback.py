@@ -11,7 +11,7 @@ import opcode
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import flambeau_aot
 import flambeau_inductor
@@ -30,6 +30,8 @@ from flambeau.errors import (
 )
 
 LINES_SHOWN = 3
+
+Given = TypeVar("Given", bound=Callable[..., Any])
 
 
 def user_lines(gm: fx.GraphModule) -> str:
@@ -58,8 +60,16 @@ def stage_of(error: BaseException, default: str) -> str:
     return default
 
 
-class CompilerFailure(Exception):
-    """Marks an error that came out of the graph compiler while AOT was driving it."""
+class StageFault(Exception):
+    """Marks an error with the stage that it came out of; what was raised is its cause."""
+
+
+class CompilerFault(StageFault):
+    """Out of the graph compiler, while AOT was driving it."""
+
+
+class PrepareFault(StageFault):
+    """Out of the passes before autograd."""
 
 
 def _stages() -> tuple[tuple[type[BaseException], str], ...]:
@@ -67,7 +77,8 @@ def _stages() -> tuple[tuple[type[BaseException], str], ...]:
     import flambeau_prims  # a graph from disk does without the primitives
 
     return (
-        (CompilerFailure, "inductor"),
+        (CompilerFault, "inductor"),
+        (PrepareFault, "prepare"),
         (flambeau_inductor.CompilerNotFound, "inductor"),
         (flambeau_prims.PrimError, "prims"),
         (flambeau_prims.NotYetSymbolic, "prims"),
@@ -116,17 +127,23 @@ def _raised_by_a_rule(error: BaseException) -> bool:
     return raised and module.startswith("flambeau_prims.decomp.")
 
 
-def marked(compiler: Callable[..., Any]) -> Callable[..., Any]:
-    """The graph compiler; what it raises is marked as the inductor's own."""
+def _marking(fault: type[StageFault]) -> Callable[[Given], Given]:
+    """A decorator: what the function raises is marked."""
 
-    @wraps(compiler)
-    def compile_graph(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return compiler(*args, **kwargs)
-        except Exception as error:
-            raise CompilerFailure(str(error)) from error
+    def mark(function: Given) -> Given:
+        @wraps(function)
+        def marked(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                raise fault(str(error)) from error
 
-    return compile_graph
+        return cast(Given, marked)
+
+    return mark
+
+
+compiling, preparing = _marking(CompilerFault), _marking(PrepareFault)
 
 
 def with_fallback(backend: Backend, request: Request, stage: str) -> Backend:
@@ -138,7 +155,10 @@ def with_fallback(backend: Backend, request: Request, stage: str) -> Backend:
 
     def guarded(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
-            return backend(gm, example_inputs)
+            compiled = backend(gm, example_inputs)
+            if isinstance(compiled, flambeau_aot.Compiled):
+                compiled.otherwise = later_fallback(gm, request, stage)
+            return compiled
         except StageError:
             raise  # of a stage behind this one, which has said all
         except Exception as error:
@@ -208,7 +228,7 @@ def has_open_sizes(gm: fx.GraphModule) -> bool:
 
 def _failure(gm: fx.GraphModule, error: Exception, stage: str) -> StageFailure:
     name = graph_name(gm)
-    cause = error.__cause__ if isinstance(error, CompilerFailure) and error.__cause__ else error
+    cause = error.__cause__ if isinstance(error, StageFault) and error.__cause__ else error
     return StageFailure(stage_of(error, stage), name, cause, user_lines(gm))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import fx
 
 from flambeau.backends.benchmark import EAGER, BackendBenchmark, race
 from flambeau.backends.fallback import graph_name
-from flambeau.backends.request import Backend, Request
+from flambeau.backends.request import Backend, Request, named
 from flambeau.errors import StageFailure
 from flambeau.events.records import RecordCollector
 from flambeau.testing.graph_copy import copied_graph
@@ -26,14 +26,9 @@ from flambeau.testing.isolated_run import copied
 logger = logging.getLogger("flambeau.autotune")
 
 
-def never_slower(by: str | Callable[..., Any], request: Request) -> Backend:
-    """The backend `by`, behind eager."""
-
-    def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        return Switching(gm, list(example_inputs), by, request)
-
-    backend.__name__ = by if isinstance(by, str) else getattr(by, "__name__", "backend")
-    return backend
+def never_slower(backend: Backend, request: Request) -> Backend:
+    """The backend that the user named, compiled anew on another thread, behind eager."""
+    return lambda gm, example_inputs: Switching(gm, list(example_inputs), request)
 
 
 class Switching:
@@ -46,7 +41,6 @@ class Switching:
         self,
         gm: fx.GraphModule,
         inputs: list[Any],
-        by: str | Callable[..., Any],
         request: Request,
     ) -> None:
         self.race: BackendBenchmark | None = None
@@ -54,7 +48,7 @@ class Switching:
         self._name = graph_name(gm)
         self._run: Callable[..., Any] = gm.forward
         copy, _ = copied_graph(gm)
-        arguments = (copy, copied(inputs), by, request, Surroundings())
+        arguments = (copy, copied(inputs), request, Surroundings())
         name = f"flambeau compiles {self._name}"
         threading.Thread(target=self._work, args=arguments, name=name, daemon=True).start()
 
@@ -65,7 +59,6 @@ class Switching:
         self,
         gm: fx.GraphModule,
         inputs: list[Any],
-        by: str | Callable[..., Any],
         request: Request,
         surroundings: Surroundings,
     ) -> None:
@@ -76,9 +69,8 @@ class Switching:
             with surroundings.again():
                 own, _ = copied_graph(gm)
                 strict = Request(request.choices, recorder, strict=True, options=request.options)
-                compiled = resolve(by, strict)(own, inputs)
-                name = by if isinstance(by, str) else getattr(by, "__name__", "backend")
-                self.race = race(gm, {name: compiled}, inputs, {})
+                compiled = resolve(request.by, strict)(own, inputs)
+                self.race = race(gm, {named(request.by): compiled}, inputs, {})
             if self.race.winner != EAGER:
                 for record in recorder.report().records:
                     request.recorder.add(record)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau.backends.fallback import graph_name, with_fallback
+from flambeau.backends.fallback import graph_name
 from flambeau.backends.graph_record import RecordTally, operations
 from flambeau.backends.request import Backend, Request
 from flambeau.backends.torchscript import needs_gradients, refuse_what_a_trace_loses
@@ -52,7 +52,7 @@ def onnxrt(request: Request) -> Backend:
 
         return run
 
-    return with_fallback(backend, request, "onnxrt")
+    return backend
 
 
 def _refuse_what_onnx_cannot_keep(gm: fx.GraphModule, inputs: Sequence[Any]) -> None:

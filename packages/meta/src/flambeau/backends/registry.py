@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
-from torch import fx
-
+from flambeau.backends.autotune import Autotune
 from flambeau.backends.builtin import TABLE
-from flambeau.backends.request import Backend, Request
-from flambeau.distributed import by_buckets
+from flambeau.backends.layers import LayeredBackend
+from flambeau.backends.request import Backend, Request, named
 from flambeau.errors import UnknownBackend
 
 #: entry-point groups of other packages: ours, and the one that existing backends already use
@@ -85,34 +85,26 @@ def resolve(backend: str | Callable[..., Any], request: Request) -> Backend:
     not here, TypeError for what cannot be called and for
     options given to a backend that takes none.
     """
+    return LayeredBackend(*_engine(backend, replace(request, by=backend)))
+
+
+def _engine(backend: str | Callable[..., Any], request: Request) -> tuple[Backend, Request]:
+    """What compiles graphs, without layers, and the request with what they need to know of it."""
     if isinstance(backend, str):
         known = TABLE.get(backend)
         if known is not None:
-            made = known.backend(backend, request)
-            return _with_name(made if backend == "eager" else by_buckets(made), backend, request)
+            return known.backend(backend, request), replace(request, traits=known.traits)
         backend = _by_name(backend)
+    if isinstance(backend, Autotune):
+        return backend.for_request(request), request
     if not callable(backend):
         raise TypeError(f"a backend is a name or a callable, not {type(backend).__name__}")
     if request.options:
         if not _takes_options(backend):
             given = ", ".join(request.options)
-            raise TypeError(f"{_named(backend)} takes no options, but was given {given}")
-        return partial(backend, options=dict(request.options))
-    own: Backend = backend
-    return own
-
-
-def _with_name(backend: Backend, name: str, request: Request) -> Backend:
-    """The backend under the name that users know, for what capture says of it."""
-
-    def named(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        return backend(gm, example_inputs)
-
-    named.__name__ = name
-    named.__dict__["supports_symbols"] = TABLE[name].symbols
-    # graphs whose random numbers are not eager's are never compared with it call by call
-    named.__dict__["own_numbers"] = request.choices.inductor.random != "eager"
-    return named
+            raise TypeError(f"backend {named(backend)} takes no options, but was given {given}")
+        return partial(backend, options=dict(request.options)), request
+    return backend, request
 
 
 def _by_name(name: str) -> Callable[..., Any]:
@@ -131,7 +123,3 @@ def _takes_options(backend: Callable[..., Any]) -> bool:
     except (TypeError, ValueError):  # a callable of C code that does not say
         return False
     return any(p.name == "options" or p.kind is p.VAR_KEYWORD for p in parameters)
-
-
-def _named(backend: Callable[..., Any]) -> str:
-    return f"backend {getattr(backend, '__name__', type(backend).__name__)}"

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from flambeau import _torch_compat as compat
-from flambeau.backends.fallback import graph_name, with_fallback
+from flambeau.backends.fallback import graph_name
 from flambeau.backends.graph_record import RecordTally, operations
 from flambeau.backends.request import Backend, Request
 from flambeau.errors import NotForThisBackend
@@ -93,4 +93,4 @@ def _scripted(request: Request, name: str, finish: Callable[[Any, bool], Any]) -
 
         return run
 
-    return with_fallback(backend, request, name)
+    return backend

@@ -14,15 +14,17 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 from torch.nn.parallel import DistributedDataParallel
 
 from flambeau import _torch_compat as compat
-from flambeau.backends.wrapper import Backend, in_place_of
 from flambeau.distributed.ranks import compare_ranks
+
+if TYPE_CHECKING:
+    from flambeau.backends.request import Backend  # its package has this among its layers
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def by_buckets(backend: Backend) -> Backend:
         parts = split(gm, BucketLimits.of(module)) if torch.is_grad_enabled() else None
         return backend(gm, example_inputs) if parts is None else _Runner(parts, backend)
 
-    return in_place_of(backend, divided)
+    return divided
 
 
 def split(gm: fx.GraphModule, limits: BucketLimits) -> Parts | None:

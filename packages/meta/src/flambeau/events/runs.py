@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import fx
 
-from flambeau.backends.wrapper import Backend, in_place_of
 from flambeau.events.bus import EventBus
+
+if TYPE_CHECKING:
+    from flambeau.backends.request import Backend, Request  # they import what records events
 
 MOST_RUNS = 20
 """Runs of each graph that listeners are told of: a long run stays as fast as it was."""
@@ -32,16 +33,18 @@ class GraphRun:
     outputs: tuple[tuple[int, int], ...]
 
 
-def told_of_runs(backend: Backend, watch: EventBus) -> Backend:
-    """The backend; whoever listens for runs is told the first ones of each graph."""
+def told_of_runs(backend: Backend, request: Request) -> Backend:
+    """The backend; whoever the request names is told when its graphs run."""
+    told = request.told
+    assert told is not None
+    return lambda gm, example_inputs: told(backend(gm, example_inputs), type(gm).__name__)
 
-    def made(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        compiled = backend(gm, example_inputs)
-        if not watch.every_run:
-            return compiled
-        return timed(compiled, type(gm).__name__, lambda run: watch.tell("run", run), MOST_RUNS)
 
-    return in_place_of(backend, made)
+def first_runs(watch: EventBus, compiled: Callable[..., Any], graph: str) -> Callable[..., Any]:
+    """A compiled graph of whose first runs whoever listens for runs is told."""
+    if not watch.every_run:
+        return compiled
+    return timed(compiled, graph, lambda run: watch.tell("run", run), MOST_RUNS)
 
 
 def timed(

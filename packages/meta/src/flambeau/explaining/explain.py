@@ -84,10 +84,10 @@ def compiled_with(
 ) -> Any:
     """The function, compiled so that a recorder of ours is told what happens."""
     choices = choose(None, options)
-    chosen = resolve(backend, Request(choices, recorder))
+    told = None if clock is None else clock.around
+    chosen = resolve(backend, Request(choices, recorder, told=told))
     watched = replace(choices.capture, watch=recorder.watch.tell)
-    timed = chosen if clock is None else clock.around(chosen)
-    return flambeau_capture.optimize(timed, options=watched)(fn)
+    return flambeau_capture.optimize(chosen, options=watched)(fn)
 
 
 def gather(

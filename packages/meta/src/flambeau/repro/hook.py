@@ -16,7 +16,7 @@ from torch import fx
 
 from flambeau.backends.composed import classify
 from flambeau.backends.fallback import graph_name
-from flambeau.backends.wrapper import Backend, in_place_of
+from flambeau.backends.request import Backend, Request
 from flambeau.choices import Choices
 from flambeau.errors import warn
 from flambeau.repro.check import HALF, GraphCheck, GraphFailure
@@ -26,19 +26,16 @@ from flambeau.repro.shrink import shrink
 from flambeau.testing.isolated_run import copied
 
 
-def with_repro(
-    backend: Backend, by: str | Callable[..., Any], choices: Choices, settings: Settings
-) -> Backend:
-    """The backend; graphs that fail leave a script in the folder of the settings.
-
-    by: what the user named it, or gave.
-    """
+def with_repro(backend: Backend, request: Request) -> Backend:
+    """The backend; graphs that fail leave a script in the folder of the settings."""
+    settings = request.repro
+    assert settings is not None
 
     def watched(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         inputs = list(example_inputs)
-        early = _written_early(gm, inputs, by, settings) if settings.level == 3 else None
+        early = _written_early(gm, inputs, request.by, settings) if settings.level == 3 else None
         try:
-            _look(gm, inputs, by, choices, settings)
+            _look(gm, inputs, request.by, request.choices, settings)
         except Exception as error:  # a tool that fails must not end the program it looks at
             said = f"no script was made of {graph_name(gm)}: {type(error).__name__}: {error}"
             warn(said)
@@ -47,7 +44,7 @@ def with_repro(
             early.path.unlink(missing_ok=True)
         return compiled
 
-    return in_place_of(backend, watched)
+    return watched
 
 
 def _look(

@@ -15,18 +15,13 @@ from typing import Any
 from torch import fx
 
 from flambeau.backends.fallback import graph_name
-from flambeau.backends.wrapper import Backend, in_place_of
-from flambeau.choices import Choices
+from flambeau.backends.request import Backend, Request
 from flambeau.errors import StageFailure, WrongAnswer, warn
-from flambeau.events.records import RecordCollector
 from flambeau.events.stage_products import user_line
 from flambeau.repro.check import GraphCheck, compared
 from flambeau.repro.shrink import first_bad_node
 from flambeau.testing.graph_copy import copied_graph
 from flambeau.testing.isolated_run import copied, draws
-
-CALLS = 3
-"""Calls of each graph that are checked, unless another number is asked for."""
 
 STAGES = (("aot", "aot_eager"), ("prims", "aot_eager_prims"), ("inductor", "inductor"))
 
@@ -45,20 +40,14 @@ class Wrong:
         return f"{text}\n  it starts at {self.line}" if self.line else text
 
 
-def verified(
-    backend: Backend,
-    by: str | Callable[..., Any],
-    choices: Choices,
-    recorder: RecordCollector,
-    calls: int,
-) -> Backend:
-    """The backend; its graphs are checked in their first calls. `by`: what the user named it."""
+def verified(backend: Backend, request: Request) -> Backend:
+    """The backend; its graphs are checked in their first calls."""
 
     def checked(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         kept, _ = copied_graph(gm)  # a backend may rewrite the graph that it is given
-        return Verified(kept, backend(gm, example_inputs), by, choices, recorder, calls)
+        return Verified(kept, backend(gm, example_inputs), request)
 
-    return in_place_of(backend, checked)
+    return checked
 
 
 class Verified:
@@ -68,16 +57,13 @@ class Verified:
         self,
         gm: fx.GraphModule,
         compiled: Callable[..., Any],
-        by: str | Callable[..., Any],
-        choices: Choices,
-        recorder: RecordCollector,
-        calls: int,
+        request: Request,
     ) -> None:
         self.gm = gm
-        self.by = by
-        self.choices = choices
-        self.recorder = recorder
-        self.left = calls
+        self.by = request.by
+        self.choices = request.choices
+        self.recorder = request.recorder
+        self.left = request.verify
         self.found: Wrong | None = None
         self._run = compiled
         self._lock = threading.Lock()
