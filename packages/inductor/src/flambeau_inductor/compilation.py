@@ -23,6 +23,7 @@ from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.steps import loops_of
 from flambeau_inductor.ir.tensors import TensorGraph
 from flambeau_inductor.limits import Limits
+from flambeau_inductor.lowering.choices import LibraryChoices
 from flambeau_inductor.lowering.sizes import GraphSizes
 from flambeau_inductor.runtime.artifact import KernelPart
 from flambeau_inductor.schedule.tensor_program import Merge, Refusal, TensorProgram
@@ -66,11 +67,11 @@ class KernelText:
 class Compilation(PassContext):
     """One compile, as far as it has come.
 
-    tensors: lowered. schedule: its passes behind it. assembled: emitted as loops. program: its
-    passes behind it, and with them `chosen_kernels`, `forms` and `choices`: what was chosen by
-    measurement or by what is known, in words, by the names of values and loops. `budget`: seconds
-    that all measurements may take together; `faults`: why a choice was not kept, or had to be made
-    anew.
+    library: what of torch's is used. tensors: lowered. schedule: its passes behind it. assembled:
+    emitted as loops. program: its passes behind it, and with them `chosen_kernels`, `forms` and
+    `choices`: what was chosen by measurement or by what is known, in words, by the names of values
+    and loops. `budget`: seconds that all measurements may take together; `faults`: why a choice was
+    not kept, or had to be made anew.
     """
 
     given: fx.GraphModule
@@ -78,6 +79,7 @@ class Compilation(PassContext):
     info: GraphInfo
     open_sizes: GraphSizes = field(default_factory=GraphSizes)
     graph: fx.GraphModule | None = None
+    library: LibraryChoices = field(default_factory=LibraryChoices)
     tensors: TensorGraph | None = None
     schedule: TensorProgram | None = None
     assembled: Program | None = None

@@ -30,10 +30,8 @@ from flambeau_inductor.kernels import generate
 from flambeau_inductor.lowering import LoweringError, lower_graph
 from flambeau_inductor.lowering.determinism import refuse_unordered
 from flambeau_inductor.options import Options, settled
-from flambeau_inductor.passes.epilogues import fuse_epilogues
 from flambeau_inductor.passes.pipeline import rewrite
-from flambeau_inductor.passes.rewriter import Ledger
-from flambeau_inductor.pipeline import PROGRAM_PASSES
+from flambeau_inductor.pipeline import LIBRARY_PASSES, PROGRAM_PASSES
 from flambeau_inductor.recording import rules_of, why_not
 from flambeau_inductor.runtime.artifact import Artifact, recorded
 from flambeau_inductor.runtime.compiled import CompiledGraph
@@ -94,18 +92,16 @@ def _rewrite(work: Compilation) -> None:
 def _lower(work: Compilation) -> None:
     fuel, ordered = work.options.fuel, work.options.deterministic
     work.budget = Budget(work.options.autotune_seconds)
-    choices = library_choices(work.options, work.budget)
+    work.library = library_choices(work.options, work.budget)
     gm = work.rewritten()
-    if work.options.limits.fusion:
-        gm = fuse_epilogues(gm, choices.epilogues, Ledger(work.options.skip_passes))
     work.tensors = lower_graph(
-        gm,
+        run_passes(work, "library", LIBRARY_PASSES, gm, lambda gm: gm.graph.lint()),
         work.example_inputs,
         work.info,
         fuel.lowerings,
         work.open_sizes,
         ordered,
-        choices,
+        work.library,
         fuel.fusions,
     )
     if ordered:

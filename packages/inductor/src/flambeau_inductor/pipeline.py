@@ -6,42 +6,50 @@ is called by the driver alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from torch import fx
 
 from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.driver import Pass, optional
+from flambeau_inductor.ir.epilogues import CallWithEpilogue
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.steps import on_a_gpu
 from flambeau_inductor.options import Options
+from flambeau_inductor.passes.epilogues import fuse_epilogues
 from flambeau_inductor.passes.pipeline import FX_PASSES
+from flambeau_inductor.passes.rewriter import Ledger
 from flambeau_inductor.pre_grad.prepare import CAPTURED_PASSES
 from flambeau_inductor.schedule.inline_bounds_checks import inline_bounds_checks
 from flambeau_inductor.schedule.schedule import LOOP_PASSES, TENSOR_PASSES
 
 
-def _select_templates(work: Compilation, program: Program) -> tuple[Program, int]:
-    if not on_a_gpu(program):
-        return program, 0
-    from flambeau_inductor.templates.selection.stage import select_templates  # only there
-
-    return select_templates(work, program)
-
-
-def _add_rows_sorted(work: Compilation, program: Program) -> tuple[Program, int]:
-    if not on_a_gpu(program):
-        return program, 0
-    from flambeau_inductor.templates.selection.stage import add_rows_sorted  # only there
-
-    return add_rows_sorted(work, program)
+def _fuse_epilogues(work: Compilation, gm: fx.GraphModule) -> tuple[fx.GraphModule, int]:
+    rules = Ledger(work.options.skip_passes)
+    fused = fuse_epilogues(gm, work.library.epilogues, rules)
+    calls = sum(isinstance(node.target, CallWithEpilogue) for node in fused.graph.nodes)
+    return fused, 0 if fused is gm else calls
 
 
-def _select_variants(work: Compilation, program: Program) -> tuple[Program, int]:
-    if on_a_gpu(program):
-        return program, 0
-    from flambeau_inductor.autotune.stage import select_variants  # only where it is asked for
+LIBRARY_PASSES: tuple[Pass[Compilation, fx.GraphModule], ...] = (
+    Pass("fuse_epilogues", _fuse_epilogues, lambda options: options.limits.fusion),
+)
+"""The last on primitives: what they make is for lowering alone."""
 
-    return select_variants(work, program)
+
+def _loaded(module: str, name: str, gpu: bool) -> Callable[..., tuple[Program, int]]:
+    """A pass for programs with or without a GPU in them, which alone need its module."""
+
+    def run(work: Compilation, program: Program) -> tuple[Program, int]:
+        if on_a_gpu(program) is not gpu:
+            return program, 0
+        found = getattr(importlib.import_module(f"flambeau_inductor.{module}"), name)
+        made: tuple[Program, int] = found(work, program)
+        return made
+
+    return run
 
 
 def _every_kernel(options: Options) -> bool:
@@ -58,17 +66,17 @@ PROGRAM_PASSES: tuple[Pass[Compilation, Program], ...] = (
     ),
     Pass(
         "select_templates",
-        _select_templates,
+        _loaded("templates.selection.stage", "select_templates", gpu=True),
         lambda options: options.kernels != "cpp" and _every_kernel(options),
     ),
     Pass(
         "add_rows_sorted",
-        _add_rows_sorted,
+        _loaded("templates.selection.stage", "add_rows_sorted", gpu=True),
         lambda options: options.kernels != "cpp" and _every_kernel(options),
     ),
     Pass(
         "select_variants",
-        _select_variants,
+        _loaded("autotune.stage", "select_variants", gpu=False),
         lambda options: (
             options.max_autotune
             and not options.deterministic
@@ -80,14 +88,14 @@ PROGRAM_PASSES: tuple[Pass[Compilation, Program], ...] = (
 
 LISTS: dict[str, tuple[str, Sequence[Pass[Any, Any]]]] = {
     "captured": ("a captured graph (FX), before autograd", CAPTURED_PASSES),
-    "fx": ("a graph of primitives (FX)", FX_PASSES),
+    "fx": ("a graph of primitives (FX)", (*FX_PASSES, *LIBRARY_PASSES)),
     "tensor": ("a tensor program", TENSOR_PASSES),
     "program": ("a scheduled program", PROGRAM_PASSES),
 }
 """The lists by level, each with what its passes take and give."""
 
 CAPTURED = optional(CAPTURED_PASSES)
-OPTIONAL = optional(FX_PASSES, TENSOR_PASSES, PROGRAM_PASSES)
+OPTIONAL = optional(FX_PASSES, LIBRARY_PASSES, TENSOR_PASSES, PROGRAM_PASSES)
 """Those that may be left out, before autograd and behind it, as fuel counts them."""
 
 

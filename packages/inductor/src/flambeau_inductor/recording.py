@@ -119,4 +119,4 @@ def _only_queues(target: str) -> bool:
 
 def most_held(program: Program) -> int:
     """Bytes that the program's own buffers take at once; open sizes count nothing."""
-    return lifetimes.most_held(program.steps, {b.name: b for b in program.buffers})
+    return lifetimes.most_held(program.steps, program.by_name)

@@ -120,6 +120,7 @@ def _program(program: Program) -> str:
 
 LISTINGS: Mapping[str, tuple[int, Callable[[Any], str]]] = {
     "fx": (1, _graph),
+    "library": (2, lambda gm: _graph(gm.graph)),
     "tensor": (2, _steps),
     "program": (3, _program),
 }

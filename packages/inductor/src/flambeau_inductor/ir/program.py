@@ -197,3 +197,8 @@ class Program:
     symbols: tuple[tuple[str, SymbolSource], ...] = ()
     scalars: tuple[tuple[str, ComputedNumber], ...] = ()
     owned: BufferOwnership = field(default_factory=BufferOwnership)
+
+    @property
+    def by_name(self) -> dict[str, Buffer]:
+        """The buffers by their names."""
+        return {buffer.name: buffer for buffer in self.buffers}

@@ -24,7 +24,7 @@ class ScratchBuffers:
     """The buffers of a program, and those that a pass has made."""
 
     def __init__(self, program: Program) -> None:
-        self._buffers = {buffer.name: buffer for buffer in program.buffers}
+        self._buffers = program.by_name
         self._counter = sum(name.startswith("buf") for name in self._buffers)
 
     def all(self) -> tuple[Buffer, ...]:

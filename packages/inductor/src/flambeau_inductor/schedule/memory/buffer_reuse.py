@@ -55,7 +55,7 @@ class _ReusePlan:
 
 def reuse_buffers(context: PassContext, program: Program) -> tuple[Program, int]:
     """Let later buffers take over the memory of finished ones."""
-    buffers = {buffer.name: buffer for buffer in program.buffers}
+    buffers = program.by_name
     allocated = (s.buffer for s in program.steps if isinstance(s, Alloc))
     planned = program.steps
     for device in dict.fromkeys(buffers[name].layout.device for name in allocated):

@@ -59,8 +59,8 @@ def _may_fail(step: Compute) -> bool:
 
 def update_in_place(context: PassContext, program: Program) -> tuple[Program, int]:
     """Write the new values of inputs where the inputs are."""
-    owned, buffers = program.owned, {buffer.name: buffer for buffer in program.buffers}
-    updated = in_place(computing(program), owned.updates, buffers, owned.outlive)
+    owned = program.owned
+    updated = in_place(computing(program), owned.updates, program.by_name, owned.outlive)
     return replace(program, owned=replace(owned, updated=updated)), len(updated)
 
 

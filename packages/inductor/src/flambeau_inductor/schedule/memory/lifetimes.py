@@ -36,8 +36,7 @@ program. Gradients of logits lie where the logits were, 31 MiB of 109 in a small
 
 def plan_lifetimes(context: PassContext, program: Program) -> tuple[Program, int]:
     """Put allocation and freeing around the steps that compute."""
-    buffers = {buffer.name: buffer for buffer in program.buffers}
-    steps = with_lifetimes(computing(program), buffers, program.owned)
+    steps = with_lifetimes(computing(program), program.by_name, program.owned)
     return rescheduled(program, (*map(Alloc, program.owned.empty), *steps))
 
 

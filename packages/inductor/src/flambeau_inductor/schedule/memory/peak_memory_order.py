@@ -47,8 +47,7 @@ NOBODY = -1
 
 def reorder_for_peak_memory(context: PassContext, program: Program) -> tuple[Program, int]:
     """Take the order that is found from the end, if its peak is lower."""
-    buffers = {buffer.name: buffer for buffer in program.buffers}
-    return rescheduled(program, least_held(computing(program), buffers, program.owned))
+    return rescheduled(program, least_held(computing(program), program.by_name, program.owned))
 
 
 def least_held(

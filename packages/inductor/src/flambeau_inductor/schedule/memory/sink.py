@@ -33,8 +33,8 @@ def sink_loops(context: PassContext, program: Program) -> tuple[Program, int]:
     """Move loops of a GPU to where they are needed, where that pays."""
     if not on_a_gpu(program):
         return program, 0
-    buffers = {buffer.name: buffer for buffer in program.buffers}
-    return rescheduled(program, later(computing(program), buffers, program.owned.shared))
+    found = later(computing(program), program.by_name, program.owned.shared)
+    return rescheduled(program, found)
 
 
 def later(
