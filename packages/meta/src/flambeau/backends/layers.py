@@ -46,7 +46,14 @@ def _prepare(backend: Backend, request: Request) -> Backend:
         flambeau_inductor.prepare(copy, request.choices.inductor)
         return copy
 
-    return lambda gm, example_inputs: backend(prepared(gm), example_inputs)
+    def from_prepared(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        copy = prepared(gm)
+        try:
+            return backend(copy, example_inputs)
+        finally:
+            copy.graph.owning_module = None  # it would keep its parameters until a collection
+
+    return from_prepared
 
 
 def _fallback(backend: Backend, request: Request) -> Backend:
