@@ -88,7 +88,8 @@ PROGRAM_PASSES: tuple[Pass[Compilation, Program], ...] = (
 
 LISTS: dict[str, tuple[str, Sequence[Pass[Any, Any]]]] = {
     "captured": ("a captured graph (FX), before autograd", CAPTURED_PASSES),
-    "fx": ("a graph of primitives (FX)", (*FX_PASSES, *LIBRARY_PASSES)),
+    "fx": ("a graph of primitives (FX)", FX_PASSES),
+    "library": ("the same, for lowering alone", LIBRARY_PASSES),
     "tensor": ("a tensor program", TENSOR_PASSES),
     "program": ("a scheduled program", PROGRAM_PASSES),
 }
