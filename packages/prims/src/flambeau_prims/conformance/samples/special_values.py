@@ -89,7 +89,7 @@ def extremes(dtype: torch.dtype, device: str = "cpu") -> Iterator[Extreme]:
         if dtype not in function.kind or whole_power:
             continue
         unary = len(parameters(PRIMS[name].overload)) == 1
-        operands = (special(dtype, 300),) if unary else _operands(name, dtype)
+        operands: tuple[Tensor, ...] = (special(dtype, 300),) if unary else _operands(name, dtype)
         if function.domain is not None:
             inside = [(o >= function.domain[0]) & (o <= function.domain[1]) for o in operands]
             operands = tuple(o[functools.reduce(torch.logical_and, inside)] for o in operands)

@@ -7,6 +7,7 @@ a decomposition computes half precision in float32.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -112,6 +113,10 @@ _UNARY |= {
     name: replace(_UNARY[name], domain=(-100.0, 100.0), error=error)
     for name, error in _WAVES.items()
 }
+_UNARY |= {
+    name: replace(_UNARY[name], domain=(1e-300, math.inf))
+    for name in ("bessel_k0", "bessel_k0e", "bessel_k1", "bessel_k1e")
+}
 
 
 def _laid_out(op: Any) -> Any:
@@ -212,8 +217,8 @@ _BINARY: dict[str, PointwiseFunction] = {
 }
 
 _DOMAINS = {
-    "igamma": (0.0, 100.0),
-    "igammac": (0.0, 100.0),
+    "igamma": (1e-30, 100.0),
+    "igammac": (1e-30, 100.0),
     "zeta": (-8.0, 60.0),
     "gamma_grad": (0.25, 4.0),
 }

@@ -118,8 +118,9 @@ class _Translation:
 
     def _expression(self, node: ast.expr) -> Typed:
         match node:
-            case ast.Constant(value=int() | float() as value):
-                return f"{value!r}{'L' if isinstance(value, int) and value > 2**31 else ''}", NUMBER
+            case ast.Constant(value=int() | float() as number):
+                wide = isinstance(number, int) and number >= 2**31
+                return f"{number!r}L" if wide else repr(number), NUMBER
             case ast.Name(id=name):
                 return name, self.types[name]
             case ast.Attribute(attr="primitive_bitwidth"):

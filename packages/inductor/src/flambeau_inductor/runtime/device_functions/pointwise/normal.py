@@ -28,7 +28,14 @@ def _erfcx(x):
     p = ((p * u - 0.009746579546772877) * u + 0.028362277421556188) * u - 0.05869339859061101
     p = ((p * u + 0.09230432116019581) * u - 0.10880393014170497) * u + 0.0822767384901511
     p = ((p * u + 0.003585415485463652) * u - 0.14024059858554702) * u + 1.2375126308378275
-    return p / (1.0 + 2.0 * x)
+    return p * 0.5 / (x + 0.5)
+
+
+@triton.jit
+def _exp_of_square(x, sign):
+    """exp(sign x*x), the square in two parts of which the greater is exact."""
+    z = tl.floor(x * 16.0) * 0.0625
+    return tl.exp(sign * z * z) * tl.exp(sign * ((x - z) * (x + z)))
 
 
 @triton.jit
@@ -36,8 +43,8 @@ def erfcx(x):
     """exp(x*x) erfc(x)."""
     wide = x.to(tl.float64)
     value = _erfcx(tl.abs(wide))
-    below = tl.where(wide < 0, wide, 0.0)
-    return tl.where(wide < 0, 2.0 * tl.exp(below * below) - value, value).to(x.dtype)
+    below = tl.where(wide < 0, tl.where(wide < -1e3, -1e3, wide), 0.0)
+    return tl.where(wide < 0, 2.0 * _exp_of_square(below, 1.0) - value, value).to(x.dtype)
 
 
 @triton.jit
@@ -46,8 +53,8 @@ def log_ndtr(x):
     wide = x.to(tl.float64)
     a = tl.abs(wide) * 0.7071067811865476
     scaled = _erfcx(a) * 0.5
-    square = wide * wide * 0.5
-    tail = scaled * tl.exp(square * -1.0)
+    square = wide * 0.5 * wide
+    tail = scaled * _exp_of_square(tl.where(tl.abs(wide) < 1e3, wide, 1e3), -0.5)
     # the upper tail, or the rest where the argument is between -1 and 0
     q = tl.where(wide < 0, 1.0 - tail, tail)
     q = tl.where(wide < -1.0, 0.5, q)

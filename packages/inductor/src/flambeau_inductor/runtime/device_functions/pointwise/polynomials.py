@@ -85,9 +85,10 @@ def chebyshev_v(x, n):
     half = _angle(x) * 0.5
     count = 2.0 * degree.to(tl.float64) + 1.0
     value = tl.where(closed, (tl.cos(count * half) / tl.cos(half)).to(x.dtype), value)
+    near_end = closed & (tl.sin(half) == 1.0)  # the quotient has no digits left there
     odd = (degree & 1) != 0
     at_end = tl.where(odd, count * -1.0, count).to(x.dtype)
-    value = tl.where(end, tl.where(x > 0, x, at_end), value)
+    value = tl.where(end & (x > 0), x, tl.where(end | near_end, at_end, value))
     return tl.where(degree < 0, 0.0, value)
 
 
