@@ -19,6 +19,8 @@ from pathlib import Path
 from flambeau_capture import builtins as _builtins  # noqa: F401 - declares what is not guarded
 from flambeau_capture.breaks import REASONS
 from flambeau_capture.observe import unguarded
+from flambeau_inductor.codegen import device_functions
+from flambeau_inductor.lowering import library_calls as library
 from flambeau_prims import catalogue
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -46,10 +48,35 @@ def breaks() -> str:
     return "\n".join(sections)
 
 
+LIBRARY_CALLS_HEAD = """\
+# What computes a primitive
+
+A primitive is computed by generated loops, which fuse with those around it, by a template, or by
+one call of the library that eager calls. Of complex numbers everything is the library's, of half
+precision `nextafter`, which steps by another distance there.
+
+## Fused by a body of its own
+
+One function in `flambeau_inductor/runtime/device_functions/pointwise/` for C++ and Triton. Results
+are within eager's own error against float64; those that the catalogue calls exact are eager's bits.
+The incomplete gamma, Bessel and Airy functions are nearer to the true ones than eager's float64.
+
+"""
+
+
+def library_calls() -> str:
+    """The page of what is fused and what is the library's, with the reason."""
+    fused = ", ".join(f"`{name}`" for name in sorted(device_functions.names()))
+    rows = [f"| `{name}` | {reason} |" for name, reason in library.library_calls().items()]
+    table = "\n".join(["| primitive | reason |", "| --- | --- |", *rows])
+    return f"{LIBRARY_CALLS_HEAD}{fused}\n\n## Library calls\n\n{table}\n"
+
+
 PAGES = {
     "api.md": reference.api,
     "breaks.md": breaks,
     "exactness.md": catalogue.render_exactness,
+    "library-calls.md": library_calls,
     "modules.md": reference.modules,
     "options.md": reference.options,
     "ops.md": catalogue.render,

@@ -13,6 +13,7 @@ import torch
 from flambeau_prims.ops.pointwise import POINTWISE
 
 from flambeau_inductor.ir.tensors import Node
+from flambeau_inductor.lowering import library_calls
 from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import rule, rule_of_tag
 from flambeau_inductor.lowering.rules.scan import in_half
@@ -20,10 +21,6 @@ from flambeau_inductor.lowering.rules.scatter_add_rows import narrowed
 
 OF_FLOATS = {"isnan": False, "isinf": False, "isfinite": True}
 """Questions about floating-point numbers, with the answer for all others."""
-
-TABLES = "eager's is an approximation of its own, given by tables: no formula has its results"
-LIBRARY = {"gamma_grad": TABLES, "dirichlet_grad": TABLES}
-"""Pointwise primitives that are the library's, with the reason."""
 
 EXPENSIVE = frozenset(
     {"sqrt", "rsqrt", "div", "nextafter", "trigamma", "philox_uniform", "philox_normal"}
@@ -41,8 +38,8 @@ def is_expensive(op: str) -> bool:
 def pointwise(ctx: Context, name: str, *args: Node) -> Node:
     """A primitive that is declared as a function: its name is the operation's."""
     _no_complex(name, args)
-    if name in LIBRARY:
-        raise LoweringError(f"{name}: {LIBRARY[name]}")
+    if name in library_calls.OF_NAMES:
+        raise LoweringError(f"{name}: {library_calls.OF_NAMES[name]}")
     if name == "nextafter" and args[0].dtype.itemsize < 4:
         raise LoweringError("nextafter of half precision steps by another distance than float32's")
     return ctx.point(name, args, POINTWISE[name].result)
@@ -88,11 +85,6 @@ def polygamma(ctx: Context, n: int, a: Node) -> Node:
 
 def _factorial(n: int) -> float:
     return float(math.factorial(n)) if n < 171 else math.inf
-
-
-@rule("dirichlet_grad")
-def dirichlet_grad(ctx: Context, x: Node, alpha: Node, total: Node) -> Node:
-    raise LoweringError(f"dirichlet_grad: {LIBRARY['dirichlet_grad']}")
 
 
 @rule("where")
