@@ -136,7 +136,7 @@ def _point(s: _EvaluationState, i: ir.Point) -> Tensor:
     if i.op in ir.RANDOM:
         return _random(i.op, args[0], args[1], i.dtype)
     if i.op == "cast":
-        return args[0].to(i.dtype)
+        return torch.Tensor.to(args[0], i.dtype)
     result: Tensor = (PARTS.get(i.op) or PRIMS[i.op].eager)(*args)
     if result.dtype != i.dtype:
         raise TypeError(f"{i.op} of {[a.dtype for a in args]} is {result.dtype}, not {i.dtype}")

@@ -15,7 +15,7 @@ from flambeau_inductor.codegen import device_functions
 from flambeau_inductor.codegen.triton import generate
 from flambeau_inductor.codegen.triton.build import compile_offline
 from flambeau_inductor.codegen.triton.module import module_text
-from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
+from flambeau_inductor.ir.loops import Const, Instr, Load, Loop, Point, Store
 from flambeau_prims.ops.pointwise import POINTWISE
 
 from tests.codegen import loops
@@ -42,7 +42,14 @@ def main(capability: int, names: list[str]) -> None:
                     row = POINTWISE.get(name)
                     result = (row and row.result) or RESULTS.get(name, dtype)
                     body.append(Point(name, tuple(range(arity)), result))
-                    body.append(Store(f"out{position}", loops.x(), len(body) - 1))
+                    # a block of one beside a block: what a loop carries must not change its shape
+                    constant = len(body)
+                    body.append(Const(2, dtype))
+                    if arity == 2:
+                        body.append(Point(name, (constant, 0), result))
+                        body.append(Store(f"other{position}", loops.x(), constant + 1))
+                        dtypes[f"other{position}"] = result
+                    body.append(Store(f"out{position}", loops.x(), constant - 1))
                     dtypes[f"out{position}"] = result
                 loop = Loop(f"k_{some[0]}", loops.loop("k", (1024,), (), body).x, (), tuple(body))
                 kernel = generate(loop, dtypes, dict.fromkeys(dtypes, 1 << 20))

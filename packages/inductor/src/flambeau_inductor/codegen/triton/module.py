@@ -29,7 +29,10 @@ from flambeau_inductor.runtime.device_functions import special as sf
 def imports(text: str) -> str:
     """What the text of kernels calls by name."""
     files = sorted({module for op in names() if (module := str(module_of(op))) + "." in text})
-    return _IMPORTS + "".join(f"from {PACKAGE} import {file}\n" for file in files)
+    lines = [f"from {PACKAGE} import {file}\n" for file in files]
+    if "blocks." in text:
+        lines.insert(0, f"from {PACKAGE.rpartition('.')[0]} import blocks\n")
+    return _IMPORTS + "".join(lines)
 
 
 def module_text(sources: Sequence[str]) -> str:

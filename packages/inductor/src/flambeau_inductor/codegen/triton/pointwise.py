@@ -275,7 +275,8 @@ def supports(op: str, dtype: torch.dtype) -> bool:
 def _template(op: str, dtype: torch.dtype) -> Spelling | None:
     found = _table(dtype).get(op) or ANY_DTYPE.get(op)
     if found is None and takes(op, dtype):
-        operands = ", ".join(f"{{{i}}}" for i in range(len(function(op).args.args)))
+        two = len(function(op).args.args) == 2
+        operands = "blocks.like({0}, {1}), blocks.like({1}, {0})" if two else "{0}"
         found = f"{module_of(op)}.{op}({operands})"
     return found
 

@@ -1,10 +1,10 @@
 # Device functions take Triton's tensors, which have no types of their own.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 # ruff: noqa: ANN001, ANN201
-"""What loops in device functions ask of all the elements of a block.
+"""What loops in device functions need of a block as a whole.
 
-In: Triton tensors, or single numbers. Out: one bool. Invariant: of a single number the answer is
-that number's.
+In: Triton tensors, or single numbers. Out: one bool, or a tensor of the common shape. Invariant: of
+a single number the answer is that number's.
 """
 
 from __future__ import annotations
@@ -20,3 +20,11 @@ def some(condition):
         return condition
     else:
         return tl.max(condition.to(tl.int32), axis=None) != 0
+
+
+@triton.jit
+def like(x, y):
+    """`x` in the shape that both have together: what a loop carries keeps its shape, and a constant
+    is a block of one."""
+    wide, _ = tl.broadcast(x, y)
+    return wide

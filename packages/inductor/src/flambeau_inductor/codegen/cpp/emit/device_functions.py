@@ -120,7 +120,7 @@ class _Translation:
         match node:
             case ast.Constant(value=int() | float() as number):
                 wide = isinstance(number, int) and number >= 2**31
-                return f"{number!r}L" if wide else repr(number), NUMBER
+                return repr(number) + "L" * wide, NUMBER
             case ast.Name(id=name):
                 return name, self.types[name]
             case ast.Attribute(attr="primitive_bitwidth"):

@@ -6,6 +6,7 @@
 In: Triton tensors of float32 or float64, the degree as such a number. Out: the same shape and
 dtype. Invariant: the recurrences run in the operands' dtype, with eager's roundings in eager's
 order, so that what overflows there does here; a degree is truncated, and what is no number is none.
+A block asks whether it has ended once in sixteen steps: the answer is a reduction.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ def _chebyshev(x, second, degree):
     q = second
     k = degree * 0 + 2
     while blocks.some((k <= degree) & (q == q)):
-        r = (x + x) * q - p
-        on = (k <= degree) & (q == q)
-        p = tl.where(on, q, p)
-        q = tl.where(on, r, q)
-        k = k + 1
+        for _ in range(16):
+            r = (x + x) * q - p
+            on = (k <= degree) & (q == q)
+            p = tl.where(on, q, p)
+            q = tl.where(on, r, q)
+            k = k + 1
     return tl.where(degree == 0, 1.0, tl.where(degree < 0, 0.0, q))
 
 
@@ -116,11 +118,12 @@ def hermite_h(x, n):
     q = x + x
     k = degree * 0 + 2
     while blocks.some((k < degree + degree) & (q == q)):
-        r = (x + x) * q - k.to(x.dtype) * p
-        on = (k < degree + degree) & (q == q)
-        p = tl.where(on, q, p)
-        q = tl.where(on, r, q)
-        k = k + 2
+        for _ in range(16):
+            r = (x + x) * q - k.to(x.dtype) * p
+            on = (k < degree + degree) & (q == q)
+            p = tl.where(on, q, p)
+            q = tl.where(on, r, q)
+            k = k + 2
     return tl.where(degree == 0, 1.0, tl.where(degree < 0, 0.0, q))
 
 
@@ -132,11 +135,12 @@ def hermite_he(x, n):
     q = x
     k = degree * 0 + 1
     while blocks.some((k < degree) & (q == q)):
-        r = x * q - k.to(x.dtype) * p
-        on = (k < degree) & (q == q)
-        p = tl.where(on, q, p)
-        q = tl.where(on, r, q)
-        k = k + 1
+        for _ in range(16):
+            r = x * q - k.to(x.dtype) * p
+            on = (k < degree) & (q == q)
+            p = tl.where(on, q, p)
+            q = tl.where(on, r, q)
+            k = k + 1
     return tl.where(degree == 0, 1.0, tl.where(degree < 0, 0.0, q))
 
 
@@ -149,12 +153,13 @@ def laguerre_l(x, n):
     q = 1.0 - x
     k = degree * 0 + 1
     while blocks.some((k < last) & (q == q)):
-        j = k.to(x.dtype)
-        r = ((j + j + (1.0 - x)) * q - j * p) / (j + 1.0)
-        on = (k < last) & (q == q)
-        p = tl.where(on, q, p)
-        q = tl.where(on, r, q)
-        k = k + 1
+        for _ in range(16):
+            j = k.to(x.dtype)
+            r = ((j + j + (1.0 - x)) * q - j * p) / (j + 1.0)
+            on = (k < last) & (q == q)
+            p = tl.where(on, q, p)
+            q = tl.where(on, r, q)
+            k = k + 1
     return tl.where(degree < 0, 0.0, tl.where(last == 0, 1.0, q))
 
 
@@ -168,12 +173,13 @@ def legendre_p(x, n):
     q = x
     k = degree * 0 + 1
     while blocks.some((k < last) & (q == q)):
-        j = k.to(x.dtype)
-        r = ((j + j + 1.0) * x * q - j * p) / (j + 1.0)
-        on = (k < last) & (q == q)
-        p = tl.where(on, q, p)
-        q = tl.where(on, r, q)
-        k = k + 1
+        for _ in range(16):
+            j = k.to(x.dtype)
+            r = ((j + j + 1.0) * x * q - j * p) / (j + 1.0)
+            on = (k < last) & (q == q)
+            p = tl.where(on, q, p)
+            q = tl.where(on, r, q)
+            k = k + 1
     odd = (degree & 1) != 0
     value = tl.where(end, tl.where((x < 0) & odd, x, tl.abs(x)), q)
     return tl.where(degree < 0, 0.0, tl.where(degree == 0, 1.0, value))
