@@ -145,7 +145,7 @@ class _Translation:
                 text, _ = self._expression(value)
                 kind = "T" if ast.unparse(target).endswith(".dtype") else self._type(target)
                 return f"{'bits_as' if node.keywords else 'to'}<{kind}>({text})", kind
-            case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=word)]):
+            case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str() as word)]):
                 return f"__builtin_{word}({chr(34) * 2 if word == 'nan' else ''})", NUMBER
             case ast.Call(func=ast.Attribute(attr="where"), args=[condition, left, right]):
                 a, b, kind = self._joined(left, right, node)
