@@ -137,7 +137,8 @@ def _of_spaced(args: tuple[Any, ...]) -> str | None:
 
 
 def _of_addr(args: tuple[Any, ...]) -> torch.dtype:
-    return functools.reduce(torch.promote_types, (each.dtype for each in args[:3]))
+    first, second, third = (each.dtype for each in args[:3])
+    return torch.promote_types(torch.promote_types(first, second), third)
 
 
 def _of_pow(args: tuple[Any, ...]) -> torch.dtype | None:

@@ -53,6 +53,7 @@ from flambeau_capture.values.functions.callables import CallRule, rule_of
 from flambeau_capture.values.functions.cells import CellValue
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.globals import GlobalsScope
+from flambeau_capture.values.functions.made_by import MadeBy
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.iterators.builtin import RangeIterator, SequenceIterator
 from flambeau_capture.values.iterators.generators import GeneratorValue
@@ -60,6 +61,7 @@ from flambeau_capture.values.objects.attributes import assume_entry, assume_spec
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import new_exception
 from flambeau_capture.values.registry import wrap_object
+from flambeau_capture.values.special_method_results import ask_length_hint
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.wrap import wrap_new
 
@@ -324,10 +326,16 @@ class SymbolicTracer(Tracer):
     index_of = index_of
     graph_call = graph_call
 
-    def wrap_evaluated(self, obj: Any) -> Value:
+    def wrap_evaluated(self, obj: Any, by: MadeBy) -> Value:
         if hasattr(type(obj), "__next__"):
-            return SequenceIterator(TupleValue([self.wrap_new(item) for item in obj]))
+            kind = type(obj)
+            items = SequenceIterator(TupleValue([self.wrap_new(item) for item in obj]))
+            items.made_by, items.kind = by, kind
+            return items
         return self.wrap_new(obj)
+
+    def ask_length_hint(self, value: Value) -> None:
+        ask_length_hint(self, value)
 
     def bound_method(self, receiver: Value, name: str) -> Value:
         return BoundMethod(receiver, name)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from flambeau_capture.guards import GuardSet
     from flambeau_capture.options import Options
     from flambeau_capture.values.functions.callables import CallRule
+    from flambeau_capture.values.functions.made_by import MadeBy
     from flambeau_capture.values.tensors.tensor_rules import TensorRules
 
 Args = Sequence["Value"]
@@ -61,8 +62,11 @@ class Tracer(Protocol):
     def wrap_new(self, obj: Any) -> Value:
         """The value of an object that an evaluation at capture time has made."""
 
-    def wrap_evaluated(self, obj: Any) -> Value:
+    def wrap_evaluated(self, obj: Any, by: MadeBy) -> Value:
         """The same; an iterator becomes one of the program's, over its items."""
+
+    def ask_length_hint(self, value: Value) -> None:
+        """What one does that makes room for the items of an iterable."""
 
     def bound_method(self, receiver: Value, name: str) -> Value:
         """A method of a built-in kind: the receiver itself knows how to run it."""
@@ -334,9 +338,7 @@ class IteratorValue(Value):
 
 def unpack(tx: Tracer, value: Value, hint: bool = False) -> list[Value]:
     """All items of an iterable; `hint`: as one makes room for them that asks first how many."""
-    from flambeau_capture.values.special_method_results import ask_length_hint  # asks values
-
     items = value.iterate(tx)
     if hint:
-        ask_length_hint(tx, value)
+        tx.ask_length_hint(value)
     return list(items.drain(tx))

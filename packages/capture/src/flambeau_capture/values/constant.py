@@ -109,7 +109,7 @@ class Constant(Value):
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         method = getattr(self.value, name)
         try:
-            plain = [_all_of(tx, arg) for arg in args]
+            plain = [_all_of(tx, arg, name == "join") for arg in args]
             named = {key: arg.as_python() for key, arg in kwargs.items()}
         except NotConcrete as error:
             if name in _REFLECTED and len(args) == 1:
@@ -127,13 +127,13 @@ class Constant(Value):
             writer.load_const(self._value)
 
 
-def _all_of(tx: Tracer, value: Value) -> Any:
-    """A value's object; of an iterator, its items: `",".join(map(str, items))`."""
+def _all_of(tx: Tracer, value: Value, iterated: bool) -> Any:
+    """A value's object; of an iterator that is iterated, its items: `",".join(map(str, items))`."""
     from flambeau_capture.values.objects.attributes import answers_for_itself  # built on constants
 
     if issubclass(value.cls, type) and answers_for_itself(value.cls):
         raise NotConcrete(value.describe())  # what is done with it may ask its metaclass
-    if isinstance(value, IteratorValue):
+    if iterated and isinstance(value, IteratorValue):
         return [item.as_python() for item in value.drain(tx)]
     return value.as_python()
 

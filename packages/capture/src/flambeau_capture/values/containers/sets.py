@@ -7,7 +7,7 @@ Python's own set of the same keys, made the same way, would give them.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from flambeau_capture.breaks import Break
@@ -97,7 +97,8 @@ class SetValue(Value):
             return made
         if [*made] == [*self._order]:
             return made
-        made = self._class(self._items[key].as_python() for key in _as_inserted(self._order))
+        keys, maker = _as_inserted(self._order, self._class)
+        made = maker([self._items[key].as_python() for key in keys])
         if [*made] != [*self._order]:
             raise NotConcrete(f"the order of a {self.describe()}")
         return made
@@ -155,11 +156,12 @@ class SetValue(Value):
         if self.source is not None:
             writer.load_source(self.source)
             return
-        parts = self.parts()
+        parts, maker = self.parts(), self._class
         if self._order is not None and all(isinstance(part, Constant) for part in parts):
-            parts = [self._items[key] for key in _as_inserted(self._order)]
+            keys, maker = _as_inserted(self._order, self._class)
+            parts = [self._items[key] for key in keys]
         with writer.building(self):
-            writer.call(self._class, [TupleValue(parts)])
+            writer.call(maker, [TupleValue(parts)])
 
     def replay(self, writer: Any) -> None:
         for method, args in (("clear", []), ("update", [TupleValue(self.parts())])):
@@ -168,20 +170,28 @@ class SetValue(Value):
             writer.pop_top()
 
 
-def _as_inserted(order: set[Hashable]) -> list[Hashable]:
-    """The keys in an order in which they make a set that is iterated as this one is: which of two
-    that want the same place comes first tells. One that was larger before may have none, and of
-    many keys it is not looked for."""
-    keys = wanted = list(order)
-    chance = random.Random(len(keys))
-    for _ in range(_TRIALS if 1 < len(keys) <= _FEW else 0):
-        if list(set(keys)) == wanted:
-            return keys
-        keys = chance.sample(wanted, len(wanted))
-    return wanted
+def _as_inserted(order: set[Hashable], kind: Any) -> tuple[list[Hashable], Any]:
+    """The keys in an order in which they make a set that is iterated as this one is, and what makes
+    it: which of two that want the same place comes first tells, and how much room there was. One
+    that was larger before may have none, and of many keys it is not looked for."""
+    wanted = list(order)
+    for make in (kind, _roomy) if kind is set and len(wanted) > 1 else (kind,):
+        keys, chance = wanted, random.Random(len(wanted))
+        for _ in range(_TRIALS if 1 < len(keys) <= _FEW else 0):
+            if list(make(keys)) == wanted:
+                return keys, make
+            keys = chance.sample(wanted, len(wanted))
+    return wanted, kind
 
 
-_TRIALS = 3000
+def _roomy(keys: Sequence[Hashable]) -> set[Hashable]:
+    """A set that has made room for others at once."""
+    made = {keys[0]}
+    made.update(set(keys))
+    return made
+
+
+_TRIALS = 1500
 _FEW = 8  # of more there are too many orders to be tried
 
 

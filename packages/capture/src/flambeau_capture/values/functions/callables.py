@@ -27,6 +27,7 @@ from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.functions.made_by import MadeBy
 from flambeau_capture.values.numpy.scalars import in_python
 from flambeau_capture.values.objects.attributes import answers_for_itself
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_call
@@ -176,7 +177,8 @@ def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
         raise Break("FB0005", f"{describe_call(fn, args)}: {error} is not known") from None
     if any(isinstance(arg, type) and answers_for_itself(type(arg)) for arg in plain):
         raise Break("FB0005", f"{describe_call(fn, args)}, which may ask the class's metaclass")
-    return tx.wrap_evaluated(evaluate(tx, fn, *plain, **named))
+    by = MadeBy(fn, (*args,), {**kwargs})
+    return tx.wrap_evaluated(evaluate(tx, fn, *plain, **named), by)
 
 
 @functools.cache

@@ -41,9 +41,12 @@ class SequenceIterator(IteratorValue):
         self.sequence = sequence
         self.index: int | None = index
         self.made_by: MadeBy | None = None  # `reversed`, of what is held in the order of its end
+        self.kind: type | None = None  # of what a pure function has made
 
     @property
     def cls(self) -> type:
+        if self.kind is not None:
+            return self.kind
         if self.made_by is not None:
             made: Any = self.made_by.args[0].cls
             return type(reversed(made(0) if made is range else made()))

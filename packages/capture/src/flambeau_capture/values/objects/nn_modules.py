@@ -164,7 +164,7 @@ class ModuleValue(ObjectValue):
                 return table
         return None
 
-    def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs]:
+    def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs] | None:
         _assume_calls(tx, self.python_class)
         if self.python_class.__call__ not in compat.MODULE_CALLS:
             return super().forwards(tx, args, kwargs)

@@ -20,6 +20,7 @@ from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import Attr, ConstantSource, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import LITERALS, evaluate
+from flambeau_capture.values.functions.made_by import MadeBy
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.stable_modules import trusted_name
@@ -115,7 +116,9 @@ class FrozenValue(OpaqueValue):
             named = {key: arg.as_python() for key, arg in kwargs.items()}
         except NotConcrete as error:
             raise Break("FB0009", f"{self.describe()}.{name} with {error}") from None
-        return tx.wrap_evaluated(evaluate(tx, getattr(self.real, name), *plain, **named))
+        method = getattr(self.real, name)
+        by = MadeBy(method, (*args,), {**kwargs})
+        return tx.wrap_evaluated(evaluate(tx, method, *plain, **named), by)
 
 
 unguarded(
