@@ -97,8 +97,8 @@ class SetValue(Value):
             return made
         if [*made] == [*self._order]:
             return made
-        keys, maker = _as_inserted(self._order, self._class)
-        made = maker([self._items[key].as_python() for key in keys])
+        keys, more = _as_inserted(self._order, self._class)
+        made = _set_of(self._class, [self._items[key].as_python() for key in keys], more)
         if [*made] != [*self._order]:
             raise NotConcrete(f"the order of a {self.describe()}")
         return made
@@ -156,12 +156,16 @@ class SetValue(Value):
         if self.source is not None:
             writer.load_source(self.source)
             return
-        parts, maker = self.parts(), self._class
+        parts, more = self.parts(), 0
         if self._order is not None and all(isinstance(part, Constant) for part in parts):
-            keys, maker = _as_inserted(self._order, self._class)
+            keys, more = _as_inserted(self._order, self._class)
             parts = [self._items[key] for key in keys]
         with writer.building(self):
-            writer.call(maker, [TupleValue(parts)])
+            if more:
+                given = [Constant(self._class), TupleValue(parts), Constant(more)]
+                writer.call(_set_of, given)
+            else:
+                writer.call(self._class, [TupleValue(parts)])
 
     def replay(self, writer: Any) -> None:
         for method, args in (("clear", []), ("update", [TupleValue(self.parts())])):
@@ -170,28 +174,31 @@ class SetValue(Value):
             writer.pop_top()
 
 
-def _as_inserted(order: set[Hashable], kind: Any) -> tuple[list[Hashable], Any]:
-    """The keys in an order in which they make a set that is iterated as this one is, and what makes
-    it: which of two that want the same place comes first tells, and how much room there was. One
-    that was larger before may have none, and of many keys it is not looked for."""
-    wanted = list(order)
-    for make in (kind, _roomy) if kind is set and len(wanted) > 1 else (kind,):
-        keys, chance = wanted, random.Random(len(wanted))
-        for _ in range(_TRIALS if 1 < len(keys) <= _FEW else 0):
-            if list(make(keys)) == wanted:
-                return keys, make
-            keys = chance.sample(wanted, len(wanted))
-    return wanted, kind
+def _as_inserted(order: set[Hashable], kind: type) -> tuple[list[Hashable], int]:
+    """The keys in an order in which they make a set that is iterated as this one is, and how many
+    are added at once: which of two that want the same place comes first tells, and for how many
+    there was room. One that was larger before may have none, and of many keys it is not looked
+    for."""
+    keys = wanted = list(order)
+    chance = random.Random(len(keys))
+    for trial in range(_TRIALS if 1 < len(keys) <= _FEW else 0):
+        more = 0 if kind is frozenset or trial < _TRIALS // 2 else chance.randrange(len(keys)) + 1
+        if list(_set_of(kind, keys, more)) == wanted:
+            return keys, more
+        keys = chance.sample(wanted, len(wanted))
+    return wanted, 0
 
 
-def _roomy(keys: Sequence[Hashable]) -> set[Hashable]:
-    """A set that has made room for others at once."""
-    made = {keys[0]}
-    made.update(set(keys))
+def _set_of(kind: Any, keys: Sequence[Any], more: int) -> Any:
+    """A set that has got its last item together with `more - 1` others, which it had."""
+    if not more:
+        return kind(keys)
+    made = {*keys[:-1]}
+    made.update({*keys[-more:]})
     return made
 
 
-_TRIALS = 1500
+_TRIALS = 3000
 _FEW = 8  # of more there are too many orders to be tried
 
 
