@@ -333,8 +333,8 @@ def _check_exception(
     try:
         plain = [arg.as_python() for arg in args]
         named = {name: arg.as_python() for name, arg in kwargs.items()}
-    except NotConcrete:
-        return
+    except NotConcrete as error:
+        raise Break("FB0005", f"{python_class.__name__} of {error}") from None
     evaluate(tx, layout, *plain, **named)
 
 

@@ -14,6 +14,7 @@ import operator
 from typing import Any
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.polyfills import calling, heaps, iterating
 from flambeau_capture.values.argument_errors import check_call
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
@@ -141,6 +142,17 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if target.cls in (list, tuple, dict, collections.deque, collections.OrderedDict):
         made.made_by = MadeBy(reversed, (target,), {})
     return made
+
+
+if VERSION[:2] == (3, 13):  # which keeps what it has made by weak references
+
+    @handles(functools.singledispatchmethod.__get__)
+    def _dispatched(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        made, key = tx.heap.answers, ("dispatched", id(args[0]), id(args[1]))
+        if key not in made:
+            made[key] = tx.call_python(calling.dispatched_method, args, kwargs), args
+        found: Value = made[key][0]
+        return found
 
 
 @handles(sorted)

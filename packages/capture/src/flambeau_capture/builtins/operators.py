@@ -119,7 +119,7 @@ def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     fn, name = IN_PLACE[symbol]
     if isinstance(left, TensorValue) and not refuses_tensors(right):
         return graph_call(tx, "call_function", fn, [left, right], {})
-    own = left.special(tx, name)
+    own = left.special(tx, name) or _has_python_method(left, name)
     if own or (isinstance(left, ObjectValue) and find_in_class(left.cls, name) is not None):
         found = (
             call_special(tx, left, name, [right])
@@ -267,6 +267,7 @@ def _has_python_method(value: Value, name: str) -> bool:
 
 
 def _sequences(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
+    fn = (OPERATORS if asked == symbol else IN_PLACE)[asked][0]
     if isinstance(left, SequenceValue) and isinstance(right, SequenceValue):
         same_kind = _kind_of(left) is _kind_of(right)
         if symbol == "+" and same_kind:
@@ -276,11 +277,11 @@ def _sequences(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -
         if symbol in ("==", "!="):
             return Constant(symbol == "!=")
         if symbol == "+":
-            evaluate(tx, operator.add, _empty(left), _empty(right))
+            evaluate(tx, fn, _empty(left), _empty(right))
     for one, other in ((left, right), (right, left)):
         if symbol == "*" and isinstance(one, SequenceValue):
             if isinstance(other, Constant) and not isinstance(other.value, int):
-                evaluate(tx, operator.mul, _empty(left), _empty(right))
+                evaluate(tx, fn, _empty(left), _empty(right))
             if isinstance(other, Constant) or find_in_class(other.cls, "__index__") is not None:
                 times = index_of(tx, other)
                 if abs(times) > sys.maxsize:

@@ -6,6 +6,7 @@ and in the order that the original uses it.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -53,6 +54,22 @@ class Ordered:
 
 def cmp_to_key(compare: Callable[[Any, Any], int]) -> Callable[[Any], Ordered]:
     return lambda obj: Ordered(compare, obj)
+
+
+def dispatched_method(method: Any, obj: Any, cls: Any = None) -> Any:
+    """`functools.singledispatchmethod.__get__`, without its table of weak references."""
+    dispatch = method.dispatcher.dispatch
+    name = getattr(method.func, "__name__", "singledispatchmethod method")
+
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        if not args:
+            raise TypeError(f"{name} requires at least 1 positional argument")
+        return dispatch(args[0].__class__).__get__(obj, cls)(*args, **kwargs)
+
+    chosen.__isabstractmethod__ = method.__isabstractmethod__  # type: ignore[attr-defined]
+    chosen.register = method.register  # type: ignore[attr-defined]
+    functools.update_wrapper(chosen, method.func)
+    return chosen
 
 
 def groupby(

@@ -109,17 +109,15 @@ class SpecialMethods(Value):
             return self.payload.iterate(tx)
         return super().iterate(tx)
 
-    def forwards(
-        self, tx: Tracer, args: Args, kwargs: Kwargs
-    ) -> tuple[Value, Args, Kwargs] | None:
+    def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs] | None:
         if find_in_class(self.cls, "__call__") is None:
             refuse(tx, operator.call, self)
         return class_attribute(tx, self, self.cls, "__call__"), args, kwargs
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        forwarded = self.forwards(tx, args, kwargs)
-        assert forwarded is not None  # who may answer None calls in a way of its own
-        return tx.call(*forwarded)
+        call = self.forwards(tx, args, kwargs)
+        assert call is not None
+        return tx.call(*call)
 
     def _call_class(self, tx: Tracer, name: str, args: list[Value]) -> Value:
         return call_special(tx, self, name, args)

@@ -71,6 +71,8 @@ def constant(frame: Frame, value: Any) -> Value:
     known: Value | None = frame.tx.heap.find(value)
     if known is None:
         known = frame.tx.wrap_new(value)
+        if type(value) is tuple:
+            known.source = ConstantSource(value, "constant")
         frame.tx.heap.know(value, known)
     return known
 

@@ -164,7 +164,7 @@ def _iadd(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 def _insert(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     items = self.raw()
-    items.insert(constant_of(args[0]), args[1])
+    items.insert(index_of(tx, args[0]), args[1])
     self.replace(tx, items)
     return Constant(None)
 

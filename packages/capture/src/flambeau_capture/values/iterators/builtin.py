@@ -122,16 +122,19 @@ class KeysIterator(IteratorValue):
         tx.heap.changed()
         if self.ended:
             return None
-        after_the_last = self.index >= len(self.items)
-        linked = self.container.cls is collections.OrderedDict and after_the_last
-        if self.container.length(tx) != len(self.items) and not linked:
+        if self._is_lost(tx):
             tx.raise_error(RuntimeError, _SIZE_CHANGED.get(self.container.cls, _SIZE_OF_DICT))
-        if after_the_last:
+        if self.index >= len(self.items):
             self.ended = True
             return None
         item = self.items[self.index]
         self.index += 1
         return item if self.now is None else self.now(tx, item)
+
+    def _is_lost(self, tx: Any) -> bool:
+        """Whether the container has changed its size: a linked one notices on its way alone."""
+        linked = self.container.cls is collections.OrderedDict and self.index >= len(self.items)
+        return self.container.length(tx) != len(self.items) and not linked
 
     def _is_current(self) -> bool:
         """Whether the container still has the items that it had: then it gives the others."""
@@ -145,6 +148,9 @@ class KeysIterator(IteratorValue):
         if self._is_current():
             given = [self.container, Constant(self.view), Constant(self.index)]
             writer.call(_iterator_of, given)
+            return
+        if not self.ended and self._is_lost(getattr(self.container, "_tx", None)):
+            writer.call(_iterator_of_another_size, [Constant(_built_in(self.container.cls))])
             return
         writer.begin_tuple()
         for item in self.items[self.index :]:
@@ -164,6 +170,14 @@ def _iterator_of(container: Any, view: str, index: int) -> Any:
     iterator = iter(getattr(kind, view)(container)) if view else kind.__iter__(container)
     for _ in range(index):
         next(iterator)
+    return iterator
+
+
+def _iterator_of_another_size(kind: Any) -> Any:
+    """An iterator whose container has changed its size since."""
+    container = kind.fromkeys([1, 2]) if hasattr(kind, "fromkeys") else kind([1, 2])
+    iterator = iter(container)
+    container.pop() if kind is set else container.popitem()
     return iterator
 
 

@@ -1,0 +1,95 @@
+"""Classes of the program that derive from built-in ones and have a special method: what comes of
+each use, and how often the method is asked, is what CPython makes of it. Generated: every base,
+every method, an answer that is taken and one that is left to others.
+"""
+
+import itertools
+import linecache
+
+import pytest
+import torch
+from flambeau_capture import optimize
+from flambeau_capture.api import compiler_of
+from special_uses import USES, is_statement, plain
+
+BASES = {
+    "Exception": "'e'",
+    "float": "1.5",
+    "int": "3",
+    "str": "'ab'",
+    "list": "[1, 2]",
+    "dict": "{'a': 1}",
+    "collections.deque": "[1]",
+    "collections.Counter": "'ab'",
+}
+ANSWERS = {"taken": "return 1", "left": "return NotImplemented"}
+#: they make the object, or are asked by whatever looks at it
+NOT_ASKED = {"__new__", "__init__", "__getattribute__", "__setattr__", "__repr__", "__sizeof__",
+             "__instancecheck__", "__dir__"}  # fmt: skip
+METHODS = [method for method in USES if method not in NOT_ASKED]
+HEAD = """
+import cmath, collections, math, operator, os
+def f_star(*args): return len(args)
+class DictOf(dict):
+    def __init__(self, o): self.o = o
+    def __missing__(self, key): return type(self.o).__missing__(self.o, key)
+LOG = []
+"""
+
+
+def program(base, methods):
+    made, body = [HEAD], ["def f(t):", "    out = []"]
+    for number, (method, (answer, text)) in enumerate(itertools.product(methods, ANSWERS.items())):
+        made.append(
+            f"class C{number}({base}):\n    def {method}(self, *args):\n"
+            f"        LOG.append({method!r})\n        {text}"
+        )
+        for use in USES[method][:8]:
+            done = f"{use}\n        found = 'done'" if is_statement(use) else f"found = {use}"
+            body += [
+                f"    o = C{number}({BASES[base]})",
+                "    try:",
+                f"        {done}",
+                f"        out.append(({method!r}, {answer!r}, {use!r}, found, len(LOG)))",
+                "    except Exception as error:",
+                f"        out.append(({method!r}, {answer!r}, {use!r}, type(error), str(error),",
+                "                    len(LOG)))",
+            ]
+    text = "\n".join([*made, *body, "    return t + 1, out", ""])
+    path = f"/bases/{base}_{methods[0]}.py"
+    linecache.cache[path] = (len(text), None, text.splitlines(True), path)
+    namespace = {"__name__": "program"}
+    exec(compile(text, path, "exec"), namespace)
+    return namespace["f"]
+
+
+def differences(base, methods):
+    told = []
+    for compiled in (False, True):
+        run = f = program(base, methods)
+        if compiled:
+            run = optimize("eager", raise_internal_errors=True)(f)
+        told.append(run(torch.ones(2))[1])
+        assert not compiled or not compiler_of(run).records.faults
+    assert len(told[0]) == len(told[1])
+    return [(a, b) for a, b in zip(*told) if [plain(x) for x in a] != [plain(x) for x in b]]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::SyntaxWarning")
+@pytest.mark.parametrize("base", BASES)
+def test_a_special_method_beside_a_built_in_part(base):
+    for start in range(0, len(METHODS), 4):
+        assert not differences(base, METHODS[start : start + 4])
+
+
+if __name__ == "__main__":  # one method at a time, to see what a difference comes from
+    import sys
+
+    for base in sys.argv[1:] or BASES:
+        for method in METHODS:
+            try:
+                found = differences(base, [method])
+            except Exception as error:
+                found = [(type(error), str(error)[:300])]
+            for each in found:
+                print(base, method, each, flush=True)
