@@ -19,6 +19,7 @@ BASES = {
     "str": "'ab'",
     "list": "[1, 2]",
     "dict": "{'a': 1}",
+    "set": "{1}",
     "collections.deque": "[1]",
     "collections.Counter": "'ab'",
 }

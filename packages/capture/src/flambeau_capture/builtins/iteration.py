@@ -127,8 +127,8 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         refuse(tx, reversed, target, __reversed__=None)
     if target.special(tx, "__reversed__"):
         return call_special(tx, target, "__reversed__", [])
-    if isinstance(target, SpecialMethods) and target.payload is None and own is None:
-        if not (target.special(tx, "__len__") and target.special(tx, "__getitem__")):
+    if isinstance(target, SpecialMethods) and own is None:
+        if not all(find_in_class(target.cls, name) for name in ("__len__", "__getitem__")):
             refuse(tx, reversed, target)
         places = reversed(range(target.length(tx)))
         return SequenceIterator(TupleValue([target.get_item(tx, Constant(i)) for i in places]))
@@ -139,8 +139,9 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(target, IteratorValue):
         refuse(tx, reversed, target)
     made = SequenceIterator(TupleValue(unpack(tx, target)[::-1]))
-    if target.cls in (list, tuple, dict, collections.deque, collections.OrderedDict):
-        made.made_by = MadeBy(reversed, (target,), {})
+    inner = getattr(target, "payload", None) or target
+    if inner.cls in (list, tuple, dict, collections.deque, collections.OrderedDict):
+        made.made_by = MadeBy(reversed, (inner,), {})
     return made
 
 

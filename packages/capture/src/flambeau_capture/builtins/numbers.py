@@ -21,7 +21,11 @@ from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.functions.callables import evaluate_call, handles, pure
-from flambeau_capture.values.objects.attributes import call_special, class_attribute
+from flambeau_capture.values.objects.attributes import (
+    call_special,
+    class_attribute,
+    find_in_class,
+)
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.special_method_results import ask
 from flambeau_capture.values.tensors.graph_calls import graph_call
@@ -43,9 +47,12 @@ def _convert(kind: type) -> None:
             if number is not None:
                 return Constant(kind(number))
             raise Break("FB0002", f"{kind.__name__}({args[0].describe()})")
-        for name in _NUMBERED_BY[kind]:
-            if len(args) == 1 and args[0].special(tx, name):
+        text = kind is complex and args and issubclass(args[0].cls, str)  # which is read first
+        for name in _NUMBERED_BY[kind] if len(args) == 1 and not text else ():
+            if args[0].special(tx, name):
                 return ask(tx, args[0], name, by=kind)
+            if find_in_class(args[0].cls, name) is not None:
+                break  # the built-in class that it derives from has the word
         plain = [_payload(arg) for arg in args]
         return evaluate_call(tx, kind, plain, kwargs)
 
@@ -168,17 +175,22 @@ def _module_functions(module: types.ModuleType) -> list[Any]:
 _OWN = ("__floor__", "__ceil__", "__trunc__")
 
 
-def _as_float(tx: Tracer, value: Value) -> Value:
-    """An argument of `math`: an object of the program says which number it is."""
-    for special in ("__float__", "__index__"):
+def _as_number(tx: Tracer, value: Value, kind: type) -> Value:
+    """An argument of `math` or `cmath`: an object of the program says which number it is."""
+    if issubclass(value.cls, kind):
+        return _payload(value)
+    for special in _NUMBERED_BY[kind]:
         if value.special(tx, special):
-            return ask(tx, value, special, by=float)
+            return ask(tx, value, special, by=kind)
+        if find_in_class(value.cls, special) is not None:
+            return _payload(value)
     return value
 
 
 for _fn in (*_module_functions(math), *_module_functions(cmath)):
 
     def _math(tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = _fn) -> Value:
+        kind = complex if _fn.__module__ == "cmath" else float
         for arg in args:
             if isinstance(arg, TensorValue):
                 raise Break("FB0002", f"math.{_fn.__name__}({arg.describe()})")
@@ -186,7 +198,7 @@ for _fn in (*_module_functions(math), *_module_functions(cmath)):
         if special in _OWN and args[0].special(tx, special):
             return call_special(tx, args[0], special, [])
         try:
-            return evaluate_call(tx, _fn, [_as_float(tx, arg) for arg in args], kwargs)
+            return evaluate_call(tx, _fn, [_as_number(tx, arg, kind) for arg in args], kwargs)
         except NotConcrete as error:
             raise Break("FB0005", f"math.{_fn.__name__}: {error}") from None
 

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable
 
 from flambeau_capture.builtins.identity import identical
+from flambeau_capture.builtins.operator_refusals import of_built_ins
 from flambeau_capture.builtins.operator_tables import IN_PLACE, OPERATORS, UNARY
 from flambeau_capture.builtins.operators import binary, unary
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
@@ -17,10 +18,11 @@ from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers.sequences import index_of
 from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.functions.callables import handles, pure
-from flambeau_capture.values.objects.attributes import call_special
+from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.stand_ins import refuse
+from flambeau_capture.values.tensors.tensor import TensorValue
 
 
 def _register() -> None:
@@ -96,10 +98,11 @@ def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
             found = call_special(tx, receiver, name, [other])
             if not (isinstance(found, Constant) and found.value is NotImplemented):
                 return found
+    if all(isinstance(arg, ObjectValue | Constant) for arg in args):
+        return tx.wrap_new(of_built_ins(tx, divmod, ("__divmod__", "__rdivmod__"), *args))
     left, right = (getattr(arg, "payload", None) or arg for arg in args)
     for side in (left, right):
-        lacks = isinstance(side, Constant) and not hasattr(side.value, "__divmod__")
-        if lacks or isinstance(side, ObjectValue | ClassValue):
+        if find_in_class(side.cls, "__divmod__") is None and not isinstance(side, TensorValue):
             refuse(tx, divmod, *args)
     return TupleValue([binary(tx, "//", left, right), binary(tx, "%", left, right)])
 

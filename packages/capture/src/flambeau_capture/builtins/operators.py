@@ -28,7 +28,7 @@ from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers.dict_views import DictView
 from flambeau_capture.values.containers.dicts import DictValue
-from flambeau_capture.values.containers.lists import ListValue
+from flambeau_capture.values.containers.lists import DequeValue, ListValue
 from flambeau_capture.values.containers.sequences import SequenceValue, index_of, tx_equal
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.containers.tuples import TupleValue
@@ -45,7 +45,7 @@ from flambeau_capture.values.objects.attributes import (
 from flambeau_capture.values.objects.class_dicts import behind_proxy
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.stand_ins import name_in_errors, nameless
+from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
@@ -171,6 +171,10 @@ def _namespaces(tx: Tracer, left: Value, right: Value, method: str) -> bool:
     return issubclass(left.cls, kind) and issubclass(right.cls, kind) and not own
 
 
+#: of which operators make another one by the class of the operand
+_MADE_BY_CLASS = (DequeValue, SetValue)
+
+
 def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
     """The program's own special methods, the reflected one first if the class is a subclass."""
     _, name, reflected = OPERATORS[symbol]
@@ -209,12 +213,10 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
                 found = binary(tx, symbol, *sides)
             except UserError as error:
                 if issubclass(error.value.cls, TypeError):
-                    if receiver.special(tx, _other_way(symbol, method)):  # then it is a method's
-                        evaluate(
-                            tx, getattr(receiver.payload.as_python(), method), nameless(argument)
-                        )
                     refuse(tx, asked, left, right)  # of the objects, not of what they are made of
                 raise
+            if found.cls is not receiver.cls and isinstance(found, _MADE_BY_CLASS):
+                raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")
         else:
             found = call_special(tx, receiver, method, [argument])
         if not (isinstance(found, Constant) and found.value is NotImplemented):
@@ -231,6 +233,8 @@ def _by_built_in(
     if inner is None or isinstance(receiver, ObjectValue):
         return None
     if isinstance(receiver, Constant) and isinstance(inner, Constant):
+        if _is_text(receiver) and symbol in ("+", "*"):
+            return None  # which are no operators of numbers
         way = getattr(receiver.value, method, None)
         answer = NotImplemented if way is None else evaluate(tx, way, inner.value)
         return None if answer is NotImplemented else tx.wrap_new(answer)
@@ -242,11 +246,6 @@ def _by_built_in(
         return None
     refused = isinstance(found, Constant) and found.value is NotImplemented
     return None if refused else found
-
-
-def _other_way(symbol: str, method: str) -> str:
-    _, name, reflected = OPERATORS[symbol]
-    return reflected if method == name else name
 
 
 def _only_equality(tx: Tracer, value: Value) -> bool:

@@ -26,6 +26,7 @@ from flambeau_capture.values.containers.sequences import Pending
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.iterators.builtin import KeysIterator
 from flambeau_capture.values.stand_ins import name_in_errors
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
 
 class DictValue(Value):
@@ -101,7 +102,15 @@ class DictValue(Value):
         return value
 
     def lookup(self, tx: Tracer, key: Value) -> Value | None:
-        return self._read(key_of(tx, key)) if is_among(tx, key, self._entries) else None
+        place = self._place(tx, key)
+        return None if place is None else self._read(*place)
+
+    def _place(self, tx: Tracer, key: Value) -> tuple[Hashable] | None:
+        """Where a key is, if it is there; it is asked once for its hash."""
+        if isinstance(key, SymbolValue) and not is_among(tx, key, self._entries):
+            return None
+        hashed = key_of(tx, key)
+        return (hashed,) if hashed in self._entries else None
 
     def store(self, tx: Tracer, key: Value, value: Value) -> None:
         hashed = key_of(tx, key)
@@ -110,10 +119,12 @@ class DictValue(Value):
         self._entries[hashed] = (old[0] if old is not None else key, value)
 
     def remove(self, tx: Tracer, key: Value) -> Value | None:
-        found = self.lookup(tx, key)
-        if found is not None:
-            tx.heap.changed(self)
-            del self._entries[key_of(tx, key)]
+        place = self._place(tx, key)
+        if place is None:
+            return None
+        found = self._read(*place)
+        tx.heap.changed(self)
+        del self._entries[place[0]]
         return found
 
     def clear(self, tx: Tracer) -> None:

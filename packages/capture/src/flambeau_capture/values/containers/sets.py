@@ -205,6 +205,8 @@ _FEW = 8  # of more there are too many orders to be tried
 def _keys_of(tx: Tracer, given: Value) -> tuple[dict[Hashable, Value], Any]:
     """The items of an argument, and their keys in a container of its kind: a set makes room for
     those of another set or of a dict at once, for others one by one, which shows in its order."""
+    payload = getattr(given, "payload", None)
+    given = payload if isinstance(payload, SetValue) else given  # whatever its class iterates over
     if isinstance(given, SetValue):
         return given._items, set(given._items if given._order is None else given._order)
     items = {key_of(tx, item): item for item in unpack(tx, given)}
