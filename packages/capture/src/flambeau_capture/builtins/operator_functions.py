@@ -98,7 +98,7 @@ def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
             found = call_special(tx, receiver, name, [other])
             if not (isinstance(found, Constant) and found.value is NotImplemented):
                 return found
-    if all(isinstance(arg, ObjectValue | Constant) for arg in args):
+    if all(isinstance(arg, ObjectValue) or type(arg) is Constant for arg in args):
         return tx.wrap_new(of_built_ins(tx, divmod, ("__divmod__", "__rdivmod__"), *args))
     left, right = (getattr(arg, "payload", None) or arg for arg in args)
     for side in (left, right):

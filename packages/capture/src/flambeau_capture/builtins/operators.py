@@ -232,7 +232,7 @@ def _by_built_in(
     inner: Value | None = getattr(argument, "payload", None)
     if inner is None or isinstance(receiver, ObjectValue):
         return None
-    if isinstance(receiver, Constant) and isinstance(inner, Constant):
+    if type(receiver) is Constant and isinstance(inner, Constant):
         if _is_text(receiver) and symbol in ("+", "*"):
             return None  # which are no operators of numbers
         way = getattr(receiver.value, method, None)
