@@ -19,7 +19,6 @@ from flambeau_capture.values.containers.sequences import index_of
 from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.functions.callables import handles, pure
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
-from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.stand_ins import refuse
 from flambeau_capture.values.tensors.tensor import TensorValue
