@@ -169,7 +169,7 @@ def unbound(x: torch.Tensor) -> Results:
 def through_an_input(x: torch.Tensor) -> Results:
     x.add_(2)
     y = x.t()
-    return y, (y * 3).exp()
+    return y, y * 3
 
 
 ASKED = [*PROGRAMS, view_of_input, view_of_value, unbound, through_an_input]

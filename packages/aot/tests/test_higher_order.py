@@ -240,15 +240,39 @@ def test_autocast_of_the_first_trace_holds_in_the_derivative() -> None:
     assert torch.equal(grads[0], grads[1])
 
 
-def test_a_written_input_that_the_derivative_needs_is_refused_by_name() -> None:
-    def fn(x, w):
-        y = (x.clone() * w).sin()
-        x.mul_(2)
-        return y
+def scaled_after(x, w):
+    y = (x.clone() * w).sin()
+    x.mul_(2)
+    return y
 
-    compiled = aot.aot_function(fn, aot.run_as_is)
-    x, w = torch.randn(3), torch.randn(3, requires_grad=True)
-    result = compiled(x, w).sum()
+
+def scaled_state(x, w):
+    y = (x * w).sin()
+    with torch.no_grad():
+        x[:1].mul_(2)
+    return y * x
+
+
+def test_a_written_input_that_the_derivative_needs_is_kept() -> None:
+    for fn in (scaled_after, scaled_state):
+        compiled = aot.aot_function(fn, aot.run_as_is)
+        found = []
+        for call in (fn, compiled):
+            x, w = torch.linspace(-1, 1, 3), torch.linspace(0.1, 1, 3).requires_grad_()
+            for _ in range(2):
+                result = call(x, w).sum()
+                (one,) = torch.autograd.grad(result, w, create_graph=True)
+                for last in (False, True):
+                    again = one.square().sum()
+                    found.append(torch.autograd.grad(again, w, retain_graph=not last)[0])
+            found.append(x)
+        torch.testing.assert_close(found[5:], found[:5])
+
+
+def test_a_written_input_that_requires_grad_is_refused_by_name() -> None:
+    compiled = aot.aot_function(scaled_after, aot.run_as_is)
+    x, w = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+    result = compiled(x * 1, w).sum()
     with pytest.raises(aot.DoubleBackwardError, match=r"arg_0.*value is gone"):
         torch.autograd.grad(result, w, create_graph=True)
 

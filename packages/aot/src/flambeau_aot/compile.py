@@ -231,7 +231,7 @@ def _training(
     if isinstance(backward, Checked):
         behind = None
         if higher is not None:
-            behind = Higher(higher.read, higher.static, higher.draws, higher.refusal)
+            behind = Higher(higher.read, higher.static, higher.draws, higher.refusal, higher.kept)
         both = contract_of(forward), contract_of(backward)
         stored = _stored(joint, own, arguments, report, *both, crossing=crossing, higher=behind)
     return direct(Compiled(run, report, joint, halves, halves.forward, backward_gm, stored=stored))

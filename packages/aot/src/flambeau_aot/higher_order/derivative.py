@@ -47,9 +47,11 @@ UNREAD = "stands for an unread input"
 class Needs:
     """What a derivative takes besides the cotangents, by primal of the traced program.
 
-    statics: how many of the primals are the program's own static tensors.
+    statics: how many of the primals are the program's own static tensors. handed: those of the
+    primals read that a call hands over; the others are bound to the derivative.
     read: primals whose values the gradients depend on, constants of the trace left out.
     written: those of them that the program overwrites, so that nothing is left to start from.
+    kept: those that it overwrites beside autograd (buffers): a copy is made ahead of the call.
     draws: devices whose random stream the program draws on. unrepeatable: draws that cannot be
     made again: those of the backward part, and those from a generator of the program's own.
     """
@@ -57,8 +59,13 @@ class Needs:
     statics: int
     read: tuple[int, ...]
     written: tuple[int, ...]
+    kept: tuple[int, ...]
     draws: tuple[torch.device, ...]
     unrepeatable: tuple[str, ...]
+
+    @property
+    def handed(self) -> tuple[int, ...]:
+        return tuple(x for x in self.read if x >= self.statics or x in self.kept)
 
 
 def needs(program: InputProgram, joint: Joint) -> Needs:
@@ -78,12 +85,14 @@ def needs(program: InputProgram, joint: Joint) -> Needs:
         if (node in reached or index in late) and not statics <= index < len(joint.static)
     )
     written = joint.plan.written
+    gone = written & joint.wanting
     drawing = [node for node in joint.graph.nodes if is_random(node.target)]
     in_backward = backward_only(joint) if drawing else set()
     return Needs(
         statics=statics,
         read=read,
-        written=tuple(index for index in read if index in written),
+        written=tuple(index for index in read if index in gone),
+        kept=tuple(index for index in read if index in written - gone),
         draws=tuple({node.meta["val"].device: None for node in map(_first, drawing)}),
         unrepeatable=tuple(
             str(node.target) for node in drawing if node in in_backward or _own_generator(node)
@@ -120,13 +129,13 @@ def derivative(
     it was first traced.
     """
     defined = range(len(joint.tangents)) if defined is None else defined
-    statics, constants = needed.statics, len(joint.static) - needed.statics
+    _statics, constants = needed.statics, len(joint.static) - needed.statics
     plan = plan_of(joint, constants, symbols)
     program = replace(program, symbolic=())
     own = own_inputs(joint, needed)
     open_sizes = [expression_of(node.meta["val"]) for node in joint.symbols]
-    static_read = [index for index in needed.read if index < statics]
-    inputs_read = [index for index in needed.read if index >= statics]
+    inputs_read = needed.handed
+    static_read = [index for index in needed.read if index not in inputs_read]
 
     def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: JointTracer) -> Any:
         given = dict(zip(static_read, params, strict=True))

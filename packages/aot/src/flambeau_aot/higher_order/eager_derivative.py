@@ -48,7 +48,7 @@ def eager_derivative(
 ) -> Sequence[torch.Tensor | None]:
     """Gradients of those primals that have one, as part of the autograd graph if grad is enabled.
 
-    read: the primals of `needed.read` that are not static. visits: is told when a later pass runs
+    read: the primals of `needed.handed`. visits: is told when a later pass runs
     functions of this one. request: what is wanted where results depend on others. Raises
     DoubleBackwardError where the program now does something else than when it was traced; else what
     the program raises.
@@ -57,13 +57,18 @@ def eager_derivative(
     plan = plan_of(joint, constants, symbols)
     own = own_inputs(joint, needed)
     handed = iter(read)
+    starts: dict[int, torch.Tensor] = {}
     values: dict[int, torch.Tensor] = {}
     for index in own:
         if index in needed.read:
-            given = joint.static[index] if index < needed.statics else next(handed)
+            given = next(handed) if index in needed.handed else joint.static[index]
         else:
             given = _like(joint, index, symbols)
-        values[index] = _to_run_on(given, index in joint.plan.written)
+        # what stands for an input: the hooks on the input are not this run's to call
+        starts[index] = values[index] = same_memory(given) if given.requires_grad else given
+        if index in joint.plan.written:
+            with torch.enable_grad():
+                values[index] = starts[index].clone()
     ordered = [values[index] for index in own]
     args = _arguments(plan, ordered, len(program.input_names))
     try:
@@ -80,7 +85,7 @@ def eager_derivative(
         )
     flat, _ = pytree.tree_flatten(results)
     create_graph = torch.is_grad_enabled()
-    wanted = [values[index] for index in own if joint.grads[index] is not None]
+    wanted = [starts[index] for index in own if joint.grads[index] is not None]
     depended = joint.plan.depended if request else ()
     inner = {place: flat[place] if place >= 0 else values[~place] for place in depended}
     whole: Mapping[int, Gradient] = request.whole if request else {}
@@ -112,14 +117,6 @@ def _note_visits(ends: Sequence[torch.Tensor], visits: Visits) -> None:
     own = [node for node in nodes if is_of_python(node) and node not in last]
     for node in own or last:
         node.register_prehook(lambda _: visits.note("derived"))
-
-
-def _to_run_on(given: torch.Tensor, written: bool) -> torch.Tensor:
-    """A tensor that stands for an input: the hooks on the input are not this run's to call."""
-    with torch.enable_grad():
-        if written:
-            return given.clone()
-    return same_memory(given) if given.requires_grad else given
 
 
 def same_memory(given: torch.Tensor) -> torch.Tensor:

@@ -103,7 +103,9 @@ class Derivatives:
     def higher_order(self) -> HigherOrder:
         """What the autograd function needs to know of these derivatives."""
         needed = self.needs
-        return HigherOrder(needed.read, needed.statics, needed.draws, self.refusal(), self)
+        refusal = self.refusal()
+        kept = () if refusal else needed.kept
+        return HigherOrder(needed.read, needed.statics, needed.draws, refusal, self, kept)
 
     def __call__(
         self,
@@ -116,7 +118,7 @@ class Derivatives:
     ) -> Sequence[torch.Tensor | None]:
         """Gradients, of those primals that have one, as part of the autograd graph.
 
-        read: the primals of `needs.read` that are not static, with their history. streams: the
+        read: the primals of `needs.handed`, with their history. streams: the
         random streams as they were before the program ran. symbols: values of the open sizes; a
         derivative is compiled for each, and for each set of defined cotangents. request: what
         is wanted where results depend on others; such a pass runs eagerly. visits: is told when

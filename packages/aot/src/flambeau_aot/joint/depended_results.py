@@ -38,14 +38,22 @@ def result_nodes(
     hooked: Sequence[torch.Tensor],
 ) -> tuple[ResultNode, ...]:
     """The nodes of their own that results get which others are behind, in the order of their
-    making; a result that the program itself puts a hook on has no edge. Raises Unsupported for an
-    input written to that keeps its gradient: it keeps that of the value written."""
-    ends = [(place, effects.from_function[place].wrapper) for place in differentiable]
+    making: neither a view that the autograd function makes nor what it is of, and no edge leads to
+    what these depend on, nor to a result that the program itself puts a hook on. Raises Unsupported
+    for an input written to that keeps its gradient: it keeps that of the value written."""
+    # a view that the autograd function makes would not be one of what another node gives
+    whole = {item.source.index for item in effects.inside if item.source.kind == "output"}
+    known = [(place, effects.from_function[place].wrapper) for place in differentiable]
+    ends = [(place, end.grad_fn) for place, end in known if end is not None]
+    bound = [n for at, n in ends if at >= len(effects.returned) or at in whole]
+    ends = [(at, node) for at, node in ends if node not in bound]
     targets = _targets(effects, history, results, hooked)
     if not targets:
         return ()
     behind = _targets_behind(history, targets)
-    for target in {target for known in behind.values() for target in known}:
+    without = frozenset().union(*(behind[node] for node in bound))
+    behind = {node: found - without for node, found in behind.items()}
+    for target in targets.keys() - without:
         if target < 0 and ~target < len(primals) and primals[~target].retains_grad:
             raise Unsupported(
                 "retain_grad() of an input that the program writes to, where a result depends "
@@ -53,11 +61,10 @@ def result_nodes(
             )
     levels: dict[Any, int] = {}
     groups: dict[int, dict[int, frozenset[int]]] = {}
-    by_node = {end.grad_fn: place for place, end in ends if end is not None}
     for node, _ in reversed(history):
         levels[node] = max((levels[targets[t]] + 1 for t in behind[node]), default=0)
-        if node in by_node and levels[node]:
-            same = [at for at, end in ends if end is not None and end.grad_fn is node]
+        same = [at for at, own in ends if own is node]
+        if same and levels[node]:
             groups.setdefault(levels[node], {}).update(dict.fromkeys(same, behind[node]))
     return tuple(
         ResultNode(tuple(sorted(group)), tuple(sorted(frozenset().union(*group.values()))))

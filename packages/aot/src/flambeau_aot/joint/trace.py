@@ -310,9 +310,7 @@ def _trace(
         inside=tuple(_sized_views(item, symbols) for item in effects.inside),
         apart=_apart(effects, stand_ins),
         reentrant=reentrant_tangents(effects, history, differentiable),
-        result_nodes=result_nodes(
-            effects, history, flat, differentiable, primals, tracer.hooked
-        ),
+        result_nodes=result_nodes(effects, history, flat, differentiable, primals, tracer.hooked),
         linear=is_linear(history, tracer.graph, found.tangents, found.grads),
     )
     return Joint(

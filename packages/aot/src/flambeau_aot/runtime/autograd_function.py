@@ -139,7 +139,8 @@ class HigherOrder:
 
     read: primals whose values the gradients depend on. static: primals below this position are
     bound to the derivative. draws: devices whose random streams the forward graph draws on.
-    refusal: why there is no derivative, "" where there is one.
+    refusal: why there is no derivative, "" where there is one. kept: primals, static ones too, of
+    which they read what they were before the call.
     """
 
     read: tuple[int, ...]
@@ -147,6 +148,7 @@ class HigherOrder:
     draws: tuple[torch.device, ...]
     refusal: str
     call: HigherCall
+    kept: tuple[int, ...] = ()
 
 
 class HigherCall(Protocol):
@@ -205,7 +207,7 @@ def held(crossing: Crossing, higher: HigherOrder | None) -> tuple[int, ...]:
     """Primals that only a higher derivative reads."""
     if higher is None or higher.refusal:
         return ()
-    saved = {item.index for item in crossing.saved if item.kind == "input"}
+    saved = {item.index for item in crossing.saved if item.kind == "input"} - {*higher.kept}
     saved |= {item.primal for item in crossing.late}
     return tuple(index for index in higher.read if index not in saved)
 
@@ -224,6 +226,9 @@ def _forward(
     lines = ["def forward(ctx, *primals):", "    ctx.life = life()"]
     if higher is not None and higher.draws:
         lines.append("    ctx.streams = streams(draws)")
+    before = {index: f"before{index}" for index in (higher.kept if higher else ())}
+    for index, name in before.items():
+        lines.append(f"    {name} = primals[{index}].clone()")
     lines.append("    outputs = graph([*primals])")
     if saved:
         lines.append(f"    ctx.{CTX_TO_SAVE} = {display(saved)}")
@@ -259,7 +264,9 @@ def _forward(
         marked = display([given[index] for index in constant])
         lines.append(f"    ctx.{CTX_NON_DIFFERENTIABLE} = {marked}")
     if kept:
-        lines.append(f"    ctx.held = {display([f'primals[{index}]' for index in kept])}")
+        lines.append(
+            f"    ctx.held = {display([before.get(index, f'primals[{index}]') for index in kept])}"
+        )
         lines.append("    ctx.versions = versions(ctx.held)")
     lines.append(f"    return {display(given)}")
     scope: dict[str, Any] = {
@@ -537,7 +544,8 @@ def _derive(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., Seq
                 "inplace operation: an input of a compiled graph was written to between the "
                 "forward pass and a backward pass with create_graph=True"
             )
-        read = [of_primal(ctx, index, tensors) for index in higher.read if index >= higher.static]
+        handed = [x for x in higher.read if x >= higher.static or x in higher.kept]
+        read = [of_primal(ctx, index, tensors) for index in handed]
         symbols = ctx.symbols if crossing.symbols else ()
         cotangents = [
             None if item is None else as_traced(item, layout.at(symbols))

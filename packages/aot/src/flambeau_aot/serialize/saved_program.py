@@ -51,6 +51,7 @@ class Higher:
     static: int
     draws: tuple[torch.device, ...]
     refusal: str
+    kept: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def _higher(known: Higher | None, call: HigherCall | None) -> HigherOrder | None
             "a program that was loaded without its source has no derivatives of second order"
         )
         return HigherOrder((), known.static, known.draws, refusal, _refused)
-    return HigherOrder(known.read, known.static, known.draws, known.refusal, call)
+    return HigherOrder(known.read, known.static, known.draws, known.refusal, call, known.kept)
 
 
 def _refused(*args: Any, **kwargs: Any) -> Any:
