@@ -34,3 +34,36 @@ def test_a_tangent_that_is_none_is_zero_times_an_infinity_too(function, pole, ne
     given = torch.tensor([pole, 1.5])
     compiled = aot.aot_function(fn, aot.run_as_is)
     torch.testing.assert_close(compiled(given), fn(given), equal_nan=True)
+
+
+MEETINGS = {
+    "quotient": lambda a, b: torch.logaddexp(a.polygamma(4), a.polygamma(4).clamp_min(b)),
+    "product": lambda a, b: a.reciprocal() * (b * 2),
+    "divided": lambda a, b: (b * 2) / a.sqrt(),
+    "sum": lambda a, b: a.log() * (a + b),
+    "difference": lambda a, b: (a - b) * a.reciprocal().exp(),
+}
+
+
+@pytest.mark.parametrize("by", (0, 1))
+@pytest.mark.parametrize("function", MEETINGS.values(), ids=MEETINGS)
+def test_the_gradient_of_a_tangent_that_meets_none(function, by) -> None:
+    """By one argument; the tangent of the other is none. Of one result, and of two."""
+
+    def one(a, b):
+        return torch.func.jacfwd(function, argnums=by)(a, b)
+
+    def two(a, b):
+        found = one(a, b)
+        return found, found.sum() * a
+
+    for fn in (one, two):
+        compiled, found = aot.aot_function(fn, aot.run_as_is), []
+        for call in (fn, compiled):
+            a = torch.tensor([0.0, 1.5, -2.0]).requires_grad_()
+            b = torch.tensor(0.3, requires_grad=True)
+            results = call(a, b)
+            first = results[0] if isinstance(results, tuple) else results
+            ends = torch.autograd.grad(first.sum(), (a, b), allow_unused=True)
+            found.append((first.detach(), *ends))
+        torch.testing.assert_close(found[1], found[0], equal_nan=True)

@@ -62,7 +62,10 @@ _HIDDEN_WRITES: dict[str, tuple[int, int]] = {
     "aten::miopen_batch_norm": (3, 5),
 }
 
-_PRODUCTS = (torch.ops.aten.mul.Tensor, torch.ops.aten.mul.Scalar)
+_aten = torch.ops.aten
+_PRODUCTS = frozenset((_aten.mul.Tensor, _aten.mul.Scalar, _aten.dot.default, _aten.vdot.default))
+_QUOTIENTS = frozenset((_aten.div.Tensor, _aten.div.Scalar))
+_SUMS = frozenset((_aten.add.Tensor, _aten.sub.Tensor))
 
 
 class JointTracer(TorchDispatchMode):
@@ -199,24 +202,32 @@ class JointTracer(TorchDispatchMode):
         if _of_numbers_alone(func, args, kwargs):
             return map_tensors(func(*args, **kwargs), self._number)
         dependence = None if self._depth else self.dependence
-        if dependence is None:
-            result = self._run(func, args, kwargs)
-            if self._depth == 0 and (absent or self._is_absent(func, args)):
-                if not absent and not is_view_op(func):
-                    result = self._run(torch.ops.aten.zeros_like.default, (result,), {})
-                if isinstance(result, torch.Tensor):
-                    self._absent[id(result)] = result
-            return result
-        args, kwargs, own = dependence.given(args, kwargs)
+        nothing = self._depth == 0 and (absent or self._is_absent(func, args))
+        own: frozenset[int] = frozenset()
+        if dependence is not None:
+            args, kwargs, own = dependence.given(args, kwargs)
         result = self._run(func, args, kwargs)
-        dependence.note(result, own, args[0] if is_view_op(func) else None)
+        if nothing:
+            if not absent and not is_view_op(func):
+                result = self._run(_aten.zeros_like.default, (result,), {})
+            if isinstance(result, torch.Tensor):
+                self._absent[id(result)] = result
+        if dependence is not None:
+            dependence.note(result, own, args[0] if is_view_op(func) else None)
         return result
 
     def _is_absent(self, func: Any, args: tuple[Any, ...]) -> bool:
-        """Whether an operator gives a derivative that is none: a view of one, and a product with
-        one, which is zero whatever the other factor is, an infinity too."""
-        factors = args[:2] if func in _PRODUCTS else args[:1] if is_view_op(func) else ()
-        return any(self._absent.get(id(factor), self) is factor for factor in factors)
+        """Whether an operator gives a derivative that is none: a view of one, a product with one,
+        which is zero whatever the other factor is, an infinity too, what one is divided by that is
+        none itself, the sum of two."""
+        if not self._absent:
+            return False
+        none = [self._absent.get(id(item), self) is item for item in args[:2]]
+        if func in _QUOTIENTS:
+            return none == [True, False]
+        if func in _SUMS:
+            return all(none)
+        return any(none) if func in _PRODUCTS else is_view_op(func) and none[0]
 
     def _number(self, computed: torch.Tensor) -> Any:
         """What an operator gives of numbers alone, which are known now."""
