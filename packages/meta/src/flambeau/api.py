@@ -25,6 +25,7 @@ from flambeau.events import logs, progress
 from flambeau.events.records import RecordCollector, Report, recorded, recorder_of, remember, total
 from flambeau.events.runs import first_runs
 from flambeau.packaging.copies import make_copyable
+from flambeau.variables import check_variables
 
 CALLS = 3
 """Calls of each graph that are checked, unless another number is asked for."""
@@ -86,6 +87,7 @@ def compile(
     Raises UnknownBackend, UnknownMode and UnknownOption, each with the names that are known, and
     BadOption for a value that an option cannot have.
     """
+    check_variables()
     for follow in (tracing.from_environment, logs.from_environment, progress.from_environment):
         follow()
     given = dict(options or {})

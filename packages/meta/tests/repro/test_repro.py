@@ -11,7 +11,7 @@ from torch import fx
 
 import flambeau
 from flambeau.repro import GraphCheck, Settings, first_bad_node, read_script, shrink
-from flambeau.repro.settings import BadSetting
+from flambeau.variables import BadSetting
 
 
 def model(x, w, deep=6):

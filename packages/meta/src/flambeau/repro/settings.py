@@ -11,16 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flambeau.errors import FlambeauError, UnknownName
+from flambeau.errors import UnknownName
+from flambeau.variables import BadSetting
 
 AFTER = "FLAMBEAU_REPRO_AFTER"
 LEVEL = "FLAMBEAU_REPRO_LEVEL"
 DIR = "FLAMBEAU_REPRO_DIR"
 STAGES = ("capture", "aot")
-
-
-class BadSetting(FlambeauError, ValueError):
-    """A variable of the environment that cannot be what it is."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,71 @@
+"""Variables of the environment that cannot be what they are.
+
+In: the environment, when something is compiled. Out: nothing, or an error that names the variable
+and what it may be. Invariant: a value is judged by whoever reads the variable, where that can be
+asked; one that is wrong is neither ignored nor taken for a fault of a stage.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from flambeau_inductor.cache import size_limit
+
+from flambeau.errors import FlambeauError, UnknownName
+from flambeau.events import logs, progress
+from flambeau.tracing.trace import VARIABLE as TRACE
+
+
+class BadSetting(FlambeauError, ValueError):
+    """A variable of the environment that cannot be what it is."""
+
+
+def check_variables() -> None:
+    """Raise BadSetting or UnknownName for the first variable that is set to what it cannot be."""
+    for name, check in CHECKS.items():
+        if value := os.environ.get(name, "").strip():
+            check(value)
+
+
+def _names(value: str) -> None:
+    known = ("all", *logs.ARTIFACTS)
+    for name in filter(None, map(str.strip, value.split(","))):
+        if name not in known:
+            raise UnknownName(f"artifact in {logs.VARIABLE}", name, known)
+
+
+def _one_of(name: str, *known: str) -> Callable[[str], None]:
+    def check(value: str) -> None:
+        if value not in known:
+            raise BadSetting(f"{name} is {' or '.join(known)}, not {value!r}")
+
+    return check
+
+
+def _size(value: str) -> None:
+    try:
+        size_limit.limit()
+    except ValueError as error:
+        raise BadSetting(str(error)) from None
+
+
+def _folder(value: str) -> None:
+    try:
+        Path(value).mkdir(parents=True, exist_ok=True)
+        writable = os.access(value, os.W_OK)
+    except OSError as error:
+        raise BadSetting(f"{TRACE} is a folder that can be written to, not {value!r}") from error
+    if not writable:
+        raise BadSetting(f"{TRACE} is a folder that can be written to, not {value!r}")
+
+
+CHECKS: Mapping[str, Callable[[str], None]] = {
+    logs.VARIABLE: _names,
+    "FLAMBEAU_FAULTS": _one_of("FLAMBEAU_FAULTS", "raise"),
+    size_limit.LIMIT: _size,
+    TRACE: _folder,
+    progress.VARIABLE: _one_of(progress.VARIABLE, "0", "1"),
+}
+"""What judges the value of each variable that is set."""
