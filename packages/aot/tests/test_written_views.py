@@ -71,3 +71,26 @@ def test_the_rest_stays(view: str, write: str, of_input: bool) -> None:
     for one, other in ((found, wanted), (given, expected)):
         torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
         assert torch.equal(one.signbit(), other.signbit())
+
+
+NEITHER_TURNED: dict[str, Callable[[Tensor], Tensor]] = {
+    "resolve_conj": torch.resolve_conj,
+    "resolve_neg": torch.resolve_neg,
+    "parts and back": lambda z: torch.view_as_complex(torch.view_as_real(z)),
+    "twice conjugated": lambda z: z.conj().conj(),
+}
+
+
+@pytest.mark.parametrize("same", NEITHER_TURNED.values(), ids=NEITHER_TURNED)
+def test_a_view_that_is_its_own_argument(same: Callable[[Tensor], Tensor]) -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        z = torch.view_as_complex(x)
+        same(z)[1:] += 2
+        x[-1] = x[0] + 1
+        return x, z.sub_(same(z)[:1].clone())
+
+    x = torch.arange(4.0).reshape(2, 2)
+    for mine, eagers in zip(
+        aot.aot_function(program, aot.run_as_is)(x.clone()), program(x), strict=True
+    ):
+        torch.testing.assert_close(mine, eagers)

@@ -321,8 +321,8 @@ class JointTracer(TorchDispatchMode):
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
         source = args[0]
-        if not isinstance(source, FakeTensor):
-            return
+        if not isinstance(source, FakeTensor) or result is source:
+            return  # `resolve_conj` of what is not conjugated is that
         if func is torch.ops.aten.as_strided.default and not is_dense(
             tuple(source.shape), tuple(source.stride())
         ):
