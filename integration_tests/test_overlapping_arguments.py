@@ -1,9 +1,10 @@
 """Arguments that are views of one tensor, one written to after the other was read: what was read
 stays as it was, also where a kernel could write into memory that nobody reads any more."""
 
-import flambeau
 import pytest
 import torch
+
+import flambeau
 
 VIEWS = {
     "rows": lambda base: base[1:],

@@ -42,3 +42,15 @@ def test_a_number_fits_where_eager_takes_it(op: torch._ops.OpOverload, dtype: to
             continue
         given = rule(*args, **kwargs)
         torch.testing.assert_close(given, expected, equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool, torch.complex64], ids=str)
+def test_a_number_that_is_copied_is_converted(dtype: torch.dtype) -> None:
+    """As elements are: nothing is refused."""
+    rule = flambeau_prims.decompositions()[aten.copy.default]
+    for number in (*NUMBERS, 1e-300, 2 + 1j):
+        if dtype in INTEGERS and isinstance(number, float) and not abs(number) < 100:
+            continue  # C leaves it open
+        expected = torch.ones(2, dtype=dtype).copy_(number)
+        given = rule(torch.ones(2, dtype=dtype), number)
+        torch.testing.assert_close(given, expected, equal_nan=True, rtol=0, atol=0)

@@ -178,9 +178,16 @@ def _scattered(args: Sequence[Any], device: torch.device) -> Mapping[int, Kernel
 
 
 def _ldexp(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
-    """The dtype that the operands promote to, with no float32 between for half precision."""
+    """The dtype that the operands promote to, with no float32 between for half precision; laid out
+    as a product of the first and a row-major power of two."""
     common = torch.result_type(*args)
-    return {0: KernelCorrection(dtype=common)} if common in _REDUCED else {}
+    dtype = common if common in _REDUCED else None
+    numbers = [n for x in args for n in (*x.shape, *x.stride())]
+    if not all(isinstance(n, int) for n in numbers):
+        return {0: KernelCorrection(dtype=dtype)}
+    first = torch.empty_strided(args[0].shape, args[0].stride(), device="meta")
+    product = torch.mul(first, torch.empty(args[1].shape, device="meta"))
+    return {0: KernelCorrection(dtype=dtype, stride=product.stride())}
 
 
 def _spaced(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:

@@ -19,12 +19,17 @@ def _in_order(node: fx.Node) -> bool:
     return isinstance(dims, list | tuple) and list(dims) == list(range(len(dims)))
 
 
+def _real(node: fx.Node) -> bool:
+    """One times an infinite complex number has a part that is NaN."""
+    return not node.meta["val"].dtype.is_complex
+
+
 _x = Value("x")
 EQUAL_TO_X = (
     Call(frozenset({"cast", "reshape", "broadcast_in_dim", "slice"}), (_x,), lambda node: True),
     ops.permute(_x, where=_in_order),
-    ops.mul(_x, 1),
-    ops.div(_x, 1),
+    ops.mul(_x, 1, where=_real),
+    ops.div(_x, 1, where=_real),
 )
 """What equals `x`, if shape, strides and dtype are the same. (x + 0 is not x: -0.)"""
 

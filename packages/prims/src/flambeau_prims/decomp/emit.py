@@ -148,7 +148,16 @@ add, sub, mul, div = map(_meeting, ("add", "sub", "mul", "div"))
 def fused(a: Operand, b: Operand, c: Operand) -> Tensor:
     """`a b + c`, of floats rounded once, as eager's kernels are contracted where one has both."""
     x, y, z = meet(a, b, c)
-    return p.fma(x, y, z) if x.dtype.is_floating_point else p.add(p.mul(x, y), z)
+    if x.dtype.is_floating_point:
+        return p.fma(x, y, z)
+    product = p.mul(x, y)
+    return sum_of_parts(z, product) if x.dtype.is_complex else p.add(product, z)
+
+
+def sum_of_parts(a: Tensor, b: Tensor) -> Tensor:
+    """A sum of complex numbers, each part by itself; `add` multiplies what it adds by one, which
+    makes NaN of the part beside an infinite one."""
+    return p.complex(*(p.add(part(a), part(b)) for part in (p.real, p.imag)))
 
 
 maximum, minimum = map(_meeting, ("maximum", "minimum"))

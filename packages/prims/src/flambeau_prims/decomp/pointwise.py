@@ -510,7 +510,7 @@ def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: Number = 1) -> Any:
         return NotImplemented
 
     def combine(y: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        if e.is_one(value):
+        if e.is_one(value) and not y.dtype.is_complex:  # one times infinity has a part that is NaN
             return e.fused(s, t, y)
         if e.on_gpu(y):  # both factors first, which may overflow or vanish
             return e.fused(p.mul(s, t), value, y)
@@ -525,6 +525,8 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Number = 1) -> Any:
         return NotImplemented
 
     def combine(y: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        if y.dtype.is_complex:
+            return e.sum_of_parts(y, p.div(e.mul(s, value), t))
         if e.is_one(value):
             return p.add(y, p.div(s, t))
         if e.on_gpu(y):
@@ -573,12 +575,25 @@ def logaddexp(a: Tensor, b: Tensor) -> Any:
 
 
 def _complex_log_of_sum(x: Tensor, y: Tensor) -> Tensor:
-    """log(exp(x) + exp(y)), shifted by the operand of the greater real part."""
-    first = p.ge(p.clone(p.real(x)), p.clone(p.real(y)))
+    """log(exp(x) + exp(y)), shifted by the operand of the greater real part, which it is where the
+    other vanishes beside it; of two that are infinite as it is written."""
+    re, other = p.clone(p.real(x)), p.clone(p.real(y))
+    first = p.ge(re, other)
     top, low = p.where(first, x, y), p.where(first, y, x)
-    soft = p.add(top, p.log1p(p.exp(p.sub(low, top))))
-    # equal infinite numbers have no difference
-    return p.where(p.logical_and(p.isinf(x), p.eq(x, y)), x, soft)
+    vanishes = e.eq(p.sub(p.minimum(re, other), p.maximum(re, other)), -math.inf)
+    soft = p.where(vanishes, top, p.add(top, p.log1p(p.exp(p.sub(low, top)))))
+    plain = p.log(e.sum_of_parts(_exp_by_parts(x), _exp_by_parts(y)))
+    ends = p.where(e.lt(re, 0), low, plain)
+    value = p.where(p.logical_and(p.isinf(re), p.eq(re, other)), ends, soft)
+    none = e.const(math.nan, re)
+    return p.where(p.logical_or(p.isnan(x), p.isnan(y)), p.complex(none, none), value)
+
+
+def _exp_by_parts(x: Tensor) -> Tensor:
+    """As C has it: of an infinite real part each part is that, with a sign, unless it is zero."""
+    size, turn = p.exp(p.clone(p.real(x))), p.clone(p.imag(x))
+    re = p.where(p.isfinite(turn), p.mul(size, p.cos(turn)), size)
+    return p.complex(re, p.where(e.eq(turn, 0), turn, p.mul(size, p.sin(turn))))
 
 
 @decomposition(aten.logaddexp2.default)

@@ -48,7 +48,7 @@ def _folded(
 ) -> Tensor:
     result = summed_dtype(x, dtype)
     wide = compute_dtype(result)
-    if dtype is not None and not is_inexact(dtype):  # eager truncates before it adds
+    if dtype is not None:  # eager truncates, or rounds, before it adds
         x = e.cast(x, dtype)
     return e.cast(reduced(op, e.cast(x, wide), dim, keepdim), result)
 
@@ -81,7 +81,7 @@ def mean(
     result = dtype or x.dtype
     if not is_inexact(result):
         return NotImplemented
-    wide = e.cast(x, compute_dtype(result))
+    wide = e.cast(e.cast(x, result), compute_dtype(result))
     if result.is_complex and x.device.type != "cpu":  # the CPU divides by a complex number
         parts = (mean(part(wide), dim, keepdim) for part in (p.real, p.imag))
         return e.cast(p.complex(*parts), result)

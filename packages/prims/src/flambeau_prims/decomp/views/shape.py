@@ -21,7 +21,7 @@ from flambeau_prims.decomp.views.view import (
     unsqueezed,
 )
 from flambeau_prims.layout import Size, product
-from flambeau_prims.promotion import result_type
+from flambeau_prims.promotion import is_inexact, result_type
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
@@ -63,10 +63,11 @@ def to_copy(
 @decomposition(aten.copy.default)
 def copy(x: Tensor, src: Operand, non_blocking: bool = False) -> Tensor:
     del non_blocking
-    if not isinstance(src, Tensor):
-        return e.with_strides(
-            p.full(list(x.shape), src, dtype=x.dtype, device=x.device), x.stride()
-        )
+    if not isinstance(src, Tensor):  # converted as elements are: it wraps, and need not fit
+        kind = result_type((src,))
+        wide = torch.promote_types(kind, torch.float64) if is_inexact(kind) else kind
+        number = e.cast(p.full([], src, dtype=wide, device=x.device), x.dtype)
+        return e.with_strides(p.clone(e.expand(number, x.shape)), x.stride())
     if src.device != x.device:
         src = p.device_put(src, device=x.device)
     placed = e.expand(e.cast(src, x.dtype), x.shape)
