@@ -23,7 +23,7 @@ OF: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "addcmul value": lambda a, b: torch.addcmul(a, b, b, value=2),
     "addcdiv": lambda a, b: torch.addcdiv(a, a, b),
     "addcdiv value": lambda a, b: torch.addcdiv(b, a, b, value=2),
-    "logaddexp": torch.logaddexp,
+    "logaddexp": lambda a, b: torch.logaddexp(a, b),
 }
 
 

@@ -31,6 +31,8 @@ def literal(value: object) -> str:
     """A number, string, dtype, device, layout or memory format."""
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    if isinstance(value, complex):  # as Python writes them they are sums, which lose signs
+        return f"complex({literal(value.real)}, {literal(value.imag)})"
     if isinstance(value, torch.device):
         return f"device({str(value)!r})"
     if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
@@ -39,7 +41,7 @@ def literal(value: object) -> str:
         return to_python(value)
     if isinstance(value, ComputedNumber):
         return value.text
-    if value is None or isinstance(value, bool | int | float | complex | str):
+    if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     raise TypeError(f"a {type(value).__name__} cannot be an argument of a library call: {value!r}")
 
