@@ -174,8 +174,8 @@ def _truth(op: Callable[..., Tensor]) -> Callable[..., Any]:
     def call(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Any:
         result = torch.uint8 if x.dtype == torch.uint8 else torch.bool
         if dim is not None and not isinstance(dim, int) and len(dim) == 0:
-            # here an empty list means nothing, elsewhere everything
-            return e.cast(e.cast(x, torch.bool), result)
+            # here an empty list means nothing, elsewhere everything; the result is row-major
+            return p.clone(e.cast(e.cast(x, torch.bool), result))
         return e.cast(reduced(op, e.cast(x, torch.bool), dim, keepdim), result)
 
     return call

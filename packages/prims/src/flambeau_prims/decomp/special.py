@@ -122,8 +122,8 @@ def sinc(x: Tensor) -> Tensor:
 @decomposition(aten.logit.default)
 def logit(x: Tensor, eps: float | None = None) -> Tensor:
     def compute(y: Tensor) -> Tensor:
-        if eps is not None:
-            y = e.minimum(e.maximum(y, eps), 1.0 - eps)
+        if eps is not None:  # NaN is no bound
+            y = e.where(e.lt(y, eps), eps, e.where(e.gt(y, 1.0 - eps), 1.0 - eps, y))
         return p.log(p.div(y, e.sub(1.0, y)))
 
     return elementwise(compute, (x,), FLOAT)

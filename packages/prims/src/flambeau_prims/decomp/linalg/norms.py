@@ -78,8 +78,11 @@ def _power_sum(x: Tensor, ord: Number, where: list[int]) -> Tensor:
         return p.sum(size, where)
     if ord == 2:
         return p.sum(squared_modulus(x), where)
-    # powers in float64: eager's kernels accumulate them there, and a root magnifies what is lost
-    return p.sum(p.pow(*e.meet(e.cast(size, torch.float64), float(ord))), where)  # type: ignore[arg-type]
+    # powers in float64: a root magnifies what is lost
+    total = p.sum(p.pow(*e.meet(e.cast(size, torch.float64), float(ord))), where)  # type: ignore[arg-type]
+    return e.cast(
+        e.cast(total, size.dtype), torch.float64
+    )  # where eager's sum overflows, this does
 
 
 if hasattr(aten, "linalg__powsum"):  # torch 2.11 has it not
