@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 import torch
-from flambeau_prims import decompositions
+from flambeau_prims import PrimError, decompositions
 from flambeau_prims.conformance import Decomposing
 from flambeau_prims.cuda_dtypes import NOT_ON_CUDA
 from flambeau_prims.decomp import creation, pointwise
@@ -130,3 +130,28 @@ def on_cuda(value):
     if isinstance(value, torch.Tensor):
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
     return value
+
+
+NO_ELEMENTS = {
+    "cholesky": lambda: (torch.ops.aten.cholesky.default, (torch.zeros(1, 0, 3),)),
+    "searchsorted": lambda: (
+        torch.ops.aten.searchsorted.Tensor,
+        (torch.tensor([1.0, 2]), torch.zeros(0, 3, dtype=torch.complex128)),
+    ),
+    "lu_unpack": lambda: (
+        torch.ops.aten.lu_unpack.default,
+        (torch.zeros(3, 0, 5), torch.ones(3, 5, dtype=torch.int32)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NO_ELEMENTS)
+def test_what_has_no_elements_is_left_to_eager(name):
+    """It does not ask of what sort they are."""
+    op, args = NO_ELEMENTS[name]()
+    op(*args)
+    full = tuple(torch.ones([n or 4 for n in each.shape], dtype=each.dtype) for each in args)
+    with FakeTensorMode() as mode:
+        assert decompositions()[op](*map(mode.from_tensor, args)) is NotImplemented
+        with pytest.raises(PrimError):
+            decompositions()[op](*map(mode.from_tensor, full))

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 import torch
 
-from flambeau_prims._op import PRIMS
+from flambeau_prims._op import PRIMS, PrimError
 from flambeau_prims._torch_compat import OpOverload, is_view_op, schema_text
 from flambeau_prims.cpu_scalars import is_apart
 from flambeau_prims.kinds import is_limited, is_refused
@@ -100,7 +100,12 @@ def _returning_fresh(function: Decomposition, op: OpOverload) -> Decomposition:
         if limited and args and isinstance(args[0], torch.Tensor):
             if is_refused(name, args[0], *(tensors[1:] if pointwise else ())):
                 return NotImplemented
-        result = function(*args, **kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except PrimError:
+            if not any(type(n) is int and n == 0 for each in tensors for n in each.shape):
+                raise
+            return NotImplemented  # eager does not ask of what sort what has no elements is
         for arg in args:
             if result is arg and result is not None:
                 if viewing:
