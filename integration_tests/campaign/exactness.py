@@ -38,6 +38,8 @@ EXACT = frozenset(
     """.split()
 )
 NOT_IF_COMPLEX = frozenset("mul div abs sgn sign".split())
+# of two zeros the sign of either: it depends on where in a vector of eager's they stand
+EITHER_ZERO = frozenset("maximum minimum fmax fmin clamp clamp_min clamp_max".split())
 PLAIN_SUMS = frozenset("add sub rsub".split())
 
 
@@ -76,6 +78,11 @@ def exact(noted: Overloads, tensors: list[torch.Tensor]) -> bool:
     if any(t.dtype.is_complex for t in tensors) and names & NOT_IF_COMPLEX:
         return False
     return names <= EXACT
+
+
+def either_zero(noted: Overloads) -> bool:
+    """Whether the sign of a zero may be that of either operand."""
+    return any(base(func) in EITHER_ZERO for func in noted.called)
 
 
 def pointwise(noted: Overloads) -> bool:
