@@ -11,7 +11,7 @@ import functools
 import logging
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -137,8 +137,8 @@ def _of_spaced(args: tuple[Any, ...]) -> str | None:
 
 
 def _of_addr(args: tuple[Any, ...]) -> torch.dtype:
-    first, second, third = (each.dtype for each in args[:3])
-    return torch.promote_types(torch.promote_types(first, second), third)
+    dtypes: list[torch.dtype] = [each.dtype for each in args[:3]]
+    return functools.reduce(torch.promote_types, dtypes)
 
 
 def _of_pow(args: tuple[Any, ...]) -> torch.dtype | None:
@@ -147,7 +147,7 @@ def _of_pow(args: tuple[Any, ...]) -> torch.dtype | None:
 
 
 #: by the operator: from its arguments, the dtype that its kernels make; None: as torch describes it
-_DTYPES_MADE = {
+_DTYPES_MADE: dict[str, Callable[[tuple[Any, ...]], torch.dtype | str | None]] = {
     "aten::huber_loss": _of_a_loss,
     "aten::soft_margin_loss": _of_a_loss,
     "aten::ldexp": _of_ldexp,
