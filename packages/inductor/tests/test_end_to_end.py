@@ -186,3 +186,25 @@ def test_several_kernels_that_begin_elsewhere_in_one_buffer():
     for x in (torch.randn(4, 5, 4), elsewhere(torch.randn(4, 6, 4)[:, 1:].contiguous())):
         for got, want in zip(compiled([x]), function(x), strict=True):
             torch.testing.assert_close(got, want)
+
+
+NO_NUMBER, ENDLESS = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * 1,
+        lambda x: x / 1,
+        lambda x: torch.addcmul(x, x, x),
+        lambda x: x + complex(NO_NUMBER, 1),
+        lambda x: x * complex(-0.0, ENDLESS),
+    ],
+)
+def test_complex_numbers_times_one_and_infinite_ones(function: Callable[..., Any]) -> None:
+    """One times an infinite number has a part that is none; constants keep both their parts."""
+    x = torch.tensor([complex(1, -ENDLESS), complex(ENDLESS, 2), complex(1, 2), complex(0, -0.0)])
+    compiled = flambeau_inductor.compile(lowered(function, [x]), [x], options=CHECKED)
+    (given,) = compiled([x])
+    parts = torch.view_as_real(given), torch.view_as_real(function(x))
+    torch.testing.assert_close(*parts, equal_nan=True)
