@@ -1,7 +1,7 @@
 """Check of the code's words: names and first lines of modules in the field's terms.
 
-In: the packages' sources. Out: what does not read as a compiler engineer would write it, a line each;
-the exit status is 1 if there is any. Invariant: nothing is imported.
+In: the packages' sources. Out: what does not read as a compiler engineer would write it, a line
+each; the exit status is 1 if there is any. Invariant: nothing is imported.
 
 A first line is a noun phrase, since it stands in the page of all modules; a class name is used once
 in a package; no two modules of a folder differ by an ending alone; and the paraphrases that the
@@ -20,9 +20,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LONGEST = 97
 CLAUSES = frozenset(
-    "a an are can do does every from from has how is it its may must of that the there they this what "
-    "when where whether which who whose why was were will".split()
-) - {"a", "an", "the", "every"}
+    """are can do does every from has how is it its may must of that there they this what when
+    where whether which who whose why""".split()  # noqa: SIM905 - words read best as words
+)
 """Words with which a first line begins that is a clause or a question."""
 PARAPHRASE = re.compile(r"^\| `([\w ]+)` \| ([^|]+) \|$", re.MULTILINE)
 ENDINGS = ("s", "es", "ed", "er", "ing")

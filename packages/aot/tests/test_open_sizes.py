@@ -151,7 +151,7 @@ OF_A_LIBRARY = {"cudnn_batch_norm"}
 
 
 def test_operators_beside_forms_are_all_called() -> None:
-    found = {operator.name().split("::")[1] for operator in modes.operators_beside_forms()}
+    found = {operator.name().split("::")[1] for operator in modes.operators_with_python_forms()}
     assert found == {*BESIDE_FORMS, *OF_A_LIBRARY}
 
 
@@ -170,5 +170,5 @@ def test_operators_with_kernels_are_eagers_at_open_sizes(name: str) -> None:
     ours, theirs = (torch.autograd.grad(y, x, grad)[0] for y in (mine, eager))
     torch.testing.assert_close(ours, theirs, equal_nan=True)
     # nothing is traced: the forms are where they were
-    beside = modes.operators_beside_forms()
+    beside = modes.operators_with_python_forms()
     assert all(torch._C.DispatchKey.Autograd in operator.py_kernels for operator in beside)

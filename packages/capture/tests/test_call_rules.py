@@ -66,7 +66,9 @@ EXPECTED = [
 ]
 
 
-@pytest.mark.parametrize("fn, action", EXPECTED, ids=lambda given: str(given)[:40])
+@pytest.mark.parametrize(
+    "fn, action", EXPECTED, ids=lambda given: getattr(given, "__name__", str(given))
+)
 def test_the_rule_of(fn, action):
     rule = fc.explain_call(fn)
     assert rule.action is action, str(rule)

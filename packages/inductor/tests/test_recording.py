@@ -19,7 +19,7 @@ from flambeau_inductor.ir.program import (
     Reuse,
     Step,
 )
-from flambeau_inductor.recording import QUEUE_ONLY, most_held, rules_of, why_not
+from flambeau_inductor.recording import QUEUE_ONLY, peak_bytes, rules_of, why_not
 
 from .facts import Info
 
@@ -97,7 +97,7 @@ def test_memory_that_is_handed_on_counts_once() -> None:
         Alloc("b3"),
         Extern("aten.convolution.default", (Ref("in0"),), results=("b4", None)),
     ]
-    assert most_held(_program(steps)) == 3 * 64
+    assert peak_bytes(_program(steps)) == 3 * 64
 
 
 def test_the_table_names_operators_that_exist() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torchgen
 from flambeau_prims import decompositions
-from flambeau_prims.cpu_scalars import ANYWHERE, ON_ONE_DEVICE, ONLY_LAST, is_apart
+from flambeau_prims.cpu_scalars import ANYWHERE, ON_ONE_DEVICE, ONLY_LAST, on_different_devices
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 DECLARED = Path(torchgen.__file__).parent / "packaged/ATen/native/native_functions.yaml"
@@ -81,7 +81,7 @@ def test_devices_that_differ_are_computed_or_left(op):
                 for place, (device, shape) in enumerate(PLACES[kind] for kind in kinds)
             ]
             answer = called(op, operands)
-        if is_apart(name_of(op), operands):
+        if on_different_devices(name_of(op), operands):
             assert answer is NotImplemented, kinds
         else:
             assert answer.device.type == "cuda", kinds

@@ -1,4 +1,4 @@
-"""Ahead-of-time autograd: one trace of forward and backward, cut in two and wrapped.
+"""Ahead-of-time autograd: forward and backward traced once, partitioned, compiled.
 
 What comes in: a captured graph, function or module, example inputs and graph compilers.
 What goes out: a callable with the results, gradients and side effects of the original.

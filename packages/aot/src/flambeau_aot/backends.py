@@ -1,4 +1,4 @@
-"""Ready-made compilers and backends.
+"""Ready-made graph compilers and backends.
 
 What comes in: a captured graph. What goes out: a callable that runs the traced graphs as they
 are, operator by operator.

@@ -1,4 +1,4 @@
-"""The passes from a program to a callable, in order.
+"""The pipeline from a program to a callable: passes in order.
 
 What comes in: a captured graph and example inputs, compilers for the halves, a decomposition
 table. What goes out: a `Compiled`, which takes the program's inputs positionally.

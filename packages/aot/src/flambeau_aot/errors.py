@@ -1,4 +1,4 @@
-"""The errors of this package.
+"""Exceptions of this package.
 
 What comes in: the words of what was met and, where known, the user's source lines.
 What goes out: exceptions whose text names the line, what was met and what to change.

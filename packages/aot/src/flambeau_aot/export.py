@@ -1,4 +1,4 @@
-"""A joint graph to look at or to work on, with a description of all that goes in and out.
+"""Export of a joint graph, with a description of its inputs and outputs.
 
 What comes in: a callable, module or FX graph and example inputs. What goes out: a `JointExport`.
 Invariant: `inputs` and `outputs` describe the graph module's inputs and outputs, in order; each

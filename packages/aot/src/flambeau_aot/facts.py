@@ -1,4 +1,4 @@
-"""What compilers, the runtime and the report are told of a traced and cut program.
+"""Facts of a traced and partitioned program, for compilers, runtime and report.
 
 What comes in: a `Joint` and its halves. What goes out: frozen data.
 Invariant: everything here is read off the graphs; nothing is decided.
@@ -18,12 +18,17 @@ from flambeau_aot.info import GraphInfo
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.options import Options
 from flambeau_aot.partition.classify import classify
-from flambeau_aot.partition.memory import bytes_held, owned_inputs, peak_bytes, shares_memory
+from flambeau_aot.partition.memory import live_bytes, owned_inputs, peak_bytes, shares_memory
 from flambeau_aot.partition.save_all import save_all
 from flambeau_aot.partition.split import Halves, readers_of, tangents_of
 from flambeau_aot.plan import RuntimePlan
 from flambeau_aot.report import Report
-from flambeau_aot.runtime.autograd_function import Crossing, HigherOrder, TangentLayout, held
+from flambeau_aot.runtime.autograd_function import (
+    Crossing,
+    HigherOrder,
+    TangentLayout,
+    higher_order_primals,
+)
 from flambeau_aot.runtime.prologue import alone
 from flambeau_aot.runtime.result_nodes import own_results
 from flambeau_aot.sizes import has_symbols, sized
@@ -193,10 +198,12 @@ def training_report(
         forward_nodes=operators(halves.forward.graph),
         backward_nodes=operators(halves.backward.graph),
         saved_tensors=len(kept),
-        saved_bytes=bytes_held(joint.graph, halves.saved_nodes, written),
-        saved_bytes_save_all=bytes_held(joint.graph, save_all(joint), written),
+        saved_bytes=live_bytes(joint.graph, halves.saved_nodes, written),
+        saved_bytes_save_all=live_bytes(joint.graph, save_all(joint), written),
         held_inputs=tuple(
-            joint.primals[index].name for index in held(across, higher) if index >= statics
+            joint.primals[index].name
+            for index in higher_order_primals(across, higher)
+            if index >= statics
         ),
         recomputed=halves.recomputed,
         recomputed_share=halves.recomputed_share,

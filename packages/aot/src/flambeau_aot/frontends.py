@@ -1,4 +1,4 @@
-"""Functions and modules, compiled without a capture in front.
+"""Front ends without capture: functions and modules.
 
 What comes in: a function of tensors, or a module. What goes out: a callable that compiles one
 graph for each metadata of the inputs it meets.
@@ -24,7 +24,7 @@ from flambeau_aot.options import Options
 from flambeau_aot.partition.mincut import min_cut_partition
 from flambeau_aot.runtime.call import Compiled
 from flambeau_aot.runtime.last_call_guard import Predicate, like
-from flambeau_aot.subclasses import spec_of, taken_apart
+from flambeau_aot.subclasses import plain_tensors, spec_of
 
 
 def aot_function(
@@ -235,4 +235,4 @@ def _metadata_of_subclass(value: torch.Tensor) -> tuple[Any, ...]:
             f"the context that {spec.cls.__name__}.__tensor_flatten__ gives cannot be hashed, so "
             "that a change of it would go unnoticed; let it consist of hashable values"
         ) from error
-    return spec, value.requires_grad, value.is_leaf, metadata_of(list(taken_apart(value, spec)))
+    return spec, value.requires_grad, value.is_leaf, metadata_of(list(plain_tensors(value, spec)))

@@ -1,4 +1,4 @@
-"""Graph modules that print and compile their Python only when they are run.
+"""Graph modules whose Python is generated when they first run.
 
 What comes in: a finished graph. What goes out: an `fx.GraphModule` of it.
 Invariant: it behaves as any graph module; the Python of `forward` is generated at its first use,

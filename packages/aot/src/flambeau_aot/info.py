@@ -1,4 +1,4 @@
-"""What a graph compiler is told about the graph it is given.
+"""The record that a graph compiler is given about its graph.
 
 What comes in: facts established by analysis and partition. What goes out: plain frozen data.
 Invariant: no tensor, node or callable in here, so that it may be hashed into a cache key.

@@ -1,4 +1,4 @@
-"""Options of one compile, handed down.
+"""Options of one compile.
 
 What comes in: the caller's choices. What goes out: a frozen dataclass.
 Invariant: hashable plain data (callables only by reference); nothing is read from the process.

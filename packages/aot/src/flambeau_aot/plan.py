@@ -1,4 +1,4 @@
-"""What the runtime must do around a compiled graph, as data.
+"""Runtime plan of a compiled graph, as data.
 
 What comes in: facts that `analyze` found while the program was traced. What goes out: frozen
 dataclasses that `runtime` reads.

@@ -1,4 +1,4 @@
-"""What one compile did, in numbers.
+"""Report of one compile, in numbers.
 
 What comes in: counts and times gathered by the passes. What goes out: frozen data and its text.
 Invariant: bytes are those of the values' elements as traced; inputs that are merely kept

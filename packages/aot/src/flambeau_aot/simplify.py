@@ -1,4 +1,4 @@
-"""Removal of needless operators from a joint graph.
+"""Dead-code and common-subexpression elimination on a joint graph.
 
 What comes in: a joint graph. What goes out: the same graph object with fewer operators.
 Invariant: no random operator is added, removed, merged or moved past another, so that the

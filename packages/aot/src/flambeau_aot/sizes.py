@@ -1,4 +1,4 @@
-"""Symbolic sizes: arithmetic on symbols, as nodes of a graph and as Python.
+"""Symbolic sizes as graph nodes and as Python.
 
 What comes in: `torch.SymInt`s of one shape environment. What goes out: nodes that compute the same
 number when the graph runs; functions from the symbols' values to a structure with numbers in it.

@@ -1,4 +1,4 @@
-"""A whole training step as one graph: forward, loss, backward and the optimizer's update.
+"""Whole training steps as one graph: forward, loss, backward, optimizer.
 
 What comes in: a function that trains modules by optimizers, and these. What goes out: a callable
 that does the same by one graph without derivatives, for autograd runs inside the trace.

@@ -1,4 +1,4 @@
-"""Tensor subclasses that flatten, taken apart before a program and put together after it.
+"""Desugaring of tensor subclasses that flatten.
 
 What comes in: a program with inputs or parameters that have `__tensor_flatten__`. What goes out: a
 program of their inner tensors; around its compiled form, what takes arguments apart and puts
@@ -57,7 +57,7 @@ def spec_of(value: torch.Tensor) -> SubclassSpec:
     return SubclassSpec(type(value), tuple(names), parts, context, size, stride)
 
 
-def taken_apart(value: Any, spec: SubclassSpec) -> list[torch.Tensor]:
+def plain_tensors(value: Any, spec: SubclassSpec) -> list[torch.Tensor]:
     """The plain tensors in a subclass, in order."""
     if is_functional(value):
         # An operator of a subclass and a plain tensor was functionalized around the subclass.
@@ -70,7 +70,7 @@ def taken_apart(value: Any, spec: SubclassSpec) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
     for name, part in zip(spec.names, spec.parts, strict=True):
         inner = getattr(value, name)
-        found.extend([inner] if part is None else taken_apart(inner, part))
+        found.extend([inner] if part is None else plain_tensors(inner, part))
     return found
 
 
@@ -107,7 +107,7 @@ class _Together(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         """The gradient, taken apart."""
         _refuse_differentiating(ctx.spec)
-        found = taken_apart(grads[0], ctx.spec)
+        found = plain_tensors(grads[0], ctx.spec)
         return None, *(g if wanted else None for g, wanted in zip(found, ctx.floats, strict=True))
 
 
@@ -117,7 +117,7 @@ class _Desugared(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, spec: SubclassSpec, value: Any) -> tuple[torch.Tensor, ...]:
         """The plain tensors."""
-        inner = taken_apart(value, spec)
+        inner = plain_tensors(value, spec)
         ctx.spec = spec
         ctx.save_for_backward(*(item.detach() for item in inner))
         results = tuple(item.detach() for item in inner)
@@ -143,7 +143,7 @@ def together(spec: SubclassSpec, inner: Sequence[torch.Tensor]) -> Any:
     return _Together.apply(spec, *inner)  # type: ignore[no-untyped-call]
 
 
-def apart(spec: SubclassSpec, value: Any) -> tuple[torch.Tensor, ...]:
+def differentiable_parts(spec: SubclassSpec, value: Any) -> tuple[torch.Tensor, ...]:
     """The tensors of a subclass, as part of the autograd graph."""
     made: tuple[torch.Tensor, ...] = _Desugared.apply(spec, value)  # type: ignore[no-untyped-call]
     return made
@@ -200,7 +200,7 @@ def flat(specs: Sequence[SubclassSpec | None], values: Sequence[Any]) -> list[An
     """The values with every subclass in its place taken apart."""
     found: list[Any] = []
     for spec, value in zip(specs, values, strict=True):
-        found.extend([value] if spec is None else apart(spec, value))
+        found.extend([value] if spec is None else differentiable_parts(spec, value))
     return found
 
 
@@ -232,7 +232,7 @@ def unwrapped(program: InputProgram, inputs: Sequence[Any]) -> Unwrapped | None:
             kind = _kind(leaf, values, specs)
             made.results.append(kind)
             if isinstance(kind, SubclassSpec):
-                flattened.extend(apart(kind, leaf))
+                flattened.extend(differentiable_parts(kind, leaf))
             elif kind is None:
                 flattened.append(leaf)
         made.written.clear()
@@ -241,7 +241,7 @@ def unwrapped(program: InputProgram, inputs: Sequence[Any]) -> Unwrapped | None:
                 recorded = _recorded(given[place], value, spec, was)
                 made.written.append((place, recorded))
                 if recorded:
-                    flattened.extend(item.clone() for item in apart(spec, value))
+                    flattened.extend(item.clone() for item in differentiable_parts(spec, value))
         return flattened
 
     inputs_now = flat(specs, given)
@@ -276,7 +276,7 @@ def _state(value: Any) -> _SubclassState:
 
 def _parts(value: Any) -> list[torch.Tensor]:
     """The plain tensors that a subclass holds, the very objects."""
-    return taken_apart(value, spec_of(value))
+    return plain_tensors(value, spec_of(value))
 
 
 def _recorded(argument: Any, value: Any, spec: SubclassSpec, was: _SubclassState) -> bool:

@@ -1,4 +1,4 @@
-"""PEP 523 bytecode capture: Python frames become FX graphs, guards and rewritten bytecode.
+"""Symbolic execution of Python bytecode (PEP 523) into FX graphs, guards and new bytecode.
 
 In: Python functions that use torch. Out: callables that run captured graphs through a backend.
 Invariant: importing a torch-free part (`flambeau_capture.bytecode`) does not import torch: names

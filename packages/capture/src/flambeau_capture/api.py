@@ -1,4 +1,4 @@
-"""What users call: compile, disable, run, reset, marks.
+"""The public interface: compile, disable, run, reset, markers.
 
 In: functions, methods, modules. Out: callables that behave like them and compile as they run.
 Invariant: the wrapped object keeps its signature, attributes, hooks and `isinstance`; nothing is
@@ -44,7 +44,7 @@ _CACHES: weakref.WeakSet[Any] = weakref.WeakSet()
 _CACHES_LOCK = threading.Lock()
 
 
-class Compiler:
+class Decorator:
     """One compiled callable's cache, with the converter that fills it."""
 
     def __init__(self, backend: str | backends.Backend, options: Options) -> None:
@@ -75,7 +75,7 @@ class Compiler:
 class _Stillborn:
     """Notes a frame that does not fit the guards made from it: a fault of capture."""
 
-    def __init__(self, compiler: Compiler) -> None:
+    def __init__(self, compiler: Decorator) -> None:
         self._compiler = weakref.ref(compiler)
 
     def __call__(
@@ -163,12 +163,12 @@ def compile(
 
 def _wrap(target: Any, backend: str | backends.Backend, options: Options) -> Any:
     if isinstance(target, torch.nn.Module):
-        return _wrap_module(target, Compiler(backend, options))
+        return _wrap_module(target, Decorator(backend, options))
     if isinstance(target, type):
         raise TypeError("compile an instance or a function, not a class")
     if not callable(target):
         raise TypeError(f"{type(target).__name__} cannot be compiled: it cannot be called")
-    compiler = Compiler(backend, options)
+    compiler = Decorator(backend, options)
     made = compiled(_in_sight(target, options.nopython), compiler.cache)
     try:
         functools.update_wrapper(made, target)
@@ -227,7 +227,7 @@ def _code_of(target: Any) -> types.CodeType | None:
     return code if isinstance(code, types.CodeType) else None
 
 
-def _wrap_module(module: torch.nn.Module, compiler: Compiler) -> torch.nn.Module:
+def _wrap_module(module: torch.nn.Module, compiler: Decorator) -> torch.nn.Module:
     """A twin that shares the module's state: same `__dict__`, a subclass of its class. What is its
     own stands in slots: a class lives until the collector runs, the module goes with the twin."""
     original = type(module)
@@ -270,13 +270,13 @@ def _copy_twin(self: Any, memo: dict[int, Any]) -> Any:
     return copy.deepcopy(self.__flambeau_original__, memo)
 
 
-def compiler_of(target: Any) -> Compiler | None:
+def compiler_of(target: Any) -> Decorator | None:
     """The compiler behind a compiled callable."""
     found = getattr(target, "__flambeau_compiler__", None)
-    return found if isinstance(found, Compiler) else None
+    return found if isinstance(found, Decorator) else None
 
 
-def live_compilers() -> list[Compiler]:
+def live_compilers() -> list[Decorator]:
     """Those of all compiled callables that are alive."""
     with _CACHES_LOCK:
         return list(_CACHES)

@@ -1,4 +1,4 @@
-"""The registry of backends of this package.
+"""The registry of this package's backends.
 
 In: names and functions. Out: `lookup`. Invariant: a backend is `backend(gm, example_inputs) ->
 callable`; an unknown name is an error that lists the known ones. An attribute `supports_symbols`

@@ -1,4 +1,4 @@
-"""Why a graph ends: every reason has an id that never changes.
+"""Graph breaks: a stable id, a reason and a remedy for each.
 
 In: nothing. Out: the table `REASONS`, the signal `Break` that stops interpretation, the record
 `BreakReport` that explain and warnings show, and `Unsupported`, what `nopython=True` raises.

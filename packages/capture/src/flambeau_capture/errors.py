@@ -1,4 +1,4 @@
-"""What capture raises and warns with, besides graph breaks.
+"""Exceptions and warnings of capture, graph breaks aside.
 
 In: nothing. Out: exception and warning classes. Invariant: none of them reaches a program that did
 not ask for errors, except as a warning.

@@ -1,4 +1,4 @@
-"""A whole function as one graph that stands alone.
+"""Export: a whole function as one stand-alone graph.
 
 In: a function or module and example arguments. Out: an `Exported`: an FX graph with a placeholder
 per tensor among the arguments and a flat output, the structures of both sides, the guards.

@@ -1,4 +1,4 @@
-"""What users teach capture about functions that it cannot or should not look into.
+"""Extension points: allow_in_graph, substitutions, constants, polyfills of the user.
 
 In: functions, of Python or built in. Out: the same functions, known to capture as constant, as
 forbidden, or by a replacement that is traced instead. Invariant: a function runs outside of capture

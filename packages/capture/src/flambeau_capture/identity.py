@@ -1,4 +1,4 @@
-"""A mapping whose keys are objects themselves, not what they are equal to.
+"""Mapping keyed by object identity.
 
 In: any objects, hashable or not. Out: what was stored for the same object. Invariant: a key is kept
 alive, so its id stays its own. (Code objects hash by their constants, which may be unhashable.)

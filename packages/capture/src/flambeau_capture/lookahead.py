@@ -1,4 +1,4 @@
-"""Iterators whose next items can be known without advancing them.
+"""Lookahead on iterators, without advancing them.
 
 In: an iterator of a built-in kind. Out: an iterator of its own at the same position. Invariant: the
 program's iterator is left as it is; a kind that cannot promise that is refused.

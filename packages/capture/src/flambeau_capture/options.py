@@ -1,4 +1,4 @@
-"""What a user may choose about capture.
+"""Options of capture.
 
 In: keyword arguments of `compile`. Out: one frozen `Options`, handed down to every stage.
 Invariant: nothing reads a choice from anywhere else.

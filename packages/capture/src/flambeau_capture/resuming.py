@@ -1,4 +1,4 @@
-"""What generated code calls at run time when a function goes on after a graph break.
+"""Runtime support of resume functions.
 
 In: functions that generated code has made. Out: `Completed`, `Continue` and `drive`. Invariant: a
 resume function either returns the program's own result or a `Continue`, and only `drive` calls

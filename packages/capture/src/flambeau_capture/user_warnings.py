@@ -1,4 +1,4 @@
-"""Warnings that point at the program.
+"""Warnings that point at the program's own lines.
 
 In: a text. Out: a `CaptureWarning` at the innermost line that is neither torch's, nor Python's, nor
 this package's. Invariant: a warning is given once per line and text, as `warnings` has it.

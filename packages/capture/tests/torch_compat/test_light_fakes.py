@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from flambeau_capture._torch_compat.light_fakes import asked_of_compiler, is_answered
+from flambeau_capture._torch_compat.light_fakes import compiler_names_read, is_answered
 
 COMPARED = """
 import sys
@@ -142,13 +142,13 @@ def reads_inside(torch: Any) -> Any:
 
 
 def test_what_a_method_asks_is_found_in_its_code() -> None:
-    assert set(asked_of_compiler(imports.__code__)) == {
+    assert set(compiler_names_read(imports.__code__)) == {
         "config.",
         "config.fake_tensor_cache_enabled",
         "source.AttrSource",
         "source.ConstantSource",
     }
-    assert set(asked_of_compiler(reads_inside.__code__)) == {"source.EphemeralSource"}
+    assert set(compiler_names_read(reads_inside.__code__)) == {"source.EphemeralSource"}
     assert is_answered(imports.__code__) and is_answered(reads_inside.__code__)
 
 
@@ -185,4 +185,4 @@ def test_a_method_of_many_names_is_read_as_a_short_one() -> None:
     text = f"def method(torch):\n{many}\n    return torch._dynamo.config.suppress_errors\n"
     found: dict[str, Any] = {}
     exec(text, found)
-    assert set(asked_of_compiler(found["method"].__code__)) == {"config.suppress_errors"}
+    assert set(compiler_names_read(found["method"].__code__)) == {"config.suppress_errors"}

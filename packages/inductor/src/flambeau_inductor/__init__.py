@@ -1,4 +1,4 @@
-"""Graphs of primitives compiled to fused C++ and Triton kernels.
+"""Compiler of primitive graphs to fused C++ and Triton kernels.
 
 In: names. Out: what is public. Invariant: a name that needs the compiler is loaded at its first
 use, so that `flambeau_inductor.runtime` is had without it.

@@ -1,4 +1,4 @@
-"""Every touch of a torch interface that is private or moves (tried on torch 2.11 and 2.13)."""
+"""Compatibility layer: every private or moving torch interface that this package uses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
     "returns_sequence",
     "storage_handle",
     "storage_users",
-    "weakly_held",
+    "weak_storage",
     "without_memory",
     "writes",
 ]
@@ -91,7 +91,7 @@ def storage_users(handle: int) -> int:
     return int(torch._C._storage_Use_Count(handle))
 
 
-def weakly_held(tensor: torch.Tensor) -> Any:
+def weak_storage(tensor: torch.Tensor) -> Any:
     """Something whose `cdata` is the tensor's `storage_handle`, and nobody else's while it lives;
     it keeps no memory."""
     return StorageWeakRef(tensor.untyped_storage())

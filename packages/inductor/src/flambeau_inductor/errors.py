@@ -1,4 +1,4 @@
-"""Errors of this package that callers handle.
+"""Exceptions of this package.
 
 In: nothing. Out: the exceptions. Invariant: each message is one sentence that names what was met.
 """

@@ -1,4 +1,4 @@
-"""Loops that run by the meaning of their IR instead of as generated kernels.
+"""Evaluation of loops by the loop IR's meaning, in place of kernels.
 
 In: loops. Out: a `KernelText` whose functions take tensors. Invariant: nothing is shared with code
 generation, so that a wrong kernel shows as a difference from what this gives.

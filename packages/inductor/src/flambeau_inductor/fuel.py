@@ -1,4 +1,4 @@
-"""How much of each kind of work one compile may do.
+"""Fuel: bounds on how often each kind of pass may act.
 
 In: limits, or nothing. Out: `Fuel`. Invariant: a compile with less fuel means the same as one with
 more; only what does the work differs, so that the first amount with which an answer is wrong names

@@ -93,4 +93,6 @@ class Limits:
         """These limits on a device: what is as it was measured elsewhere is as it is there."""
         names = ("split_programs", "across_bytes")
         left = [name for name in names if getattr(self, name) == getattr(MEASURED, name)]
-        return self if tuning is MEASURED else replace(self, **{n: getattr(tuning, n) for n in left})
+        if tuning is MEASURED:
+            return self
+        return replace(self, **{name: getattr(tuning, name) for name in left})

@@ -1,4 +1,4 @@
-"""What a caller may choose.
+"""Options of the inductor.
 
 In: keyword arguments, and the environment for what is left open. Out: `Options`.
 Invariant: plain frozen data that later stages are handed; nothing else in the package reads the

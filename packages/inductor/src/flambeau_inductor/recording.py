@@ -1,4 +1,4 @@
-"""Whether a program may be recorded and replayed as a CUDA graph, and by which rules.
+"""CUDA graph eligibility of a program, and the rules of its recording.
 
 In: a scheduled program, facts about its graph, and what the caller chose. Out: `Rules`, or None.
 Invariant: a program is recorded unasked only if every step is known to queue work on the current
@@ -84,7 +84,7 @@ def rules_of(program: Program, info: GraphInfo, asked: bool | None) -> Rules | N
         inside=tuple(sorted({*info.saved_outputs, *info.mutated_outputs})),
         automatic=asked is None,
         copies=info.kind != "backward",
-        size=most_held(program),
+        size=peak_bytes(program),
         reusable=info.reusable_inputs,
         products=any(isinstance(s, Extern) and s.target in PRODUCTS for s in program.steps),
         updates=info.updates,
@@ -117,6 +117,6 @@ def _only_queues(target: str) -> bool:
     return torch.cuda.is_available() and torch.cuda.get_device_capability() >= since
 
 
-def most_held(program: Program) -> int:
+def peak_bytes(program: Program) -> int:
     """Bytes that the program's own buffers take at once; open sizes count nothing."""
-    return lifetimes.most_held(program.steps, program.by_name)
+    return lifetimes.peak_bytes(program.steps, program.by_name)

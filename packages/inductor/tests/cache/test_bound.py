@@ -38,7 +38,7 @@ def test_the_oldest_go_first(tmp_path: Path):
     gone = size_limit.sweep(tmp_path, 6 * SIZE)
     assert 4 <= gone <= 6
     assert present(tmp_path, keys) == [False] * gone + [True] * (10 - gone)
-    assert sum(each.size for each in size_limit.held(tmp_path)) <= 6 * SIZE
+    assert sum(each.size for each in size_limit.entries_under(tmp_path)) <= 6 * SIZE
 
 
 def test_reading_makes_an_entry_young(tmp_path: Path):
@@ -63,7 +63,7 @@ def test_within_the_limit_nothing_goes(tmp_path: Path):
 
 def test_writing_sweeps_by_itself(tmp_path: Path):
     filled(tmp_path, 60, limit=20 * SIZE)
-    assert sum(each.size for each in size_limit.held(tmp_path)) <= 24 * SIZE
+    assert sum(each.size for each in size_limit.entries_under(tmp_path)) <= 24 * SIZE
 
 
 def test_leftovers_of_killed_processes_go(tmp_path: Path):

@@ -74,7 +74,7 @@ def test_killed_at_any_moment_no_entry_is_half(tmp_path: Path):
     for each in running:
         each.kill()
         each.wait()
-    held = [each.folder for each in size_limit.held(tmp_path)]
+    held = [each.folder for each in size_limit.entries_under(tmp_path)]
     assert held and all(map(intact, held))
     assert CacheStore(tmp_path).entry(key("kernels", n="new"), lambda f: None).hit is False
     for path in tmp_path.glob(".new-*"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Reduce, Store
-from flambeau_inductor.ir.registers import held, live
+from flambeau_inductor.ir.registers import live, register_bytes
 
 from tests.codegen import loops
 
@@ -42,4 +42,4 @@ def test_what_waits_at_one_time_is_counted_once() -> None:
 def test_values_that_were_cast_are_one_value() -> None:
     backward = loops.norm_backward(2, 64, 64, BF16)
     assert live(backward) == live(loops.norm_backward(2, 64, 64))
-    assert held(backward) < held(loops.norm_backward(2, 64, 64))
+    assert register_bytes(backward) < register_bytes(loops.norm_backward(2, 64, 64))

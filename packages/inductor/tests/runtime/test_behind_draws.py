@@ -10,7 +10,7 @@ import flambeau_prims
 import pytest
 import torch
 from flambeau_inductor import CompiledGraph, Options
-from flambeau_inductor.runtime.cpu.random import KernelBernoulli, behind_draws, bernoulli
+from flambeau_inductor.runtime.cpu.random import KernelBernoulli, bernoulli, run_after_draws
 from torch import fx
 
 DRAW = torch.ops.aten.bernoulli.p
@@ -161,7 +161,7 @@ def test_torch_draws_where_it_draws_otherwise() -> None:
     def refused(*arguments: Any) -> None:
         raise AssertionError("the draws are not its own")
 
-    call = behind_draws(bernoulli, kernel, refused, 1)
+    call = run_after_draws(bernoulli, kernel, refused, 1)
     torch.manual_seed(2)
     mask = call((40, 50), (50, 1), 0.3, True, 11, 22)
     torch.manual_seed(2)
@@ -173,7 +173,7 @@ def test_torch_draws_where_it_draws_otherwise() -> None:
 def test_a_few_draws_are_torchs() -> None:
     calls: list[str] = []
     drawn = KernelBernoulli(lambda *arguments: calls.append("draws"))
-    call = behind_draws(
+    call = run_after_draws(
         drawn, lambda *at: calls.append("plain"), lambda *at: calls.append("behind"), 0
     )
     assert call((10,), (1,), 0.5, False) is None

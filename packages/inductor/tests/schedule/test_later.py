@@ -9,7 +9,7 @@ from flambeau_inductor.ir.loops import Axis, Load, Loop, Point, Store
 from flambeau_inductor.ir.program import Buffer, Extern, Layout, Ref, RunLoop
 from flambeau_inductor.ir.steps import Compute
 from flambeau_inductor.lowering import lower_graph
-from flambeau_inductor.recording import most_held
+from flambeau_inductor.recording import peak_bytes
 from flambeau_inductor.schedule import schedule
 from flambeau_inductor.schedule.memory.sink import later
 from flambeau_prims import lower
@@ -90,6 +90,6 @@ def test_less_is_held_and_the_same_is_computed() -> None:
         return schedule(lower_graph(gm, [x, x]), Options().limits)
 
     gpu = program("cuda")
-    assert most_held(gpu) <= 4 << 20  # of nine values of 1 MiB each
+    assert peak_bytes(gpu) <= 4 << 20  # of nine values of 1 MiB each
     names = [s.target for s in gpu.steps if isinstance(s, Extern)]
     assert names == ["aten.mm.out"] * 8

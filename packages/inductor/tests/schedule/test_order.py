@@ -20,11 +20,11 @@ from flambeau_inductor.ir.program import (
 )
 from flambeau_inductor.ir.steps import Compute, touched
 from flambeau_inductor.lowering import lower_graph
-from flambeau_inductor.recording import most_held
+from flambeau_inductor.recording import peak_bytes
 from flambeau_inductor.schedule import schedule
 from flambeau_inductor.schedule.memory import lifetimes
 from flambeau_inductor.schedule.memory.lifetimes import with_lifetimes
-from flambeau_inductor.schedule.memory.peak_memory_order import least_held
+from flambeau_inductor.schedule.memory.peak_memory_order import minimise_peak_memory
 from flambeau_prims import lower
 from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode
@@ -73,18 +73,18 @@ OWNED = BufferOwnership(
 
 
 def _peak(steps: Sequence[Compute], buffers: dict[str, Buffer], owned: BufferOwnership) -> int:
-    return lifetimes.most_held(with_lifetimes(steps, buffers, owned), buffers, owned.donated) // 4
+    return lifetimes.peak_bytes(with_lifetimes(steps, buffers, owned), buffers, owned.donated) // 4
 
 
 def _order(
     steps: Sequence[Compute], buffers: dict[str, Buffer], owned: BufferOwnership
 ) -> list[int]:
-    return [steps.index(each) for each in least_held(steps, buffers, owned)]
+    return [steps.index(each) for each in minimise_peak_memory(steps, buffers, owned)]
 
 
 def test_what_is_kept_comes_after_what_lets_go() -> None:
     steps, buffers = _tables(), _buffers(TABLES)
-    found = least_held(steps, buffers, OWNED)
+    found = minimise_peak_memory(steps, buffers, OWNED)
     assert [steps.index(each) for each in found] == [0, 3, 4, 5, 1, 2]
     assert _peak(steps, buffers, OWNED) == 50 + 200 + 10 + 10
     assert _peak(found, buffers, OWNED) == 1 + 10 + 200
@@ -198,7 +198,7 @@ def test_every_step_sees_what_it_saw_and_the_peak_is_no_higher() -> None:
     lower_peaks = 0
     for seed in range(CASES):
         steps, buffers, owned = _random_program(random.Random(seed))
-        found = least_held(steps, buffers, owned)
+        found = minimise_peak_memory(steps, buffers, owned)
         assert _meanings(found) == _meanings(steps)
         before, after = _peak(steps, buffers, owned), _peak(found, buffers, owned)
         assert after <= before
@@ -223,8 +223,8 @@ def test_less_is_held_and_the_same_is_computed() -> None:
         return schedule(lower_graph(gm, [x, x, table]))
 
     gpu, cpu = program("cuda"), program("cpu")
-    assert most_held(cpu) > most_held(gpu)
-    assert most_held(gpu) <= (16 + 2) << 20  # tables, and what each comes from
+    assert peak_bytes(cpu) > peak_bytes(gpu)
+    assert peak_bytes(gpu) <= (16 + 2) << 20  # tables, and what each comes from
 
     def targets(made):
         return sorted(s.target for s in made.steps if isinstance(s, Extern))

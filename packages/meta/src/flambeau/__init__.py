@@ -1,4 +1,4 @@
-"""Flambeau: makes unmodified PyTorch programs faster.
+"""Flambeau: a compiler for unmodified PyTorch programs.
 
 In: `flambeau.compile(fn)` around a function, method or module. Out: the same results, sooner.
 Invariant: what cannot be compiled runs as it did before, and `flambeau.report` says so. A name is

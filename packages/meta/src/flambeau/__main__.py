@@ -1,4 +1,4 @@
-"""`python -m flambeau COMMAND`: what can be asked without writing a program.
+"""The command line: `python -m flambeau COMMAND`.
 
 In: a command's name and its arguments. Out: text, files, and an exit status that is 0 when all went
 well. Invariant: one row a command in `COMMANDS`; each loads what it needs when it runs.

@@ -1,4 +1,4 @@
-"""Whether the installed packages of Flambeau fit together.
+"""Compatibility of the installed packages' versions.
 
 In: the versions that the siblings state. Out: nothing, or one readable sentence as an error.
 Invariant: the ranges here are those of this package's declared dependencies (a test compares).

@@ -1,4 +1,4 @@
-"""The front door: `compile` and what belongs to it.
+"""The public interface: `compile`, `report`, `explain` and their relatives.
 
 In: functions, methods and modules. Out: the same, compiled when they are first called.
 Invariant: choices are resolved here, once, into frozen options; a wrong name or option raises at

@@ -1,4 +1,4 @@
-"""From what a user chose to the options of each stage.
+"""Translation of the user's choices into options of each stage.
 
 In: `mode` and `options` of `flambeau.compile`. Out: one frozen options object a stage.
 Invariant: every key reaches exactly one stage; a key that no stage has is an error, never dropped.

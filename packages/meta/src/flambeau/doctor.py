@@ -1,4 +1,4 @@
-"""`python -m flambeau.doctor`: what this machine has, what is missing, what to do about it.
+"""Diagnosis of the machine: `python -m flambeau.doctor`.
 
 In: the machine. Out: one line a finding, exit status 1 when something needed is broken.
 Invariant: a finding that is not "ok" says what to do.

@@ -1,4 +1,4 @@
-"""What can go wrong at the front door, as exceptions and warnings that say what to do.
+"""Exceptions and warnings of the public interface, each with what to do.
 
 In: facts about a failure. Out: exception classes whose text is complete in itself.
 Invariant: a failure of compiling is one of these; an exception of the user's code never is.

@@ -1,4 +1,4 @@
-"""Named option sets: what `mode=` stands for.
+"""Modes: named sets of options.
 
 In: a mode's name. Out: the options it sets, as plain data.
 Invariant: a mode asks only for options that exist; one whose options do not is refused by name.

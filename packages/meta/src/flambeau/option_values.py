@@ -1,4 +1,4 @@
-"""Values of options, held to what the stages declare of them.
+"""Validation of option values against what the stages declare.
 
 In: an options class of a stage, a field's name, a value. Out: the value, a path as text; or a
 `BadOption` that says what would do. Invariant: what may be given is read off the field's annotation

@@ -81,7 +81,7 @@ def test_a_full_disk_costs_the_entry(monkeypatch):
 
 def test_an_entry_that_goes_while_it_is_saved_is_left_out(folder, tmp_path, monkeypatch):
     compiled_once()
-    held = list(size_limit.held(folder))
+    held = list(size_limit.entries_under(folder))
     real = shutil.copytree
 
     def swept(place, own):

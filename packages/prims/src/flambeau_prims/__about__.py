@@ -1,4 +1,4 @@
-"""The version and the dialect, alone so that who asks for them need not import torch.
+"""Version of the distribution, and of the dialect.
 
 In: nothing. Out: `__version__`, `DIALECT`. Invariant: one line to change at a release.
 """

@@ -1,4 +1,4 @@
-"""Flambeau's primitive operations and the way from ATen to them."""
+"""Primitive operators, and decompositions of ATen into them."""
 
 from flambeau_prims import ops
 from flambeau_prims.__about__ import DIALECT, __version__

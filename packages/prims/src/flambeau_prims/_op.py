@@ -1,4 +1,4 @@
-"""What a primitive is, and the registry of them all.
+"""The primitive type, and the registry of primitives.
 
 In: a schema, a shape rule, an eager implementation, tags. Out: a `torch.library` operator
 `torch.ops.flambeau_prims.<name>.default` and a `Prim` that describes it.

@@ -1,4 +1,4 @@
-"""Every touch of a private or moving torch API in this package.
+"""Compatibility layer: every private or moving torch interface that this package uses.
 
 In: nothing. Out: small functions with stable signatures.
 Invariant: no other module of the package names an underscore attribute of torch.

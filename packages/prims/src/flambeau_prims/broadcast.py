@@ -1,4 +1,4 @@
-"""Broadcasting: the one rule by which shapes of different rank and size meet.
+"""Broadcasting of shapes.
 
 In: shapes. Out: their common shape, and the dimensions an operand goes to.
 Invariant: shapes are aligned at the right; a size is 1 or the common one.

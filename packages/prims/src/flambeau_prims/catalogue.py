@@ -1,4 +1,4 @@
-"""The page and the data of every primitive and decomposition, generated from the registries.
+"""Generated catalogue of primitives and decompositions, as page and data.
 
 In: the registries. Out: Markdown (`docs/ops.md`) or JSON (`docs/ops.json`), on standard output or
 into a file: `python -m flambeau_prims.catalogue [FILE] [--json]`; `--check` fails if FILE is not up

@@ -1,4 +1,4 @@
-"""Which kernels for another device take a 0-d tensor of the CPU's beside their operands.
+"""Device rule: kernels that take a 0-d CPU tensor among their operands.
 
 In: a pointwise ATen operation's name and its tensors. Out: whether eager refuses their devices.
 Invariant: an iterator over tensors takes one 0-d tensor of the CPU's as a number, in any place;
@@ -29,7 +29,7 @@ ANYWHERE = frozenset({"where.self", "masked_fill.Tensor"})
 """Operations that move 0-d tensors themselves, any number of them."""
 
 
-def is_apart(name: str, tensors: Sequence[torch.Tensor]) -> bool:
+def on_different_devices(name: str, tensors: Sequence[torch.Tensor]) -> bool:
     """Whether eager refuses these operands of a pointwise operation for their devices."""
     devices = {x.device for x in tensors}
     if len(devices) < 2:

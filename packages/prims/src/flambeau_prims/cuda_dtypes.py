@@ -1,4 +1,4 @@
-"""Dtypes that torch's kernels for CUDA do not take, though those for a CPU do.
+"""Dtypes that CUDA kernels refuse and CPU kernels take.
 
 In: an ATen operator's name. Out: the dtypes that eager refuses on a CUDA device.
 Invariant: data of torch's own operation database (`dtypes` less `dtypesIfCUDA`), which a test holds

@@ -1,4 +1,4 @@
-"""The dialect: what a graph of prims may contain, and the check that it does.
+"""The dialect of primitives, and its check.
 
 In: a GraphModule after lowering. Out: the ATen operations left in it, by name and number.
 Invariant: a graph that passes can be run, compiled and cached on the strength of `DIALECT` alone.

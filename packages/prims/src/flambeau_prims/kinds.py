@@ -1,4 +1,4 @@
-"""The dtypes that eager's kernels take, where a formula would take more.
+"""Dtypes that eager's kernels take, where a decomposition would take more.
 
 In: an ATen operation's name, its tensors. Out: whether eager refuses that.
 Invariant: an operation on any other dtype is left as it is, so that eager's own kernel refuses it,

@@ -1,4 +1,4 @@
-"""Metadata of a tensor without the tensor, and torch's rules for strides.
+"""Shape rules: metadata of results, and torch's stride rules.
 
 In: shapes, strides, dtypes, devices. Out: the same, computed in plain Python.
 Invariant: nothing here runs an operation or forces a symbolic size to a number by itself.

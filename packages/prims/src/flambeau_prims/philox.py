@@ -1,4 +1,4 @@
-"""The counter-based random numbers of the dialect, written with integer tensor operations.
+"""Counter-based random numbers (Philox), in integer tensor operations.
 
 In: a shape, a 64-bit seed tensor, an offset. Out: random numbers; the same for the same arguments
 on every device. Invariant: this file is the definition that compiled kernels must reproduce.

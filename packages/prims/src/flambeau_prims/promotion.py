@@ -1,4 +1,4 @@
-"""Type promotion: the dtype in which an ATen operation computes, and that of its result.
+"""Type promotion: computation dtype and result dtype.
 
 In: tensors and Python numbers. Out: dtypes.
 Invariant: agrees with `torch.result_type` on tensors and numbers alike.

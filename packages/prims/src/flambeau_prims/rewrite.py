@@ -1,4 +1,4 @@
-"""Apply the decompositions to any FX graph.
+"""Canonicalisation: decompositions applied to an FX graph.
 
 In: a GraphModule of Torch functions, methods and modules (as `torch.fx.symbolic_trace` gives) or
 of ATen overloads, and example inputs. Out: a GraphModule of prims, with the same inputs and

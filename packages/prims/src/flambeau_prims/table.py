@@ -1,4 +1,4 @@
-"""The registry of decompositions: ATen overload -> function that computes it with prims.
+"""The registry of decompositions, by ATen overload.
 
 In: functions decorated with `@decomposition(op, ...)`. Out: `decompositions()`, a plain mapping.
 Invariant: a decomposition takes the overload's arguments and returns its result in fresh tensors
@@ -17,7 +17,7 @@ import torch
 
 from flambeau_prims._op import PRIMS, PrimError
 from flambeau_prims._torch_compat import OpOverload, is_view_op, schema_text
-from flambeau_prims.cpu_scalars import is_apart
+from flambeau_prims.cpu_scalars import on_different_devices
 from flambeau_prims.kinds import is_limited, is_refused
 from flambeau_prims.layout import TensorMeta, dense_order
 
@@ -95,7 +95,7 @@ def _returning_fresh(function: Decomposition, op: OpOverload) -> Decomposition:
         if any(getattr(arg, "layout", strided) is not strided for arg in args):
             return NotImplemented  # a sparse tensor has no elements in a row
         tensors = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor)]
-        if pointwise and is_apart(overload, tensors):
+        if pointwise and on_different_devices(overload, tensors):
             return NotImplemented
         if limited and args and isinstance(args[0], torch.Tensor):
             if is_refused(name, args[0], *(tensors[1:] if pointwise else ())):

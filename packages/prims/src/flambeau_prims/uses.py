@@ -1,4 +1,4 @@
-"""Which primitives a decomposition may call, read from its bytecode.
+"""Primitives that a decomposition may call, read from its bytecode.
 
 In: a decomposition. Out: names of primitives. Invariant: what a function calls through names of its
 module, closures and inner functions is found, whichever branch it is in; so the answer may be too

@@ -1,4 +1,4 @@
-"""Tracing with plain values instead of tensors.
+"""Tracing of decompositions on plain values.
 
 In: a decomposition and `TracedValue`s, which have a tensor's metadata and a graph node.
 Out: graph nodes for the prims that it calls.

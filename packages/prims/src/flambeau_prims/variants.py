@@ -1,4 +1,4 @@
-"""In-place and `out=` overloads through their functional forms.
+"""Functional forms of in-place and `out=` overloads.
 
 In: an ATen overload that writes to arguments, and a table of decompositions. Out: the overload
 that computes the same without writing, and a function that computes it and then writes.

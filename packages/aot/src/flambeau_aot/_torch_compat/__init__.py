@@ -1,4 +1,4 @@
-"""Every private or moving torch API this package touches, in one place.
+"""Compatibility layer: every private or moving torch interface that this package uses.
 
 In: nothing. Out: the same few operations under names of our own, on every torch tried: 2.11 and
 2.13. Invariant: no other module of this package uses a name of torch that begins with an
@@ -51,7 +51,6 @@ from flambeau_aot._torch_compat.fakes import (
     run_fake,
 )
 from flambeau_aot._torch_compat.functional import (
-    beside_tracing,
     current_value,
     functional_tensor,
     functionalization,
@@ -59,14 +58,15 @@ from flambeau_aot._torch_compat.functional import (
     has_metadata_mutation,
     is_functional,
     keep_value,
+    outside_tracing,
     replace_value,
     storage_was_replaced,
 )
 from flambeau_aot._torch_compat.modes import (
-    beside_modes,
     compiling,
     left_alone,
     python_dispatcher,
+    without_modes,
 )
 from flambeau_aot._torch_compat.operators import (
     DEVICE_QUERY,
@@ -133,8 +133,8 @@ __all__ = [
     "autograd_nodes",
     "backward_keeps_graph",
     "base_of",
-    "beside_modes",
-    "beside_tracing",
+    "without_modes",
+    "outside_tracing",
     "checkpoint_hooks_on_top",
     "compiling",
     "copied",

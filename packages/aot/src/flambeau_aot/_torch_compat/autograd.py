@@ -1,4 +1,4 @@
-"""Autograd's graph: its nodes, their order, what they keep.
+"""Autograd graph internals: nodes, order, saved tensors.
 
 In: tensors with a history, contexts of autograd functions, the backward pass being run. Out: what
 is asked of them. Invariant: the graph is read; only what a node saved is ever released.

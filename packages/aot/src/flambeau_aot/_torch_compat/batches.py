@@ -1,4 +1,4 @@
-"""Batched tensors: what `vmap`, and `torch.autograd.grad(is_grads_batched=True)`, run programs on.
+"""Batched tensors of `vmap` and of `is_grads_batched=True`.
 
 In: tensors inside of a `vmap`. Out: the same with the hidden dimension in front, and back again.
 Invariant: torch has two kinds of `vmap`, that of `torch.func` and an older one; both are known here

@@ -1,4 +1,4 @@
-"""Fake tensors, and what torch raises where an operator cannot take them.
+"""Fake tensors, and the errors of operators that cannot take them.
 
 In: a fake mode. Out: fake tensors and operators run on them. Invariant: no memory is touched.
 """

@@ -1,4 +1,4 @@
-"""Functional tensors: mutations and views that become pure operations.
+"""Functional tensors: in-place writes and views as pure operations.
 
 In: tensors, and what is done to them. Out: the pure value that each stands for, and whether its
 storage or its shape was changed. Invariant: `functionalization` leaves the thread as it was.
@@ -23,7 +23,7 @@ def functionalization() -> Iterator[None]:
 
 
 @contextmanager
-def beside_tracing() -> Iterator[None]:
+def outside_tracing() -> Iterator[None]:
     """Neither the dispatch modes nor the functionalization of a trace inside this block."""
     key = torch._C.DispatchKey.Functionalize
     with torch.utils._python_dispatch._disable_current_modes():

@@ -1,4 +1,4 @@
-"""Modes: what sees an operator or a torch function before it runs.
+"""Dispatch and torch-function modes.
 
 In: nothing. Out: contexts in which fewer, or others, see them. Invariant: each context leaves the
 thread as it was.
@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 
 
-def beside_modes() -> Any:
+def without_modes() -> Any:
     """Context in which no dispatch mode sees an operator."""
     return torch.utils._python_dispatch._disable_current_modes()
 
@@ -59,7 +59,7 @@ def python_dispatcher(decomposed: Container[Any] = ()) -> Iterator[None]:
     The forms are torch's, one table for the process: those are put aside while any thread is
     inside, and put back by the last one.
     """
-    apart = [each for each in operators_beside_forms() if each in decomposed]
+    apart = [each for each in operators_with_python_forms() if each in decomposed]
     with _holding:
         for operator in apart:
             _uses[operator] += 1
@@ -86,7 +86,7 @@ def _is_composite(operator: Any) -> bool:
 
 
 @functools.cache
-def operators_beside_forms() -> tuple[Any, ...]:
+def operators_with_python_forms() -> tuple[Any, ...]:
     """ATen's operators with kernels of their own that have a Python form beside them."""
     found = []
     for name in dir(torch.ops.aten):

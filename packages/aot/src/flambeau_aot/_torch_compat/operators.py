@@ -1,4 +1,4 @@
-"""Operators: what they are called, and what they say of themselves.
+"""Operator names, schemas and tags.
 
 In: what a node calls, or a name. Out: facts about it, or the operator. Invariant: nothing is run.
 """

@@ -1,4 +1,4 @@
-"""Hooks on what autograd saves: those in force, and those of checkpoints.
+"""Saved-tensor hooks in force, those of checkpoints among them.
 
 In: the hooks of the thread. Out: what they are, or others in their place. Invariant: what a context
 takes away it puts back in the same order.

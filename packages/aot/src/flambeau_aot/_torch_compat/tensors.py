@@ -1,4 +1,4 @@
-"""Tensors: their memory, what they are views of, how often they were written to.
+"""Tensor internals: storage, views, version counters.
 
 In: tensors. Out: what torch keeps beside their data. Invariant: a count of writes that is raised to
 find something out is set back.

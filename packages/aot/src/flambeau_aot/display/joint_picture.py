@@ -1,4 +1,4 @@
-"""A joint graph with its cut, as a picture.
+"""Picture of a joint graph with its cut.
 
 What comes in: a `Joint` and the values saved. What goes out: an SVG, or text.
 Invariant: every operator and input of the graph is in the picture once, below all it reads; what

@@ -1,4 +1,4 @@
-"""The curve of memory for work, as a picture.
+"""Picture of the memory and recomputation curve.
 
 What comes in: points of the curve. What goes out: an SVG.
 Invariant: the text of a point says its numbers; the picture needs no script and no font.

@@ -1,4 +1,4 @@
-"""Graphs as Python text that runs.
+"""Joint graphs as runnable Python text.
 
 What comes in: a `Joint` and, where it was cut, its halves. What goes out: text.
 Invariant: the text of a graph is valid Python; each line names the class of its operator, and

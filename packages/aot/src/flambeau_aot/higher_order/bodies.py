@@ -1,4 +1,4 @@
-"""Functions that a higher-order operator is given, traced, and operators made of them.
+"""Bodies of higher-order operators, traced, and operators made of them.
 
 What comes in: a function and the functional tensors it is called on. What goes out: its joint
 graph; callables that compute its results and gradients; an operator that calls such a one.
@@ -19,9 +19,9 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import (
-    beside_tracing,
     current_value,
     is_functional,
+    outside_tracing,
     pytree,
     storage_key,
 )
@@ -63,7 +63,7 @@ def traced(
     values = [current_value(x) if is_functional(x) else x for x in operands]
     if needed is None:
         needed = [x.requires_grad for x in operands]
-    with beside_tracing():
+    with outside_tracing():
         examples = [tracer.fakes.like(x) for x in values]
         for example, needs in zip(examples, needed, strict=True):
             example.requires_grad_(needs)

@@ -1,4 +1,4 @@
-"""`cond` inside a program, kept as an operator of its own.
+"""`cond` as a higher-order operator of the traced program.
 
 What comes in: a call of torch's higher-order operator on functional tensors. What goes out: the
 results of an operator made for it, which decides at each call; its derivative is another one.

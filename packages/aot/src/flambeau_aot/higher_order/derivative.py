@@ -1,4 +1,4 @@
-"""The derivative of a program, as a program.
+"""Double backward: the derivative of a program as a program.
 
 What comes in: a program and the joint graph of its first trace. What goes out: a program of the
 program's inputs and the cotangents of its results, whose results are the gradients.

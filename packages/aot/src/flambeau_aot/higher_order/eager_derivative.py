@@ -1,4 +1,4 @@
-"""The derivative of a program, run eagerly.
+"""Eager derivative of a compiled program.
 
 What comes in: a program, the joint graph of its first trace, the primals that its gradients depend
 on, with their history, and cotangents. What goes out: the gradients as part of the autograd graph.

@@ -1,4 +1,4 @@
-"""Derivatives of a compiled program, compiled when they are first asked for.
+"""Derivatives of a compiled program, compiled at first use.
 
 What comes in: a traced program and the way programs are compiled. What goes out: a callable from
 the values of its inputs and cotangents to gradients that can themselves be differentiated.

@@ -1,4 +1,4 @@
-"""`while_loop` inside a program, kept as an operator of its own.
+"""`while_loop` as a higher-order operator of the traced program.
 
 What comes in: a call of torch's higher-order operator on functional tensors. What goes out: the
 results of an operator made for it, which goes round as often as the values say; its derivative is

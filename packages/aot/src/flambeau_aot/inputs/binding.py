@@ -1,4 +1,4 @@
-"""Which tensors the graph takes, and what the program is handed for each argument.
+"""Binding of a program's arguments to graph inputs.
 
 What comes in: a program and its example inputs. What goes out: the primals with an `InputPlan`;
 once there are stand-ins for the primals, the values to run the program on.

@@ -1,4 +1,4 @@
-"""Functional stand-ins for a program's tensors.
+"""Functional wrappers around a program's input tensors.
 
 What comes in: fake values of the inputs. What goes out: functional tensors to run the program
 on, and afterwards the pure values they stand for.

@@ -1,4 +1,4 @@
-"""What is known of a program's inputs that their stand-ins do not show.
+"""Input facts that functional wrappers do not show.
 
 What comes in: the stand-ins of a trace. What goes out: one `InputFacts`, by `id` of the tensors
 that the program is handed.

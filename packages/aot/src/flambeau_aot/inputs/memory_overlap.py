@@ -1,4 +1,4 @@
-"""Which elements of tensors are the same memory.
+"""Memory overlap between tensors.
 
 What comes in: the tensors of a trace, and how the values that they stand for were made as views.
 What goes out: whether two elements of one, or an element of one and one of another, have one
@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import beside_tracing, current_value, is_functional, storage_key
+from flambeau_aot._torch_compat import current_value, is_functional, outside_tracing, storage_key
 from flambeau_aot.errors import NotYetSymbolic
 from flambeau_aot.joint.fake_metadata import is_dense
 from flambeau_aot.plan import ViewStep
@@ -101,7 +101,7 @@ class Layouts:
         while id(value) in self.view_of:
             value, step = self.view_of[id(value)]
             steps.append(step)
-        with beside_tracing():
+        with outside_tracing():
             made = _without_data(value)
             for step in reversed(steps):
                 made = step.func(made, *step.args, **step.kwargs)

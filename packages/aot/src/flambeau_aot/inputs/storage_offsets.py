@@ -1,4 +1,4 @@
-"""Places in the memory that several arguments share, as the program and as the graph count them.
+"""Storage offsets within memory that several arguments share.
 
 What comes in: views by `as_strided`, and questions for the place of a tensor in its storage. What
 goes out: the same, counted from the start of the caller's storage or from that of the graph's.

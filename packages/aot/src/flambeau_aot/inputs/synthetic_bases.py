@@ -1,4 +1,4 @@
-"""Arguments that share memory, one of which is written to, as parts of one base.
+"""Synthetic bases: written arguments that share memory, as views of one tensor.
 
 What comes in: tensors. What goes out: a `Merged`, that is where each lies in the memory of a
 common base; at every call that base, from the arguments of the call.

@@ -1,4 +1,4 @@
-"""Derivatives of a user's behind the inputs of a compiled program.
+"""User-defined derivatives upstream of a compiled program's inputs.
 
 What comes in: a traced program with its inputs. What goes out: nothing, or an error.
 Invariant: eager runs no derivative that no gradient is asked of. The autograd function of a program
@@ -17,7 +17,7 @@ from flambeau_aot._torch_compat import autograd_nodes, of_a_user
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.split import tangents_of
-from flambeau_aot.runtime.unasked_derivatives import WHY, is_behind
+from flambeau_aot.runtime.unasked_derivatives import WHY, leads_to_users_derivative
 
 
 def refuse_upstream(joint: Joint, inputs: Sequence[Any]) -> None:
@@ -33,12 +33,16 @@ def refuse_upstream(joint: Joint, inputs: Sequence[Any]) -> None:
     behind_any = [x.grad_fn for x in places.values() if isinstance(x, torch.Tensor) and x.grad_fn]
     if not any(of_a_user(node) for node, _ in autograd_nodes(behind_any)):
         return
-    found = [place for place, value in places.items() if _behind_a_users(value)]
+    found = [place for place, value in places.items() if _is_downstream_of_users(value)]
     every = len(joint.tangents)
     reached = tangents_of(joint)
     if any(len(reached[place]) < every for place in found):
         raise Unsupported(WHY)
 
 
-def _behind_a_users(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.requires_grad and is_behind(value.grad_fn)
+def _is_downstream_of_users(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor)
+        and value.requires_grad
+        and leads_to_users_derivative(value.grad_fn)
+    )

@@ -1,1 +1,1 @@
-"""Interception of torch calls above autograd, while a program is traced."""
+"""Interception of torch calls above autograd, during tracing."""

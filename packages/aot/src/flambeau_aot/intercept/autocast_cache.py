@@ -1,4 +1,4 @@
-"""Casts of leaves by autocast, made once for all that read them.
+"""Autocast cache: one cast of a leaf for all its readers.
 
 What comes in: the stand-ins of a program's inputs, and the arguments of a call under autocast. What
 goes out: the arguments with the leaf in place of its stand-in, where the input is such that eager's

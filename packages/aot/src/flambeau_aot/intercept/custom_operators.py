@@ -1,4 +1,4 @@
-"""Users' operators that write to their arguments, in a form that does not.
+"""Functional forms of custom operators that write to their arguments.
 
 What comes in: an operator whose schema marks arguments as written to: tensors, lists of them,
 optional ones. What goes out: an operator that takes the same arguments and returns, after the

@@ -1,4 +1,4 @@
-"""Operators that eager raises or warns for under `torch.use_deterministic_algorithms`.
+"""Determinism alerts that eager raises under `use_deterministic_algorithms`.
 
 In: an operator with its arguments. Out: whether eager's kernel alerts. Invariant: the table is what
 torch documents of that function; where an operator may be nondeterministic on a GPU alone, a tensor

@@ -1,4 +1,4 @@
-"""Calls that write to their arguments, as functionalization would not do them.
+"""In-place calls that functionalisation would get wrong.
 
 What comes in: calls of torch functions on functional tensors. What goes out: the same calls, with
 the strides and version counters that eager leaves; a refusal where functionalization would give
@@ -139,7 +139,7 @@ def write_to_list(
     return result
 
 
-def write_apart(
+def write_on_copy(
     target: torch.Tensor,
     func: Any,
     args: tuple[Any, ...],

@@ -1,4 +1,4 @@
-"""Writes to tensors that eager refuses, and that stand-ins of inputs would let pass.
+"""Eager's checks on in-place writes, which functional wrappers would let pass.
 
 What comes in: calls that write in place, before they are made. What goes out: nothing, or what
 eager raises. Invariant: an input that is a leaf, or a view of one, is not written to with grad

@@ -1,4 +1,4 @@
-"""Hooks that a program puts on the gradients of its inputs.
+"""Gradient hooks that a program registers on its inputs.
 
 What comes in: a call of `register_hook` on the stand-in of an input. What goes out: the hook, to be
 put on the input itself at every call, as eager does; a refusal where it cannot be.

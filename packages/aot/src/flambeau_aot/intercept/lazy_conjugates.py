@@ -1,4 +1,4 @@
-"""Conjugates and negatives that eager keeps as a bit of the tensor.
+"""Lazy conjugation and negation: bits of a tensor, kept as eager keeps them.
 
 What comes in: calls on tensors of a trace in which a decomposition computes the conjugate, so that
 the value has no such bit. What goes out: what eager answers where the bit decides.
@@ -44,7 +44,7 @@ _ANSWERS: dict[Any, tuple[Any, Callable[[torch.Tensor], Any]]] = {
 """By function, the view that turns the bit it asks for, and its answer where the bit is set."""
 
 
-def turned(value: torch.Tensor, view_of: ViewOf, by: Any) -> bool:
+def differs_in_lazy_bit(value: torch.Tensor, view_of: ViewOf, by: Any) -> bool:
     """Whether a value without the bit stands for a tensor that has it in eager."""
     odd = False
     if not is_conj_or_neg(value):
@@ -72,4 +72,4 @@ def answer(func: Any, target: torch.Tensor, view_of: ViewOf) -> Any:
     if found is None or not is_functional(target):
         return None
     by, give = found
-    return give(target) if turned(current_value(target), view_of, by) else None
+    return give(target) if differs_in_lazy_bit(current_value(target), view_of, by) else None

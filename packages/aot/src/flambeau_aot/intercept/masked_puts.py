@@ -1,4 +1,4 @@
-"""Writes under a mask of values that require grad.
+"""Masked writes of values that require grad.
 
 What comes in: calls that put values where a mask is true. What goes out: the same call with a
 derivative of known sizes, None where the call has one.

@@ -1,4 +1,4 @@
-"""The calls of torch functions a program makes, above autograd and functionalization.
+"""Torch-function mode that intercepts a program's calls above autograd.
 
 What comes in: every torch function the program calls while it is traced. What goes out: the call
 itself, or another that means the same and can be traced; a refusal where neither is possible.
@@ -39,7 +39,7 @@ from flambeau_aot.intercept.inplace import (
     laid_out_alike,
     lay_out_again,
     made_by_strides,
-    write_apart,
+    write_on_copy,
     write_to_list,
     write_to_several_lists,
     writes_in_place,
@@ -397,7 +397,7 @@ class InterceptMode(TorchFunctionMode):
             func, args, kwargs = torch.Tensor.copy_, (target, put), {}
         if func in WRITTEN:
             func, args, kwargs = torch.Tensor.copy_, (target, WRITTEN[func](*args, **kwargs)), {}
-        result = write_apart(target, func, args, kwargs, self.layouts)
+        result = write_on_copy(target, func, args, kwargs, self.layouts)
         if name.split(".")[0] == "as_strided_" and is_functional(target):
             count_again(target)
         return result

@@ -1,4 +1,4 @@
-"""Calls that write their result to `out`.
+"""Calls with `out=` arguments.
 
 What comes in: the tensor, the function and its other arguments. What goes out: what the call gives.
 Invariant: `out` keeps its strides. Functionalization loses views of a tensor that is resized, so
@@ -16,7 +16,7 @@ import torch
 from flambeau_aot._torch_compat import base_of, has_metadata_mutation, is_functional
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.inputs.memory_overlap import Layouts
-from flambeau_aot.intercept.inplace import lay_out_as, write_apart
+from flambeau_aot.intercept.inplace import lay_out_as, write_on_copy
 
 OF_WHOLE_NUMBERS = frozenset(
     f"bitwise_{name}" for name in ("and", "or", "xor", "left_shift", "right_shift")
@@ -64,7 +64,7 @@ def keeping_size(
     failure: Exception | None = None
     result: Any = None
     try:
-        result = write_apart(out, func, args, kwargs, layouts)
+        result = write_on_copy(out, func, args, kwargs, layouts)
     except (IndexError, RuntimeError) as error:
         failure = error
     if tuple(out.shape) != before:

@@ -1,4 +1,4 @@
-"""Recurrent layers with dropout between them, as the layers one by one.
+"""Recurrent layers with dropout, unrolled layer by layer.
 
 What comes in: a call of `torch.lstm`, `gru`, `rnn_tanh` or `rnn_relu`. What goes out: the same
 call, or for a batch one call a layer with `torch.dropout` between two.

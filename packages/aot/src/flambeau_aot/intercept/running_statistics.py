@@ -1,4 +1,4 @@
-"""Normalisation that says which running statistics it writes.
+"""Running statistics of normalisation, as declared input mutations.
 
 What comes in: calls of torch's batch and instance normalisation. What goes out: the same values
 through operators whose schema marks the statistics as written.

@@ -1,4 +1,4 @@
-"""Embeddings whose gradients are to be sparse.
+"""Embedding calls with sparse gradients.
 
 What comes in: calls of `embedding` and `embedding_bag`. What goes out: the call as it is, or one
 whose sparse gradient is made beside the graph. Invariant: a form of which that gradient is not

@@ -1,4 +1,4 @@
-"""Embeddings whose gradient is sparse, while a program is traced.
+"""Sparse gradients of embeddings during tracing.
 
 What comes in: calls of `embedding` and `embedding_bag` with sparse=True on an input or a
 parameter. What goes out: the same rows, or sums or means of them; after the backward pass, the

@@ -1,4 +1,4 @@
-"""Views that autograd would take again of a tensor that has another shape by now.
+"""Stale views: taken before an in-place reshape, and refused.
 
 What comes in: tensors as the program makes them, those it reshapes in place, and those that get a
 history. What goes out: a refusal where such a view is used afterwards.

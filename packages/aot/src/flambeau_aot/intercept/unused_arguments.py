@@ -1,4 +1,4 @@
-"""Arguments that an operator takes and does not read.
+"""Arguments that an operator ignores.
 
 What comes in: a joint graph. What goes out: the same graph without those arguments.
 Invariant: no operator's result changes; what is gone is a dependence on a value that had no

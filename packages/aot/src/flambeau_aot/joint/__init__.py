@@ -1,1 +1,1 @@
-"""Tracing: a program and example inputs in, one functional graph with its derivatives out."""
+"""Joint tracing: a program and example inputs to one functional graph with derivatives."""

@@ -1,4 +1,4 @@
-"""What the surroundings of a trace decide: autocast and the default dtype.
+"""Ambient state of a trace: autocast and default dtype.
 
 What comes in: the state of this thread. What goes out: frozen data, and a context that restores it.
 Invariant: a program traced again in a restored ambience records the operators it recorded first.

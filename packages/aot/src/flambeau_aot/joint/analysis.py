@@ -1,4 +1,4 @@
-"""What the traced program did to its inputs, and what its results are.
+"""Analysis of a traced program: input mutations, aliasing of results.
 
 What comes in: the stand-ins of the inputs after the program ran on them, and its flat results.
 What goes out: the updates of inputs, a plan for each result, and the values the graph returns.
@@ -43,7 +43,7 @@ from flambeau_aot.joint.input_mutations import (
     steps_from,
 )
 from flambeau_aot.joint.nested import tensors_in
-from flambeau_aot.joint.tracer import JointTracer, beside_autograd
+from flambeau_aot.joint.tracer import JointTracer, detached_data
 from flambeau_aot.plan import (
     FromFunction,
     FromGraph,
@@ -117,7 +117,7 @@ def _refuse_shared_aliases(effects: Effects, results: Sequence[Any]) -> None:
         for result, plan in zip(results, effects.results, strict=True)
         if isinstance(plan, (ViewOfInput, ViewOfOutput))
         and plan.steps
-        and plan.steps[0].func is beside_autograd
+        and plan.steps[0].func is detached_data
     ]
     if any(_related(one, two) for at, one in enumerate(views) for two in views[:at]):
         raise Unsupported(
@@ -359,7 +359,7 @@ def _as_related(
             return steps
         detach = ViewStep(torch.ops.aten.detach.default, (), {}, None)
         return (*steps, detach) if base_of(result) is result else (detach, *steps)
-    return (ViewStep(beside_autograd, (), {}, None), *steps)
+    return (ViewStep(detached_data, (), {}, None), *steps)
 
 
 def _goes_another_way(result: torch.Tensor, origin: torch.Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""What the backward pass writes to tensors of the forward part: counters, histories of maxima.
+"""Writes of the backward pass to forward tensors: counters, amax histories.
 
 What comes in: the stand-ins of a program's inputs, while its backward pass is recorded. What goes
 out: for each input that the pass writes to, the value it has when the pass begins, an input of the

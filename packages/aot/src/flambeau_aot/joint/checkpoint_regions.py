@@ -1,4 +1,4 @@
-"""Checkpointed regions of a program, run once and marked.
+"""Activation checkpointing: regions traced once and marked.
 
 What comes in: hooks on saved tensors that `torch.utils.checkpoint` puts around a region.
 What goes out: `node.meta["recompute"]` on the nodes of the region, for the partition: the name

@@ -1,4 +1,4 @@
-"""Fake results that torch describes otherwise than its kernels make them.
+"""Corrections of fake metadata that differ from the kernels' results.
 
 What comes in: an operator, its fake arguments and the metadata of its fake results. What goes out:
 the metadata that the kernel's results have.

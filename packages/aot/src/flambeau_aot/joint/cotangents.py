@@ -1,4 +1,4 @@
-"""Which cotangents a value of the backward pass depends on, and what becomes of the undefined.
+"""Dependence of backward values on cotangents, and undefined cotangents.
 
 What comes in: the operators of a backward pass, while they are recorded. What goes out: the same
 operators, reading through a `where` what depends on cotangents that they do not all depend on.

@@ -1,4 +1,4 @@
-"""Values of tensors that a program asks for while it is traced, when there are none.
+"""Data-dependent values during tracing.
 
 What comes in: calls of torch functions that give the memory of a tensor to something else. What
 goes out: the call, on a tensor that has memory; a refusal on one that stands for a value.

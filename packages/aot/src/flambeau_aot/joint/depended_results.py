@@ -1,4 +1,4 @@
-"""Results through which the gradients of other results go.
+"""Results that other results' gradients flow through.
 
 What comes in: what the program returned, as autograd knows it. What goes out: the results, and the
 inputs written to, that stand in the middle of another result's history.

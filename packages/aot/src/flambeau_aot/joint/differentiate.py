@@ -1,4 +1,4 @@
-"""The backward part of a joint graph: what torch's autograd engine does, recorded.
+"""Differentiation: the backward part of a joint graph, recorded from autograd.
 
 What comes in: the tracer that has recorded the forward part, what the program returned, and the
 stand-ins of its inputs.

@@ -1,4 +1,4 @@
-"""Metadata of operators' results, without computing them.
+"""Metadata of results without computation.
 
 What comes in: an operator and arguments holding fake tensors. What goes out: fake results.
 Invariant: an operator is run at most once for the same argument metadata; the results of a

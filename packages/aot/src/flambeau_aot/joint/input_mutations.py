@@ -1,4 +1,4 @@
-"""What the program did to its inputs.
+"""Input mutations of the traced program.
 
 What comes in: stand-ins of the inputs after the program ran. What goes out: for each input the
 value to copy into it, the shape it is given in place, whether it begins or ceases to require

@@ -1,4 +1,4 @@
-"""Whether the backward part of a program is linear in the gradients that it is given.
+"""Linearity of the backward part in its cotangents.
 
 What comes in: the joint graph, its cotangents and gradients, what autograd knows of the results.
 What goes out: yes or no.

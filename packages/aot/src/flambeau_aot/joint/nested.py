@@ -1,4 +1,4 @@
-"""Tensors inside of an operator's arguments and results.
+"""Nested tensors in operators' arguments and results.
 
 In: tensors, numbers, and lists, tuples and dicts of them. Out: the tensors in order, or the same
 structure with others in their places. Invariant: what is no tensor and no container stays itself.

@@ -1,4 +1,4 @@
-"""The program to compile, in one shape whatever it was given as.
+"""The program to compile, in one form for every front end.
 
 What comes in: a captured `fx.GraphModule`, or any callable with tensors it reads.
 What goes out: a `InputProgram`: its static tensors (parameters, buffers) and a way to run it on

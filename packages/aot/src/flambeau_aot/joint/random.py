@@ -1,4 +1,4 @@
-"""Masks drawn in place, in the order in which eager draws them.
+"""Random masks drawn in place, in eager's order.
 
 What comes in: the functional form of `bernoulli_`, as dropout calls it. What goes out: the same
 operator on a permutation of the tensor, and the way back.
@@ -15,7 +15,7 @@ from functools import cache
 
 import torch
 
-from flambeau_aot._torch_compat import beside_modes
+from flambeau_aot._torch_compat import without_modes
 from flambeau_aot.joint.fake_metadata import is_dense
 
 
@@ -37,7 +37,7 @@ def inverse(order: list[int]) -> list[int]:
 @cache
 def _drawn_by_memory() -> bool:
     """Whether `bernoulli_` on this processor fills a transposed tensor by its memory."""
-    with beside_modes():
+    with without_modes():
         made = [torch.empty(8, 16) for _ in range(2)]
         made[0].t().bernoulli_(0.5, generator=torch.Generator().manual_seed(0))
         made[1].bernoulli_(0.5, generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""Where in the user's program an operator came from.
+"""Source lines of the user's program, for graph nodes.
 
 What comes in: the node of the captured graph being run, or the Python stack when a plain
 function is traced; sequence numbers of autograd nodes. What goes out: metadata for new nodes.

@@ -1,4 +1,4 @@
-"""One trace of a program: forward, analysis and backward, into one graph.
+"""One trace of a program into a joint graph.
 
 What comes in: a `InputProgram`, its example inputs and a decomposition table.
 What goes out: a `Joint`: the functional graph with every tensor a placeholder, and the plan of
@@ -306,9 +306,9 @@ def _trace(
         end_grad=tuple(effects.end_grad),
         hooks=effects.hooks,
         touched=tuple(effects.touched),
-        beside=_beside(effects, primals),
+        beside=_sharing_raised_counters(effects, primals),
         inside=tuple(_sized_views(item, symbols) for item in effects.inside),
-        apart=_apart(effects, stand_ins),
+        apart=_inputs_without_gradient(effects, stand_ins),
         reentrant=reentrant_tangents(effects, history, differentiable),
         result_nodes=result_nodes(effects, history, flat, differentiable, primals, tracer.hooked),
         linear=is_linear(history, tracer.graph, found.tangents, found.grads),
@@ -369,7 +369,9 @@ def _among(
     return (*items[:count], *constants, *items[count:], *last)
 
 
-def _apart(effects: Effects, stand_ins: Sequence[FunctionalInput]) -> tuple[int, ...]:
+def _inputs_without_gradient(
+    effects: Effects, stand_ins: Sequence[FunctionalInput]
+) -> tuple[int, ...]:
     """Inputs that require grad to which autograd has no way from any result; none if that is so of
     all, as results of a leaf made inside require grad because an input does."""
     ends = [x.wrapper for x in effects.from_function if x.wrapper is not None and x.differentiable]
@@ -379,7 +381,7 @@ def _apart(effects: Effects, stand_ins: Sequence[FunctionalInput]) -> tuple[int,
     return () if len(apart) == len(wanting) else apart
 
 
-def _beside(effects: Effects, primals: Sequence[torch.Tensor]) -> tuple[int, ...]:
+def _sharing_raised_counters(effects: Effects, primals: Sequence[torch.Tensor]) -> tuple[int, ...]:
     """Primals that share memory with one whose version counter alone is raised."""
     raised = {*effects.touched, *(shape.primal for shape in effects.reshapes)}
     storages = {storage_key(primals[index]) for index in raised if index < len(primals)}

@@ -1,4 +1,4 @@
-"""The recording dispatch mode.
+"""The tracer: a dispatch mode that records the joint graph.
 
 What comes in: operators on fake values, as they arrive below autograd and functionalization.
 What goes out: an `fx.Graph` of the decomposed operators, each with its fake value.
@@ -50,7 +50,7 @@ FRESH = "made by the program"
 """Metadata key of constants that the program makes, as by `torch.tensor`."""
 
 
-def beside_autograd(value: torch.Tensor) -> torch.Tensor:
+def detached_data(value: torch.Tensor) -> torch.Tensor:
     """`Tensor.data`: the same memory with no history and a version counter of its own."""
     return value.data
 

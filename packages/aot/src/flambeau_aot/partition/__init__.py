@@ -1,1 +1,1 @@
-"""Cutting a joint graph into a forward and a backward graph."""
+"""Partitioning of a joint graph into forward and backward graphs."""

@@ -1,4 +1,4 @@
-"""Less memory for more work: a cut within a budget, and the curve of all of them.
+"""Memory budget: less saved for more recomputation, and the curve of all cuts.
 
 What comes in: a partition problem and a budget. What goes out: the nodes to save, or the points
 of the curve.

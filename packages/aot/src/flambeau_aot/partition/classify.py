@@ -1,4 +1,4 @@
-"""What kind of work an operator is.
+"""Classification of operators by kind of work.
 
 What comes in: an operator, and the caller's own classifier if there is one.
 What goes out: an `OpClass`.

@@ -1,4 +1,4 @@
-"""What saving a value costs, and what computing it again costs, both in bytes.
+"""Cost model of saving and of rematerialisation, both in bytes.
 
 What comes in: nodes with their fake values. What goes out: whole numbers; those of symbolic sizes
 are for the sizes of this compile.

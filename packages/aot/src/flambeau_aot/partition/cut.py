@@ -1,4 +1,4 @@
-"""What a partition returns, held to its rules.
+"""The result of partitioning, and its invariants.
 
 What comes in: a joint graph and what a partition, perhaps a user's own, chose to save. What goes
 out: the same nodes, or an error that says which rule they break.

@@ -1,4 +1,4 @@
-"""The knapsack: what to keep within a capacity.
+"""Knapsack solver: what to save within a capacity.
 
 What comes in: sizes and values, whole numbers and floats; no torch graph. What goes out: the
 positions kept.

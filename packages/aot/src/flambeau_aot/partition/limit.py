@@ -1,4 +1,4 @@
-"""A bound on the work that is done twice.
+"""Bound on rematerialised work.
 
 What comes in: a partition problem, the bound and a way to cut. What goes out: the nodes to save.
 Invariant: the work done twice is at most that part of the work of forward and backward, but for

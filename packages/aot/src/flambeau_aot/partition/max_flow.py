@@ -1,4 +1,4 @@
-"""Minimum cut of a network given as plain numbers.
+"""Maximum flow and minimum cut of a network of numbers.
 
 What comes in: edges with whole capacities, a source and a sink; no torch.
 What goes out: the vertices on the source's side of a minimum cut.

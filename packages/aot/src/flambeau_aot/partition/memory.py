@@ -1,4 +1,4 @@
-"""Which values of a graph share memory, and the most that is alive at once.
+"""Peak memory of a graph, with aliasing.
 
 What comes in: a graph. What goes out: storages, and bytes.
 Invariant: a storage lives from the operator that makes it to the last one that reads a value in
@@ -93,7 +93,7 @@ def owned_inputs(graph: fx.Graph, saved: Sequence[fx.Node | None]) -> dict[int, 
     return result
 
 
-def bytes_held(graph: fx.Graph, values: Iterable[fx.Node], copied: Collection[fx.Node]) -> int:
+def live_bytes(graph: fx.Graph, values: Iterable[fx.Node], copied: Collection[fx.Node]) -> int:
     """Bytes of the storages that these values keep alive, inputs being somebody else's.
 
     copied: inputs that are copied to be kept, views of them too.

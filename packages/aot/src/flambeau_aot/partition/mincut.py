@@ -1,4 +1,4 @@
-"""The values to save, as a minimum cut.
+"""Minimum cut: the cheapest values to save.
 
 What comes in: a partition problem, and which expensive operators may run twice. What goes out:
 the nodes to save.

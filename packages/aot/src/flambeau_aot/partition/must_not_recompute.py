@@ -1,4 +1,4 @@
-"""What may be written to between forward and backward, and what must not be read again.
+"""Values that must not be recomputed: written between forward and backward, or random.
 
 What comes in: a joint graph. What goes out: the values that a backward part may not compute again,
 for they are computed from an input, or a result, that eager's autograd would not have kept.
@@ -52,7 +52,7 @@ def volatile_results(joint: Joint, is_view: IsView) -> frozenset[fx.Node]:
 def results_kept(joint: Joint, late: Iterable[fx.Node]) -> frozenset[fx.Node]:
     """The results that the caller is given, or views of them, and that eager keeps besides: the
     operators of the backward part read them themselves."""
-    behind = _behind(joint, late)
+    behind = _backward_nodes(joint, late)
     return frozenset(
         node
         for node in _given(joint)
@@ -88,7 +88,7 @@ def relying_on_leaves(
     def is_view(node: fx.Node) -> bool:
         return node.op == "call_function" and classify(node.target, known) == "view"
 
-    read = _read_behind(joint, _behind(joint, backward_only(joint)), is_view)
+    read = _read_by_backward(joint, _backward_nodes(joint, backward_only(joint)), is_view)
     roots = {root_of(node, is_view) for node in saved} - read
     leaves = tuple(primal for primal in sorted(joint.leaves) if joint.primals[primal] in roots)
     return replace(joint, plan=replace(joint.plan, leaves=leaves))
@@ -111,7 +111,7 @@ def watching(joint: Joint, known: Classifier | None = None) -> Joint:
     def is_view(node: fx.Node) -> bool:
         return node.op == "call_function" and classify(node.target, known) == "view"
 
-    behind = _behind(joint, backward_only(joint))
+    behind = _backward_nodes(joint, backward_only(joint))
     read = {
         source: root_of(source, is_view)
         for node in joint.graph.nodes
@@ -135,12 +135,12 @@ def watching(joint: Joint, known: Classifier | None = None) -> Joint:
     return replace(joint, plan=replace(joint.plan, watched=tuple(watched)))
 
 
-def _behind(joint: Joint, late: Iterable[fx.Node]) -> set[fx.Node]:
+def _backward_nodes(joint: Joint, late: Iterable[fx.Node]) -> set[fx.Node]:
     """The nodes of the backward part, and of the forward part those that stand for one of them."""
     return {*late, *(node for node in joint.graph.nodes if in_backward(node))}
 
 
-def _read_behind(joint: Joint, behind: set[fx.Node], is_view: IsView) -> set[fx.Node]:
+def _read_by_backward(joint: Joint, behind: set[fx.Node], is_view: IsView) -> set[fx.Node]:
     """What the backward part reads itself."""
     return {
         root_of(source, is_view)
@@ -153,8 +153,8 @@ def _read_behind(joint: Joint, behind: set[fx.Node], is_view: IsView) -> set[fx.
 def pinned(joint: Joint, late: Iterable[fx.Node], is_view: IsView) -> frozenset[fx.Node]:
     """The values of the forward part that are computed, through views, from an input or a result
     which the backward part does not read itself."""
-    behind = _behind(joint, late)
-    kept = _read_behind(joint, behind, is_view)
+    behind = _backward_nodes(joint, late)
+    kept = _read_by_backward(joint, behind, is_view)
     unkept = (volatile_inputs(joint) | volatile_results(joint, is_view)) - kept
     return frozenset(
         node

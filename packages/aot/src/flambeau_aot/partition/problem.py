@@ -1,4 +1,4 @@
-"""What a partition decides about, read off a joint graph.
+"""The partitioning problem, read off a joint graph.
 
 What comes in: a `Joint` and the caller's classifier. What goes out: a `Problem`: the values that
 could cross from forward to backward, and what is known of each.
@@ -24,7 +24,7 @@ from flambeau_aot.options import Classifier, OpClass
 from flambeau_aot.partition.classify import classify as class_of
 from flambeau_aot.partition.classify import is_random, is_repeatable
 from flambeau_aot.partition.cost import work
-from flambeau_aot.partition.memory import bytes_held
+from flambeau_aot.partition.memory import live_bytes
 from flambeau_aot.partition.must_not_recompute import pinned, results_kept, root_of
 from flambeau_aot.partition.split import backward_only, forward_part
 
@@ -70,7 +70,7 @@ class Problem:
 
     def bytes_saved(self, saved: Iterable[fx.Node]) -> int:
         """Bytes that come to live from forward to backward if these values are saved."""
-        return bytes_held(self.joint.graph, saved, self.written)
+        return live_bytes(self.joint.graph, saved, self.written)
 
     def owned(self, node: fx.Node) -> bool:
         """Whether saving a value takes memory: an input is alive anyway, unless written to."""

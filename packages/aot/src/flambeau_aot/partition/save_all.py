@@ -1,4 +1,4 @@
-"""The oracle: save everything the backward part reads, run nothing twice.
+"""Save-everything partitioning, the tests' oracle.
 
 What comes in: a `Joint`. What goes out: the nodes to save.
 A checkpoint policy is honoured all the same: a value that must be computed again is.

@@ -1,4 +1,4 @@
-"""A joint graph and the set of values to save, made into two graphs.
+"""Splitting of a joint graph at the saved values.
 
 What comes in: a `Joint` and the nodes whose values cross from forward to backward.
 What goes out: a `Halves`: two graph modules and where each backward input comes from.

@@ -1,1 +1,1 @@
-"""What runs around compiled graphs at every call."""
+"""Runtime around compiled graphs."""

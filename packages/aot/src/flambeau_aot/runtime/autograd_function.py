@@ -203,7 +203,7 @@ def result_nodes(
     return ResultNodes(nodes, _parts(crossing, higher), _refusal(higher)) if nodes else None
 
 
-def held(crossing: Crossing, higher: HigherOrder | None) -> tuple[int, ...]:
+def higher_order_primals(crossing: Crossing, higher: HigherOrder | None) -> tuple[int, ...]:
     """Primals that only a higher derivative reads."""
     if higher is None or higher.refusal:
         return ()
@@ -222,7 +222,7 @@ def _forward(
     ]
     known = frozenset(crossing.differentiable)
     constant = [index for index in range(crossing.visible) if index not in known]
-    kept = held(crossing, higher)
+    kept = higher_order_primals(crossing, higher)
     lines = ["def forward(ctx, *primals):", "    ctx.life = life()"]
     if higher is not None and higher.draws:
         lines.append("    ctx.streams = streams(draws)")
@@ -513,7 +513,7 @@ def _undefined(crossing: Crossing) -> Callable[..., tuple[Any, ...]]:
 
 
 def _derive(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., Sequence[Gradient]]:
-    kept = {primal: place for place, primal in enumerate(held(crossing, higher))}
+    kept = {primal: place for place, primal in enumerate(higher_order_primals(crossing, higher))}
     saved = {item.index: place for place, item in enumerate(crossing.saved) if item.kind == "input"}
     late = {item.primal: place for place, item in enumerate(crossing.late)}
 

@@ -1,4 +1,4 @@
-"""A backward pass on a batch of cotangents that `vmap` hides.
+"""Backward pass on a batch of cotangents that `vmap` hides.
 
 What comes in: what runs a backward pass on plain cotangents, and cotangents that may be batched.
 What goes out: the gradients, batched where the cotangents are.

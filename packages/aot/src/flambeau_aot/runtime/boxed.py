@@ -1,4 +1,4 @@
-"""The boxed calling convention, and a graph run as it is under it.
+"""Boxed calling convention.
 
 What comes in: a graph module. What goes out: a callable that takes one list, empties it, and
 returns the graph's outputs.

@@ -1,4 +1,4 @@
-"""What a compiled graph returns, held to its contract at its first call.
+"""Contract check of a compiled graph's results at its first call.
 
 What comes in: a boxed callable and the fake values of the graph's outputs.
 What goes out: a boxed callable whose outputs have the traced metadata, whose fresh results share

@@ -1,4 +1,4 @@
-"""Python functions made from lines of text.
+"""Code generation of runtime functions, as Python text.
 
 What comes in: lines and the names they use. What goes out: a function.
 Invariant: values reach the text by name only; nothing of a call is pasted into it.

@@ -1,4 +1,4 @@
-"""Updated values into the inputs they belong to, in few calls.
+"""Copies of updated values into the inputs they belong to.
 
 What comes in: which output is copied into which input. What goes out: a callable that copies.
 Invariant: every update is copied exactly once a call, whatever the groups, unless the graph wrote

@@ -1,4 +1,4 @@
-"""From the graph's outputs to the caller's results.
+"""Runtime epilogue: graph outputs to the caller's results.
 
 What comes in: the primals of this call and what the graph returned. What goes out: the results.
 Invariant: inputs are updated before any view of them is made again and reshaped after it, and a

@@ -1,4 +1,4 @@
-"""A call with nothing around its graph, as one line of Python.
+"""Inlined call of a graph with an empty prologue and epilogue.
 
 What comes in: a plan and what runs the graph. What goes out: the whole call as one function, or
 None where the plan asks for more than binding arguments and returning results.

@@ -1,4 +1,4 @@
-"""Whether a call is like the last one, as one expression.
+"""Predicate of a call with the last call's metadata, as one expression.
 
 What comes in: the flat tensors of a call. What goes out: a predicate on later calls' arguments.
 Invariant: it holds only where `metadata_of` gives what it gave for that call, so that it may

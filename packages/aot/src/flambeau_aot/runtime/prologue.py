@@ -1,4 +1,4 @@
-"""From the caller's arguments to the graph's inputs.
+"""Runtime prologue: the caller's arguments to graph inputs.
 
 What comes in: the positional arguments of a call. What goes out: the list of primals, values of
 symbols last, and after them those arguments that are parts of a primal (`RuntimePlan.inputs.bound`
@@ -79,7 +79,7 @@ def _checks(plan: RuntimePlan, written: tuple[int, ...]) -> list[Check]:
     raised = frozenset(p for p in (*plan.touched, *shapes) if p < plan.inputs.bound)
     if raised:
         beside = raised.union(plan.beside)
-        checks.append(lambda args, primals: _no_other_beside(raised, beside, primals))
+        checks.append(lambda args, primals: _counters_are_own(raised, beside, primals))
     changed = (*plan.begin_grad, *plan.end_grad)
     begin = [primal for primal in changed if primal < plan.inputs.bound]
     if begin:
@@ -169,7 +169,7 @@ def _no_overlap(written: tuple[int, ...], primals: list[torch.Tensor]) -> None:
             )
 
 
-def _no_other_beside(
+def _counters_are_own(
     raised: frozenset[int], beside: frozenset[int], primals: Sequence[Any]
 ) -> None:
     """Whether the version counters that the call raises are those of the traced inputs alone."""

@@ -1,4 +1,4 @@
-"""The random streams of the devices a program draws on, noted and replayed.
+"""Random number state of each device, saved and restored for rematerialisation.
 
 What comes in: devices. What goes out: the states of their default generators, and a context in
 which those generators are back in them.

@@ -1,4 +1,4 @@
-"""Sparse gradients, put together from the rows that a backward graph returns.
+"""Sparse gradients, assembled from a backward graph's rows.
 
 What comes in: for each use of an embedding's weight the rows' indices and gradients, as one tensor
 each. What goes out: a sparse COO tensor, uncoalesced, as eager's.

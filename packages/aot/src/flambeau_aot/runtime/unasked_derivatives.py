@@ -1,4 +1,4 @@
-"""Derivatives of a user's behind the inputs of a call, in a backward pass.
+"""User-defined derivatives upstream of a call that no gradient asks for.
 
 What comes in: the node of the call, its gradients. What goes out: nothing, or an error.
 Invariant: a user's derivative that no gradient is asked of is not run, or the pass raises.
@@ -22,10 +22,10 @@ WHY = (
 def refuse_unasked(node: Any, gradients: Sequence[Any]) -> None:
     """Raise AotError in a backward pass that would go on to such a derivative with no gradient."""
     for (following, _), gradient in zip(node.next_functions, gradients, strict=False):
-        if gradient is None and following is not None and is_behind(following):
+        if gradient is None and following is not None and leads_to_users_derivative(following):
             raise AotError(f"{WHY}; run this part of the program uncompiled")
 
 
-def is_behind(node: Any) -> bool:
+def leads_to_users_derivative(node: Any) -> bool:
     """Whether a pass that comes to this node comes to a derivative of a user's."""
     return node is not None and any(of_a_user(each) for each, _ in autograd_nodes([node]))

@@ -1,1 +1,1 @@
-"""Compiled programs as plain data, and back."""
+"""Serialisation of compiled programs as plain data."""

@@ -1,4 +1,4 @@
-"""A stored program around the captured graph that it was compiled from.
+"""Lazy retrace of a loaded program from its captured graph.
 
 What comes in: a stored program, the graph, the compiled halves, the inputs at hand. What goes out:
 a `Compiled` that has everything a fresh one has but the graphs of its compile.

@@ -1,4 +1,4 @@
-"""A compiled program as plain data, and back, with neither a trace nor a compiler.
+"""Saved program: plain data, and a callable again without tracing.
 
 What comes in: a `Compiled`. What goes out: data of JSON's kinds and tensors; from these, static
 tensors and the compiled halves, a `Compiled` again.
@@ -124,7 +124,7 @@ def restore(
         raise AotError(f"the program has {own} parameters and buffers, given are {len(static)}")
     tensors = [*static, *stored.constants]
     report = replace(stored.report, seconds={})
-    first = _held(forward, stored.forward)
+    first = _checked(forward, stored.forward)
     if stored.backward is None or stored.crossing is None:
         run = inference_call(
             stored.plan, tensors, stored.arguments, first, stored.grad_mode, stored.shield
@@ -132,7 +132,7 @@ def restore(
     else:
         if backward is None:
             raise AotError(f"{stored.report.name} has a backward part, and none is given")
-        last = _held(backward, stored.backward)
+        last = _checked(backward, stored.backward)
         order = _higher(stored.higher, higher)
         run = training_call(
             stored.plan, tensors, stored.arguments, first, last, stored.crossing, order
@@ -140,7 +140,7 @@ def restore(
     return direct(Compiled(run, report, None, None, None, None, again, stored))
 
 
-def _held(call: Boxed, contract: Contract) -> Checked:
+def _checked(call: Boxed, contract: Contract) -> Checked:
     return Checked(
         call,
         None,

@@ -1,4 +1,4 @@
-"""Every private or moving piece of torch that capture touches, in one place.
+"""Compatibility layer: every private or moving torch interface that capture uses.
 
 In: nothing. Out: functions and names with one meaning on every torch tried: 2.11, 2.13 and 2.14.
 Invariant: no other module of this package imports a name of torch that begins with an underscore.

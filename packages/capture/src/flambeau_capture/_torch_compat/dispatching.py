@@ -1,4 +1,4 @@
-"""Who watches the operators that a call comes to, below autograd.
+"""Dispatch modes below autograd: which of them would see a call.
 
 In: a function that is told of each. Out: a mode of torch's dispatcher. Invariant: nothing runs
 another way for it; fake results are as kernels make them. Tried on torch 2.11, 2.13 and 2.14.

@@ -1,4 +1,4 @@
-"""Fake tensors: how they are made, and what is said where an operator cannot take them.
+"""Fake tensors: construction, and errors of operators that cannot take them.
 
 In: real tensors. Out: fake ones, and the errors that mean "no answer without data". Invariant:
 nothing here decides about a symbol. Tried on torch 2.11, 2.13 and 2.14.

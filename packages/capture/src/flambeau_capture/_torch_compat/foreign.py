@@ -1,4 +1,4 @@
-"""What torch says to other compilers, and capture looks through: wrappers, marks, breaks.
+"""Other compilers' wrappers, marks and breaks, which capture looks through.
 
 In: a function that the program calls. Out: what it stands for. Invariant: these are told by their
 names; nothing of another compiler is loaded, called or asked. Tried on torch 2.11, 2.13 and 2.14.

@@ -1,4 +1,4 @@
-"""What torch.fx keeps of the functions that it generates.
+"""Generated functions that torch.fx keeps.
 
 In: a name. Out: nothing. Invariant: only what a graph of capture has left there is dropped. Tried
 on torch 2.11, 2.13 and 2.14.

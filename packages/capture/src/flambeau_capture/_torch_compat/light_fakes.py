@@ -1,4 +1,4 @@
-"""A fake mode for a process that does not use torch's compiler, and should not wait for it to load.
+"""Light fake tensor mode: no import of torch's own compiler.
 
 In: nothing. Out: a class of modes whose answers are those of torch's `FakeTensorMode`. Invariant:
 the methods are torch's, run on other globals: what they import from the compiler - three settings,
@@ -31,7 +31,7 @@ def is_loaded() -> bool:
     return COMPILER in sys.modules
 
 
-class _Place:
+class _FakePlace:
     """Where a tensor comes from, to those who only hand it on."""
 
     def __init__(self, *parts: Any) -> None:
@@ -60,12 +60,12 @@ ASKED: Mapping[str, Callable[[], Any]] = MappingProxyType(
             "TORCH_FAKE_TENSOR_DISPATCH_CACHE_CROSSCHECK", "0"
         ),
         "config._custom_ops_profile": lambda: None,
-        "source.AttrSource": lambda: _Place,
-        "source.CallMethodItemSource": lambda: _Place,
-        "source.ConstantSource": lambda: _Place,
-        "source.EphemeralSource": lambda: _Place,
-        "source.FloatTensorSource": lambda: _Place,
-        "source.RandomValueSource": lambda: _Place,
+        "source.AttrSource": lambda: _FakePlace,
+        "source.CallMethodItemSource": lambda: _FakePlace,
+        "source.ConstantSource": lambda: _FakePlace,
+        "source.EphemeralSource": lambda: _FakePlace,
+        "source.FloatTensorSource": lambda: _FakePlace,
+        "source.RandomValueSource": lambda: _FakePlace,
         "exc.unimplemented": lambda: _refuse,
     }
 )
@@ -74,7 +74,7 @@ ASKED: Mapping[str, Callable[[], Any]] = MappingProxyType(
 # -- what a method asks for ----------------------------------------------------------------------
 
 
-def asked_of_compiler(code: CodeType) -> Iterator[str]:
+def compiler_names_read(code: CodeType) -> Iterator[str]:
     """Names of the compiler, below it, that a code object or one inside it imports or reads. The
     name of a module alone is told with a dot at its end where nothing is taken from it at once."""
     steps = [step for step in dis.get_instructions(code) if step.opname not in _PADDING]
@@ -92,7 +92,7 @@ def asked_of_compiler(code: CodeType) -> Iterator[str]:
             yield ".".join(read[:2])
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            yield from asked_of_compiler(inner)
+            yield from compiler_names_read(inner)
 
 
 _PADDING = ("CACHE", "NOP", "EXTENDED_ARG")
@@ -115,7 +115,7 @@ def is_answered(code: CodeType) -> bool:
     modules = {name.partition(".")[0] for name in ASKED}
     return all(
         name in ASKED or (name.endswith(".") and name[:-1] in modules)
-        for name in asked_of_compiler(code)
+        for name in compiler_names_read(code)
     )
 
 

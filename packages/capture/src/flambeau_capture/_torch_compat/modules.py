@@ -1,4 +1,4 @@
-"""`nn.Module`: its hooks, its call, its attributes.
+"""`nn.Module` internals: hooks, call, attributes.
 
 In: nothing. Out: torch's functions and tables. Invariant: read, never written. Tried on torch 2.11,
 2.13 and 2.14.

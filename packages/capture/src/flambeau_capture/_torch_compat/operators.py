@@ -1,5 +1,4 @@
-"""Families of callables that capture knows as a whole: operators, questions that have one answer,
-calls without effect.
+"""Families of torch callables: operators, constant questions, calls without effect.
 
 In: nothing. Out: torch's callables. Invariant: a name that a release lacks is left out. Tried on
 torch 2.11, 2.13 and 2.14.

@@ -1,4 +1,4 @@
-"""Context managers that choose torch's kernels, on data that a graph can hold.
+"""Kernel-choosing context managers of torch, as data that a graph can hold.
 
 In: what the program gave them. Out: plain data; beginning and end. Invariant: they are torch's.
 Tried on torch 2.11, 2.13 and 2.14.

@@ -1,4 +1,4 @@
-"""Torch's rules for the shapes of results, as they run before torch's compiler is loaded.
+"""Shape rules of torch, without loading torch's own compiler.
 
 In: whether it is loaded. Out: nothing. Invariant: a rule runs as torch has written it; from the
 moment the compiler is loaded it is wrapped as torch wraps it. Many are wrapped so that the

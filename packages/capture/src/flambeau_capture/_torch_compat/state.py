@@ -1,4 +1,4 @@
-"""The state of a thread, and of a tensor, that guards read and graphs may change.
+"""Thread and tensor state that guards examine and graphs may change.
 
 In: a tensor, or nothing. Out: plain data, and the functions that set it. Invariant: a question has
 no side effect. Tried on torch 2.11, 2.13 and 2.14.

@@ -1,4 +1,4 @@
-"""Symbols: sizes and numbers that a graph leaves open.
+"""Backed and unbacked symbols: sizes and numbers left dynamic.
 
 In: a fake mode, tensors and numbers. Out: symbols, and what was assumed of them. Invariant: all of
 torch's is imported at first use; the shape environment brings sympy with it. Tried on torch 2.11,

@@ -1,4 +1,4 @@
-"""What has to be over before a clock is read.
+"""Device synchronisation before a clock is read.
 
 In: the state of the process and its devices. Out: whether a call can be timed, and the wait for
 work that was only started. Invariant: nothing is initialized that the program has not. Tried on

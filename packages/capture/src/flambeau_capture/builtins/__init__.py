@@ -1,4 +1,4 @@
-"""What calling a built-in, a class or a function of torch does under capture.
+"""Handlers of calls: built-ins, classes, the standard library, torch's functions.
 
 Importing this package fills the table of rules: each module that is named here, or that these
 import, registers what it handles.

@@ -1,4 +1,4 @@
-"""Calling classes: what instances they make.
+"""Construction: calls of classes.
 
 In: a class value and arguments. Out: `instantiate`. Invariant: `__new__` and `__init__` of the
 program run under capture; the built-in part of the instance is a value of the built-in kind.

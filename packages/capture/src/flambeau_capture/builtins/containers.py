@@ -1,4 +1,4 @@
-"""Making containers: list, tuple, dict, set, slice, deque, OrderedDict, defaultdict.
+"""Container constructors: list, tuple, dict, set, slice, deque, OrderedDict, defaultdict.
 
 In: values. Out: new containers. Invariant: a new container shares items, never storage, with what
 it was made from.

@@ -1,4 +1,4 @@
-"""copy.copy and copy.deepcopy of values.
+"""`copy.copy` and `copy.deepcopy` of values.
 
 In: a value. Out: its copy. Invariant: a copy shares nothing that can change with what it was made
 from; what copies by code of its own, or is no plain object, is a graph break.

@@ -1,4 +1,4 @@
-"""`a is b`, and `==` where it asks the same.
+"""Identity: `a is b`, and `==` where it falls back to it.
 
 In: two values. Out: `identical`, and which values compare by identity. Invariant: that two objects
 are not the same one is guarded.

@@ -1,4 +1,4 @@
-"""Built-ins that ask about objects: isinstance, getattr, type, callable, id, print and the like.
+"""Introspection built-ins: isinstance, getattr, type, callable, id, print.
 
 In: values. Out: values. Invariant: an answer that rests on the program's state is guarded by the
 value that gave it.

@@ -1,4 +1,4 @@
-"""Iteration: iter, next, range, zip, map, enumerate, filter, reversed, sorted, itertools.
+"""Iteration built-ins: iter, next, range, zip, map, enumerate, filter, reversed, sorted, itertools.
 
 In: values. Out: iterators and lists. Invariant: nothing is iterated further than the program does.
 """

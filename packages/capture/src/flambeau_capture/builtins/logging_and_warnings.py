@@ -1,4 +1,4 @@
-"""Warnings and logging: captured as effects of the compiled code.
+"""Warnings and logging as side effects of compiled code.
 
 In: calls of `warnings.warn` and of loggers. Out: None, and an entry in the log of effects.
 Invariant: a message names the line that the program wrote it on. What is not known at capture time

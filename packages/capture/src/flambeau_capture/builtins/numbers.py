@@ -1,4 +1,4 @@
-"""Numbers and strings: int, float, bool, str, round, min, max, sum and `math`.
+"""Numeric and string built-ins: int, float, bool, str, round, min, max, sum, `math`.
 
 In: values. Out: values. Invariant: a number read from a tensor's data is a graph break; the
 computation on known numbers is Python's own.

@@ -1,4 +1,4 @@
-"""The functions of the module `operator`, `divmod` and `pow`.
+"""Functions of the module `operator`, `divmod` and `pow`.
 
 In: a call of one of them. Out: handlers, in the table of built-in functions. Invariant:
 `operator.add(a, b)` and `a + b` are one thing.

@@ -1,4 +1,4 @@
-"""What Python says of an operator that neither side knows.
+"""CPython's errors for unsupported operands.
 
 In: a symbol and two values. Out: the TypeError, raised in the program. Invariant: the words are
 Python's own, about objects of the same names that can do nothing, or as much as the built-in class

@@ -1,4 +1,4 @@
-"""The symbols of operators, each with its function and its special methods.
+"""Operator table: symbol, function and special methods.
 
 In: nothing. Out: tables by symbol. Invariant: a symbol that ends in `=` and is no comparison works
 in place.

@@ -1,4 +1,4 @@
-"""Operators: `a + b`, `a < b`, `-a`.
+"""Unary, binary and comparison operators.
 
 In: a symbol and values. Out: `binary`, `unary`. Invariant: an operator on a tensor is a node of the
 graph; on constants it is computed; on objects it is the program's own method.
@@ -42,7 +42,7 @@ from flambeau_capture.values.objects.attributes import (
     call_special,
     find_in_class,
 )
-from flambeau_capture.values.objects.class_dicts import behind_proxy
+from flambeau_capture.values.objects.class_dicts import unwrap_proxy
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.stand_ins import name_in_errors
@@ -62,7 +62,7 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
         made: Value = arrays.rules().binary(tx, symbol, left, right)
         return made
     if symbol in ("==", "!=", "|"):
-        left, right = behind_proxy(tx, left), behind_proxy(tx, right)
+        left, right = unwrap_proxy(tx, left), unwrap_proxy(tx, right)
     if symbol in IN_PLACE:
         return _in_place(tx, symbol, left, right)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):

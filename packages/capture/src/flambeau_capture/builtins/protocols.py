@@ -1,4 +1,4 @@
-"""`isinstance` with protocols that may be asked about at run time.
+"""Runtime-checkable protocols under `isinstance`.
 
 In: a value and a class. Out: whether the value has every member of the protocol, or None where the
 class is no such protocol. Invariant: what the answer rests on is guarded by the attributes read.

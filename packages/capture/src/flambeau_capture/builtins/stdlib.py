@@ -1,4 +1,4 @@
-"""Functions of the standard library that programs around models use.
+"""Functions of the standard library in programs around models.
 
 In: values. Out: values. Invariant: what is evaluated at capture time depends on nothing that can
 change without a guard failing.

@@ -1,4 +1,4 @@
-"""Read, edit and write CPython bytecode; pure Python, no torch.
+"""CPython bytecode: decode, edit, assemble; no torch.
 
 In: code objects. Out: bodies of instructions, facts about them, code objects. Invariant: an edit
 that cannot be written faithfully on the running Python raises; it is never written another way.

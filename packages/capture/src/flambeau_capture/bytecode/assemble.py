@@ -1,4 +1,4 @@
-"""Turn edited instructions back into a code object.
+"""Assembler: edited instructions to a code object.
 
 In: a `CodeBody` (instructions inserted, removed, reordered at will) and overrides for the fields of
 its template code object. Out: a code object that CPython runs. Invariant: what cannot be expressed

@@ -1,4 +1,4 @@
-"""Which accesses may find their variable's slot empty.
+"""Definite-assignment analysis: accesses that may find a variable unbound.
 
 In: a body, and what its frame starts with. Out: the LOAD_FAST instructions that some road reaches
 with the variable unbound, and the cell accesses that some road reaches before the cell is made.

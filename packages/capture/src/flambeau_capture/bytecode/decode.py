@@ -1,4 +1,4 @@
-"""Read a code object into instructions that can be edited.
+"""Decoder: a code object to editable instructions.
 
 In: a code object. Out: a `CodeBody`: instructions without caches or EXTENDED_ARG, jumps as
 references, the exception table as `Region`s over instructions, superinstructions split into their

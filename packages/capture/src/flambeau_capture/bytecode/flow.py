@@ -1,4 +1,4 @@
-"""Control flow: which instruction can follow which, basic blocks, and dead code.
+"""Control-flow graph: successors, basic blocks, dead code.
 
 In: a body. Out: `covering` (the exception region of each instruction), `successors`, `reachable`,
 `blocks`, and a body without its dead code. Invariant: a region never covers or names an instruction

@@ -1,4 +1,4 @@
-"""One bytecode instruction as the rest of capture sees it.
+"""The instruction type.
 
 In: nothing. Out: `Instruction`, `SourcePositions`, `OperandFlags`, and `clone`, which copies a run
 of instructions and re-targets the jumps inside it. Invariant: an instruction is its identity; two

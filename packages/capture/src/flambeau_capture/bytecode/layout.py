@@ -1,4 +1,4 @@
-"""Choose the spelling of jumps, the width of operands, and so every offset.
+"""Instruction layout: jump spelling, operand width, offsets.
 
 In: instructions in order and the operands of those that are no jumps. Out: the code's bytes and
 where each instruction came to lie. Invariant: operand widths only grow while offsets settle, so the

@@ -1,4 +1,4 @@
-"""Show bytecode as text that reads the same on every Python version.
+"""Bytecode listings that are the same on every Python version.
 
 In: a code object or a body. Out: a listing in columns (source line, `>>` before jump targets,
 offset, opcode, operand, its meaning) with the exception regions below, or a unified diff of two

@@ -1,4 +1,4 @@
-"""Which variables the code after a point may still read.
+"""Liveness analysis of variables.
 
 In: a body. Out: `liveness` (for every instruction) and `live_locals` (for one). Invariant: a name
 left out is one whose slot nothing from that instruction on can read before writing it.

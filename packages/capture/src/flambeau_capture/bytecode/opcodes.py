@@ -1,4 +1,4 @@
-"""What each opcode of the running CPython means to this package, as data.
+"""Opcode table of the running CPython.
 
 In: the standard library's `opcode` tables and the running version. Out: `spec(opname)` (operand
 kind, packed flags, inline caches), the concrete spelling of direction-free jumps, and the sets of

@@ -1,4 +1,4 @@
-"""The tables that operands index: names, constants, and the frame's slots.
+"""Operand pools: names, constants, frame slots.
 
 In: what instructions mean (a name, a constant, a variable). Out: its index. Invariant: two
 constants share an entry only if no program can tell them apart (1, 1.0 and True do not, nor do 0.0

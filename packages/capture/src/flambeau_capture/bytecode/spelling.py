@@ -1,4 +1,4 @@
-"""Write common operations in the running Python's dialect.
+"""Version-independent spelling of common operations.
 
 In: what to do, in plain words. Out: the instructions that do it, fresh at each call. Invariant: a
 caller that uses only these functions and direction-free jumps needs to know no version, as long as

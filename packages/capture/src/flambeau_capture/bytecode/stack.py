@@ -1,4 +1,4 @@
-"""How deep the value stack is before each instruction, and at most.
+"""Stack-depth analysis.
 
 In: a body. Out: `stack_effect` of one instruction, `depths` before every reachable one, and
 `max_depth`. Invariant: the depth at an instruction is the same on every road that leads to it; a

@@ -1,4 +1,4 @@
-"""Write the two side tables of a code object: exception handlers and source positions.
+"""Encoders of a code object's side tables: exceptions and positions.
 
 In: rows in code units (2 bytes) and instruction sizes with their positions. Out: the bytes of
 co_exceptiontable and co_linetable. Invariant: rows of the exception table are sorted and disjoint,

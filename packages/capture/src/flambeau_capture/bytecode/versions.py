@@ -1,4 +1,4 @@
-"""The opcodes that each supported version of CPython has.
+"""Opcodes of each supported CPython version.
 
 In: nothing. Out: `OPCODES`, names by version, for tables that show more than the running version.
 Invariant: for the running version they are those of the standard library's `opcode` module (tested

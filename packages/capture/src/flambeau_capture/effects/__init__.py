@@ -1,1 +1,1 @@
-"""Side effects of the interpreted program, kept until the compiled code replays them."""
+"""Side effects of the captured program, replayed after the graph."""

@@ -1,4 +1,4 @@
-"""The objects that a capture has met, and which of them it has changed.
+"""Tracked objects and their pending side effects.
 
 In: objects of the program as they are wrapped, and changes to their values. Out: one value per
 object (so aliases stay aliases) and the log of what to write back, in order of the first change.

@@ -1,1 +1,1 @@
-"""Writes the code that runs in place of a captured frame."""
+"""Code generation: the bytecode that replaces a captured frame."""

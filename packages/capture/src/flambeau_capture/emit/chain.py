@@ -1,4 +1,4 @@
-"""Inlined frames that a graph break leaves behind, made into functions.
+"""Inlined frames at a graph break, as resume functions.
 
 In: the frames below the outermost, which is the one under capture. Out: a `ChainPlan`, which
 generated code asks at run time for two things: a callable that runs the unsupported instruction in

@@ -1,4 +1,4 @@
-"""The code that runs in place of a captured frame.
+"""Bytecode that replaces a captured frame.
 
 In: what interpretation ended with (a returned value, or a break with the frames it leaves behind)
 and the effects: `plan_return`, `plan_break`, which say what is needed of the graph; then how the

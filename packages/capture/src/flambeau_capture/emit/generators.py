@@ -1,4 +1,4 @@
-"""Generators that outlive the part of the program that capture has interpreted.
+"""Generators that outlive a graph break.
 
 In: the interpreted frame of a generator, where it waits. Out: the code of a generator function that
 takes its variables and stack and waits at the same `yield`. Invariant: whoever advances, sends to,

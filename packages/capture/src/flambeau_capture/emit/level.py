@@ -1,4 +1,4 @@
-"""The frames that a graph break leaves to be resumed.
+"""Frame levels at a graph break, from the outermost to the innermost.
 
 In: interpreted frames as they stand. Out: `Level`, one frame; `Host`, the generated code that a
 frame goes on from. Invariant: what a host calls last is a resume function, whose result it returns.

@@ -1,4 +1,4 @@
-"""Global names for what generated code calls: compiled graphs and resume functions.
+"""Global names of compiled graphs and resume functions.
 
 In: a globals dict and an object. Out: a name that nobody used, taken for the object. Invariant: a
 name goes away with the cache that took it, and never replaces a name of the program. Objects of the

@@ -1,4 +1,4 @@
-"""The instruction that capture could not interpret, as it runs in generated code.
+"""The breaking instruction, as it runs in generated code.
 
 In: a frame before the instruction. Out: instructions that do the same, and the roads that lead on
 from them. Invariant: an instruction whose effect on the stack is not known beforehand is spelled in

@@ -1,4 +1,4 @@
-"""Code that runs a frame's original code with the frame hook off.
+"""Generated code that runs a frame's original code, the frame hook off.
 
 In: the original code. Out: a code object of the same signature. Invariant: nothing that the
 original code calls is captured; the program sees its own exceptions, from its own lines.

@@ -1,4 +1,4 @@
-"""Resume functions: the rest of a function after a graph break, as a function of its own.
+"""Resume functions: the rest of a frame after a graph break.
 
 In: a code object, the instruction to go on at, the shape of the stack there, and the variables that
 are alive. Out: `Resumption`: the code of `__resume_at_<offset>_<n>` and the order of its arguments.

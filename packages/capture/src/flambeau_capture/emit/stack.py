@@ -1,4 +1,4 @@
-"""The value stack at the place where code goes on.
+"""Reconstruction of the value stack at a resume point.
 
 In: what each place of the stack holds. Out: instructions that make such a stack from nothing, and
 ones that take it apart. Invariant: a place that saves the state of exception handling is made by

@@ -1,4 +1,4 @@
-"""Bytecode that builds values again.
+"""Bytecode that reconstructs values.
 
 In: values, one after the other. Out: instructions that push them, and which of the graph's results
 they need. Invariant: an object is built once and found again by its temporary, so aliases stay

@@ -1,1 +1,1 @@
-"""One frame: whether it is captured, how often, and its conversion."""
+"""Frames: skip rules, limits, conversion."""

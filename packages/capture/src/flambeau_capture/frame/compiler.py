@@ -1,4 +1,4 @@
-"""Which frames are converted, and what becomes of one that cannot be.
+"""The frame compiler: which frames are converted, and what a failure leads to.
 
 In: a frame that no entry fits. Out: an `Entry` of the frame cache, made by `convert.py`, or a word
 that the frame runs as it is. Invariant: whatever fails here, the user's program runs as it would

@@ -1,4 +1,4 @@
-"""One frame's conversion: interpret, compile the graph, write the new code, gather the guards.
+"""Frame conversion: symbolic execution, graph compilation, code generation, guards.
 
 In: a code object with the state it is entered in. Out: an `Entry` of the frame cache. Invariant:
 what cannot be done leaves as an exception, and nothing of the program has been changed by then.

@@ -1,4 +1,4 @@
-"""Which sizes and numbers are left open, from what the program was called with so far.
+"""Dynamic shapes: which sizes and numbers stay symbolic, learnt from the calls so far.
 
 In: for each code object and each place, the sizes and numbers met. Out: the dimensions of a tensor
 that become symbols, and whether a number does. Invariant: with `dynamic=False`, or a backend that

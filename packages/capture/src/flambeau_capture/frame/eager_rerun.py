@@ -1,4 +1,4 @@
-"""What becomes of a call whose graph raises: the frame runs as it is.
+"""Eager rerun of a call whose graph raises.
 
 In: a finished graph, what its operations did besides computing, the error that a call of it raised.
 Out: whether anything of the call is left; the function that runs in its place. Invariant: the

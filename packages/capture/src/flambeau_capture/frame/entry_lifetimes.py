@@ -1,4 +1,4 @@
-"""Entries that end with the program's objects.
+"""Cache entries that end with the program's objects.
 
 In: an entry of the frame cache with its guards. Out: its `Lifetime`. Invariant: an entry whose
 guards ask for an object by identity can never run again once that object is gone; it leaves the

@@ -1,4 +1,4 @@
-"""Where compiling ends: a frame at its limit, code that is made anew, a program that never settles.
+"""Recompile limits: per frame, per source line, per program.
 
 In: what was compiled so far, and when. Out: whether to go on, and one warning that names what
 varies. Invariant: whatever a program does, it compiles a bounded number of times and for a bounded

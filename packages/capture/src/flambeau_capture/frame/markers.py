@@ -1,4 +1,4 @@
-"""Marks that functions carry for capture, and the functions that are nothing but a mark.
+"""Markers on functions, and functions that only mark.
 
 In: Python functions and tensors. Out: `graph_break`, `is_compiling`, `mark_dynamic`,
 `mark_static`. Invariant: a mark is an attribute of the function or tensor itself;

@@ -1,4 +1,4 @@
-"""Which frames capture leaves to Python.
+"""Skip rules: frames that run as they are.
 
 In: a code object. Out: whether to look at it. Invariant: code of torch (its modules' `forward`
 apart), of the standard library and of this project is never captured on its own; it is interpreted

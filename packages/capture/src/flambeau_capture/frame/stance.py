@@ -1,4 +1,4 @@
-"""How compiled callables behave for a while: compile, only run, run eagerly, or complain.
+"""Stance: compile, run only, run eagerly, fail on recompile.
 
 In: the name of a stance. Out: `set_stance`, `run`. Invariant: a stance holds for every compiled
 callable of the process, those made later too, and what it replaced comes back when its block ends.

@@ -1,4 +1,4 @@
-"""From interpreted frames at a graph break to what generated code is written for.
+"""State of interpreted frames at a graph break, as input of code generation.
 
 In: the chain of frames that interpretation stopped in. Out: `Level`s. Invariant: every place of a
 stack is a value, a NULL, or the state of a handler whose exception is known.

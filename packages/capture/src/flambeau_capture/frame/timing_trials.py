@@ -1,4 +1,4 @@
-"""Whether a frame that capture could not take whole is faster compiled than as it is.
+"""Timing trials: is a broken frame faster compiled than as it is?
 
 In: the calls of a frame with a graph break or a fallback, and a clock. Out: a `Trial`, which runs
 some of them as they are, and in the end a decision. Invariant: no call runs twice, and either form

@@ -1,1 +1,1 @@
-"""The FX graph of a frame, its symbolic shapes, and functions that graphs call."""
+"""The FX graph of a frame and its symbolic shapes."""

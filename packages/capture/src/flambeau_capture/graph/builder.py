@@ -1,4 +1,4 @@
-"""The graph of one frame while it grows, and its fake tensors.
+"""Graph builder of one frame, on fake tensors.
 
 In: tensor operations in program order. Out: an `fx.GraphModule` of Torch IR whose placeholders are
 the runtime inputs, with `meta["val"]` and `meta["stack_trace"]` on its nodes. Invariant: nodes are

@@ -1,4 +1,4 @@
-"""Operators that raise where a check on data fails.
+"""Data checks: operators that raise on bad values.
 
 In: what the check found, the words of the error, the tensor that was checked. Out: nothing.
 Invariant: they have no result, so whoever traces a graph keeps them for what they do; they raise

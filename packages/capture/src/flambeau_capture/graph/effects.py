@@ -1,4 +1,4 @@
-"""What the operations of a graph do besides computing, as torch's dispatcher sees it.
+"""Effects of operators, seen by torch's dispatcher.
 
 In: the operators that run while the graph's operations are computed on fake tensors. Out: in
 words, what a call of the graph leaves. Invariant: nothing is told by a name: a draw is an

@@ -1,4 +1,4 @@
-"""Functions that graphs call beside torch's own: transforms, branches and loops over bodies.
+"""Functions that graphs call besides torch's: transforms, branches, loops.
 
 In: bodies captured as graphs of their own, and tensors. Out: what torch makes of them. Invariant:
 they are plain torch code, so that whoever traces a graph sees the operators inside; what cannot be

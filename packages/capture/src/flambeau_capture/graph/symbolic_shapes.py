@@ -1,4 +1,4 @@
-"""The symbols of one capture: sizes and numbers that the graph leaves open.
+"""Symbolic shapes of one capture.
 
 In: tensors of the program with the dimensions that may vary, and numbers that may. Out: fake
 tensors and symbolic numbers, the graph's nodes for them, and the conditions under which what was

@@ -1,4 +1,4 @@
-"""Guards: what must still be true for compiled code to run in place of a frame.
+"""Guards: conditions under which a cache entry is valid.
 
 In: sources and facts about the values there. Out: a `Guards` that answers natively, in plain
 Python, and with an explanation. Invariant: importing this needs no torch; tensors and the state of

@@ -1,4 +1,4 @@
-"""Reading torch's state without calling Python: which functions and variables to ask.
+"""Native probes of torch's global state.
 
 In: the rows of a `GlobalState`. Out: the native `StatePattern` that compares them. Invariant: a row
 is read where it lies if it is a variable of one of torch's modules; through a probe only if the

@@ -1,4 +1,4 @@
-"""Where the fields of a tensor lie, found out by looking at tensors whose fields are known.
+"""Memory layout of tensor objects, discovered by probing.
 
 In: the installed torch, nothing of its headers. Out: a `TensorLayout` of byte offsets for the
 native tensor check, or None. Invariant: an offset is used only if it is the only one (or the first

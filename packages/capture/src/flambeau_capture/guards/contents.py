@@ -1,4 +1,4 @@
-"""TENSOR_VALUES: what a small tensor holds.
+"""TENSOR_VALUES: the guard on a small tensor's data.
 
 In: a tensor of few integers or booleans on the CPU. Out: the guard's kind, which compares another
 tensor's elements with its own. Invariant: it is asked of tensors only that TENSOR_MATCH has found

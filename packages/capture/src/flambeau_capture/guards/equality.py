@@ -1,4 +1,4 @@
-"""When two constants are the same for compiled code.
+"""Equality of constants in guards.
 
 In: two objects. Out: a bool. Invariant: the classes are the same all the way down, so that 1 is not
 True and 1.0 is not 1; 0.0 is not -0.0, and NaN is NaN. The native twin is csrc/same.c.

@@ -1,4 +1,4 @@
-"""One guard: what is asked, of which values, and why.
+"""The guard type: kind, sources, expectation, reason.
 
 In: a kind, the sources of the values, parameters, the user's line that made it necessary. Out: the
 answer in plain Python and the text of a failure. Invariant: a guard whose values cannot be reached

@@ -1,4 +1,4 @@
-"""Collecting the guards of a frame, and what is made of them.
+"""Guard set of a frame.
 
 In: guards as capture meets the values they are about. Out: `Guards`, the finished set: the native
 tree for the frame hook, the plain-Python check, the explanation of a failure, the listing.

@@ -1,4 +1,4 @@
-"""The table of guard kinds: one row says all that is known of a kind.
+"""Table of guard kinds.
 
 In: a value and the guard's parameters. Out: whether the guard holds (plain Python), which native
 check asks the same, and the two texts of an explanation. Invariant: the native check named in a row
@@ -381,10 +381,10 @@ def _special_methods(python_class: type) -> tuple[Entry, ...]:
 
 
 def _changed_special(python_class: type, params: Params) -> str | None:
-    return next((row[0] for row in params[0] if not _stands(python_class, row)), None)
+    return next((row[0] for row in params[0] if not _entry_unchanged(python_class, row)), None)
 
 
-def _stands(python_class: type, row: Entry) -> bool:
+def _entry_unchanged(python_class: type, row: Entry) -> bool:
     now = entry_of(python_class, row[0])
     return len(now) == len(row) and all(one is other for one, other in zip(now[1:], row[1:]))
 

@@ -1,4 +1,4 @@
-"""The object that a guard compares with, which the program may drop.
+"""Weak reference of a guard to its expected object.
 
 In: an object. Out: a `Reference`: the object while it lives. Invariant: an object that can be
 referred to weakly is not kept alive (tensors aside); its address means nothing once it is gone.

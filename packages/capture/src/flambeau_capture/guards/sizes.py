@@ -1,4 +1,4 @@
-"""SIZES: arithmetic that must hold of the sizes and strides of tensors, of integers and of floats.
+"""SIZES: the guard on symbolic sizes, strides and numbers.
 
 In: a symbolic condition, or one on floats put together by `Term`s, and where the numbers are found.
 Out: a `SizeProgram`, which answers in plain Python and is the row of numbers that the native

@@ -1,4 +1,4 @@
-"""GLOBAL_STATE: the modes and defaults of the thread and the process that change what code means.
+"""GLOBAL_STATE: the guard on modes and defaults of thread and process.
 
 In: the state as it is. Out: a `GlobalState` that compares the present state with itself, in plain
 Python, and the native pattern that does the same. Invariant: every row of `READERS` is compared by

@@ -1,4 +1,4 @@
-"""TENSOR_MATCH: what must stay true of a tensor for the code compiled for it.
+"""TENSOR_MATCH: the guard on a tensor's metadata.
 
 In: a tensor. Out: a `TensorSpec`, which checks other tensors against it in plain Python and gives
 the native pattern that does the same by reading fields. Invariant: a pattern reads fields only

@@ -1,4 +1,4 @@
-"""From a list of guards to the native prefix tree.
+"""Guard tree: guards arranged by the object they examine, for native evaluation.
 
 In: guards with their sources, and the code object of the frame they were made for. Out: a
 `GuardTree` that reads every shared prefix once. Invariant: the tree holds on a frame exactly if

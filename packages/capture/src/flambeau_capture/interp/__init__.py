@@ -1,4 +1,4 @@
-"""The symbolic interpreter: frames, the session they share, and opcode handlers by family."""
+"""The symbolic interpreter: tracer, frames, opcode handlers."""
 
 from flambeau_capture.interp.opcodes import (
     calls,

@@ -1,4 +1,4 @@
-"""Bind arguments to the parameters of a function.
+"""Argument binding.
 
 In: a function value and the arguments of a call. Out: its variables by name. Invariant: a call that
 Python would refuse raises the program's TypeError, in CPython's words.

@@ -1,4 +1,4 @@
-"""One interpreted frame: its stack, variables, cells and position.
+"""Interpreted frame: stack, variables, cells, position.
 
 In: a code object with bound arguments. Out: what the frame returns or yields. Invariant: an
 exception of the program goes to the handler that the exception table names, with the stack that

@@ -1,4 +1,4 @@
-"""What happens to a call of a Python function before its code is interpreted.
+"""Inlining: what becomes of a call of a Python function.
 
 In: a function value and arguments. Out: a value if the table of rules says what the call is, or
 None: interpret it. Invariant: functions that must not be looked into break the graph by name.

@@ -1,4 +1,4 @@
-"""Every interpreted instruction, told as it is met.
+"""Log of interpreted instructions.
 
 In: a code object ready to be interpreted. Out: the same, whose handlers log before they act.
 Invariant: interpretation is the same; a code object prepared while nobody listens pays nothing.

@@ -1,4 +1,4 @@
-"""The frame under capture: arguments with sources, and where interpretation stops.
+"""The top frame under capture: argument sources, stop points.
 
 In: a frame as the hook met it. Out: `Finished` or `Stopped`, or `Restart` when the state at the
 break has to be reached again. Invariant: at a stop, every value is as it was before the instruction

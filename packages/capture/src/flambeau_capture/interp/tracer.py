@@ -1,4 +1,4 @@
-"""What all frames of one capture share: graph, guards, heap, and the stack of frames.
+"""The symbolic tracer: graph, guards, side effects and frame stack of one capture.
 
 In: the frame under capture. Out: a `SymbolicTracer`, which is the `Tracer` that values talk to.
 Invariant: a session changes nothing outside itself, except torch's grad mode, which `convert`

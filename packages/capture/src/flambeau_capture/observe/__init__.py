@@ -1,1 +1,1 @@
-"""What capture did: records, logs, explanations, profiles, recorded frames."""
+"""Observation of capture: records, logs, explanations, profiles, recorded frames."""

@@ -1,4 +1,4 @@
-"""What capture made of a call: graphs, operators, breaks and their costs, guards, recompiles.
+"""Explanation of a capture: graphs, breaks and their costs, guards, recompilations.
 
 In: a function and arguments. Out: an `Explanation`. Invariant: the function runs once, as compiled
 code, and what is told is what happened in that run.

@@ -1,8 +1,8 @@
-"""One frame on disk, recorded where capture fails on it; `replaying` captures it again.
+"""Frame recording: a frame on disk, for replay.
 
-In: a code object with the arguments, closure and globals that it reads. Out: a record (a file), and
-`load`, which gives its `FrameState`. Invariant: recording never disturbs the program: what cannot
-be written is named in the record, and a record appears whole or not at all.
+In: a code object with the arguments, closure and globals that it reads. Out: a record (a file),
+and `load`, which gives its `RecordedFrame`. Invariant: recording never disturbs the program: what
+cannot be written is named in the record, and a record appears whole or not at all.
 
 A record holds code and pickles: replay only what you have recorded or trust.
 """
@@ -36,7 +36,7 @@ class Unrecorded:
 
 
 @dataclass(frozen=True)
-class FrameState:
+class RecordedFrame:
     """A frame as it was entered. `error` says why it was recorded."""
 
     code: types.CodeType
@@ -168,7 +168,7 @@ def _function(
 # --- reading --------------------------------------------------------------------------------------
 
 
-def load(path: str) -> FrameState:
+def load(path: str) -> RecordedFrame:
     """The frame of a record. Raises `ReplayError` on what is no record of this Python."""
     try:
         with open(path, "rb") as file:
@@ -180,7 +180,7 @@ def load(path: str) -> FrameState:
     if payload["python"] != list(sys.version_info[:2]):
         version = ".".join(map(str, payload["python"]))
         raise ReplayError(f"{path} was recorded by Python {version}; its bytecode is of no other")
-    return FrameState(
+    return RecordedFrame(
         code=marshal.loads(payload["code"]),
         arguments={name: _unpack(value) for name, value in payload["arguments"].items()},
         free={name: _unpack(value) for name, value in payload["free"].items()},
@@ -199,4 +199,4 @@ def _unpack(value: bytes | Unrecorded) -> Any:
         return Unrecorded(f"{type(error).__name__}: {error}")
 
 
-__all__ = ["FrameState", "Unrecorded", "load", "record"]
+__all__ = ["RecordedFrame", "Unrecorded", "load", "record"]

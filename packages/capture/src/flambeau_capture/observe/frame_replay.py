@@ -1,4 +1,4 @@
-"""A recorded frame is captured again, without the program around it.
+"""Frame replay: capture of a recorded frame without its program.
 
 In: the path of a record. Out: the frame's result. Invariant: a fault of capture is raised here, for
 to see it is what a replay is for.
@@ -31,7 +31,7 @@ def replay(path: str, backend: Any = "eager", **choices: Any) -> Any:
     return run(*args, **kwargs)
 
 
-def _rebuilt(state: frame_recording.FrameState) -> types.FunctionType:
+def _rebuilt(state: frame_recording.RecordedFrame) -> types.FunctionType:
     code = state.code
     scope = dict(state.namespace) | {"__builtins__": __builtins__}
     cells = tuple(
@@ -41,7 +41,7 @@ def _rebuilt(state: frame_recording.FrameState) -> types.FunctionType:
     return types.FunctionType(code, scope, code.co_name, None, cells)
 
 
-def _call_arguments(state: frame_recording.FrameState) -> tuple[list[Any], dict[str, Any]]:
+def _call_arguments(state: frame_recording.RecordedFrame) -> tuple[list[Any], dict[str, Any]]:
     code = state.code
     names: Iterator[str] = iter(code.co_varnames)
     args = [state.arguments[next(names)] for _ in range(code.co_argcount)]

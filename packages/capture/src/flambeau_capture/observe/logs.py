@@ -1,4 +1,4 @@
-"""What capture tells while it works, by artifact, through `logging`.
+"""Logging of capture, by artifact.
 
 In: names of artifacts, from `set_logs` or the variable FLAMBEAU_LOGS. Out: records of the loggers
 `flambeau_capture.<artifact>`. Invariant: nothing is kept outside the `logging` module, and an

@@ -1,4 +1,4 @@
-"""Where compile time goes, and why functions are compiled again.
+"""Profile of compile time, and of recompilations.
 
 In: compiled callables as they run. Out: `CompileProfiler`, a backend that only observes, and
 `compile_times`. Invariant: a profiler runs the program's operators as they are; nothing that it
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_capture.api import Compiler, compiler_of, live_compilers
+from flambeau_capture.api import Decorator, compiler_of, live_compilers
 from flambeau_capture.guards.guard import GuardFailure
 from flambeau_capture.observe.records import FrameRecord
 from flambeau_capture.source import Scope
@@ -54,7 +54,7 @@ class CompileProfiler:
     def __init__(self) -> None:
         self.graphs = 0
         self.operations = 0
-        self._compilers: list[Compiler] = []
+        self._compilers: list[Decorator] = []
         self._misses: Counter[tuple[str, str, int, str]] = Counter()
         self._last: dict[tuple[str, str, int, str], GuardFailure] = {}
         self._lock = threading.Lock()
@@ -68,7 +68,7 @@ class CompileProfiler:
             self.operations += calls
         return module.forward
 
-    def observe(self, compiler: Compiler) -> Callable[..., None]:
+    def observe(self, compiler: Decorator) -> Callable[..., None]:
         """What a compiler calls when no entry fits."""
         self._compilers.append(compiler)
 

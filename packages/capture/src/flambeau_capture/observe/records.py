@@ -1,4 +1,4 @@
-"""What one compiled callable has met: graphs, frames, breaks, recompilations, faults.
+"""Record of one compiled callable: graphs, frames, breaks, recompilations, faults.
 
 In: facts, as a conversion comes to them. Out: `Records`, which explanations, profiles and reports
 read. Invariant: plain data; nothing here decides what is compiled.

@@ -1,4 +1,4 @@
-"""What capture answers without a guard, and why that is right.
+"""Unguarded answers of capture, each with its justification.
 
 In: rules, declared where capture goes by them. Out: `UNGUARDED`, of which the page in the docs is
 made. Invariant: an answer rests on the arguments of the call, on a guard, or on a rule of this

@@ -1,1 +1,1 @@
-"""Pure-Python equivalents of C functions: capture interprets them in their place."""
+"""Polyfills: Python equivalents of C functions, interpreted in their place."""

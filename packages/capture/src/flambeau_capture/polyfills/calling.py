@@ -1,4 +1,4 @@
-"""Callables that the standard library makes: getters, keys to sort by, iterators over calls.
+"""Polyfills of callables that the standard library makes: getters, sort keys, call iterators.
 
 In, out: what the functions of the same name take and give. Invariant: an argument is used as often
 and in the order that the original uses it.

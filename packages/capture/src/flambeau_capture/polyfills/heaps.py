@@ -1,4 +1,4 @@
-"""Functions of `heapq`, and of `bisect` that change a list.
+"""Polyfills of `heapq` and of `bisect`'s insertions.
 
 In, out: what the functions of the same name take and give. Invariant: items are compared with `<`
 alone, in an order that leaves the list as the original leaves it (Knuth, The Art of Computer

@@ -1,4 +1,4 @@
-"""itertools and functools.reduce in Python.
+"""Polyfills of itertools and `functools.reduce`.
 
 In, out: what the functions of the same name take and give. Invariant: same items in the same
 order, and no argument iterated further than the original iterates it.

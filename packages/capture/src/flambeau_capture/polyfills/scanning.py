@@ -1,4 +1,4 @@
-"""torch's associative scan, by its own operators.
+"""Polyfill of torch's associative scan.
 
 In: a function that combines two elements, tensors in containers, a dimension. Out: all running
 results along it. Invariant: the function is called a number of times that grows with the logarithm

@@ -1,4 +1,4 @@
-"""`torch.utils.checkpoint.checkpoint_sequential`, by `checkpoint`.
+"""Polyfill of `torch.utils.checkpoint.checkpoint_sequential`.
 
 In: modules to be called one after the other, and into how many segments they are divided. Out: what
 the last gives. Invariant: all segments but the last are checkpointed, each as a whole.

@@ -1,4 +1,4 @@
-"""Checks of sizes by `torch._check`.
+"""Polyfills of `torch._check` and its relatives.
 
 In, out: what torch's functions of the same names take and give. Invariant: of a number that stands
 for a size, the condition is known when the check has been captured.

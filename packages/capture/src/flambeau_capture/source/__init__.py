@@ -1,4 +1,4 @@
-"""Where a value came from.
+"""Sources: the path by which a value was reached.
 
 In: the steps that lead from a frame to an object, as a tree of frozen nodes whose roots are the
 frame's locals, closure, globals and builtins. Out: two views of the same path, `load` (plain

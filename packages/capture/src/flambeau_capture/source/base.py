@@ -1,4 +1,4 @@
-"""What every place is: a node of a path, read step by step from what a frame is entered with.
+"""The source type: one node of an access path.
 
 In: a frame's arguments, closure, globals and builtins, as a `Scope`. Out: `Source`, the node that
 all others extend, and `load`, which reads along a path. Invariant: to read a source changes
@@ -34,7 +34,8 @@ class Scope:
     ) -> Scope:
         """Of a frame that runs a function's code."""
         cells = dict(zip(code.co_freevars, func.__closure__ or ()))
-        return cls(arguments, free, func.__globals__, func.__builtins__, cells)
+        builtins: dict[str, Any] = func.__builtins__  # type: ignore[attr-defined]
+        return cls(arguments, free, func.__globals__, builtins, cells)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The bytecode that loads what a source names.
+"""Bytecode that loads a source.
 
 In: a source, and the code being written. Out: instructions in the running version's dialect, which
 leave the value on the stack. Invariant: every kind of source is in exactly one of three tables.

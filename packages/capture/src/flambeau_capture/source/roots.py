@@ -1,4 +1,4 @@
-"""Where a path begins: a name of the frame, an object that is held, a number that is computed.
+"""Root sources: frame variables, constants, computed numbers.
 
 In: a name, an object, other sources. Out: the sources without a parent. Invariant: only
 `ConstantSource` keeps an object.

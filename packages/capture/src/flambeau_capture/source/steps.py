@@ -1,4 +1,4 @@
-"""What leads from one object to another: attributes, items, parts of functions and tensors.
+"""Derived sources: attributes, items, parts of functions and tensors.
 
 In: the source of the first object. Out: the source of the second. Invariant: where a step names the
 container, it is read without what a subclass of it defines.

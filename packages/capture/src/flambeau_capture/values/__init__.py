@@ -1,1 +1,1 @@
-"""Kinds of values of the symbolic interpreter, one per file."""
+"""Values: variable trackers, the stand-ins of symbolic execution."""

@@ -1,4 +1,4 @@
-"""What CPython says of a call that a built-in refuses for its arguments.
+"""CPython's argument errors of built-ins.
 
 In: a built-in function, class, or method of a built-in class, and how it is called. Out:
 `check_call`, `check_method`, which raise the program's TypeError in CPython's own words. Invariant:
@@ -181,11 +181,11 @@ def _check_classes(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
         return  # of a value, or of an empty container: the handler tells which
 
 
-class _Unknown:
+class _UnknownSignature:
     """Equal to nothing but itself, as an item that is looked for."""
 
 
-_UNKNOWN: Any = _Unknown()
+_UNKNOWN: Any = _UnknownSignature()
 
 
 def _sample(value: Value) -> Any:

@@ -1,4 +1,4 @@
-"""What the symbolic interpreter computes with: one class per kind of value.
+"""Base class of values (variable trackers), one subclass per kind.
 
 In: nothing. Out: `Value`, the protocol that every kind answers, `Tracer`, what a value may ask of
 the interpreter, and `UserError`, a Python exception of the program under capture. Invariant: a

@@ -1,4 +1,4 @@
-"""Constants: values that are the same whenever they are equal.
+"""Constants as values.
 
 In: numbers, strings, None, dtypes, devices, slices of constants. Out: `Constant`. Invariant: a
 constant that came from the program's state is guarded before anything that capture decides depends

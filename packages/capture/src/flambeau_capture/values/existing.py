@@ -1,4 +1,4 @@
-"""What every wrapper asks of an object that was there before the frame.
+"""Wrapping of objects that existed before the frame.
 
 In: an object and its source. Out: the value that already stands for it; a guard that it is there.
 Invariant: an object has one value, however many places lead to it.
@@ -23,7 +23,7 @@ from flambeau_capture.source import (
 from flambeau_capture.values.base import Tracer, Value
 
 
-def met_before(tx: Tracer, obj: Any, source: Source) -> Value | None:
+def already_tracked(tx: Tracer, obj: Any, source: Source) -> Value | None:
     """The value of an object that was met by another name; that it still is the same is guarded."""
     known: Value | None = tx.heap.find(obj)
     if known is not None and known.source is not None:

@@ -1,4 +1,4 @@
-"""Which kind of value stands for an object of the program.
+"""Registry of wrappers: which kind of value stands for an object.
 
 In: an object and its source. Out: `wrap_object`, which asks a table by exact type, then predicates
 in order of registration, most special first. Invariant: the guards that a kind relies on are added

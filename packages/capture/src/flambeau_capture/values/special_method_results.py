@@ -1,4 +1,4 @@
-"""What a special method answers, and what Python takes for an answer.
+"""Checks of special methods' results, as CPython makes them.
 
 In: a value and the name of a special method that its class defines in Python. Out: `ask`, the
 answer once Python has taken it. Invariant: whether an answer will do, what it becomes and the words

@@ -1,4 +1,4 @@
-"""What Python does with an instance by the special methods of its class.
+"""Special-method protocol of instances.
 
 In: an instance's class and its built-in part. Out: `SpecialMethods`, a part of `ObjectValue`:
 truth, length, subscripts, containment, iteration, calls. Invariant: a method that the class defines

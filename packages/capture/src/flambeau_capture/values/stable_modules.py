@@ -1,4 +1,4 @@
-"""Code that capture takes to stay as it is: torch, the standard library, and capture itself.
+"""Modules taken to be stable: torch, the standard library, capture.
 
 In: modules, classes, functions. Out: whether their attributes need guards. Invariant: nothing of
 the user's or of a third party's package is trusted.

@@ -1,4 +1,4 @@
-"""What Python says of objects: its own words, about objects that can do as little.
+"""Probe objects that draw CPython's own error messages.
 
 In: values, and the function that asks something of them. Out: `refuse`, which raises in the program
 what CPython raises; `stand_in`, an object to ask in a value's place; `name_in_errors`. Invariant:

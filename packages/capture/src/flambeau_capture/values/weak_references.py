@@ -1,4 +1,4 @@
-"""Weak references, and functions that torch.jit has scripted.
+"""Weak references as values; functions scripted by torch.jit.
 
 In: objects of those types. Out: their values. Invariant: what a weak reference answers is guarded;
 a scripted function is the Python function that it was made from.

@@ -1,4 +1,4 @@
-"""Wrappers of constants, frozen objects, built-in callables and iterators; and of what is new.
+"""Wrappers of constants, frozen objects, built-in callables and iterators.
 
 In: an object. Out: its value; `wrap_new` for one that capture itself has made or found. Invariant:
 importing this module fills the registry.
@@ -27,7 +27,7 @@ from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.containers.slices import SliceValue
 from flambeau_capture.values.containers.tuples import TupleValue
-from flambeau_capture.values.existing import assume_there, met_before
+from flambeau_capture.values.existing import already_tracked, assume_there
 from flambeau_capture.values.functions import (
     existing_functions,  # noqa: F401 - each registers what it wraps
     partials,  # noqa: F401 - each registers what it wraps
@@ -145,7 +145,7 @@ def wrap_descriptor(tx: Tracer, obj: Any, source: Source) -> Value:
 
 @wraps_if(lambda obj: not type(obj).__flags__ & (1 << 9) and hasattr(type(obj), "__next__"), 100)
 def wrap_iterator(tx: Tracer, obj: Any, source: Source) -> Value:
-    known = met_before(tx, obj, source)
+    known = already_tracked(tx, obj, source)
     if known is not None:
         return known
     tx.guard(source, "TYPE_MATCH", type(obj))

@@ -1,4 +1,4 @@
-"""Choosing among ways to compute the same by measurement, within a budget of seconds."""
+"""Autotuning: choices by measurement, within a budget of seconds."""
 
 from flambeau_inductor.autotune.benchmark import BenchmarkOutcome, Budget, Candidate, race
 from flambeau_inductor.autotune.cold_timing import ColdTimer, CpuClock, CudaClock

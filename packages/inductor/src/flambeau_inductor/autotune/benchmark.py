@@ -1,4 +1,4 @@
-"""Which of several ways to compute the same is the fastest, with as few runs as will tell.
+"""Benchmark of candidates, with as few runs as tell them apart.
 
 In: candidates, a clock, a budget of seconds. Out: `BenchmarkOutcome`. Invariant: the first
 candidate, which a model of the machine prefers, wins unless another one was measured to be faster.

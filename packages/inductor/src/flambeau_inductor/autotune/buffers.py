@@ -1,4 +1,4 @@
-"""Tensors made for measuring, in the place of a program's buffers.
+"""Stand-in buffers for measurements.
 
 In: layouts. Out: tensors. Invariant: nothing of the caller's is read or written; floats are drawn
 at random, integers are zero (a position that is always there).

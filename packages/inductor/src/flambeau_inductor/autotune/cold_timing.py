@@ -1,4 +1,4 @@
-"""How long one run takes when the caches hold nothing of it.
+"""Cold-cache timing.
 
 In: a callable. Out: seconds. Invariant: a sample contains the run alone: what empties the caches
 before it, and waiting for earlier work, are outside.

@@ -1,4 +1,4 @@
-"""The forms of C++ kernels, by measurement.
+"""Autotuning of C++ code variants.
 
 In: a scheduled compilation whose loops run on a CPU. Out: `forms` by the names of loops, and what
 was chosen in words. Invariant: a form is taken only where it was measured to be faster, at the
@@ -75,7 +75,7 @@ def choose_forms(
         some = new[start : start + workers]
         if not tuner.budget.enough:
             for race in new[start:]:
-                _tell(chosen, race, f"{RULED}: no time was left to measure")
+                _report_choice(chosen, race, f"{RULED}: no time was left to measure")
             break
         _raced(chosen, some, layouts, tuner, toolchain)
     return chosen
@@ -101,7 +101,7 @@ def _raced(
             paths = tuner.budget.making(lambda: list(pool.map(built, races)))
         for race, path in zip(races, paths, strict=True):
             if isinstance(path, str):
-                _tell(chosen, race, f"{RULED}: the others cannot be built: {path}")
+                _report_choice(chosen, race, f"{RULED}: the others cannot be built: {path}")
                 continue
             made = partial(_candidates, race, layouts, path)
             winner = tuner.choose(race.key, list(race.forms), made)
@@ -187,8 +187,8 @@ def _take(chosen: Chosen, race: _Race, winner: str, tuner: Tuner) -> None:
     if RULED in seconds and others:
         best = winner if winner != RULED else min(others, key=others.__getitem__)
         told += f": {best} takes {seconds[best] / seconds[RULED]:.2f} of the time of {RULED}"
-    _tell(chosen, race, told)
+    _report_choice(chosen, race, told)
 
 
-def _tell(chosen: Chosen, race: _Race, what: str) -> None:
+def _report_choice(chosen: Chosen, race: _Race, what: str) -> None:
     chosen.told |= dict.fromkeys(race.names, what)

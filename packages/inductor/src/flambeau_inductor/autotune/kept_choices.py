@@ -1,4 +1,4 @@
-"""Choices that were measured once, kept on disk.
+"""Measured choices, kept on disk.
 
 In: what decides the choice as text, and candidates to race where it is not known yet. Out: the
 winner's name. Invariant: a kept name that is no candidate any more is measured anew, and an

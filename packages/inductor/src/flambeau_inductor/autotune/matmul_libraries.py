@@ -1,4 +1,4 @@
-"""Which of torch's libraries multiplies matrices faster on this processor.
+"""Autotuning of matrix product libraries on this processor.
 
 In: options. Out: yes or no, by a product's sizes. Invariant: measured once for a version of torch,
 a processor and a number of threads, and kept on disk; where oneDNN is missing or switched off, or

@@ -1,4 +1,4 @@
-"""What was built or measured, kept on the disk from one process to the next."""
+"""Disk cache of built kernels and measurements."""
 
 from flambeau_inductor.cache import size_limit
 from flambeau_inductor.cache.environment_key import processor, surroundings, versions

@@ -1,4 +1,4 @@
-"""What everything that was built depends on besides what it was built from.
+"""Cache key of the environment: compiler, flags, libraries, device.
 
 In: the installed packages, the machine. Out: texts by name, for keys. Invariant: two processes
 with equal texts may use each other's entries; no text names a path or a time, so that an entry

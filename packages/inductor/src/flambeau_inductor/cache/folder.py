@@ -1,4 +1,4 @@
-"""Which folder keeps what was built, and whether it may be trusted.
+"""The cache folder, and whether it may be trusted.
 
 In: an option, the environment. Out: a path, or the reason why it cannot be used.
 Invariant: a folder is used only if it belongs to this user and nobody else may write to it, since

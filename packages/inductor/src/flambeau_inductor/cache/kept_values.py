@@ -1,4 +1,4 @@
-"""Small results that took long to find, kept from one process to the next.
+"""Cache of small results that took long to find.
 
 In: a text that says what was asked, a value of JSON's kinds. Out: the value, or None. Invariant: a
 value is found only under the same versions and processor it was put under, and only whole; a disk

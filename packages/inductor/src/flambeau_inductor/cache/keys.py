@@ -1,4 +1,4 @@
-"""What an entry is found by: named parts, and their digest.
+"""Cache keys: named parts and their digest.
 
 In: everything that decides what an entry holds, by name. Out: a `Key`. Invariant: two keys have
 one digest exactly if they are of one kind and all their parts are equal, so that a difference

@@ -1,4 +1,4 @@
-"""How large the folder may grow, and what goes first when it has.
+"""Size limit of the cache folder, and eviction.
 
 In: a folder of entries, how much was added. Out: a folder within its limit. Invariant: what was
 used within the last minute stays, for a process may be about to load it; one process sweeps at a
@@ -57,7 +57,7 @@ def limit() -> int:
     return int(found[1]) * UNITS[found[2]]
 
 
-def held(folder: Path) -> Iterator[CachedEntry]:
+def entries_under(folder: Path) -> Iterator[CachedEntry]:
     """Every entry under `folder`."""
     for digests in folder.glob("[!.]*/??/*/digests.json"):
         place = digests.parent
@@ -87,7 +87,7 @@ def sweep(folder: Path, most: int) -> int:
             return 0
         now = time.time()
         _remove_leftovers(folder, now)
-        found = sorted(held(folder), key=lambda each: each.used)
+        found = sorted(entries_under(folder), key=lambda each: each.used)
         total = sum(each.size for each in found)
         gone = 0
         if total > most:

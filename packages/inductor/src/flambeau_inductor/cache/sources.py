@@ -1,4 +1,4 @@
-"""The digest of our own packages' text, which stands still while they are worked on.
+"""Digest of this package's sources.
 
 In: names of packages, the folder of a cache. Out: a digest of every source file. Invariant: it is
 that of the files as they are. What was found is noted in the folder beside the files' sizes, times

@@ -1,4 +1,4 @@
-"""Entries named by the digest of everything that decides their content.
+"""Content-addressed store.
 
 In: a key, files. Out: an entry: a folder with these files. Invariant: an entry appears whole or not
 at all (it is written aside and renamed), and a file is handed out only if it has the digest

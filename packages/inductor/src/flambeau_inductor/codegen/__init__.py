@@ -1,1 +1,1 @@
-"""Kernels as text: C++ for CPUs, Triton for GPUs, from the same loops."""
+"""Code generation: C++ for CPUs, Triton for GPUs, from the same loop IR."""

@@ -1,4 +1,4 @@
-"""A folder per compile with every stage's product, for reading."""
+"""Debugging: every stage's product in a folder, kernels alone, pictures."""
 
 from flambeau_inductor.debug.folder import DebugFolder, open_debug_folder
 

@@ -1,4 +1,4 @@
-"""A script that runs a program's C++ kernels alone and says how fast each is.
+"""Benchmark script of a program's C++ kernels.
 
 In: the program, and how its loops are launched. Out: the script's text, and what each kernel moves.
 Invariant: the script needs the debug folder and this package alone; index tensors are zeros, which

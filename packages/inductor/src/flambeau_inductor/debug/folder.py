@@ -1,4 +1,4 @@
-"""Leaves the product of every stage in a folder.
+"""Debug folder: every stage's product.
 
 In: a folder's path or None, and the compilation after each stage. Out: files. Invariant: a file is
 written as soon as its stage is done, so that a compile that fails leaves all that came before.

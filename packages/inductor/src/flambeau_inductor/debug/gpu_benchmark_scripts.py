@@ -1,4 +1,4 @@
-"""A script for each of a program's Triton kernels, and one that runs them all.
+"""Benchmark scripts of a program's Triton kernels.
 
 In: the kernels of a program and what each moves. Out: the scripts' texts by file name. Invariant: a
 script holds the kernel's whole source, so that it can be changed and timed again.

@@ -1,4 +1,4 @@
-"""Kernels that run alone, on memory made for them, beside what a plain copy would take.
+"""Benchmark of single kernels beside the roofline.
 
 In: what a debug folder holds of a program's kernels. Out: a line of text for each, those first that
 lose most to a copy, and their seconds in the folder. Invariant: nothing of a user's is read or

@@ -1,4 +1,4 @@
-"""A scheduled program as an SVG picture.
+"""Picture of a scheduled program, as SVG.
 
 In: a program. Out: the text of an SVG file. Invariant: one box a step that computes, in the order
 in which they run; one line for each step that reads what another made.

@@ -1,4 +1,4 @@
-"""How long a kernel takes alone, and how fast a plain copy is: the roof of what only moves memory.
+"""Roofline: a kernel's time beside that of a plain copy.
 
 In: a callable, a device. Out: seconds; bytes a second. Invariant: on a GPU the device's own clock
 is read and its level 2 cache is overwritten before each run; on a CPU caches keep what they hold.

@@ -1,4 +1,4 @@
-"""Symbolic integers for addresses: expressions, ranges, printers."""
+"""Index expressions: symbolic integers for addresses."""
 
 from flambeau_inductor.indexing.expr import (
     Add,

@@ -1,4 +1,4 @@
-"""Integer expressions over named variables, kept in one canonical form.
+"""Index expressions in canonical form.
 
 In: Python ints and variable names. Out: immutable `Expr` nodes, equal exactly when their canonical
 forms are. Invariant: a node built through the operators (or `add`, `mul`, `floordiv`, `mod`) is

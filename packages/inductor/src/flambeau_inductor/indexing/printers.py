@@ -1,4 +1,4 @@
-"""Index expressions as C and as Python text.
+"""Printers of index expressions: C and Python.
 
 In: an expression. Out: text with the same value. Invariant: the C form uses `/` and `%` only where
 the ranges given prove the dividend non-negative, else the functions `floordiv` and `floormod`,

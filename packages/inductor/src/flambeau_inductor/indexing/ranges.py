@@ -1,4 +1,4 @@
-"""What is known of an expression when its variables have ranges.
+"""Range analysis of index expressions.
 
 In: an expression and `{variable: (lowest, highest)}`, both ends included. Out: bounds, or a simpler
 expression with the same value everywhere in the ranges. Invariant: a variable without a range may

@@ -1,4 +1,4 @@
-"""Sizes that are left open: what is known of them, and what was assumed.
+"""Symbols of dynamic shapes, and the guards recorded on them.
 
 In: expressions over `Symbol`s. Out: answers to comparisons. Invariant: an answer that does not
 follow from the ranges is that of the sizes of this compile and is noted, so that whoever runs the

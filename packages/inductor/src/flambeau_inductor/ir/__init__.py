@@ -1,1 +1,1 @@
-"""Loop bodies, scheduled programs, and the tensor graph they are made from."""
+"""Intermediate representations: tensor graph, loop IR, scheduled program."""

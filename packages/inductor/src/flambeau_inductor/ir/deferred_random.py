@@ -1,4 +1,4 @@
-"""Draws that can wait until the loop that reads them runs.
+"""Deferred random draws, made by the loop that reads them.
 
 In: a `Program`. Out: by the name of a loop, the `DeferredDraw` that it is the first to read.
 Invariant: the generator is asked in the program's order: between a draw and its loop nothing else
@@ -39,7 +39,7 @@ class DeferredDraw:
     kept: bool
 
 
-def drawn_beside(program: Program) -> Mapping[str, DeferredDraw]:
+def draws_fused_with_loops(program: Program) -> Mapping[str, DeferredDraw]:
     """The draws whose first reader is a loop over as many points, which reads them and no more."""
     sizes = {b.name: b.layout.shape for b in program.buffers}
     given = {o.buffer for o in program.outputs if isinstance(o, Ref)}

@@ -1,4 +1,4 @@
-"""What a loop or a program means, computed slowly with torch on the CPU.
+"""Reference evaluator of the loop IR and of programs.
 
 In: a `Loop` with the memory of its buffers, or a `Program` with its inputs. Out: the stores are
 done; the outputs. Invariant: nothing is shared with code generation, so that each can be held
@@ -335,10 +335,10 @@ def _extern(step: Extern, tensors: dict[str, Tensor], layouts: Mapping[str, Layo
     results = list(result) if isinstance(result, tuple | list) else [result]
     for buffer, value in zip(step.results, results, strict=False):
         if buffer is not None:
-            tensors[buffer] = _held_to(value, layouts[buffer])
+            tensors[buffer] = _in_layout(value, layouts[buffer])
 
 
-def _held_to(value: Tensor, layout: Layout) -> Tensor:
+def _in_layout(value: Tensor, layout: Layout) -> Tensor:
     shape, stride, _ = layout.static()
     if value.stride() == stride:
         return value

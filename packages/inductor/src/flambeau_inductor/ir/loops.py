@@ -1,4 +1,4 @@
-"""The loop IR: one fused kernel is an iteration space and a straight list of instructions.
+"""The loop IR: an iteration space and a straight list of instructions.
 
 In: nothing (these are the data). Out: `Loop`, which C++ and Triton code generation both read.
 Invariant: instructions are in SSA form; an operand is the position of an earlier instruction, and

@@ -1,4 +1,4 @@
-"""The value of an FX node, for passes and for lowering alike.
+"""Metadata of FX nodes, for passes and lowering.
 
 In: nodes with `meta["val"]` (fake, meta or real tensors), or primitives whose operands have it.
 Out: that value. Invariant: what a shape rule worked out is kept on the node.

@@ -1,4 +1,4 @@
-"""What an instruction of a loop reads, and bodies with their instructions renumbered.
+"""Operands of loop instructions, and renumbering.
 
 In: instructions and bodies of `Loop`s. Out: the same, renumbered; the values that one reads.
 Invariant: an operand is the position of an earlier instruction, whether it stands in a field or,

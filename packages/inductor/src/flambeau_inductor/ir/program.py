@@ -1,4 +1,4 @@
-"""A scheduled graph: buffers and the steps that compute them, in order, with their lifetimes.
+"""The scheduled program: buffers, and steps in order with lifetimes.
 
 In: the schedule. Out: what the wrapper generator prints as straight-line Python.
 Invariant: a buffer is allocated (or given as an input) before the first step that touches it and

@@ -1,4 +1,4 @@
-"""What a program holds in registers for each element of a row.
+"""Register pressure of a row-wise kernel.
 
 In: a `Loop` with one reduction axis. Out: numbers of registers an element. Invariant: an estimate:
 it decides how a loop is cut and shared out, never what it computes.
@@ -10,7 +10,7 @@ from flambeau_inductor.ir.loops import IndexValue, Load, Loop, Point, Reduce, St
 from flambeau_inductor.ir.operands import operands
 
 
-def held(loop: Loop) -> float:
+def register_bytes(loop: Loop) -> float:
     """Sums down the columns, what all rows share (half precision two to a register), and all that
     waits for a reduction, be it at different times."""
     along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}

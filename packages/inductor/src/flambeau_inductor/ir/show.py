@@ -1,4 +1,4 @@
-"""Loops and programs as text.
+"""Printers of loops and programs.
 
 In: a `Loop` or a `Program`. Out: lines that read like Python. Invariant: the same IR gives the same
 text, so that golden files can hold it.

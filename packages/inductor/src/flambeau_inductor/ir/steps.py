@@ -1,4 +1,4 @@
-"""What a step of a program touches, and how much memory a layout takes.
+"""Steps' reads and writes, and the memory of a layout.
 
 In: steps and layouts. Out: names of buffers, bytes. Invariant: a step touches nothing else.
 """

@@ -1,4 +1,4 @@
-"""The tensor graph: one node per tensor value, before anything has memory or a loop.
+"""The tensor graph: one node per tensor value, before materialisation.
 
 In: lowering. Out: the schedule reads it. Invariant: a definition speaks of the node's own element
 at the position `(d0, d1, ...)`; every other node it mentions was made earlier.

@@ -1,4 +1,4 @@
-"""Does a loop, or a program, keep the rules of its level?
+"""Verifiers of loops and programs.
 
 In: a `Loop` with the layouts of its buffers, or a `Program`. Out: nothing, or `IRError` naming the
 instruction and the rule. Invariant: what passes can be run without touching memory that is not

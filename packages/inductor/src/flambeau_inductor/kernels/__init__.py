@@ -1,1 +1,1 @@
-"""From generated sources to loaded kernels: code generators, binaries, loaders."""
+"""Kernels: generation, binaries, loading."""

@@ -1,4 +1,4 @@
-"""Binaries of Triton kernels in the cache: a warm start on a GPU does without Triton.
+"""Disk cache of Triton binaries.
 
 In: the Triton part of an artifact and a store. Out: its functions, loaded by the driver; or None,
 and whoever asks builds them and keeps what was built. Invariant: an entry is found by everything

@@ -1,4 +1,4 @@
-"""Which code generator each loop goes to, and what its output needs to be launched.
+"""Kernel generation: the code generator of each loop, and launch data.
 
 In: a scheduled compilation. Out: `KernelText`s. Invariant: all the buffers of a loop are on one
 device; a loop that its generator cannot express fails the compile with the reason.
@@ -25,7 +25,7 @@ from flambeau_inductor.compilation import Built, Compilation, KernelText
 from flambeau_inductor.errors import CacheWarning, InductorError
 from flambeau_inductor.evaluated import evaluated
 from flambeau_inductor.indexing import hint
-from flambeau_inductor.ir.deferred_random import drawn_beside
+from flambeau_inductor.ir.deferred_random import draws_fused_with_loops
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Extern, Layout
 from flambeau_inductor.ir.steps import storage_bytes
@@ -37,7 +37,7 @@ from flambeau_inductor.runtime.cpu.random import BERNOULLI
 from flambeau_inductor.runtime.gpu.launch import Library, load_library
 from flambeau_inductor.runtime.library import load_kernels
 from flambeau_inductor.tuning import tuning_of
-from flambeau_inductor.wrapper.source import BehindDraws, LoopLaunch
+from flambeau_inductor.wrapper.source import LaunchAfterDraws, LoopLaunch
 
 LANGUAGE = {"cpu": "cpp", "cuda": "triton"}
 """Code generator by device type."""
@@ -81,7 +81,7 @@ def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
     toolchain = cpp.find_toolchain(work.options.compiler)
     steps = work.scheduled().steps
     draws = any(isinstance(step, Extern) and step.target == BERNOULLI for step in steps)
-    beside = drawn_beside(work.scheduled()) if draws else {}
+    beside = draws_fused_with_loops(work.scheduled()) if draws else {}
     try:
         source = cpp.generate(
             loops,
@@ -126,7 +126,7 @@ def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
             sizes=entry.sizes,
             drawn=None
             if entry.behind is None
-            else BehindDraws(f"kernel{entry.behind}", beside[name]),
+            else LaunchAfterDraws(f"kernel{entry.behind}", beside[name]),
         )
         for name, entry in source.entries.items()
     }

@@ -1,4 +1,4 @@
-"""What loads the kernels of an artifact in a process that has the compiler.
+"""Loaders of an artifact's kernels, in a process with the compiler.
 
 In: options. Out: a table like `runtime.artifact.LOADERS`, which is part of it. Invariant: nothing
 of the compiler is imported before a part needs it; binaries that are kept are looked for here.

@@ -1,4 +1,4 @@
-"""Triton kernels as binaries, for processes that have no compiler.
+"""Triton binaries for processes without a compiler.
 
 In: a part of an artifact that Triton's compiler loads, and a compute capability. Out: the same part
 for `runtime.gpu_binaries`. Invariant: every kernel is there for aligned and for any buffers; no GPU

@@ -1,4 +1,4 @@
-"""From a graph of primitives to the tensor graph."""
+"""Lowering of primitive graphs to the tensor graph."""
 
 from flambeau_inductor.lowering.context import LoweringError
 from flambeau_inductor.lowering.graph import lower_graph

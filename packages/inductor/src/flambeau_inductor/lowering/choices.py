@@ -1,4 +1,4 @@
-"""What lowering asks about the machine.
+"""Machine-dependent choices of lowering.
 
 In: the options. Out: answers, found when they are first needed. Invariant: lowering itself neither
 measures nor looks at the disk; without anybody to ask, the answer is torch's own choice.

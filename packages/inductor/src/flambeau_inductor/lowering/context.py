@@ -1,4 +1,4 @@
-"""What lowering rules are given: a way to make nodes, and to make them through views.
+"""Context of lowering rules: node construction, views.
 
 In: the graph being built. Out: nodes. Invariant: a node made here is in the graph's order; a view
 of a view is one view, a view of a constant is a constant.

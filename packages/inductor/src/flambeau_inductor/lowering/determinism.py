@@ -1,4 +1,4 @@
-"""Library calls whose result depends on the order in which threads arrive.
+"""Library calls with non-deterministic results.
 
 In: a tensor graph. Out: nothing, or a `LoweringError` that names the first such call. Invariant:
 only operators that torch documents as nondeterministic on the device at hand are refused

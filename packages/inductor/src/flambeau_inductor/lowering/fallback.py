@@ -1,4 +1,4 @@
-"""Any other operator, run by the library as it stands.
+"""Library fallback of operators without a lowering rule.
 
 In: an operator overload and its arguments. Out: a `Call` and its results. Invariant: only
 operators that write to none of their arguments; one whose results may share memory with an

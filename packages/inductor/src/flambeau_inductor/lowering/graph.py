@@ -1,4 +1,4 @@
-"""A graph of primitives as a tensor graph.
+"""Lowering of one graph.
 
 In: an FX graph of primitives (and ATen overloads that nothing decomposed), its example inputs.
 Out: a `TensorGraph`. Invariant: every node of the FX graph is lowered by the rule for its target,

@@ -1,4 +1,4 @@
-"""Shapes, strides, dtypes and devices of FX nodes, from whatever the graph carries.
+"""Metadata of FX nodes: shapes, strides, dtypes, devices.
 
 In: the values of FX nodes. Out: `Meta`. Invariant: sizes are ints, or expressions of the symbols of
 one `GraphSizes`; without that a symbol raises `NotYetSymbolic`.

@@ -1,4 +1,4 @@
-"""The table of lowering rules, keyed by a primitive's name.
+"""The registry of lowering rules, by primitive.
 
 In: rules by decorator. Out: `RULES`. Invariant: one rule per primitive; a rule takes the context,
 then the call's arguments with nodes in place of tensors, and returns a node or a tuple of nodes.

@@ -1,4 +1,4 @@
-"""Symbolic sizes of an FX graph as index expressions, and back.
+"""Symbolic sizes as index expressions, and back.
 
 In: `torch.SymInt`s of one shape environment. Out: `int | Expr` over symbols `size0, size1, ...`,
 named in the order in which they are met, so that equal graphs give equal text. Invariant: what the

@@ -1,1 +1,1 @@
-"""Rewrites of a graph of primitives before it is lowered."""
+"""FX passes on a graph of primitives."""

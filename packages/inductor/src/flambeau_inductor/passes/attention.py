@@ -1,4 +1,4 @@
-"""Attention that was written out, as the one primitive for it.
+"""Pattern matching of written-out attention.
 
 In: `softmax(q @ k^T * scale + bias) @ v` in primitives, products in batches. Out:
 `attention(q, k, v, bias)`. Invariant: only where nobody else needs the scores or the weights (they
@@ -54,7 +54,7 @@ def _shows(node: fx.Node) -> Sequence[fx.Node] | None:
     if name == "cast":
         return (node,) if {dtype_of(node), dtype_of(source)} <= {*DTYPES} else None
     if name == "permute":
-        return _turned_back(node)
+        return _inverse_permutations(node)
     shapes = static_shape(node), static_shape(source)
     if name not in ("reshape", "broadcast_in_dim") or None in shapes:
         return None
@@ -62,7 +62,7 @@ def _shows(node: fx.Node) -> Sequence[fx.Node] | None:
     return (node,) if new[-2:] == old[-2:] and math.prod(new) == math.prod(old) else None
 
 
-def _turned_back(node: fx.Node) -> list[fx.Node] | None:
+def _inverse_permutations(node: fx.Node) -> list[fx.Node] | None:
     """Permutations that together leave the order of all dimensions longer than one."""
     found: list[fx.Node] = []
     order = list(range(len(static_shape(node) or ())))

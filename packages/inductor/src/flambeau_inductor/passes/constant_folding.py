@@ -1,4 +1,4 @@
-"""Fold arithmetic and shapes of constant tensors.
+"""Constant folding.
 
 In: a graph with `full` nodes. Out: fewer. Invariant: a folded value is what the primitive's eager
 implementation gives for one element.

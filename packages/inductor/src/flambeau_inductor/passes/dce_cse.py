@@ -1,4 +1,4 @@
-"""Drop what changes nothing, and compute equal things once.
+"""Dead-code and common-subexpression elimination.
 
 In: a graph of primitives. Out: fewer nodes. Invariant: a node is only replaced by one of the same
 shape, strides and dtype, bit for bit equal; two tensors that the caller gets stay two.

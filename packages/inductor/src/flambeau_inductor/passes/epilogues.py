@@ -1,4 +1,4 @@
-"""Pointwise functions behind convolutions and linear maps that oneDNN can apply itself.
+"""Epilogue fusion into oneDNN's convolutions and linear maps.
 
 In: a graph of primitives. Out: the same, in which such a call and the function behind it are one
 call. Invariant: nobody else reads what lies between; only functions for which oneDNN gives what

@@ -1,4 +1,4 @@
-"""Batch norms of inference folded into the convolutions and linear maps before them.
+"""Weight folding: inference batch norms folded into the weights before them.
 
 In: a captured graph of torch functions whose parameters are `get_attr` nodes. Out: the same graph
 with fewer of them. Invariant: only where gradients are off and every statistic and weight is a
@@ -52,7 +52,7 @@ def _folded(gm: fx.GraphModule, m: Match) -> fx.Node | None:
         return None
     image, weight, bias, *settings = (*before.args, None)[: max(len(before.args), 3)]
     given = (weight, mean, variance, bias, scale, shift)
-    tensors = [_held(gm, part) for part in given]
+    tensors = [_read_parameter(gm, part) for part in given]
     if any(part is not None and t is None for part, t in zip(given, tensors, strict=True)):
         return None
     if tensors[0] is None or tensors[1] is None or tensors[2] is None:
@@ -85,7 +85,7 @@ def folded(
     return (weight.double() * factor.reshape(shape)).to(kind), total.to(kind)
 
 
-def _held(gm: fx.GraphModule, part: Any) -> Tensor | None:
+def _read_parameter(gm: fx.GraphModule, part: Any) -> Tensor | None:
     """The parameter or buffer that a node reads."""
     if not isinstance(part, fx.Node) or part.op != "get_attr":
         return None

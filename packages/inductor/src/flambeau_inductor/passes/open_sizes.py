@@ -1,4 +1,4 @@
-"""Sizes as arguments of the nodes that passes make.
+"""Symbolic sizes as arguments of new nodes.
 
 In: a shape that may have symbols. Out: the same, with nodes in their place.
 Invariant: no argument of a node is a symbol itself; an open size is read from the graph's inputs.

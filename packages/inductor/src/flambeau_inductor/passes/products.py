@@ -1,4 +1,4 @@
-"""Matrix products that take the bias addition with them.
+"""Bias fusion into matrix products.
 
 In: `add(mm(a, b), bias)`, the product perhaps seen in another shape with the same last dimension.
 Out: `addmm(bias, a, b, 1, 1)`. Invariant: only where the sum would otherwise be a loop of its own:

@@ -1,4 +1,4 @@
-"""Numbers that a GPU is given, brought there together.
+"""Merged host-to-device transfers of numbers.
 
 In: a graph of primitives in which values of one element go from the CPU to a GPU one by one, each
 of which waits, as the bias corrections of an optimizer's step do. Out: they are put in a row that

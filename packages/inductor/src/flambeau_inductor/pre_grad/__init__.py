@@ -1,1 +1,1 @@
-"""Passes over Torch IR, before autograd is traced."""
+"""Pre-grad passes: Torch IR, before autograd is traced."""

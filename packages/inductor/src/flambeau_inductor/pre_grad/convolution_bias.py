@@ -1,4 +1,4 @@
-"""Biases of convolutions apart from them, on a GPU, before tracing.
+"""Separation of convolution biases on GPUs.
 
 In: a captured graph of torch functions, on fake tensors. Out: the same graph, in which convolutions
 have no bias and an addition follows. Invariant: the library adds a bias to the rounded result of a
@@ -18,7 +18,7 @@ CONVOLUTIONS = {f"{kind}{dims}d": dims for kind in ("conv", "conv_transpose") fo
 """Function: how many dimensions come behind the channels."""
 
 
-def _apart(m: Match) -> fx.Node | None:
+def _separate_bias(m: Match) -> fx.Node | None:
     """The sum of a convolution of floating point numbers on a GPU and its bias."""
     made, bias, column = val_of(m.root), val_of(m["bias"]), m["bias"]
     if not isinstance(made, Tensor) or not isinstance(bias, Tensor):
@@ -36,9 +36,9 @@ def _apart(m: Match) -> fx.Node | None:
 
 _OPERANDS = (Value(), Value(), Value("bias"))
 _CONVOLUTION = Call(frozenset(CONVOLUTIONS), _OPERANDS, lambda node: True)
-RULES = (Rule("add_biases_apart", (_CONVOLUTION,), _apart),)
+RULES = (Rule("separate_convolution_biases", (_CONVOLUTION,), _separate_bias),)
 
 
-def add_biases_apart(gm: fx.GraphModule, ledger: Ledger | None = None) -> int:
+def separate_convolution_biases(gm: fx.GraphModule, ledger: Ledger | None = None) -> int:
     """Take the biases out of the convolutions of `gm`; how many were."""
     return rewrite_module(gm, RULES, ledger)

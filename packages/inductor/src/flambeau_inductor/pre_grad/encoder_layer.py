@@ -1,4 +1,4 @@
-"""Transformer encoder layers written out, before tracing.
+"""Expansion of transformer encoder layers.
 
 In: a captured graph of torch functions. Out: the same graph, in which the one operator that
 `nn.TransformerEncoderLayer` calls in inference is a function of ours. Invariant: only batches of

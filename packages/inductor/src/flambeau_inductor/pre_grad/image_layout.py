@@ -1,4 +1,4 @@
-"""Channels-last images where the library computes convolutions faster so, before tracing.
+"""Layout pass: channels-last images where the library is faster with them.
 
 In: a captured graph of torch functions, on fake tensors. Out: the same graph, in which convolutions
 ask for their images channels-last. Invariant: values stay, and so do the strides of all that the

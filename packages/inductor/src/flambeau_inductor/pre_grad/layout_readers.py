@@ -1,4 +1,4 @@
-"""Who may be given an image in another order of memory, and who must find it in its own.
+"""Layout sensitivity: which readers take another memory order.
 
 In: a captured graph of torch functions on fake tensors, and the nodes whose results will have other
 strides. Out: the reads before which an order must be restored, or None where that cannot be done.
@@ -63,7 +63,7 @@ def restored_reads(gm: fx.GraphModule, changed: Collection[fx.Node]) -> list[Rea
         if not all(_is_view(value) and value not in barred for value in lost):
             return None
         barred.update(lost)  # what it is a view of is brought back
-    return None if _writes_behind(gm, reads) or _shares(gm, reads, reached) else reads
+    return None if _writes_after_reads(gm, reads) or _shares(gm, reads, reached) else reads
 
 
 def _reads(
@@ -106,7 +106,7 @@ def _is_view(node: fx.Node) -> bool:
 # --- memory that is shared --------------------------------------------------------------------
 
 
-def _writes_behind(gm: fx.GraphModule, reads: list[Read]) -> bool:
+def _writes_after_reads(gm: fx.GraphModule, reads: list[Read]) -> bool:
     """Whether something is written that was read before in an order of its own, so that the write
     or what was read would be another's memory."""
     held: dict[fx.Node, set[int | None]] = {}

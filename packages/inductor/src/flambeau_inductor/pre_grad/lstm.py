@@ -1,4 +1,4 @@
-"""LSTMs as library calls that are kept whole, before autograd is traced.
+"""LSTMs kept whole as library calls.
 
 In: a captured graph of torch functions, on fake tensors. Out: the same graph, in which `torch.lstm`
 is a function of ours where the library's fused layer applies: oneDNN's on a CPU, one call a layer

@@ -14,7 +14,7 @@ from flambeau_inductor.driver import Pass, PassContext, run_passes
 from flambeau_inductor.options import Options, settled
 from flambeau_inductor.passes.freezing import fold_batch_norms
 from flambeau_inductor.pre_grad.attention import drop_constant_masks, fuse_attention
-from flambeau_inductor.pre_grad.convolution_bias import add_biases_apart
+from flambeau_inductor.pre_grad.convolution_bias import separate_convolution_biases
 from flambeau_inductor.pre_grad.encoder_layer import open_encoder_layers
 from flambeau_inductor.pre_grad.image_layout import channels_last
 from flambeau_inductor.pre_grad.lstm import keep_recurrent
@@ -39,7 +39,7 @@ CAPTURED_PASSES: tuple[Pass[PassContext, fx.GraphModule], ...] = (
     Pass("fuse_attention", _rewriting(fuse_attention), lambda o: not o.deterministic),
     Pass("fold_batch_norms", _rewriting(fold_batch_norms), lambda o: o.freezing),
     Pass("channels_last", _channels_last, lambda o: o.channels_last),
-    Pass("add_biases_apart", _rewriting(add_biases_apart)),
+    Pass("separate_convolution_biases", _rewriting(separate_convolution_biases)),
 )
 
 

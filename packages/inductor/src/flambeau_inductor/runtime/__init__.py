@@ -1,1 +1,1 @@
-"""What compiled artifacts need at run time: nothing of the compiler, nor sympy, nor triton."""
+"""Runtime of compiled artifacts: no compiler, sympy or triton."""

@@ -1,4 +1,4 @@
-"""A compiled graph as plain data and files, and back.
+"""Artifact: a compiled graph as plain data and files.
 
 In: the wrapper's text, what its kernels were built into, its constants. Out: a callable of the
 boxed convention. Invariant: an artifact holds no code objects and no callables; what a kernel's

@@ -1,4 +1,4 @@
-"""Checks at run time, before a kernel reads memory through what is checked.
+"""Bounds checks at run time, before memory is read through an index.
 
 In: tensors in the memory of the CPU. Out: nothing, or the exception that eager would raise.
 Invariant: what a GPU holds is never looked at from here: a program checks that in a kernel.

@@ -1,4 +1,4 @@
-"""A compiled graph as callers hold it.
+"""The compiled graph as callers hold it.
 
 In: the wrapper's function and what has to live as long as it. Out: a callable of the boxed
 convention. Invariant: no autograd graph is built and no autocast happens inside: both are in the

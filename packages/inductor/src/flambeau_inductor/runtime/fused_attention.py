@@ -1,4 +1,4 @@
-"""Attention by the library's fused kernels, forth and back, with derivatives of any order.
+"""Fused attention of the library, with derivatives of any order.
 
 In: queries, keys (turned), values and a factor of the scores. Out: the result. Invariant: the
 first derivative is the fused backward; where that is itself to be differentiated
@@ -38,7 +38,7 @@ def attended(q: Tensor, turned: Tensor, v: Tensor, scale: float, causal: bool = 
 
 def _apply(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> Tensor:
     given = (_readable(q), _readable(k), _readable(v), scale, causal)
-    made: tuple[Tensor, Tensor] = _Attention.apply(*given)  # type: ignore[no-untyped-call]
+    made: tuple[Tensor, Tensor] = _FusedAttention.apply(*given)  # type: ignore[no-untyped-call]
     return made[0]
 
 
@@ -48,7 +48,7 @@ def _readable(x: Tensor) -> Tensor:
     return x if rows else x.contiguous()
 
 
-class _Attention(torch.autograd.Function):
+class _FusedAttention(torch.autograd.Function):
     """The library's kernels as a differentiable function, which `torch.func` takes too."""
 
     generate_vmap_rule = True

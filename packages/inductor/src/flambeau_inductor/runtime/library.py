@@ -1,4 +1,4 @@
-"""Loading a shared object of generated kernels.
+"""Loader of shared objects.
 
 In: the path of a shared object that exports `flambeau_kernel(number)`. Out: its kernels as Python
 callables that take the addresses of their buffers. Invariant: a library that is loaded stays

@@ -1,4 +1,4 @@
-"""The wrapper's text as a function.
+"""Loader of wrapper text.
 
 In: a wrapper's text, the kernels it calls, the constants it reads. Out: its `call`. Invariant:
 tracebacks through it show its lines for as long as it lives.

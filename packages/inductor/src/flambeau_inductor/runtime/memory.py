@@ -1,4 +1,4 @@
-"""Tensors over memory that is there already.
+"""Tensors over existing memory.
 
 In: tensors and layouts (shapes and strides in elements). Out: tensors over the same memory, or over
 new memory of the layout asked for. Invariant: offsets count from the tensor's own first element.

@@ -1,4 +1,4 @@
-"""Library operators by name.
+"""Lookup of library operators by name.
 
 In: the qualified name of an overload (`aten.mm.out`). Out: what the wrapper calls. Invariant: the
 callable takes the overload's arguments by the overload's names.

@@ -1,4 +1,4 @@
-"""Memory of large results, used again by the next call.
+"""Output cache: memory of large results, reused by the next call.
 
 In: the layout of a CPU tensor. Out: the tensor, uninitialised. Invariant: memory is handed out
 again only when nobody else in the process holds it, by any tensor, view, array or storage; and only

@@ -1,4 +1,4 @@
-"""What one compile did.
+"""Report of one compile.
 
 In: numbers and texts from the stages. Out: `Report`. Invariant: plain data; every library call is
 counted by name, and every one that stands in for a missing lowering has its reason.

@@ -1,4 +1,4 @@
-"""Rows added to rows of a table, where no kernel of the program does it.
+"""Row-wise scatter-add by library calls.
 
 In: where each row goes, the rows. Out: the table. Invariant: sums are formed in float32, whatever
 the table is, and rounded once.

@@ -1,4 +1,4 @@
-"""From the tensor graph to loops, library calls and lifetimes."""
+"""Scheduling: tensor graph to loops, library calls and lifetimes."""
 
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.schedule import schedule

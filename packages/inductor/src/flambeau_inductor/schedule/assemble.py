@@ -1,4 +1,4 @@
-"""From groups and library calls to a `Program`.
+"""Assembly of a program from fused groups and library calls.
 
 In: a `TensorProgram`. Out: a program whose memory is still to be planned. Invariant: buffer names
 are `in0...` (inputs), `const0...` (tensors of the module) and `buf0...`; a loop over no points does
@@ -195,7 +195,7 @@ def _check(made: _Assembly, node: Node, limits: Limits, loop: Loop) -> Loop:
         layout = check.layout or made.buffers[ref.buffer].layout
         if made.plan.graph.symbols:
             raise NotYetSymbolic("kernels that check positions take constant sizes")
-        inside = check_inside(loop, step, layout, _told(step))
+        inside = check_inside(loop, step, layout, _bounds_message(step))
         if inside is None:
             made.steps.extend(_on_device(made, step, layout))
         else:
@@ -203,7 +203,7 @@ def _check(made: _Assembly, node: Node, limits: Limits, loop: Loop) -> Loop:
     return loop
 
 
-def _told(check: CheckIndex) -> str:
+def _bounds_message(check: CheckIndex) -> str:
     """What a device says of a position: it cannot name it."""
     return check.message.replace("{index}", "of a GPU tensor").replace("{size}", str(check.size))
 
@@ -213,7 +213,7 @@ def _on_device(made: _Assembly, check: CheckIndex, layout: Layout) -> list[Compu
     seen = made.scratch((), torch.bool, layout.device)
     name = f"check{sum(isinstance(step, RunLoop) for step in made.steps)}"
     look = RunLoop(check_loop(name, check, layout, seen))
-    return [look, Extern("aten._assert_async.msg", (Ref(seen), _told(check)))]
+    return [look, Extern("aten._assert_async.msg", (Ref(seen), _bounds_message(check)))]
 
 
 def _call(made: _Assembly, call: LibraryCall) -> None:

@@ -1,4 +1,4 @@
-"""Checks of index tensors on a GPU: in the kernel that looks them up, or in kernels of their own.
+"""Bounds checks of index tensors on GPUs: inline, or as kernels of their own.
 
 In: a `CheckIndex` and where the index tensor's elements are. Out: a loop with the check inside it,
 or a loop that looks at all elements. Invariant: every element is checked, whether or not a loop

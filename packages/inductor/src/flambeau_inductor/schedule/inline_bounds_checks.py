@@ -1,4 +1,4 @@
-"""Checks of positions that a C++ kernel makes itself, as it writes there.
+"""Bounds checks that C++ kernels make inline.
 
 In: a scheduled program whose loops on a CPU become C++. Out: the same program, in which some loops
 look at the positions that they write through, and the step that would have looked before them

@@ -1,4 +1,4 @@
-"""Kernels that are written once and filled in: matrix products with what follows them."""
+"""Triton templates: products, attention, convolutions, with epilogues."""
 
 from flambeau_inductor.templates.gemm.epilogue import NoEpilogue, ProductEpilogue, epilogue_of
 from flambeau_inductor.templates.gemm.problem import Matrix, Product

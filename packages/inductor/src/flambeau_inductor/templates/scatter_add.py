@@ -1,4 +1,4 @@
-"""Rows added to rows of a table: each row of the table is written once, by one program.
+"""Deterministic row-wise scatter-add: sorted segments, one store per row.
 
 In: a library call, and where its operands lie. Out: `FoundRows`: Triton kernels, run in the order
 of `ORDER`. Invariant: each sum is float32 and rounded once; a position outside ends the kernel that
@@ -109,7 +109,7 @@ class FoundRows:
 
     def kernels(self, tile: ScatterTile | None = None) -> dict[str, TritonKernel]:
         """The kernels by name, in the order to run them in."""
-        text = _KernelText(self, tile or tile_of(self), self.memory())
+        text = _ScatterAddText(self, tile or tile_of(self), self.memory())
         return {name: text.kernel(name) for name in ORDER if name != "parts" or "sums" in text.held}
 
     def told(self, kernels: Mapping[str, TritonKernel]) -> tuple[Loop, ...]:
@@ -223,7 +223,7 @@ def _operand(argument: object, layouts: Mapping[str, Layout]) -> TableOperand | 
     return TableOperand(argument.buffer, strides, offset, dtype)
 
 
-class _KernelText:
+class _ScatterAddText:
     """Writes the kernels."""
 
     def __init__(self, found: FoundRows, tile: ScatterTile, held: Mapping[str, Buffer]) -> None:

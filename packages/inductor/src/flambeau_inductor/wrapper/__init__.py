@@ -1,4 +1,4 @@
-"""A program as a Python function: it allocates, launches, calls the library and frees."""
+"""The wrapper: a program as Python that allocates, launches and frees."""
 
 from flambeau_inductor.wrapper.source import Wrapper, generate
 

@@ -1,4 +1,4 @@
-"""Addresses of buffers, each asked for once.
+"""Buffer addresses, each read once.
 
 In: a program, and which buffers its launches take by address. Out: expressions of addresses, and
 lines that give a name to those that are taken several times. Invariant: a buffer that took over

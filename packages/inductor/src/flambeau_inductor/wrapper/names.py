@@ -1,4 +1,4 @@
-"""How values of a program are spelled in the wrapper's text.
+"""Spelling of a program's values in the wrapper.
 
 In: literals, layouts, arguments of library calls. Out: Python expressions. Invariant: an expression
 evaluates to an equal value in the namespace that `load` makes; a symbol is refused.

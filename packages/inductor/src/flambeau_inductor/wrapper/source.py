@@ -1,4 +1,4 @@
-"""A `Program` as straight-line Python.
+"""Source text of the wrapper.
 
 In: a program, and how each of its loops is launched. Out: `Wrapper`: the text of a module whose
 `call(args)` runs the program. Invariant: one or a few lines a step, in the program's order; a name
@@ -62,11 +62,11 @@ class LoopLaunch:
     queued: bool = False
     offsets: tuple[int, ...] = ()
     sizes: tuple[str, ...] = ()
-    drawn: BehindDraws | None = None
+    drawn: LaunchAfterDraws | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class BehindDraws:
+class LaunchAfterDraws:
     """`kernel` is the name of the kernel that draws what its loop reads."""
 
     kernel: str
@@ -237,7 +237,7 @@ def _reuse(p: _WrapperWriter, step: Reuse) -> None:
 def _run_loop(p: _WrapperWriter, step: RunLoop) -> None:
     launch = p.launches[step.loop.name]
     if launch.drawn is not None and id(launch.drawn.draws.draw) in p.waiting:
-        _run_behind(p, step, launch, launch.drawn)
+        _run_after_draws(p, step, launch, launch.drawn)
         return
     given = [_stream(p, launch.buffers[0])] if launch.queued else []
     if launch.by_address:
@@ -252,7 +252,9 @@ def _run_loop(p: _WrapperWriter, step: RunLoop) -> None:
     _let_go(p, step)
 
 
-def _run_behind(p: _WrapperWriter, step: RunLoop, launch: LoopLaunch, how: BehindDraws) -> None:
+def _run_after_draws(
+    p: _WrapperWriter, step: RunLoop, launch: LoopLaunch, how: LaunchAfterDraws
+) -> None:
     """The kernel that draws what it reads, or the draws and the kernel."""
     mask, call = how.draws.mask, how.draws.draw
     place = launch.buffers.index(mask)

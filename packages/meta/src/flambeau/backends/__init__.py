@@ -1,4 +1,4 @@
-"""Backends by name: what `backend=` accepts and where names come from.
+"""Backends by name, the layers around them, and fallbacks.
 
 In: a name or a callable. Out: a backend for one compiled callable.
 Invariant: every built-in backend gives what eager gives, or falls back and is counted.

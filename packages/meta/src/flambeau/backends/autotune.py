@@ -1,4 +1,4 @@
-"""`backend="autotune"`: each graph runs as whichever backend runs it fastest.
+"""`backend="autotune"`: the fastest of several backends for each graph, by measurement.
 
 In: names of backends. Out: a backend. Invariant: eager always takes part, so that nothing becomes
 slower than it was; a result is kept on disk under all that decides it, and used from then on.

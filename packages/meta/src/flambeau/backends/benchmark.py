@@ -1,4 +1,4 @@
-"""Which of several compiled forms of one graph is the fastest.
+"""Benchmark of several compiled forms of one graph.
 
 In: callables that compute the same, inputs. Out: a `BackendBenchmark`. Invariant: nothing wins that
 gives something else than eager, and nothing wins over eager by less than the noise of the

@@ -1,4 +1,4 @@
-"""The built-in backends: what makes each, what each needs, whether that is here.
+"""Built-in backends: constructors, requirements, availability.
 
 In: nothing. Out: `TABLE`. Invariant: asking whether a package is here does not import it.
 """

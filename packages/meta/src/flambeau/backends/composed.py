@@ -1,4 +1,4 @@
-"""The built-in backends: which stages a captured graph goes through.
+"""The pipeline of a built-in backend: pre-grad passes, ahead-of-time autograd, graph compiler.
 
 In: a request. Out: a backend that records what it did.
 Invariant: the stages meet here and nowhere else; each is handed the others as plain callables.
@@ -22,7 +22,7 @@ from flambeau_inductor.runtime.gpu.cuda_graphs import Recorded, Rules
 from flambeau_inductor.runtime.gpu.stream_capture import CudaRecorder
 from torch import fx
 
-from flambeau.backends.fallback import compiling, derivative_told, graph_name, user_lines
+from flambeau.backends.fallback import compiling, derivative_failure_hook, graph_name, user_lines
 from flambeau.backends.graph_record import RecordTally, operations
 from flambeau.backends.request import Backend, Request
 from flambeau.cache.graphs import GraphCache
@@ -227,6 +227,6 @@ class AotEngine:
             ),
             open_sizes=open_sizes,
         )
-        told = derivative_told(self.request, name, user_lines(gm))
+        told = derivative_failure_hook(self.request, name, user_lines(gm))
         compiled.derive(told, flambeau_capture.disable)
         return compiled

@@ -1,4 +1,4 @@
-"""Backends that other packages bring: TensorRT, OpenXLA, IPEX.
+"""Backends of installed packages, by entry point: TensorRT, OpenXLA, IPEX.
 
 In: a request. Out: a backend that calls the package. Invariant: the package is imported only when
 its backend is asked for, and only through names that it documents for backends of captured graphs.

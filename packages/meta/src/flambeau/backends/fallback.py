@@ -1,4 +1,4 @@
-"""A graph that a stage cannot compile runs eagerly: counted, named and shown.
+"""Fallback: a graph that a stage cannot compile runs eagerly, counted and reported.
 
 In: a backend that may raise. Out: one that does not, unless it was asked to.
 Invariant: what stands in is the captured graph itself, run by torch, so that the answer, the
@@ -201,7 +201,7 @@ def later_fallback(
     return otherwise
 
 
-def derivative_told(request: Request, name: str, lines: str) -> Callable[[Exception], None]:
+def derivative_failure_hook(request: Request, name: str, lines: str) -> Callable[[Exception], None]:
     """What is called with why the derivative of a compiled graph, which a backward pass with
     `create_graph=True` asks for, runs eagerly: it is counted and shown as a graph that does."""
 

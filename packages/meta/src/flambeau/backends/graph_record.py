@@ -1,4 +1,4 @@
-"""Adds up what the stages report about the halves of one captured graph.
+"""The record of one captured graph, summed over its forward and backward halves.
 
 In: the report objects of AOT and of the inductor. Out: one `GraphRecord`.
 Invariant: seconds of different phases do not overlap: what the inductor spent inside AOT's

@@ -18,7 +18,7 @@ from flambeau.backends.never_slower import never_slower
 from flambeau.backends.request import Backend, Request, named
 from flambeau.cache.graphs import GraphCache
 from flambeau.distributed import by_buckets
-from flambeau.events.runs import told_of_runs
+from flambeau.events.runs import publish_runs
 from flambeau.testing.graph_copy import copied_graph
 
 
@@ -84,7 +84,7 @@ LAYERS: tuple[Layer, ...] = (
     Layer("never_slower", never_slower, lambda request: request.never_slower),
     Layer("repro", _repro, lambda request: request.repro),
     Layer("verify", _verify, lambda request: request.verify),
-    Layer("run_events", told_of_runs, lambda request: request.told),
+    Layer("run_events", publish_runs, lambda request: request.told),
 )
 
 

@@ -1,4 +1,4 @@
-"""`mode="never-slower"`: eager serves until something faster is ready and was seen to be faster.
+"""`mode="never-slower"`: eager until a compiled form has been measured to be faster.
 
 In: a backend. Out: a backend whose graphs run at once. Invariant: compiling, checking and measuring
 happen on another thread, on copies of the first call's inputs; a call never waits for them.

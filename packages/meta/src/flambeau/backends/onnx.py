@@ -1,4 +1,4 @@
-"""The backend "onnxrt": a captured graph written as ONNX and run by onnxruntime.
+"""The backend "onnxrt": a captured graph exported to ONNX and run by onnxruntime.
 
 In: a request. Out: a backend for inference; tensors cross without a copy where the layout allows.
 Invariant: a graph that ONNX cannot say, or that is differentiated, runs as captured, with a reason.

@@ -1,4 +1,4 @@
-"""The table of backends: built in, registered by the program, offered by installed packages.
+"""The registry of backends: built in, registered by the program, offered by packages.
 
 In: names. Out: backends. Invariant: a built-in name always means the built-in backend; a name that
 nobody knows is an error that lists the known ones.

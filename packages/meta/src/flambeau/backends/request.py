@@ -1,4 +1,4 @@
-"""What a backend is made from, and what it is.
+"""A backend's request and description, as data.
 
 In: the choices of one `flambeau.compile`. Out: plain types that all backends share.
 Invariant: a backend keeps no state outside of its request.

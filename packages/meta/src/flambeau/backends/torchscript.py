@@ -1,4 +1,4 @@
-"""Backends on TorchScript: the captured graph traced once more, into torch's older IR.
+"""Backends on TorchScript: the captured graph traced again into torch's older IR.
 
 In: a request. Out: backends "ts", "ofi" (optimised for inference) and "nvfuser".
 Invariant: a graph that a trace would silently change (one that enters modes, or has open sizes) is

@@ -1,4 +1,4 @@
-"""`flambeau.bisect`: which layer, and which step in it, makes an answer wrong."""
+"""Bisection: the layer, and the step within it, that makes an answer wrong."""
 
 from flambeau.bisecting.bisect import bisect
 from flambeau.bisecting.verdict import Tried, Verdict

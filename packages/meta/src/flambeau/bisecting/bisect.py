@@ -1,4 +1,4 @@
-"""One call from a wrong answer to the step that makes it.
+"""Bisection from a wrong answer to the responsible step, in one call.
 
 In: a function and arguments. Out: a `Verdict`. Invariant: layers are asked from the outermost in;
 the first that is wrong is to blame, since it was given what the one before it got right.

@@ -1,4 +1,4 @@
-"""Which pass of ahead-of-time autograd, or which decomposition, is wrong.
+"""Bisection over the passes and decompositions of ahead-of-time autograd.
 
 In: a program that is right captured, and wrong after these stages. Out: a `Verdict`. Invariant: a
 decomposition is blamed by adding them one by one in the order in which the program needs them.

@@ -1,4 +1,4 @@
-"""Which graph a backend from outside gets wrong, and what in it.
+"""Bisection over the graphs that another backend compiles.
 
 In: a program whose captured graphs are right, and wrong with a backend. Out: a `Verdict`.
 Invariant: what is named was seen to fail alone, with the backend, as it did in the program.

@@ -1,4 +1,4 @@
-"""Which frame, or which missing guard, makes capture wrong.
+"""Bisection over captured frames, and over missing guards.
 
 In: a program that is wrong though its graphs run as they are. Out: a `Verdict`. Invariant: a guard
 is blamed only where the same call is right when nothing was compiled before it.

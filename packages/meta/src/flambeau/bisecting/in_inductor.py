@@ -1,4 +1,4 @@
-"""Which pass, fusion, kernel or lowering of the inductor is wrong.
+"""Bisection over the inductor's passes, fusions, kernels and lowerings, by fuel.
 
 In: a program that is right as a graph of primitives, and wrong with generated kernels. Out: a
 `Verdict`. Invariant: one half of one graph is looked at, all others do without generated code; what

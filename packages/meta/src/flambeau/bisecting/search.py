@@ -1,4 +1,4 @@
-"""The first of a row of steps with which something goes wrong.
+"""Binary search for the first failing step.
 
 In: how many steps there are, a test of the first n of them. Out: the smallest n that fails.
 Invariant: the answer was itself seen to fail, and the one before it to pass.

@@ -1,4 +1,4 @@
-"""Compiles a program in one way, runs it, and compares.
+"""One trial of a bisection: compile under restrictions, run, compare with eager.
 
 In: a program with its calls, a backend. Out: the difference from the program as it is. Invariant:
 every trial compiles from nothing, in a cache folder of its own, and leaves no trace in the program.

@@ -1,4 +1,4 @@
-"""What a bisection found.
+"""The verdict of a bisection, as data and text.
 
 In: facts. Out: `Verdict`. Invariant: it names what was tried, so that whoever reads it can repeat
 any step.

@@ -1,4 +1,4 @@
-"""The cache on the disk: what is in it, emptying it, carrying it to another machine.
+"""The disk cache: contents, clearing, transfer to another machine.
 
 In: nothing, folders, files, keys. Out: facts and texts. Invariant: what is read from a file is
 checked before it becomes part of a cache, and nothing here compiles.

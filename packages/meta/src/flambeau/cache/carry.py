@@ -1,4 +1,4 @@
-"""The cache as one file, for another machine of the same kind.
+"""The disk cache as one file, for another machine of the same kind.
 
 In: a cache folder, a file. Out: the file; entries in another folder. Invariant: a file that was
 changed, or that was made with other versions or on another kind of processor, is refused with the
@@ -34,7 +34,7 @@ def save(path: str | Path, folder: str | Path | None = None) -> int:
     files: dict[str, bytes | Path] = {}
     count = 0
     with tempfile.TemporaryDirectory(prefix="flambeau-") as aside:
-        for each in size_limit.held(place):
+        for each in size_limit.entries_under(place):
             own = _copied(each.folder, Path(aside) / str(count))
             if own is not None:
                 for file in sorted(own.iterdir()):

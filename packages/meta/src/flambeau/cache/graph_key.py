@@ -1,4 +1,4 @@
-"""The key of a captured graph: everything that decides what it is compiled to.
+"""Cache key of a captured graph: everything that decides the generated code.
 
 In: a graph, the inputs of this call, the choices. Out: a `Key` of named parts, or `CannotKey`.
 Invariant: a value of a tensor is never part of it; metadata, options, the state of torch, the

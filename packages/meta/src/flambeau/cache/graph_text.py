@@ -1,4 +1,4 @@
-"""A captured graph as text that is the same in every process.
+"""Canonical text of a captured graph, the same in every process.
 
 In: a captured `fx.GraphModule`. Out: one line a node, values by number; or `CannotKey`. Invariant:
 two graphs with one text, on inputs of one metadata, compile to the same (`open_sizes` says what is

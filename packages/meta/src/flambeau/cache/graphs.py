@@ -1,4 +1,4 @@
-"""Whole compiled graphs on the disk: a graph that was compiled before is not compiled again.
+"""Disk cache of whole compiled graphs.
 
 In: a captured graph and the inputs of this call. Out: a compiled program with neither a trace, nor
 a schedule, nor a compiler run; or what a fresh compile gives, kept for the next process.

@@ -1,4 +1,4 @@
-"""What the cache folder holds, and why something was not found in it.
+"""Inspection of the cache folder: entries, sizes, reasons for misses.
 
 In: a folder (the one in use by default). Out: figures, keys, differences. Invariant: looking
 changes nothing; clearing removes whole entries, which another process may be about to make again.
@@ -41,7 +41,7 @@ def info(folder: str | Path | None = None) -> Info:
     entries: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     reason = objection(place) if place.exists() else None
-    for each in size_limit.held(place):
+    for each in size_limit.entries_under(place):
         entries[each.kind] += 1
         sizes[each.kind] += each.size
     return Info(place, dict(sorted(entries.items())), dict(sizes), size_limit.limit(), reason or "")
@@ -50,7 +50,7 @@ def info(folder: str | Path | None = None) -> Info:
 def clear(folder: str | Path | None = None, kind: str | None = None) -> int:
     """Remove every entry, or those of one kind; how many there were."""
     place = _folder(folder)
-    found = [each for each in size_limit.held(place) if kind in (None, each.kind)]
+    found = [each for each in size_limit.entries_under(place) if kind in (None, each.kind)]
     for each in found:
         size_limit.remove(place, each.folder)
     return len(found)
@@ -58,7 +58,7 @@ def clear(folder: str | Path | None = None, kind: str | None = None) -> int:
 
 def keys(folder: str | Path | None = None, kind: str = "graphs") -> list[Key]:
     """The keys of the entries of one kind, the one that was used last first."""
-    found = [each for each in size_limit.held(_folder(folder)) if each.kind == kind]
+    found = [each for each in size_limit.entries_under(_folder(folder)) if each.kind == kind]
     found.sort(key=lambda each: -each.used)
     return [read for each in found if (read := _key(each.folder)) is not None]
 

@@ -1,4 +1,4 @@
-"""The open sizes of a captured graph, by numbers that are the same in every process.
+"""Canonical numbering of a graph's dynamic shapes, the same in every process.
 
 In: a captured graph whose placeholders' fake values hold symbols. Out: their text for a key; what a
 compile has assumed about them, as data; and the same assumed again in another process. Invariant:

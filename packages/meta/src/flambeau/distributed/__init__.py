@@ -1,4 +1,4 @@
-"""Compiled models in several processes: gradients in time for their buckets, ranks that agree.
+"""Distributed data parallel: gradient buckets, and agreement between ranks.
 
 In: captured graphs, inside the forward of a `DistributedDataParallel`. Out: the same graphs in
 parts, and a word where ranks compile different programs.

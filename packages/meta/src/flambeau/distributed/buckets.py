@@ -1,4 +1,4 @@
-"""A graph inside DistributedDataParallel, cut where its gradient buckets end.
+"""Graph splitting at gradient buckets under DistributedDataParallel.
 
 In: a captured graph whose parameters are attributes, and the sizes of the buckets. Out: parts that
 run one after the other; each is compiled by itself when it is first reached.

@@ -1,4 +1,4 @@
-"""Whether the ranks of a process group compile the same graphs.
+"""Agreement check: do the ranks of a process group compile the same graphs?
 
 In: each graph that a rank compiles, in order. Out: nothing, or a warning that names the first
 difference and the rank.

@@ -1,1 +1,1 @@
-"""What the stages publish while they work, and those who keep it."""
+"""Events: what the stages publish, and its subscribers."""

@@ -1,4 +1,4 @@
-"""Who is told what the stages make, as they make it.
+"""Event bus: publishes each stage's products to subscribers.
 
 In: products of the stages, each under its kind. Out: the same to every listener.
 Invariant: a listener only looks; one that raises is named in a warning and told nothing more, and

@@ -1,4 +1,4 @@
-"""What all layers tell while they work, by artifact, through `logging`.
+"""Logging of all layers, by artifact.
 
 In: names of artifacts, from `set_logs` or the variable FLAMBEAU_LOGS. Out: records of loggers:
 capture's own artifacts under `flambeau_capture.<name>`, those of the stages behind it under

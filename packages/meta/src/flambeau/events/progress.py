@@ -1,4 +1,4 @@
-"""A line that says where a long compilation stands.
+"""Progress line of a long compilation.
 
 In: products. Out: one line on a terminal, drawn over itself, gone when the graph is done.
 Invariant: nothing is written to what is not a terminal, unless it was asked for, and nothing in the

@@ -1,4 +1,4 @@
-"""What compiling did, in numbers: one record a graph, one report a compiled callable.
+"""Records of compilation: one per graph, one report per compiled callable.
 
 In: the public report objects of the stages. Out: frozen records, and sums over them.
 Invariant: a recorder belongs to one compiled callable; a fallback is a record like any other.

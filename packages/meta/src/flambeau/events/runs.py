@@ -1,4 +1,4 @@
-"""When compiled graphs run, and which memory goes in and out.
+"""Run events: when compiled graphs run, and which memory goes in and out.
 
 In: a backend. Out: one whose graphs are timed as long as somebody wants to know. Invariant: a graph
 that is compiled while nobody listens is not wrapped: its calls cost what they did.
@@ -33,7 +33,7 @@ class GraphRun:
     outputs: tuple[tuple[int, int], ...]
 
 
-def told_of_runs(backend: Backend, request: Request) -> Backend:
+def publish_runs(backend: Backend, request: Request) -> Backend:
     """The backend; whoever the request names is told when its graphs run."""
     told = request.told
     assert told is not None

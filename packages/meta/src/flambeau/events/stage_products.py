@@ -1,4 +1,4 @@
-"""What the inductor made of one half of a graph, as plain data.
+"""Products of the inductor's stages for one graph, as plain data.
 
 In: a `Compilation` after its last stage. Out: `HalfFacts`. Invariant: nothing of the compilation is
 kept alive; a size that is a symbol counts as unknown, not as zero.

@@ -1,4 +1,4 @@
-"""Where compile time went, by function and by phase.
+"""Compile time by function and phase.
 
 In: what compiled callables recorded. Out: a table as text, or the rows of it. Invariant: seconds of
 different columns do not overlap.

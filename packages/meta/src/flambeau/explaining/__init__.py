@@ -1,4 +1,4 @@
-"""`flambeau.explain`: what became of a function, in one answer."""
+"""Explanations: `flambeau.explain`, what became of a function."""
 
 from flambeau.explaining.explain import explain
 from flambeau.explaining.explanation import (

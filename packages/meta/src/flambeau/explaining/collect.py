@@ -1,4 +1,4 @@
-"""Collects the products of one run, for an explanation.
+"""Collection of one run's products, for an explanation.
 
 In: products, and the runs of compiled graphs. Out: facts by graph. Invariant: only plain data and
 sums are kept, no tensor and no compilation.

@@ -1,4 +1,4 @@
-"""What each graph break cost, from when frames were converted and when graphs ran.
+"""Cost of each graph break, from conversion and run times.
 
 In: a `Line`: what happened on one thread to one compiled callable. Out: `Figures` of a break.
 Invariant: a stretch of time that may hold anything but the break (the program's own code between

@@ -1,4 +1,4 @@
-"""Runs a function once, compiled, and gathers what became of it.
+"""`explain`: one compiled run, and everything that was learnt from it.
 
 In: a function or a compiled callable, and arguments. Out: an `Explanation`. Invariant: the function
 runs once; what is told is what happened in that run, and before it if it was compiled already.

@@ -1,4 +1,4 @@
-"""What `explain` answers: plain data, as text, as a dictionary, as a page.
+"""The explanation as plain data: text, dictionary, page.
 
 In: facts. Out: `Explanation`. Invariant: breaks are sorted by what they cost; every part of the
 program that did not become a kernel is in `kept_in_eager`, with the reason.

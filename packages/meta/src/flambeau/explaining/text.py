@@ -1,4 +1,4 @@
-"""An explanation as text for a terminal.
+"""Rendering of an explanation as terminal text.
 
 In: an `Explanation`. Out: text in sections, and a rich renderable of the same. Invariant: the text
 holds no control character, so that it may go into a log.

@@ -1,1 +1,1 @@
-"""Compiled functions in files: written, loaded, exported, copied."""
+"""Packages: compiled functions in files; export, copies, pickling."""

@@ -1,4 +1,4 @@
-"""One file that holds many, each with its digest.
+"""Archive format: many files in one, each with its digest.
 
 In: contents by name, facts about them. Out: a zip file; and the contents back, or `Refused`.
 Invariant: nothing of a file is handed out before the digests of all of it are found right, no name

@@ -1,4 +1,4 @@
-"""A compiled program in a folder: what every way of keeping one writes and reads.
+"""Bundle: the folder layout of a kept compiled program.
 
 In: a `Stored` program and the artifacts of its halves. Out: files; and the same back. Invariant:
 plain data, tensors and shared objects; reading runs none of it but the shared objects, which is

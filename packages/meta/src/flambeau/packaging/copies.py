@@ -1,4 +1,4 @@
-"""Compiled callables copied and pickled as what they were made from, and how.
+"""Copying and pickling of compiled callables.
 
 In: what `compile` made, the target it was made from, the arguments. Out: the same, such that
 `copy.deepcopy` and `pickle` give a compiled callable of the copied target. Invariant: compiled code

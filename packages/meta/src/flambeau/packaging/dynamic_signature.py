@@ -1,4 +1,4 @@
-"""The open sizes of a function in a file: where they are found, and what has to hold for them.
+"""Dynamic shapes of a packaged function: where they are found, and their constraints.
 
 In: the arguments of a call. Out: nothing, or ValueError with the condition that they break.
 Invariant: plain data, checked by `conditions` alone: no symbolic mathematics is imported.

@@ -1,4 +1,4 @@
-"""A whole function as one graph, in memory and in a file.
+"""Export of a whole function as one graph, in memory and in a file.
 
 In: a function and example arguments, or a file. Out: an `Exported` that is called like the
 function. Invariant: a file holds data only, its graph as a list of functions by name: what a graph

@@ -1,4 +1,4 @@
-"""Conditions on open sizes as plain data.
+"""Guard expressions on dynamic shapes, as plain data.
 
 In: trees of JSON's kinds over numbered symbols. Out: their values, and their text. Invariant: a
 tree is data, evaluated exactly and by one table of operations alone: neither sympy nor torch is

@@ -1,4 +1,4 @@
-"""A compiled function out of a file, with the runtime alone.
+"""Loader of packages, with the runtime alone.
 
 In: a file that `flambeau.package` wrote. Out: a callable. Invariant: no compiler, tracer or
 symbolic mathematics is imported; a file that was changed, or made for another machine, is refused

@@ -1,4 +1,4 @@
-"""What a file of compiled code needs of the machine and of what is installed there.
+"""Requirements of a package: machine, libraries, versions.
 
 In: nothing, or the facts that a file carries. Out: facts; or the list of what does not fit.
 Invariant: a file whose facts fit runs here; the check imports nothing of the compiler.

@@ -1,4 +1,4 @@
-"""A function compiled into one file.
+"""Packaging of a compiled function into one file.
 
 In: a function or module and example arguments. Out: a file that `flambeau.load` runs with neither
 the function nor the compiler. Invariant: the file holds the whole call in one graph; what cannot be

@@ -1,4 +1,4 @@
-"""Pages: a trace, or an explanation, as one HTML file that works offline."""
+"""HTML pages of traces and explanations, in one file each, offline."""
 
 from flambeau.page.kernels import kernel_report
 from flambeau.page.render import explanation_page, report_page, write_report

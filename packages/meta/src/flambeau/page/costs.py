@@ -1,4 +1,4 @@
-"""What each graph break of a trace cost.
+"""Cost table of a trace's graph breaks.
 
 In: the events of one process. Out: the break events with figures, the dearest first. Invariant: as
 in `explaining.costs`; what happened on two threads, or to two compiled callables, does not mix.

@@ -1,4 +1,4 @@
-"""The pictures and tables of an explanation's graphs.
+"""Pictures and tables of an explanation's graphs.
 
 In: an `Explanation`. Out: panels by graph. Invariant: the same panels as a trace's page has for the
 same halves.

@@ -1,4 +1,4 @@
-"""Guards as a tree by the object that they look at.
+"""Guard tree of a page: guards by the object that they examine.
 
 In: guards as text: a place, a kind. Out: `GuardNode`. Invariant: every guard is in the tree once.
 """

@@ -1,4 +1,4 @@
-"""Which kernels of a run lose most time to what a plain copy of as many bytes would take.
+"""Kernel table: time lost against a plain copy of as many bytes.
 
 In: the events of one process. Out: a row for each kernel that was timed. Invariant: a kernel counts
 once for each place in a graph that runs it, whether or not its text is another's too.

@@ -1,4 +1,4 @@
-"""From events to what a page shows.
+"""View model of a page, built from events.
 
 In: a `ProcessEvents`. Out: `ProcessView`: cards, tables, spans. Invariant: each graph is on one
 card, with every artefact of every stage that left one.

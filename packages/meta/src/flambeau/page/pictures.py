@@ -1,4 +1,4 @@
-"""Pictures of what was fused and of what lives when, as SVG.
+"""Pictures of fusion and of buffer lifetimes, as SVG.
 
 In: steps and a memory timeline, as plain data. Out: markup. Invariant: every step is in the picture
 once, below all that it reads; everything that comes from the program is escaped.

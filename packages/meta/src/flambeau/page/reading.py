@@ -1,4 +1,4 @@
-"""Reads a trace from disk.
+"""Reader of a trace folder.
 
 In: the folder that FLAMBEAU_TRACE or `flambeau.trace` named. Out: one `ProcessEvents` a process.
 Invariant: a line that was cut short (the process was killed) is counted, not an error; nothing

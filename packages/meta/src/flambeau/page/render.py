@@ -1,4 +1,4 @@
-"""Pages from templates.
+"""Rendering of pages from templates.
 
 In: a trace's folder, or an explanation. Out: HTML in one piece. Invariant: the page asks for
 nothing from anywhere: style and script are in it; all text is escaped.

@@ -1,4 +1,4 @@
-"""`flambeau.plan`: what compiling a function would come to, before it is compiled."""
+"""Plans: what compiling a function would cost, before it is compiled."""
 
 from flambeau.planning.calibrate import calibrate
 from flambeau.planning.plan import Plan, plan

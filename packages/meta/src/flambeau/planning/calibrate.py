@@ -1,4 +1,4 @@
-"""Finds out how long compiling takes on this machine.
+"""Calibration of the compile-time model on this machine.
 
 In: nothing, or what this process compiled. Out: samples on disk, and the model of them. Invariant:
 only graphs that were compiled from scratch count: a kernel from the cache says nothing.

@@ -1,4 +1,4 @@
-"""Memory that a captured graph will want, from the metadata of its values.
+"""Memory estimate of a captured graph, from metadata.
 
 In: a captured graph whose nodes have fake values. Out: bytes. Invariant: an upper bound in the
 sense that nothing is fused and everything a backward half might read is kept.

@@ -1,4 +1,4 @@
-"""Seconds of a compile from what is known of its graphs beforehand.
+"""Model of compile time, from what is known of a graph beforehand.
 
 In: samples: features of graphs that were compiled on this machine, and their seconds. Out: a fitted
 model that predicts, and says how far off it was on the samples. Invariant: no coefficient is

@@ -1,4 +1,4 @@
-"""What compiling would come to.
+"""`plan`: predicted compile time and memory of a function.
 
 In: a function and arguments. Out: a `Plan`. Invariant: nothing is compiled: the function runs once,
 captured, with its operators as they are.

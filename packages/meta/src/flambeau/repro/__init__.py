@@ -1,4 +1,4 @@
-"""From a graph that fails to a stand-alone script of a few nodes."""
+"""Reproduction: a failing graph as a stand-alone script of a few nodes."""
 
 from flambeau.repro.calls_script import run_calls, write_calls
 from flambeau.repro.check import GraphCheck, GraphFailure

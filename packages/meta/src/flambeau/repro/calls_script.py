@@ -1,4 +1,4 @@
-"""A missing guard as a Python script that fails when it is run.
+"""Script that reproduces a missing guard.
 
 In: a function and calls of which the last is answered by stale code. Out: a file, with tensors and
 modules beside it where text does not do. Invariant: what a script shows was seen to fail with the

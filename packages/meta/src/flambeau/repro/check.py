@@ -1,4 +1,4 @@
-"""Whether one graph goes wrong.
+"""Oracle of the minifier: does this graph still fail?
 
 In: a graph, inputs, the name of a backend. Out: a `GraphFailure`, or None. Invariant: a graph is
 held against itself, run by torch: what it computes has no part in the judgement.

@@ -1,4 +1,4 @@
-"""A function as text that stands alone.
+"""Source text of a function, made to stand alone.
 
 In: a function. Out: `FunctionText`: its definition without decorators, those of functions that it
 calls and that no module offers by name, imports, and what else it reads. Invariant: nothing is read

@@ -1,4 +1,4 @@
-"""Watches a backend, and turns what fails into scripts.
+"""Hook around a backend that turns failures into scripts.
 
 In: a backend and settings. Out: a backend that gives the same. Invariant: a fault of making a
 script is a warning; the program is compiled as it would be without.

@@ -1,4 +1,4 @@
-"""Shrinks the graph of a script.
+"""Minifier: the graph of a script, shrunk while it still fails.
 
 In: a script. Out: a smaller script beside it. Invariant: a graph that ends the process is run in a
 process of its own, each time.

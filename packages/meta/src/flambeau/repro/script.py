@@ -1,4 +1,4 @@
-"""A graph as a Python script that fails when it is run.
+"""Script that reproduces a failing graph.
 
 In: a graph, inputs, how it fails. Out: a file, with tensors beside it where drawn numbers do not
 do; and the graph again from such a file. Invariant: what a script shows was seen to fail with just

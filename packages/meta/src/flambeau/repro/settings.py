@@ -1,4 +1,4 @@
-"""Whether failures become scripts, which, and where.
+"""Settings of reproduction: which failures become scripts, and where.
 
 In: variables of the environment. Out: `Settings`. Invariant: nothing is written unless
 FLAMBEAU_REPRO_AFTER asks for it.

@@ -1,4 +1,4 @@
-"""Makes a graph that fails as small as it will go.
+"""Delta debugging on a failing graph.
 
 In: a graph, inputs, a test. Out: a smaller graph and inputs that fail in the same way. Invariant:
 every graph that is kept was itself seen to fail; each round leaves fewer nodes, or is the last.

@@ -1,4 +1,4 @@
-"""Makes a function as short as it will go while its calls are still answered by stale code.
+"""Delta debugging on a function's source, while stale code answers its calls.
 
 In: a function as text, two calls, a test. Out: a shorter function, fewer arguments. Invariant:
 every text that is kept was itself seen to fail.

@@ -1,4 +1,4 @@
-"""Calls of which the last is answered by code that was compiled for another one.
+"""Call sequences that stale code answers.
 
 In: a function, calls. Out: a `Difference`, or None. Invariant: a call counts as answered by stale
 code only where the same call is right when it is the first one: a guard is missing, nothing else.

@@ -1,4 +1,4 @@
-"""Watches the calls of a compiled callable, and turns one that stale code answers into a script.
+"""Watcher of calls that turns one answered by stale code into a script.
 
 In: a compiled callable and what it was made from. Out: the same, looked at. Invariant: a function
 is run a second time only where capture saw that it writes to nothing and that no part of it runs in

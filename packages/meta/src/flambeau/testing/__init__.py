@@ -1,1 +1,1 @@
-"""Two runs of a program: isolated, compared, verified."""
+"""Comparison of two runs: isolated, within tolerance, or verified while running."""

@@ -1,4 +1,4 @@
-"""Whether two runs of a program gave the same, within what floating point allows.
+"""Comparison of two runs, within what floating point allows.
 
 In: what was observed of a run as it is, of one in double precision, of one through the compiler.
 Out: nothing, or the first difference. Invariant: a compiled value may be as far from the value in

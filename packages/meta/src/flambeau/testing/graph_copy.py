@@ -1,4 +1,4 @@
-"""A captured graph again.
+"""Copy of a captured graph.
 
 In: a graph module. Out: another with the same parameters and buffers, and nodes of its own.
 Invariant: what a backend does to the nodes of one does not show in the other.

@@ -1,4 +1,4 @@
-"""Runs a program on copies, so that one run does not show in the next.
+"""Isolated run of a program on copies of its inputs and state.
 
 In: a callable, arguments, the modules whose state it may change. Out: `Observed`: results,
 gradients, what was written to the arguments. Invariant: the caller's tensors, modules and random
@@ -41,14 +41,14 @@ def observe(
         torch.manual_seed(seed)
         try:
             result = fn(*given, **named_given)
-            values = [(name, _held(value)) for name, value in named("output", result)]
+            values = [(name, _state_of(value)) for name, value in named("output", result)]
             values += [
-                (n, _held(v)) for n, v in named("argument", (given, named_given)) if _tensor(v)
+                (n, _state_of(v)) for n, v in named("argument", (given, named_given)) if _tensor(v)
             ]
             if backward and torch.is_grad_enabled():
                 values += _gradients(result, leaves, modules)
             for module in modules:
-                values += [(f"buffer {n}", _held(b)) for n, b in module.named_buffers()]
+                values += [(f"buffer {n}", _state_of(b)) for n, b in module.named_buffers()]
         except Exception as error:  # the program's own, or the compiler's: it is what is observed
             return Observed(error=error)
     return Observed(tuple(values))
@@ -166,7 +166,7 @@ def _gradients(
     return [(name, grad) for (name, _), grad in zip(wanted, found)]
 
 
-def _held(value: Any) -> Any:
+def _state_of(value: Any) -> Any:
     return value.detach().clone() if _tensor(value) else value
 
 

@@ -1,4 +1,4 @@
-"""Compiled graphs are checked while the program runs.
+"""`verify`: compiled graphs checked against eager while the program runs.
 
 In: a backend. Out: a backend whose graphs are held against eager, and against double precision, in
 their first calls. Invariant: a graph that was seen to be wrong is not used again, and the call in

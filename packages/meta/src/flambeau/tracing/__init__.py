@@ -1,4 +1,4 @@
-"""A run as structured events on disk: `FLAMBEAU_TRACE=dir`, or `with flambeau.trace(dir)`."""
+"""Traces: a run as structured events on disk."""
 
 from flambeau.tracing.trace import Trace, from_environment, trace
 

@@ -1,4 +1,4 @@
-"""What is written of each product.
+"""Serialised form of each event of a trace.
 
 In: a trace, a product, the number of its compiled callable. Out: an event and its artefacts.
 Invariant: one function a kind, in `RECORDED`; an event names the files that belong to it.

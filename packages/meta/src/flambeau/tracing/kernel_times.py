@@ -1,4 +1,4 @@
-"""How long each kernel takes alone, and what the machine's memory could do.
+"""Kernel times of a trace, each kernel alone, beside the memory roofline.
 
 In: a compilation whose kernels are built. Out: seconds by loop, and the bandwidth of a copy.
 Invariant: kernels run on memory of their own, never on the program's; what cannot be run that way

@@ -1,4 +1,4 @@
-"""Records what is compiled in a process, from `with flambeau.trace(dir)` or FLAMBEAU_TRACE.
+"""`flambeau.trace`: recording of what a process compiles.
 
 In: products of the stages. Out: a folder for `python -m flambeau report`. Invariant: a trace only
 looks; what it cannot write is one warning, and the program goes on.

@@ -1,4 +1,4 @@
-"""One process's part of a trace: a folder with `process.json`, `events.jsonl` and artefacts.
+"""Writer of one process's part of a trace: `process.json`, `events.jsonl`, artifacts.
 
 In: events as plain data, texts. Out: lines and files. Invariant: a line is written whole or not at
 all (one `write` on a file opened for appending), so that a process that is killed, or that several

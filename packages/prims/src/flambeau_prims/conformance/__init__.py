@@ -1,4 +1,4 @@
-"""The kit for authors of backends: sample calls, graphs, judges, the score card."""
+"""Conformance kit for backends of primitives."""
 
 from flambeau_prims.conformance.check import Backend, Declaration, KitOutcome, check
 from flambeau_prims.conformance.mode import Decomposing

@@ -1,4 +1,4 @@
-"""`python -m flambeau_prims.conformance mypkg:backend`: a backend's score card.
+"""The score card of a backend: `python -m flambeau_prims.conformance mypkg:backend`.
 
 In: the name of a backend function, `module:attribute`. Out: the card, and the exit status.
 Invariant: the status is 0 only if something was run and nothing was wrong.

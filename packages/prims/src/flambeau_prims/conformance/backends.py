@@ -1,4 +1,4 @@
-"""Finding a backend by its name.
+"""Lookup of a backend by name.
 
 In: `module:function`. Out: the function. Invariant: a name that leads nowhere is one readable
 sentence.

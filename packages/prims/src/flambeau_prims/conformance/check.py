@@ -1,4 +1,4 @@
-"""Runs a backend on programs and says what came of it.
+"""Execution of a backend on programs, with the outcome of each.
 
 In: a backend, `backend(gm, inputs) -> callable(*inputs) -> tuple of tensors`, and what it declares
 itself unable to do. Out: an `KitOutcome` a program.

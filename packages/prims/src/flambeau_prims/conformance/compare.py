@@ -1,4 +1,4 @@
-"""How an output is judged.
+"""Comparison of an output with its reference.
 
 In: what a backend returned, what eager returned, and the same computed in float64. Out: None, or
 what is wrong in a few words.

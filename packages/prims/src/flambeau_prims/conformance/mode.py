@@ -1,4 +1,4 @@
-"""The decompositions applied to a running program.
+"""Dispatch mode that decomposes a running program.
 
 In: any eager code. Out: the same results, computed through prims.
 Invariant: an operation is decomposed once; the prims and leaves inside run as they are.

@@ -1,4 +1,4 @@
-"""What must hold between the results and the operands of a call where several answers are right.
+"""Relations between operands and results where several answers are right.
 
 In: the operands of a call, what a backend returned, what eager returned. Out: None, or what does
 not hold. Invariant: a relation accepts every answer that the primitive's definition allows.

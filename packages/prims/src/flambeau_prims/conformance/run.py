@@ -1,4 +1,4 @@
-"""The whole kit: which programs there are, and running a backend over them.
+"""The conformance run: all programs over one backend.
 
 In: a backend, a choice of families, dtypes, kinds of programs. Out: outcomes.
 Invariant: the calls of one primitive in one dtype are one program; where that fails, each call is

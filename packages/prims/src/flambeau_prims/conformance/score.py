@@ -1,4 +1,4 @@
-"""The score card: outcomes counted by family, failures listed.
+"""The score card: outcomes by family, failures listed.
 
 In: outcomes. Out: plain text, or plain data for JSON.
 Invariant: every outcome is counted once, under one of: right, wrong, error, declared.

@@ -1,4 +1,4 @@
-"""The kit as tests: what `pytest --flambeau-backend mypkg:backend` runs.
+"""The kit as a pytest suite: `pytest --flambeau-backend mypkg:backend`.
 
 In: pytest's options. Out: a test for each primitive and dtype, one for each composed graph, and one
 of random graphs, which hypothesis shrinks. Invariant: what the backend declares is skipped, with
@@ -52,13 +52,13 @@ def _settle(outcomes: list[KitOutcome]) -> None:
     """Fail with what is wrong; skip if all that is left is declared."""
     failures = [o for o in outcomes if o.status in ("wrong", "error")]
     if failures:
-        pytest.fail("\n".join(_told(o) for o in failures), pytrace=False)
+        pytest.fail("\n".join(_outcome_text(o) for o in failures), pytrace=False)
     reasons = sorted({o.message for o in outcomes if o.status == "declared"})
     if reasons and all(o.status == "declared" for o in outcomes):
         pytest.skip(f"declared by the backend: {'; '.join(reasons)}")
 
 
-def _told(outcome: KitOutcome) -> str:
+def _outcome_text(outcome: KitOutcome) -> str:
     return f"{outcome.program.name}: {outcome.status}: {outcome.message}\n{outcome.program}"
 
 
@@ -106,6 +106,6 @@ def test_random_graphs(backend: Backend, request: pytest.FixtureRequest) -> None
     @hypothesis.given(program=programs())
     def right(program: Any) -> None:
         outcome = check(backend, program)
-        assert outcome.status in ("right", "declared"), _told(outcome)
+        assert outcome.status in ("right", "declared"), _outcome_text(outcome)
 
     right()

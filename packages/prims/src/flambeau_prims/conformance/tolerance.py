@@ -1,4 +1,4 @@
-"""Allowances for rounding, by dtype.
+"""Tolerances by dtype.
 
 In: nothing. Out: a table. Invariant: relative to the size of the result as a whole.
 """

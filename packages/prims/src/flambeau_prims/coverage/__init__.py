@@ -1,4 +1,4 @@
-"""What becomes of each overload of ATen: `python -m flambeau_prims.coverage` prints the table."""
+"""Coverage of ATen's overloads."""
 
 from flambeau_prims.coverage.classify import Covered, classify, survey
 from flambeau_prims.coverage.leaves import is_inert, leaf_reason

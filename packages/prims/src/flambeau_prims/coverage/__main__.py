@@ -1,4 +1,4 @@
-"""`python -m flambeau_prims.coverage`: the table of all overloads of ATen.
+"""The coverage table: `python -m flambeau_prims.coverage`.
 
 In: flags. Out: a count for each kind, the leaves by family, and with `--rest` what fits nowhere.
 Invariant: the exit status is 1 under `--strict` if anything fits nowhere, else 0.

@@ -1,4 +1,4 @@
-"""What becomes of an ATen overload on its way to prims.
+"""Classification of an ATen overload: decomposed, leaf, inert.
 
 In: an overload of `torch.ops.aten`. Out: a `Covered` with a kind and, for a leaf, its reason.
 Invariant: the kinds are tried in a fixed order and everything that fits none is `rest`.

@@ -1,4 +1,4 @@
-"""Operations that stay as they are, and why: the declared leaves, and the inert ones.
+"""Leaves: operators outside the dialect, each with its reason.
 
 In: the name of an overload, as `aten.add.Tensor`. Out: whether it is inert; a reason to be a leaf.
 Invariant: an operation for which neither table has an entry is an error of coverage, never

@@ -1,4 +1,4 @@
-"""Decompositions of ATen into prims; importing this package fills the table."""
+"""Decompositions of ATen into primitives."""
 
 from flambeau_prims.decomp import (
     backward,

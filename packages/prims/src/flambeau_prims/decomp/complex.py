@@ -1,4 +1,4 @@
-"""Complex numbers: made of two parts, taken apart, conjugated.
+"""Decompositions of complex arithmetic.
 
 In: ATen's operations on them. Out: the complex prims.
 Invariant: a conjugate or a negative is computed; no result is a view that carries a mark for it.

@@ -1,4 +1,4 @@
-"""Tensors out of numbers.
+"""Decompositions of tensor creation.
 
 In: ATen's factory operations. Out: `full` and `iota`.
 Invariant: dtype and device are made explicit; `*_like` keeps the layout of its model.

@@ -1,4 +1,4 @@
-"""Assertions about values.
+"""Decompositions of assertions on data.
 
 In: ATen's assertions. Out: `assert_true`.
 Invariant: a tensor asserts that its one element is not zero.

@@ -1,4 +1,4 @@
-"""What decompositions are written with: prims with operands brought to one shape and dtype.
+"""Building blocks of decompositions: promoted and broadcast primitives.
 
 In: tensors (real, fake, or traced values) and Python numbers. Out: calls of prims on them.
 Invariant: only shape, strides, dtype and device of an operand are looked at, never its elements,

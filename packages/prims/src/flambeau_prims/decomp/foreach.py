@@ -1,4 +1,4 @@
-"""ATen's operations on lists of tensors: one operation for each entry.
+"""Decompositions of foreach operators on lists of tensors.
 
 In: lists of tensors, lists or single numbers beside them. Out: a list.
 Invariant: an entry's result is what the operation on that entry alone gives by the table; if the

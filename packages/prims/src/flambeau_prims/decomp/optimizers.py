@@ -1,4 +1,4 @@
-"""Fused optimizer steps: Adam, AdamW, SGD and Adagrad on lists of parameters.
+"""Decompositions of fused optimizer steps: Adam, AdamW, SGD, Adagrad.
 
 In: parameters, gradients and state, as torch's optimizers hand them to the fused kernels.
 Out: all of them after the step, in the order of the functional overloads.

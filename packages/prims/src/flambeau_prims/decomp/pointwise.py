@@ -1,4 +1,4 @@
-"""ATen's pointwise operations: arithmetic, functions, comparisons, selection.
+"""Decompositions of pointwise operators.
 
 In: tensors and numbers of any shapes and dtypes that ATen takes. Out: prims on equal ones.
 Invariant: shape, strides and dtype of the result are eager's; half precision rounds once.

@@ -1,4 +1,4 @@
-"""Reductions.
+"""Decompositions of reductions.
 
 In: ATen's reductions, with optional dims, keepdim and dtype. Out: the reduction prims.
 Invariant: half precision is summed in float32; integers and bool sum to int64.

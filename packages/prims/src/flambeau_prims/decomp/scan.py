@@ -1,4 +1,4 @@
-"""Scans: running sums, products, extrema and logarithms of sums.
+"""Decompositions of scans: running sums, products, extrema, log-sum-exp.
 
 In: ATen's scans, on 0-d tensors too. Out: the scan prims.
 Invariant: half precision is summed in float32; integers and bool sum to int64.

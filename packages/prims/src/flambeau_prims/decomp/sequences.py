@@ -1,4 +1,4 @@
-"""Evenly spaced numbers, frequencies, and windows for transforms.
+"""Decompositions of ranges, frequencies and windows.
 
 In: ATen's factory operations. Out: `iota` and arithmetic on it.
 Invariant: numbers are formed in float64 (complex128) and rounded once, but where eager rounds.

@@ -1,4 +1,4 @@
-"""Sorting, selecting by rank, searching, counting.
+"""Decompositions of sorting, selection by rank, searching, counting.
 
 In: ATen's operations, with keepdim, 0-d tensors, numbers to search for. Out: the sorting prims.
 Invariant: a 0-d tensor is its own only element, at position 0.
@@ -213,7 +213,7 @@ def _nothing(x: Tensor) -> Tensor:
     return p.full([0], 0, dtype=torch.int64, device=x.device)
 
 
-def _asked(x: Tensor, parts: Any, inverse: bool, counts: bool) -> Any:
+def _requested(x: Tensor, parts: Any, inverse: bool, counts: bool) -> Any:
     values, where, times = parts
     return values, where if inverse else _nothing(x), times if counts else _nothing(x)
 
@@ -223,13 +223,13 @@ def unique2(
     x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> Any:
     del sorted  # in ascending order in any case
-    return _asked(x, p.unique(x), return_inverse, return_counts)
+    return _requested(x, p.unique(x), return_inverse, return_counts)
 
 
 @decomposition(aten._unique.default)
 def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False) -> Any:
     del sorted
-    return _asked(x, p.unique(x), return_inverse, False)[:2]
+    return _requested(x, p.unique(x), return_inverse, False)[:2]
 
 
 @decomposition(aten.unique_dim.default)
@@ -242,7 +242,7 @@ def unique_dim(
 ) -> Any:
     del sorted
     parts = p.unique_dim(x, canonical(dim, x.ndim), False)
-    return _asked(x, parts, return_inverse, return_counts)
+    return _requested(x, parts, return_inverse, return_counts)
 
 
 @decomposition(aten.unique_dim_consecutive.default)
@@ -250,7 +250,7 @@ def unique_dim_consecutive(
     x: Tensor, dim: int, return_inverse: bool = False, return_counts: bool = False
 ) -> Any:
     parts = p.unique_dim(x, canonical(dim, x.ndim), True)
-    return _asked(x, parts, return_inverse, return_counts)
+    return _requested(x, parts, return_inverse, return_counts)
 
 
 @decomposition(aten.unique_consecutive.default)
@@ -259,4 +259,4 @@ def unique_consecutive(
 ) -> Any:
     if dim is not None:
         return unique_dim_consecutive(x, dim, return_inverse, return_counts)
-    return _asked(x, p.unique_consecutive(x), return_inverse, return_counts)
+    return _requested(x, p.unique_consecutive(x), return_inverse, return_counts)

@@ -1,4 +1,4 @@
-"""ATen's special functions.
+"""Decompositions of special functions.
 
 In: tensors and numbers of any shapes and dtypes that ATen takes. Out: special prims on equal ones.
 Invariant: integers become floats; half precision is computed in float32 and rounded once.

@@ -1,4 +1,4 @@
-"""The families of primitives; importing this package registers them all."""
+"""Families of primitives."""
 
 from flambeau_prims.ops import (
     complex,

@@ -1,4 +1,4 @@
-"""Complex primitives: numbers put together from two parts, taken apart, conjugated.
+"""Complex primitives.
 
 In: real tensors, or complex ones. Out: complex tensors, or views of their parts.
 Invariant: real and imaginary part lie next to each other in memory, so that the parts of a

@@ -1,4 +1,4 @@
-"""Creation primitives: tensors out of numbers.
+"""Creation primitives.
 
 In: sizes and numbers. Out: contiguous tensors. Invariant: dtype and device are always explicit.
 """

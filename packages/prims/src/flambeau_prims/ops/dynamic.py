@@ -1,4 +1,4 @@
-"""Primitives whose result has as many elements as the values of the operands say.
+"""Primitives of data-dependent size.
 
 In: tensors. Out: tensors of which one size is not known before they are computed.
 Invariant: the rule checks the operands and then raises `SizeUnknown`: no rule can tell the shape.

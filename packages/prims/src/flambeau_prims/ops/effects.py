@@ -1,4 +1,4 @@
-"""Effects: the one primitive that writes, the one that moves between devices, the one that checks.
+"""Effect primitives: write, device transfer, assertion.
 
 In: a destination and a source; a tensor and a device; a condition. Out: the destination; a copy;
 nothing.

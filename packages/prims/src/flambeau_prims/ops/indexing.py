@@ -1,4 +1,4 @@
-"""Indexing primitives: elements chosen or written by positions held in tensors.
+"""Indexing primitives.
 
 In: a tensor, int64 positions. Out: a new tensor; the operands are never written to.
 Invariant: positions are within range or negative by less than the size only where said;

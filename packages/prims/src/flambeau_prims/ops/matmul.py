@@ -1,4 +1,4 @@
-"""Matrix products.
+"""Matrix product primitives.
 
 In: 2-d (or batched 3-d) operands of one dtype. Out: a contiguous product in that dtype.
 Invariant: no broadcasting of batches; half precision accumulates in float32 inside the library.

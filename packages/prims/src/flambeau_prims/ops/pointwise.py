@@ -1,4 +1,4 @@
-"""Pointwise primitives: one result element per element of the operands.
+"""Pointwise primitives.
 
 In: operands of one shape, and of one dtype (casts are their own primitive). Out: the same shape,
 in the dtype of the operands or bool, with strides by torch's elementwise rule.

@@ -1,4 +1,4 @@
-"""Random primitives: a seed drawn once from torch's generator, then numbers by counting.
+"""Random primitives: a seed from torch's generator, then counter-based numbers.
 
 In: a device, or a seed tensor. Out: see `flambeau_prims.philox`, which defines the numbers.
 Invariant: only `seed` is impure; everything else is a function of its arguments.

@@ -1,4 +1,4 @@
-"""Reductions: elements along some dimensions combined into one; those dimensions go away.
+"""Reduction primitives.
 
 In: a tensor and sorted, non-negative dimensions. Out: a contiguous tensor of the rest.
 Invariant: the result has the operand's dtype (argmax and argmin: int64); no hidden promotion.

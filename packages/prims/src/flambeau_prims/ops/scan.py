@@ -1,4 +1,4 @@
-"""Scans: each element combined with all those before it along a dimension.
+"""Scan primitives.
 
 In: a tensor of at least one dimension and a non-negative `dim`. Out: a contiguous tensor of the
 same shape.

@@ -1,4 +1,4 @@
-"""Scattering: elements sent to positions held in a tensor, replacing or combining.
+"""Scatter primitives.
 
 In: a tensor, a dimension, int64 positions, and values of the tensor's dtype. Out: a contiguous
 copy with the values stored.

@@ -1,4 +1,4 @@
-"""Shape primitives: the same elements elsewhere, repeated, joined, padded or copied.
+"""Shape primitives: move, repeat, join, pad, copy.
 
 In: tensors and sizes. Out: for those tagged `view` a view of the operand; dense copies otherwise.
 Invariant: sizes are explicit (no -1, no negative dimensions), every dimension is spoken for.

@@ -1,4 +1,4 @@
-"""Order: sorting, selection by rank, and searching in what is sorted.
+"""Sorting, selection and search primitives.
 
 In: a tensor of at least one dimension and a non-negative `dim`. Out: values in the operand's
 dtype, and positions (int64) along `dim`.

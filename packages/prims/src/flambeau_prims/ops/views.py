@@ -1,4 +1,4 @@
-"""Views that overlap or skip: diagonals, windows, other dtypes, and writing through a view.
+"""Strided-view primitives: diagonals, windows, dtype views; writes through a view.
 
 In: tensors; dimensions, never negative. Out: views of the operand; from the `_scatter` ones a copy
 of the operand in which what the view would show is replaced.

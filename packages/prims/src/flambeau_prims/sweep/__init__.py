@@ -1,4 +1,4 @@
-"""Every operation of torch's OpInfo database through the table, compared with eager.
+"""Sweep of torch's OpInfo database through the decompositions, against eager.
 
 `python -m flambeau_prims.sweep` runs all of it; `judge` is one operation at one dtype.
 """

@@ -1,4 +1,4 @@
-"""`python -m flambeau_prims.sweep`: every operation of torch's database through the table.
+"""The sweep's table: `python -m flambeau_prims.sweep`.
 
 In: flags. Out: the table of verdicts; files with `--json` and `--markdown`.
 Invariant: the exit status is 1 if anything is wrong, else 0.

@@ -1,4 +1,4 @@
-"""Torch's database of operations and their sample inputs (OpInfo): all of it that is touched.
+"""Torch's OpInfo database: operators and sample inputs.
 
 In: a dtype, a limit. Out: entries, and sample calls of each.
 Invariant: samples are the same for the same seed, and small enough that all of them run in

@@ -1,4 +1,4 @@
-"""Where results are allowed to differ from eager, and why.
+"""Allowed differences from eager, each with its reason.
 
 In: an operation of the database and a dtype. Out: the reason, or None.
 Invariant: short, and each entry is a sentence that a user can check.

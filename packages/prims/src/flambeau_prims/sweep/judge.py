@@ -1,4 +1,4 @@
-"""One operation at one dtype: forward and backward through the table, and the verdict.
+"""Verdict on one operator at one dtype, forward and backward.
 
 In: a name of the database, a dtype. Out: a `SweepVerdict`.
 Invariant: nothing is passed over in silence: a sample that eager itself refuses is counted, an

@@ -1,4 +1,4 @@
-"""The sweep as a table: which operations at which dtypes, and what came out.
+"""The sweep over operators and dtypes.
 
 In: names, dtypes, a slice of the matrix. Out: verdicts, and texts of them.
 Invariant: a slice n of m takes every operation at those of its dtypes that fall to it, so that m

@@ -1,4 +1,4 @@
-"""A program run through the table, with everything that reaches the device observed.
+"""Observation of every operator that a decomposed program dispatches.
 
 In: a table. Out: which ATen operations were left, and where a rule and a result disagree.
 Invariant: observing changes nothing: each operation runs as it would.

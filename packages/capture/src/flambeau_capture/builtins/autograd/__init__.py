@@ -1,1 +1,1 @@
-"""Autograd inside the compiled function: backward, grad, hooks."""
+"""Autograd inside a compiled function: backward, grad, hooks."""

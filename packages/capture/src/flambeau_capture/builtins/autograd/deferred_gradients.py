@@ -1,4 +1,4 @@
-"""Derivatives that a function asks for behind a graph break, by results of the graph before it.
+"""Deferred gradients: derivatives taken after a graph break through the graph before it.
 
 In: the graph that a break ends, what leaves it, and the frames that go on. Out: where the graph has
 to end instead. Invariant: the results of one graph are of one node of autograd, so that a

@@ -81,7 +81,7 @@ def _in_graph(
         usual = batched == "only_inputs"
         if batched in given and given[batched].truth(tx) is not usual:
             raise Break(_REASON, f"torch.autograd.grad with {batched}={not usual}")
-    if any(is_reentrant(node) for node in _behind([value.node for value in outputs])):
+    if any(is_reentrant(node) for node in _ancestors([value.node for value in outputs])):
         raise Break(_REASON, "torch.autograd.grad beside a checkpoint with use_reentrant=True")
     whole_graph_is_ours(tx)
     for tensor in inputs:
@@ -101,7 +101,7 @@ def _in_graph(
     return record_derivative(tx, derivative_call, nodes, options, [*outputs, *inputs, *known])
 
 
-def _behind(nodes: Sequence[fx.Node]) -> set[fx.Node]:
+def _ancestors(nodes: Sequence[fx.Node]) -> set[fx.Node]:
     """What these nodes are computed from, and they themselves."""
     found: set[fx.Node] = set()
     stack = list(nodes)

@@ -1,1 +1,1 @@
-"""Functions of torch and operators on tensors."""
+"""Torch functions and operators on tensors."""

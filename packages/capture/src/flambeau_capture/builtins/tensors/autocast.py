@@ -1,4 +1,4 @@
-"""Autocast objects: those that the program has made before, and those of the older spellings.
+"""Autocast objects: those made before the frame, and the older spellings.
 
 In: `@torch.autocast(...)` around a function, `ctx = torch.autocast(...)` made once and entered in
 every call, `torch.cuda.amp.autocast(...)`. Out: `AutocastValue`. Invariant: an object is what its
@@ -18,7 +18,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
-from flambeau_capture.values.existing import met_before
+from flambeau_capture.values.existing import already_tracked
 from flambeau_capture.values.functions.callables import breaks, handles
 from flambeau_capture.values.higher_order.context_managers import (
     AutocastValue,
@@ -56,7 +56,7 @@ class ExistingAutocast(AutocastValue):
 
 @wraps_type(torch.autocast)
 def wrap_autocast(tx: Tracer, obj: Any, source: Source) -> Value:
-    known = met_before(tx, obj, source)
+    known = already_tracked(tx, obj, source)
     if known is not None:
         return known
     tx.guard(source, "TYPE_MATCH", type(obj))

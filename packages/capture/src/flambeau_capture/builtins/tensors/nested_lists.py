@@ -1,5 +1,4 @@
-"""`torch.tensor`, `as_tensor` and `new_tensor` of nested lists that hold tensors among numbers,
-and of data that hold NumPy's scalars.
+"""Tensor constructors (`tensor`, `as_tensor`, `new_tensor`) on nested lists with tensors inside.
 
 In: such a list. Out: the same by operators of the graph: each element a tensor of its own, lists
 stacked. Invariant: the dtype is the one that torch finds (numbers of Python promote with the

@@ -1,4 +1,4 @@
-"""Operators with a tensor on one side.
+"""Operators with a tensor operand.
 
 In: the function of an operator and two values. Out: `tensor_operator`, the node, or what a subclass
 or the other side makes of it. Invariant: a comparison is said to be certain only where no draw can

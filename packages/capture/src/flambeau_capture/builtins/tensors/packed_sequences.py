@@ -1,4 +1,4 @@
-"""Packed sequences: batches of sequences of different lengths, whose layout depends on data.
+"""Packed sequences, whose layout is data-dependent.
 
 In: calls of torch's functions that pack and unpack, and of recurrent layers on what is packed. Out:
 a break at the call, which then runs as a whole in Python: what such a function does step by step

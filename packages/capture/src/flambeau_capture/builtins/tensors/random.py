@@ -1,4 +1,4 @@
-"""Random numbers from a generator of the program's.
+"""Random numbers from the program's generators.
 
 In: calls such as `torch.randn(3, generator=g)` and `x.normal_(generator=g)`. Out: a tensor that
 comes into the graph. Invariant: the generated code draws before it calls the graph, from the
@@ -19,7 +19,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, CallResultSource, ConstantSource, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.existing import met_before
+from flambeau_capture.values.existing import already_tracked
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.tensors.graph_calls import (
@@ -56,7 +56,7 @@ class GeneratorOfTensors(OpaqueValue):
 
 @wraps_if(lambda obj: isinstance(obj, torch.Generator), 60)
 def wrap_generator(tx: Tracer, obj: Any, source: Source) -> Value:
-    known = met_before(tx, obj, source)
+    known = already_tracked(tx, obj, source)
     if known is not None:
         return known
     tx.guard(source, "TYPE_MATCH", type(obj))

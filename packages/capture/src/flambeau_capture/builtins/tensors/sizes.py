@@ -1,4 +1,4 @@
-"""Functions of torch on sizes that are open, where torch's own would fix them.
+"""Torch functions on dynamic shapes that torch would specialise.
 
 In: symbols, alone or in lists. Out: tensors and numbers in which they stay open. Invariant: where
 nothing is open, torch's function is what the graph holds.

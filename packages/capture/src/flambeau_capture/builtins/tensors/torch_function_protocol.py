@@ -1,4 +1,4 @@
-"""`__torch_function__`: a class of the program's says what torch's functions do.
+"""The `__torch_function__` protocol of the program's classes.
 
 In: a call of torch with an argument of such a class (a tensor's subclass, or any object). Out: what
 the class's own Python code answers, interpreted. Invariant: which function the class is told of,

@@ -1,4 +1,4 @@
-"""Functions of torch that are no operators: questions about state, modes, and what must break.
+"""Torch functions that are no operators: state queries, modes, mandatory graph breaks.
 
 In: values. Out: values. Invariant: a question about torch's state is answered from the interpreted
 state, whose value at entry is guarded.
@@ -70,7 +70,7 @@ _facts(
 )  # fmt: skip
 
 
-def _asked(*fns: Any) -> None:
+def _guard_by_query(*fns: Any) -> None:
     """Questions without arguments about what the state check does not know: guarded by asking."""
     for fn in fns:
 
@@ -83,7 +83,7 @@ def _asked(*fns: Any) -> None:
         handles(fn)(handler)
 
 
-_asked(
+_guard_by_query(
     sys.getrecursionlimit, sys.getswitchinterval, sys.getdefaultencoding,
     torch.get_float32_matmul_precision, torch.is_anomaly_enabled, torch.get_num_threads,
     torch.get_num_interop_threads, torch.is_anomaly_check_nan_enabled,

@@ -1,1 +1,1 @@
-"""Handlers of opcodes, a family a module, and the registry of them."""
+"""Opcode handlers, by family."""

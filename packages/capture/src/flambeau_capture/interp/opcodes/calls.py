@@ -1,4 +1,4 @@
-"""Opcodes of calls, and the calls that need the calling frame: super, locals, globals, vars, dir.
+"""Call opcodes, and calls that need the calling frame: super, locals, globals, vars, dir.
 
 In: a frame and an instruction. Out: the frame, with the result on the stack. Invariant: keyword
 arguments keep their order.

@@ -1,4 +1,4 @@
-"""Opcodes that build and take apart containers.
+"""Container opcodes.
 
 In: a frame and an instruction. Out: the frame, one instruction later. Invariant: a container under
 construction on the stack is the container the program gets.

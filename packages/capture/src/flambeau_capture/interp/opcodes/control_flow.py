@@ -1,4 +1,4 @@
-"""Opcodes of control flow: jumps, loops, return and yield.
+"""Control-flow opcodes: jumps, loops, return, yield.
 
 In: a frame and an instruction. Out: the frame, elsewhere. Invariant: a branch that depends on a
 tensor's data is a graph break at the jump itself.

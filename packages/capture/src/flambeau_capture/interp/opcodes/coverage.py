@@ -1,4 +1,4 @@
-"""What capture does with each opcode of each supported Python.
+"""Coverage of opcodes by Python version.
 
 In: the registry of opcode handlers. Out: `table`, and `page`, its form in the documentation
 (`python -m flambeau_capture.interp.opcodes.coverage docs/opcodes.md` writes it). Invariant: an

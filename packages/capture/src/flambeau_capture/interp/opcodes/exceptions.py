@@ -1,4 +1,4 @@
-"""Opcodes of exceptions and `with`.
+"""Exception and `with` opcodes.
 
 In: a frame and an instruction. Out: the frame, one instruction later, or a `UserError` on its way
 to the handler. Invariant: the exception being handled is part of the session's state, restored when

@@ -1,4 +1,4 @@
-"""Opcodes that make functions, and imports.
+"""Function-making and import opcodes.
 
 In: a frame and an instruction. Out: the frame, one instruction later. Invariant: a function made
 under capture shares the cells of the frame that made it.

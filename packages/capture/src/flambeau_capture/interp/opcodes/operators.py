@@ -1,4 +1,4 @@
-"""Opcodes of operators, comparisons, subscripts and formatting.
+"""Operator, comparison, subscript and formatting opcodes.
 
 In: a frame and an instruction. Out: the frame, one instruction later. Invariant: the operator's
 meaning is decided by `builtins.operators`, not here.

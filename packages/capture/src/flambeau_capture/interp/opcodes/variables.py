@@ -1,4 +1,4 @@
-"""Opcodes that load, store and delete variables, attributes and constants, and move the stack.
+"""Variable, attribute and constant opcodes, and stack manipulation.
 
 In: a frame and an instruction. Out: the frame, one instruction later. Invariant: moving a value
 never asks anything of it, so nothing is guarded by it.

@@ -1,4 +1,4 @@
-"""The methods of a dictionary, by name.
+"""Methods of dictionaries.
 
 In: a `DictValue` and arguments. Out: `DICT_METHODS`, a handler a name. Invariant: what a method
 raises is what Python's own raises.

@@ -1,4 +1,4 @@
-"""Views of a dictionary: `keys()`, `values()` and `items()`.
+"""Dictionary views: `keys()`, `values()`, `items()`.
 
 In: a `DictValue`. Out: `DictView`. Invariant: a view holds nothing; it asks the dict each time.
 """

@@ -1,4 +1,4 @@
-"""Built-in containers of the program as values.
+"""Containers that existed before the frame.
 
 In: lists, tuples, dicts, sets, deques, and the built-in part of instances that derive from them.
 Out: their values, items still pending. Invariant: the length or the keys are guarded here; items
@@ -28,7 +28,7 @@ from flambeau_capture.values.containers.sequences import Pending, existing_seque
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.containers.slices import SliceValue
 from flambeau_capture.values.containers.tuples import TupleValue
-from flambeau_capture.values.existing import met_before
+from flambeau_capture.values.existing import already_tracked
 from flambeau_capture.values.functions.globals import GlobalsDict
 from flambeau_capture.values.objects.attributes import (
     assume_special_methods,
@@ -41,7 +41,7 @@ from flambeau_capture.values.registry import wraps_if, wraps_type
 
 @wraps_type(list)
 def wrap_list(tx: Tracer, obj: list[Any], source: Source) -> Value:
-    known = met_before(tx, obj, source)
+    known = already_tracked(tx, obj, source)
     if known is not None:
         return known
     tx.guard(source, "TYPE_MATCH", list)
@@ -57,7 +57,7 @@ def wrap_list(tx: Tracer, obj: list[Any], source: Source) -> Value:
 
 @wraps_if(lambda obj: isinstance(obj, tuple) and is_plain_tuple(type(obj)), 30)
 def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
-    known = met_before(tx, obj, source) if obj else None
+    known = already_tracked(tx, obj, source) if obj else None
     if known is not None:
         return known
     if type(obj) is tuple:
@@ -101,7 +101,7 @@ _DICTS: tuple[type, ...] = (dict, collections.OrderedDict, collections.defaultdi
 
 @wraps_type(*_DICTS)
 def wrap_dict(tx: Tracer, obj: dict[Any, Any], source: Source) -> Value:
-    known = met_before(tx, obj, source)
+    known = already_tracked(tx, obj, source)
     if known is not None:
         return known
     if tx.heap.are_attributes(obj):
@@ -156,7 +156,7 @@ def _key(tx: Tracer, key: Any, source: Source, index: int) -> Value:
 
 @wraps_type(set, frozenset)
 def wrap_set(tx: Tracer, obj: Any, source: Source) -> Value:
-    known = met_before(tx, obj, source)
+    known = already_tracked(tx, obj, source)
     if known is not None:
         return known
     if type(obj) is set and len(obj) > LARGE:
@@ -180,7 +180,7 @@ def wrap_set(tx: Tracer, obj: Any, source: Source) -> Value:
 
 @wraps_type(collections.deque)
 def wrap_deque(tx: Tracer, obj: collections.deque[Any], source: Source) -> Value:
-    known = met_before(tx, obj, source)
+    known = already_tracked(tx, obj, source)
     if known is not None:
         return known
     tx.guard(source, "TYPE_MATCH", type(obj))

@@ -1,4 +1,4 @@
-"""What stands for a value as a key of a dict or a member of a set.
+"""Hashable keys that stand for values in dicts and sets.
 
 In: a value. Out: `key_of`, something hashable. Invariant: keys compare as Python's do: constants by
 equality, objects by the methods that their class has in Python, everything else by identity; a key

@@ -1,4 +1,4 @@
-"""Lists and deques.
+"""Lists and deques as values.
 
 In: lists of the program or new ones. Out: `ListValue`, `DequeValue`. Invariant: a change goes
 through `replace`, which tells the heap, so that an existing list is written back.

@@ -1,4 +1,4 @@
-"""Existing dicts and sets too large to guard whole.
+"""Opaque containers: existing dicts and sets too large to guard whole.
 
 In: a container of the program. Out: `LargeDict`, `LargeSet`. Invariant: each key that is asked
 about is guarded, and nothing else; what needs all keys (iteration, a change) is a graph break.

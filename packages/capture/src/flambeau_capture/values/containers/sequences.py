@@ -1,4 +1,4 @@
-"""What lists and tuples share: items that are wrapped when they are first read.
+"""Sequences: lists' and tuples' lazily wrapped items.
 
 In: sequences of the program or new ones. Out: `SequenceValue`, `Pending`, how items compare and are
 indexed. Invariant: items of an existing sequence are guarded when they are read; its length is

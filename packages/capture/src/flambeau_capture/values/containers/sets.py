@@ -1,4 +1,4 @@
-"""Sets and frozensets.
+"""Sets and frozensets as values.
 
 In: sets of the program or new ones. Out: `SetValue`. Invariant: items come in the order in which
 Python's own set of the same keys, made the same way, would give them.

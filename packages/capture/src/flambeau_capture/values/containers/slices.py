@@ -1,4 +1,4 @@
-"""Slices.
+"""Slices as values.
 
 In: three bounds. Out: `SliceValue`. Invariant: a slice of a Python sequence has known bounds; that
 of a tensor may have tensors for bounds.

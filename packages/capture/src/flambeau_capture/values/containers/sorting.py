@@ -1,4 +1,4 @@
-"""Sorting values whose keys are known.
+"""Sorting of values by known keys.
 
 In: values and the keywords of `sorted`. Out: the values in order. Invariant: the order is the one
 Python's stable sort gives; keys that are not constants are a graph break, not a guess.

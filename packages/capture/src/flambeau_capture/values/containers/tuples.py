@@ -1,4 +1,4 @@
-"""Tuples: plain ones, torch.Size, named tuples, and the result types of torch.
+"""Tuples as values: plain, torch.Size, named, torch's result types.
 
 In: tuples of the program or new ones. Out: `TupleValue`, `make_tuple`. Invariant: a tuple class
 adds names to items, never state.

@@ -1,4 +1,4 @@
-"""Closure cells.
+"""Closure cells as values.
 
 In: a cell of the program, or one that it makes while it is interpreted. Out: `CellValue`.
 Invariant: a cell that is found empty is guarded to be so.

@@ -1,4 +1,4 @@
-"""Context variables of the program.
+"""Context variables as values.
 
 In: `contextvars.ContextVar` objects. Out: their values. Invariant: what a variable holds is guarded
 when it is read; what is set is set by the generated code, and a token that is used up under capture

@@ -1,4 +1,4 @@
-"""Functions of the program, its methods and cells, and callables that capture runs or leaves alone.
+"""Functions, methods and cells that existed before the frame.
 
 In: a callable and its source. Out: its value. Invariant: a function that is made anew for each call
 is guarded by its code, every other one by identity.

@@ -1,4 +1,4 @@
-"""The global variables that code sees, as names and as the dict that `globals()` gives.
+"""Global variables, by name and through `globals()`.
 
 In: the dict of a module. Out: `GlobalsScope`, `GlobalsDict`. Invariant: what is read is guarded,
 what is written waits for the end of the graph.

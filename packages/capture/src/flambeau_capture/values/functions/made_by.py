@@ -1,4 +1,4 @@
-"""What a function of the library has made, where a Python equivalent was interpreted for it.
+"""Objects that interpreted polyfills made in a library's place.
 
 In: the function and the arguments of the call. Out: the call, written again. Invariant: it stands
 for a value that has not been used since.

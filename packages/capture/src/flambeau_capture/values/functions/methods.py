@@ -1,4 +1,4 @@
-"""Methods of built-in kinds and of Python classes, bound to a value.
+"""Bound methods of built-in kinds and of Python classes.
 
 In: a receiver and a name, or a receiver and a function. Out: `BoundMethod`, `MethodValue`.
 Invariant: calling one is the same as calling the function with the receiver in front.

@@ -1,4 +1,4 @@
-"""functools.partial.
+"""`functools.partial` as a value.
 
 In: a partial of the program, or the parts of a new one. Out: `PartialValue`. Invariant: the
 function and its arguments are values of their own.

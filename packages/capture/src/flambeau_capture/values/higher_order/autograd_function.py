@@ -1,4 +1,4 @@
-"""torch.autograd.Function: forward and backward are captured as two graphs, called by one node.
+"""`torch.autograd.Function` as a higher-order operator of two graphs.
 
 In: a subclass of Function and the arguments of its `apply`. Out: the results, made by
 `graph_functions.autograd_call`. Invariant: what backward reads of `ctx` is a tensor of the forward

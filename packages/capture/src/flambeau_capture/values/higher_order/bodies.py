@@ -1,4 +1,4 @@
-"""Functions that torch transforms, branches on or runs again: each is a graph of its own.
+"""Bodies of higher-order operators, each a graph of its own.
 
 In: a function value and what it is called with. Out: `Captured`, the graph as an attribute of the
 one around it, with the tensors that it takes from there. Invariant: a body has no side effect on

@@ -1,4 +1,4 @@
-"""Context managers of torch that capture enters itself: autocast, inference_mode, devices, labels.
+"""Context managers of torch: autocast, inference_mode, devices, labels.
 
 In: their constructors' arguments. Out: a `ContextManager`. Invariant: while a `GraphMode` is
 entered under capture, fake tensors are computed in its state, and the graph holds the calls that

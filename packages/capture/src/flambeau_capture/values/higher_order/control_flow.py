@@ -1,4 +1,4 @@
-"""torch.utils.checkpoint, torch.cond and while_loop: regions that torch runs again, or not at all.
+"""Control-flow operators: `cond`, `while_loop`, activation checkpointing.
 
 In: a region's functions and operands. Out: a call of `graph_functions` on the bodies. Invariant:
 both sides of a branch, and a loop's state before and after a turn, have the same metadata.

@@ -1,4 +1,4 @@
-"""torch.func.functional_call: a module called with other parameters and buffers.
+"""`torch.func.functional_call`: a module with other parameters and buffers.
 
 In: a module's value, dicts of tensors, arguments. Out: what the call answers. Invariant: while the
 call is interpreted, the modules answer the given tensors for those names; afterwards their own, and

@@ -1,4 +1,4 @@
-"""torch.func: the function to differentiate is captured as a graph of its own.
+"""`torch.func.grad` and Jacobians as higher-order operators.
 
 In: a function value and the options of a transform. Out: `TransformValue`. Invariant: every tensor
 of the arguments is an argument of the body, so that torch can differentiate by any of them.

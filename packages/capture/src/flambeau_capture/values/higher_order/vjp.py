@@ -1,4 +1,4 @@
-"""`torch.func.vjp` and `linearize`: a function's result, and its derivative as a function.
+"""`torch.func.vjp` and `linearize` as higher-order operators.
 
 In: a function value and primals. Out: the result, and a `DerivativeValue` that is called with
 cotangents or tangents. Invariant: the derivative is a node of the graph that computes the result,

@@ -1,4 +1,4 @@
-"""torch.vmap: the mapped function is captured as a graph of its own, called by one node.
+"""`torch.vmap` as a higher-order operator.
 
 In: a function value and the arguments of torch.vmap. Out: `VmapValue`. Invariant: the body sees
 tensors of one example; what it reads from outside becomes an argument that is not mapped over.

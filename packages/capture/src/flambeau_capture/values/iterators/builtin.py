@@ -1,4 +1,4 @@
-"""Iterators over what is there: ranges, sequences, the keys of a table, what `__getitem__` gives.
+"""Built-in iterators: ranges, sequences, dict keys, `__getitem__`.
 
 In: a container to iterate. Out: one class per kind of iterator. Invariant: an iterator's position
 is part of the interpreted program's state; `reconstruct` builds an iterator at the same position.

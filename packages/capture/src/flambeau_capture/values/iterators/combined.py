@@ -1,4 +1,4 @@
-"""Iterators over other iterators, as `zip`, `map`, `enumerate`, `filter` and itertools make them.
+"""Iterator adaptors: `zip`, `map`, `enumerate`, `filter`, itertools.
 
 In: iterators, a function. Out: one class per kind. Invariant: each takes an item from those below
 it when it is asked for one, and not before.

@@ -1,4 +1,4 @@
-"""Iterators that existed before the frame, of kinds whose next items can be known.
+"""Iterators that existed before the frame.
 
 In: a built-in iterator of the program. Out: `LiveIterator`. Invariant: the iterator itself is
 advanced when the compiled code has run, as far as the program has; what was taken from it is

@@ -1,4 +1,4 @@
-"""Iterators that are objects of the program: those of its own classes, and those made before.
+"""Iterators of the program's own classes.
 
 In: an object with `__next__`, or one that existed before the frame. Out: a value that advances it.
 Invariant: what existed before the frame is advanced by Python, never under capture.

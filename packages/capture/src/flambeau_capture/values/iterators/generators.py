@@ -1,4 +1,4 @@
-"""Generators whose frames are interpreted step by step.
+"""Generators as values, interpreted step by step.
 
 In: the frame of a generator function of the program. Out: `GeneratorValue`. Invariant: a generator
 that waits when the graph ends is written as a generator that waits at the same place.

@@ -1,1 +1,1 @@
-"""NumPy arrays and scalars as tensors."""
+"""NumPy arrays and scalars, as tensors."""

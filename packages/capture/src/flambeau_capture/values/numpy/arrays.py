@@ -1,4 +1,4 @@
-"""NumPy's arrays and scalars as values: what is computed with them becomes torch's operators.
+"""NumPy arrays and scalars as values.
 
 In: arrays of the program, arrays made from tensors, arrays of known content. Out: `ArrayValue`,
 `NumpyScalar`. Invariant: an array shares its memory with the tensor that stands for it in the
@@ -17,7 +17,7 @@ from flambeau_capture.source import Called, Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.tuples import TupleValue
-from flambeau_capture.values.existing import met_before
+from flambeau_capture.values.existing import already_tracked
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.objects.opaque import OpaqueValue
@@ -186,7 +186,7 @@ class NumpyFunction(OpaqueValue):
 
 
 def wrap_array(tx: Tracer, obj: Any, source: Source) -> Value:
-    known = met_before(tx, obj, source)
+    known = already_tracked(tx, obj, source)
     if known is not None:
         return known
     tx.guard(source, "TYPE_MATCH", type(obj))

@@ -1,4 +1,4 @@
-"""NumPy's functions on arrays that stand for tensors, as torch's functions of the same answer.
+"""NumPy functions as torch functions of the same answer.
 
 In: calls, methods, operators and subscripts of NumPy. Out: arrays. Invariant: NumPy itself says
 which dtype and which shape a result has, by the same call on arrays of ones; where torch's result
@@ -236,10 +236,10 @@ def _element(tx: Tracer, value: Value, dtype: torch.dtype) -> Value:
 
 def _translated(tx: Tracer, fn: Any, give: Give, args: Args, kwargs: Kwargs) -> Value:
     expected = _ask(tx, fn, args, kwargs)
-    return _like(tx, expected, give(_Torch(tx, expected), args, kwargs), _name(fn))
+    return _like(tx, expected, give(_TorchEquivalent(tx, expected), args, kwargs), _name(fn))
 
 
-class _Torch:
+class _TorchEquivalent:
     """What a row of the tables may use."""
 
     def __init__(self, tx: Tracer, expected: Any) -> None:

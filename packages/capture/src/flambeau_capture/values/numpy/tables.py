@@ -1,4 +1,4 @@
-"""Which functions of NumPy are which of torch.
+"""Table of NumPy functions and their torch equivalents.
 
 In: nothing. Out: tables by NumPy's names. Invariant: a row computes what NumPy computes for
 booleans, integers and floating-point numbers of every sign, infinities and NaN included; dtypes

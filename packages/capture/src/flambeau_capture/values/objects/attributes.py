@@ -1,4 +1,4 @@
-"""Attributes that a class gives to its instances.
+"""Attribute lookup of instances through their class.
 
 In: a receiver, its class and a name. Out: `class_attribute`, the attribute bound as the descriptor
 protocol says. Invariant: what was found on a class of the program is guarded on the class that was

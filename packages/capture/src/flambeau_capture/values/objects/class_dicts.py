@@ -1,4 +1,4 @@
-"""`vars(cls)`, and mapping proxies: mappings that are read and not written.
+"""Class dictionaries and mapping proxies.
 
 In: a class, or a `types.MappingProxyType` of the program. Out: `ClassDict`, `ProxyValue`.
 Invariant: a name that is asked for is guarded to be there or not, what it leads to where it is
@@ -76,11 +76,11 @@ class ReadOnly(Value):
             return self.get_item(tx, args[0])
         if name not in _READING:
             self.unknown(f"method {name!r}")
-        others = [behind_proxy(tx, arg) for arg in args]
+        others = [unwrap_proxy(tx, arg) for arg in args]
         return self.mapping(tx).call_method(tx, name, others, kwargs)
 
 
-def behind_proxy(tx: Tracer, value: Value) -> Value:
+def unwrap_proxy(tx: Tracer, value: Value) -> Value:
     """What a mapping proxy compares and merges as."""
     return value.mapping(tx) if isinstance(value, ReadOnly) else value
 

@@ -1,4 +1,4 @@
-"""Members of enums.
+"""Enum members as values.
 
 In: a member. Out: its value, the same for each place that it is found in. Invariant: a member is
 guarded by identity.

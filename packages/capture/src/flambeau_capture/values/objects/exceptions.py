@@ -1,4 +1,4 @@
-"""Exceptions of the program as values.
+"""Exceptions as values.
 
 In: exception classes and arguments. Out: `ExceptionValue`, `new_exception`. Invariant: an exception
 raised under capture is never raised in Python by capture itself except wrapped in a `UserError`; it
@@ -16,7 +16,7 @@ from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.tuples import TupleValue
-from flambeau_capture.values.existing import met_before
+from flambeau_capture.values.existing import already_tracked
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.attributes import assume_special_methods, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
@@ -259,7 +259,7 @@ _HEAP_TYPE = 1 << 9
 
 @wraps_if(lambda obj: isinstance(obj, BaseException), 30)
 def wrap_exception(tx: Tracer, obj: BaseException, source: Source) -> Value:
-    known = met_before(tx, obj, source)
+    known = already_tracked(tx, obj, source)
     if known is not None:
         return known
     tx.guard(source, "TYPE_MATCH", type(obj))

@@ -1,4 +1,4 @@
-"""Instances that were there before the frame.
+"""Instances that existed before the frame.
 
 In: an object that no other kind takes, and its source. Out: its value, the built-in part included;
 an opaque one where capture cannot look into its class. Invariant: its class is guarded.
@@ -12,7 +12,7 @@ from typing import Any
 from flambeau_capture.source import Source
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.containers.existing_containers import wrap_payload
-from flambeau_capture.values.existing import met_before
+from flambeau_capture.values.existing import already_tracked
 from flambeau_capture.values.objects.attributes import assume_special_methods
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.opaque import OpaqueValue
@@ -23,7 +23,7 @@ from flambeau_capture.values.registry import wraps_if
 @wraps_if(lambda obj: True, 1000)
 def wrap_instance(tx: Tracer, obj: Any, source: Source) -> Value:
     """Whatever no other kind takes: an instance of a class."""
-    known = met_before(tx, obj, source)
+    known = already_tracked(tx, obj, source)
     if known is not None:
         return known
     tx.guard(source, "TYPE_MATCH", type(obj))

@@ -1,4 +1,4 @@
-"""`obj.__dict__`: the attributes of an instance as a mapping.
+"""Instance dictionaries: `obj.__dict__`.
 
 In: an instance's value. Out: `InstanceDict`. Invariant: it is a view: what is written to it is an
 attribute of the instance.

@@ -1,4 +1,4 @@
-"""Instances of Python classes.
+"""Instances of Python classes as values.
 
 In: objects of the program, or ones made under capture. Out: `ObjectValue`, `class_attribute`, which
 follows Python's rules for descriptors. Invariant: attribute access does what the class defines

@@ -1,4 +1,4 @@
-"""Instances of nn.Module.
+"""Instances of `nn.Module` as values.
 
 In: modules of the program and new ones. Out: `ModuleValue`. Invariant: parameters and buffers found
 through a module become attributes of the graph, guarded by identity and metadata; a module is

@@ -1,4 +1,4 @@
-"""Objects that capture does not look into, and modules of Python.
+"""Opaque objects and Python modules.
 
 In: objects of classes written in C, files, locks and the like; modules. Out: `OpaqueValue`,
 `PyModuleValue`. Invariant: an opaque object can be passed along and compared by identity; any other

@@ -1,4 +1,4 @@
-"""Instances as generated code makes them, without running their class's code.
+"""Reconstruction of instances in generated code.
 
 In: classes, and contents as they were computed. Out: new objects. Invariant: nothing of the
 program runs: neither `__new__`, nor `__init__`, nor a method that a container's class overrides.

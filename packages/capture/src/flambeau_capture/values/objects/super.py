@@ -1,4 +1,4 @@
-"""`super()`: attribute access behind a class in the method resolution order.
+"""`super()` objects as values.
 
 In: a class and a receiver. Out: `SuperValue`, `super_attribute`. Invariant: what is found is bound
 to the receiver itself, not to the super object.

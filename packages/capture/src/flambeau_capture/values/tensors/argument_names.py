@@ -1,4 +1,4 @@
-"""Arguments of torch's functions, by name and by place.
+"""Argument names and positions of torch's functions.
 
 In: a function of torch and how it is called. Out: `by_place`, the same call with its first
 arguments by place, where handlers look for them; `Given`, arguments of which one that is missing is

@@ -1,4 +1,4 @@
-"""Data of tensors that capture knows: what follows from constants and from a few small integers.
+"""Constant data of tensors, propagated through the graph.
 
 In: a tensor whose data an operation asks for (a Python number, a branch, the size of a result).
 Out: the data where it follows from tensors made of constants, from small buffers, or from small

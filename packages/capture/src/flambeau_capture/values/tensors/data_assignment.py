@@ -1,5 +1,4 @@
-"""Tensors whose memory or grad flag the program replaces: `.data = ...`, `nn.Parameter(...)`, and
-`requires_grad_(False)` of what it has.
+"""Assignment to a tensor's data: `.data`, `nn.Parameter(...)`, `requires_grad_(False)`.
 
 In: a tensor and what it is to be. Out: the tensor's value, on another node of the graph, and an
 effect that the generated code makes on the tensor itself. Invariant: a leaf that requires grad is

@@ -1,4 +1,4 @@
-"""Operations that ask for the data of tensors, where capture knows it.
+"""Data-dependent operators on tensors with constant data.
 
 In: an operation that fails on fake tensors, or whose result's size depends on data. Out: its
 result, or the same operation written with what is known: numbers for tensors, places for masks.

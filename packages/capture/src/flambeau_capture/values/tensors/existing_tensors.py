@@ -1,4 +1,4 @@
-"""Tensors of the program: parameters, buffers, arguments, globals.
+"""Tensors that existed before the frame: parameters, buffers, arguments, globals.
 
 In: a tensor and its source. Out: its value. Invariant: it becomes an input or an attribute of the
 graph, with its guards, when something is first asked of it.
@@ -13,7 +13,7 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.source import ModuleEntry, Source
 from flambeau_capture.values.base import Tracer, Value
-from flambeau_capture.values.existing import assume_there, met_before
+from flambeau_capture.values.existing import already_tracked, assume_there
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.tensors.subclasses import existing_subclass
@@ -22,7 +22,7 @@ from flambeau_capture.values.tensors.tensor import TensorValue
 
 @wraps_if(lambda obj: isinstance(obj, torch.Tensor), 10)
 def wrap_tensor(tx: Tracer, obj: torch.Tensor, source: Source) -> Value:
-    known = met_before(tx, obj, source)
+    known = already_tracked(tx, obj, source)
     if known is not None:
         return known
     kind = type(obj)

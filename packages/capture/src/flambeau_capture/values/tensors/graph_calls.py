@@ -1,4 +1,4 @@
-"""Operations on tensors, recorded in the graph.
+"""Recording of tensor operations in the graph.
 
 In: an operator or the name of a method, and values. Out: `graph_call`, which records one operation
 and answers its result. Invariant: an operation whose result is one of its arguments answers that

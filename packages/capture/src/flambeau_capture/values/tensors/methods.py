@@ -1,4 +1,4 @@
-"""Attributes and methods of tensors.
+"""Methods and attributes of tensors.
 
 In: a tensor, and a name that the program asks it for. Out: plain Python about its metadata, a call
 in the graph, or a break with its reason. Invariant: what fake tensors count otherwise than real

@@ -1,4 +1,4 @@
-"""Operators whose plain number the program gives as a tensor, or leaves open.
+"""Scalar operands given as tensors or symbols.
 
 In: a call whose `value` or `alpha` is a tensor of no dimension, for which torch would read a Python
 number, or an index that is a symbol, which torch would fix. Out: the same by operators that take

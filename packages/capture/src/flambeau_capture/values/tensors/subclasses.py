@@ -1,4 +1,4 @@
-"""Tensors of subclasses that change what torch's functions do, by `__torch_function__`.
+"""Tensor subclasses with `__torch_function__`, as values.
 
 In: such a tensor of the program, or a plain one that is given the class. Out: `SubclassTensor`.
 Invariant: the graph holds plain tensors; the class, and the attributes that Python code has set,

@@ -1,4 +1,4 @@
-"""Numbers that the graph leaves open: sizes of tensors, and numbers that vary from call to call.
+"""Symbolic integers and floats as values.
 
 In: symbolic numbers of torch. Out: `SymbolValue`, `symbol_operator`. Invariant: a symbol is a
 constant to everything that knows no symbols: reading its `value` fixes it, and a guard says so.

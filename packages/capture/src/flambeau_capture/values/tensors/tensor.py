@@ -1,4 +1,4 @@
-"""Tensors: nodes of the graph with fake metadata.
+"""Tensors as values: graph nodes with fake metadata.
 
 In: tensors of the program, and results of operations. Out: `TensorValue`, and what is known of its
 data. Invariant: a tensor of the program enters the graph, under guard, when it is first used; its

@@ -1,4 +1,4 @@
-"""C++ kernels from the loop IR: what to write, and how to build it.
+"""C++ code generation.
 
 In: names. Out: what is public. Invariant: a name is loaded at its first use: who finds a graph on
 the disk asks for the toolchain alone.

@@ -1,4 +1,4 @@
-"""How torch dtypes are held in memory and in registers by the C++ kernels.
+"""C++ types of torch dtypes, in memory and in registers.
 
 In: a torch dtype. Out: names of types in `runtime/include/flambeau/vec.h` and literals. Invariant:
 half-precision values are float32 in registers and bools are int32 masks; everything else is held
@@ -41,7 +41,7 @@ HELD: dict[torch.dtype, DtypeSpelling] = {
 ROUNDED = {torch.bfloat16: "round_bf16", torch.float16: "round_f16"}
 
 
-def held(dtype: torch.dtype) -> DtypeSpelling:
+def spelling_of(dtype: torch.dtype) -> DtypeSpelling:
     """The entry of `dtype`; `CppUnsupported` for complex, quantised and 8-bit floats."""
     found = HELD.get(dtype)
     if found is None:
@@ -51,7 +51,7 @@ def held(dtype: torch.dtype) -> DtypeSpelling:
 
 def literal(value: Scalar, dtype: torch.dtype) -> str:
     """A C++ literal of the register type of `dtype`."""
-    kind = held(dtype)
+    kind = spelling_of(dtype)
     if dtype is torch.bool:
         return "-1" if value else "0"
     if not kind.is_float:

@@ -1,4 +1,4 @@
-"""What C++ generation refuses.
+"""Refusals of C++ code generation.
 
 In: nothing. Out: the exception. Invariant: its message is one sentence that says which operation
 was met.

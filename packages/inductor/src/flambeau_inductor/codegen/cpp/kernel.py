@@ -1,4 +1,4 @@
-"""One loop as one C++ function.
+"""One loop as a C++ function.
 
 In: a `LoopPlan`. Out: the function's text and the buffers it takes, in order. Invariant: the text
 depends on the loop's structure alone, not on the names of its buffers, so that equal kernels are
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import torch
 
 from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan
-from flambeau_inductor.codegen.cpp.dtypes import held
+from flambeau_inductor.codegen.cpp.dtypes import spelling_of
 from flambeau_inductor.codegen.cpp.emit.loop_nest import Nest
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
-from flambeau_inductor.codegen.cpp.random_fusion import Behind, behind
+from flambeau_inductor.codegen.cpp.random_fusion import RandomFusion, fuse_with_draws
 from flambeau_inductor.codegen.cpp.text import SourceLines
 from flambeau_inductor.ir.loops import Load, Store
 
@@ -41,7 +41,7 @@ class CppKernel:
     releases: bool
     width: int
     rows: str = ""
-    behind: Behind | None = None
+    behind: RandomFusion | None = None
     team: int = 1
     must: tuple[int, ...] = ()
     somewhere: str = ""
@@ -57,7 +57,7 @@ def emit_kernel(
     behind which its rows are to run if they can."""
     text = SourceLines()
     values = KernelVariables(plan, text, dtype_of)
-    how = behind(plan, draws) if draws is not None else None
+    how = fuse_with_draws(plan, draws) if draws is not None else None
     body = Nest(plan, text, values, threads, by_rows=how is not None)
     with text.block(""):
         if plan.errors:
@@ -71,7 +71,7 @@ def emit_kernel(
         with text.block(""):
             _all_rows(text, how, body, len(values.buffers))
     parameters = tuple(
-        f"{'' if name in values.stored else 'const '}{held(dtype_of(name)).memory}*"
+        f"{'' if name in values.stored else 'const '}{spelling_of(dtype_of(name)).memory}*"
         for name in values.buffers
     )
     return CppKernel(
@@ -100,7 +100,7 @@ def _accessed(plan: LoopPlan, values: KernelVariables) -> tuple[tuple[int, ...],
     return tuple(k for k, b in enumerate(values.buffers) if b in sure), " && ".join(opened)
 
 
-def _all_rows(text: SourceLines, how: Behind, body: Nest, buffers: int) -> None:
+def _all_rows(text: SourceLines, how: RandomFusion, body: Nest, buffers: int) -> None:
     """Call the function of some rows for all of them, by pieces."""
     given = ", ".join(f"p{k}" for k in range(buffers))
     if body.parallel:

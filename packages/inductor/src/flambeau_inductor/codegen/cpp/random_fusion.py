@@ -1,9 +1,9 @@
-"""Kernels whose rows run behind the draws that they read.
+"""Fusion of a kernel with the random draws that it reads.
 
-In: a `LoopPlan` and the buffer that the draws would go to. Out: `Behind`, if the loop reads them in
-the order in which they are drawn; the C++ function that Python calls. Invariant: the draws are
-those of
-`flambeau/mersenne.h` for the whole buffer, whatever the number of threads and of rows at a time.
+In: a `LoopPlan` and the buffer that the draws would go to. Out: `RandomFusion`, if the loop reads
+them in the order in which they are drawn; the C++ function that Python calls. Invariant: the draws
+are those of `flambeau/mersenne.h` for the whole buffer, whatever the number of threads and of rows
+at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class RandomFusion:
     """`mask`: the buffer of the draws; `rows` of `length` draws each, `piece` of them at a time.
     `beside`: buffers that are read where the draws are."""
 
@@ -38,7 +38,7 @@ class Behind:
     beside: tuple[str, ...]
 
 
-def behind(plan: LoopPlan, mask: str) -> Behind | None:
+def fuse_with_draws(plan: LoopPlan, mask: str) -> RandomFusion | None:
     """How the rows of a loop can run behind the draws of `mask`; None where they cannot."""
     loop = plan.loop
     if plan.open or plan.serial or plan.errors or plan.split_rows or not loop.x:
@@ -62,7 +62,7 @@ def behind(plan: LoopPlan, mask: str) -> Behind | None:
         for i in loop.body
         if isinstance(i, Load) and i.index == order and i.buffer not in {mask, *written}
     )
-    return Behind(mask, rows, length, piece, tuple(beside))
+    return RandomFusion(mask, rows, length, piece, tuple(beside))
 
 
 def _in_order(plan: LoopPlan) -> Expr:
@@ -75,7 +75,7 @@ def _in_order(plan: LoopPlan) -> Expr:
 
 
 def entry(
-    number: int, how: Behind, buffers: Sequence[str], kinds: Sequence[str], threads: int
+    number: int, how: RandomFusion, buffers: Sequence[str], kinds: Sequence[str], threads: int
 ) -> str:
     """The function that Python calls: after what `with_generator` is given come the limit of the
     draws and an address for each of `buffers`, that of the draws null where nobody keeps them."""

@@ -1,4 +1,4 @@
-"""Lines of C++ with their indentation.
+"""Indented lines of C++.
 
 In: lines and blocks. Out: text. Invariant: braces opened through `block` are closed.
 """

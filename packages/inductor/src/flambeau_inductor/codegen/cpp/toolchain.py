@@ -1,4 +1,4 @@
-"""The C++ compiler: finding it, its flags, one run of it.
+"""The C++ toolchain: compiler, flags, one run.
 
 In: the name of a compiler, or none. Out: a `Toolchain` that says everything a build depends on, and
 shared objects. Invariant: two toolchains with the same `identity` build the same code from the same

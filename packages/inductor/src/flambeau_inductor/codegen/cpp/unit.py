@@ -1,4 +1,4 @@
-"""All kernels of a graph as one C++ translation unit.
+"""Translation unit of a graph's C++ kernels.
 
 In: loops and the element types of their buffers. Out: `TranslationUnit`: the text, and for every
 loop the entry it calls with its buffers in order. Invariant: equal kernels are emitted once; the
@@ -119,7 +119,7 @@ def generate(
     behind = {number: len(calls) + k for k, number in enumerate(running)}
     calls += [f"behind{number}" for number in running]
     entries = {n: replace(e, behind=behind.get(e.number)) for n, e in entries.items()}
-    bodies += [_behind(number, kernel) for number, kernel in running.items()]
+    bodies += [_entry_after_draws(number, kernel) for number, kernel in running.items()]
     text = head + "\n".join(bodies) + _table(calls)
     return TranslationUnit(text, entries, len(numbers), draws, len(running))
 
@@ -165,7 +165,7 @@ def from_starts(loop: Loop) -> tuple[Loop, dict[str, int]]:
     return replace(loop, body=body), starts
 
 
-def _behind(number: int, kernel: CppKernel) -> str:
+def _entry_after_draws(number: int, kernel: CppKernel) -> str:
     """The entry of a kernel that runs behind draws."""
     assert kernel.behind is not None
     return behind_entry(number, kernel.behind, kernel.buffers, kernel.parameters, kernel.team)

@@ -1,4 +1,4 @@
-"""Triton kernels from the loop IR.
+"""Triton code generation.
 
 In: `Loop`s. Out: one Python module of `@triton.jit` functions with what launching each takes.
 Invariant: nothing here imports triton, so that code can be generated where it is absent.

@@ -1,4 +1,4 @@
-"""From a kernel's text to something that can be launched, through Triton's own compiler.
+"""Compilation of Triton kernels: just in time, or offline.
 
 In: the file of a generated module and the kernels it holds. Out: launchers for the current
 device, or binaries for a named architecture with no device present.

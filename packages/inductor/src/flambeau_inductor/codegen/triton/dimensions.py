@@ -1,4 +1,4 @@
-"""The blocks that a loop is cut into: axes flattened into dimensions, and how many elements.
+"""Block dimensions of a Triton kernel: axes flattened, block sizes.
 
 In: nothing (these are the data). Out: `Dimension`, `Tiling`. Invariant: every axis of a loop lies
 in exactly one dimension of its tiling.

@@ -1,4 +1,4 @@
-"""What a torch dtype is called in Triton, in registers and in a kernel's signature.
+"""Triton types of torch dtypes.
 
 In: a `torch.dtype`. Out: its Triton names. Invariant: a dtype missing here cannot be compiled,
 and asking for it says so.

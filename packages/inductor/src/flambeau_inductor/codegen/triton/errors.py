@@ -1,4 +1,4 @@
-"""Why a loop cannot become a Triton kernel.
+"""Refusals of Triton code generation.
 
 In: a reason. Out: an exception that the caller turns into a fallback, counted and named.
 """

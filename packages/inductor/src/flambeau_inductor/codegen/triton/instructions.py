@@ -1,4 +1,4 @@
-"""The instructions of a loop in Triton: their values, addresses, masks and stores.
+"""Emission of a loop's instructions in Triton.
 
 In: a loop, its tiling and the buffers' dtypes; then instructions, one by one. Out: lines of a
 kernel. Invariant: a value is written once, under the name `v<position>`, and `ready` has it until
@@ -293,7 +293,7 @@ class Instructions:
             # Triton takes a denormal number for zero where it rounds one to bfloat16
             bits = int(torch.tensor(const.value, dtype=const.dtype).view(torch.int16))
             return f"tl.full({self._ones()}, {bits}, tl.int16).to({dtype}, bitcast=True)"
-        value = _held(const.value, const.dtype)
+        value = _wrapped_to(const.value, const.dtype)
         return f"tl.full({self._ones()}, {_literal(value)}, {dtype})"
 
     def _other(self, load: Load) -> str:
@@ -301,7 +301,7 @@ class Instructions:
         # of float64: Triton takes a number here for one of float32
         if _is_negative_zero(load.other) or load.dtype == torch.float64:
             return self._constant(Const(load.other, load.dtype))
-        return _literal(_held(load.other, load.dtype))
+        return _literal(_wrapped_to(load.other, load.dtype))
 
     def _ones(self) -> str:
         return f"[{', '.join('1' for _ in self.tiling.dimensions)}]"
@@ -387,7 +387,7 @@ class Instructions:
 SMALLEST = torch.finfo(torch.bfloat16).smallest_normal
 
 
-def _held(value: Scalar, dtype: torch.dtype) -> Scalar:
+def _wrapped_to(value: Scalar, dtype: torch.dtype) -> Scalar:
     """A whole number as `dtype` holds it, -1 as 255 in a byte: Triton takes no other."""
     if dtype.is_floating_point or dtype == torch.bool or not isinstance(value, int):
         return value

@@ -1,4 +1,4 @@
-"""A `Loop` as the source of one Triton kernel.
+"""One loop as a Triton kernel.
 
 In: a loop, its tiling and the buffers' dtypes. Out: the kernel's text with its arguments and
 block sizes. Invariant: the text depends on the loop alone: buffers are named by position, so

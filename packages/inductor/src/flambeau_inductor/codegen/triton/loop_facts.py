@@ -1,4 +1,4 @@
-"""What is known of a loop's instructions whatever its tiling.
+"""Facts of a loop's instructions that do not depend on tiling.
 
 In: a `Loop`. Out: which of its values are only used in some way, which buffers it touches.
 Invariant: nothing here depends on how the loop is cut into programs.

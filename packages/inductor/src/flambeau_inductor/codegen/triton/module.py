@@ -1,4 +1,4 @@
-"""All the Triton kernels of a program as one importable Python module.
+"""Python module of a program's Triton kernels.
 
 In: the loops of a program. Out: the module's source, and for each loop which of its functions to
 launch on which buffers. Invariant: loops that differ in names only share one function; equal text

@@ -1,4 +1,4 @@
-"""A row's maximum and the sum of its exponentials in one pass over memory.
+"""Online softmax: a row's maximum and sum of exponentials in one pass.
 
 In: a loop with `sum(exp(x - max(x)))`. Out: which of its sums go with which maximum, and the lines
 of such a pair. Invariant: the sum is that of the two passes but for rounding: a row without a

@@ -1,4 +1,4 @@
-"""How each pointwise primitive is spelled in Triton.
+"""Pointwise primitives as Triton expressions.
 
 In: a primitive's name, its operands as source text, their dtypes and the result's.
 Out: one Triton expression. Invariant: half-precision operands are computed in float32 and rounded

@@ -1,4 +1,4 @@
-"""How reductions along rows are cut: rows in one block, or taken in steps.
+"""Tiling of row reductions: whole rows, or blocks in a loop.
 
 In: a loop with reduction axes. Out: its `Tiling`. Invariant: a block's elements find room in a
 program's registers.

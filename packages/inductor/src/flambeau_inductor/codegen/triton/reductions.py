@@ -1,4 +1,4 @@
-"""How each kind of reduction is written in Triton: in one block, or in steps over blocks.
+"""Reduction kinds in Triton, by one block or by a loop over blocks.
 
 In: a `Reduce`, the source of its operand spread over the block `[XBLOCK, RBLOCK]`, and the mask
 of the reduction dimension (None where the block does not hang over). Out: source lines.

@@ -1,4 +1,4 @@
-"""What is known of the rows of a loop: what is read along them, and how often.
+"""Facts of a loop's rows: what is read along them, and how often.
 
 In: a `Loop` with reduction axes. Out: numbers and yes or no. Invariant: nothing here depends on how
 the loop is cut into programs.

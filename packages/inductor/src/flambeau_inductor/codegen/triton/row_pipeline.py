@@ -1,5 +1,4 @@
-"""How rows in turn are cut: programs that take a share of the rows, one block after the other, and
-add up their columns in registers.
+"""Software-pipelined row loop with column accumulators in registers.
 
 In: a loop with stores of mode `total`. Out: its `Tiling`. Invariant: a program holds whole rows, or
 a part of their columns where nothing is reduced along them.
@@ -17,7 +16,7 @@ from flambeau_inductor.codegen.triton.dimensions import (
 )
 from flambeau_inductor.codegen.triton.row_facts import element_bytes, widest
 from flambeau_inductor.ir.loops import Loop, Reduce
-from flambeau_inductor.ir.registers import held
+from flambeau_inductor.ir.registers import register_bytes
 from flambeau_inductor.limits import ACROSS_COLUMNS
 from flambeau_inductor.tuning import Tuning
 
@@ -52,7 +51,7 @@ have 16 bits, beyond that `WALKED_WARPS`; of more than the second, a program is 
 multiprocessor."""
 
 
-def walking(loop: Loop, tuning: Tuning) -> Tiling:
+def pipelined_row_tiling(loop: Loop, tuning: Tuning) -> Tiling:
     """Whole rows, a few at a time where they are short, one part after the other."""
     parts, rows = loop.x
     columns = next_power_of_two(math.prod(static_size(axis) for axis in loop.r))
@@ -70,7 +69,7 @@ def walking(loop: Loop, tuning: Tuning) -> Tiling:
         warps = max(1, min(WALKED_MOST, columns // (WALKED_WIDE if wide else WALKED_HALVES)))
         if at_once > 2 * min(8, WALKED_LONG // columns):
             registers = _registers(at_once * warps)
-        elif columns == WALKED_LONG and held(loop) > WALKED_HELD:
+        elif columns == WALKED_LONG and register_bytes(loop) > WALKED_HELD:
             warps, most = 2 * warps, most + 1
     elif columns > WALKED_WHOLE:
         registers = _registers(at_once * warps)

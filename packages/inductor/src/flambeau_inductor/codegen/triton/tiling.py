@@ -1,4 +1,4 @@
-"""How a loop is cut into Triton programs: which axes a block spans and how many elements.
+"""Tiling of a loop into Triton programs.
 
 In: a `Loop`. Out: a `Tiling`: the axes of each block dimension and the block sizes.
 Invariant: every axis of the loop lies in exactly one dimension, and a block's element count stays
@@ -22,7 +22,7 @@ from flambeau_inductor.codegen.triton.dimensions import (
 )
 from flambeau_inductor.codegen.triton.reduction_tiling import reduction
 from flambeau_inductor.codegen.triton.row_facts import reduces_across
-from flambeau_inductor.codegen.triton.row_pipeline import walking
+from flambeau_inductor.codegen.triton.row_pipeline import pipelined_row_tiling
 from flambeau_inductor.ir.loops import IndexValue, Load, Loop, Store
 from flambeau_inductor.ir.operands import operands
 from flambeau_inductor.tuning import MEASURED, Tuning
@@ -38,7 +38,7 @@ POINTWISE_BLOCK = 1024
 def choose(loop: Loop, tuning: Tuning = MEASURED) -> Tiling:
     """Tiling of `loop` from its sizes and strides, and what it runs on, alone."""
     if any(isinstance(instr, Store) and instr.mode == "total" for instr in loop.body):
-        return walking(loop, tuning)
+        return pipelined_row_tiling(loop, tuning)
     if loop.r:
         return reduction(loop, tuning)
     conflict = _conflicting_axis(loop)

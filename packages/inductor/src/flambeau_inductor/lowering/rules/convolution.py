@@ -1,4 +1,4 @@
-"""Convolutions: the library's, or matrix products where a window is one point.
+"""Lowering of convolutions: library calls, or products for pointwise windows.
 
 In: images and weights. Out: `Call`s. Invariant: results have the layouts that the primitive's shape
 rule promised.

@@ -1,4 +1,4 @@
-"""Tensors out of numbers.
+"""Lowering of creation primitives.
 
 In: sizes and numbers. Out: `Literal` and `Position` nodes. Invariant: nothing here needs memory.
 """

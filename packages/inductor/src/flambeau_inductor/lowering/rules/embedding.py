@@ -1,4 +1,4 @@
-"""Bags of embeddings of one size each, as gathers that are summed.
+"""Lowering of equal-sized bags of embeddings to gathers and sums.
 
 In: a table, positions, and where bags begin. Out: nodes that read the rows directly. Invariant:
 only bags that are known, while compiling, to be equally long (rows of a matrix of positions); any

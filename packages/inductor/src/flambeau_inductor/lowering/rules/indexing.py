@@ -1,4 +1,4 @@
-"""Reads through index tensors.
+"""Lowering of reads through index tensors.
 
 In: a node and integer nodes. Out: `Gather` nodes with a `Check` each.
 Invariant: every index tensor that a kernel reads through has been checked first, and once, so that

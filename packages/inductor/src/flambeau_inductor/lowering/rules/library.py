@@ -1,4 +1,4 @@
-"""Primitives that a library kernel runs: pooling, attention, sorting.
+"""Lowering of library primitives: pooling, attention, sorting.
 
 In: operands. Out: `Call`s on ATen overloads. Invariant: the call's results have the layouts that
 the primitive's shape rule promised (`out` variants write into them; the wrapper holds others to

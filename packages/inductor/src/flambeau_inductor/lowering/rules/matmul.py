@@ -1,4 +1,4 @@
-"""Matrix products: which library computes them, and how it is called.
+"""Lowering of matrix products: which library, and how it is called.
 
 In: matrices. Out: `Call`s. Invariant: operands come in any strides; a result has the layout that
 the primitive's shape rule promised.

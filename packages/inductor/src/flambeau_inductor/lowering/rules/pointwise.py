@@ -1,4 +1,4 @@
-"""Pointwise primitives, casts and the identity copy.
+"""Lowering of pointwise primitives, casts and identity copies.
 
 In: operands of one shape. Out: a `Pointwise` node. Invariant: the op's name is the primitive's,
 or that of a part of it that has a device function.

@@ -1,4 +1,4 @@
-"""Pooling over small windows, written out element by element of the window.
+"""Lowering of pooling over small windows, unrolled.
 
 In: an image `[N, C, H, W]` or `[C, H, W]` and the windows' geometry. Out: pointwise nodes over
 guarded views, which fuse with what is before and after them. Invariant: a value is the library's:

@@ -1,4 +1,4 @@
-"""Random numbers: functions of a seed and a position, or eager's own.
+"""Lowering of random primitives: counter-based, or eager's own generator.
 
 In: a seed tensor, a counter to begin with, a shape. Out: `Pointwise` nodes of the seed and of each
 element's position. Invariant: only the seed is drawn; its numbers are computed where they are used,

@@ -1,4 +1,4 @@
-"""Reductions.
+"""Lowering of reductions.
 
 In: a node and the dimensions that go away. Out: `Reduction` nodes, or constants where nothing is
 reduced. Invariant: sums and products of half-precision numbers are formed in float32 and rounded

@@ -1,4 +1,4 @@
-"""Scans: running sums, products and logarithms of sums of exponentials.
+"""Lowering of scans.
 
 In: a node and a dimension. Out: `TensorScan` nodes on a CPU, library calls elsewhere. Invariant:
 float32 is combined in float64 and half precision in float32, as in eager, and rounded once an

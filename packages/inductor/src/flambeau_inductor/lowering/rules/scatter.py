@@ -1,4 +1,4 @@
-"""Writes through index tensors.
+"""Lowering of writes through index tensors.
 
 In: a node, integer nodes, values. Out: `Scatter` nodes on a CPU, whose positions are checked first,
 and for sums on a GPU; library calls elsewhere. Invariant: where several values meet on a

@@ -1,4 +1,4 @@
-"""Rows added to rows of a large table on a GPU, without a table of float32.
+"""Lowering of row-wise scatter-add into large tables on GPUs.
 
 In: a table, where each row goes, the rows. Out: a call that kernels take the place of. Invariant:
 what is read and written has the program's own dtype, and sums are float32, rounded once.

@@ -1,4 +1,4 @@
-"""Shape primitives: index maps, and choices between index maps.
+"""Lowering of shape primitives to index maps.
 
 In: nodes and sizes. Out: `View` and `Choose` nodes. Invariant: no rule here reads an element; a
 position that a map names is inside its base wherever its guards hold.

@@ -1,4 +1,4 @@
-"""Matrix products of oneDNN whose results are large, block by block into memory that is kept.
+"""Blocked oneDNN products with large results.
 
 In: the arguments of oneDNN's linear map. Out: its result, in memory of `allocate`. Invariant: each
 number is computed from the same operands as in one call.

@@ -1,4 +1,4 @@
-"""Convolutions and linear maps whose weights are brought into the library's own order once.
+"""Prepacked weights of convolutions and linear maps.
 
 In: the arguments of `aten.convolution`, or of oneDNN's own. Out: its result. Invariant: a packed
 weight is used only with the tensor that it was made of, while that tensor has not been written to;

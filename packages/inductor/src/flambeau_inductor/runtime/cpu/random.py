@@ -1,4 +1,4 @@
-"""Random numbers of eager's generator, drawn by a kernel.
+"""Eager's CPU random numbers, drawn by a kernel.
 
 In: the layout of a result, a probability. Out: the tensor that eager would have drawn, and its
 generator moved on as far. Invariant: the kernel is used only where it has just been seen to draw
@@ -80,7 +80,7 @@ class KernelBernoulli:
         return made
 
 
-def behind_draws(
+def run_after_draws(
     draw: Callable[[Sizes, Sizes, float], Tensor],
     kernel: Callable[..., Any],
     drawing: Callable[..., Any],

@@ -1,4 +1,4 @@
-"""Device functions that generated Triton kernels call: float32 mathematics and reductions.
+"""Float32 device functions and reductions for Triton kernels.
 
 In: Triton tensors. Out: Triton tensors of the same shape. Invariant: everything here runs under
 Triton's interpreter as well as on the device, so no call reaches into a vendor library; the one

@@ -1,7 +1,7 @@
 # Device functions take Triton's tensors, which have no types of their own.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 # ruff: noqa: ANN001, ANN201
-"""Functions of float64 for generated Triton kernels: those of CUDA's library, as eager has them.
+"""Float64 device functions for Triton kernels, with eager's results.
 
 In: Triton tensors of float64. Out: the same shape. Invariant: under Triton's interpreter, which has
 no library, the formulas of `gpu_math` and `gpu_special`, most of which are made for float32.

@@ -1,7 +1,7 @@
 # Device functions take Triton's tensors, which have no types of their own.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 # ruff: noqa: ANN001, ANN201, ANN202
-"""Special functions for generated Triton kernels: the error functions, gamma, neighbours.
+"""Special-function device functions for Triton kernels.
 
 In: Triton tensors of float32 or float64. Out: the same shape and dtype. Invariant: everything here
 runs under Triton's interpreter as well as on the device. All but `nextafter` compute in float64 and

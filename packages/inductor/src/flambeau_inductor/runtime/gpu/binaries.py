@@ -1,4 +1,4 @@
-"""Kernels for a GPU as binaries, loaded by the driver with no compiler there.
+"""GPU binaries, loaded by the driver without a compiler.
 
 In: the files and the data of a part that `flambeau_inductor.kernels.triton_binaries` made. Out:
 functions by name, as the wrapper calls them. Invariant: nothing of Triton is imported; a binary is

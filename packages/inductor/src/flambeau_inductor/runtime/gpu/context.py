@@ -1,4 +1,4 @@
-"""The CUDA context of a thread that has not used its device yet.
+"""CUDA context initialisation of a thread.
 
 In: nothing, or a device's number. Out: nothing; the calling thread has a current context.
 Invariant: a context that is current stays so.

@@ -1,4 +1,4 @@
-"""A compiled graph recorded once as a CUDA graph and replayed with one launch.
+"""CUDA graphs: record once, replay by one launch.
 
 In: a function of the boxed convention whose work is queued on a CUDA stream. Out: one that gives
 the same results. Invariant: what a caller still holds is never overwritten, and no input is read at
@@ -218,7 +218,7 @@ class Recorded:
             if PATIENCE in (self._misfits, self._overwritable):
                 self._lends = self._lends and reason != LENT
                 self._misfits, self._overwritable, self._recording = 0, 0, None
-                self._copied_out.update(_held(recording))
+                self._copied_out.update(_live_outputs(recording))
                 if self._made >= MOST_RECORDINGS:
                     self._refusal = f"{MOST_RECORDINGS} recordings did not fit: {reason}"
         return self._run(args, reason)
@@ -323,7 +323,7 @@ class Recorded:
         addresses = [args[position].data_ptr() for position in places]
         recording = self._recorded(made, stream, tuple(places), addresses, tuple(copied), written)
         if loan is not None and pool is not None:
-            loan.held = lambda: bool(_held(recording))
+            loan.held = lambda: bool(_live_outputs(recording))
         return recording
 
     def _places(self, args: Sequence[Any]) -> tuple[list[tuple[int, int]], list[int]]:
@@ -404,7 +404,7 @@ class Recorded:
             return f"input {moved[0]} has moved"
         if recording.loan is not None and recording.loan.in_use():
             return LENT
-        return HELD if _held(recording) else None
+        return HELD if _live_outputs(recording) else None
 
     def _replay(self, recording: CudaGraphRecording, args: list[Any]) -> tuple[Any, ...]:
         if recording.buffers:
@@ -427,7 +427,7 @@ MOVING = "inputs of many bytes are elsewhere at each call"
 BUSY = "the device takes longer than launching does"
 
 
-def _held(recording: CudaGraphRecording) -> list[int]:
+def _live_outputs(recording: CudaGraphRecording) -> list[int]:
     """Outputs of the last replay whose memory somebody still refers to."""
     return [p for p, handle, users in recording.users if storage_users(handle) != users]
 

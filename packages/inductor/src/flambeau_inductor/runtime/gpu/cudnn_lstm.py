@@ -1,4 +1,4 @@
-"""LSTMs of cuDNN as operators that write to nothing.
+"""cuDNN LSTMs as functional operators.
 
 In: an input, first states, the weights in the order of `nn.LSTM`. Out: what eager's call of the
 same kernel gives, and the memory that its backward reads. Invariant: the weights are handed to

@@ -1,4 +1,4 @@
-"""Which inputs of a recording are read, and written, where they are.
+"""Placement of a recording's inputs: static, copied, updated in place.
 
 In: the inputs of plain calls, as they come. Out: whether one may be expected where it is.
 Invariant: an input that was elsewhere at one call is not expected to stay, but for parameters; the

@@ -1,4 +1,4 @@
-"""Launching a compiled Triton kernel with as little Python as can be.
+"""Kernel launches with minimal Python overhead.
 
 In: the handle of torch's current stream and the addresses of a kernel's buffers. Out: nothing; the
 kernel is queued on that stream. Invariant: a kernel compiled for 16-byte aligned buffers is never

@@ -1,4 +1,4 @@
-"""Whether queueing a run takes most of it, judged by measured runs.
+"""Launch-bound detection by measured runs.
 
 In: measurements of runs: seconds that queueing took, and between two events of the device. Out: a
 verdict, or none yet. Invariant: what others do can only make a measurement longer, so of several

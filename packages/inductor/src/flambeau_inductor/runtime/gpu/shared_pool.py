@@ -1,4 +1,4 @@
-"""Memory that a recording's results leave to another recording of the same stream.
+"""Shared memory pools between recordings of a stream.
 
 In: what a recording made for another one alone: what a forward graph saves for its backward. Out:
 the same memory, in which the second recording puts its own values once it has read it. Invariant:

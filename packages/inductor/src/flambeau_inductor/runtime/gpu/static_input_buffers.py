@@ -1,4 +1,4 @@
-"""Inputs of a recording in memory of the recording itself.
+"""Static input buffers of a recording.
 
 In: a call of the boxed convention, and inputs that are elsewhere at each call. Out: the same call,
 which takes memory for them where it is made and lets go of it as of any other input. Invariant:
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor._torch_compat import storage_handle, weakly_held
+from flambeau_inductor._torch_compat import storage_handle, weak_storage
 
 Memory = Callable[[int, int], torch.Tensor]
 """So many bytes at an address, as a tensor that does not keep them."""
@@ -38,7 +38,7 @@ class OwnInputs:
             )
             whole = own.untyped_storage()
             self._places.append((whole.data_ptr(), whole.nbytes()))
-            held.append(weakly_held(own))
+            held.append(weak_storage(own))
             args[position] = own
             del own, whole
         outputs = self._call(args)

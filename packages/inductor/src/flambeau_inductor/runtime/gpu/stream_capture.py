@@ -1,4 +1,4 @@
-"""Recording work on a CUDA stream as a graph, and measuring what launching it takes.
+"""CUDA stream capture, and the cost of launching.
 
 In: a function that queues work. Out: a function that queues all of it again at once. Invariant:
 what is recorded for one stream shares neither temporary memory nor a library's workspace with what

@@ -1,4 +1,4 @@
-"""Tensor descriptors: what the tensor memory accelerator of a GPU is told of a kernel's operand.
+"""Tensor descriptors of the tensor memory accelerator.
 
 In: where an operand lies (a `Descriptor`, plain data) and what Triton's compiler says of the blocks
 that are read of it. Out: a `Tiled`, which the native part of a launch encodes with the operand's

@@ -1,1 +1,1 @@
-"""Fusion: which computations share a loop, and the loop they make."""
+"""Vertical and horizontal fusion."""

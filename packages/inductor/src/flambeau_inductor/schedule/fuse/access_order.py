@@ -1,4 +1,4 @@
-"""Do two groups meet the elements of a tensor in the same order?
+"""Access order: do two groups traverse a tensor alike?
 
 In: two groups, and a tensor that both read. Out: whether a point of their joint space would read
 one element for both. Invariant: looked at in a few points, it may say yes where it is no, and then

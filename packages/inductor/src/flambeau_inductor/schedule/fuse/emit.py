@@ -1,4 +1,4 @@
-"""From tensor definitions to loop instructions.
+"""Emission of loop instructions from tensor definitions.
 
 In: nodes, and the coordinates (index expressions over loop variables) at which they are wanted.
 Out: SSA instructions. Invariant: equal instructions are emitted once; a value with memory is read

@@ -1,4 +1,4 @@
-"""Put computations into loops.
+"""The fusion pass.
 
 In: a `MaterializationPlan`. Out: groups of anchors and library calls, in an order that respects
 what reads what.

@@ -1,4 +1,4 @@
-"""A group of anchors as one loop.
+"""A fusion group as one loop.
 
 In: a `FusionGroup`, and where each node's memory is. Out: a `Loop`. Invariant: every member is
 computed once, at the coordinates that the group's axes give it; only members that someone outside

@@ -1,4 +1,4 @@
-"""May these computations share one loop?
+"""Legality of a fusion.
 
 In: groups of anchors. Out: None, or the reason why not. Invariant: two anchors are only put in one
 loop if both iterate over the same space (one over all of it, or over its rows only) and whatever

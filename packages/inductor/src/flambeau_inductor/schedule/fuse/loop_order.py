@@ -1,4 +1,4 @@
-"""The axes of a finished loop: split, ordered and merged for the memory they walk through.
+"""Loop interchange, splitting and merging for the memory traversed.
 
 In: a `Loop`. Out: the same loop over other axes. Invariant: the set of points and the instructions
 at each are unchanged; reductions by position (argmax) keep the row-major order of `r`.
@@ -190,7 +190,7 @@ def _merge_axes(
 ) -> tuple[tuple[Axis, ...], tuple[Instr, ...]]:
     merged: list[Axis] = []
     for axis in axes:
-        if merged and _walks_as_one(merged[-1], axis, body):
+        if merged and _may_collapse(merged[-1], axis, body):
             outer = merged.pop()
             joint = Axis(axis.var, plain(outer.size * axis.size))
             # Affine in both with matching strides: the outer one's terms just go away.
@@ -201,7 +201,7 @@ def _merge_axes(
     return tuple(merged), body
 
 
-def _walks_as_one(outer: Axis, inner: Axis, body: tuple[Instr, ...]) -> bool:
+def _may_collapse(outer: Axis, inner: Axis, body: tuple[Instr, ...]) -> bool:
     for index in indices(body):
         a, b = index.coefficient(outer.var), index.coefficient(inner.var)
         if a is None or b is None or known("eq", a, b * inner.size) is not True:

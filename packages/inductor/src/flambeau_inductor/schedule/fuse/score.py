@@ -1,4 +1,4 @@
-"""How much memory traffic a fusion saves.
+"""Score of a fusion: memory traffic saved.
 
 In: two groups. Out: bytes. Invariant: zero means that there is nothing to gain.
 """

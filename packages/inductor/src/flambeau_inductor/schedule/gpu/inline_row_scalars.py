@@ -1,4 +1,4 @@
-"""Numbers of rows, computed by the loops that go along the rows.
+"""Inlining of per-row scalars into the row kernels that read them.
 
 In: the steps of a program, its loops joined. Out: the same, where a loop that computes a few
 numbers a row, and nothing else, is gone if the loops that read them all take rows in turn: those

@@ -1,4 +1,4 @@
-"""Sums down columns of what is stored besides, as rows in turn.
+"""Software-pipelined column reductions of kernels that also store the elements.
 
 In: a loop that sums down the columns of elements which it stores too. Out: a loop in parts, each of
 which goes through some of the rows a few at a time, and a small loop that adds up the parts; None

@@ -1,4 +1,4 @@
-"""Values of a GPU that are computed again by their readers, rather than written and read.
+"""Rematerialisation of cheap values in their readers.
 
 In: a plan and its loops. Out: values that need no memory after all. Invariant: each of them is a
 pointwise function of what its readers can read anyway; whether a plan without memory for them moves

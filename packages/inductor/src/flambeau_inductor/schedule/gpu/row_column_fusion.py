@@ -1,4 +1,4 @@
-"""A loop over rows and sums down the columns of the same rows, in one kernel.
+"""Row and column reduction fusion, as in layer norm's backward.
 
 In: the steps of a program that run on a GPU. Out: the same, where a loop that goes through rows and
 one that sums down their columns have become a loop in parts: each part goes through some of the
@@ -31,7 +31,7 @@ from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.ir.steps import Compute, computing, rescheduled, touched
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.gpu.row_column_loops import Joining, Pair
-from flambeau_inductor.schedule.gpu.row_loop_fission import apart, renamed
+from flambeau_inductor.schedule.gpu.row_loop_fission import renamed, split_row_loop
 from flambeau_inductor.schedule.gpu.scratch_buffers import (
     LayoutOf,
     NewBuffer,
@@ -99,7 +99,7 @@ def _made(
     whole = Joining(loop, sums, pair, layout_of, limits, new_buffer)
     if pair.columns <= limits.most_across or whole.holds_rows():
         return whole.loops(inside)
-    two = apart(loop) if _read_twice(loop, pair.columns, limits) else None
+    two = split_row_loop(loop) if _read_twice(loop, pair.columns, limits) else None
     if two is None or not _reads(two.first).isdisjoint(touched(RunLoop(sums))[1]):
         return None
     pair = replace(pair, held=False)

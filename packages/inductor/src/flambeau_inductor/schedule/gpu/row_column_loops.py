@@ -1,4 +1,4 @@
-"""The making of one loop of two: one along rows, and one down the columns of the same rows.
+"""Loops of row and column reduction fusion.
 
 In: two loops over the same elements. Out: a loop in parts, each of which goes through some of the
 rows and adds up their columns, and a small loop that adds up the parts; None where one of the two

@@ -1,4 +1,4 @@
-"""A loop along rows as two: what is reduced, and what is then stored all along the rows.
+"""Loop fission of row kernels: the reduction, then the stores.
 
 In: a loop that reduces its rows and stores elements that wait for that. Out: a loop that keeps the
 reductions, one number a row, and one that reads them and reduces nothing. Invariant: both together
@@ -38,7 +38,7 @@ class SplitRowLoop:
         return SplitRowLoop(renamed(self.first, names), renamed(self.rest, names), between)
 
 
-def apart(loop: Loop) -> SplitRowLoop | None:
+def split_row_loop(loop: Loop) -> SplitRowLoop | None:
     """The two; None where no element waits for a reduction, or rows have several axes."""
     facts = facts_of(loop)
     stores = [p for p, i in enumerate(loop.body) if isinstance(i, Store) and facts.element[p]]

@@ -1,4 +1,4 @@
-"""Long reductions of few rows, shared out over a GPU.
+"""Split reductions: long rows shared by several programs.
 
 In: a loop whose reductions leave most of the device idle. Out: loops that compute the same: parts
 of each row reduced side by side, the parts combined, and what is done with the results. Invariant:

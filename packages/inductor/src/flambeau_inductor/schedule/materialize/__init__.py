@@ -1,1 +1,1 @@
-"""Which values get memory, in which layout."""
+"""Materialisation: which values get memory, in which layout."""

@@ -1,4 +1,4 @@
-"""What one computed value looks like on its own: its iteration space and what it reads.
+"""Computed buffers: the iteration space and reads of one value.
 
 In: an anchor of a `MaterializationPlan`. Out: `ComputedBuffer`. Invariant: `reads` are exactly the
 elements of memory that computing one element (or one term of a reduction) takes, in the coordinates

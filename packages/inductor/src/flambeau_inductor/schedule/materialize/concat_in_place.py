@@ -1,4 +1,4 @@
-"""Pieces of a concatenation, written where they go.
+"""In-place concatenation: pieces written where they go.
 
 In: concatenations that have memory. Out: anchors that store into the result's memory, and calls
 that copy what is left into slices of it. Invariant: each element of a result is written once, by a

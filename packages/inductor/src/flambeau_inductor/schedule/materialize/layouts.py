@@ -1,4 +1,4 @@
-"""Memory order of what matrix products read.
+"""Memory layouts of matrix products' operands.
 
 In: a `MaterializationPlan` whose outputs are decided. Out: other strides for some values.
 Invariant: only values that no other library call sees and that are not returned; their readers go

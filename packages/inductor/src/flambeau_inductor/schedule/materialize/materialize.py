@@ -1,4 +1,4 @@
-"""Which tensor values get memory.
+"""The materialisation pass.
 
 In: a tensor graph. Out: a `MaterializationPlan`: the values computed into memory ("anchors"), how
 each operand of a library call and each output is seen, all in program order. Invariant: anchors are

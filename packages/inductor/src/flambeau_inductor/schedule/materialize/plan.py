@@ -1,4 +1,4 @@
-"""What has memory, and how it is seen: the outcome of realisation.
+"""The materialisation plan, as data.
 
 In: nothing (these are the data, and questions about tensor definitions). Out:
 `MaterializationPlan`.

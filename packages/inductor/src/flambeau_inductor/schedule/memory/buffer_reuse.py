@@ -1,4 +1,4 @@
-"""Dead memory handed to later buffers of the same size, planned once for all calls.
+"""Buffer reuse: dead memory for later buffers, planned once for all calls.
 
 In: steps with their allocations and frees. Out: the same steps, in which some allocations take over
 memory that a finished buffer left. Invariant: the most memory that is held at once is not raised:
@@ -71,7 +71,7 @@ def _share_on(
 ) -> tuple[Step, ...]:
     plan = _ReusePlan(buffers, owned, device, list(steps))
     plan.plain = {s.buffer for s in steps if isinstance(s, Alloc)}
-    plan.live = _held(plan)
+    plan.live = _live_places(plan)
     peak = max(plan.live, default=0)
     dropped: set[int] = set()
     for position, step in enumerate(plan.steps):
@@ -104,7 +104,7 @@ def _lends(plan: _ReusePlan, name: str) -> bool:
     return name not in owned.shared and (name not in owned.given or name in owned.donated)
 
 
-def _held(plan: _ReusePlan) -> list[int]:
+def _live_places(plan: _ReusePlan) -> list[int]:
     held = sum(_size(plan, name) for name in plan.owned.donated)
     found = []
     for step in plan.steps:

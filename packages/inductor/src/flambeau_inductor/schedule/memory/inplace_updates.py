@@ -1,4 +1,4 @@
-"""Inputs that a program updates, written where they are.
+"""In-place updates of program inputs.
 
 In: steps that compute, and which buffer is the new value of which input. Out: the buffers that take
 their input's memory. Invariant: nothing reads the old value once the new one is written, but for a

@@ -1,4 +1,4 @@
-"""When each buffer begins and ends, and which dead one it can take over.
+"""Lifetimes of buffers, and which may share memory.
 
 In: steps that compute, the buffers, what the caller owns or keeps. Out: the same steps with
 `Alloc`, `Reuse` and `FreeBuffer` around them. Invariant: memory is never given away while a later
@@ -79,7 +79,7 @@ def with_lifetimes(
     return result
 
 
-def most_held(
+def peak_bytes(
     steps: Sequence[Step], buffers: Mapping[str, Buffer], donated: Iterable[str] = ()
 ) -> int:
     """Bytes that a program's own buffers, and the inputs that it may let go, take at once; open

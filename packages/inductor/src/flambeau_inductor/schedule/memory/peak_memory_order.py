@@ -1,4 +1,4 @@
-"""Steps of a GPU's program in the order by which less memory is held at once.
+"""Step order of least peak memory.
 
 In: steps that compute, in an order in which they may run. Out: the same steps, in that order or in
 another one in which they may run. Invariant: another order is taken only where its peak is lower
@@ -29,7 +29,7 @@ from flambeau_inductor.ir.program import (
 )
 from flambeau_inductor.ir.steps import Compute, computing, rescheduled, storage_bytes, touched
 from flambeau_inductor.schedule.memory.inplace_updates import in_place
-from flambeau_inductor.schedule.memory.lifetimes import most_held, with_lifetimes
+from flambeau_inductor.schedule.memory.lifetimes import peak_bytes, with_lifetimes
 
 LEAST = 0.01
 """Part of the peak that another order must spare: what follows each other in the given one is, as
@@ -47,10 +47,12 @@ NOBODY = -1
 
 def reorder_for_peak_memory(context: PassContext, program: Program) -> tuple[Program, int]:
     """Take the order that is found from the end, if its peak is lower."""
-    return rescheduled(program, least_held(computing(program), program.by_name, program.owned))
+    return rescheduled(
+        program, minimise_peak_memory(computing(program), program.by_name, program.owned)
+    )
 
 
-def least_held(
+def minimise_peak_memory(
     steps: Sequence[Compute], buffers: Mapping[str, Buffer], owned: BufferOwnership
 ) -> Sequence[Compute]:
     """The steps in the given order, or in the one found from the end if its peak is lower."""
@@ -64,7 +66,7 @@ def least_held(
     if in_place(found, owned.updated, buffers, owned.outlive) != owned.updated:
         return steps
     now, then = (
-        most_held(with_lifetimes(order, buffers, owned), buffers, owned.donated)
+        peak_bytes(with_lifetimes(order, buffers, owned), buffers, owned.donated)
         for order in (steps, found)
     )
     return found if then < (1 - LEAST) * now else steps

@@ -1,4 +1,4 @@
-"""Loops as late as they are needed, where that holds less memory.
+"""Sinking of kernels to their first use, to shorten lifetimes.
 
 In: steps that compute, in an order in which they may run. Out: the same steps, of which some loops
 stand later: right before the first step that needs what they store. Invariant: no loop passes a
@@ -52,7 +52,7 @@ def later(
             continue
         if any(isinstance(instr, Check) for instr in each.step.loop.body):
             continue
-        first = _first_behind(plan, here)
+        first = _first_dependent(plan, here)
         if first is None or first == here + 1:  # nobody needs it, or the next step does
             continue
         stored = _bytes({n for n in each.made if makers[n] is each}, buffers)
@@ -78,7 +78,7 @@ def _touches(step: Compute) -> tuple[frozenset[str], frozenset[str]]:
     return made | reads, made
 
 
-def _first_behind(plan: Sequence[_Placed], here: int) -> int | None:
+def _first_dependent(plan: Sequence[_Placed], here: int) -> int | None:
     """The first step that has to stay behind the one at `here`."""
     moved = plan[here]
     for at in range(here + 1, len(plan)):

@@ -1,4 +1,4 @@
-"""Gradients of attention's keys and values as one Triton kernel, a program for a block of keys.
+"""Flash attention backward: gradients of keys and values, a program per key block.
 
 In: a `Backward` and `Blocks`. Out: a `TritonKernel`. Invariant: everything here is turned: keys
 down, queries across; columns behind the last key are not stored.

@@ -1,4 +1,4 @@
-"""The gradient of attention's queries as one Triton kernel, a program for a block of queries.
+"""Flash attention backward: gradient of queries, a program per query block.
 
 In: a `Backward` and `Blocks`. Out: a `TritonKernel`. Invariant: keys behind the last one, and those
 that a query does not see, have weights of zero.
@@ -17,8 +17,8 @@ from flambeau_inductor.templates.attention.flash_forward import (
     places,
     precision,
     scores,
+    two_key_loops,
     unseen,
-    walked_twice,
 )
 from flambeau_inductor.templates.attention.operands import Blocked, blocked
 from flambeau_inductor.templates.attention.problem import Blocks, padded
@@ -51,7 +51,7 @@ def queries_kernel(
         *text.block("q", a.q, at, (heads, length, width), ragged=ragged),
         sums_of_rows(text, backward, ragged),
         f"grad_q = tl.zeros([QBLOCK, {padded(width)}], tl.float32)",
-        *walked_twice(a, blocks, last, lambda masked: _step(text, backward, blocks, masked)),
+        *two_key_loops(a, blocks, last, lambda masked: _step(text, backward, blocks, masked)),
         *stored(text, a, "grad_q", grad_q, "rows", (length, width), scale, ragged),
     ]
     return text.kernel(name, lines, blocks, tiles * heads * batch)

@@ -1,4 +1,4 @@
-"""Attention backward as two Triton kernels: neither scores nor their gradients are in memory.
+"""Flash attention backward as two Triton kernels.
 
 In: an `Attention`, the gradient of its result. Out: `Backward`, and lines of both kernels, which
 run in this order: `flash_queries` (the gradient of queries, and `delta`: for each query the product

@@ -1,4 +1,4 @@
-"""Attention forward as one Triton kernel: scores are never in memory.
+"""Flash attention forward as one Triton kernel.
 
 In: an `Attention` and `Blocks`. Out: a `TritonKernel`. Invariant: the softmax of a row is summed in
 float32 whatever the order of blocks; a row in which a bias makes every score -inf gives zeros, as
@@ -21,7 +21,7 @@ from flambeau_inductor.codegen.triton.dtypes import register
 from flambeau_inductor.codegen.triton.kernel import INT32_LIMIT, TritonKernel
 from flambeau_inductor.templates.attention.operands import Blocked, blocked
 from flambeau_inductor.templates.attention.problem import LOG2_E, Attention, Blocks, padded
-from flambeau_inductor.templates.attention.software_pipeline import ahead, held
+from flambeau_inductor.templates.attention.software_pipeline import ahead, register_fence
 
 
 def attention_kernel(
@@ -46,12 +46,12 @@ def attention_kernel(
         f"result = tl.zeros([QBLOCK, {padded(out)}], tl.float32)",
     ]
     if blocks.held:
-        lines.append(held("q", "rows", length))
+        lines.append(register_fence("q", "rows", length))
     last = f"tl.minimum({keys}, (tile + 1) * QBLOCK)" if a.causal else str(keys)
     if blocks.ahead:
         lines += _ahead(text, a, blocks, last)
     else:
-        lines += walked_twice(a, blocks, last, lambda masked: _step(text, a, blocks, masked))
+        lines += two_key_loops(a, blocks, last, lambda masked: _step(text, a, blocks, masked))
     masks = [f"(rows < {length})[:, None]"] if ragged else []
     masks += [f"(outer < {out})[None, :]"] if padded(out) != out else []
     lines += [
@@ -74,7 +74,7 @@ def attention_kernel(
     return text.kernel(name, lines, blocks, tiles * heads * batch)
 
 
-def walked_twice(
+def two_key_loops(
     attention: Attention, blocks: Blocks, last: str, step: Callable[[bool], Sequence[str]]
 ) -> list[str]:
     """Steps over the keys that all rows see, without masks, then over those that need them."""
@@ -153,7 +153,7 @@ def indented(lines: Sequence[str]) -> list[str]:
 def _step(text: Blocked, attention: Attention, blocks: Blocks, masked: bool) -> list[str]:
     """One block of keys."""
     return [
-        *_asked(text, attention, "scores", masked),
+        *_score_product(text, attention, "scores", masked),
         *_used(text, attention, blocks, "start", masked, unseen(attention, blocks) * masked),
     ]
 
@@ -164,13 +164,13 @@ def _ahead(text: Blocked, attention: Attention, blocks: Blocks, last: str) -> li
     return ahead(
         "KBLOCK",
         last,
-        asked=lambda: _asked(text, attention, "following", ragged=True),
+        asked=lambda: _score_product(text, attention, "following", ragged=True),
         used=lambda final: [columns, *_used(text, attention, blocks, "before", final, [])],
         hidden=[columns, *unseen(attention, blocks)],
     )
 
 
-def _asked(text: Blocked, attention: Attention, name: str, ragged: bool) -> list[str]:
+def _score_product(text: Blocked, attention: Attention, name: str, ragged: bool) -> list[str]:
     """The products of `q` and the keys that begin at `start`."""
     a = attention
     _, _, kept, _, keys, width, _ = a.sizes

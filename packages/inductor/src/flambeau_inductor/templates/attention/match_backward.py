@@ -1,4 +1,4 @@
-"""Backwards of attention in a program, as the templates see them.
+"""Pattern matching of attention's backward in a program.
 
 In: the steps of a program. Out: `FoundBackward`: the library call and what it computes. Invariant:
 only calls without dropout that give all three gradients, and none of a bias; what the forward left

@@ -1,4 +1,4 @@
-"""Attention of a program, as the template sees it.
+"""Pattern matching of attention in a program.
 
 In: the steps of a program. Out: `FoundAttention`: the library call and what it computes. Invariant:
 only calls without dropout of which nothing but the result, and the logarithms of the rows' sums, is

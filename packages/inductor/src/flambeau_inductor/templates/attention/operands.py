@@ -1,4 +1,4 @@
-"""Text that reads and writes blocks of attention's operands.
+"""Block loads and stores of attention's operands.
 
 In: an `Attention` and its `Blocks`. Out: lines of Triton, and the descriptors that they use.
 Invariant: what a block has beyond its operand is read as zeros, through descriptors or pointers.

@@ -1,4 +1,4 @@
-"""Attention as data: where its operands lie, and which blocks of them a program takes.
+"""The attention problem, as data.
 
 In: sizes and layouts. Out: `Attention`, and `Blocks` that are worth trying. Invariant: sizes and
 strides are numbers, in elements.

@@ -1,4 +1,4 @@
-"""A depthwise convolution as one Triton kernel, with what follows it at each element.
+"""Depthwise convolution template with epilogue.
 
 In: a `Product` whose window is depthwise, its `Epilogue`, a `GemmTile` of points and channels. Out:
 a

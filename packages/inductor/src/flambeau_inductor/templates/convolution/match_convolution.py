@@ -1,4 +1,4 @@
-"""Convolutions of a program as products of matrices.
+"""Pattern matching of convolutions as implicit GEMM.
 
 In: a library call. Out: its `Product`; None for one that no template takes. Invariant: images are
 channels-last, so that what a window holds of a point lies side by side; the result is a dense

@@ -1,4 +1,4 @@
-"""Weights of a convolution in the order in which its kernel reads them.
+"""Weight layout of convolution templates.
 
 In: a product with a window whose weights are in another order, as a program's usually are. Out: the
 same over a copy of the weights, and the loop that makes it. Invariant: the copy holds the weights

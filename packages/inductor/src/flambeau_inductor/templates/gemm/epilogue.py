@@ -1,4 +1,4 @@
-"""What a matrix product does with each element before it stores it, taken from a loop.
+"""Epilogue fusion into matrix product templates.
 
 In: a pointwise loop that reads a product's result, and where that lies in memory. Out:
 `ProductEpilogue`: the same instructions over the rows and columns of the product. Invariant: the

@@ -1,4 +1,4 @@
-"""Several matrix products in one Triton kernel, with what follows them at each element.
+"""Grouped product template with epilogue.
 
 In: a `Product` of groups, its `Epilogue`, a `GemmTile`. Out: a `TritonKernel`. Invariant: as in
 other products, sums are float32 and rounded once before what follows; where groups end is read by

@@ -1,4 +1,4 @@
-"""Grouped products of a program: several with sizes of their own, in one call.
+"""Pattern matching of grouped products.
 
 In: a library call. Out: its `Product`; None for one that no template takes. Invariant: where groups
 end is never read on the host.

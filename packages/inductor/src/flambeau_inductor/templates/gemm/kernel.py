@@ -1,4 +1,4 @@
-"""A matrix product as one Triton kernel, with what follows it at each element.
+"""Matrix product template with epilogue.
 
 In: a `Product`, its `ProductEpilogue`, a `GemmTile`. Out: a `TritonKernel`, built and launched like
 any other.

@@ -1,4 +1,4 @@
-"""Matrix products of a program, convolutions among them, as templates see them.
+"""Pattern matching of matrix products, implicit GEMMs among them.
 
 In: the steps of a program. Out: `MatchedProduct`: a product, the library call that computes it now,
 and the pointwise loop that alone reads its result, where there is one. Invariant: between the call

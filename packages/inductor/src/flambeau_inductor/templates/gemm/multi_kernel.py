@@ -1,4 +1,4 @@
-"""Kernels that compute a product together, with memory of their own between them.
+"""Multi-kernel templates with workspace between them.
 
 In: what each of a product's kernels is. Out: `Several`, and a program that runs it. Invariant:
 memory between kernels is there from the first that touches it to the last.

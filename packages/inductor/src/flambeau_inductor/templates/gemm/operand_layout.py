@@ -1,4 +1,4 @@
-"""Where the arguments of a library call lie in memory.
+"""Memory layout of a library call's operands.
 
 In: an argument and the layouts of all buffers. Out: its layout, as numbers where that is asked.
 Invariant: only what lies on a GPU and has no open size is given as numbers.

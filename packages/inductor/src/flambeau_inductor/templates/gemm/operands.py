@@ -1,4 +1,4 @@
-"""How a product's kernel reads a block of each operand through pointers.
+"""Block loads of a product's operands through pointers.
 
 In: a `Product` and a `GemmTile`. Out: `Reads`: lines before the loop over the inner dimension and
 within it, which leave the block of this `step` in `a` and `b`. Invariant: what lies outside of an

@@ -1,4 +1,4 @@
-"""A matrix product as data.
+"""The matrix product problem, as data.
 
 In: nothing. Out: `Matrix` (where an operand lies), `Product` (what is multiplied), `Window` (that
 the left operand is read from images) and `Groups` (that there are several, one behind the other).

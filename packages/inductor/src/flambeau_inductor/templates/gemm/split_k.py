@@ -1,4 +1,4 @@
-"""A product whose inner dimension several programs share.
+"""Split-K: the inner dimension of a product shared by several programs.
 
 In: a `MatchedProduct` product and a tile with parts. Out: `Several`: the kernel that leaves each
 part's sums in memory, and the loop that adds them up and goes on as the epilogue does. Invariant:

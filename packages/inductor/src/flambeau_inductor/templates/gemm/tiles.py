@@ -1,4 +1,4 @@
-"""Which tiles a matrix product is worth trying with, by a model of the machine.
+"""Tile candidates of a matrix product, by a model of the machine.
 
 In: the product's sizes and the width of its elements. Out: a few `GemmTile`s, the best by the model
 first. Invariant: each fits in shared memory with all its stages, and holds at most as many

@@ -1,4 +1,4 @@
-"""Operands of a product that the tensor memory accelerator reads.
+"""TMA descriptors of a product's operands.
 
 In: a `Product` and a `GemmTile`. Out: two `TmaOperand`s: descriptors of the matrices, and where in
 them a tile of this program lies. Invariant: elements outside of a matrix are read as zeros or fall

@@ -1,4 +1,4 @@
-"""The Triton kernel of a product, by the writer for its kind.
+"""Choice of the product template by kind.
 
 In: a `Product`, its `ProductEpilogue`, a `GemmTile`. Out: a `TritonKernel`. Invariant: whichever
 writes it, what follows sees sums of float32, rounded once to the result's dtype.

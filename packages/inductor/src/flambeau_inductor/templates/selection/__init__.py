@@ -1,1 +1,1 @@
-"""Which library calls a template replaces: autotuning, heuristics, tuning data."""
+"""Template selection: autotuning, heuristics, tuning data."""

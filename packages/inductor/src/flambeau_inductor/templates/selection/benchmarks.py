@@ -1,4 +1,4 @@
-"""Races of templates against library calls, and of tilings against each other.
+"""Autotuning of templates against library calls.
 
 In: `Selected` and what was found in its program. Out: the same, with what won in place. Invariant:
 the first of each race is what is taken without measurement, and nothing else is taken unless it was

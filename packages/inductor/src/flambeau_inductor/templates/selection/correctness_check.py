@@ -1,4 +1,4 @@
-"""Whether candidates of a race compute what the library does, before any is timed.
+"""Correctness check of autotuning candidates against the library.
 
 In: the library's run and those of candidates, on the tensors of a bench. Out: the same runs, with
 one that raises in the place of each that gave other numbers. Invariant: a kernel that a compiler

@@ -1,4 +1,4 @@
-"""Which library calls a template replaces without measurement.
+"""Heuristics of template selection, without measurement.
 
 In: a scheduled program on a GPU. Out: `Selected`. Invariant: only calls that `known` names, by the
 kernels that are also the first candidates where it is measured.

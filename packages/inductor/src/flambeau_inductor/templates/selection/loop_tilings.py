@@ -1,4 +1,4 @@
-"""Other tilings that a loop over much memory may run faster with.
+"""Alternative tilings of memory-bound loops.
 
 In: a loop and the tiling that the model chose. Out: a few others by name. Invariant: the same axes
 in the same dimensions; no program holds more than 128 elements a thread.

@@ -1,4 +1,4 @@
-"""Which kernels of a program are taken from templates, by measurement.
+"""Selection of templates by autotuning.
 
 In: a scheduled program on a GPU and a `Tuner`. Out: `Selected`: the program with some library calls
 and the loops behind them replaced, and the kernels of its loops that are not written as usual.

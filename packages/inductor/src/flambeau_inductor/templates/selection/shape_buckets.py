@@ -1,4 +1,4 @@
-"""Shape classes: what is measured for one size is taken for others like it.
+"""Shape buckets: sizes that share one measurement.
 
 In: what was found in a program. Out: a text that is the same for all of a class. Invariant: all
 that decides which way is the fastest, but for sizes, is in the text as it is: dtype, order of

@@ -1,4 +1,4 @@
-"""A program in which kernels of templates take the places of library calls.
+"""Substitution of templates for library calls in a program.
 
 In: a program, a call that was found in it, the kernels for it. Out: `Selected`, changed. Invariant:
 a replaced call computes the same.

@@ -1,4 +1,4 @@
-"""Runs of kernels and library calls on tensors made for the purpose.
+"""Trial runs of kernels and library calls on stand-in tensors.
 
 In: steps of a program, kernels by the names of their loops. Out: callables without arguments.
 Invariant: nothing of the caller's is read or written: every buffer is a new tensor with the layout

@@ -1,1 +1,1 @@
-"""Graphs of primitives that a backend is tried on."""
+"""Conformance programs: graphs of primitives."""

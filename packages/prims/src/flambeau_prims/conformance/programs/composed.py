@@ -1,4 +1,4 @@
-"""Graphs of many primitives: what whole programs lower to.
+"""Composed graphs: what whole programs lower to.
 
 In: a seed. Out: programs, made by lowering Torch code with the table of decompositions.
 Invariant: everything in them is a primitive; what a decomposition leaves to ATen is not used here.

@@ -1,4 +1,4 @@
-"""Graphs of primitives with inputs and what is expected of them.
+"""Graphs of primitives with inputs and expected results.
 
 In: sample calls, or a graph. Out: a `KitProgram`, which a backend is given to compile and run.
 Invariant: a program's graph is in the dialect, and its inputs are in the layouts of its metas.

@@ -1,4 +1,4 @@
-"""Programs whose sizes are symbols: compiled once, run on several sizes.
+"""Programs with symbolic sizes, compiled once and run on several.
 
 In: sample calls of a primitive. Out: a program with symbolic metas and inputs of two sizes, or None
 where the primitive's arguments state sizes as numbers, or its rule pins a symbol to a number.

@@ -1,4 +1,4 @@
-"""Sample calls written by hand, one module a family; importing this package registers them."""
+"""Hand-written sample calls, by family."""
 
 from flambeau_prims.conformance.samples import (
     creation,

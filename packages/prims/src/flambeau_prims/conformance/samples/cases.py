@@ -1,4 +1,4 @@
-"""Sample calls of every primitive: written by hand where they must be, derived where they can be.
+"""Sample calls of every primitive.
 
 In: a seed. Out: `Case`s, whose eager result a backend's result can be compared with.
 Invariant: a primitive without a registered sample gets calls derived from its schema and accepted

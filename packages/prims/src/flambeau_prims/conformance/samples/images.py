@@ -1,5 +1,4 @@
-"""Sample calls of what samples images: three-dimensional, adaptive and fractional pools, grids,
-antialiased resizing; forward and backward.
+"""Sample calls of image sampling: pools, grids, resizing; forward and backward.
 
 In: a generator. Out: calls with the geometries that differ in kind.
 Invariant: a backward call gets what the forward call of the same arguments returned.

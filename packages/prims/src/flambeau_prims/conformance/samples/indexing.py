@@ -1,4 +1,4 @@
-"""Sample calls of primitives that read or write by positions.
+"""Sample calls of indexing primitives.
 
 In: a generator. Out: calls whose positions are in range.
 Invariant: where several writes meet in one element the result does not depend on their order.

@@ -1,4 +1,4 @@
-"""Sample calls of complex primitives and of views.
+"""Sample calls of complex primitives and views.
 
 In: a generator. Out: calls on dense and strided operands.
 Invariant: operands of `bitcast` have strides that allow the other size.

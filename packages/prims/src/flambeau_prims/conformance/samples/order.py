@@ -1,4 +1,4 @@
-"""Sample calls of primitives that depend on an order, and of those whose sizes depend on elements.
+"""Sample calls of sorting, and of data-dependent sizes.
 
 In: a generator. Out: calls whose positions in the result are determined.
 Invariant: no ties where which position is given is undefined.

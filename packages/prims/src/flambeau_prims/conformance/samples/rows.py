@@ -1,4 +1,4 @@
-"""Sample calls of what works on rows: bags of embeddings, distances, CTC; forward and backward.
+"""Sample calls of row primitives: bags of embeddings, distances, CTC.
 
 In: a generator. Out: calls of each mode.
 Invariant: a backward call gets what the forward call of the same arguments returned.

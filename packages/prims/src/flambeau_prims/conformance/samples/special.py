@@ -1,4 +1,4 @@
-"""Sample calls of special functions that are defined on a part of the numbers only.
+"""Sample calls of special functions of restricted domain.
 
 In: a generator. Out: calls inside the domain, away from its ends.
 Invariant: eager is right to three digits there.

@@ -1,4 +1,4 @@
-"""Special values of every dtype, and the pointwise primitives on them.
+"""Special values of every dtype: infinities, NaN, signed zeros, denormals.
 
 In: a dtype and a device. Out: operands, and cases of the registry's pointwise primitives.
 Invariant: operands are those that eager defines a result of; what a case may differ in from eager

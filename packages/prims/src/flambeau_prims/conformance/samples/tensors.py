@@ -1,4 +1,4 @@
-"""The tensors that sample calls are made of.
+"""Tensors of sample calls.
 
 In: a shape, a dtype, a generator. Out: tensors in layouts and with values that a kernel might get
 wrong. Invariant: the same generator state gives the same numbers.

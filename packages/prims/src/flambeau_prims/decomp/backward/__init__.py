@@ -1,4 +1,4 @@
-"""Backward formulas as autograd calls them, where they are operations of their own."""
+"""Decompositions of ATen's backward operators."""
 
 from flambeau_prims.decomp.backward import activation, loss
 

@@ -1,4 +1,4 @@
-"""Gradients of activation functions, as autograd calls them.
+"""Decompositions of activation gradients.
 
 In: the gradient of the result, and the input or the result. Out: the gradient of the input.
 Invariant: formulas agree with eager also at the kinks, where one-sided derivatives are chosen. The

@@ -1,4 +1,4 @@
-"""Gradients of loss functions.
+"""Decompositions of loss gradients.
 
 In: the gradient of the loss (0-d if it was reduced), predictions, targets. Out: the gradient of
 the predictions. Invariant: `reduction` means what it meant in the forward.

@@ -1,4 +1,4 @@
-"""Indexing: reading and writing where tensors of positions, or masks, say.
+"""Decompositions of indexing by tensors and masks.
 
 In: ATen's overloads, with None, masks and integers of any width among the indices. Out: the
 indexing prims, with int64 positions.

@@ -1,4 +1,4 @@
-"""Positions as eager takes them: of the dtypes and within the bounds that it accepts.
+"""Index tensors: dtypes and bounds that eager accepts.
 
 In: index tensors of ATen's overloads, and what they address. Out: int64 positions.
 Invariant: what eager refuses is refused, by an error of the same class that states the same facts:

@@ -1,4 +1,4 @@
-"""Gathering and scattering along one dimension, and reductions of what meets in one place.
+"""Decompositions of gather, scatter and scatter reductions.
 
 In: ATen's overloads, 0-d tensors among them. Out: `gather` and the scatters.
 Invariant: half precision is combined in float32; what is not to be included starts from the

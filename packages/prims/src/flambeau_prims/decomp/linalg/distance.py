@@ -1,4 +1,4 @@
-"""Distances between rows and between tensors.
+"""Decompositions of distances.
 
 In: ATen's overloads. Out: the distance prims, or plain reductions.
 Invariant: results are at least as exact as eager's, which for many rows uses a matrix product.

@@ -1,4 +1,4 @@
-"""Factorizations of matrices: ATen's operations below autograd by the dialect's.
+"""Decompositions of matrix factorisations.
 
 In: matrices in the last two dimensions, batched. Out: the linear algebra prims.
 Invariant: a failure that eager raises about is raised here too, through `assert_true`.

@@ -1,4 +1,4 @@
-"""Fourier transforms with their normalization.
+"""Decompositions of Fourier transforms, with normalisation.
 
 In: ATen's transforms, which name a normalization by a number. Out: the transforms of the dialect,
 which apply none, and a product with the scale.

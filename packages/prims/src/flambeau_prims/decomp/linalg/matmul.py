@@ -1,4 +1,4 @@
-"""Matrix products with their additions.
+"""Decompositions of matrix products with additions.
 
 In: ATen's mm, bmm, addmm and company. Out: `mm` and `bmm`, and pointwise prims around them.
 Invariant: the operands of a product keep their dtype: the library accumulates wide by itself.

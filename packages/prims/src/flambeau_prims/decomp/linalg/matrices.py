@@ -1,4 +1,4 @@
-"""Parts and products of batched matrices, for decompositions of linear algebra.
+"""Building blocks on batched matrices.
 
 In: tensors with matrices in the last two dimensions. Out: prims on them.
 Invariant: nothing is registered here; a batch is broadcast only by `batched`.

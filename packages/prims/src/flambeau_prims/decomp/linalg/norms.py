@@ -1,4 +1,4 @@
-"""Norms of vectors, and sums of powers.
+"""Decompositions of vector norms.
 
 In: ATen's norms, of real and complex tensors. Out: reductions of powers of moduli.
 Invariant: half precision is summed in float32; the result is real.

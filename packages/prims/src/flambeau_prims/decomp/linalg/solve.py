@@ -1,4 +1,4 @@
-"""Systems of linear equations, inverses and determinants.
+"""Decompositions of linear systems, inverses and determinants.
 
 In: matrices in the last two dimensions, right sides, factorizations. Out: the dialect's
 factorizations and triangular solves.

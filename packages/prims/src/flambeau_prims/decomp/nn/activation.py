@@ -1,4 +1,4 @@
-"""Activation functions.
+"""Decompositions of activation functions.
 
 In: ATen's overloads. Out: prims. Invariant: computed wide, rounded once.
 """

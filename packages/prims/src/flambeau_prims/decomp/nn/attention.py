@@ -1,4 +1,4 @@
-"""Scaled dot-product attention: the fused CPU kernel as a prim; others stay with ATen.
+"""Decompositions of scaled dot-product attention.
 
 In: the overloads that `scaled_dot_product_attention` chooses among. Out: the attention prims.
 Invariant: dropout is never dropped: with it, the operation stays as it is.

@@ -1,4 +1,4 @@
-"""Batch normalization: the several ATen overloads, one computation.
+"""Decompositions of batch normalisation, one computation for all overloads.
 
 In: [N, C, ...] inputs, optional scale, shift and running statistics. Out: the result, the saved
 statistics, and where the overload returns them the updated running ones.

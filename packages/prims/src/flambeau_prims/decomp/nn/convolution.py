@@ -1,4 +1,4 @@
-"""Convolution, under the names of the libraries that compute it as well.
+"""Decompositions of convolution, under its libraries' names as well.
 
 In: ATen's overloads, whose geometry lists may be short or empty. Out: the convolution prims.
 Invariant: geometry is written out in full.

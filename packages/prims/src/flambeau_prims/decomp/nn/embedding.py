@@ -1,4 +1,4 @@
-"""Bags of embeddings, forward and backward.
+"""Decompositions of bags of embeddings, forward and backward.
 
 In: ATen's overloads. Out: the embedding prims.
 Invariant: sparse gradients stay with ATen: a prim's result is strided.

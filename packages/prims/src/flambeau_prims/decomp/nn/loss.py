@@ -1,4 +1,4 @@
-"""Loss functions.
+"""Decompositions of loss functions.
 
 In: predictions and targets. Out: prims. `reduction` is ATen's 0 none, 1 mean, 2 sum.
 Invariant: the reduction happens in float32 for half precision, with one rounding at the end.

@@ -1,4 +1,4 @@
-"""Layer, RMS and group normalization.
+"""Decompositions of layer, RMS and group normalisation.
 
 In: an input and optional scale and shift. Out: the result and the statistics its backward needs.
 Invariant: statistics are computed in float32 for half precision, and given in eager's dtype.

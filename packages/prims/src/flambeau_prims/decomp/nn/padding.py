@@ -1,4 +1,4 @@
-"""Padding by reflection and by repetition of the border, forward and backward.
+"""Decompositions of reflection and replication padding, forward and backward.
 
 In: an image without batch or with, and amounts for the last dimensions, innermost first.
 Out: for each padded dimension, entries picked by computed positions.

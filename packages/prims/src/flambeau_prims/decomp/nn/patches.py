@@ -1,4 +1,4 @@
-"""Patches of images as columns, and back.
+"""Decompositions of im2col and col2im.
 
 In: images, the geometry of a sliding window. Out: [N, C * window, places], or images in which
 overlapping patches are added up.

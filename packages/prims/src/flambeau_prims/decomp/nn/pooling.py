@@ -1,4 +1,4 @@
-"""Pooling, its backward and its inverse.
+"""Decompositions of pooling, its backward and its inverse.
 
 In: ATen's overloads, whose geometry lists may be short or empty. Out: the pooling prims, or plain
 sums where windows are whole images.

@@ -1,4 +1,4 @@
-"""Cells and layers of recurrent networks that ATen has whole.
+"""Decompositions of recurrent cells and layers.
 
 In: gates, states and weights. Out: prims, a step of time after the other.
 Invariant: gates are in torch's order: LSTM i, f, g, o; GRU r, z, n; the workspace that a cell
@@ -164,11 +164,11 @@ def _steps(
     steps, batch, _ = x.shape
     wide = e.widen(x)
     dtype = wide.dtype
-    into = p.mm(_flat(wide), _turned(weights[0], dtype))
+    into = p.mm(_flat(wide), _transposed(weights[0], dtype))
     for bias in weights[2:] if biased else ():
         into = e.add(into, e.cast(bias, dtype))
     into = p.reshape(into, [steps, batch, into.shape[1]])
-    again = _turned(weights[1], dtype)
+    again = _transposed(weights[1], dtype)
     state, cell = (p.reshape(e.cast(t, dtype), [batch, t.shape[-1]]) for t in (hx, cx))
     done: list[Step] = []
     for step in reversed(range(steps)) if reverse else range(steps):
@@ -179,7 +179,7 @@ def _steps(
     return done[::-1] if reverse else done
 
 
-def _turned(weight: Tensor, dtype: torch.dtype) -> Tensor:
+def _transposed(weight: Tensor, dtype: torch.dtype) -> Tensor:
     return p.permute(e.cast(weight, dtype), [1, 0])
 
 

@@ -1,4 +1,4 @@
-"""Sampling at grids and antialiased resizing; rearrangements of pixels that go with images.
+"""Decompositions of grid sampling, antialiased resizing and pixel shuffles.
 
 In: ATen's overloads. Out: the sampling prims, or views and products.
 Invariant: what ATen gives to the library of one kind of device is left to it, whose rounding and

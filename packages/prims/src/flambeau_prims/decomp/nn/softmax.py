@@ -1,4 +1,4 @@
-"""Softmax and its relatives.
+"""Decompositions of softmax and its relatives.
 
 In: scores and a dimension. Out: prims, shifted by the largest score so that nothing overflows.
 Invariant: computed in float32 for half precision, rounded once.

@@ -1,4 +1,4 @@
-"""Batch normalization in pieces, as several devices compute it together.
+"""Decompositions of synchronised batch normalisation.
 
 In: the overloads of torch's SyncBatchNorm. Out: statistics, the normalized batch, its gradients.
 Invariant: `invstd` is 1 / sqrt(variance + eps) with the biased variance; counts weigh the

@@ -1,4 +1,4 @@
-"""Resampling of images: nearest, linear and cubic interpolation, forward and backward.
+"""Decompositions of image resampling: nearest, linear, cubic; forward and backward.
 
 In: [N, C, ...] of one to three spatial dimensions, and an output size. Out: for each dimension in
 turn, entries picked by computed positions and blended by computed weights; the backward adds

@@ -1,4 +1,4 @@
-"""Draws from distributions with a short exact formula, by `random="philox"`.
+"""Decompositions of distributions, by counter-based random numbers.
 
 In: parameters as numbers or tensors. Out: numbers made of philox's uniform and normal ones.
 Invariant: not the numbers that eager draws; distributions are the same. Distributions that are

@@ -1,4 +1,4 @@
-"""Random operations through a seed and the philox prims (asked for by `random="philox"`).
+"""Decompositions of random operators, by counter-based random numbers.
 
 In: shapes and parameters. Out: numbers that depend on torch's generator through one drawn seed.
 Invariant: not the numbers that eager draws; distributions are the same.

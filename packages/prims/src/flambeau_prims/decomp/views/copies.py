@@ -1,4 +1,4 @@
-"""The copying variants of views: the view, then a row-major copy.
+"""Decompositions of copying views.
 
 In: ATen's `_copy` operations. Out: what their view is decomposed into, and `clone`.
 Invariant: a variant is registered by naming its view, which has a decomposition already.

@@ -1,4 +1,4 @@
-"""Copies, conversions, joining, repeating, padding, and writing into a part.
+"""Decompositions of joining, repeating, padding and partial writes.
 
 In: ATen's operations that move elements. Out: prims. Invariant: results are fresh copies.
 """

@@ -1,4 +1,4 @@
-"""Views that overlap or skip, and writing through them: strides, diagonals, windows, other dtypes.
+"""Decompositions of strided views: diagonals, windows, dtype views; and writes through them.
 
 In: ATen's view operations and their `_scatter` and backward forms. Out: the prims of `ops/views`.
 Invariant: dimensions are made non-negative here, once.

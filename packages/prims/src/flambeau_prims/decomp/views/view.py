@@ -1,4 +1,4 @@
-"""Views: reshaping, permuting, slicing.
+"""Decompositions of views: reshape, permute, slice.
 
 In: ATen's view operations. Out: the shape prims.
 Invariant: dimensions are made non-negative and sizes explicit here, once.

@@ -1,1 +1,1 @@
-"""Primitives that a library computes."""
+"""Library primitives: those that a vendor's library computes."""

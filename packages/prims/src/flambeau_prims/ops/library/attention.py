@@ -1,4 +1,4 @@
-"""Scaled dot-product attention and its backward, run by the library's fused kernels.
+"""Library primitives of scaled dot-product attention and its backward.
 
 In: q [B, H, Lq, E], k [B, Hk, Lk, E], v [B, Hk, Lk, Ev], H a multiple of Hk (each k and v serves
 H / Hk heads of q; on CUDA only H == Hk), an additive bias that broadcasts to [B, H, Lq, Lk].

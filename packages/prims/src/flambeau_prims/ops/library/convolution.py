@@ -1,4 +1,4 @@
-"""Convolution and its backward, run by the library.
+"""Library primitives of convolution and its backward.
 
 In: a batched image, weights, geometry. Out: channels-last results if image or weights are so.
 Invariant: geometry lists have one entry per spatial dimension.

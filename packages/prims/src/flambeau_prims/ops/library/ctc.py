@@ -1,4 +1,4 @@
-"""The loss of connectionist temporal classification and its gradient, run by the library.
+"""Library primitives of the CTC loss and its gradient.
 
 In: log-probabilities [T, N, C], targets of labels, lengths. Out: a loss for each sequence.
 Invariant: lengths are numbers, so that sizes do not depend on elements.

@@ -1,4 +1,4 @@
-"""Distances between rows, and their gradients, run by the library.
+"""Library primitives of distances and their gradients.
 
 In: batches of rows of one dtype, the order `p` of a norm. Out: norms of differences of rows.
 Invariant: `p` is not negative; 0 counts the entries that differ, infinity takes the largest.

@@ -1,4 +1,4 @@
-"""Bags of embeddings and their gradients, run by the library.
+"""Library primitives of bags of embeddings and their gradients.
 
 In: a table of rows, positions of rows, and where each bag begins. Out: a row for each bag.
 Invariant: `mode` is 0 sum, 1 mean, 2 maximum; a position equal to `padding_idx` is passed over.

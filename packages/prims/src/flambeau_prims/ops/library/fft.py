@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms, not normalized.
+"""Library primitives of Fourier transforms.
 
 In: a tensor and the dimensions to transform, in the order of the transforms. Out: a dense tensor,
 the transformed dimensions innermost, as libraries work on them.

@@ -1,4 +1,4 @@
-"""Factorizations of matrices and functions of them: what a LAPACK library does.
+"""Library primitives of matrix factorisations and functions.
 
 In: matrices in the last two dimensions, any number of equal leading ones (a batch).
 Out: factors, column by column in memory (strides 1, rows) but for some of a GPU's, vectors and

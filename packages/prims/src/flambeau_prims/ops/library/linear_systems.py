@@ -1,4 +1,4 @@
-"""Systems of linear equations, solved by what `ops/linalg` factorizes.
+"""Library primitives of linear systems.
 
 In: factors or matrices, and right sides as matrices in the last two dimensions. Out: solutions,
 column by column in memory.

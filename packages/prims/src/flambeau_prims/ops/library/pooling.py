@@ -1,4 +1,4 @@
-"""Pooling in two and three dimensions and its backward, run by the library.
+"""Library primitives of pooling and its backward.
 
 In: images of shape [N, C, ...] or [C, ...]. Out: pooled images; a position counts within the
 spatial dimensions of one image, row-major.

@@ -1,4 +1,4 @@
-"""Sampling of images at computed places, run by the library: grids, antialiased resizing.
+"""Library primitives of grid sampling and antialiased resizing.
 
 In: images [N, C, ...], a grid of places or an output size. Out: images of the grid's shape.
 Invariant: what is sampled at a grid is row-major, what is resized as `in_format_of` says; modes are

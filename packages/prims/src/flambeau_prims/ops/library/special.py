@@ -1,4 +1,4 @@
-"""Special functions that libraries provide and that have no short exact formula.
+"""Special-function primitives.
 
 In: operands of one shape and dtype. Out: the same shape and dtype.
 Invariant: pointwise like all of `pointwise`; most are defined in float32 and float64 alone, and

@@ -1,4 +1,4 @@
-"""Other forms that a loop's kernel may be faster in.
+"""Enumeration of code variants for a loop.
 
 In: a loop as it is planned, and the bytes of a vector. Out: `Form`s by name, at most `MOST`.
 Invariant: each is a neighbour of what the rules chose, and gives another kernel than they do.

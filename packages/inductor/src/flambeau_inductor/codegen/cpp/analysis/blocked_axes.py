@@ -1,4 +1,4 @@
-"""Axes that a nest opens twice: in parts or blocks first, point by point further in.
+"""Loop blocking: axes opened twice, by blocks and within them.
 
 In: a `LoopPlan`. Out: the axis, or None. Invariant: each point is still visited once.
 """

@@ -1,4 +1,4 @@
-"""What each instruction of a loop depends on, gives and costs.
+"""Instruction facts of a loop: dependences, results, costs.
 
 In: a `Loop`, or one instruction. Out: its axes and its level, its dtype, its cost. Invariant: the
 result of a reduction is known in the pass after that of its argument, and depends on no axis of it.

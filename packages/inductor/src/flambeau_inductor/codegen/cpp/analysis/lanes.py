@@ -1,4 +1,4 @@
-"""How an address moves from lane to lane.
+"""Lane strides: how an address moves along the vector axis.
 
 In: an index expression, the vectorised variable and the number of lanes. Out: the step between
 neighbouring lanes, or None. Invariant: the answer holds for every block of lanes that starts at a

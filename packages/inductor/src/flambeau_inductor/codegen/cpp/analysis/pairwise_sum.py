@@ -1,4 +1,4 @@
-"""Sums of floats by blocks: where a long row is cut into partial sums.
+"""Pairwise summation: blocks of a long float reduction.
 
 In: a `LoopPlan`. Out: the depth of the loop whose sum is a partial one. Invariant: the error of a
 sum grows with the logarithm of the length of its row rather than with the length.

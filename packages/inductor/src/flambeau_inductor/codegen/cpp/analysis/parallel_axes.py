@@ -1,4 +1,4 @@
-"""Axes along which the points of a loop never meet in memory: threads may share those.
+"""Parallel axes: those along which iterations never share memory.
 
 In: a `Loop` and its sizes. Out: the axes. Invariant: where nothing is known of a position, points
 may meet.
@@ -18,14 +18,14 @@ def private_axes(loop: Loop, sizes: dict[str, int]) -> Axes:
         if isinstance(instr, Store) and instr.scattered:
             apart: set[str] = set()
             for index in instr.apart:
-                apart |= _told_apart(index, sizes)
+                apart |= _injective_axes(index, sizes)
             found &= apart
         elif isinstance(instr, Store) and instr.mode != "set":
             return frozenset()
     return found
 
 
-def _told_apart(index: Expr, sizes: dict[str, int]) -> set[str]:
+def _injective_axes(index: Expr, sizes: dict[str, int]) -> set[str]:
     """Axes of an expression that has another value at each of their points."""
     if any(v.startswith("%") for v in index.vars):
         return set()

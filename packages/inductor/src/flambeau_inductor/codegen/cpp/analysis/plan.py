@@ -1,4 +1,4 @@
-"""Decides how a loop becomes C++: levels, the vectorised axis, lanes, threads.
+"""Vectorisation and parallelisation plan of a C++ loop.
 
 In: a `Loop`. Out: a `LoopPlan`, plain data that `kernel` prints. Invariant: an instruction that
 depends on the vectorised axis is a vector, every other one is a scalar; an instruction of level `p`
@@ -130,7 +130,7 @@ def plan(loop: Loop, vector_bytes: int, form: Form = RULES) -> LoopPlan:
     """Choose levels, vector axis, width and parallel form for `loop`, as far as `form` does not."""
     vector_bytes = form.vector_bytes or vector_bytes
     if form.turned:
-        loop = turned(loop)
+        loop = transposed(loop)
     sizes = {a.var: _likely(a) for a in (*loop.x, *loop.r)}
     deps, level = dependences(loop)
     errors = any(
@@ -158,7 +158,7 @@ def plan(loop: Loop, vector_bytes: int, form: Form = RULES) -> LoopPlan:
     )
 
 
-def turned(loop: Loop) -> Loop:
+def transposed(loop: Loop) -> Loop:
     """The loop with the last two axes of its result in the other order."""
     *outer, one, other = loop.x
     return replace(loop, x=(*outer, other, one))

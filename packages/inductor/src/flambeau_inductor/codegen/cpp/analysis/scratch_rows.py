@@ -1,4 +1,4 @@
-"""Which element values a later pass over the same row should find in cache.
+"""Scratch rows: values that a later pass over the row finds in cache.
 
 In: a loop with its dependences and levels. Out: positions of values to keep in a row of
 temporaries. Invariant: a kept value is written in the first pass that needs it and read in the
@@ -12,7 +12,7 @@ from math import prod
 
 import torch
 
-from flambeau_inductor.codegen.cpp.dtypes import held
+from flambeau_inductor.codegen.cpp.dtypes import spelling_of
 from flambeau_inductor.codegen.cpp.emit.pointwise import cost_of
 from flambeau_inductor.indexing import Expr, decide_less
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Reduce, Store, ValueId
@@ -40,14 +40,14 @@ def kept_values(
             if len(passes) < 2 or value in chosen or loop.r[-1].var not in deps[value]:
                 continue
             price = _price(loop, value, deps, inner, chosen)
-            size = length * held(_dtype(loop.body[value])).size
+            size = length * spelling_of(_dtype(loop.body[value])).size
             better = price >= KEEP_COST and (dearest is None or price > dearest[0])
             if better and not decide_less(room, size):
                 dearest = price, value
         if dearest is None:
             return frozenset(chosen)
         chosen.add(dearest[1])
-        room = room - length * held(_dtype(loop.body[dearest[1]])).size
+        room = room - length * spelling_of(_dtype(loop.body[dearest[1]])).size
 
 
 def _needs(

@@ -1,4 +1,4 @@
-"""How a kernel moves memory that no cache holds: stores past the caches, rows fetched ahead of use.
+"""Streaming stores and prefetch, for memory that no cache holds.
 
 In: a `LoopPlan`. Out: the stores that are streamed; the loads of a row that are fetched rows ahead,
 and the pass that does so. Invariant: only the time a kernel takes depends on it.

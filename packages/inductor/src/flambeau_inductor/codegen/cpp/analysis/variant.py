@@ -1,4 +1,4 @@
-"""Other forms that a C++ kernel could have than the one that the rules give it.
+"""Code variants of a C++ kernel, as data.
 
 In: a `Plan`. Out: a few `Form`s by name, the neighbours of what the rules chose. Invariant: a form
 changes neither what is computed nor which memory is touched; sums of floats may be formed in

@@ -1,4 +1,4 @@
-"""Which axis is vectorised, and how many lanes it has.
+"""Choice of the vector axis and its width.
 
 In: a `Loop`, its sizes and what each instruction depends on. Out: the axis and its width, or None
 and 1. Invariant: a vector has room for the widest number that it is to hold.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from flambeau_inductor.codegen.cpp.analysis.instructions import Axes, cost
 from flambeau_inductor.codegen.cpp.analysis.lanes import lane_step
 from flambeau_inductor.codegen.cpp.analysis.variant import Form
-from flambeau_inductor.codegen.cpp.dtypes import held
+from flambeau_inductor.codegen.cpp.dtypes import spelling_of
 from flambeau_inductor.ir.loops import (
     RANDOM,
     IndexValue,
@@ -80,11 +80,11 @@ def _lane_size(loop: Loop, var: str, deps: tuple[Axes, ...]) -> int:
             continue
         if isinstance(instr, Reduce):
             if instr.kind not in ("argmax", "argmin"):
-                size = max(size, held(instr.dtype).size)
+                size = max(size, spelling_of(instr.dtype).size)
             elif var in own:
                 size = max(size, 8)
         elif var in own:
-            size = max(size, held(instr.dtype).size)
+            size = max(size, spelling_of(instr.dtype).size)
     return size
 
 

@@ -1,1 +1,1 @@
-"""Emission of a loop as C++."""
+"""Emission of C++ for a planned loop."""

@@ -1,4 +1,4 @@
-"""The accumulators of one pass: declared, merged and named together.
+"""Accumulators of one pass over a reduction axis.
 
 In: the plan, and the reductions that the pass does. Out: the lines for all of them. Invariant:
 totals are called `a<position>`, the partial sums that are merged into them `b<position>`; in a tile

@@ -1,4 +1,4 @@
-"""The variables of pure instructions, declared.
+"""Emission of pure instructions.
 
 In: `KernelVariables` and the position of an instruction. Out: lines that declare `v<position>`, or
 that ask what a check asks. Invariant: outside the lanes in use (`n`) nothing is read from memory.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, held, literal
+from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, literal, spelling_of
 from flambeau_inductor.codegen.cpp.emit.loads import load
 from flambeau_inductor.codegen.cpp.emit.pointwise import NEIGHBOURS, point, random_name
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
@@ -88,7 +88,7 @@ def _lane(values: KernelVariables, value: ValueId) -> str:
 
 
 def _index_value(values: KernelVariables, value: ValueId, instr: IndexValue, vector: bool) -> None:
-    target = held(instr.dtype).value
+    target = spelling_of(instr.dtype).value
     if instr.dtype is torch.bool:
         raise CppUnsupported("positions as bools: compare them instead")
 

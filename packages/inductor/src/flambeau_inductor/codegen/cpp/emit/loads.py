@@ -1,4 +1,4 @@
-"""Reads: the numbers of an instruction's lanes, those of a square that is turned, those to come.
+"""Emission of loads: vectors, in-register transposes, prefetches.
 
 In: `KernelVariables` and the position of a load. Out: lines that declare `v<position>`, fill an
 array, or fetch. Invariant: outside the lanes in use (`n`), and where its mask is false, nothing is
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from flambeau_inductor.codegen.cpp.analysis.lanes import whole_blocks
 from flambeau_inductor.codegen.cpp.analysis.streaming import Ahead
-from flambeau_inductor.codegen.cpp.dtypes import held, literal
+from flambeau_inductor.codegen.cpp.dtypes import literal, spelling_of
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.indexing import Expr, Var, to_c
@@ -64,7 +64,7 @@ def _masked(
     if vector and whole is None:
         values.by_lanes(value, each, other, mask)
         return
-    kind, lane = values.type_of(instr.dtype, True), held(instr.dtype).value
+    kind, lane = values.type_of(instr.dtype, True), spelling_of(instr.dtype).value
     values.text(f"{kind} v{value} = splat{values.width}(({lane}){other});")
     if not vector:
         with values.text.block(f"if ({mask})"):

@@ -1,4 +1,4 @@
-"""The loops of a kernel over the axes of its result, and what stands between them.
+"""Emission of the loop nest.
 
 In: a `LoopPlan` and the threads there are. Out: the text of the nest. Invariant: each point of x is
 visited once, by one thread, whatever the order and the blocks.
@@ -17,7 +17,7 @@ from flambeau_inductor.codegen.cpp.emit.compute import compute
 from flambeau_inductor.codegen.cpp.emit.passes import Pass
 from flambeau_inductor.codegen.cpp.emit.stores import store
 from flambeau_inductor.codegen.cpp.emit.tiles import emit_tile
-from flambeau_inductor.codegen.cpp.emit.transpose import emit_squares, emit_turned_tile, tile_of
+from flambeau_inductor.codegen.cpp.emit.transpose import emit_squares, emit_transposed_tile, tile_of
 from flambeau_inductor.codegen.cpp.emit.unrolled_columns import columns_at_once
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
 from flambeau_inductor.codegen.cpp.text import SourceLines
@@ -188,7 +188,7 @@ class Nest:
         vector = var == self.plan.vector
         if vector and self.tile is not None and self.blocked is not None:
             point = partial(self._tile_point, depth)
-            emit_turned_tile(self.plan, self.text, self.values, self.blocked, self.tile, point)
+            emit_transposed_tile(self.plan, self.text, self.values, self.blocked, self.tile, point)
             return
         if vector and (tile := columns_at_once(self.plan)) > 1:
             self._column_tiles(depth, size, tile)

@@ -1,4 +1,4 @@
-"""One pass over the reduction axes: element values, reductions, element stores.
+"""Emission of one pass over the reduction axes.
 
 In: the plan and the number of the pass. Out: the loops, printed where the point of x is fixed.
 Invariant: sums of floats longer than a few thousand terms are formed in blocks; a pass that is

@@ -1,4 +1,4 @@
-"""Pointwise primitives as calls of the functions in `vec.h` and `lanes.h`.
+"""Pointwise primitives as calls of `vec.h` and `lanes.h`.
 
 In: an op name, the dtypes of its operands and of its result, and the operands' text. Out: C++ text.
 Invariant: the text means the same for one element and for a vector, since both headers overload
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, held
+from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, spelling_of
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.device_functions import module_of, takes
 from flambeau_inductor.ir.loops import RANDOM
@@ -126,10 +126,10 @@ def point(
     constant: Callable[[str, torch.dtype], str],
 ) -> str:
     """C++ text of the op. `constant` renders a number in the flavour of the operands."""
-    held(result)
+    spelling_of(result)
     first = operands[-1]
     for dtype in operands:
-        held(dtype)
+        spelling_of(dtype)
     if op in RANDOM:
         text = f"{random_name(op, result)}({', '.join(args)})"
         rounds = op == "philox_normal" and result in ROUNDED
@@ -169,7 +169,11 @@ def point(
         raise CppUnsupported(f"no C++ kernel for {op} on {first}")
     if first.is_floating_point and op.startswith(("bitwise", "shift")):
         raise CppUnsupported(f"no C++ kernel for {op} on {first}")
-    name = {"fmax": "maximum", "fmin": "minimum"}.get(op, op) if not held(first).is_float else op
+    name = (
+        {"fmax": "maximum", "fmin": "minimum"}.get(op, op)
+        if not spelling_of(first).is_float
+        else op
+    )
     text = f"{name}({', '.join(args)})"
     if result in ROUNDED and op not in EXACT:
         return f"{ROUNDED[result]}({text})"
@@ -202,7 +206,10 @@ def cast(
         return truth(text, source, constant)
     if source is torch.bool:
         text = f"neg({text})"
-    have, want = ("i32" if source is torch.bool else held(source).value), held(target).value
+    have, want = (
+        ("i32" if source is torch.bool else spelling_of(source).value),
+        spelling_of(target).value,
+    )
     if have != want:
         text = f"to_{want}({text})"
     if target in ROUNDED and source is not torch.bool:

@@ -1,4 +1,4 @@
-"""Accumulators: how each kind of reduction starts, grows, merges and ends.
+"""Reduction kinds: initial value, update, merge, result.
 
 In: the kind, the type and the names of variables. Out: lines of C++. Invariant: `merge` is
 associative and does not depend on the order of arguments for `max`, `min`, `argmax`, `argmin`,
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, held, highest, literal, lowest
+from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, highest, literal, lowest, spelling_of
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.indexing import Expr, decide_less
 from flambeau_inductor.ir.loops import Reduce
@@ -39,7 +39,7 @@ class Accumulator:
     @property
     def fields(self) -> tuple[tuple[str, str], ...]:
         """(suffix, lane type) of the variables that hold it."""
-        value = held(self.dtype).value
+        value = spelling_of(self.dtype).value
         if self.kind in SIMPLE:
             return (("", value),)
         if self.kind in ("argmax", "argmin"):
@@ -51,7 +51,7 @@ class Accumulator:
     @property
     def cascades(self) -> bool:
         """Whether long runs are summed in blocks to keep rounding errors small."""
-        return self.kind == "sum" and held(self.dtype).is_float
+        return self.kind == "sum" and spelling_of(self.dtype).is_float
 
     def type_of(self, lane: str) -> str:
         """C++ type of a variable with that lane type."""
@@ -90,7 +90,7 @@ class Accumulator:
                 return [f"{name} = {SIMPLE[self.kind][0]}({value}, {name});"]
             return [f"{name} = {SIMPLE[self.kind][0]}({name}, {value});"]
         if self.kind == "welford":
-            lane = held(self.dtype).value
+            lane = spelling_of(self.dtype).value
             one = self.spread("1", lane)
             if self.width > 1:
                 one = f"keep({one}, ({lane})0, n)"
@@ -100,7 +100,7 @@ class Accumulator:
         return [self._better(name, value, position)]
 
     def _better(self, name: str, value: str, position: str) -> str:
-        nan = "arg_float" if held(self.dtype).is_float else "arg_whole"
+        nan = "arg_float" if spelling_of(self.dtype).is_float else "arg_whole"
         order = "gt" if self.kind == "argmax" else "lt"
         return f"{nan}_{order}(&{name}, &{name}_at, {value}, {position});"
 
@@ -134,7 +134,7 @@ class Accumulator:
 
     def results(self, result: str) -> list[tuple[str, str]]:
         """What `named` declares: names and types."""
-        value = held(self.dtype).value
+        value = spelling_of(self.dtype).value
         if self.kind in SIMPLE:
             return [(result, self.type_of(value))]
         if self.kind == "welford":

@@ -1,4 +1,4 @@
-"""Rows of element values that wait in a cache from one pass to the next.
+"""Scratch rows kept between passes over a row.
 
 In: `KernelVariables` and the position of an element value. Out: lines that declare `s<position>`,
 write a vector to it and read it back. Invariant: an element is where its place in the row says,
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import prod
 
-from flambeau_inductor.codegen.cpp.dtypes import held
+from flambeau_inductor.codegen.cpp.dtypes import spelling_of
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
 from flambeau_inductor.indexing import to_c
 from flambeau_inductor.ir.loops import ValueId
@@ -19,7 +19,7 @@ def declare(values: KernelVariables) -> None:
     """Local arrays for the element values that are kept from one pass to the next."""
     length = to_c(values.plan.length, {})
     for value in sorted(values.plan.scratch):
-        lane = held(values.dtype(value)).value
+        lane = spelling_of(values.dtype(value)).value
         values.text(f"{lane} row{value}[{length}];")
         values.text(f"{lane}* const s{value} = row{value};")
 

@@ -1,4 +1,4 @@
-"""Running values: what a scan has come to so far.
+"""Emission of scans.
 
 In: the values of a pass. Out: a variable `c<position>` for each scan among them, declared and taken
 a step further. Invariant: the elements of a row are taken in their order.

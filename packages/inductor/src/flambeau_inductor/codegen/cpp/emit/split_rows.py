@@ -1,4 +1,4 @@
-"""A row that several threads share: cut into pieces, whose results are merged.
+"""Split reduction on CPUs: one row shared by several threads.
 
 In: a `LoopPlan` and the accumulators of a pass. Out: the loops over the pieces. Invariant: a row is
 cut in the same places whatever the number of threads, and its pieces are merged in order.

@@ -1,4 +1,4 @@
-"""Writes: a value into its buffer, or together with what is there.
+"""Emission of stores and accumulating stores.
 
 In: `KernelVariables` and the position of a store. Out: lines that write. Invariant: outside the
 lanes in use (`n`) nothing is written.
@@ -6,7 +6,7 @@ lanes in use (`n`) nothing is written.
 
 from __future__ import annotations
 
-from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, held
+from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, spelling_of
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.ir.loops import Store, ValueId
@@ -49,7 +49,7 @@ def store(values: KernelVariables, position: ValueId) -> None:
     if values.plan.is_vector(instr.value):
         what += "[l]"
     to = f"{base} + {values.address(instr.index, 'l')}"
-    what = f"({held(value_dtype).value}){what}"
+    what = f"({spelling_of(value_dtype).value}){what}"
     values.text(
         f"for (long l = 0; l < (long)n; ++l) store1({to}, {combined(f'load1({to})', what)});"
     )

@@ -1,4 +1,4 @@
-"""All passes of a kernel for a tile: vectors of columns side by side.
+"""Register tiles: several vectors of columns in one pass.
 
 In: a plan and how many vectors the tile has. Out: the passes, with the row values between them.
 Invariant: what one pass gives another is kept in arrays with an element a vector.

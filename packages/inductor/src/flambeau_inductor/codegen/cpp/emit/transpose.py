@@ -1,4 +1,4 @@
-"""Transpositions: what lies apart for the lanes is turned in registers, a square at a time.
+"""In-register transposes of loads that are strided along the vector axis.
 
 In: a plan whose blocked axis is open in blocks, and what is done for a point of it. Out: the loops
 over a block. Invariant: each number is read once, and in the order of the axes where it is stored.
@@ -50,7 +50,7 @@ class TransposeTile:
     others: tuple[ValueId, ...]
 
 
-def turned_loads(plan: LoopPlan, values: KernelVariables, var: str) -> list[ValueId]:
+def transposed_loads(plan: LoopPlan, values: KernelVariables, var: str) -> list[ValueId]:
     """Loads of numbers that lie apart for the lanes, but side by side along `var`."""
     found = []
     stored = {i.buffer for i in plan.loop.body if isinstance(i, Store)}
@@ -71,7 +71,7 @@ def tile_of(
     """The tile to turn at once; None where squares will do."""
     if blocked is None or plan.vector != plan.loop.x[-1].var or rows % plan.width:
         return None
-    loads = turned_loads(plan, values, blocked)
+    loads = transposed_loads(plan, values, blocked)
     large = fetched_squares(plan, values.dtype_of, blocked)
     if not loads or not set(loads) & set(large):
         return None
@@ -91,7 +91,7 @@ def emit_squares(
 ) -> bool:
     """The points of a block of axis `var`, as many at once as there are lanes; False, and no text,
     where nothing is turned."""
-    turned = turned_loads(plan, values, var)
+    turned = transposed_loads(plan, values, var)
     if not turned:
         return False
     size, width = plan.bound(var), plan.width
@@ -111,7 +111,7 @@ def emit_squares(
     return True
 
 
-def emit_turned_tile(
+def emit_transposed_tile(
     plan: LoopPlan,
     text: SourceLines,
     values: KernelVariables,
@@ -138,7 +138,7 @@ def emit_turned_tile(
                 turn_tile(values, value, var, tile.columns)
             text(f"#pragma GCC unroll {width}")
             with text.block(f"for (long k = 0; k < {width}; ++k)"):
-                _fetch_beside(text, values, tile, var, width)
+                _prefetch_neighbours(text, values, tile, var, width)
         with text.block(f"for (long {var} = {var}_b; {var} < {var}_e; ++{var})"):
             if len(plan.loop.body) <= SHORT_BODY:
                 text(f"#pragma GCC unroll {TOGETHER}")
@@ -149,7 +149,7 @@ def emit_turned_tile(
     values.turned.clear()
 
 
-def _fetch_beside(
+def _prefetch_neighbours(
     text: SourceLines, values: KernelVariables, tile: TransposeTile, var: str, width: int
 ) -> None:
     """Ask for what is read beside the tile that is being turned, row by row: vector `k` of as many

@@ -1,4 +1,4 @@
-"""Vectors of columns that are taken side by side while the rows go by.
+"""Unrolled columns of a column reduction.
 
 In: the plan. Out: how many vectors a tile has, and the loops around what is done for a vector of
 columns, a few rows at a time. Invariant: each column takes its rows in order, whatever the tile.
@@ -46,15 +46,15 @@ def columns_at_once(plan: LoopPlan) -> int:
     others = prod(plan.sizes[a.var] for a in loop.x[:-1])
     pieces = min(COLUMN_PIECES, 2 * (os.cpu_count() or 1))
     most = vectors if prod(plan.sizes[a.var] for a in loop.r) >= MANY_ROWS else 4
-    if _held(plan) * TILES[0] > TILE_BYTES:
-        most = min(most, max(TILE_BYTES // _held(plan), COLUMN_PIECES))
+    if _register_bytes(plan) * TILES[0] > TILE_BYTES:
+        most = min(most, max(TILE_BYTES // _register_bytes(plan), COLUMN_PIECES))
     for tile in TILES:
         if tile <= min(most, vectors) and others * vectors // tile >= pieces:
             return tile
     return 1
 
 
-def _held(plan: LoopPlan) -> int:
+def _register_bytes(plan: LoopPlan) -> int:
     """Bytes of accumulators, and of values of columns that elements are made with, a vector."""
     body = plan.loop.body
     used = {v for p, i in enumerate(body) if plan.is_element(p) for v in operands(i)}

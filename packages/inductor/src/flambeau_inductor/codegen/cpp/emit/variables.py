@@ -1,4 +1,4 @@
-"""The variables of a kernel: their names, types and flavours, and the addresses they are made with.
+"""Variables of a kernel: names, types, addresses.
 
 In: a `LoopPlan`. Out: the text of an operand, a type, an address; lines that declare `v<position>`.
 Invariant: a value is a scalar or a vector as the plan says, and one variable.
@@ -14,7 +14,7 @@ from flambeau_inductor.codegen.cpp.analysis.instructions import result_dtype
 from flambeau_inductor.codegen.cpp.analysis.lanes import lane_step
 from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan
 from flambeau_inductor.codegen.cpp.analysis.streaming import streamed
-from flambeau_inductor.codegen.cpp.dtypes import held
+from flambeau_inductor.codegen.cpp.dtypes import spelling_of
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.cpp.text import SourceLines
 from flambeau_inductor.indexing import Expr, Var, to_c
@@ -43,7 +43,7 @@ class KernelVariables:
 
     def type_of(self, dtype: torch.dtype, vector: bool) -> str:
         """C++ type of a variable."""
-        lane = held(dtype).value
+        lane = spelling_of(dtype).value
         return f"{lane}x{self.width}" if vector else lane
 
     def name(self, value: ValueId) -> str:
@@ -64,7 +64,7 @@ class KernelVariables:
         """Renders a number in that flavour."""
 
         def render(text: str, dtype: torch.dtype) -> str:
-            number = f"({held(dtype).value})({text})"
+            number = f"({spelling_of(dtype).value})({text})"
             return f"splat{self.width}({number})" if vector else number
 
         return render
@@ -110,7 +110,7 @@ class KernelVariables:
     def by_lanes(self, value: ValueId, each: str, other: str, mask: str | None) -> None:
         """The same from a text for each lane, number `l`; `other` where a lane is not in use or not
         in the mask."""
-        lane = held(self.dtype(value)).value
+        lane = spelling_of(self.dtype(value)).value
         self.text(f"{lane} t{value}[{self.width}];")
         chosen = "l < (long)n" if mask is None else f"l < (long)n && {mask}[l]"
         self.text(

@@ -1,4 +1,4 @@
-"""The innermost loop over a reduction axis, in vectors.
+"""The vectorised innermost loop and its tail.
 
 In: the bounds of the loop, the accumulators that grow in it, what is done for a vector. Out: the
 loop: several vectors at a time where the body is short, so that the latency of one accumulator does

@@ -1,4 +1,4 @@
-"""Positions compared with a number that a row looks up: what a class's gradient is made of.
+"""Narrowing of one-hot comparisons to int32, as in cross-entropy backward.
 
 In: a `Loop`. Out: a `Loop` that computes the same. Invariant: no value changes; a comparison with a
 position from `low` to `high` is the same when the other side is first brought into the range from

@@ -1,4 +1,4 @@
-"""Rewrites of a loop before C++ is written for it.
+"""Loop rewrites before C++ emission, in order.
 
 In: a `Loop`. Out: a `Loop` that computes the same. Invariant: only what C++ kernels profit from is
 changed here; Triton reads the loop as the schedule made it.

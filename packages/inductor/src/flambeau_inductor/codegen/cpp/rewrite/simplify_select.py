@@ -1,4 +1,4 @@
-"""Arithmetic on what a mask chooses.
+"""Constant folding of arithmetic on selects with constant arms.
 
 In: a `Loop`. Out: a `Loop` that computes the same. Invariant: numbers are rounded as they were.
 
