@@ -106,8 +106,8 @@ ALLOWED = (
     Allowed(
         "flambeau_aot/serialize/saved_program.py", "computed", 1, "a dtype or a layout, by its name"
     ),
-    Allowed("flambeau_inductor/ir/evaluate.py", "computed", 1, "a list beside it"),
-    Allowed(f"{_META}loading.py", "computed", 1, _DTYPE),
+    Allowed("flambeau_inductor/pipeline.py", "computed", 1, "loads a pass by the list beside it"),
+    Allowed(f"{_META}packaging/loading.py", "computed", 1, _DTYPE),
     Allowed("flambeau_prims/conformance/__main__.py", "computed", 1, _DTYPE),
     Allowed("flambeau_prims/sweep/judge.py", "computed", 1, _DTYPE),
     Allowed("flambeau_prims/conformance/backends.py", "computed", 1, _GIVEN),
@@ -117,7 +117,7 @@ ALLOWED = (
     ),
     Allowed(f"{_META}repro/function_text.py", "computed", 1, _AGAIN),
     Allowed(f"{_META}repro/script.py", "computed", 2, _AGAIN),
-    Allowed(f"{_META}exporting.py", "computed", 1, "what a saved graph calls; of listed packages"),
+    Allowed(f"{_META}packaging/export.py", "computed", 1, "what a saved graph calls; of listed packages"),
 )
 
 

@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from flambeau.__about__ import __version__
-from flambeau._collector import held_back
+from flambeau._collector import without_garbage_collection
 
 if TYPE_CHECKING:
     from flambeau_capture import (
@@ -171,7 +171,7 @@ def __getattr__(name: str) -> Any:
     home = "flambeau.cache" if name == "cache" else _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with held_back():
+    with without_garbage_collection():
         if home not in _RUNTIME:
             from flambeau import _versions  # it imports all of them
 

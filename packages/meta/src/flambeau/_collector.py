@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """No garbage collection inside."""
     if not gc.isenabled():
         yield
