@@ -77,7 +77,7 @@ def test_results_and_states_are_eagers(program: Function) -> None:
         compiled = compiled_of(program, (x, y))
         # threads share out long rows where there are few
         split = program is normalised and shape[0] <= 2
-        assert ("behind_draws(" in wrapper(compiled)) != split, shape
+        assert ("run_after_draws(" in wrapper(compiled)) != split, shape
         held_to_eager(compiled, program, x, y)
 
 
@@ -106,7 +106,7 @@ def test_all_and_nothing(p: float) -> None:
 def test_half_precision(dtype: torch.dtype) -> None:
     x, y = torch.randn(90, 300).to(dtype), torch.randn(90, 300).to(dtype)
     compiled = compiled_of(dropped, (x, y))
-    assert "behind_draws(" in wrapper(compiled)
+    assert "run_after_draws(" in wrapper(compiled)
     held_to_eager(compiled, dropped, x, y)
 
 
@@ -121,7 +121,7 @@ def test_draws_stay_in_order() -> None:
     x = torch.randn(100, 200)
     compiled = compiled_of(program, (x,))
     assert wrapper(compiled).count("= drawn(") + wrapper(compiled).count("laid_out(drawn(") == 1
-    assert wrapper(compiled).count("behind_draws(") == 1
+    assert wrapper(compiled).count("run_after_draws(") == 1
     held_to_eager(compiled, program, x)
 
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from flambeau_inductor.codegen.triton.build import compile_offline
-from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.templates.selection.heuristics import select_by_model
 from flambeau_inductor.tuning import tuning_for
 
@@ -28,7 +28,7 @@ def main() -> None:
             for what, program in made.items():
                 for kernel in select_by_model(program, tuning_for(machine)).kernels.values():
                     path = Path(folder) / f"{len(report)}.py"
-                    path.write_text(f"{HEADER}\n\n{kernel.source}")
+                    path.write_text(module_text([kernel.source]))
                     major, minor = machine.capability
                     compiled = compile_offline(path, kernel, 10 * major + minor)
                     needs = {"shared": compiled.metadata.shared, "has": machine.shared_bytes}

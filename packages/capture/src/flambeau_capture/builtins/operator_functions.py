@@ -100,8 +100,8 @@ def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if all(isinstance(arg, ObjectValue) or type(arg) is Constant for arg in args):
         return tx.wrap_new(of_built_ins(tx, divmod, ("__divmod__", "__rdivmod__"), *args))
     left, right = (getattr(arg, "payload", None) or arg for arg in args)
-    for side in (left, right):
-        if find_in_class(side.cls, "__divmod__") is None and not isinstance(side, TensorValue):
+    for side, name in ((left, "__divmod__"), (right, "__rdivmod__")):
+        if find_in_class(side.cls, name) is None and not isinstance(side, TensorValue):
             refuse(tx, divmod, *args)
     return TupleValue([binary(tx, "//", left, right), binary(tx, "%", left, right)])
 

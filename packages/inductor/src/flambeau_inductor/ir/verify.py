@@ -202,7 +202,7 @@ def _verify_point(instr: Point, args: list[torch.dtype | None]) -> None:
         return
     if len(set(args)) > 1:
         raise IRError(f"operands of different dtypes {args}")
-    to_bool = instr.op in COMPARE or instr.op in ("isnan", "isinf", "isfinite")
+    to_bool = instr.op in COMPARE or instr.op in ("isnan", "isinf", "isfinite", "signbit")
     if instr.dtype != (torch.bool if to_bool else args[0]):
         raise IRError(f"{instr.op} of {args[0]} is not {instr.dtype}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import fx
 
 from flambeau_inductor.passes.match import escaping, has_tag, name_of, placed, same_meta
@@ -21,7 +22,8 @@ def _in_order(node: fx.Node) -> bool:
 
 def _real(node: fx.Node) -> bool:
     """One times an infinite complex number has a part that is NaN."""
-    return not node.meta["val"].dtype.is_complex
+    value = node.meta["val"]
+    return not (isinstance(value, torch.Tensor) and value.dtype.is_complex)
 
 
 _x = Value("x")

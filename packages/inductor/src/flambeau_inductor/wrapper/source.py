@@ -158,11 +158,11 @@ def generate(
         memory = "kept" if keeps else "empty_large"
         head += [f"{n} = in_blocks({t!r}, {memory})" for t, n in printer.in_blocks.items()] + [""]
     if printer.drawn:
-        imported = "bernoulli_by, behind_draws" if printer.behind else "bernoulli_by"
+        imported = "bernoulli_by, run_after_draws" if printer.behind else "bernoulli_by"
         head[-1:] = [f"from flambeau_inductor.runtime.cpu.random import {imported}", ""]
         allocate = ", kept" if keeps else ""
         head += [f"drawn = bernoulli_by({printer.drawn}{allocate})", ""]
-        head[-1:] = [*(f"{n} = behind_draws({how})" for n, how in printer.behind.items()), ""]
+        head[-1:] = [*(f"{n} = run_after_draws({how})" for n, how in printer.behind.items()), ""]
     text = "\n".join([*head, "", "def call(args):", *printer.lines, ""])
     named = {**printer.operators, **printer.in_blocks}
     return Wrapper(text, {n: t for t, n in named.items()})

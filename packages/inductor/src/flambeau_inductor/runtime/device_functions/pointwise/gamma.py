@@ -160,12 +160,15 @@ def _of_small_order(a, x):
 
 @triton.jit
 def _at_the_ends(x, y, value, at_zero):
-    """`value` where both operands are ordinary, and the limits: `at_zero` is what y = 0 gives."""
+    """`value` where both operands are ordinary, and the limits: `at_zero` is what y = 0 gives. A
+    limit that one operand decides is taken whatever the other is, NaN included, as in eager."""
     far = 1.0 - at_zero
-    value = tl.where((x == 0) | (y == float("inf")), far, value)
-    value = tl.where((y == 0) | (x == float("inf")), at_zero, value)
-    missing = (x < 0) | (y < 0) | (x != x) | (y != y) | ((x == 0) & (y == 0))
-    missing = missing | ((x == float("inf")) & (y == float("inf")))
+    value = tl.where((x != x) | (y != y), float("nan"), value)
+    value = tl.where(y == float("inf"), far, value)
+    value = tl.where(x == float("inf"), at_zero, value)
+    value = tl.where(y == 0, at_zero, value)
+    value = tl.where(x == 0, tl.where(y > 0, far, float("nan")), value)
+    missing = (x < 0) | (y < 0) | ((x == float("inf")) & (y == float("inf")))
     return tl.where(missing, float("nan"), value)
 
 
@@ -211,8 +214,8 @@ def zeta(x, y):
     s = x.to(tl.float64)
     q = y.to(tl.float64)
     whole = q == tl.floor(q)
+    infinite = (s == 1.0) | (((s < 1.0) == 0) & (q <= 0) & whole)  # whatever the other is
     undefined = (s < 1.0) | (s != s) | (q != q) | ((q <= 0) & (s != tl.floor(s)) & (whole == 0))
-    infinite = (s == 1.0) | ((q <= 0) & whole)
     ordinary = (undefined | infinite) == 0
     s = tl.where(ordinary, s, 2.0)
     w = tl.where(ordinary, q, 1.0)
@@ -254,8 +257,8 @@ def zeta(x, y):
     # where the sum has ended by itself the rest is nothing, and the formula does not converge
     rest = term * w / (s - 1.0) - 0.5 * term + t
     total = tl.where(tl.abs(term) < tl.abs(total) * 1e-17, total, total + rest)
-    value = tl.where(infinite, float("inf"), total)
-    return tl.where(undefined & (s != 1.0), float("nan"), value).to(x.dtype)
+    value = tl.where(undefined, float("nan"), total)
+    return tl.where(infinite, float("inf"), value).to(x.dtype)
 
 
 @triton.jit
