@@ -67,9 +67,9 @@ def test_a_decomposition(monkeypatch):
 
 
 def test_a_lowering(monkeypatch):
-    from flambeau_inductor.lowering.registry import RULES
+    from flambeau_inductor.lowering.registry import RULES, rule_of
 
-    monkeypatch.setitem(RULES, "sin", RULES["cos"])
+    monkeypatch.setitem(RULES, "sin", rule_of("cos"))
     verdict = flambeau.bisect(program, *arguments())
     assert (verdict.layer, verdict.step, verdict.half) == ("inductor", "lowering", "forward")
     assert verdict.name.startswith("sin (")
@@ -222,18 +222,18 @@ def test_a_fusion(monkeypatch):
 
 
 def test_the_backward_half(monkeypatch):
-    from flambeau_inductor.lowering.registry import RULES
+    from flambeau_inductor.lowering.registry import RULES, rule_of
 
-    monkeypatch.setitem(RULES, "cos", RULES["sin"])  # the derivative of sin reads it
+    monkeypatch.setitem(RULES, "cos", rule_of("sin"))  # the derivative of sin reads it
     verdict = flambeau.bisect(lambda x: torch.sin(x), torch.randn(6, requires_grad=True))
     assert (verdict.layer, verdict.step, verdict.half) == ("inductor", "lowering", "backward")
     assert verdict.difference.place.startswith("gradient")
 
 
 def test_the_second_of_two_graphs(monkeypatch):
-    from flambeau_inductor.lowering.registry import RULES
+    from flambeau_inductor.lowering.registry import RULES, rule_of
 
-    monkeypatch.setitem(RULES, "cos", RULES["sin"])
+    monkeypatch.setitem(RULES, "cos", rule_of("sin"))
 
     def two(x):
         y = torch.tanh(x)

@@ -105,7 +105,7 @@ def test_a_missing_guard_becomes_a_script_while_the_program_runs(folder, forgott
     text = script.read_text()
     definition = text[text.index("def scaled") : text.index("CALLS")].strip()
     assert definition.count("\n") <= 2 and "len(word)" in definition
-    assert text.count("    Call(") == 2 and "'dd'" in text and "other)" not in definition
+    assert text.count("    RecordedCall(") == 2 and "'dd'" in text and "other)" not in definition
     assert flambeau.report(compiled).graphs == 1
 
 

@@ -176,9 +176,9 @@ def test_a_decomposition(folder, monkeypatch):
 
 @pytest.mark.parametrize("after", ["capture", "aot"])
 def test_a_lowering(folder, monkeypatch, after):
-    from flambeau_inductor.lowering.registry import RULES
+    from flambeau_inductor.lowering.registry import RULES, rule_of
 
-    monkeypatch.setitem(RULES, "sin", RULES["cos"])
+    monkeypatch.setitem(RULES, "sin", rule_of("cos"))
     monkeypatch.setenv("FLAMBEAU_REPRO_AFTER", after)
     monkeypatch.setenv("FLAMBEAU_REPRO_LEVEL", "4")
     with pytest.warns(UserWarning, match="wrong"):
@@ -190,16 +190,16 @@ def test_a_lowering(folder, monkeypatch, after):
 
 
 PLANTED = """
-from flambeau_inductor.lowering.registry import RULES
-RULES["sin"] = RULES["cos"]
+from flambeau_inductor.lowering.registry import RULES, rule_of
+RULES["sin"] = rule_of("cos")
 """
 
 
 def test_the_script_fails_alone_and_passes_when_the_bug_is_gone(folder, monkeypatch):
-    from flambeau_inductor.lowering.registry import RULES
+    from flambeau_inductor.lowering.registry import RULES, rule_of
 
     with monkeypatch.context() as patch:
-        patch.setitem(RULES, "sin", RULES["cos"])
+        patch.setitem(RULES, "sin", rule_of("cos"))
         patch.setenv("FLAMBEAU_REPRO_AFTER", "capture")
         patch.setenv("FLAMBEAU_REPRO_LEVEL", "4")
         with pytest.warns(UserWarning, match="wrong"):
