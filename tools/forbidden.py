@@ -117,7 +117,9 @@ ALLOWED = (
     ),
     Allowed(f"{_META}repro/function_text.py", "computed", 1, _AGAIN),
     Allowed(f"{_META}repro/script.py", "computed", 2, _AGAIN),
-    Allowed(f"{_META}packaging/export.py", "computed", 1, "what a saved graph calls; of listed packages"),
+    Allowed(
+        f"{_META}packaging/export.py", "computed", 1, "what a saved graph calls; of listed packages"
+    ),
 )
 
 

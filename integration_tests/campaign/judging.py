@@ -14,7 +14,13 @@ from typing import Any
 
 import torch
 
-from integration_tests.campaign.exactness import Overloads, either_zero, exact, pointwise
+from integration_tests.campaign.exactness import (
+    Overloads,
+    eagers_error,
+    either_zero,
+    exact,
+    pointwise,
+)
 from integration_tests.campaign.observing import Kept, Seen, Setting, namespace, played
 from integration_tests.campaign.program import Program
 
@@ -257,7 +263,7 @@ class Judge:
             return (
                 None if any(not same_bits(want, o) for o in others) else shown_difference(want, got)
             )
-        return far(want, got, reference, others, not pointwise(noted))
+        return far(want, got, reference, others, not pointwise(noted), eagers_error(noted))
 
 
 def _again(
@@ -386,9 +392,10 @@ def shown_difference(want: torch.Tensor, got: torch.Tensor) -> str:
 
 def far(
     want: torch.Tensor, got: torch.Tensor, reference: torch.Tensor | None,
-    others: Sequence[torch.Tensor], mixing: bool = True,
+    others: Sequence[torch.Tensor], mixing: bool = True, off: float = 0.0,
 ) -> str | None:  # fmt: skip
-    """None if what was computed is as near to the reference as rounding allows."""
+    """None if what was computed is as near to the reference as rounding allows, and what the
+    reference itself is `off`, beside 1 or the value."""
     if want.dtype.is_complex:
         parts = [torch.view_as_real(t.resolve_conj().contiguous()) for t in (want, got)]
         wide = (
@@ -401,7 +408,7 @@ def far(
             for o in others
             if o.shape == want.shape
         ]
-        return far(parts[0], parts[1], wide, nudged, mixing)
+        return far(parts[0], parts[1], wide, nudged, mixing, off)
     info = torch.finfo(want.dtype)
     w, g = want.double(), got.double()
     others = [o.double() for o in others if o.shape == want.shape]
@@ -425,6 +432,7 @@ def far(
     else:  # what the argument's own rounding makes, where that is not all of the result
         room = torch.minimum(FACTOR * room, 16 * info.eps * scale.clamp(min=1.0))
     allowed = FACTOR * error + room + ROUNDINGS * info.eps * scale + tiny
+    allowed = allowed + off * scale.clamp(min=1.0)
     near = (g - ref).abs() <= allowed
     same = (g == ref) | (g.isnan() & ref.isnan()) | (g == w) | (g.isnan() & w.isnan())
     limit = (scale >= 0.99 * info.max) & (g.abs() >= 0.98 * info.max)
