@@ -250,7 +250,8 @@ def test_random_programs(seed: int) -> None:
             total = results[0].sin().sum() + results[1].sum()
             found.append((*results, *torch.autograd.grad(total, (x, w), allow_unused=True)))
         same(found[1], found[0])
-    assert flambeau.report(compiled).graphs <= 2, names
+    records = flambeau.report(compiled).records  # a derivative that is asked for has its own
+    assert len([each for each in records if not each.name.endswith("_derivative")]) <= 2, names
 
 
 LAYOUTS = [(2, 1, 0), (0, 2, 1), (1, 0, 2)]
