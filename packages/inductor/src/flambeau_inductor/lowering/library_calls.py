@@ -35,6 +35,15 @@ OF_NAMES = {
     "int_mm": "a product of int8 matrices: the library's instructions",
 }
 
+ON_CUDA = dict.fromkeys(
+    (
+        *(f"chebyshev_{kind}" for kind in "tuvw"),
+        *("hermite_h", "hermite_he", "laguerre_l", "legendre_p", "zeta"),
+    ),
+    "eager's kernel for CUDA has other answers than its kernel for CPUs at NaN and far out, of "
+    "which the device function has the latter",
+)
+
 
 def reason(prim: Prim) -> str | None:
     """Why a primitive is a library call; None where a kernel computes it."""

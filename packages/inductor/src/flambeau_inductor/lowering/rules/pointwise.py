@@ -40,6 +40,8 @@ def pointwise(ctx: Context, name: str, *args: Node) -> Node:
     _no_complex(name, args)
     if name in library_calls.OF_NAMES:
         raise LoweringError(f"{name}: {library_calls.OF_NAMES[name]}")
+    if name in library_calls.ON_CUDA and args[0].device.type == "cuda":
+        raise LoweringError(f"{name}: {library_calls.ON_CUDA[name]}")
     if name == "nextafter" and args[0].dtype.itemsize < 4:
         raise LoweringError("nextafter of half precision steps by another distance than float32's")
     return ctx.point(name, args, POINTWISE[name].result)
