@@ -25,7 +25,11 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks():
-    pages = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md"))]
+    pages = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted(ROOT.glob("packages/*/README.md")),
+    ]
     pages += sorted((ROOT / "docs").rglob("*.md"))
     for page in pages:
         text = page.read_text(encoding="utf-8")
