@@ -54,6 +54,13 @@ SCANS = frozenset({"sum", "prod", "logsumexp"})
 COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
+RESULTS = {
+    **dict.fromkeys(("isnan", "isinf", "isfinite", "signbit"), torch.bool),
+    "frexp_exponent": torch.int32,
+}
+"""Results of another dtype than the operand's, comparisons aside."""
+
+
 def elements(layout: Layout) -> int:
     """Elements from the first to the last one that the layout reaches."""
     shape = [_int(n) for n in layout.shape]
@@ -202,8 +209,8 @@ def _verify_point(instr: Point, args: list[torch.dtype | None]) -> None:
         return
     if len(set(args)) > 1:
         raise IRError(f"operands of different dtypes {args}")
-    to_bool = instr.op in COMPARE or instr.op in ("isnan", "isinf", "isfinite", "signbit")
-    if instr.dtype != (torch.bool if to_bool else args[0]):
+    expected = torch.bool if instr.op in COMPARE else RESULTS.get(instr.op, args[0])
+    if instr.dtype != expected:
         raise IRError(f"{instr.op} of {args[0]} is not {instr.dtype}")
 
 
