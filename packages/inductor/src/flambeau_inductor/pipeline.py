@@ -1,4 +1,4 @@
-"""The passes of a compile: three lists, each of one level of IR, in their order.
+"""The passes of a compile: lists, each of one level of IR, in their order.
 
 In: nothing. Out: `LISTS`. Invariant: every pass that runs is in one of them, by a verb's name, and
 is called by the driver alone.

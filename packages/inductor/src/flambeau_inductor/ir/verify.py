@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from math import prod
 
 import torch
+from flambeau_prims.ops.pointwise import POINTWISE
 
 from flambeau_inductor.indexing import Expr, bounds, decide_equal
 from flambeau_inductor.ir.loops import (
@@ -51,14 +52,11 @@ class IRError(AssertionError):
 
 KINDS = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford"})
 SCANS = frozenset({"sum", "prod", "logsumexp"})
-COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
-
-
 RESULTS = {
-    **dict.fromkeys(("isnan", "isinf", "isfinite", "signbit"), torch.bool),
-    "frexp_exponent": torch.int32,
+    **{name: row.result for name, row in POINTWISE.items() if row.result is not None},
+    "frexp_exponent": torch.int32,  # half of a primitive with two results
 }
-"""Results of another dtype than the operand's, comparisons aside."""
+"""Results of another dtype than the operand's."""
 
 
 def elements(layout: Layout) -> int:
@@ -209,8 +207,7 @@ def _verify_point(instr: Point, args: list[torch.dtype | None]) -> None:
         return
     if len(set(args)) > 1:
         raise IRError(f"operands of different dtypes {args}")
-    expected = torch.bool if instr.op in COMPARE else RESULTS.get(instr.op, args[0])
-    if instr.dtype != expected:
+    if instr.dtype != RESULTS.get(instr.op, args[0]):
         raise IRError(f"{instr.op} of {args[0]} is not {instr.dtype}")
 
 

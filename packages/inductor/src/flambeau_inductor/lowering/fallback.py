@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau_prims import prim_of
-
 from flambeau_inductor._torch_compat import (
     OpOverload,
     has_effect,
@@ -34,14 +32,13 @@ def library_call(
     many = isinstance(value, tuple | list)
     values = list(value) if many else [value]
     metas = [meta_of(v, ctx.origin, ctx.sizes) for v in values]
-    prim = prim_of(target)
     results = ctx.call(
         qualified_name(target),
         tuple(_argument(a) for a in args),
         tuple((k, _argument(v)) for k, v in kwargs.items()),
         metas=metas,
         impure=has_effect(target),
-        aliases=may_alias(target) or (prim is not None and "view" in prim.tags),
+        aliases=may_alias(target),
     )
     mixed = tuple(v if r is None else r for r, v in zip(results, values, strict=True))
     return mixed if many else mixed[0]

@@ -16,12 +16,11 @@ from flambeau_inductor.codegen.triton import generate
 from flambeau_inductor.codegen.triton.build import compile_offline
 from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.ir.loops import Const, Instr, Load, Loop, Point, Store
-from flambeau_prims.ops.pointwise import POINTWISE
+from flambeau_inductor.ir.verify import RESULTS
 
 from tests.codegen import loops
 
 TOGETHER = 6
-RESULTS = {"frexp_exponent": torch.int32}
 
 
 def main(capability: int, names: list[str]) -> None:
@@ -39,8 +38,7 @@ def main(capability: int, names: list[str]) -> None:
                 body: list[Instr] = [Load(f"in{i}", loops.x(), dtype) for i in range(arity)]
                 dtypes = {f"in{i}": dtype for i in range(arity)}
                 for position, name in enumerate(some):
-                    row = POINTWISE.get(name)
-                    result = (row and row.result) or RESULTS.get(name, dtype)
+                    result = RESULTS.get(name, dtype)
                     body.append(Point(name, tuple(range(arity)), result))
                     # a block of one beside a block: what a loop carries must not change its shape
                     constant = len(body)
