@@ -3,16 +3,21 @@
 In: the packages' sources. Out: what does not read as a compiler engineer would write it, a line
 each; the exit status is 1 if there is any. Invariant: nothing is imported.
 
-A first line is a noun phrase, since it stands in the page of all modules; a class name is used once
-in a package; no two modules of a folder differ by an ending alone; and the paraphrases that the
-glossary lists occur in no name, because it has the term.
+A first line is a noun phrase, since the page of all modules lists it; a class name is used once in
+a package; no two modules of a folder differ by an ending alone; the paraphrases that the glossary
+lists occur in no name, docstring or comment, because it has the term; and no docstring or comment
+carries a measured time, which ages there: it belongs in `docs/decisions/` or tuning data.
+
+    python tools/words.py [part of a path ...]     only the files whose paths contain one of these
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
+import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +30,9 @@ CLAUSES = frozenset(
 )
 """Words with which a first line begins that is a clause or a question."""
 PARAPHRASE = re.compile(r"^\| `([\w ]+)` \| ([^|]+) \|$", re.MULTILINE)
+NAMES_ONLY = frozenset({"stands"})
+"""Paraphrases that are plain English in a sentence."""
+MEASURED = re.compile(r"\b\d[\d.,]* ?(?:ns|us|µs|ms|[GT]B/s|[GT]FLOP/s)\b")
 ENDINGS = ("s", "es", "ed", "er", "ing")
 
 
@@ -63,6 +71,26 @@ def name_faults(tree: ast.Module, table: dict[str, str]) -> Iterator[str]:
                 yield f"line {node.lineno}: {node.name} says {word!r}; the term is {table[word]}"
 
 
+def prose(text: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Lines of docstrings and comments, with their numbers."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            if isinstance(node.value.value, str):
+                yield from enumerate(node.value.value.splitlines(), node.lineno)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def prose_faults(text: str, tree: ast.Module, table: dict[str, str]) -> Iterator[str]:
+    for number, line in prose(text, tree):
+        plain = re.sub(r"`[^`]*`", "", line.lower())
+        for word in sorted(set(re.findall(r"[a-z]+", plain)) & table.keys() - NAMES_ONLY):
+            yield f"line {number}: prose says {word!r}; the term is {table[word]}"
+        if MEASURED.search(line):
+            yield f"line {number}: a measured time; it belongs in docs/decisions or tuning data"
+
+
 def class_faults(trees: dict[Path, ast.Module], root: Path = ROOT) -> Iterator[str]:
     homes: dict[tuple[str, str], list[Path]] = defaultdict(list)
     for path, tree in trees.items():
@@ -90,15 +118,17 @@ def module_faults(paths: list[Path], root: Path = ROOT) -> Iterator[str]:
 
 def faults(root: Path = ROOT) -> list[str]:
     table, found = paraphrases(root), []
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sources(root)}
+    texts = {path: path.read_text(encoding="utf-8") for path in sources(root)}
+    trees = {path: ast.parse(text) for path, text in texts.items()}
     for path, tree in trees.items():
         own = [*first_line_faults(tree), *name_faults(tree, table)]
+        own += prose_faults(texts[path], tree, table)
         found += [f"{path.relative_to(root)}: {fault}" for fault in own]
     return [*found, *class_faults(trees, root), *module_faults(list(trees), root)]
 
 
 def main() -> int:
-    found = faults()
+    found = [f for f in faults() if not sys.argv[1:] or any(part in f for part in sys.argv[1:])]
     print("\n".join(found) or "words: nothing to say")
     return 1 if found else 0
 
