@@ -176,7 +176,8 @@ def _pytest(session: nox.Session, python: str, *arguments: str) -> None:
     environment = {
         "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "", "OMP_WAIT_POLICY": "passive",
     }  # fmt: skip
-    command = ("-m", "pytest", "-q", "-p", "tools.testing", *spread, *arguments)
+    slowest = ("--durations", "10", "--durations-min", "2")
+    command = ("-m", "pytest", "-q", "-p", "tools.testing", *slowest, *spread, *arguments)
     session.run(python, *command, external=True, env=environment)
 
 
@@ -382,11 +383,12 @@ def _test_with_releases(
 
 @nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
-    """ruff: rules and format."""
+    """ruff: rules and format; and the words of the glossary."""
     python = _environment(session, "tools")
     _pip(session, python, "ruff")
     session.run(python, "-m", "ruff", "check", ".", external=True)
     session.run(python, "-m", "ruff", "format", "--check", ".", external=True)
+    session.run(python, "tools/words.py", external=True)
 
 
 @nox.session(venv_backend="none")

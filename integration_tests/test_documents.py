@@ -1,7 +1,7 @@
 """Every Python block in the READMEs and the docs runs as it stands.
 
-Each block is a process of its own, forked from one that has imported torch and flambeau before;
-all blocks of a page that says so are one program.
+Each block is a process of its own, forked from one that has compiled a function before; all blocks
+of a page that says so are one program.
 """
 
 import dataclasses
@@ -42,6 +42,9 @@ def blocks():
 STARTER = """
 import os, runpy, sys, traceback
 import torch, flambeau
+threads = torch.get_num_threads()
+torch.set_num_threads(1)  # a process with threads of its own cannot be forked safely
+flambeau.compile(lambda x: x.sin() + 1)(torch.ones(3, requires_grad=True)).sum().backward()
 for line in sys.stdin:
     program = line.strip()
     child = os.fork()
@@ -51,6 +54,7 @@ for line in sys.stdin:
             out = os.open(program + ".out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0), os.dup2(out, 1), os.dup2(out, 2)
             sys.argv[:] = [program]
+            torch.set_num_threads(threads)
             sys.path.insert(0, os.path.dirname(program))
             runpy.run_path(program, run_name="__main__")
             code = 0
