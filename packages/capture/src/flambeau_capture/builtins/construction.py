@@ -217,10 +217,10 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
         initialize(tx, made, args, kwargs)
     elif isinstance(made, ObjectValue) and _filled_by_new(made.payload):
         pass  # its `__new__` has filled it
-    elif isinstance(made, ObjectValue) and init is not None and init[0] is types.SimpleNamespace:
+    elif isinstance(made, ObjectValue) and (
+        made.payload is not None or (init is not None and init[0] is types.SimpleNamespace)
+    ):
         made.call_method(tx, "__init__", args, kwargs)
-    elif isinstance(made, ObjectValue) and made.payload is not None:
-        made.payload.call_method(tx, "__init__", args, kwargs)
     elif (args or kwargs) and not isinstance(maker, types.FunctionType):
         tx.raise_error(TypeError, f"{python_class.__name__}() takes no arguments")
     return made
@@ -266,9 +266,11 @@ def new_immutable(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> V
         return None
     payload: Value
     if base is frozenset:
-        payload = SetValue(unpack(tx, args[0]) if args else [], frozenset, tx=tx)
+        payload = SetValue([], frozenset, tx=tx)
+        if args:
+            payload.filled(tx, args[0])
     elif base is tuple:
-        payload = TupleValue(unpack(tx, args[0]) if args else [])
+        payload = TupleValue(unpack(tx, args[0], hint=True) if args else [])
     else:
         payload = tx.instantiate(tx.wrap_new(base), args, kwargs)
         if not isinstance(payload, Constant):

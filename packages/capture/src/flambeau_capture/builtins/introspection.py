@@ -81,7 +81,7 @@ def is_instance(tx: Tracer, value: Value, kinds: Value) -> bool:
     if not isinstance(kind, type):
         kind = getattr(plain, "__origin__", None)
         if not isinstance(kind, type):
-            tx.raise_error(TypeError, "isinstance() arg 2 must be a type, a tuple, or a union")
+            refuse(tx, isinstance, value, kinds)
     by_members = has_members(tx, value, kind, has_attr)
     if by_members is not None:
         return by_members
@@ -282,11 +282,9 @@ def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(args[0], ExceptionValue) and args[0].real is None:
         raise Break("FB0009", f"hash of {args[0].describe()}")
     try:
-        return Constant(hash(args[0].as_python()))
+        return Constant(evaluate(tx, hash, args[0].as_python()))
     except NotConcrete:
         raise Break("FB0009", f"hash of {args[0].describe()}") from None
-    except TypeError as error:
-        tx.raise_error(TypeError, *error.args)
 
 
 @handles(len)
@@ -390,16 +388,13 @@ def text_of(tx: Tracer, value: Value, method: str) -> str:
         plain = value.as_python()
     except NotConcrete as error:
         raise Break("FB0003", f"text of {error}") from None
-    return str(plain) if method == "__str__" else repr(plain)
+    return str(evaluate(tx, str if method == "__str__" else repr, plain))
 
 
 def format_value(tx: Tracer, value: Value, spec: str) -> str:
     """format(value, spec)."""
     if isinstance(value, Constant):
-        try:
-            return format(value.value, spec)
-        except (ValueError, TypeError) as error:
-            tx.raise_error(type(error), *error.args)
+        return str(evaluate(tx, format, value.value, spec))
     if value.special(tx, "__format__"):
         return str(constant_of(ask(tx, value, "__format__", (Constant(spec),))))
     if isinstance(value, FrozenValue):

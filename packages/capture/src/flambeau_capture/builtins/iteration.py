@@ -81,6 +81,8 @@ def _next(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
             return call_special(tx, target, "__next__", [])
         target = CallIterator(target)
     if not isinstance(target, IteratorValue):
+        if find_in_class(target.cls, "__next__") is not None:
+            target.unknown("the next item")
         refuse(tx, next, target)
         raise AssertionError(target.describe())
     item = target.advance(tx)
@@ -138,8 +140,8 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return SequenceIterator(TupleValue([tx.wrap_new(i) for i in reversed(target.value)]))
     if isinstance(target, IteratorValue):
         refuse(tx, reversed, target)
-    made = SequenceIterator(TupleValue(unpack(tx, target)[::-1]))
-    inner = getattr(target, "payload", None) or target
+    inner = getattr(target, "payload", None) or target  # whatever its class iterates over
+    made = SequenceIterator(TupleValue(unpack(tx, inner)[::-1]))
     if inner.cls in (list, tuple, dict, collections.deque, collections.OrderedDict):
         made.made_by = MadeBy(reversed, (inner,), {})
     return made
@@ -158,7 +160,7 @@ if VERSION[:2] == (3, 13):  # which keeps what it has made by weak references
 
 @handles(sorted)
 def _sorted(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return ListValue(sort_values(tx, unpack(tx, args[0]), kwargs))
+    return ListValue(sort_values(tx, unpack(tx, args[0], hint=True), kwargs))
 
 
 @handles(itertools.chain)

@@ -44,6 +44,7 @@ from flambeau_capture.values.objects.attributes import (
 )
 from flambeau_capture.values.objects.class_dicts import unwrap_proxy
 from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.container_subclasses import METHODS as CONTAINER_METHODS
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.tensors.graph_calls import graph_call
@@ -202,13 +203,18 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
             if not (isinstance(found, Constant) and found.value is NotImplemented):
                 return Constant(not found.truth(tx))  # as object.__ne__ does
             continue
-        if isinstance(receiver, ObjectValue) and not own:
-            if receiver.payload is None or find_in_class(receiver.cls, method) is None:
-                continue
+        payload = getattr(receiver, "payload", None)
+        if own:
+            found = call_special(tx, receiver, method, [argument])
+        elif payload is None or find_in_class(receiver.cls, method) is None:
+            continue
+        elif (payload.cls, method) in CONTAINER_METHODS:
+            found = receiver.call_method(tx, method, [argument], {})
+        else:
             if symbol == "*" and receiver.special(tx, "__index__"):
                 continue  # it is no sequence that is repeated, but may be how often
             other = getattr(argument, "payload", None) or argument
-            sides = (receiver.payload, other) if receiver is left else (other, receiver.payload)
+            sides = (payload, other) if receiver is left else (other, payload)
             try:
                 found = binary(tx, symbol, *sides)
             except UserError as error:
@@ -217,8 +223,6 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
                 raise
             if found.cls is not receiver.cls and isinstance(found, _MADE_BY_CLASS):
                 raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")
-        else:
-            found = call_special(tx, receiver, method, [argument])
         if not (isinstance(found, Constant) and found.value is NotImplemented):
             return found
     return None

@@ -10,7 +10,7 @@ import collections
 from collections.abc import Callable
 
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.dict_views import DictView
 from flambeau_capture.values.containers.dicts import DictValue, pairs_of
 from flambeau_capture.values.containers.hashable_keys import (
@@ -20,6 +20,8 @@ from flambeau_capture.values.containers.hashable_keys import (
 from flambeau_capture.values.containers.sequences import tx_equal
 from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.iterators.builtin import SequenceIterator
+from flambeau_capture.values.objects.attributes import find_in_class
+from flambeau_capture.values.stand_ins import refuse
 
 Handler = Callable[[DictValue, Tracer, Args, Kwargs], Value]
 
@@ -75,6 +77,8 @@ def _update(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 def _init(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if self._class is collections.defaultdict and args:
+        if not is_none(args[0]) and find_in_class(args[0].cls, "__call__") is None:
+            refuse(tx, collections.defaultdict, args[0])
         self.factory, args = args[0], args[1:]
     return _update(self, tx, args, kwargs)
 

@@ -7,7 +7,7 @@ Invariant: entries that the program does not touch are wrapped, and guarded, whe
 from __future__ import annotations
 
 import collections
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 from flambeau_capture.source import Attr, Source
@@ -25,6 +25,7 @@ from flambeau_capture.values.containers.hashable_keys import is_among, key_of, r
 from flambeau_capture.values.containers.sequences import Pending
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.iterators.builtin import KeysIterator
+from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
@@ -173,8 +174,8 @@ class DictValue(Value):
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "__class__":
             return tx.wrap_new(self._class)
-        if name == "default_factory" and self.factory is not None:
-            return self.factory
+        if name == "default_factory" and self._class is collections.defaultdict:
+            return self.factory or Constant(None)
         if name in self.attributes:
             return self.attributes[name]
         if name in self.real_attributes and self.source is not None:
@@ -246,7 +247,7 @@ def _refill(target: Any, entries: dict[Any, Any]) -> None:
 
 def _pair(tx: Tracer, index: int, pair: Value) -> list[Value]:
     """Two values, in the words of dict."""
-    if isinstance(pair, Constant) and not hasattr(pair.cls, "__iter__"):
+    if isinstance(pair, Constant) and find_in_class(pair.cls, "__iter__") is None:
         tx.raise_error(
             TypeError,
             f"cannot convert dictionary update sequence element #{index} to a sequence",
@@ -271,21 +272,27 @@ def _ordered_pair(tx: Tracer, pair: Value) -> list[Value]:
     return parts
 
 
-def pairs_of(tx: Tracer, given: Value, ordered: bool = False) -> list[tuple[Value, Value]]:
-    """Key and value pairs of a mapping or of an iterable of pairs; `ordered`: for OrderedDict."""
+def pairs_of(tx: Tracer, given: Value, ordered: bool = False) -> Iterator[tuple[Value, Value]]:
+    """Key and value pairs of a mapping or of an iterable of pairs, read one by one.
+
+    `ordered`: for OrderedDict, which asks every subclass of dict for its keys and items; a dict
+    asks those that do not iterate as it does.
+    """
     payload = getattr(given, "payload", None)
-    if isinstance(payload, DictValue) and getattr(given.cls, "__iter__", None) in _PLAIN_ITERS:
-        return payload.entries()
+    if isinstance(payload, DictValue):
+        own = any(given.special(tx, name) for name in ("keys", "__getitem__"))
+        if not own or (find_in_class(given.cls, "__iter__") == _PLAIN_ITER and not ordered):
+            given = payload
     if isinstance(given, DictValue):
-        return given.entries()
-    if hasattr(given.cls, "keys"):
+        yield from given.entries()
+        return
+    if find_in_class(given.cls, "keys") is not None:
         keys = unpack(tx, tx.call(tx.get_attr(given, "keys"), [], {}))
-        return [(key, given.get_item(tx, key)) for key in keys]
-    found = []
+        yield from ((key, given.get_item(tx, key)) for key in keys)
+        return
     for index, pair in enumerate(unpack(tx, given)):
         parts = _ordered_pair(tx, pair) if ordered else _pair(tx, index, pair)
-        found.append((parts[0], parts[1]))
-    return found
+        yield parts[0], parts[1]
 
 
-_PLAIN_ITERS = (dict.__iter__, collections.OrderedDict.__iter__)
+_PLAIN_ITER = (dict, dict.__iter__)

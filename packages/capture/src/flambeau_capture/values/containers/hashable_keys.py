@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
-from flambeau_capture.values.constant import Constant, constant_of, is_none
+from flambeau_capture.values.constant import Constant, constant_of, evaluate, is_none
 from flambeau_capture.values.containers.sequences import tx_equal
 from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.objects.attributes import find_in_class
@@ -70,7 +70,7 @@ def key_of(tx: Tracer, value: Value) -> Hashable:
     hasher: Any = found[1]
     if hasher is None:
         refuse(tx, hash, value, __hash__=None)
-    if found[0] is not object and not hasattr(value.cls, "__torch_function__"):
+    if found[0] is not object and find_in_class(value.cls, "__torch_function__") is None:
         if not value.special(tx, "__hash__"):
             raise Break("FB0009", f"hash of {value.describe()}")
         return ByMethods(tx, value, constant_of(ask(tx, value, "__hash__")))
@@ -94,10 +94,7 @@ def is_among(tx: Tracer, value: Value, keys: Collection[Hashable]) -> bool:
 
 
 def _hashable(tx: Tracer, key: Any) -> Hashable:
-    try:
-        hash(key)
-    except TypeError as error:
-        tx.raise_error(TypeError, *error.args)
+    evaluate(tx, hash, key)
     found: Hashable = key
     return found
 

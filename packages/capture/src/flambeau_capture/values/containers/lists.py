@@ -211,7 +211,7 @@ def _sort(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _init(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    self.replace(tx, unpack(tx, args[0]) if args else [])
+    self.replace(tx, unpack(tx, args[0], hint=True) if args else [])
     return Constant(None)
 
 

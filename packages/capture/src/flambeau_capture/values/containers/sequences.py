@@ -90,12 +90,18 @@ class SequenceValue(Value):
         raise NotImplementedError
 
     def position(self, tx: Tracer, args: Args) -> Value:
-        start = constant_of(args[1]) if len(args) > 1 else 0
-        stop = constant_of(args[2]) if len(args) > 2 else len(self._items)
-        for index in range(*slice(start, stop).indices(len(self._items))):
+        size = len(self._items)
+        given = [self._bound(tx, arg) for arg in args[1:]]
+        for index in range(*slice(*given, *(0, size)[len(given) :]).indices(size)):
             if tx_equal(tx, self.item(index), args[0]):
                 return Constant(index)
         self.absent(tx, "index", args[0])
+
+    def _bound(self, tx: Tracer, value: Value) -> int:
+        """Where `index` begins or ends: an integer, which None is not."""
+        if isinstance(value, Constant) and not isinstance(value.value, int):
+            evaluate(tx, self.cls().index, None, value.value)
+        return index_of(tx, value)
 
     def absent(self, tx: Tracer, method: str, item: Value) -> NoReturn:
         """Raise what a method raises that looks for an item which is not there."""

@@ -315,7 +315,7 @@ def class_attribute(
     if isinstance(found, SLOT_TYPES):
         return BoundMethod(receiver, found.__name__)
     if isinstance(found, types.MemberDescriptorType):
-        return _slot(tx, receiver, name)
+        return _slot(tx, receiver, name, found)
     if isinstance(found, types.GetSetDescriptorType):
         return _getset(tx, receiver, name)
     if isinstance(found, FIELD):
@@ -381,8 +381,10 @@ def _field(receiver: Value, field: Any, name: str) -> Value:
     return found
 
 
-def _slot(tx: Tracer, receiver: Value, name: str) -> Value:
+def _slot(tx: Tracer, receiver: Value, name: str, slot: types.MemberDescriptorType) -> Value:
     instance = _as_instance(receiver)
+    if instance is not None and instance.payload is not None and _is_known(slot.__objclass__):
+        return instance.payload.get_attr(tx, name)
     if instance is not None:
         found = instance.read_slot(tx, name)
         if found is not None:

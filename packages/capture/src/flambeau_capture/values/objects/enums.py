@@ -22,12 +22,14 @@ from flambeau_capture.values.objects.attributes import (
 from flambeau_capture.values.objects.opaque import FrozenValue
 from flambeau_capture.values.objects.reconstruction import instance_dict
 from flambeau_capture.values.registry import wraps_if
-from flambeau_capture.values.stable_modules import trusted_callable
+from flambeau_capture.values.stable_modules import trusted_callable, trusted_class
 
 
 @wraps_if(lambda obj: isinstance(obj, enum.Enum), 5)
 def wrap_enum(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
+    if not trusted_class(type(obj)):  # a program may set `__class__`
+        tx.guard(source, "TYPE_MATCH", type(obj))
     assume_special_methods(tx, type(obj))
     known: Value | None = tx.heap.find(obj)
     if known is None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue, pairs_of
 from flambeau_capture.values.containers.hashable_keys import raise_key_error
 from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.objects.attributes import assume_entry
 
 if TYPE_CHECKING:
     from flambeau_capture.values.objects.instances import ObjectValue
@@ -50,11 +52,19 @@ class InstanceDict(Value):
         return found
 
     def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
-        self.owner.write(tx, key.as_python(), value)
+        self._write(tx, key, value)
+
+    def _write(self, tx: Tracer, key: Value, value: Value | None) -> None:
+        """Write past the class. What is replayed depends on what it has under the name."""
+        name = key.as_python()
+        if not isinstance(name, str):
+            raise Break("FB0019", f"__dict__[{name!r}] is set")
+        assume_entry(tx, self.owner.cls, name)
+        self.owner.write(tx, name, value)
 
     def del_item(self, tx: Tracer, key: Value) -> None:
         self.get_item(tx, key)
-        self.owner.write(tx, key.as_python(), None)
+        self._write(tx, key, None)
 
     def entries(self, tx: Tracer) -> Iterator[tuple[Value, Value]]:
         for name, value in self.owner.own_entries(tx):
@@ -93,7 +103,7 @@ class InstanceDict(Value):
         if name == "pop":
             found = self.owner.instance_get(tx, args[0].as_python())
             if found is not None:
-                self.owner.write(tx, args[0].as_python(), None)
+                self._write(tx, args[0], None)
                 return found
             if len(args) > 1:
                 return args[1]

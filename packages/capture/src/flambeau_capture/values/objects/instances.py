@@ -25,6 +25,7 @@ from flambeau_capture.values.objects.attributes import (
     find_in_class,
     property_lacks,
 )
+from flambeau_capture.values.objects.container_subclasses import METHODS as CONTAINER_METHODS
 from flambeau_capture.values.objects.instance_dict import InstanceDict
 from flambeau_capture.values.objects.reconstruction import (
     del_own,
@@ -73,8 +74,9 @@ class ObjectValue(SpecialMethods):
         raise NotConcrete(self.describe())
 
     def graph_argument(self) -> Any:
-        if self.payload is None:
-            raise Break("FB0015", self.describe())
+        index = find_in_class(self.python_class, "__index__")
+        if self.payload is None or (index is not None and isinstance(index[1], types.FunctionType)):
+            raise Break("FB0015", self.describe())  # torch's functions may call it
         return self.payload.graph_argument()
 
     def dict_of(self) -> Value:
@@ -273,6 +275,10 @@ class ObjectValue(SpecialMethods):
                 tx.wrap(setter, ConstantSource(setter, "__set__")), [descriptor, self, value], {}
             )
             return
+        if self.payload is not None and in_class is not None and in_class[0] is self.payload.cls:
+            if isinstance(in_class[1], types.MemberDescriptorType):
+                self.payload.set_attr(tx, name, value)
+                return
         if not self.python_class.__dictoffset__ and not (
             in_class is not None and isinstance(in_class[1], types.MemberDescriptorType)
         ):
@@ -337,7 +343,11 @@ class ObjectValue(SpecialMethods):
         if name == "__getitem__" and issubclass(self.cls, dict) and self.special(tx, "__missing__"):
             return self.get_item(tx, args[0])
         if self.payload is not None:
-            return self.payload.call_method(tx, name, args, kwargs)
+            by_class = CONTAINER_METHODS.get((self.payload.cls, name))
+            if by_class is not None:
+                return by_class(self, tx, args, kwargs)
+            found = self.payload.call_method(tx, name, args, kwargs)
+            return self if found is self.payload else found
         if self.special(tx, name):
             return tx.call(class_attribute(tx, self, self.python_class, name), args, kwargs)
         self.unknown(f"method {name!r}")

@@ -22,6 +22,7 @@ from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Valu
 from flambeau_capture.values.constant import LITERALS, evaluate
 from flambeau_capture.values.functions.made_by import MadeBy
 from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.stable_modules import trusted_name
 
@@ -40,19 +41,17 @@ class OpaqueValue(Value):
 
     def truth(self, tx: Tracer) -> bool:
         kind = type(self.real)
-        if not hasattr(kind, "__bool__") and not hasattr(kind, "__len__"):
+        if find_in_class(kind, "__bool__") is None and find_in_class(kind, "__len__") is None:
             return True
         self.unknown("truth")
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "__class__":
             return tx.wrap_new(type(self.real))
-        found = getattr(type(self.real), name, None)
-        if found is None and not hasattr(type(self.real), name):
-            self.unknown(f"attribute {name!r}")
         if name in _ACCESSORS and isinstance(self.real, _DESCRIPTORS):
             return tx.wrap_new(getattr(self.real, name))
-        if isinstance(found, types.MethodDescriptorType | types.WrapperDescriptorType):
+        found = find_in_class(type(self.real), name)
+        if found is not None and isinstance(found[1], _METHODS):
             return BoundMethod(self, name)
         self.unknown(f"attribute {name!r}")
 
@@ -65,6 +64,7 @@ class OpaqueValue(Value):
 
 #: `Tensor.shape.__get__`: what `__torch_function__` is told of
 _ACCESSORS = frozenset({"__get__", "__set__", "__delete__"})
+_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _DESCRIPTORS = (property, types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
@@ -75,7 +75,7 @@ class FrozenValue(OpaqueValue):
         return self.real
 
     def truth(self, tx: Tracer) -> bool:
-        return bool(self.real)
+        return bool(evaluate(tx, bool, self.real))
 
     def length(self, tx: Tracer) -> int:
         return int(evaluate(tx, len, self.real))

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break
+from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
@@ -182,7 +182,7 @@ def run_call(
         raise
     except Exception as error:
         if tx.shapes and _ABOUT_SYMBOLS.search(str(error)):
-            raise RuntimeError(f"{operator_name(target)} takes no symbols: {error}") from error
+            raise SkipFrame(f"{operator_name(target)} takes no symbols: {error}") from error
         raise _as_break(operator_name(target), error) from error
 
 
