@@ -7,7 +7,6 @@ import, registers what it handles.
 from flambeau_capture.builtins import (
     construction,
     containers,
-    copying,
     introspection,
     iteration,
     logging_and_warnings,
@@ -16,14 +15,12 @@ from flambeau_capture.builtins import (
     operators,
     stdlib,
 )
-from flambeau_capture.builtins.tensors import autocast, packed_sequences, rules, torch_functions
-from flambeau_capture.values import weak_references
-from flambeau_capture.values.functions import context_variables
+from flambeau_capture.builtins.tensors import autocast, rules, torch_functions
+from flambeau_capture.values import references
 from flambeau_capture.values.higher_order import (
     autograd_function,
     context_managers,
     control_flow,
     functional_call,
-    grad,
-    vjp,
+    transforms,
 )

@@ -20,12 +20,13 @@ from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.argument_errors import check_call
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
-from flambeau_capture.values.constant import Constant, evaluate, is_none
+from flambeau_capture.values.constant import Constant, evaluate, is_none, name_in_errors
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.existing_containers import is_plain_tuple
 from flambeau_capture.values.containers.lists import DequeValue, ListValue
+from flambeau_capture.values.containers.sequences import TupleValue, make_tuple
 from flambeau_capture.values.containers.sets import SetValue
-from flambeau_capture.values.containers.tuples import TupleValue, make_tuple
+from flambeau_capture.values.functions.builtin_functions import PartialValue
 from flambeau_capture.values.functions.callables import (
     NAMES,
     TYPES,
@@ -37,9 +38,8 @@ from flambeau_capture.values.functions.callables import (
     own_rule,
     pure,
 )
-from flambeau_capture.values.functions.cells import CellValue
 from flambeau_capture.values.functions.methods import MethodValue
-from flambeau_capture.values.functions.partials import PartialValue
+from flambeau_capture.values.functions.variables import CellValue
 from flambeau_capture.values.higher_order.context_managers import INDEXING_MODES, IndexingMode
 from flambeau_capture.values.numpy.arrays import rules
 from flambeau_capture.values.objects.attributes import (
@@ -53,7 +53,6 @@ from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.nn_modules import ModuleValue
-from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.tensors.graph_calls import graph_call
 
 _NOT_MADE = 1 << 7  # of a class that only C makes instances of

@@ -1,4 +1,4 @@
-"""Container constructors: list, tuple, dict, set, slice, deque, OrderedDict, defaultdict.
+"""Container constructors and copies: list, tuple, dict, set, slice, deque; `copy` and `deepcopy`.
 
 In: values. Out: new containers. Invariant: a new container shares items, never storage, with what
 it was made from.
@@ -7,16 +7,31 @@ it was made from.
 from __future__ import annotations
 
 import collections
+import copy
+import types
 from typing import Any
 
+import torch
+
+from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
-from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.constant import Constant, constant_of, is_none
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.lists import DequeValue, ListValue
+from flambeau_capture.values.containers.sequences import SliceValue, TupleValue
 from flambeau_capture.values.containers.sets import SetValue
-from flambeau_capture.values.containers.slices import SliceValue
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.functions.callables import handles
+from flambeau_capture.values.functions.functions import FunctionValue
+from flambeau_capture.values.objects.attribute_dicts import InstanceDict
+from flambeau_capture.values.objects.attributes import find_in_class
+from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.exceptions import ExceptionValue
+from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.nn_modules import ModuleValue
+from flambeau_capture.values.objects.opaque import FrozenValue, PyModuleValue
+from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.tensor import TensorValue
 
 
 def _items(tx: Tracer, kind: type, args: Args, kwargs: Kwargs) -> list[Value]:
@@ -97,3 +112,152 @@ def _slice(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return SliceValue(none, args[0], none)
     start, stop, *step = args
     return SliceValue(start, stop, step[0] if step else none)
+
+
+_SHARED = (
+    Constant,
+    ClassValue,
+    FunctionValue,
+    BuiltinValue,
+    PyModuleValue,
+    FrozenValue,
+    SliceValue,
+)
+#: what is asked for the items of a list or a dict, and what puts them into the copy
+_READ_BY_COPYING = ("__iter__", "__len__", "items", "append", "extend", "__setitem__")
+_HOOKS = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
+
+
+@handles(copy.copy)
+def _copy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = args[0]
+    if isinstance(value, (*_SHARED, TupleValue)):
+        return value
+    if isinstance(value, InstanceDict):
+        return DictValue(value.entries(tx), tx=tx)
+    if isinstance(value, ListValue | DictValue | SetValue):
+        return value.call_method(tx, "copy", [], {})
+    if isinstance(value, ObjectValue):
+        return _instance(tx, value, lambda part: part)
+    raise Break("FB0005", f"copy.copy of {value.describe()}")
+
+
+@handles(copy.deepcopy)
+def _deepcopy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    memo = args[1] if len(args) > 1 else kwargs.get("memo")
+    if memo is None or (is_none(memo)):
+        return deep(tx, args[0], {})
+    if not isinstance(memo, Memo):
+        raise Break("FB0005", "copy.deepcopy with a memo of the program's own")
+    return deep(tx, args[0], memo.known)
+
+
+class Memo(DictValue):
+    """The memo that a `__deepcopy__` of the program is given, to be handed on."""
+
+    def __init__(self, known: dict[int, Value]) -> None:
+        super().__init__()
+        self.known = known
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        self.unknown("subscript")
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        self.unknown("assignment to a subscript")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        self.unknown(f"method {name!r}")
+
+
+def deep(tx: Tracer, value: Value, memo: dict[int, Value]) -> Value:
+    """A copy of all that can change."""
+    known = memo.get(id(value))
+    if known is not None:
+        return known
+    if isinstance(value, _SHARED):
+        return value
+
+    def part(inner: Value) -> Value:
+        return deep(tx, inner, memo)
+
+    made: Value
+    if isinstance(value, DequeValue):
+        made = DequeValue([part(item) for item in value.parts()], value.maxlen)
+    elif isinstance(value, ListValue):
+        made = ListValue([])
+        memo[id(value)] = made
+        made.replace(tx, [part(item) for item in value.parts()])
+    elif isinstance(value, TupleValue):
+        copies = [part(item) for item in value.parts()]
+        if all(copied is item for copied, item in zip(copies, value.parts())):
+            return value  # nothing in it can change
+        made = TupleValue(copies, value.cls)
+    elif isinstance(value, DictValue):
+        made = DictValue(python_class=value.cls, tx=tx, factory=value.factory)
+        memo[id(value)] = made
+        for key, item in value.entries():
+            made.store(tx, part(key), part(item))
+    elif isinstance(value, InstanceDict):
+        made = DictValue([(key, part(item)) for key, item in value.entries(tx)], tx=tx)
+    elif isinstance(value, SetValue):
+        made = SetValue([part(item) for item in value.parts()], value.cls, tx=tx)
+    elif isinstance(value, TensorValue):
+        made = _tensor(tx, value)
+    elif isinstance(value, ObjectValue):
+        return _instance(tx, value, part, memo)
+    else:
+        raise Break("FB0005", f"copy.deepcopy of {value.describe()}")
+    memo[id(value)] = made
+    return made
+
+
+def _tensor(tx: Tracer, value: TensorValue) -> Value:
+    """A copy of a plain tensor that fills its memory and has no gradient to be carried over."""
+    fake = value.fake
+    dense = sum((size - 1) * step for size, step in zip(fake.shape, fake.stride())) + 1
+    if value.cls is not torch.Tensor or fake.requires_grad or dense != fake.numel():
+        raise Break("FB0005", f"copy.deepcopy of {value.describe()}")
+    return graph_call(tx, "call_method", "clone", [value], {})
+
+
+def _instance(
+    tx: Tracer, value: ObjectValue, part: Any, memo: dict[int, Value] | None = None
+) -> Value:
+    own = "__copy__" if memo is None else "__deepcopy__"
+    hook = find_in_class(value.cls, own)
+    if hook is not None and isinstance(hook[1], types.FunctionType):
+        made_by = tx.get_attr(value, own)
+        copied = tx.call(made_by, [] if memo is None else [Memo(memo)], {})
+        if memo is not None and copied is not value:
+            memo[id(value)] = copied
+        return copied
+    if hook is None and value.special(tx, "__getattr__"):
+        raise Break("FB0005", f"copy of {value.describe()}, whose __getattr__ is asked for hooks")
+    if type(value.cls) is not type and find_in_class(type(value.cls), "__getattr__") is not None:
+        raise Break("FB0005", f"copy of {value.describe()}, whose metaclass is asked for hooks")
+    for name in (own, *_HOOKS):
+        found = find_in_class(value.cls, name)
+        if found is None or found[0] is object:
+            continue
+        if isinstance(found[1], types.FunctionType):
+            raise Break("FB0005", f"copy of {value.describe()}, which has its own {name}")
+        if value.special(tx, "__new__") or value.special(tx, "__init__"):  # by which it is made
+            raise Break("FB0005", f"copy of {value.describe()}, by {name} of a built-in class")
+    asked = [name for name in _READ_BY_COPYING if value.special(tx, name)]
+    if asked and value.payload is not None:
+        raise Break("FB0005", f"copy of {value.describe()}, by its own {asked[0]}")
+    if (
+        isinstance(value, ModuleValue | ExceptionValue)
+        or find_in_class(value.cls, "__slots__") is not None
+    ):
+        raise Break("FB0005", f"copy of {value.describe()}")
+    payload = None if value.payload is None else part(value.payload)
+    fixed = isinstance(payload, TupleValue | Constant)
+    if payload is value.payload and payload is not None and not fixed:
+        payload = payload.call_method(tx, "copy", [], {})
+    made = ObjectValue(value.cls, payload=payload)
+    if memo is not None:
+        memo[id(value)] = made
+    for key, item in value.own_entries(tx):
+        made.write(tx, key, part(item))
+    return made

@@ -1,20 +1,20 @@
 """Introspection built-ins: isinstance, getattr, type, callable, id, print.
 
-In: values. Out: values. Invariant: an answer that rests on the program's state is guarded by the
-value that gave it.
+In: values. Out: what they are. Invariant: what an answer rests on is guarded.
 """
 
 from __future__ import annotations
 
 import abc
 import types
+import typing
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.protocols import has_members
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import (
     Args,
@@ -25,9 +25,16 @@ from flambeau_capture.values.base import (
     UserError,
     Value,
 )
-from flambeau_capture.values.constant import Constant, constant_of, evaluate
+from flambeau_capture.values.constant import (
+    Constant,
+    constant_of,
+    evaluate,
+    is_none,
+    name_in_errors,
+    refuse,
+)
 from flambeau_capture.values.containers.lists import ListValue
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.callables import breaks, describe_call, handles
 from flambeau_capture.values.functions.methods import MethodValue
 from flambeau_capture.values.objects.attributes import (
@@ -42,9 +49,49 @@ from flambeau_capture.values.objects.nn_modules import ModuleValue, call_module
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue, PyModuleValue
 from flambeau_capture.values.objects.reconstruction import instance_dict
 from flambeau_capture.values.special_method_results import ask
-from flambeau_capture.values.stand_ins import name_in_errors, refuse
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
+
+
+def is_protocol(kind: type) -> bool:
+    """Whether a class is a protocol itself, not one that fulfils it."""
+    found = find_in_class(kind, "_is_protocol")  # its metaclass is not asked
+    return found is not None and bool(found[1]) and kind is not typing.Protocol
+
+
+def has_members(
+    tx: Tracer, value: Value, kind: type, has_attr: Callable[[Tracer, Value, str], bool]
+) -> bool | None:
+    """Whether a value is an instance of a protocol by its members."""
+    if not is_protocol(kind):
+        return None
+    if not getattr(kind, "_is_runtime_protocol", False):
+        tx.raise_error(
+            TypeError,
+            "Instance and class checks can only be used with @runtime_checkable protocols",
+        )
+    if kind in value.cls.__mro__:
+        return None
+    return all(_has(tx, value, kind, name, has_attr) for name in sorted(_members(kind)))
+
+
+def _has(
+    tx: Tracer, value: Value, kind: type, name: str, has_attr: Callable[[Tracer, Value, str], bool]
+) -> bool:
+    if not has_attr(tx, value, name):
+        return False
+    if not callable(getattr(kind, name, None)) or find_in_class(value.cls, name) is None:
+        return True
+    return not is_none(tx.get_attr(value, name))  # a method set to None is one that is refused
+
+
+def _members(kind: Any) -> set[str]:
+    """The names that a protocol asks for."""
+    known = getattr(kind, "__protocol_attrs__", None)  # since Python 3.12
+    if known is None:
+        known = typing._get_protocol_attrs(kind)  # type: ignore[attr-defined]
+    return set(known)
+
 
 #: what `abc.ABCMeta` asks: it is written in C
 _ABC_CHECKS = tuple(vars(abc)[name] for name in ("_abc_instancecheck", "_abc_subclasscheck"))

@@ -17,31 +17,38 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.polyfills import calling, heaps, iterating
 from flambeau_capture.values.argument_errors import check_call
-from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
-from flambeau_capture.values.constant import Constant, constant_of
-from flambeau_capture.values.containers.lists import ListValue
-from flambeau_capture.values.containers.sequences import index_of
-from flambeau_capture.values.containers.sorting import sort_values
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.base import (
+    TEE,
+    Args,
+    IteratorValue,
+    Kwargs,
+    MadeBy,
+    SharedItems,
+    Tracer,
+    Value,
+    unpack,
+)
+from flambeau_capture.values.constant import Constant, constant_of, refuse
+from flambeau_capture.values.containers.lists import ListValue, sort_values
+from flambeau_capture.values.containers.sequences import TupleValue, index_of
 from flambeau_capture.values.functions.callables import Action, evaluate_call, handles
 from flambeau_capture.values.functions.functions import FunctionValue
-from flambeau_capture.values.functions.made_by import TEE, MadeBy, SharedItems
-from flambeau_capture.values.iterators.builtin import RangeIterator, SequenceIterator
-from flambeau_capture.values.iterators.combined import (
+from flambeau_capture.values.iterators.builtin import (
     ChainIterator,
     CountIterator,
     EnumerateIterator,
     FilterIterator,
     MapIterator,
+    RangeIterator,
+    SequenceIterator,
     UntilIterator,
     ZipIterator,
 )
-from flambeau_capture.values.iterators.foreign import CallIterator
+from flambeau_capture.values.iterators.existing_iterators import CallIterator
 from flambeau_capture.values.iterators.generators import GeneratorValue
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.special_methods import SpecialMethods
-from flambeau_capture.values.stand_ins import refuse
 
 
 def _stand_in(original: Any, python: Any) -> None:

@@ -9,18 +9,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 
-from flambeau_capture.builtins.identity import identical
-from flambeau_capture.builtins.operator_refusals import of_built_ins
-from flambeau_capture.builtins.operator_tables import IN_PLACE, OPERATORS, UNARY
-from flambeau_capture.builtins.operators import binary, unary
+from flambeau_capture.builtins.operator_tables import IN_PLACE, OPERATORS, UNARY, of_built_ins
+from flambeau_capture.builtins.operators import binary, identical, unary
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import Constant, evaluate
-from flambeau_capture.values.containers.sequences import index_of
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.constant import Constant, evaluate, refuse
+from flambeau_capture.values.containers.sequences import TupleValue, index_of
 from flambeau_capture.values.functions.callables import handles, pure
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.stand_ins import refuse
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 

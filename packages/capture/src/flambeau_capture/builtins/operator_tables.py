@@ -1,14 +1,19 @@
-"""Operator table: symbol, function and special methods.
+"""Operator table, and CPython's errors for unsupported operands.
 
-In: nothing. Out: tables by symbol. Invariant: a symbol that ends in `=` and is no comparison works
-in place.
+In: a symbol and values. Out: functions and special methods by symbol; the TypeError, raised in the
+program. Invariant: the words are Python's own, about objects of the same names that can do nothing,
+or as much as the built-in class that theirs derives from; of `a += b` they name `+=`.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
+
+from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.constant import Constant, evaluate, name_in_errors, nameless
+from flambeau_capture.values.objects.attributes import layout_of
 
 # symbol -> (function, special method, reflected special method)
 OPERATORS: dict[str, tuple[Callable[..., Any], str, str]] = {
@@ -58,3 +63,26 @@ UNARY: dict[str, tuple[Callable[..., Any], str]] = {
     "~": (operator.invert, "__invert__"),
     "abs": (abs, "__abs__"),
 }
+
+
+def refuse(tx: Tracer, symbol: str, left: Value, right: Value) -> None:
+    """Raises, unless two objects that know nothing of the operator answer it (`==`)."""
+    in_place = symbol not in OPERATORS
+    fn = IN_PLACE[symbol][0] if in_place else OPERATORS[symbol][0]
+    names = {*OPERATORS[symbol[:-1] if in_place else symbol][1:], *IN_PLACE.get(symbol, ())[1:]}
+    of_built_ins(tx, fn, names, left, right)
+
+
+def of_built_ins(tx: Tracer, fn: Callable[..., Any], names: Collection[str], *values: Value) -> Any:
+    """What comes of objects whose own methods of these names leave it to others."""
+    return evaluate(tx, fn, *(_refusing(tx, value, names) for value in values))
+
+
+def _refusing(tx: Tracer, value: Value, names: Collection[str]) -> Any:
+    """What stands for a value that leaves all to the other side, by those methods that it has."""
+    payload: Value | None = getattr(value, "payload", None)
+    if payload is None:
+        return nameless(value)
+    body = {name: lambda self, other: NotImplemented for name in names if value.special(tx, name)}
+    kind = type(name_in_errors(value.cls), (layout_of(value.cls),), body)
+    return kind(payload.value) if isinstance(payload, Constant) else kind()

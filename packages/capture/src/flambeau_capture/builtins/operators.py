@@ -1,7 +1,8 @@
-"""Unary, binary and comparison operators.
+"""Unary, binary and comparison operators, and identity.
 
-In: a symbol and values. Out: `binary`, `unary`. Invariant: an operator on a tensor is a node of the
-graph; on constants it is computed; on objects it is the program's own method.
+In: a symbol and values. Out: `binary`, `unary`, `identical`. Invariant: an operator on a tensor is
+a node of the graph; on constants it is computed; on objects it is the program's own method; that
+two objects are not the same one is guarded.
 """
 
 from __future__ import annotations
@@ -15,38 +16,41 @@ from typing import Any
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.identity import (
-    by_identity,
-    compares_by_identity,
-    identical,
-    same_method,
+from flambeau_capture.builtins.operator_tables import (
+    COMPARISONS,
+    IN_PLACE,
+    OPERATORS,
+    UNARY,
+    refuse,
 )
-from flambeau_capture.builtins.operator_refusals import refuse
-from flambeau_capture.builtins.operator_tables import COMPARISONS, IN_PLACE, OPERATORS, UNARY
 from flambeau_capture.builtins.tensors.operators import by_tensors, refuses_tensors, tensor_operator
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
-from flambeau_capture.values.constant import Constant, evaluate
-from flambeau_capture.values.containers.dict_views import DictView
-from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.constant import Constant, evaluate, name_in_errors
+from flambeau_capture.values.containers.dicts import DictValue, DictView
 from flambeau_capture.values.containers.lists import DequeValue, ListValue
-from flambeau_capture.values.containers.sequences import SequenceValue, index_of, tx_equal
+from flambeau_capture.values.containers.sequences import (
+    SequenceValue,
+    TupleValue,
+    index_of,
+    tx_equal,
+)
 from flambeau_capture.values.containers.sets import SetValue
-from flambeau_capture.values.containers.tuples import TupleValue
-from flambeau_capture.values.functions.builtin_functions import BuiltinValue
+from flambeau_capture.values.functions.builtin_functions import BuiltinValue, PartialValue
+from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.numpy import arrays
 from flambeau_capture.values.numpy.arrays import ArrayValue
 from flambeau_capture.values.numpy.scalars import ArrayNumber, scalar_operator
+from flambeau_capture.values.objects.attribute_dicts import unwrap_proxy
 from flambeau_capture.values.objects.attributes import (
     answers_for_itself,
     call_special,
     find_in_class,
 )
-from flambeau_capture.values.objects.class_dicts import unwrap_proxy
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.container_subclasses import METHODS as CONTAINER_METHODS
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.stand_ins import name_in_errors
+from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
@@ -54,6 +58,51 @@ from flambeau_capture.values.tensors.symbolic_numbers import (
     symbol_operator,
 )
 from flambeau_capture.values.tensors.tensor import TensorValue
+
+
+def compares_by_identity(value: Value) -> bool:
+    """Whether `==` on a value that capture does not look into asks whether it is the object."""
+    if not isinstance(value, OpaqueValue):
+        return True
+    found = find_in_class(type(value.real), "__eq__")
+    return found is not None and found[0] is object
+
+
+def by_identity(tx: Tracer, value: Value) -> bool:
+    """Whether a value is equal to itself alone, as its class says nothing else."""
+    if isinstance(value, ClassValue) and value.special(tx, "__eq__"):
+        return False
+    return isinstance(value, ClassValue | PartialValue | BuiltinValue | FunctionValue)
+
+
+def same_method(tx: Tracer, left: Value, right: Value) -> bool:
+    if isinstance(left, MethodValue) and isinstance(right, MethodValue):
+        return identical(tx, left.receiver, right.receiver) and identical(
+            tx, left.function, right.function
+        )
+    if isinstance(left, BoundMethod) and isinstance(right, BoundMethod):
+        return left.name == right.name and identical(tx, left.receiver, right.receiver)
+    return False
+
+
+def identical(tx: Tracer, left: Value, right: Value) -> bool:
+    """`left is right`."""
+    if left is right:
+        return True
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        one, other = left.value, right.value
+        return one is other or (type(one) is type(other) and one == other)
+    if isinstance(left, ClassValue) and isinstance(right, ClassValue):
+        return left.python_class is right.python_class
+    if isinstance(left, BuiltinValue) and isinstance(right, BuiltinValue):
+        return left.fn is right.fn
+    if isinstance(left, OpaqueValue) and isinstance(right, OpaqueValue):
+        return left.real is right.real
+    for value in (left, right):
+        _ = value.cls  # the answer rests on what they are
+    if not isinstance(left, Constant) and not isinstance(right, Constant):
+        tx.guard_distinct(left, right)
+    return False
 
 
 def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None = None) -> Value:

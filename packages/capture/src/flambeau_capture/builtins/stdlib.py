@@ -33,7 +33,8 @@ from flambeau_capture.polyfills.calling import replacing
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import TupleValue
+from flambeau_capture.values.functions.builtin_functions import PartialValue
 from flambeau_capture.values.functions.callables import (
     CODES,
     NAMES,
@@ -47,7 +48,6 @@ from flambeau_capture.values.functions.callables import (
 )
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.methods import MethodValue
-from flambeau_capture.values.functions.partials import PartialValue
 from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
 

@@ -35,7 +35,7 @@ from flambeau_capture.emit.resume import INSTEAD, Callee, as_function, stack_nam
 from flambeau_capture.emit.stack import StackSlot, leave_stack, push_stack
 from flambeau_capture.resuming import CALLEE, Completed, is_completed
 from flambeau_capture.values.base import Value
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import TupleValue
 
 DONE = "___done"
 

@@ -37,7 +37,7 @@ from flambeau_capture.graph.builder import GraphInput
 from flambeau_capture.resuming import CALLEE
 from flambeau_capture.source import Local
 from flambeau_capture.values.base import Value
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import TupleValue
 
 _PARTS = "___parts"
 

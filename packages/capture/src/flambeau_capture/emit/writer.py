@@ -24,7 +24,7 @@ from flambeau_capture.emit.resume import CannotResume
 from flambeau_capture.source import ConstantSource, Local, Source, emit
 from flambeau_capture.values.base import Unreconstructible, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import TupleValue
 
 EMPTY: Mapping[str, Value] = MappingProxyType({})
 

@@ -23,7 +23,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import SKIP, Entry, FrameCache, disabled, stance
 from flambeau_capture.backends import Backend
 from flambeau_capture.breaks import REASONS, BreakReport, SkipFrame, Unsupported, UserLine
-from flambeau_capture.builtins.tensors.packed_sequences import is_packed_call
+from flambeau_capture.builtins.tensors.torch_functions import is_packed_call
 from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.emit.original import emit_original
 from flambeau_capture.errors import BackendError, CaptureFault, RecompileError

@@ -17,8 +17,11 @@ from torch import fx
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import Entry, disabled, follow
 from flambeau_capture.breaks import REASONS, Break, BreakReport, SkipFrame, Unsupported, UserLine
-from flambeau_capture.builtins.autograd.deferred_gradients import read_before_derivatives
-from flambeau_capture.builtins.autograd.gradients import copy_that_shows, leaving_leaf
+from flambeau_capture.builtins.autograd.gradients import (
+    copy_that_shows,
+    leaving_leaf,
+    read_before_derivatives,
+)
 from flambeau_capture.bytecode.listing import listing
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError
@@ -48,8 +51,7 @@ from flambeau_capture.observe import logs
 from flambeau_capture.observe.records import CapturedGraph, EntryRecord, FrameRecord, RecordedFault
 from flambeau_capture.source import ConstantSource, Local, Source
 from flambeau_capture.values.base import Unreconstructible, Value
-from flambeau_capture.values.functions.cells import CellValue
-from flambeau_capture.values.functions.globals import GlobalsScope
+from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 

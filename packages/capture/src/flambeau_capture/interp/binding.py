@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.functions import FunctionValue
 
 VARARGS, VARKEYWORDS = 0x04, 0x08

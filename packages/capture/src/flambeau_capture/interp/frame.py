@@ -18,9 +18,8 @@ from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.opcodes.registry import OpHandler, handler_of
 from flambeau_capture.values.base import Unreconstructible, UserError, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.functions.cells import CellValue
 from flambeau_capture.values.functions.functions import FunctionValue
-from flambeau_capture.values.functions.globals import GlobalsScope
+from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
 from flambeau_capture.values.objects.exceptions import ExceptionValue
 
 if TYPE_CHECKING:

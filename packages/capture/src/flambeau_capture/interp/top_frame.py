@@ -18,8 +18,7 @@ from flambeau_capture.interp.frame import Frame, Suspended
 from flambeau_capture.interp.tracer import Reached, SymbolicTracer
 from flambeau_capture.source import ClosureSource, Local, Source
 from flambeau_capture.values.base import UserError, Value
-from flambeau_capture.values.functions.cells import CellValue
-from flambeau_capture.values.functions.globals import GlobalsScope
+from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
 
 
 @dataclass(frozen=True)

@@ -42,19 +42,17 @@ from flambeau_capture.values.base import (
     Caller,
     IteratorValue,
     Kwargs,
+    MadeBy,
     Tracer,
     UserError,
     Value,
 )
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.containers.sequences import index_of
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import TupleValue, index_of
 from flambeau_capture.values.functions.callables import CallRule, rule_of
-from flambeau_capture.values.functions.cells import CellValue
 from flambeau_capture.values.functions.functions import FunctionValue
-from flambeau_capture.values.functions.globals import GlobalsScope
-from flambeau_capture.values.functions.made_by import MadeBy
 from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
 from flambeau_capture.values.iterators.builtin import RangeIterator, SequenceIterator
 from flambeau_capture.values.iterators.generators import GeneratorValue
 from flambeau_capture.values.objects.attributes import assume_entry, assume_special_methods, lacks

@@ -24,8 +24,7 @@ import torch
 
 from flambeau_capture.identity import compares_itself
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.stand_ins import name_in_errors
+from flambeau_capture.values.constant import Constant, name_in_errors
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
 

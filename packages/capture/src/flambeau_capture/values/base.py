@@ -1,13 +1,15 @@
 """Base class of values (variable trackers), one subclass per kind.
 
-In: nothing. Out: `Value`, the protocol that every kind answers, `Tracer`, what a value may ask of
-the interpreter, and `UserError`, a Python exception of the program under capture. Invariant: a
-value's Python identity is the identity of its `Value`; two values are the same object for the
-program exactly if they are the same `Value` (constants excepted).
+In: nothing. Out: `Value`, the protocol that every kind implements; `Tracer`, what a value may use
+of the interpreter; `UserError`, a Python exception of the program; `MadeBy`, the call of a library
+in whose place a polyfill made a value. Invariant: a value's Python identity is the identity of its
+`Value`; two values are the same object for the program exactly if they are the same `Value`
+(constants excepted).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
     from flambeau_capture.guards import GuardSet
     from flambeau_capture.options import Options
     from flambeau_capture.values.functions.callables import CallRule
-    from flambeau_capture.values.functions.made_by import MadeBy
-    from flambeau_capture.values.tensors.tensor_rules import TensorRules
+    from flambeau_capture.values.tensors.tensor import TensorRules
 
 Args = Sequence["Value"]
 Kwargs = Mapping[str, "Value"]
@@ -342,3 +343,29 @@ def unpack(tx: Tracer, value: Value, hint: bool = False) -> list[Value]:
     if hint:
         tx.ask_length_hint(value)
     return list(items.drain(tx))
+
+
+@dataclass(frozen=True, eq=False)
+class MadeBy:
+    original: Any
+    args: tuple[Value, ...]
+    kwargs: dict[str, Value]
+
+    def kind(self, otherwise: type) -> type:
+        """The class of what was made."""
+        return self.original if isinstance(self.original, type) else otherwise
+
+    def write(self, value: Value, writer: Any) -> None:
+        with writer.building(value):
+            writer.call(self.original, self.args, self.kwargs)
+
+
+#: the class of what `itertools.tee` makes
+TEE: type = type(itertools.tee(())[0])
+
+
+class SharedItems(MadeBy):
+    """One of several that read the same items: none is made again by itself."""
+
+    def write(self, value: Value, writer: Any) -> None:
+        raise Unreconstructible(value, "one of several iterators over the same items")

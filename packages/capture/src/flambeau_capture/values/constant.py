@@ -1,8 +1,9 @@
-"""Constants as values.
+"""Constants as values, and evaluation at capture time.
 
-In: numbers, strings, None, dtypes, devices, slices of constants. Out: `Constant`. Invariant: a
-constant that came from the program's state is guarded before anything that capture decides depends
-on it, and not if it is only passed along.
+In: literals of the program, pure functions. Out: `Constant`; `evaluate`; `refuse`, which raises in
+the program what CPython raises of objects of the same class names that can do nothing.
+Invariant: a constant that came from the program's state is guarded before a decision depends on it,
+and not if it is only passed along; the words of an exception are CPython's own.
 """
 
 from __future__ import annotations
@@ -164,3 +165,37 @@ NONE = Constant(None)
 def is_none(value: Value) -> bool:
     """Whether a value is known to be None; a number that is left open stays so."""
     return isinstance(value, Constant) and value.is_none
+
+
+def name_in_errors(kind: type) -> str:
+    """A class as CPython's errors name it: one that is written in C mostly with its module. They
+    are asked: a class that is none of integers says by its whole name that it is not."""
+    stranger = list if any(base is int for base in kind.__mro__) else int
+    try:
+        stranger.__new__(kind)
+    except TypeError as error:
+        around = f"{stranger.__name__}.__new__(): is not a subtype of {stranger.__name__}"
+        words = str(error)
+        start = len(stranger.__name__) + len(".__new__(")
+        return words[start : start + (len(words) - len(around) - 1) // 2]
+    raise AssertionError(f"{kind} is made by {stranger}")
+
+
+def stand_in(kind: type, methods: dict[str, Any] | None = None) -> Any:
+    """An object of a class of the same name, which can do nothing but what `methods` say."""
+    if kind is type:  # which no class statement makes: it lacks what those have by being made so
+        return type("Class", (), {})
+    body = {"__qualname__": kind.__qualname__, **(methods or {})}
+    return type(name_in_errors(kind), (), body)()
+
+
+def nameless(value: Value) -> Any:
+    """A constant itself, or what stands in for another value."""
+    return value.value if isinstance(value, Constant) else stand_in(value.cls)
+
+
+def refuse(tx: Tracer, fn: Callable[..., Any], *values: Value, **methods: Any) -> Any:
+    """Raise what `fn` raises of objects that know nothing of it; the first has `methods` (None: set
+    to None, which Python takes for a refusal)."""
+    first = stand_in(values[0].cls, methods) if methods else nameless(values[0])
+    return evaluate(tx, fn, first, *(nameless(value) for value in values[1:]))

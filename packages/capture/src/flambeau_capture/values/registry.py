@@ -1,18 +1,33 @@
-"""Registry of wrappers: which kind of value stands for an object.
+"""Registry of wrappers: which kind of value represents an object that existed before the frame.
 
-In: an object and its source. Out: `wrap_object`, which asks a table by exact type, then predicates
-in order of registration, most special first. Invariant: the guards that a kind relies on are added
-by the function that makes it.
+In: an object and its source. Out: its value, by a table of exact types, then by predicates in order
+of priority; the value that already represents it; whether its attributes need guards.
+Invariant: an object has one value, however many places lead to it; the function that makes a value
+adds the guards that it relies on; nothing of a user's or a third party's package is trusted.
 """
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.identity import compares_itself
-from flambeau_capture.source import Source
+from flambeau_capture.observe.unguarded import unguarded
+from flambeau_capture.source import (
+    Attr,
+    ClosureCell,
+    ClosureSource,
+    ConstantSource,
+    Global,
+    GlobalOf,
+    InstanceAttr,
+    Item,
+    ModuleEntry,
+    Source,
+)
 from flambeau_capture.values.base import Tracer, Value
 
 Wrapper = Callable[[Tracer, Any, Source], Value]
@@ -55,3 +70,47 @@ def wrap_object(tx: Tracer, obj: Any, source: Source) -> Value:
             what = f"{type(obj).__name__} object that cannot be asked for its class"
             raise Break("FB0009", f"{what} ({type(error).__name__}: {error})") from error
     return wrapper(tx, obj, source)
+
+
+def already_tracked(tx: Tracer, obj: Any, source: Source) -> Value | None:
+    """The value of an object that was met by another name; that it still is the same is guarded."""
+    known: Value | None = tx.heap.find(obj)
+    if known is not None and known.source is not None:
+        tx.guard_alias(source, known.source)
+    return known
+
+
+def assume_there(tx: Tracer, source: Source) -> None:
+    """A value that is only passed along is not looked at, but it has to be where it was: reading it
+    would raise otherwise, before what the program does first and past its handlers."""
+    in_globals = isinstance(source, Item) and isinstance(source.base, ConstantSource)
+    if in_globals or isinstance(source, _MAY_END):
+        tx.guard(source, "EXISTS")
+
+
+_MAY_END = (Attr, ClosureCell, ClosureSource, Global, GlobalOf, InstanceAttr, ModuleEntry)
+
+
+_TRUSTED = frozenset({"torch", "flambeau_capture", "builtins"}) | frozenset(
+    name for name in sys.stdlib_module_names if name != "__main__"
+)
+
+
+unguarded(
+    "attributes of classes and functions of torch, of Python's own modules and of capture",
+    "nobody replaces them; `forward`, `__call__` and `_call_impl` of a module's class, and every "
+    "attribute of a module that is no module, no dtype and no layout, are guarded all the same",
+)
+
+
+@functools.cache
+def trusted_name(module: str) -> bool:
+    return module.partition(".")[0] in _TRUSTED
+
+
+def trusted_class(python_class: type) -> bool:
+    return trusted_name(getattr(python_class, "__module__", None) or "")
+
+
+def trusted_callable(fn: Any) -> bool:
+    return trusted_name(getattr(fn, "__module__", None) or "")

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
-from flambeau_capture.values.constant import Constant, constant_of, evaluate
+from flambeau_capture.values.constant import Constant, constant_of, evaluate, stand_in
 from flambeau_capture.values.objects.attributes import call_special
-from flambeau_capture.values.stand_ins import stand_in
 
 ASKING: dict[str, tuple[type, Callable[..., Any]]] = {
     "__bool__": (bool, bool),

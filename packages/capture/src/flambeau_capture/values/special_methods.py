@@ -10,10 +10,10 @@ from __future__ import annotations
 import operator
 
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, UserError, Value
-from flambeau_capture.values.constant import constant_of
+from flambeau_capture.values.constant import constant_of, name_in_errors, refuse
 from flambeau_capture.values.containers.sequences import tx_equal
 from flambeau_capture.values.iterators.builtin import IndexIterator
-from flambeau_capture.values.iterators.foreign import CallIterator
+from flambeau_capture.values.iterators.existing_iterators import CallIterator
 from flambeau_capture.values.objects.attributes import (
     call_special,
     class_attribute,
@@ -21,7 +21,6 @@ from flambeau_capture.values.objects.attributes import (
     find_in_class,
 )
 from flambeau_capture.values.special_method_results import ask
-from flambeau_capture.values.stand_ins import name_in_errors, refuse
 
 
 class SpecialMethods(Value):

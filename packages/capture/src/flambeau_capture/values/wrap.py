@@ -24,29 +24,26 @@ from flambeau_capture.values.constant import LITERALS, Constant
 from flambeau_capture.values.containers import existing_containers
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.lists import ListValue
+from flambeau_capture.values.containers.sequences import SliceValue, TupleValue
 from flambeau_capture.values.containers.sets import SetValue
-from flambeau_capture.values.containers.slices import SliceValue
-from flambeau_capture.values.containers.tuples import TupleValue
-from flambeau_capture.values.existing import already_tracked, assume_there
-from flambeau_capture.values.functions import (
-    existing_functions,  # noqa: F401 - each registers what it wraps
-    partials,  # noqa: F401 - each registers what it wraps
-)
+from flambeau_capture.values.functions import functions  # noqa: F401 - registers what it wraps
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue, is_found_by_name
 from flambeau_capture.values.functions.callables import known_callable
-from flambeau_capture.values.iterators.existing_iterators import LiveIterator
-from flambeau_capture.values.iterators.foreign import ForeignIterator
+from flambeau_capture.values.iterators.existing_iterators import ForeignIterator, LiveIterator
 from flambeau_capture.values.objects import (
-    class_dicts,  # noqa: F401 - each registers what it wraps
-    enums,  # noqa: F401 - each registers what it wraps
-    existing_instances,  # noqa: F401 - each registers what it wraps
+    attribute_dicts,  # noqa: F401 - each registers what it wraps
     instances,  # noqa: F401 - each registers what it wraps
     nn_modules,  # noqa: F401 - each registers what it wraps
 )
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue
-from flambeau_capture.values.registry import wraps_if, wraps_type
-from flambeau_capture.values.stable_modules import trusted_callable
+from flambeau_capture.values.registry import (
+    already_tracked,
+    assume_there,
+    trusted_callable,
+    wraps_if,
+    wraps_type,
+)
 from flambeau_capture.values.tensors import existing_tensors  # noqa: F401 - each registers what it wraps
 from flambeau_capture.values.tensors.symbolic_numbers import NUMBERS, symbol_value
 

@@ -1,14 +1,17 @@
-"""`torch.autograd.grad` and `requires_grad_` inside the compiled function.
+"""Derivatives under capture: `torch.autograd.grad`, `requires_grad_`, and those after a break.
 
-In: tensors of this frame's graph. Out: derivatives as one node of that graph. Invariant: only what
-the graph holds as a whole is differentiated in it; a leaf that begins to require grad in the graph
-never leaves it, nor does what depends on no other leaf.
+In: tensors of this frame's graph; the graph that a break ends. Out: derivatives as one node of the
+graph; where the graph has to end instead. Invariant: only what the graph holds as a whole is
+differentiated in it; a leaf that begins to require grad in the graph never leaves it. All results
+of one graph belong to one node of autograd, so a derivative by one of them after the graph lacks
+what goes through another: a result by which later code differentiates is read by the next graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import CodeType
 from typing import Any
 
 import torch
@@ -16,21 +19,103 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import REASONS, Break, BreakReport
-from flambeau_capture.builtins.autograd.deferred_gradients import first_reader
 from flambeau_capture.graph.builder import GraphBuilder
 from flambeau_capture.graph.functions import derivative_call, is_reentrant
 from flambeau_capture.source import Attr
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.callables import handles
 from flambeau_capture.values.tensors.data_assignment import freeze, track
-from flambeau_capture.values.tensors.graph_calls import (
-    record_derivative,
-    version_of,
-)
+from flambeau_capture.values.tensors.graph_calls import record_derivative, version_of
 from flambeau_capture.values.tensors.methods import assume_leaf
 from flambeau_capture.values.tensors.tensor import TensorValue
+
+_OF_TENSORS = frozenset({"retain_grad", "register_hook"})
+
+
+def asks_for_derivatives(code: CodeType, namespace: Mapping[str, Any]) -> bool:
+    """Whether code names `torch.autograd.grad`, `retain_grad`, `register_hook`, or `backward` with
+    `inputs`."""
+    names = {*code.co_names, *code.co_freevars}
+    if names & _OF_TENSORS or any(namespace.get(name) is torch.autograd.grad for name in names):
+        return True
+    if "backward" in names and any(
+        isinstance(constant, tuple) and "inputs" in constant for constant in code.co_consts
+    ):
+        return True
+    module = "autograd" in names or any(namespace.get(name) is torch.autograd for name in names)
+    return "grad" in names and module
+
+
+def read_before_derivatives(
+    graph: GraphBuilder, outputs: Sequence[fx.Node], codes: Sequence[tuple[CodeType, Any]]
+) -> tuple[int, BreakReport] | None:
+    """The step at which the graph first reads a result that another one depends on, where the code
+    that goes on asks for derivatives; None where there is none."""
+    leaving = {node for node in outputs if _has_history(node)}
+    if not leaving or not any(asks_for_derivatives(*each) for each in codes):
+        return None
+    given = {node for node in graph.graph.nodes if node.op == "placeholder" and _has_history(node)}
+    found = [
+        step
+        for node in leaving | given
+        if _leads_to(graph, node, leaving - {node})
+        and (step := first_reader(graph, node)) is not None
+    ]
+    if not found:
+        return None
+    why = "a result that another one depends on, where derivatives are asked for behind the graph"
+    return min(found), BreakReport(REASONS["FB0007"], why, ())
+
+
+def first_reader(graph: GraphBuilder, node: fx.Node) -> int | None:
+    """The step at which the graph first reads what it has made of a value; None where it does not,
+    or has not made it: it came in, and was not written to."""
+    if node.op in ("call_function", "call_method"):
+        return graph.first_reader(node)
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not version_of(value):
+        return None
+    steps = {user: graph.steps[user] for user in node.users if user in graph.steps}
+    written = max((step for user, step in steps.items() if _writes(graph, user, node)), default=0)
+    return min((step for step in steps.values() if step > written), default=None)
+
+
+def _writes(graph: GraphBuilder, call: fx.Node, value: fx.Node) -> bool:
+    """Whether a call writes to a value that it is given."""
+    return value in _written(graph, call)
+
+
+def _written(graph: GraphBuilder, call: fx.Node) -> set[Any]:
+    """What a call writes to."""
+    if call in graph.written_by_functions:
+        return graph.written_by_functions[call]
+    name = str(getattr(call.target, "__name__", call.target))
+    in_place = name.endswith("_") and not name.endswith("__")
+    return {call.args[0]} if in_place or name in ("setitem", "__setitem__") else set()
+
+
+def _has_history(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.requires_grad and not value.is_leaf
+
+
+def _leads_to(graph: GraphBuilder, node: fx.Node, others: set[fx.Node]) -> bool:
+    """Whether one of the others is computed from a value, or is written to with it."""
+    seen: set[Any] = {node}
+    waiting: list[Any] = [node]
+    while waiting:
+        value = waiting.pop()
+        for user in value.users:
+            for reached in (user, *_written(graph, user)):
+                if reached in others:
+                    return True
+                if reached not in seen and isinstance(reached, fx.Node):
+                    seen.add(reached)
+                    waiting.append(reached)
+    return False
+
 
 _PARAMETERS = (
     "outputs", "inputs", "grad_outputs", "retain_graph", "create_graph", "only_inputs",

@@ -18,14 +18,13 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
-from flambeau_capture.values.existing import already_tracked
 from flambeau_capture.values.functions.callables import breaks, handles
 from flambeau_capture.values.higher_order.context_managers import (
     AutocastValue,
     autocast_arguments,
     autocast_settings,
 )
-from flambeau_capture.values.registry import wraps_type
+from flambeau_capture.values.registry import already_tracked, wraps_type
 
 OLDER = {torch.cuda.amp.autocast: "cuda", compat.CPU_AUTOCAST: "cpu"}
 

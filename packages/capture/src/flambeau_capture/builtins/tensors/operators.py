@@ -14,15 +14,14 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.operator_refusals import refuse
-from flambeau_capture.builtins.operator_tables import OPERATORS
+from flambeau_capture.builtins.operator_tables import OPERATORS, refuse
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.tensors.existing_tensors import SubclassTensor
 from flambeau_capture.values.tensors.graph_calls import graph_call
-from flambeau_capture.values.tensors.subclasses import SubclassTensor
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 

@@ -19,13 +19,9 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, CallResultSource, ConstantSource, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.existing import already_tracked
 from flambeau_capture.values.objects.opaque import OpaqueValue
-from flambeau_capture.values.registry import wraps_if
-from flambeau_capture.values.tensors.graph_calls import (
-    graph_call,
-    run_call,
-)
+from flambeau_capture.values.registry import already_tracked, wraps_if
+from flambeau_capture.values.tensors.graph_calls import graph_call, run_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 LIKE = {"randn_like": "normal_", "rand_like": "uniform_"}

@@ -7,16 +7,10 @@ operator, the one that stands first is asked first.
 from __future__ import annotations
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.builtins.autograd import backward, gradients, hooks
+from flambeau_capture.builtins.autograd import backward, gradients
 from flambeau_capture.builtins.tensors import nested_lists, random, torch_function_protocol
-from flambeau_capture.values.tensors import (
-    constant_data,
-    data_assignment,
-    data_dependent,
-    methods,
-    scalars,
-)
-from flambeau_capture.values.tensors.tensor_rules import Rewrite, TensorRules
+from flambeau_capture.values.tensors import constant_data, data_assignment, methods, scalars
+from flambeau_capture.values.tensors.tensor import Rewrite, TensorRules
 
 _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (nested_lists.scalars_as_one, tuple(compat.WITH_SCALARS)),
@@ -24,7 +18,7 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (nested_lists.of_scalars, ("tensor", "as_tensor")),
     (nested_lists.shape_as_tensor, ("_shape_as_tensor",)),
     (random.draw, (*random.FUNCTIONS, *random.FILLED)),
-    (data_dependent.write, ("setitem",)),
+    (constant_data.write, ("setitem",)),
     (scalars.select, ("getitem",)),
     (scalars.assign, ("setitem",)),
     (scalars.scaled_add, ("add", "add_", "sub", "sub_")),
@@ -44,13 +38,13 @@ def _by_name() -> dict[str, tuple[Rewrite, ...]]:
 TENSOR_RULES = TensorRules(
     override=torch_function_protocol.overridden,
     rewrites=_by_name(),
-    by_data=data_dependent.answer,
+    by_data=constant_data.answer,
     known_data=constant_data.known_data,
     set_data=data_assignment.set_data,
     new_leaf=gradients.own_leaf,
     methods={
         "backward": backward.method,
-        "register_hook": hooks.register,
+        "register_hook": backward.register,
         "retain_grad": gradients.keep_grad,
         "requires_grad_": gradients.begin,
     },

@@ -20,13 +20,13 @@ from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Valu
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.callables import evaluate_call, handles
 from flambeau_capture.values.objects.attributes import class_attribute
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.tensors.existing_tensors import SubclassTensor, of_class
 from flambeau_capture.values.tensors.methods import tensor_attribute
-from flambeau_capture.values.tensors.subclasses import SubclassTensor, of_class
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 

@@ -1,20 +1,23 @@
-"""Torch functions that are no operators: state queries, modes, mandatory graph breaks.
+"""Torch functions that are not one call of the graph.
 
-In: values. Out: values. Invariant: a question about torch's state is answered from the interpreted
-state, whose value at entry is guarded.
+In: calls of functions of torch about modes, types, sizes and packed sequences. Out: plain Python,
+calls of the graph, or breaks. Invariant: what an answer rests on is guarded.
 """
 
 from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Mapping
+from types import FunctionType
 from typing import Any
 
 import torch
+from torch.nn.utils import rnn
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.tensors.sizes import tensor_of_open
+from flambeau_capture.builtins.tensors.nested_lists import tensor_of_open
 from flambeau_capture.frame.markers import is_compiling
 from flambeau_capture.graph.checks import ERRORS, require, require_all
 from flambeau_capture.observe.unguarded import name_of, of_arguments, unguarded
@@ -25,6 +28,8 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import SequenceValue
 from flambeau_capture.values.functions.callables import (
     RULES,
+    Action,
+    CallRule,
     breaks,
     constant,
     describe_call,
@@ -32,11 +37,41 @@ from flambeau_capture.values.functions.callables import (
     handles,
     pure,
 )
+from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.higher_order.context_managers import answered_outside
 from flambeau_capture.values.numpy.arrays import ArrayValue, rules
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue
+
+_REASON = "FB0004"
+LAYERS = frozenset(kind.forward for kind in (torch.nn.RNN, torch.nn.LSTM, torch.nn.GRU))
+
+breaks(
+    _REASON, rnn.pack_padded_sequence, rnn.pack_sequence, rnn.pad_packed_sequence,
+    rnn.unpad_sequence,
+)  # fmt: skip
+
+
+def _refuse_packed(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> None:
+    """Break at the call of a recurrent layer on a packed sequence."""
+    for given in (*args[1:2], *kwargs.values()):
+        if issubclass(given.cls, rnn.PackedSequence):
+            raise Break(_REASON, f"{fn.qualname} of a packed sequence")
+
+
+for _layer in LAYERS:
+    RULES[_layer] = CallRule(Action.INLINE, handler=_refuse_packed, of_called=True)
+
+
+def is_packed_call(fn: FunctionType, arguments: Mapping[str, object]) -> bool:
+    """Whether a frame is a recurrent layer's on a packed sequence, which Python runs as it is."""
+    if fn.__module__ != torch.nn.RNNBase.__module__:
+        return False
+    if fn.__name__ != "forward":
+        return True  # what a layer that runs in Python calls
+    return isinstance(arguments.get("input"), rnn.PackedSequence)
+
 
 #: what the state check guards, so that no guard of their own is wanted
 STATE_QUESTIONS: dict[Any, None] = {}

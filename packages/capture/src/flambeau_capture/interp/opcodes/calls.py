@@ -17,16 +17,15 @@ from flambeau_capture.interp.frame import NULL, Frame
 from flambeau_capture.interp.opcodes.registry import opcode
 from flambeau_capture.resuming import drive
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Value, unpack
-from flambeau_capture.values.constant import Constant, constant_of, evaluate
+from flambeau_capture.values.constant import Constant, constant_of, evaluate, nameless
 from flambeau_capture.values.containers.dicts import DictValue, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.functions.functions import FunctionValue
-from flambeau_capture.values.functions.globals import GlobalsDict
+from flambeau_capture.values.functions.variables import GlobalsDict
 from flambeau_capture.values.objects.attributes import assume_making, class_attribute, is_iterable
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.super import SuperValue
-from flambeau_capture.values.stand_ins import nameless
 
 NULL_ABOVE = VERSION >= (3, 13)
 

@@ -18,14 +18,13 @@ from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes.registry import opcode
 from flambeau_capture.values.base import Tracer, Value, unpack
-from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.constant import Constant, evaluate, name_in_errors, nameless
 from flambeau_capture.values.containers.dicts import DictValue, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
+from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.containers.sets import SetValue
-from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.objects.attributes import assume_entry, is_iterable
 from flambeau_capture.values.objects.exceptions import new_exception
-from flambeau_capture.values.stand_ins import name_in_errors, nameless
 
 
 @opcode("BUILD_TUPLE")

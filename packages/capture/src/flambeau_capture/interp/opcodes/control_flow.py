@@ -13,7 +13,7 @@ from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes.registry import opcode
 from flambeau_capture.values.base import IteratorValue, UserError, Value
 from flambeau_capture.values.constant import Constant, is_none
-from flambeau_capture.values.iterators.foreign import CallIterator
+from flambeau_capture.values.iterators.existing_iterators import CallIterator
 from flambeau_capture.values.iterators.generators import GeneratorValue
 
 

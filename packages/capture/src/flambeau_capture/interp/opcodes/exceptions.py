@@ -14,7 +14,7 @@ from flambeau_capture.interp.frame import ErrorState, Frame
 from flambeau_capture.interp.opcodes.registry import opcode
 from flambeau_capture.values.base import UserError, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.higher_order.context_managers import manager_of
 from flambeau_capture.values.objects.attributes import class_attribute, find_in_class

@@ -18,8 +18,8 @@ from flambeau_capture.source import Attr, ConstantSource, Item
 from flambeau_capture.values.base import Value, unpack
 from flambeau_capture.values.constant import constant_of
 from flambeau_capture.values.containers.dicts import DictValue
-from flambeau_capture.values.functions.cells import CellValue
 from flambeau_capture.values.functions.functions import FunctionValue
+from flambeau_capture.values.functions.variables import CellValue
 
 DEFAULTS, KWDEFAULTS, ANNOTATIONS, CLOSURE = 1, 2, 4, 8
 

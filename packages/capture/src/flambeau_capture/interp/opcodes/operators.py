@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau_capture.builtins.identity import identical
 from flambeau_capture.builtins.introspection import format_value, text_of
-from flambeau_capture.builtins.operators import binary, unary
+from flambeau_capture.builtins.operators import binary, identical, unary
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes.registry import opcode
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of
-from flambeau_capture.values.containers.slices import SliceValue
+from flambeau_capture.values.containers.sequences import SliceValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 

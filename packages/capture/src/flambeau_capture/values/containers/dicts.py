@@ -1,15 +1,17 @@
-"""Dictionaries: dict, OrderedDict and defaultdict.
+"""Dictionaries, their methods and views: dict, OrderedDict and defaultdict.
 
-In: dicts of the program or new ones. Out: `DictValue`, and `pairs_of` what one can be updated with.
-Invariant: entries that the program does not touch are wrapped, and guarded, when they are read.
+In: dicts of the program or new ones. Out: `DictValue`, `DictView`; `pairs_of`, what one can be
+updated with. Invariant: entries that the program does not touch are wrapped, and guarded, when they
+are read; what a method raises is what Python's own raises.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
+from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import (
     Args,
@@ -20,13 +22,17 @@ from flambeau_capture.values.base import (
     Value,
     unpack,
 )
-from flambeau_capture.values.constant import Constant, constant_of, is_none
-from flambeau_capture.values.containers.hashable_keys import is_among, key_of, raise_key_error
-from flambeau_capture.values.containers.sequences import Pending
+from flambeau_capture.values.constant import Constant, constant_of, is_none, name_in_errors, refuse
+from flambeau_capture.values.containers.hashable_keys import (
+    is_among,
+    key_of,
+    raise_key_error,
+    raise_ordered_key_error,
+)
+from flambeau_capture.values.containers.sequences import Pending, TupleValue, tx_equal
 from flambeau_capture.values.functions.methods import BoundMethod
-from flambeau_capture.values.iterators.builtin import KeysIterator
+from flambeau_capture.values.iterators.builtin import KeysIterator, SequenceIterator
 from flambeau_capture.values.objects.attributes import find_in_class
-from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
 
@@ -194,10 +200,6 @@ class DictValue(Value):
         self.attributes[name] = value
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        from flambeau_capture.values.containers.dict_methods import (
-            DICT_METHODS,  # they are made of dicts
-        )
-
         handler = DICT_METHODS.get(name)
         if handler is None:
             self.unknown(f"method {name!r}")
@@ -249,8 +251,7 @@ def _pair(tx: Tracer, index: int, pair: Value) -> list[Value]:
     """Two values, in the words of dict."""
     if isinstance(pair, Constant) and find_in_class(pair.cls, "__iter__") is None:
         tx.raise_error(
-            TypeError,
-            f"cannot convert dictionary update sequence element #{index} to a sequence",
+            TypeError, f"cannot convert dictionary update sequence element #{index} to a sequence"
         )
     parts = unpack(tx, pair)
     if len(parts) != 2:
@@ -296,3 +297,232 @@ def pairs_of(tx: Tracer, given: Value, ordered: bool = False) -> Iterator[tuple[
 
 
 _PLAIN_ITER = (dict, dict.__iter__)
+
+
+class DictView(Value):
+    """dict.keys(), values() and items(): they follow the dict."""
+
+    built_once = True
+
+    def __init__(self, target: DictValue, kind: str) -> None:
+        self.target = target
+        self.kind = kind
+
+    @property
+    def cls(self) -> type:
+        ordered = self.target.cls is collections.OrderedDict
+        return type(getattr(collections.OrderedDict() if ordered else {}, self.kind)())
+
+    def parts(self) -> list[Value]:
+        if self.kind == "keys":
+            return self.target.keys()
+        if self.kind == "values":
+            return self.target.values()
+        return [TupleValue([key, value]) for key, value in self.target.entries()]
+
+    def as_python(self) -> Any:
+        return getattr(self.target.as_python(), self.kind)()
+
+    def truth(self, tx: Tracer) -> bool:
+        return self.target.truth(tx)
+
+    def length(self, tx: Tracer) -> int:
+        return self.target.length(tx)
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        if self.kind == "keys":
+            return KeysIterator(self.target, self.target.keys())
+        return KeysIterator(self.target, self.target.keys(), self._now, self.kind)
+
+    def _now(self, tx: Any, key: Value) -> Value:
+        """The value or the item of a key when an iterator comes to it."""
+        value = self.target.lookup(tx or self.target._tx, key)
+        if value is None:
+            raise Break("FB0014", "iteration over a dict whose keys have changed on the way")
+        return value if self.kind == "values" else TupleValue([key, value])
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        if self.kind == "keys":
+            return self.target.contains(tx, item)
+        return any(tx_equal(tx, part, item) for part in self.parts())
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        return BoundMethod(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "__iter__":
+            return self.iterate(tx)
+        if name == "__len__":
+            return Constant(self.length(tx))
+        if name == "__contains__":
+            return Constant(self.contains(tx, args[0]))
+        if name == "__reversed__":
+            return SequenceIterator(TupleValue(self.parts()[::-1]))
+        if self.kind == "keys":
+            from flambeau_capture.values.containers.sets import SetValue  # sets are made of keys
+
+            if name in _ANY_ITERABLE and not isinstance(args[0], SetValue | DictView):
+                args = [SetValue(unpack(tx, args[0]), tx=tx)]
+            return SetValue(self.parts(), tx=tx).call_method(tx, name, args, kwargs)
+        self.unknown(f"method {name!r}")
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load(self.target)
+        writer.call_method_top(self.kind)
+
+
+_ANY_ITERABLE = frozenset({"__and__", "__or__", "__sub__", "__xor__"})
+
+
+Handler = Callable[[DictValue, Tracer, Args, Kwargs], Value]
+
+
+def _get(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    found = self.lookup(tx, args[0])
+    if found is not None:
+        return found
+    return args[1] if len(args) > 1 else kwargs.get("default", Constant(None))
+
+
+def _pop(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    empty = not self.length(tx) and self.cls is not collections.OrderedDict  # no key is looked at
+    found = None if empty else self.remove(tx, args[0])
+    if found is not None:
+        return found
+    if len(args) > 1:
+        return args[1]
+    if "default" in kwargs:
+        return kwargs["default"]
+    if self.cls is collections.OrderedDict:
+        raise_ordered_key_error(tx, args[0])
+    raise_key_error(tx, args[0])
+
+
+def _popitem(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if not self.truth(tx):
+        ordered = self.cls is collections.OrderedDict
+        tx.raise_error(KeyError, ("" if ordered else "popitem(): ") + "dictionary is empty")
+    last = args[0] if args else kwargs.get("last")
+    entries = self.entries()
+    key, value = entries[-1 if last is None or last.truth(tx) else 0]
+    self.remove(tx, key)
+    return TupleValue([key, value])
+
+
+def _setdefault(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    found = self.lookup(tx, args[0])
+    if found is None:
+        found = args[1] if len(args) > 1 else kwargs.get("default", Constant(None))
+        self.store(tx, args[0], found)
+    return found
+
+
+def _update(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    for given in args:
+        for key, value in pairs_of(tx, given, ordered=self.cls is collections.OrderedDict):
+            self.store(tx, key, value)
+    for name, value in kwargs.items():
+        self.store(tx, Constant(name), value)
+    return Constant(None)
+
+
+def _init(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if self._class is collections.defaultdict and args:
+        if not is_none(args[0]) and find_in_class(args[0].cls, "__call__") is None:
+            refuse(tx, collections.defaultdict, args[0])
+        self.factory, args = args[0], args[1:]
+    return _update(self, tx, args, kwargs)
+
+
+def _ior(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    _update(self, tx, args, {})
+    return self
+
+
+def _or(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    other = getattr(args[0], "payload", None) or args[0]
+    if not isinstance(other, DictValue):
+        return Constant(NotImplemented)
+    merged = _copy(self, tx, [], {})
+    assert isinstance(merged, DictValue)
+    _update(merged, tx, args, {})
+    return merged
+
+
+def _copy(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return DictValue(self.entries(), self._class, tx=tx, factory=self.factory)
+
+
+def _clear(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    self.clear(tx)
+    return Constant(None)
+
+
+def _set_item(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    self.store(tx, args[0], args[1])
+    return Constant(None)
+
+
+def _del_item(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    self.del_item(tx, args[0])
+    return Constant(None)
+
+
+def _move_to_end(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    last = args[1] if len(args) > 1 else kwargs.get("last", Constant(True))
+    if not self.contains(tx, args[0]):
+        raise_ordered_key_error(tx, args[0])
+    self.move(tx, args[0], last.truth(tx))
+    return Constant(None)
+
+
+def _reversed(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return SequenceIterator(TupleValue(self.keys()[::-1]))
+
+
+def _equal(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    other = args[0]
+    other = getattr(other, "payload", None) or other
+    if not isinstance(other, DictValue):
+        return Constant(NotImplemented)
+    if self.length(tx) != other.length(tx):
+        return Constant(False)
+    for key, value in self.entries():
+        theirs = other.lookup(tx, key)
+        if theirs is None or not tx_equal(tx, value, theirs):
+            return Constant(False)
+    return Constant(True)
+
+
+def _view(kind: str) -> Handler:
+    def make(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return DictView(self, kind)
+
+    return make
+
+
+DICT_METHODS: dict[str, Handler] = {
+    "get": _get,
+    "pop": _pop,
+    "popitem": _popitem,
+    "setdefault": _setdefault,
+    "update": _update,
+    "__init__": _init,
+    "__ior__": _ior,
+    "__or__": _or,
+    "copy": _copy,
+    "clear": _clear,
+    "keys": _view("keys"),
+    "values": _view("values"),
+    "items": _view("items"),
+    "move_to_end": _move_to_end,
+    "__getitem__": lambda s, tx, a, k: s.get_item(tx, a[0]),
+    "__setitem__": _set_item,
+    "__delitem__": _del_item,
+    "__contains__": lambda s, tx, a, k: Constant(s.contains(tx, a[0])),
+    "__len__": lambda s, tx, a, k: Constant(s.length(tx)),
+    "__iter__": lambda s, tx, a, k: s.iterate(tx),
+    "__reversed__": _reversed,
+    "__eq__": _equal,
+    "__repr__": lambda s, tx, a, k: tx.wrap_new(repr(s.as_python())),
+}

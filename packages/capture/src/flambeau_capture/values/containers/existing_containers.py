@@ -1,8 +1,8 @@
 """Containers that existed before the frame.
 
-In: lists, tuples, dicts, sets, deques, and the built-in part of instances that derive from them.
-Out: their values, items still pending. Invariant: the length or the keys are guarded here; items
-are guarded when they are read.
+In: a container of the program and its source. Out: its value; an opaque one where it is too large
+to guard whole. Invariant: what is read of it is guarded: each key of an opaque one that is looked
+up, the length and keys of any other.
 """
 
 from __future__ import annotations
@@ -18,25 +18,93 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.guards.equality import PLAIN, keys_of
 from flambeau_capture.guards.kinds import SPECIAL_NAMES, entry_of
 from flambeau_capture.identity import compares_itself
-from flambeau_capture.source import Attr, DictKey, KnownKey, Source, item_of
-from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.source import Attr, DictKey, Item, KnownKey, Source, item_of
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import LITERALS, Constant
 from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.hashable_keys import raise_key_error
 from flambeau_capture.values.containers.lists import DequeValue, ExistingList, ListValue
-from flambeau_capture.values.containers.opaque import LARGE, LargeDict, LargeSet
-from flambeau_capture.values.containers.sequences import Pending, existing_sequence
+from flambeau_capture.values.containers.sequences import (
+    Pending,
+    SliceValue,
+    TupleValue,
+    existing_sequence,
+)
 from flambeau_capture.values.containers.sets import SetValue
-from flambeau_capture.values.containers.slices import SliceValue
-from flambeau_capture.values.containers.tuples import TupleValue
-from flambeau_capture.values.existing import already_tracked
-from flambeau_capture.values.functions.globals import GlobalsDict
+from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.functions.variables import GlobalsDict
 from flambeau_capture.values.objects.attributes import (
     assume_special_methods,
     find_in_class,
     layout_of,
 )
 from flambeau_capture.values.objects.opaque import OpaqueValue
-from flambeau_capture.values.registry import wraps_if, wraps_type
+from flambeau_capture.values.registry import already_tracked, wraps_if, wraps_type
+
+LARGE = 256
+
+
+class LargeContainer(OpaqueValue):
+    contains_guard = ("", "")
+
+    def truth(self, tx: Tracer) -> bool:
+        return self.length(tx) > 0
+
+    def length(self, tx: Tracer) -> int:
+        tx.guard(self.source, "LENGTH", len(self.real))
+        return len(self.real)
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        key = self.key(item)
+        found = key in self.real
+        tx.guard(self.source, self.contains_guard[not found], key)
+        return found
+
+    def key(self, value: Value) -> Any:
+        try:
+            found = value.as_python()
+            hash(found)
+        except (NotConcrete, TypeError):
+            self.unknown(f"look-up of {value.describe()}")
+        return found
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        return BoundMethod(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "__contains__":
+            return Constant(self.contains(tx, args[0]))
+        if name == "__len__":
+            return Constant(self.length(tx))
+        kind = type(self.real).__name__
+        raise Break("FB0009", f"method {name!r} of a {kind} of {len(self.real)} items")
+
+
+class LargeSet(LargeContainer):
+    contains_guard = ("SET_CONTAINS", "SET_NOT_CONTAINS")
+
+
+class LargeDict(LargeContainer):
+    contains_guard = ("DICT_CONTAINS", "DICT_NOT_CONTAINS")
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        if not self.contains(tx, key):
+            raise_key_error(tx, key)
+        plain = self.key(key)
+        return tx.wrap(self.real[plain], Item(self._source(), plain, "dict"))
+
+    def _source(self) -> Source:
+        assert self.source is not None
+        return self.source
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "get":
+            if self.contains(tx, args[0]):
+                return self.get_item(tx, args[0])
+            return args[1] if len(args) > 1 else Constant(None)
+        if name == "__getitem__":
+            return self.get_item(tx, args[0])
+        return super().call_method(tx, name, args, kwargs)
 
 
 @wraps_type(list)

@@ -12,12 +12,10 @@ from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
-from flambeau_capture.values.constant import Constant, constant_of, evaluate, is_none
-from flambeau_capture.values.containers.sequences import tx_equal
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.constant import Constant, constant_of, evaluate, is_none, refuse
+from flambeau_capture.values.containers.sequences import TupleValue, tx_equal
 from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.special_method_results import ask
-from flambeau_capture.values.stand_ins import refuse
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
 

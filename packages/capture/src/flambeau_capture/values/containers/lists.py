@@ -1,7 +1,7 @@
-"""Lists and deques as values.
+"""Lists, deques and sorting.
 
-In: lists of the program or new ones. Out: `ListValue`, `DequeValue`. Invariant: a change goes
-through `replace`, which tells the heap, so that an existing list is written back.
+In: lists of the program or new ones. Out: `ListValue`, `ExistingList`, `DequeValue`, `sort_values`.
+Invariant: a list that existed before the frame is written back where it was changed.
 """
 
 from __future__ import annotations
@@ -10,21 +10,59 @@ import collections
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
-from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
+from flambeau_capture.values.constant import Constant, constant_of, evaluate, is_none
 from flambeau_capture.values.containers.sequences import (
     Pending,
     SequenceValue,
+    SliceValue,
+    TupleValue,
     index_of,
     sequence_method,
     tx_equal,
 )
-from flambeau_capture.values.containers.slices import SliceValue
-from flambeau_capture.values.containers.sorting import sort_values
-from flambeau_capture.values.containers.tuples import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.iterators.builtin import SequenceIterator
+from flambeau_capture.values.objects.attributes import call_special
+
+
+class _ByComparison:
+    """A key that the program's own `<` compares. Keys of one class are asked for `__lt__` alone
+    first; only what that leaves open is asked as the operator asks, the same once more."""
+
+    def __init__(self, tx: Tracer, value: Value, alike: bool) -> None:
+        self.tx = tx
+        self.value = value
+        self.alike = alike
+
+    def __lt__(self, other: _ByComparison) -> bool:
+        if self.alike and self.value.special(self.tx, "__lt__"):
+            found = call_special(self.tx, self.value, "__lt__", [other.value])
+            if not (isinstance(found, Constant) and found.value is NotImplemented):
+                return found.truth(self.tx)
+        return self.tx.binary("<", self.value, other.value).truth(self.tx)
+
+
+def sort_values(tx: Tracer, items: list[Value], kwargs: Kwargs) -> list[Value]:
+    key, reverse = kwargs.get("key"), kwargs.get("reverse")
+    no_key = key is None or (is_none(key))
+    keys = items if no_key or key is None else [tx.call(key, [item], {}) for item in items]
+    try:
+        plain: list[Any] = [one.as_python() for one in keys]
+    except NotConcrete as error:
+        if any(hasattr(one, "fake") for one in keys):
+            raise Break("FB0001", f"sorting by {error}") from None
+        alike = len({id(one.cls) for one in keys}) == 1
+        plain = [_ByComparison(tx, one, alike) for one in keys]
+    backwards = reverse is not None and reverse.truth(tx)
+
+    def sort() -> list[int]:
+        return sorted(range(len(items)), key=lambda index: plain[index], reverse=backwards)
+
+    order: Any = sort() if plain and isinstance(plain[0], _ByComparison) else evaluate(tx, sort)
+    return [items[index] for index in order]
 
 
 class ListValue(SequenceValue):

@@ -22,9 +22,9 @@ from flambeau_capture.values.base import (
     unpack,
 )
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.containers.dict_views import DictView
+from flambeau_capture.values.containers.dicts import DictView
 from flambeau_capture.values.containers.hashable_keys import is_among, key_of, raise_key_error
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.iterators.builtin import KeysIterator
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue

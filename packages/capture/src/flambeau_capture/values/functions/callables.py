@@ -25,9 +25,8 @@ from flambeau_capture.identity import compares_itself
 from flambeau_capture.library_rules import GRAPH, library_rule
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import ConstantSource
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, MadeBy, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
-from flambeau_capture.values.functions.made_by import MadeBy
 from flambeau_capture.values.numpy.scalars import in_python
 from flambeau_capture.values.objects.attributes import answers_for_itself
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_call

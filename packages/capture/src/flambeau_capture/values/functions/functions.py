@@ -1,8 +1,8 @@
-"""Python functions, and their parts that programs read: defaults, closure, annotations, `__dict__`.
+"""Python functions and their parts: defaults, closure, annotations, `__dict__`.
 
 In: functions of the program and those it makes while it is interpreted. Out: `FunctionValue`.
-Invariant: a function of the program that was guarded by identity is read through the object itself;
-one guarded by its code only, through the path that led to it.
+Invariant: a function that is made anew for each call is guarded by its code and read through the
+path that led to it; any other is guarded by identity and read through the object itself.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+from flambeau_capture._native import compiled, disabled
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import (
     Attr,
@@ -21,15 +22,14 @@ from flambeau_capture.source import (
     KwDefault,
     Source,
 )
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, MadeBy, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.dicts import DictValue, pairs_of
-from flambeau_capture.values.containers.tuples import TupleValue
-from flambeau_capture.values.functions.cells import CellValue, is_empty
-from flambeau_capture.values.functions.globals import GlobalsScope
-from flambeau_capture.values.functions.made_by import MadeBy
+from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
-from flambeau_capture.values.stable_modules import trusted_callable
+from flambeau_capture.values.functions.variables import CellValue, GlobalsScope, is_empty
+from flambeau_capture.values.objects.opaque import OpaqueValue
+from flambeau_capture.values.registry import trusted_callable, wraps_type
 
 
 class FunctionValue(Value):
@@ -158,11 +158,7 @@ class FunctionValue(Value):
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in self.attributes:
             return self.attributes[name]
-        simple = {
-            "__name__": self.name,
-            "__qualname__": self.qualname,
-            "__code__": self.code,
-        }
+        simple = {"__name__": self.name, "__qualname__": self.qualname, "__code__": self.code}
         if name in simple:
             own = self.real is not None and getattr(self.real, name) == simple[name]
             if own and name != "__code__" and not trusted_callable(self.real):
@@ -346,3 +342,95 @@ class FunctionDict(Value):
     def reconstruct(self, writer: Any) -> None:
         writer.load(self.fn)
         writer.load_attr("__dict__")
+
+
+@wraps_type(types.FunctionType)
+def wrap_function(tx: Tracer, obj: types.FunctionType, source: Source) -> Value:
+    pinned = not _made_per_call(tx, obj, source)
+    if pinned:
+        tx.guard(source, "FUNCTION_MATCH", obj)
+        if not trusted_callable(obj):
+            tx.guard(
+                Attr(ConstantSource(obj, obj.__qualname__), "__code__"), "ID_MATCH", obj.__code__
+            )
+    else:
+        tx.guard(Attr(source, "__code__"), "ID_MATCH", obj.__code__)
+    known: Value | None = tx.heap.find(obj)
+    if known is not None:
+        if not pinned and known.source is not None:
+            tx.guard_alias(source, known.source)
+        return known
+    made = function_value(tx, obj, source, pinned)
+    tx.heap.know(obj, made)
+    return made
+
+
+def function_value(
+    tx: Tracer, obj: types.FunctionType, source: Source, pinned: bool
+) -> FunctionValue:
+    return FunctionValue(
+        obj.__code__,
+        tx.scope_of(obj.__globals__),
+        name=obj.__name__,
+        qualname=obj.__qualname__,
+        real=obj,
+        source=ConstantSource(obj, obj.__qualname__) if pinned else source,
+        pinned=pinned,
+        tx=tx,
+    )
+
+
+def _made_per_call(tx: Tracer, obj: types.FunctionType, source: Source) -> bool:
+    """Functions among a frame's arguments or closures are often made anew for each call; any other
+    is where another one stood when code was last made."""
+    if source.is_local():
+        return True
+    return not isinstance(source, ConstantSource) and tx.replaced(source, obj)
+
+
+@wraps_type(types.MethodType)
+def wrap_method(tx: Tracer, obj: types.MethodType, source: Source) -> Value:
+    tx.guard(source, "TYPE_MATCH", types.MethodType)
+    receiver = tx.wrap(obj.__self__, Attr(source, "__self__"))
+    function = tx.wrap(obj.__func__, Attr(source, "__func__"))
+    return MethodValue(receiver, function, source)
+
+
+@wraps_type(types.CellType)
+def wrap_cell(tx: Tracer, obj: Any, source: Source) -> Value:
+    known: Value | None = tx.heap.find(obj)
+    if known is not None:
+        place = known.place()
+        assert place is not None
+        tx.guard_alias(place, source)
+        return known
+    tx.guard(source, "TYPE_MATCH", types.CellType)
+    try:
+        pending = (obj.cell_contents, Attr(source, "cell_contents"))
+    except ValueError:
+        tx.guard(source, "CALL", is_empty, "is empty")
+        made = CellValue(real=obj, source=source, tx=tx)
+    else:
+        made = CellValue(real=obj, source=source, pending=pending, tx=tx)
+    tx.heap.know(obj, made)
+    return made
+
+
+@wraps_type(compiled)
+def wrap_compiled(tx: Tracer, obj: Any, source: Source) -> Value:
+    """A compiled callable inside captured code is the function it was made from."""
+    tx.guard(source, "ID_MATCH", obj)
+    return tx.wrap(obj.fn, ConstantSource(obj.fn, "compiled function"))
+
+
+@wraps_type(disabled)
+def wrap_disabled(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "ID_MATCH", obj)
+    return DisabledValue(obj, source)
+
+
+class DisabledValue(OpaqueValue):
+    """A function that is not to be looked into."""
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        raise Break("FB0006", f"call of disabled {getattr(self.real, '__name__', 'function')}")

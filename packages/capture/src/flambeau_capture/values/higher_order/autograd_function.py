@@ -16,18 +16,9 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.graph.builder import GraphBuilder
 from flambeau_capture.graph.functions import autograd_call
-from flambeau_capture.values.base import (
-    Args,
-    Kwargs,
-    NotConcrete,
-    Tracer,
-    UserError,
-    Value,
-    unpack,
-)
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value, unpack
 from flambeau_capture.values.constant import Constant, is_none
-from flambeau_capture.values.containers.sequences import SequenceValue
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
 from flambeau_capture.values.functions.callables import handles
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.higher_order.bodies import Inside

@@ -21,8 +21,7 @@ from flambeau_capture.values.base import NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.lists import ListValue
-from flambeau_capture.values.containers.sequences import SequenceValue
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 Enter = Callable[[TensorValue], torch.Tensor]

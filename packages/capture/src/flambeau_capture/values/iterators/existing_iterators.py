@@ -1,21 +1,24 @@
-"""Iterators that existed before the frame.
+"""Iterators that existed before the frame, and objects with `__next__`.
 
-In: a built-in iterator of the program. Out: `LiveIterator`. Invariant: the iterator itself is
-advanced when the compiled code has run, as far as the program has; what was taken from it is
-guarded, and so is that there was more, or no more.
+In: an iterator of the program. Out: `LiveIterator`, `ForeignIterator`, `CallIterator`.
+Invariant: the iterator itself is advanced when the compiled code has run, as far as the program
+has; what was taken from it is guarded, and so is that there was more, or no more.
 """
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterator
 from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.lookahead import ANY_DICT, Remaining, advance, twin, underlying
 from flambeau_capture.source import NextItem, Source
-from flambeau_capture.values.base import IteratorValue, Tracer, Value
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.objects.attributes import call_special
 
 AHEAD = 16  # items taken by one frame: each is guarded by looking ahead anew
 
@@ -69,3 +72,60 @@ def _changed(tx: Tracer, container: Any, effects: list[Any]) -> bool:
         return any(isinstance(value, DictValue) for value in effects)
     known = tx.heap.find(container)
     return any(value is known for value in effects)
+
+
+class CallIterator(IteratorValue):
+    """Python-level iterators: objects with `__next__`."""
+
+    def __init__(self, target: Value) -> None:
+        self.target = target
+
+    @property
+    def cls(self) -> type:
+        return self.target.cls
+
+    def advance(self, tx: Tracer) -> Value | None:
+        try:
+            return call_special(tx, self.target, "__next__", [])
+        except UserError as error:
+            if issubclass(error.value.cls, StopIteration):
+                return None
+            raise
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        return tx.get_attr(self.target, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        return self.target.call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load(self.target)
+
+
+class ForeignIterator(IteratorValue):
+    """An iterator that existed before the frame: to advance it is a side effect Python must do."""
+
+    def __init__(self, real: Any, source: Any) -> None:
+        self.real = real
+        self.source = source
+
+    @property
+    def cls(self) -> type:
+        return type(self.real)
+
+    def advance(self, tx: Tracer) -> Value | None:
+        raise Break("FB0014", f"next item of an existing {self.cls.__name__}")
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        found = getattr(self.cls, name, None)
+        if isinstance(found, types.MethodDescriptorType | types.WrapperDescriptorType):
+            return BoundMethod(self, name)
+        self.unknown(f"attribute {name!r}")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name in ("__iter__", "__next__"):
+            return super().call_method(tx, name, args, kwargs)
+        raise Break("FB0014", f"method {name!r} of an existing {self.cls.__name__}")
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load_source(self.source)

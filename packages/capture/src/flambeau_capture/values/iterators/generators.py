@@ -11,9 +11,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from flambeau_capture.bytecode.opcodes import VERSION
-from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, UserError, Value
+from flambeau_capture.values.base import (
+    Args,
+    IteratorValue,
+    Kwargs,
+    MadeBy,
+    Tracer,
+    UserError,
+    Value,
+)
 from flambeau_capture.values.constant import Constant, is_none
-from flambeau_capture.values.functions.made_by import MadeBy
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.exceptions import new_exception
 

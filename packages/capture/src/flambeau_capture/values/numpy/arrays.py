@@ -16,11 +16,11 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Called, Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.containers.tuples import TupleValue
-from flambeau_capture.values.existing import already_tracked
+from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.objects.opaque import OpaqueValue
+from flambeau_capture.values.registry import already_tracked
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 

@@ -19,9 +19,7 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
-from flambeau_capture.values.containers.sequences import SequenceValue
-from flambeau_capture.values.containers.slices import SliceValue
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.numpy.arrays import ArrayValue, NumpyScalar
 from flambeau_capture.values.numpy.scalars import ArrayNumber, scalar_call

@@ -15,8 +15,7 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, Kwargs, Value
 from flambeau_capture.values.constant import constant_of, is_none
-from flambeau_capture.values.containers.sequences import SequenceValue
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
 
 Give = Callable[[Any, Args, Kwargs], Value]
 

@@ -23,10 +23,9 @@ from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.guards.kinds import SPECIAL_NAMES, entry_of
 from flambeau_capture.source import Attr, ClassEntry, ConstantSource, Source
 from flambeau_capture.values.base import Args, Tracer, UserError, Value
-from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.constant import Constant, evaluate, name_in_errors, stand_in
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
-from flambeau_capture.values.stable_modules import trusted_class
-from flambeau_capture.values.stand_ins import name_in_errors, stand_in
+from flambeau_capture.values.registry import trusted_class
 
 if TYPE_CHECKING:
     from flambeau_capture.values.objects.instances import ObjectValue

@@ -19,7 +19,7 @@ from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import Attr, ClassEntry, ConstantSource, Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.objects.attributes import (
@@ -30,10 +30,9 @@ from flambeau_capture.values.objects.attributes import (
     find_in_class,
     written_attribute,
 )
-from flambeau_capture.values.registry import wraps_if
+from flambeau_capture.values.registry import trusted_class, wraps_if
 from flambeau_capture.values.special_method_results import ask
 from flambeau_capture.values.special_methods import SpecialMethods
-from flambeau_capture.values.stable_modules import trusted_class
 
 
 class ClassValue(SpecialMethods):
@@ -102,7 +101,9 @@ class ClassValue(SpecialMethods):
         if name == "__class__":
             return tx.wrap_new(type(python_class))
         if name == "__dict__":
-            from flambeau_capture.values.objects.class_dicts import ClassDict  # it is made of dicts
+            from flambeau_capture.values.objects.attribute_dicts import (
+                ClassDict,  # it is made of dicts
+            )
 
             return ClassDict(self)
         written = written_attribute(tx, python_class.__mro__, name)

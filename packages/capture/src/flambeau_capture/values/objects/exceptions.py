@@ -15,14 +15,12 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.containers.tuples import TupleValue
-from flambeau_capture.values.existing import already_tracked
+from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.attributes import assume_special_methods, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.registry import wraps_if
+from flambeau_capture.values.registry import already_tracked, trusted_class, wraps_if
 from flambeau_capture.values.special_method_results import ask
-from flambeau_capture.values.stable_modules import trusted_class
 
 
 class ExceptionValue(ObjectValue):

@@ -1,9 +1,9 @@
 """Instances of Python classes as values.
 
-In: objects of the program, or ones made under capture. Out: `ObjectValue`, `class_attribute`, which
-follows Python's rules for descriptors. Invariant: attribute access does what the class defines
-(`__getattribute__`, properties, slots, `__getattr__`, `__setattr__`), interpreted like all code of
-the program; what was assumed about classes and instances is guarded.
+In: objects of the program, or ones made under capture. Out: `ObjectValue`. Invariant: attribute
+access does what the class defines (`__getattribute__`, properties, slots, `__getattr__`,
+`__setattr__`), interpreted like all code of the program; what was assumed about classes and
+instances is guarded.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from flambeau_capture.source import Attr, ConstantSource, InstanceAttr, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.existing_containers import wrap_payload
+from flambeau_capture.values.objects.attribute_dicts import InstanceDict
 from flambeau_capture.values.objects.attributes import (
     assume_entry,
     assume_special_methods,
@@ -26,7 +28,7 @@ from flambeau_capture.values.objects.attributes import (
     property_lacks,
 )
 from flambeau_capture.values.objects.container_subclasses import METHODS as CONTAINER_METHODS
-from flambeau_capture.values.objects.instance_dict import InstanceDict
+from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.objects.reconstruction import (
     del_own,
     fill_payload,
@@ -34,7 +36,9 @@ from flambeau_capture.values.objects.reconstruction import (
     new_instance,
     set_own,
     share_dict,
+    shares_dict,
 )
+from flambeau_capture.values.registry import already_tracked, wraps_if
 from flambeau_capture.values.special_methods import SpecialMethods
 
 if TYPE_CHECKING:
@@ -489,3 +493,36 @@ _OBJECT_METHODS = {
 }
 
 _ALWAYS_OBJECT = frozenset({"__setattr__", "__delattr__", "__getattribute__"})
+
+
+@wraps_if(lambda obj: True, 1000)
+def wrap_instance(tx: Tracer, obj: Any, source: Source) -> Value:
+    """Whatever no other kind takes: an instance of a class."""
+    known = already_tracked(tx, obj, source)
+    if known is not None:
+        return known
+    tx.guard(source, "TYPE_MATCH", type(obj))
+    assume_special_methods(tx, type(obj))
+    made: Value
+    python_made = type(obj).__flags__ & (1 << 9)  # a heap type: made by a class statement
+    if (python_made or type(obj) is types.SimpleNamespace) and not isinstance(obj, type):
+        made = make_instance(tx, obj, source)
+    else:
+        made = OpaqueValue(obj, source)
+    tx.heap.know(obj, made)
+    return made
+
+
+def make_instance(tx: Tracer, obj: Any, source: Source) -> Value:
+    """The value of an existing instance, its built-in part included."""
+    payload = wrap_payload(tx, obj, source)
+    if payload is NotImplemented:
+        return OpaqueValue(obj, source)
+    attributes = instance_dict(obj)
+    if attributes is not obj and not tx.heap.take_attributes(attributes, obj):
+        return OpaqueValue(obj, source)  # another value stands for the same attributes
+    made = ObjectValue(type(obj), real=obj, source=source, payload=payload)
+    if isinstance(obj, dict) and shares_dict(obj):
+        tx.guard(source, "CALL", shares_dict, "is its own __dict__")
+        made.shared = True
+    return made

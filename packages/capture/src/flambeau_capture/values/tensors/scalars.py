@@ -16,9 +16,7 @@ from flambeau_capture.breaks import REASONS, BreakReport
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.lists import ListValue
-from flambeau_capture.values.containers.sequences import SequenceValue
-from flambeau_capture.values.containers.slices import SliceValue
-from flambeau_capture.values.containers.tuples import TupleValue
+from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
 from flambeau_capture.values.tensors.graph_calls import graph_call, version_of
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue

@@ -1,14 +1,15 @@
 """Tensors as values: graph nodes with fake metadata.
 
-In: tensors of the program, and results of operations. Out: `TensorValue`, and what is known of its
-data. Invariant: a tensor of the program enters the graph, under guard, when it is first used; its
-attributes and methods are `values.tensor_methods`, operations on it `values.graph_calls`.
+In: tensors of the program, and results of operations. Out: `TensorValue`; `TensorRules`, the table
+of what is done with one, which `builtins.tensors.rules` fills. Invariant: a tensor of the program
+enters the graph, under guard, when it is first used.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +19,36 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, is_none
+
+Operation = Callable[[Tracer, str, Any, Args, Kwargs], Value | None]
+Rewrite = Callable[[Tracer, str, Args, Kwargs], Value | None]
+Method = Callable[["TensorValue", Tracer, Args, Kwargs], Value | None]
+
+
+@dataclass(frozen=True)
+class TensorRules:
+    """Each rule answers None where it has nothing to say.
+
+    override: what `__torch_function__` of an argument's class answers.
+    rewrites: operators that a call may have to be written by others of, by name; of several for
+        one, the first that answers.
+    by_data: the result of an operation on data that capture knows.
+    known_data: what a tensor holds, if capture knows; guards fix what that follows from.
+    set_data: assigning to `.data`.
+    new_leaf: told of tensors that the graph makes and that derivatives end at.
+    methods: those that drive autograd and that the graph can hold, sometimes.
+    attribute, method: any other of a plain tensor, which always have an answer.
+    """
+
+    override: Operation
+    rewrites: Mapping[str, Sequence[Rewrite]]
+    by_data: Operation
+    known_data: Callable[[Tracer, TensorValue], torch.Tensor | None]
+    set_data: Callable[[TensorValue, Tracer, Value], None]
+    new_leaf: Callable[[Tracer, TensorValue], None]
+    methods: Mapping[str, Method]
+    attribute: Callable[[TensorValue, Tracer, str], Value]
+    method: Callable[[TensorValue, Tracer, str, Args, Kwargs], Value]
 
 
 class TensorValue(Value):

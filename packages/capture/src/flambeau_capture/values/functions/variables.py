@@ -1,21 +1,107 @@
-"""Global variables, by name and through `globals()`.
+"""Variables of functions: closure cells, and globals by name or through `globals()`.
 
-In: the dict of a module. Out: `GlobalsScope`, `GlobalsDict`. Invariant: what is read is guarded,
-what is written waits for the end of the graph.
+In: cells and dicts of modules. Out: `CellValue`, `GlobalsScope`, `GlobalsDict`. Invariant: what is
+read is guarded, that a cell is empty included; what is written waits for the end of the graph.
 """
 
 from __future__ import annotations
 
 import builtins
+import types
 from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.observe.unguarded import unguarded
-from flambeau_capture.source import Builtin, ConstantSource, Global, Item, Source
+from flambeau_capture.source import Builtin, ConstantSource, FreeCell, Global, Item, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.hashable_keys import raise_key_error
 from flambeau_capture.values.functions.methods import BoundMethod
+
+
+class CellValue(Value):
+    """A closure cell. `content` is None while it is empty."""
+
+    def __init__(
+        self,
+        content: Value | None = None,
+        *,
+        name: str = "",
+        own: bool = False,
+        real: Any = None,
+        source: Source | None = None,
+        pending: tuple[Any, Source] | None = None,
+        tx: Any = None,
+    ) -> None:
+        self._content = content
+        self.name = name
+        self.own = own
+        self.real = real
+        self.source = source
+        self.pending = pending
+        self._tx = tx
+        self.written = False
+
+    @property
+    def cls(self) -> type:
+        return types.CellType
+
+    @property
+    def content(self) -> Value | None:
+        if self._content is None and self.pending is not None:
+            real, source = self.pending
+            self.pending = None
+            self._content = self._tx.wrap(real, source)
+        if self._content is None and self.own and not self.written:
+            self._tx.guard(self.place(), "CALL", is_empty, "is empty")
+        return self._content
+
+    def place(self) -> Source | None:
+        """Where the cell itself is; the source of a frame's own cell leads to what it holds."""
+        return FreeCell(self.name) if self.own and self.source is not None else self.source
+
+    def write(self, tx: Tracer, value: Value | None) -> None:
+        self.pending = None
+        self._content = value
+        self.written = True
+        if self.source is not None:
+            tx.heap.changed(self)
+        else:
+            tx.heap.changed()
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "cell_contents":
+            content = self.content
+            if content is None:
+                tx.raise_error(ValueError, "Cell is empty")
+            return content
+        self.unknown(f"attribute {name!r}")
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.own:
+            writer.load_cell(self.name)
+        elif self.source is not None:
+            writer.load_source(self.source)
+        else:
+            with writer.building(self):
+                writer.new_cell(self)
+
+    def replay(self, writer: Any) -> None:
+        content = self.content
+        if content is None:
+            raise Break("FB0019", "deletion of a variable of an enclosing function")
+        writer.load(content)
+        writer.load(self)
+        writer.store_attr("cell_contents")
+
+
+def is_empty(cell: types.CellType) -> bool:
+    """A guard's question: does a cell hold nothing?"""
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return True
+    return False
 
 
 class GlobalsScope:

@@ -1,0 +1,403 @@
+"""Transforms of `torch.func` as higher-order operators: grad, Jacobians, vjp, linearize, vmap.
+
+In: a function value and the options or primals of a transform. Out: `TransformValue`, `VmapValue`,
+`DerivativeValue`. Invariant: every tensor of the arguments is an argument of the body; what a
+mapped body reads from outside becomes an argument that is not mapped over; a derivative is a node
+of the graph that computes the result and never leaves it. `linearize` gives no function of its
+primals to autograd, as eager folds them into it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import types
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.autograd import forward_ad
+from torch.utils._pytree import tree_leaves
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
+from flambeau_capture.graph.builder import GraphBuilder
+from flambeau_capture.graph.effects import GraphEffects
+from flambeau_capture.graph.functions import (
+    TRANSFORMS,
+    applied_call,
+    jvp_call,
+    linear_call,
+    transform_call,
+    vjp_call,
+    vmap_call,
+)
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Unreconstructible, Value
+from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
+from flambeau_capture.values.functions.callables import CODES, Action, CallRule, handles
+from flambeau_capture.values.functions.functions import FunctionValue
+from flambeau_capture.values.higher_order.bodies import TensorSlot, arguments, capture_body, places
+from flambeau_capture.values.tensors.graph_calls import project, record_call, run_call, version_of
+from flambeau_capture.values.tensors.tensor import TensorValue
+
+
+class TransformValue(Value):
+    """What torch.func.grad and its relatives answer."""
+
+    def __init__(self, kind: str, fn: Value, options: dict[str, Any]) -> None:
+        self.kind = kind
+        self.fn = fn
+        self.options = options
+
+    @property
+    def cls(self) -> type:
+        return types.FunctionType
+
+    def describe(self) -> str:
+        return f"{self.kind} of {self.fn.describe()}"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        if kwargs:
+            raise Break("FB0005", f"call of {self.describe()} with keyword arguments")
+        given: list[TensorValue] = []
+        shapes: list[Any] = []
+
+        def run(body: GraphBuilder) -> Value:
+            pairs = [arguments(body, arg, given) for arg in args]
+            shapes.extend(shape for _, shape in pairs)
+            return tx.call(self.fn, [inner for inner, _ in pairs], {})
+
+        body = capture_body(tx, self.describe(), run)
+        options = tuple(self.options.items())
+        head = (self.kind, body.node, places(tuple(shapes)), options, len(given))
+        nodes = [*(value.node for value in given), *body.lifted]
+        return record_call(tx, transform_call, head, nodes)
+
+    def reconstruct(self, writer: Any) -> None:
+        options = Constant(tuple(self.options.items()))
+        writer.call(_remake, [Constant(self.kind), self.fn, options])
+
+
+def _remake(kind: str, fn: Any, options: tuple[tuple[str, Any], ...]) -> Any:
+    return TRANSFORMS[kind](fn, **dict(options))
+
+
+def _bound(fn: Any, args: Args, kwargs: Kwargs) -> tuple[dict[str, Value], dict[str, Any]]:
+    """Arguments of a transform by name: what is a value of the program, and plain options."""
+    bound = inspect.signature(fn).bind(*args, **kwargs).arguments
+    values = {n: v for n, v in bound.items() if n in ("func", "primals", "tangents")}
+    try:
+        plain = {name: v.as_python() for name, v in bound.items() if name not in values}
+    except NotConcrete as error:
+        raise Break("FB0005", f"{fn.__name__} with {error}") from None
+    return values, plain
+
+
+def _register(kind: str, fn: Any) -> None:
+    @handles(fn)
+    def make(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        values, options = _bound(fn, args, kwargs)
+        return TransformValue(kind, values["func"], options)
+
+
+for _kind, _fn in TRANSFORMS.items():
+    _register(_kind, _fn)
+
+
+def _identity(x: Any) -> Any:
+    return x
+
+
+def _transformed(maker: Any) -> Any:
+    def call(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
+        """A function that a transform has made before: what captured code would have in its place
+        is made of the variables that it encloses."""
+        enclosed = {
+            name: content
+            for name, cell in zip(fn.code.co_freevars, fn.closure())
+            if (content := cell.content) is not None and name in inspect.signature(maker).parameters
+        }
+        made = tx.call(tx.wrap_new(maker), [enclosed.pop("func")], enclosed)
+        return tx.call(made, args, kwargs)
+
+    return call
+
+
+for _maker in (torch.vmap, *reversed(TRANSFORMS.values())):
+    CODES[_maker(_identity).__code__] = CallRule(
+        Action.ANSWER, f"functions of {_maker.__name__}", _transformed(_maker), of_called=True
+    )
+
+
+@handles(torch.func.jvp)
+def _jvp(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    values, options = _bound(torch.func.jvp, args, kwargs)
+    given: list[TensorValue] = []
+    shapes: list[Any] = []
+
+    def run(body: GraphBuilder) -> Value:
+        inner, shape = arguments(body, values["primals"], given)
+        shapes.append(shape)
+        return tx.call(values["func"], getattr(inner, "parts", list)(), {})
+
+    body = capture_body(tx, "a function of torch.func.jvp", run)
+    tangents: list[TensorValue] = []
+    apart = GraphBuilder(tx.graph)  # only to number the tangents: their values stay outside
+    shapes.append(_moved(arguments(apart, values["tangents"], tangents)[1], len(given)))
+    nodes = [value.node for value in (*given, *tangents)]
+    head = (body.node, places(tuple(shapes)), bool(options.get("has_aux", False)), len(nodes))
+    return record_call(tx, jvp_call, head, [*nodes, *body.lifted])
+
+
+def _moved(shape: Any, by: int) -> Any:
+    """A structure whose places begin later."""
+    if isinstance(shape, TensorSlot):
+        return TensorSlot(shape.index + by)
+    if isinstance(shape, tuple | list):
+        return type(shape)(_moved(part, by) for part in shape)
+    if isinstance(shape, dict):
+        return {key: _moved(part, by) for key, part in shape.items()}
+    return shape
+
+
+_REASON = "FB0005"
+
+
+class DerivativeValue(Value):
+    """The second result of vjp or linearize."""
+
+    def __init__(self, tx: Tracer, name: str, node: fx.Node, watched: list[torch.Tensor]) -> None:
+        self.name = name
+        self.node = node
+        self.step = tx.step()
+        self._graph = tx.graph
+        self._watched = [(tensor, version_of(tensor)) for tensor in watched]
+
+    @property
+    def cls(self) -> type:
+        return types.FunctionType
+
+    def describe(self) -> str:
+        return f"a derivative made by {self.name}"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        if tx.graph is not self._graph:
+            raise Break(_REASON, f"{self.describe()} in a function that torch maps or runs again")
+        if any(version_of(tensor) != version for tensor, version in self._watched):
+            raise Unreconstructible(self, f"{self.describe()} of what was written to since")
+        try:
+            options = tuple((name, value.as_python()) for name, value in kwargs.items())
+        except NotConcrete as error:
+            raise Break(_REASON, f"{self.describe()} with {error}") from None
+        given: list[TensorValue] = []
+        apart = GraphBuilder(tx.graph)  # only to number the tensors: their values stay outside
+        _, shape = arguments(apart, TupleValue(list(args)), given)
+        head = (self.node, places(shape), options)
+        return record_call(tx, applied_call, head, [value.node for value in given])
+
+
+def _derivative(tx: Tracer, name: str, target: Any, args: Args, options: Any) -> list[Value]:
+    """What a call of vjp or linearize answers."""
+    fn, *primals = args
+    given: list[TensorValue] = []
+    shapes: list[Any] = []
+
+    def run(body: GraphBuilder) -> Value:
+        inner, shape = arguments(body, TupleValue(primals), given)
+        shapes.append(shape)
+        return tx.call(fn, getattr(inner, "parts", list)(), {})
+
+    body = capture_body(tx, f"a function of {name}", run)
+    nodes = [*(value.node for value in given), *body.lifted]
+    watched = [entry.meta["val"] for entry in nodes]
+    followed = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in watched)
+    if target is linear_call and (followed or tx.graph.outer is not None):
+        raise Break(_REASON, f"{name} at what is differentiated or mapped")
+    plain = (body.node, places(shapes[0]), options, len(given), *nodes)
+    local = fx.node.map_arg(plain, tx.graph.localize)
+    if target is linear_call:
+        run_call(tx, "call_function", _must_be_linear, local, {})
+    result = run_call(tx, "call_function", target, local, {})
+    node = tx.graph.record("call_function", target, local, {}, result, tx.stack_trace())
+    answers = [project(tx, node, place, result[place], {}) for place in range(2, len(result))]
+    function = tx.graph.graph.call_function(operator.getitem, (node, 1))
+    function.meta.update(val=result[1], projection=True, stack_trace=tx.stack_trace())
+    return [
+        project(tx, node, 0, result[0], {}),
+        DerivativeValue(tx, name, function, watched if target is linear_call else []),
+        *answers,
+    ]
+
+
+def _must_be_linear(body: fx.GraphModule, _: Any, __: None, count: int, *tensors: Tensor) -> None:
+    """A graph break where eager's linear function is more than the derivative: it is a recording of
+    one run, which loses writes, keeps the numbers drawn and what transforms inside of the function
+    answer, and answers constants of its own for what no tangent enters, and memory of its own."""
+    if any(isinstance(child, fx.GraphModule) for child in body.children()):
+        raise Break(_REASON, "torch.func.linearize of a function that calls transforms")
+    effects = GraphEffects()
+    tangents = [torch.zeros_like(tensor) for tensor in tensors[:count]]
+    with forward_ad.dual_level(), compat.Following(effects.see, tangents) as following:
+        results = tree_leaves(body(*map(forward_ad.make_dual, tensors, tangents), *tensors[count:]))
+        found = [
+            forward_ad.unpack_dual(leaf).tangent for leaf in results if isinstance(leaf, Tensor)
+        ]
+    if effects.any():
+        raise Break(_REASON, "torch.func.linearize of a function that writes or draws")
+    if len(found) < len(results) or not all(map(following.computed, found)):
+        raise Break(_REASON, "torch.func.linearize of a function with a result of no tangent")
+    if len({t.untyped_storage()._cdata for t in (*tangents, *found)}) < len(tangents + found):
+        raise Break(_REASON, "torch.func.linearize of a function with a result that is a view")
+
+
+@handles(torch.func.vjp)
+def _vjp(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if not set(kwargs) <= {"has_aux"}:
+        raise Break(_REASON, "torch.func.vjp with other keyword arguments")
+    has_aux = "has_aux" in kwargs and kwargs["has_aux"].truth(tx)
+    return TupleValue(_derivative(tx, "torch.func.vjp", vjp_call, args, has_aux))
+
+
+@handles(torch.func.linearize)
+def _linearize(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if kwargs:
+        raise Break(_REASON, "torch.func.linearize with keyword arguments")
+    return TupleValue(_derivative(tx, "torch.func.linearize", linear_call, args, None))
+
+
+class VmapValue(Value):
+    """What torch.vmap answers."""
+
+    def __init__(self, fn: Value, in_dims: Any, out_dims: Any, randomness: str) -> None:
+        self.fn = fn
+        self.in_dims = in_dims
+        self.out_dims = out_dims
+        self.randomness = randomness
+
+    @property
+    def cls(self) -> type:
+        return types.FunctionType
+
+    def describe(self) -> str:
+        return f"vmap of {self.fn.describe()}"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        if kwargs:
+            raise Break("FB0005", f"call of {self.describe()} with keyword arguments")
+        in_dims = self.in_dims if isinstance(self.in_dims, tuple) else (self.in_dims,) * len(args)
+        if len(in_dims) != len(args):
+            raise Break("FB0005", f"call of {self.describe()} with in_dims {self.in_dims}")
+        outer = tx.graph
+        given: list[TensorValue] = []
+        dims: list[int] = []
+
+        def run(body: GraphBuilder) -> Value:
+            inner = [
+                self._inside(outer, body, v, dim, given, dims) for v, dim in zip(args, in_dims)
+            ]
+            return tx.call(self.fn, inner, {})
+
+        body = capture_body(tx, self.describe(), run)
+        found = record_call(
+            tx,
+            vmap_call,
+            (body.node, (*dims, *(None for _ in body.lifted)), self.out_dims, self.randomness),
+            [*(value.node for value in given), *body.lifted],
+        )
+        return self._arguments_again(body.result, found, given, dims)
+
+    def _arguments_again(
+        self, inner: Value, found: Value, given: list[TensorValue], dims: list[int]
+    ) -> Value:
+        """The results, where one is an argument itself (of an operator in place, say) and is mapped
+        along the same dimension: that is the same tensor outside, too."""
+        if isinstance(inner, SequenceValue) and isinstance(found, SequenceValue):
+            pairs = zip(inner.parts(), found.parts())
+            parts = [self._arguments_again(*pair, given, dims) for pair in pairs]
+            same = all(one is other for one, other in zip(parts, found.parts()))
+            return found if same else found.like(parts)
+        if not isinstance(inner, TensorValue) or inner.node.op != "placeholder":
+            return found
+        name = str(inner.node.target)
+        place = int(name[3:]) if name.startswith("arg") else len(given)
+        if place >= len(given) or type(self.out_dims) is not int:
+            return found
+        along = dims[place] % given[place].fake.dim()
+        return given[place] if along == self.out_dims % given[place].fake.dim() else found
+
+    def _inside(
+        self,
+        outer: GraphBuilder,
+        body: GraphBuilder,
+        value: Value,
+        dim: Any,
+        given: list[TensorValue],
+        dims: list[int],
+    ) -> Value:
+        """An argument as the function of one example sees it."""
+        if dim is None:
+            return value
+        if isinstance(dim, int):
+            if not isinstance(value, TensorValue | SequenceValue | DictValue):
+                raise Break("FB0005", f"{self.describe()} mapped over {value.describe()}")
+
+            def example(tensor: TensorValue) -> torch.Tensor:
+                dims.append(dim)
+                try:
+                    selected = outer.run("call_method", "select", (tensor.node, dim, 0), {})
+                except IndexError as error:  # no such dimension, or no element along it
+                    raise Break("FB0005", f"{self.describe()} mapped over: {error}") from error
+                found: torch.Tensor = selected
+                return found
+
+            return arguments(body, value, given, example)[0]
+        if isinstance(dim, tuple | list) and isinstance(value, SequenceValue):
+            parts = value.parts()
+            if len(parts) == len(dim) and value.cls in (tuple, list):
+                inner = [self._inside(outer, body, *pair, given, dims) for pair in zip(parts, dim)]
+                return value.like(inner)
+        if isinstance(dim, dict) and isinstance(value, DictValue) and value.cls is dict:
+            entries = [(key, constant_of(key), item) for key, item in value.entries()]
+            if {name for _, name, _ in entries} == set(dim):
+                return DictValue(
+                    [
+                        (key, self._inside(outer, body, item, dim[name], given, dims))
+                        for key, name, item in entries
+                    ],
+                    tx=value._tx,
+                )
+        raise Break("FB0005", f"call of {self.describe()} with in_dims {self.in_dims}")
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.call(
+            torch.vmap,
+            [self.fn, Constant(self.in_dims), Constant(self.out_dims), Constant(self.randomness)],
+        )
+
+
+@handles(torch.vmap)
+def make_vmap(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """`torch.vmap(func, in_dims=0, out_dims=0, randomness='error', *, chunk_size=None)`."""
+    names = ("func", "in_dims", "out_dims", "randomness", "chunk_size")
+    given: dict[str, Value] = {**dict(zip(names, args)), **kwargs}
+    fn = given.pop("func")
+    try:
+        plain = {name: value.as_python() for name, value in given.items()}
+    except NotConcrete as error:
+        raise Break("FB0005", f"torch.vmap with {error}") from None
+    if plain.get("chunk_size") is not None:
+        raise Break("FB0005", "torch.vmap in chunks")
+    return VmapValue(
+        fn, plain.get("in_dims", 0), plain.get("out_dims", 0), plain.get("randomness", "error")
+    )
