@@ -198,7 +198,8 @@ def _finished(work: Compilation, debug: DebugFolder) -> CompiledGraph:
         sources=sources,
     )
     debug.finish(report)
-    devices = {b.layout.device.type for b in program.buffers} if externs else set()
+    kinds = {b.layout.device.type for b in program.buffers} if externs else set()
+    devices = filter(torch.amp.is_autocast_available, sorted(kinds))
     gpus = [d.index or 0 for b in program.buffers if (d := b.layout.device).type == "cuda"]
     gpu = gpus[0] if gpus and work.loops() else None
     parts = tuple(built.part for built in work.built if built.part is not None)
@@ -207,7 +208,7 @@ def _finished(work: Compilation, debug: DebugFolder) -> CompiledGraph:
         wrapper=work.wrapper.text,
         parts=parts,
         constants=dict(program.constants),
-        devices=tuple(sorted(devices)),
+        devices=tuple(devices),
         gpu=gpu,
         recorded=rules_of(program, work.info, work.options.cuda_graphs),
         report=report.to_dict(),

@@ -79,7 +79,10 @@ class AutocastCache:
 
     def _leaf(self, argument: Any) -> Any:
         item = self.of.get(id(argument))
-        if item is None or not torch.is_autocast_enabled(item.value.device.type):
+        if item is None:
+            return argument
+        device = item.value.device.type
+        if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
             return argument
         unwritten = version(argument) == item.version and current_value(argument) is item.value
         return item.leaf if unwritten else argument

@@ -117,8 +117,8 @@ def assemble(program: TensorProgram, limits: Limits) -> Program:
         if isinstance(step, LibraryCall):
             _call(made, step)
             continue
-        if decide_equal(step.numel, 0):
-            # Nothing to compute; memory of no elements still has to be there for who refers to it.
+        if decide_equal(step.numel, 0) or step.members[0].node.device.type == "meta":
+            # no element to compute; the tensors still have to exist for whoever refers to them
             made.bare.extend(a.node for a in step.members if a.node in stored)
             continue
         loop = build_loop(f"loop{loops}", step, made.place, stored.__contains__)
@@ -130,7 +130,7 @@ def assemble(program: TensorProgram, limits: Limits) -> Program:
     outputs = tuple(_output(made, o) for o in plan.outputs)
     inputs = tuple(made.buffers[f"in{i}"] for i in range(len(graph.inputs)))
     scalars = tuple((made.names[s.node], s.value) for s in graph.scalars)
-    empty = tuple(made.name_of(n) for n in made.bare)
+    empty = tuple(dict.fromkeys(made.name_of(n) for n in made.bare))
     given = [*(b.name for b in inputs), *(n for n, _ in (*made.constants, *scalars)), *empty]
     kept = frozenset(o.buffer for o in outputs if isinstance(o, Ref))
     shared = frozenset(made.shared)
