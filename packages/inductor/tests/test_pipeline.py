@@ -13,6 +13,8 @@ import pytest
 import torch
 from flambeau_inductor import Fuel, Limits, Options, pipeline
 from flambeau_inductor.driver import Pass, PassContext, run_passes
+from flambeau_inductor.passes.epilogues import FUNCTIONS, rule_of
+from flambeau_inductor.passes.pipeline import rewrite
 from torch import Tensor, fx
 
 from .schedule.pairs import norm_backward
@@ -57,6 +59,43 @@ def test_any_pass_can_be_left_out(name: str, program: str) -> None:
     fuel = Fuel(kernels=None if built else 0)  # loops are run by their meaning
     without = Options(limits=LIMITS, verify=True, skip_passes=(name,), fuel=fuel)
     assert name not in same(program, without).report.passes
+
+
+def test_every_rule_can_be_left_out_by_its_name() -> None:
+    known = {*pipeline.CAPTURED, *pipeline.OPTIONAL, *pipeline.RULES}
+    rules = 0
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Rule":
+                rules += 1
+                name = node.args[0]
+                if isinstance(name, ast.Constant):
+                    assert name.value in known, f"{path.name}: {name.value}"
+                else:
+                    assert ast.unparse(name) == "rule_of(function)"
+    assert rules > 8 and {rule_of(name) for name in FUNCTIONS} <= known
+
+
+def several_rules(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    return (x * 1) @ w + b, (torch.zeros_like(x) * 2 + x).permute(0, 1) * 1 + 3
+
+
+def test_fuel_counts_what_rules_replace() -> None:
+    inputs = [torch.randn(4, 4), torch.randn(4, 4), torch.randn(4)]
+    gm = flambeau_prims.lower(fx.symbolic_trace(several_rules), inputs)
+
+    def replaced(options: Options) -> list[str]:
+        context = PassContext(options=options)
+        made = rewrite(gm, context)
+        torch.testing.assert_close(made(*inputs), gm(*inputs))
+        return context.ledger.done
+
+    whole = replaced(Options())
+    assert len({*whole}) > 2
+    for rewrites in range(len(whole) + 1):
+        assert replaced(Options(fuel=Fuel(rewrites=rewrites))) == whole[:rewrites]
+    for name in whole:
+        assert name not in replaced(Options(skip_passes=(name,)))
 
 
 @pytest.mark.parametrize("passes", [0, 5, 9, 12, 15])

@@ -77,6 +77,7 @@ def test_numbers_are_neither_negative_nor_names(name):
         ({"recompute_share": 7}, "from 0 to 1"),
         ({"threads": 0}, "from 1 on"),
         ({"skip_passes": ("nosuchpass",)}, "fold_constants"),
+        ({"skip_passes": ("nosuchrule",)}, "epilogue_silu"),
         ({"skip_passes": "fold_constants"}, "a tuple of str"),
         ({"debug_dir": "/proc/nope"}, "a folder that can be written"),
         ({"limits": 3}, "Limits"),

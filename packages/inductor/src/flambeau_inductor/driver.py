@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.options import Options
+from flambeau_inductor.passes.rewriter import Ledger
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,15 +21,20 @@ class PassContext:
     """What passes are given beside their IR, and what the driver notes about them.
 
     changed: how many places each pass that ran has changed. pass_seconds: what each took. begun:
-    passes so far that may be left out, which is what fuel counts. show: told of each pass that
-    changed something: the level, the pass' number and name, the IR behind it, how many places.
+    passes so far that may be left out, which is what fuel counts; ledger: the same of the rules of
+    the rewriter. show: told of each pass that changed something: the level, the pass' number and
+    name, the IR behind it, how many places.
     """
 
     options: Options = field(default_factory=Options)
     changed: dict[str, int] = field(default_factory=dict)
     pass_seconds: dict[str, float] = field(default_factory=dict)
     begun: int = 0
+    ledger: Ledger = field(init=False)
     show: Callable[[str, int, str, Any, int], None] | None = None
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.options.skip_passes, self.options.fuel.rewrites)
 
     @property
     def limits(self) -> Limits:
@@ -44,13 +50,15 @@ Context = TypeVar("Context", bound=PassContext, contravariant=True)
 class Pass(Generic[Context, IR]):
     """A step of one level: the IR behind it, and in how many places that is another.
 
-    name: a verb. when: the options with which it runs. required: it cannot be left out.
+    name: a verb. when: the options with which it runs. required: it cannot be left out. rules: the
+    names of its rules that are not the pass' own; each may be left out.
     """
 
     name: str
     run: Callable[[Context, IR], tuple[IR, int]]
     when: Callable[[Options], bool] = lambda options: True
     required: bool = False
+    rules: tuple[str, ...] = ()
 
 
 def run_passes(

@@ -17,6 +17,8 @@ class Fuel:
     """Steps that may be taken of each kind, in the order in which they come; None: all of them.
 
     passes: those of the lists that may be left out (see `flambeau_inductor.pipeline`).
+    rewrites: nodes replaced by rules of the rewriter (`flambeau_inductor.passes.rewriter`), before
+        autograd and behind it.
     lowerings: operations lowered by a rule. Later ones are library calls; views, which only say
         where elements are, are always lowered.
     fusions: pairs of loops joined.
@@ -25,6 +27,7 @@ class Fuel:
     """
 
     passes: int | None = None
+    rewrites: int | None = None
     lowerings: int | None = None
     fusions: int | None = None
     kernels: int | None = None

@@ -107,7 +107,7 @@ class Options:
     CUDA driver: a warm start does without Triton, which is imported for what is not there."""
 
     skip_passes: tuple[str, ...] = ()
-    """Names of passes to leave out (see `flambeau_inductor.pipeline`)."""
+    """Names of passes, or of single rules, to leave out (see `flambeau_inductor.pipeline`)."""
 
     limits: Limits = field(default_factory=Limits)
     """Thresholds of inlining and fusion."""

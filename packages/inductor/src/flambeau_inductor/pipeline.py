@@ -18,23 +18,26 @@ from flambeau_inductor.ir.epilogues import CallWithEpilogue
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.steps import on_a_gpu
 from flambeau_inductor.options import Options
-from flambeau_inductor.passes.epilogues import fuse_epilogues
+from flambeau_inductor.passes.epilogues import FUNCTIONS, fuse_epilogues, rule_of
 from flambeau_inductor.passes.pipeline import FX_PASSES
-from flambeau_inductor.passes.rewriter import Ledger
 from flambeau_inductor.pre_grad.prepare import CAPTURED_PASSES
 from flambeau_inductor.schedule.inline_bounds_checks import inline_bounds_checks
 from flambeau_inductor.schedule.schedule import LOOP_PASSES, TENSOR_PASSES
 
 
 def _fuse_epilogues(work: Compilation, gm: fx.GraphModule) -> tuple[fx.GraphModule, int]:
-    rules = Ledger(work.options.skip_passes)
-    fused = fuse_epilogues(gm, work.library.epilogues, rules)
+    fused = fuse_epilogues(gm, work.library.epilogues, work.ledger)
     calls = sum(isinstance(node.target, CallWithEpilogue) for node in fused.graph.nodes)
     return fused, 0 if fused is gm else calls
 
 
 LIBRARY_PASSES: tuple[Pass[Compilation, fx.GraphModule], ...] = (
-    Pass("fuse_epilogues", _fuse_epilogues, lambda options: options.limits.fusion),
+    Pass(
+        "fuse_epilogues",
+        _fuse_epilogues,
+        lambda options: options.limits.fusion,
+        rules=tuple(map(rule_of, FUNCTIONS)),
+    ),
 )
 """The last on primitives: what they make is for lowering alone."""
 
@@ -98,6 +101,10 @@ LISTS: dict[str, tuple[str, Sequence[Pass[Any, Any]]]] = {
 CAPTURED = optional(CAPTURED_PASSES)
 OPTIONAL = optional(FX_PASSES, LIBRARY_PASSES, TENSOR_PASSES, PROGRAM_PASSES)
 """Those that may be left out, before autograd and behind it, as fuel counts them."""
+
+
+RULES = tuple(name for _, passes in LISTS.values() for each in passes for name in each.rules)
+"""Rules that may be left out one by one, besides those that are a pass of the same name."""
 
 
 def page() -> str:

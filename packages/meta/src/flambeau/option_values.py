@@ -62,9 +62,9 @@ def _hints(owner: type) -> dict[str, Any]:
 
 
 def _passes() -> Collection[str]:
-    from flambeau_inductor.pipeline import CAPTURED, OPTIONAL  # every pass, which few programs name
+    from flambeau_inductor.pipeline import CAPTURED, OPTIONAL, RULES  # which few programs name
 
-    return {*CAPTURED, *OPTIONAL}
+    return {*CAPTURED, *OPTIONAL, *RULES}
 
 
 def _fits(hint: Any, value: object) -> bool:

@@ -20,6 +20,7 @@ from torch import fx
 from flambeau_inductor.passes.match import dtype_of, name_of, static_shape, val_of
 from flambeau_inductor.passes.rewriter import (
     Call,
+    Ledger,
     Match,
     Named,
     Pattern,
@@ -171,6 +172,6 @@ def _fits(hidden: Hidden, dtype: torch.dtype) -> bool:
 RULES = (Rule("written_out_attention", (ops.bmm(Seen(_WEIGHTS, _shows), Value("v")),), _attention),)
 
 
-def written_out_attention(graph: fx.Graph) -> int:
+def written_out_attention(graph: fx.Graph, ledger: Ledger | None = None) -> int:
     """Rewrite every one; how many were."""
-    return rewrite(graph, RULES)
+    return rewrite(graph, RULES, ledger)

@@ -69,7 +69,7 @@ def fuse_epilogues(
     graph = fx.Graph()
     graph.output(graph.graph_copy(gm.graph, {}))
     rules = [
-        Rule(f"epilogue_{function}", patterns, partial(_with_epilogue, name=name, form=form))
+        Rule(rule_of(function), patterns, partial(_with_epilogue, name=name, form=form))
         for function, (patterns, name, form) in FUNCTIONS.items()
         if wanted(function)
     ]
@@ -77,6 +77,11 @@ def fuse_epilogues(
         return gm
     erase_unused(node for node in graph.nodes if name_of(node) in PRODUCERS | {"reshape", "full"})
     return fx.GraphModule(gm, graph)
+
+
+def rule_of(function: str) -> str:
+    """The name of a function's rule."""
+    return f"epilogue_{function}"
 
 
 def _is_computed_so(node: fx.Node) -> bool:

@@ -14,20 +14,22 @@ from torch import fx
 
 from flambeau_inductor._torch_compat import OpOverload, has_effect
 from flambeau_inductor.driver import Pass, PassContext, run_passes
+from flambeau_inductor.passes import products
 from flambeau_inductor.passes.attention import written_out_attention
 from flambeau_inductor.passes.constant_folding import fold_constants
 from flambeau_inductor.passes.dce_cse import drop_redundant, merge_equal
 from flambeau_inductor.passes.products import bias_into_product
+from flambeau_inductor.passes.rewriter import Ledger, names_of
 from flambeau_inductor.passes.transfers import gather_transfers
 
 InPlace = Callable[[PassContext, fx.Graph], tuple[fx.Graph, int]]
 
 
-def _rewriting(rewrite: Callable[[fx.Graph], int]) -> InPlace:
+def _rewriting(rewrite: Callable[[fx.Graph, Ledger], int]) -> InPlace:
     """A pass of a function that says how many nodes it has replaced, and leaves them behind."""
 
     def run(context: PassContext, graph: fx.Graph) -> tuple[fx.Graph, int]:
-        replaced = rewrite(graph)
+        replaced = rewrite(graph, context.ledger)
         if replaced:
             remove_dead(graph)
         return graph, replaced
@@ -38,10 +40,10 @@ def _rewriting(rewrite: Callable[[fx.Graph], int]) -> InPlace:
 FX_PASSES: tuple[Pass[PassContext, fx.Graph], ...] = (
     Pass("fold_constants", _rewriting(fold_constants)),
     Pass("drop_redundant", _rewriting(drop_redundant)),
-    Pass("merge_equal", _rewriting(merge_equal)),
-    Pass("gather_transfers", _rewriting(gather_transfers)),
+    Pass("merge_equal", _rewriting(lambda graph, _: merge_equal(graph))),
+    Pass("gather_transfers", _rewriting(lambda graph, _: gather_transfers(graph))),
     Pass("written_out_attention", _rewriting(written_out_attention)),
-    Pass("bias_into_product", _rewriting(bias_into_product)),
+    Pass("bias_into_product", _rewriting(bias_into_product), rules=names_of(products.RULES)),
 )
 
 

@@ -24,8 +24,8 @@ DEFAULT = Options()
 InPlace = Callable[[PassContext, fx.GraphModule], tuple[fx.GraphModule, int]]
 
 
-def _rewriting(rewrite: Callable[[fx.GraphModule], int]) -> InPlace:
-    return lambda context, gm: (gm, rewrite(gm))
+def _rewriting(rewrite: Callable[..., int]) -> InPlace:
+    return lambda context, gm: (gm, rewrite(gm, ledger=context.ledger))
 
 
 def _channels_last(context: PassContext, gm: fx.GraphModule) -> tuple[fx.GraphModule, int]:
