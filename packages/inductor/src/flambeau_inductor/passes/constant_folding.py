@@ -45,11 +45,7 @@ def _folded(m: Match) -> fx.Node | None:
 
 
 RULES = (
-    Rule(
-        "fold_constants",
-        (Call(POINTWISE | MOVES | {"device_put"}, (), _are_numbers),),
-        _folded,
-    ),
+    Rule("fold_constants", (Call(POINTWISE | MOVES | {"device_put"}, (), _are_numbers),), _folded),
 )
 
 

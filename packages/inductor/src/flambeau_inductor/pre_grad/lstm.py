@@ -26,10 +26,7 @@ from flambeau_inductor.runtime.gpu import cudnn_lstm
 from flambeau_inductor.runtime.gpu.cudnn_lstm import LSTM_MODE, PARAMETERS
 
 KEPT_WHOLE = frozenset(
-    {
-        torch.ops.aten.mkldnn_rnn_layer.default,
-        torch.ops.aten.mkldnn_rnn_layer_backward.default,
-    }
+    {torch.ops.aten.mkldnn_rnn_layer.default, torch.ops.aten.mkldnn_rnn_layer_backward.default}
 )
 """Operators that the inductor runs whole: whoever decomposes a graph for it leaves these."""
 

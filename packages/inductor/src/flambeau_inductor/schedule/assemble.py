@@ -28,13 +28,7 @@ from flambeau_inductor.ir.program import (
     RunLoop,
 )
 from flambeau_inductor.ir.steps import Compute
-from flambeau_inductor.ir.tensors import (
-    Attribute,
-    LibraryCall,
-    Node,
-    Number,
-    flat_strides,
-)
+from flambeau_inductor.ir.tensors import Attribute, LibraryCall, Node, Number, flat_strides
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.bounds_checks import check_inside, check_loop
 from flambeau_inductor.schedule.fuse.fused_loop import build_loop

@@ -17,14 +17,7 @@ from math import prod
 import torch
 
 from flambeau_inductor.indexing import Expr, decide_equal
-from flambeau_inductor.ir.tensors import (
-    Choose,
-    IndexCondition,
-    Node,
-    Position,
-    Shape,
-    dims_of,
-)
+from flambeau_inductor.ir.tensors import Choose, IndexCondition, Node, Position, Shape, dims_of
 from flambeau_inductor.lowering.context import Context
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.library import called
@@ -84,12 +77,7 @@ def windows_of(
 
 
 def element(
-    ctx: Context,
-    a: Node,
-    windows: Windows,
-    shape: Shape,
-    offset: tuple[int, int],
-    other: Node,
+    ctx: Context, a: Node, windows: Windows, shape: Shape, offset: tuple[int, int], other: Node
 ) -> Node:
     """Element `offset` of every window; `other` where that is padding."""
     first = len(shape) - SPATIAL

@@ -15,12 +15,7 @@ import torch
 
 from flambeau_inductor.indexing import Expr, decide_equal, decide_less
 from flambeau_inductor.ir.loops import Scalar
-from flambeau_inductor.ir.tensors import (
-    Node,
-    Reduction,
-    Shape,
-    dims_of,
-)
+from flambeau_inductor.ir.tensors import Node, Reduction, Shape, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import rule
 

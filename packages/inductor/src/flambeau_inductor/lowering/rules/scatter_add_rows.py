@@ -14,15 +14,7 @@ from math import prod
 import torch
 
 from flambeau_inductor.indexing import static_sizes
-from flambeau_inductor.ir.tensors import (
-    Literal,
-    Node,
-    Pointwise,
-    Result,
-    Shape,
-    View,
-    flat_strides,
-)
+from flambeau_inductor.ir.tensors import Literal, Node, Pointwise, Result, Shape, View, flat_strides
 from flambeau_inductor.lowering.context import Context, Meta
 from flambeau_inductor.lowering.rules.indexing import single
 from flambeau_inductor.lowering.rules.reduction import HALF
@@ -73,12 +65,7 @@ def narrowed(ctx: Context, node: Node, dtype: torch.dtype) -> Node | None:
 
 
 def _called(
-    ctx: Context,
-    rows: Node,
-    values: Node,
-    shape: Shape,
-    dtype: torch.dtype,
-    base: Node | None,
+    ctx: Context, rows: Node, values: Node, shape: Shape, dtype: torch.dtype, base: Node | None
 ) -> Node:
     made = Meta(shape, flat_strides(shape), dtype, values.device)
     args = (rows, values, shape[0], dtype, base)

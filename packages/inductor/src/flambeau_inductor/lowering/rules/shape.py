@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from flambeau_inductor.indexing import (
-    Expr,
-    Size,
-    as_expr,
-    decide_equal,
-    decide_less,
-    hint,
-    same,
-)
+from flambeau_inductor.indexing import Expr, Size, as_expr, decide_equal, decide_less, hint, same
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import (
     Attribute,
@@ -142,12 +134,7 @@ def pad(ctx: Context, a: Node, low: Sequence[int], high: Sequence[int], value: S
 
 @rule("slice_scatter")
 def slice_scatter(
-    ctx: Context,
-    a: Node,
-    src: Node,
-    start: Sequence[int],
-    stop: Sequence[int],
-    step: Sequence[int],
+    ctx: Context, a: Node, src: Node, start: Sequence[int], stop: Sequence[int], step: Sequence[int]
 ) -> Node:
     if decide_equal(src.numel, 0):
         return ctx.point("clone", (a,))

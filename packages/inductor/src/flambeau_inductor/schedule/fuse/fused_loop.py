@@ -33,12 +33,7 @@ class Space:
         return {name: (0, size - 1) for name, size, _ in self.axes}
 
 
-def build_loop(
-    name: str,
-    group: FusionGroup,
-    place: Where,
-    stored: Callable[[Node], bool],
-) -> Loop:
+def build_loop(name: str, group: FusionGroup, place: Where, stored: Callable[[Node], bool]) -> Loop:
     """Emit the members in order, store what is needed, bring the axes into their best order."""
     space = space_of(group)
     emitter = Emitter(place, dict(space.ranges()))

@@ -19,16 +19,7 @@ from dataclasses import dataclass, replace
 
 from flambeau_inductor.driver import PassContext
 from flambeau_inductor.indexing import Expr, Ranges, Var, simplify
-from flambeau_inductor.ir.loops import (
-    Const,
-    IndexValue,
-    Instr,
-    Load,
-    Loop,
-    Point,
-    Store,
-    ValueId,
-)
+from flambeau_inductor.ir.loops import Const, IndexValue, Instr, Load, Loop, Point, Store, ValueId
 from flambeau_inductor.ir.operands import pruned, renumbered
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.ir.steps import Compute, computing, rescheduled, touched

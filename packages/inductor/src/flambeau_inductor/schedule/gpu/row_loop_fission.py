@@ -63,9 +63,7 @@ def split_row_loop(loop: Loop) -> SplitRowLoop | None:
         rest.append(instr)
     kept = _without(first, stores)
     return SplitRowLoop(
-        replace(loop, name=f"{loop.name}_sums", body=kept),
-        replace(loop, body=tuple(rest)),
-        between,
+        replace(loop, name=f"{loop.name}_sums", body=kept), replace(loop, body=tuple(rest)), between
     )
 
 

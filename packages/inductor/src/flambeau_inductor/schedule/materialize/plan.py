@@ -10,14 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flambeau_inductor.indexing import (
-    Size,
-    decide_equal,
-    decide_less,
-    plain,
-    simplify,
-    symbols_in,
-)
+from flambeau_inductor.indexing import Size, decide_equal, decide_less, plain, simplify, symbols_in
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import Layout
 from flambeau_inductor.ir.tensors import (
