@@ -20,7 +20,7 @@ from flambeau_capture import builtins as _builtins  # noqa: F401 - declares what
 from flambeau_capture.breaks import REASONS
 from flambeau_capture.observe import unguarded
 from flambeau_inductor.codegen import device_functions
-from flambeau_inductor.lowering import library_calls as library
+from flambeau_inductor.lowering import registry
 from flambeau_prims import catalogue
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -67,7 +67,7 @@ The incomplete gamma, Bessel and Airy functions are nearer to the true ones than
 def library_calls() -> str:
     """The page of what is fused and what is the library's, with the reason."""
     fused = ", ".join(f"`{name}`" for name in sorted(device_functions.names()))
-    rows = [f"| `{name}` | {reason} |" for name, reason in library.library_calls().items()]
+    rows = [f"| `{name}` | {reason} |" for name, reason in registry.library_calls().items()]
     table = "\n".join(["| primitive | reason |", "| --- | --- |", *rows])
     return f"{LIBRARY_CALLS_HEAD}{fused}\n\n## Library calls\n\n{table}\n"
 

@@ -28,7 +28,7 @@ from flambeau_inductor.ir.program import Extern
 from flambeau_inductor.ir.verify import verify_program
 from flambeau_inductor.kernels import generate
 from flambeau_inductor.lowering import LoweringError, lower_graph
-from flambeau_inductor.lowering.determinism import refuse_unordered
+from flambeau_inductor.lowering.graph import refuse_unordered
 from flambeau_inductor.options import Options, settled
 from flambeau_inductor.passes.pipeline import rewrite
 from flambeau_inductor.pipeline import LIBRARY_PASSES, PROGRAM_PASSES

@@ -12,7 +12,7 @@ import torch
 from flambeau_inductor.info import GraphInfo
 from flambeau_inductor.ir.program import CheckIndex, Extern, Program, RunLoop
 from flambeau_inductor.runtime.gpu.cuda_graphs import Rules
-from flambeau_inductor.schedule.memory import lifetimes
+from flambeau_inductor.schedule.memory import planning
 
 LEAST_LAUNCHES = 4
 """Fewer than this are not worth a recording."""
@@ -119,4 +119,4 @@ def _only_queues(target: str) -> bool:
 
 def peak_bytes(program: Program) -> int:
     """Bytes that the program's own buffers take at once; open sizes count nothing."""
-    return lifetimes.peak_bytes(program.steps, program.by_name)
+    return planning.peak_bytes(program.steps, program.by_name)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from flambeau_inductor.codegen import device_functions
 from flambeau_inductor.lowering import lower_graph
-from flambeau_inductor.lowering.library_calls import OF_NAMES, library_calls
-from flambeau_inductor.lowering.registry import rule_of
+from flambeau_inductor.lowering.registry import OF_NAMES, library_calls, rule_of
 from flambeau_prims import PRIMS
 from flambeau_prims.ops.pointwise import POINTWISE
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 from flambeau_inductor import Options, prepare
-from flambeau_inductor.pre_grad import convolution_bias
-from flambeau_inductor.pre_grad.convolution_bias import separate_convolution_biases
+from flambeau_inductor.pre_grad import convolutions
+from flambeau_inductor.pre_grad.convolutions import separate_convolution_biases
 from torch import Tensor, fx, nn
 from torch._subclasses import FakeTensorMode
 
@@ -83,4 +83,4 @@ def test_left_alone() -> None:
     assert separate_convolution_biases(graph_of(torch.conv2d, torch.complex64)) == 0
     skipped = Options(skip_passes=("separate_convolution_biases",))
     assert "separate_convolution_biases" not in prepare(graph_of(torch.conv2d), skipped)
-    assert {kind.__name__ for kind in KINDS} == set(convolution_bias.CONVOLUTIONS)
+    assert {kind.__name__ for kind in KINDS} == set(convolutions.CONVOLUTIONS)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from flambeau_inductor.passes.freezing import fold_batch_norms
+from flambeau_inductor.pre_grad.convolutions import fold_batch_norms
 from torch import Tensor, fx, nn
 
 Maps = nn.Conv1d | nn.Conv2d | nn.Linear

@@ -11,7 +11,7 @@ from flambeau_inductor.ir.steps import Compute
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.recording import peak_bytes
 from flambeau_inductor.schedule import schedule
-from flambeau_inductor.schedule.memory.sink import later
+from flambeau_inductor.schedule.memory.order import later
 from flambeau_prims import lower
 from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode

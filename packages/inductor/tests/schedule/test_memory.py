@@ -5,8 +5,7 @@ import torch
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Load, Loop, Point, Reduce, Store
 from flambeau_inductor.ir.program import Layout
-from flambeau_inductor.schedule.memory.inplace_updates import same_elements
-from flambeau_inductor.schedule.memory.lifetimes import LONG_ROW, _in_long_rows
+from flambeau_inductor.schedule.memory.planning import LONG_ROW, _in_long_rows, same_elements
 
 from tests.codegen import loops
 

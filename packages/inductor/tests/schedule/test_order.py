@@ -22,9 +22,9 @@ from flambeau_inductor.ir.steps import Compute, touched
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.recording import peak_bytes
 from flambeau_inductor.schedule import schedule
-from flambeau_inductor.schedule.memory import lifetimes
-from flambeau_inductor.schedule.memory.lifetimes import with_lifetimes
-from flambeau_inductor.schedule.memory.peak_memory_order import minimise_peak_memory
+from flambeau_inductor.schedule.memory import planning
+from flambeau_inductor.schedule.memory.order import minimise_peak_memory
+from flambeau_inductor.schedule.memory.planning import with_lifetimes
 from flambeau_prims import lower
 from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode
@@ -73,7 +73,7 @@ OWNED = BufferOwnership(
 
 
 def _peak(steps: Sequence[Compute], buffers: dict[str, Buffer], owned: BufferOwnership) -> int:
-    return lifetimes.peak_bytes(with_lifetimes(steps, buffers, owned), buffers, owned.donated) // 4
+    return planning.peak_bytes(with_lifetimes(steps, buffers, owned), buffers, owned.donated) // 4
 
 
 def _order(

@@ -22,7 +22,7 @@ from flambeau_inductor.ir.program import (
 )
 from flambeau_inductor.ir.steps import Compute, computing, touched
 from flambeau_inductor.schedule import Limits
-from flambeau_inductor.schedule.gpu.inline_row_scalars import MOST_READERS, inline_row_scalars
+from flambeau_inductor.schedule.gpu.rematerialize import MOST_READERS, inline_row_scalars
 from torch import Tensor
 
 from tests.codegen import loops

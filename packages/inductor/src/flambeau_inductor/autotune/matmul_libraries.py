@@ -17,7 +17,7 @@ from flambeau_inductor.autotune.benchmark import Budget, Candidate
 from flambeau_inductor.autotune.cold_timing import CpuClock
 from flambeau_inductor.autotune.kept_choices import Tuner
 from flambeau_inductor.cache import open_values
-from flambeau_inductor.lowering.choices import LEAST_OPERATIONS, LibraryChoices, Sizes
+from flambeau_inductor.lowering.context import LEAST_OPERATIONS, LibraryChoices, Sizes
 from flambeau_inductor.options import Options, Products
 
 BLAS, ONEDNN = "blas", "onednn"

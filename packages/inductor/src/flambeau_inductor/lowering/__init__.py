@@ -12,9 +12,7 @@ from flambeau_inductor.lowering.rules import (
     matmul,
     pointwise,
     pooling,
-    random,
     reduction,
-    scan,
     scatter,
     shape,
 )

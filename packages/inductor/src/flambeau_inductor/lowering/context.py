@@ -1,20 +1,25 @@
-"""Context of lowering rules: node construction, views.
+"""Context of lowering rules: node construction, views, metadata, choices of library.
 
-In: the graph being built. Out: nodes. Invariant: a node made here is in the graph's order; a view
-of a view is one view, a view of a constant is a constant.
+In: the graph being built, the values of FX nodes. Out: nodes, and `Meta`. Invariant: a node made
+here is in the graph's order; a view of a view is one view, a view of a constant is a constant;
+lowering neither measures nor looks at the disk: without anybody to ask, the library is torch's own
+choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from flambeau_prims import NotYetSymbolic
+from flambeau_prims import NotYetSymbolic, TensorMeta
+from torch import fx
 
 from flambeau_inductor.indexing import Expr, Size, decide_less, plain, same_sizes, simplify
 from flambeau_inductor.ir.epilogues import NOTHING, Asked, CallWithEpilogue
 from flambeau_inductor.ir.loops import Scalar
+from flambeau_inductor.ir.nodes import value_of
 from flambeau_inductor.ir.program import ComputedNumber
 from flambeau_inductor.ir.tensors import (
     Argument,
@@ -39,8 +44,36 @@ from flambeau_inductor.ir.tensors import (
     dims_of,
     flat_strides,
 )
-from flambeau_inductor.lowering.choices import LibraryChoices
 from flambeau_inductor.lowering.sizes import GraphSizes
+
+Sizes = tuple[int, int, int]
+"""Rows, terms and columns of a matrix product."""
+
+LEAST_OPERATIONS = 1 << 22
+"""Smaller products are over before another library's call has begun, as a rule."""
+
+
+def torchs_own(sizes: Sizes) -> bool:
+    """Leave the choice to torch."""
+    del sizes
+    return False
+
+
+def no_epilogue(function: str) -> bool:
+    """Leave what follows a call to a loop."""
+    del function
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryChoices:
+    """`onednn_products`: whether oneDNN multiplies float32 matrices of these sizes faster than the
+    BLAS; it is asked of products of at least so many operations. `epilogues`: whether oneDNN should
+    apply a function (a key of `epilogues.FUNCTIONS`) to what it computes."""
+
+    onednn_products: Callable[[Sizes], bool] = torchs_own
+    least_operations: int = LEAST_OPERATIONS
+    epilogues: Callable[[str], bool] = no_epilogue
 
 
 class LoweringError(Exception):
@@ -261,3 +294,35 @@ def _through_view(
         else:
             return None
     return tuple(result)
+
+
+def meta_of(value: Any, where: str, open_sizes: GraphSizes | None = None) -> Meta | None:
+    """The metadata of a tensor-like value; None for anything else."""
+    if value is None or isinstance(value, bool | int | float | complex | str):
+        return None
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        raise NotYetSymbolic(f"{where}: a symbolic number in the graph")
+    if isinstance(value, torch.Tensor):
+        stride: Sequence[Any] = value.stride() if value.layout == torch.strided else ()
+        if value.layout != torch.strided:
+            raise LoweringError(f"{where}: a {value.layout} tensor")
+    elif isinstance(value, TensorMeta):
+        stride = value.stride
+    else:
+        raise LoweringError(f"{where}: a value of type {type(value).__name__}")
+    sizes = (*value.shape, *stride)
+    shape = tuple(value.shape)
+    if not all(isinstance(n, int) for n in sizes):
+        if open_sizes is None:
+            raise NotYetSymbolic(f"{where}: a symbolic size among {sizes}")
+        shape = tuple(map(open_sizes.size, shape))
+        stride = tuple(map(open_sizes.size, stride))
+    return Meta(shape, tuple(stride), value.dtype, torch.device(value.device))
+
+
+def metas_of(node: fx.Node, open_sizes: GraphSizes | None = None) -> tuple[Meta | None, ...]:
+    """Metadata of a node's results; a single result is a tuple of one."""
+    value = value_of(node)
+    if isinstance(value, tuple | list):
+        return tuple(meta_of(v, node.name, open_sizes) for v in value)
+    return (meta_of(value, node.name, open_sizes),)

@@ -1,8 +1,9 @@
 """Lowering of one graph.
 
-In: an FX graph of primitives (and ATen overloads that nothing decomposed), its example inputs.
-Out: a `TensorGraph`. Invariant: every node of the FX graph is lowered by the rule for its target,
-or runs as a library call that `fallbacks` names with the reason.
+In: an FX graph of primitives (and ATen overloads that nothing decomposed), its example inputs. Out:
+a `TensorGraph`. Invariant: every node is lowered by the rule for its target, or runs as a library
+call that `fallbacks` names with the reason; a library call writes to none of its arguments, and
+memory that its results may share with an argument is marked and not reused.
 """
 
 from __future__ import annotations
@@ -15,13 +16,21 @@ import torch
 from flambeau_prims import NotYetSymbolic, prim_of
 from torch import fx
 
-from flambeau_inductor._torch_compat import in_memory
+from flambeau_inductor._torch_compat import (
+    OpOverload,
+    has_effect,
+    in_memory,
+    may_alias,
+    qualified_name,
+    writes,
+)
 from flambeau_inductor.indexing import Size, decide_equal, hint, same, same_sizes
 from flambeau_inductor.info import ALONE, GraphInfo
 from flambeau_inductor.ir.epilogues import CallWithEpilogue
 from flambeau_inductor.ir.nodes import value_of
 from flambeau_inductor.ir.program import SymbolSource
 from flambeau_inductor.ir.tensors import (
+    Argument,
     Attribute,
     Fallback,
     Input,
@@ -32,10 +41,14 @@ from flambeau_inductor.ir.tensors import (
     TensorGraph,
     View,
 )
-from flambeau_inductor.lowering.choices import LibraryChoices
-from flambeau_inductor.lowering.context import Context, LoweringError, Meta
-from flambeau_inductor.lowering.fallback import library_call
-from flambeau_inductor.lowering.metadata import meta_of, metas_of
+from flambeau_inductor.lowering.context import (
+    Context,
+    LibraryChoices,
+    LoweringError,
+    Meta,
+    meta_of,
+    metas_of,
+)
 from flambeau_inductor.lowering.registry import rule_of
 from flambeau_inductor.lowering.sizes import GraphSizes
 
@@ -309,3 +322,65 @@ def _flat(outputs: Any) -> list[Any]:
     if isinstance(outputs, tuple | list):
         return list(outputs)
     return [outputs]
+
+
+def library_call(
+    ctx: Context, target: object, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any
+) -> Any:
+    """Run `target`; returns a node, or a tuple with literals where results are not tensors."""
+    if not isinstance(target, OpOverload):
+        raise LoweringError(f"{ctx.origin}: {target} is not an operator overload")
+    if writes(target):
+        raise LoweringError(f"{ctx.origin}: {target} writes to its argument")
+    many = isinstance(value, tuple | list)
+    values = list(value) if many else [value]
+    metas = [meta_of(v, ctx.origin, ctx.sizes) for v in values]
+    results = ctx.call(
+        qualified_name(target),
+        tuple(_argument(a) for a in args),
+        tuple((k, _argument(v)) for k, v in kwargs.items()),
+        metas=metas,
+        impure=has_effect(target),
+        aliases=may_alias(target),
+    )
+    mixed = tuple(v if r is None else r for r, v in zip(results, values, strict=True))
+    return mixed if many else mixed[0]
+
+
+def _argument(value: Any) -> Argument:
+    if isinstance(value, list | tuple):
+        return tuple(_argument(v) for v in value)
+    if isinstance(value, Node) or value is None:
+        return value
+    return value  # type: ignore[no-any-return]
+
+
+UNORDERED = frozenset(
+    {
+        "aten.index_add.default",
+        "aten.scatter_add.default",
+        "aten.scatter_reduce.two",
+        "aten.avg_pool2d_backward.default",
+        "aten.max_pool2d_with_indices_backward.default",
+        "aten._embedding_bag_dense_backward.default",
+        "aten.upsample_bilinear2d_backward.default",
+        "aten.grid_sampler_2d_backward.default",
+        "aten.histc.default",
+        "aten.bincount.default",
+        "aten.put.default",
+    }
+)
+"""On CUDA tensors; a CPU's threads write to places of their own."""
+
+
+def refuse_unordered(graph: TensorGraph) -> None:
+    """Raise for the first call on a GPU that adds in whatever order threads come."""
+    for item in graph.order:
+        if not isinstance(item, LibraryCall) or item.target not in UNORDERED:
+            continue
+        results = [node for node in graph.results[item] if node is not None]
+        if any(node.device.type == "cuda" for node in results):
+            raise LoweringError(
+                f"{item.target} ({', '.join(item.origins)}) adds in the order in which threads"
+                " arrive, and `deterministic` was asked for"
+            )

@@ -1,7 +1,8 @@
-"""The registry of lowering rules, by primitive.
+"""The registry of lowering rules by primitive, and the reasons of those that are library calls.
 
-In: rules by decorator. Out: `RULES`. Invariant: one rule per primitive; a rule takes the context,
-then the call's arguments with nodes in place of tensors, and returns a node or a tuple of nodes.
+In: rules by decorator. Out: `RULES`, `library_calls`. Invariant: a primitive has one rule or a
+reason, never both, but for one whose rule refuses by that reason; a rule takes the context, then
+the call's arguments with nodes in place of tensors, and returns a node or a tuple of nodes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau_prims import PRIMS
+from flambeau_prims import PRIMS, Prim
 
 from flambeau_inductor.ir.tensors import Node
 from flambeau_inductor.lowering.context import Context
@@ -57,3 +58,50 @@ def rule_of(name: str) -> Rule | None:
         return RULES.get(name)
     shared = next((RULES_OF_TAGS[tag] for tag in PRIMS[name].tags if tag in RULES_OF_TAGS), None)
     return None if shared is None else _named(shared, name)
+
+
+TABLES = "eager's is an approximation of its own, given by tables: no formula has its results"
+SIZES = "the size of a result depends on elements, which a program of fixed loops cannot ask"
+POOLS = "windows of a third dimension or of uneven sizes: the library's kernels hold the ties"
+OF_FAMILIES = {
+    "complex": "complex numbers have no kernels; most of these are views and compute nothing",
+    "ctc": "a recurrence over time steps, one library call of which the derivative needs the parts",
+    "distance": "a product of matrices where eager has one, and rows otherwise, by the sizes",
+    "dynamic": SIZES,
+    "effects": "an effect, not a value",
+    "fft": "an algorithm of a library: pocketfft, MKL's or cuFFT",
+    "linalg": "an algorithm of a library: LAPACK, MAGMA or cuSOLVER",
+    "pooling": POOLS,
+    "sampling": "reads at positions that are interpolated from elements, with eager's own rounding",
+    "sort": "an order statistic or a search: the library's sort",
+    "views": "a view, or a write through one: strides, and no arithmetic",
+}
+OF_NAMES = {
+    "cummax": "a scan of pairs: the greatest so far and where it was",
+    "cummin": "a scan of pairs: the least so far and where it was",
+    "dirichlet_grad": TABLES,
+    "embedding_bag_weights_backward": "sums over bags of uneven lengths",
+    "gamma_grad": TABLES,
+    "int_mm": "a product of int8 matrices: the library's instructions",
+}
+
+ON_CUDA = dict.fromkeys(
+    (
+        *(f"chebyshev_{kind}" for kind in "tuvw"),
+        *("hermite_h", "hermite_he", "laguerre_l", "legendre_p", "zeta"),
+    ),
+    "eager's kernel for CUDA has other answers than its kernel for CPUs at NaN and far out, of "
+    "which the device function has the latter",
+)
+
+
+def reason(prim: Prim) -> str | None:
+    """Why a primitive is a library call; None where a kernel computes it."""
+    if prim.name in OF_NAMES:
+        return OF_NAMES[prim.name]
+    return OF_FAMILIES.get(prim.family) if rule_of(prim.name) is None else None
+
+
+def library_calls() -> dict[str, str]:
+    """Every primitive that is a library call, with its reason."""
+    return {name: why for name, prim in sorted(PRIMS.items()) if (why := reason(prim)) is not None}

@@ -16,10 +16,9 @@ from flambeau_inductor._torch_compat import OpOverload, has_effect
 from flambeau_inductor.driver import Pass, PassContext, run_passes
 from flambeau_inductor.passes import products
 from flambeau_inductor.passes.attention import written_out_attention
-from flambeau_inductor.passes.constant_folding import fold_constants
-from flambeau_inductor.passes.dce_cse import drop_redundant, merge_equal
 from flambeau_inductor.passes.products import bias_into_product
 from flambeau_inductor.passes.rewriter import Ledger, names_of
+from flambeau_inductor.passes.simplify import drop_redundant, fold_constants, merge_equal
 from flambeau_inductor.passes.transfers import gather_transfers
 
 InPlace = Callable[[PassContext, fx.Graph], tuple[fx.Graph, int]]

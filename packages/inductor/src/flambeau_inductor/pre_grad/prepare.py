@@ -12,9 +12,8 @@ from torch import fx
 
 from flambeau_inductor.driver import Pass, PassContext, run_passes
 from flambeau_inductor.options import Options, settled
-from flambeau_inductor.passes.freezing import fold_batch_norms
 from flambeau_inductor.pre_grad.attention import drop_constant_masks, fuse_attention
-from flambeau_inductor.pre_grad.convolution_bias import separate_convolution_biases
+from flambeau_inductor.pre_grad.convolutions import fold_batch_norms, separate_convolution_biases
 from flambeau_inductor.pre_grad.encoder_layer import open_encoder_layers
 from flambeau_inductor.pre_grad.image_layout import channels_last
 from flambeau_inductor.pre_grad.lstm import keep_recurrent

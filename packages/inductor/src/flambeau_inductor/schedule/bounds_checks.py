@@ -1,17 +1,20 @@
-"""Bounds checks of index tensors on GPUs: inline, or as kernels of their own.
+"""Bounds checks of index tensors: inside of loops, or as kernels of their own.
 
-In: a `CheckIndex` and where the index tensor's elements are. Out: a loop with the check inside it,
-or a loop that looks at all elements. Invariant: every element is checked, whether or not a loop
-needs it, and by whoever reads memory through it before it does so.
+In: a `CheckIndex` and where the index tensor's elements are; a program with C++ loops. Out: loops
+with the check inside, or a loop that looks at all elements. Invariant: every element is checked
+before memory is read or written through it. A CPU's loop that writes by its positions leaves out
+the points with a bad one; the step that would have looked before comes after it, to name the
+position.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
+from flambeau_inductor.driver import PassContext
 from flambeau_inductor.indexing import Expr, Var, as_expr
 from flambeau_inductor.ir.loops import (
     Axis,
@@ -26,8 +29,18 @@ from flambeau_inductor.ir.loops import (
     Store,
     ValueId,
 )
-from flambeau_inductor.ir.operands import renumbered
-from flambeau_inductor.ir.program import CheckIndex, Layout
+from flambeau_inductor.ir.operands import operands, renumbered
+from flambeau_inductor.ir.program import (
+    Alloc,
+    CheckIndex,
+    FreeBuffer,
+    Layout,
+    Program,
+    Reuse,
+    RunLoop,
+    Step,
+)
+from flambeau_inductor.ir.steps import rescheduled
 from flambeau_inductor.ir.tensors import dot
 from flambeau_inductor.schedule.fuse.loop_order import normalised
 
@@ -101,3 +114,79 @@ def _looks(value: ValueId, at: ValueId, check: CheckIndex, dtype: torch.dtype) -
 
 def _whole(size: int | Expr, dtype: torch.dtype) -> Instr:
     return IndexValue(size, dtype) if isinstance(size, Expr) else Const(size, dtype)
+
+
+def inline_bounds_checks(context: PassContext, program: Program) -> tuple[Program, int]:
+    """Let loops that write element by element look at their positions."""
+    layouts = {buffer.name: buffer.layout for buffer in program.buffers}
+    loops: dict[int, Loop] = {}
+    behind: dict[int, list[CheckIndex]] = {}
+    steps: list[Step] = []
+    for place, step in enumerate(program.steps):
+        if isinstance(step, CheckIndex):
+            at = _next_loop(program.steps, place)
+            if at is not None and not _taken_over(program.steps[:at], step.ref.buffer):
+                before = program.steps[at]
+                assert isinstance(before, RunLoop)
+                loop = _looking(loops.get(at, before.loop), step, layouts)
+                if loop is not None:
+                    loops[at] = loop
+                    behind.setdefault(at, []).append(replace(step, after=True))
+                    continue
+        steps.append(
+            replace(step, loop=loops[place])
+            if isinstance(step, RunLoop) and place in loops
+            else step
+        )
+        steps.extend(behind.get(place, ()))
+    return rescheduled(program, steps)
+
+
+def _next_loop(steps: Sequence[Step], place: int) -> int | None:
+    """The loop that comes next, if nothing else is computed before it."""
+    for at in range(place + 1, len(steps)):
+        step = steps[at]
+        if isinstance(step, RunLoop):
+            return at
+        if not isinstance(step, Alloc | Reuse | FreeBuffer | CheckIndex):
+            return None
+    return None
+
+
+def _taken_over(steps: Sequence[Step], buffer: str) -> bool:
+    """Whether something is written over a buffer: its positions are gone then when it is looked at
+    behind the loop."""
+    return any(isinstance(step, Reuse) and step.old == buffer for step in steps)
+
+
+def _looking(loop: Loop, check: CheckIndex, layouts: Mapping[str, Layout]) -> Loop | None:
+    """The loop that looks itself; None where it does not write to a place of its own for each
+    position, or where not all is known."""
+    layout = check.ref.layout or layouts[check.ref.buffer]
+    numbers = (check.size, *layout.shape, *layout.stride, layout.offset)
+    known = all(isinstance(number, int) for number in numbers)
+    if not known or not check.size or loop.r or not loop.x:
+        return None
+    if layouts[check.ref.buffer].device.type != "cpu":
+        return None
+    reads = [
+        k for k, i in enumerate(loop.body) if isinstance(i, Load) and i.buffer == check.ref.buffer
+    ]
+    if len(reads) != 1 or not _writes_by(loop, reads[0]):
+        return None
+    return check_inside(loop, check, layout, f"a position outside of {check.size}")
+
+
+def _writes_by(loop: Loop, read: ValueId) -> bool:
+    """Whether each point of the innermost axis reads a position of its own and writes there."""
+    instr = loop.body[read]
+    if not isinstance(instr, Load) or loop.x[-1].var not in instr.index.vars:
+        return False
+    reached = {read}
+    for place, each in enumerate(loop.body):
+        if isinstance(each, Store) and each.scattered:
+            if any(v.startswith("%") and int(v[1:]) in reached for v in each.index.vars):
+                return True
+        elif any(value in reached for value in operands(each)):
+            reached.add(place)
+    return False

@@ -14,17 +14,21 @@ from flambeau_inductor.limits import Limits
 from flambeau_inductor.options import Options
 from flambeau_inductor.schedule.assemble import assemble
 from flambeau_inductor.schedule.fuse.fuse import fuse
-from flambeau_inductor.schedule.gpu.inline_row_scalars import inline_row_scalars
 from flambeau_inductor.schedule.gpu.pipelined_columns import pipeline_columns
-from flambeau_inductor.schedule.gpu.rematerialize import keep_cheaper, rematerialize
+from flambeau_inductor.schedule.gpu.rematerialize import (
+    inline_row_scalars,
+    keep_cheaper,
+    rematerialize,
+)
 from flambeau_inductor.schedule.gpu.row_column_fusion import fuse_rows_and_columns
 from flambeau_inductor.schedule.gpu.split_reduction import split_reductions
 from flambeau_inductor.schedule.materialize.materialize import materialize
-from flambeau_inductor.schedule.memory.buffer_reuse import reuse_buffers
-from flambeau_inductor.schedule.memory.inplace_updates import update_in_place
-from flambeau_inductor.schedule.memory.lifetimes import plan_lifetimes
-from flambeau_inductor.schedule.memory.peak_memory_order import reorder_for_peak_memory
-from flambeau_inductor.schedule.memory.sink import sink_loops
+from flambeau_inductor.schedule.memory.order import reorder_for_peak_memory, sink_loops
+from flambeau_inductor.schedule.memory.planning import (
+    plan_lifetimes,
+    reuse_buffers,
+    update_in_place,
+)
 from flambeau_inductor.schedule.tensor_program import TensorProgram, verify
 
 DEFAULT = Limits()

@@ -1,19 +1,27 @@
-"""Lowering of creation primitives.
+"""Lowering of creation primitives: constants, sequences, random numbers.
 
-In: sizes and numbers. Out: `Literal` and `Position` nodes. Invariant: nothing here needs memory.
+In: sizes, numbers; a seed and a counter. Out: `Literal`, `Position` and `Pointwise` nodes.
+Invariant: constants need no memory; only seeds are drawn: counter-based numbers are computed where
+they are used, as `flambeau_prims.philox` defines them. What dropout draws of eager's generator is
+drawn in eager's order, a byte an element.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
+from typing import Any
 
 import torch
 
-from flambeau_inductor.indexing import Expr
+from flambeau_inductor.indexing import Expr, is_open
 from flambeau_inductor.ir.loops import Scalar
-from flambeau_inductor.ir.tensors import Node, Position, dims_of
-from flambeau_inductor.lowering.context import Context, LoweringError
-from flambeau_inductor.lowering.registry import rule
+from flambeau_inductor.ir.tensors import Node, Pointwise, Position, dims_of, dot, flat_strides
+from flambeau_inductor.lowering.context import Context, LoweringError, Meta
+from flambeau_inductor.lowering.graph import is_dense
+from flambeau_inductor.lowering.registry import Lowered, rule
+from flambeau_inductor.lowering.rules.indexing import single
+from flambeau_inductor.runtime.cpu.random import BERNOULLI
 
 
 @rule("full")
@@ -50,3 +58,67 @@ def iota(
 
 def _whole(value: Scalar | Expr) -> int | Expr:
     return value if isinstance(value, Expr) else int(value)
+
+
+ON_GPU = frozenset(
+    {
+        ("philox_uniform", torch.float32),
+        ("philox_uniform", torch.float16),
+        ("philox_uniform", torch.bfloat16),
+        ("philox_bits", torch.int32),
+    }
+)
+"""What a kernel of a GPU computes where it is used; the rest is drawn by the primitive itself."""
+
+
+@rule("seed")
+def seed(ctx: Context, *, device: torch.device) -> Lowered:
+    target = "flambeau_prims.seed.default"
+    return single(ctx.call(target, (), (("device", torch.device(device)),), impure=True))
+
+
+@rule("philox_uniform", "philox_normal", "philox_bits")
+def philox(
+    ctx: Context,
+    name: str,
+    shape: Sequence[int],
+    seed: Node,
+    offset: int,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Lowered:
+    place = torch.device(device)
+    same = place.type == seed.device.type and place.index in (None, seed.device.index)
+    known = (name, dtype) in ON_GPU and _counted(shape, offset)
+    if not same or (place.type != "cpu" and not known):
+        kwargs = (("dtype", dtype), ("device", place))
+        args = (tuple(shape), seed, offset)
+        return single(ctx.call(f"flambeau_prims.{name}.default", args, kwargs))
+    # a block has the bits of four elements, or of two that are wide
+    block = 2 if dtype == torch.int64 else 4
+    flat = dot(dims_of(len(shape)), flat_strides(shape), offset * block)
+    here = seed.device
+    position = ctx.node(shape, torch.int64, here, Position(flat))
+    return ctx.node(shape, dtype, here, Pointwise(name, (ctx.view(seed, shape, ()), position)))
+
+
+def _counted(shape: Sequence[int], offset: int) -> bool:
+    """Whether a kernel of a GPU counts so far, which it does in 32 bits."""
+    return not is_open(shape) and prod(shape) + 4 * offset < 2**31
+
+
+@rule("aten.bernoulli.p")
+def bernoulli(ctx: Context, x: Node, p: Any = 0.5, *, generator: Any = None) -> Lowered:
+    meta = ctx.metas[0]
+    assert meta is not None
+    known = isinstance(p, float) and 0.0 <= p <= 1.0 and generator is None
+    # a processor's library may draw other numbers for float64
+    if not known or x.device.type != "cpu" or meta.dtype == torch.float64:
+        raise LoweringError("no decomposition")
+    if not is_dense(meta.shape, meta.stride):
+        raise LoweringError("draws in another order than that of memory")
+    drawn = Meta(meta.shape, meta.stride, torch.bool, meta.device)
+    args = (tuple(meta.shape), tuple(meta.stride), p)
+    mask = single(ctx.call(BERNOULLI, args, impure=True, metas=(drawn,)))
+    return ctx.cast(mask, meta.dtype)

@@ -15,8 +15,7 @@ from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import looked_up, single
 from flambeau_inductor.lowering.rules.reduction import HALF
-from flambeau_inductor.lowering.rules.scatter import added, in_any_order
-from flambeau_inductor.lowering.rules.scatter_add_rows import SPARED, narrowed
+from flambeau_inductor.lowering.rules.scatter import SPARED, added, in_any_order, narrowed
 
 SUM, MEAN = 0, 1
 """Modes of `embedding_bag`; the third one takes maxima."""

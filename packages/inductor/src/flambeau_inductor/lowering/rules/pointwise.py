@@ -13,11 +13,10 @@ import torch
 from flambeau_prims.ops.pointwise import POINTWISE
 
 from flambeau_inductor.ir.tensors import Node
-from flambeau_inductor.lowering import library_calls
 from flambeau_inductor.lowering.context import Context, LoweringError
-from flambeau_inductor.lowering.registry import rule, rule_of_tag
-from flambeau_inductor.lowering.rules.scan import in_half
-from flambeau_inductor.lowering.rules.scatter_add_rows import narrowed
+from flambeau_inductor.lowering.registry import OF_NAMES, ON_CUDA, rule, rule_of_tag
+from flambeau_inductor.lowering.rules.reduction import in_half
+from flambeau_inductor.lowering.rules.scatter import narrowed
 
 OF_FLOATS = {"isnan": False, "isinf": False, "isfinite": True}
 """Questions about floating-point numbers, with the answer for all others."""
@@ -38,10 +37,10 @@ def is_expensive(op: str) -> bool:
 def pointwise(ctx: Context, name: str, *args: Node) -> Node:
     """A primitive that is declared as a function: its name is the operation's."""
     _no_complex(name, args)
-    if name in library_calls.OF_NAMES:
-        raise LoweringError(f"{name}: {library_calls.OF_NAMES[name]}")
-    if name in library_calls.ON_CUDA and args[0].device.type == "cuda":
-        raise LoweringError(f"{name}: {library_calls.ON_CUDA[name]}")
+    if name in OF_NAMES:
+        raise LoweringError(f"{name}: {OF_NAMES[name]}")
+    if name in ON_CUDA and args[0].device.type == "cuda":
+        raise LoweringError(f"{name}: {ON_CUDA[name]}")
     if name == "nextafter" and args[0].dtype.itemsize < 4:
         raise LoweringError("nextafter of half precision steps by another distance than float32's")
     return ctx.point(name, args, POINTWISE[name].result)

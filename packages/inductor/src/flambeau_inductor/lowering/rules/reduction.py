@@ -1,8 +1,9 @@
-"""Lowering of reductions.
+"""Lowering of reductions and scans.
 
-In: a node and the dimensions that go away. Out: `Reduction` nodes, or constants where nothing is
-reduced. Invariant: sums and products of half-precision numbers are formed in float32 and rounded
-once; a reduction over no elements has become a constant.
+In: a node and dimensions. Out: `Reduction` nodes, `TensorScan` nodes on a CPU, library calls.
+Invariant: sums and products of half precision are formed in float32, scans of float32 in float64 as
+in eager, and rounded once; a reduction over no elements is a constant. Running sums and products of
+half precision along memory stay the library's, which rounds them in half of the time.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import torch
 
 from flambeau_inductor.indexing import Expr, decide_equal, decide_less
 from flambeau_inductor.ir.loops import Scalar
-from flambeau_inductor.ir.tensors import Node, Reduction, Shape, dims_of
+from flambeau_inductor.ir.tensors import Node, Pointwise, Reduction, Shape, TensorScan, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError
-from flambeau_inductor.lowering.registry import rule
+from flambeau_inductor.lowering.registry import Lowered, rule
+from flambeau_inductor.lowering.rules.indexing import single
 
 HALF = (torch.bfloat16, torch.float16)
 
@@ -104,3 +106,42 @@ def _divisor(count: int | Expr, correction: float) -> Any:
     if correction != int(correction):
         raise LoweringError(f"a variance over an open size with the correction {correction}")
     return count - int(correction) if decide_less(int(correction), count) else 0.0
+
+
+SCANS = {"cumsum": "sum", "cumprod": "prod", "logcumsumexp": "logsumexp"}
+
+WIDE = (torch.float32, torch.float64)
+LIBRARY = {"sum": "aten.cumsum.out", "prod": "aten.cumprod.out"}
+
+
+@rule(*SCANS)
+def scan(ctx: Context, name: str, a: Node, dim: int) -> Lowered:
+    if a.dtype.is_complex or a.dtype == torch.bool:
+        raise LoweringError(f"{name}: no kernel for {a.dtype}")
+    if a.device.type != "cpu":
+        if name == "logcumsumexp":
+            return single(ctx.call("aten.logcumsumexp.default", (a, dim)))
+        kwargs = (("dtype", a.dtype),)
+        return single(ctx.call(LIBRARY[SCANS[name]], (a, dim), kwargs, out=True))
+    if decide_equal(a.numel, 0) or decide_equal(a.shape[dim], 1):
+        return ctx.point("clone", (a,))
+    wide = {torch.float32: torch.float64, **dict.fromkeys(HALF, torch.float32)}
+    base = ctx.cast(a, wide.get(a.dtype, a.dtype))
+    return ctx.node(a.shape, a.dtype, a.device, TensorScan(SCANS[name], base, dim))
+
+
+def in_half(ctx: Context, node: Node, dtype: torch.dtype) -> Node | None:
+    """`node` as `dtype` by the library, where it is a scan along memory of numbers of this dtype,
+    of half precision, that were widened for it; None for anything else."""
+    define = node.define
+    if dtype not in HALF or not isinstance(define, TensorScan) or define.dim != len(node.shape) - 1:
+        return None
+    source = define.base
+    while source.dtype in WIDE and isinstance(source.define, Pointwise):
+        if source.define.op != "cast":
+            return None
+        (source,) = source.define.args
+    if source.dtype != dtype or define.kind not in LIBRARY:
+        return None
+    kwargs = (("dtype", dtype),)
+    return single(ctx.call(LIBRARY[define.kind], (source, define.dim), kwargs, out=True))

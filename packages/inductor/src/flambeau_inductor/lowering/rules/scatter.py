@@ -1,24 +1,128 @@
 """Lowering of writes through index tensors.
 
-In: a node, integer nodes, values. Out: `Scatter` nodes on a CPU, whose positions are checked first,
-and for sums on a GPU; library calls elsewhere. Invariant: where several values meet on a
-CPU they are combined in row-major order by one thread, as in eager, so that sums have the same
-bits; on a GPU they are added in float32 in whatever order, unless an order was asked for: by atomic
-additions, or to large tables row by row (`rows.py`).
+In: a node, integer nodes, values. Out: `Scatter` nodes after checks of their positions; library
+calls. Invariant: values that meet on a CPU are combined in row-major order by one thread, as in
+eager, so that sums have the same bits; on a GPU they are added in float32 in any order, unless one
+was asked for, and rounded once: by atomic additions, or row by row into large tables, where the
+call takes what was widened for the sum, and is made anew where its result is narrowed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import torch
 
-from flambeau_inductor.indexing import Expr, as_expr, decide_equal, hint, same, same_sizes
-from flambeau_inductor.ir.tensors import IndexLookup, Node, Scatter, View, dims_of
-from flambeau_inductor.lowering.context import Context, LoweringError
+from flambeau_inductor.indexing import (
+    Expr,
+    as_expr,
+    decide_equal,
+    hint,
+    same,
+    same_sizes,
+    static_sizes,
+)
+from flambeau_inductor.ir.tensors import (
+    IndexLookup,
+    Literal,
+    Node,
+    Pointwise,
+    Result,
+    Scatter,
+    Shape,
+    View,
+    dims_of,
+    flat_strides,
+)
+from flambeau_inductor.lowering.context import Context, LoweringError, Meta
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import addressed, looked_up, out_of_bounds, single
-from flambeau_inductor.lowering.rules.scatter_add_rows import SPARED, added_in_order
+from flambeau_inductor.lowering.rules.reduction import HALF
+from flambeau_inductor.runtime.scatter_add_rows import ROWS_ADDED
+
+SPARED = 100 << 20
+"""Bytes that atomic additions move besides, from which on the rows are put in order first.
+
+Measured on an H200, us by atomic additions and in order, words by Zipf's law: the gradient of
+GPT-2's embedding (50257 rows of 768) for 4096 words in bfloat16 106 and 67 (335 MB besides), in
+float32 51 and 90 (25 MB), for 16384 words in float32 83 and 103 (101 MB); 10000 rows of 256 for
+65536 words in float32 93 and 85 (134 MB); 50000 rows of 4096 for 65536 in bfloat16 1030 and 328.
+"""
+WIDTH = 128
+"""Fewer elements are no row that a program of its own is worth."""
+LEAST_WIDTH = 32
+"""The same where a table of float32 would be held besides."""
+
+
+def added_in_order(
+    ctx: Context, a: Node, rows: Node, values: Node, spared_from: int = SPARED
+) -> Node | None:
+    """`a` with rows of values added; None where atomic additions cost no more: where they move
+    fewer than `spared_from` bytes besides (0: for the memory that they take besides)."""
+    shape, added = static_sizes(a.shape), static_sizes(values.shape)
+    least = WIDTH if spared_from else LEAST_WIDTH
+    if shape is None or added is None or len(shape) != 2 or shape[1] < least:
+        return None
+    source = _narrowest(ctx, values)
+    # a sum is read and written where it is added to, and all of a table for half precision again
+    spared = 8 * prod(added) + (8 * prod(shape) if source.dtype in HALF else 0)
+    if spared < spared_from or max(prod(shape), prod(added)) >= 2**40 or added[0] >= 2**30:
+        return None
+    zeros = isinstance(a.define, Literal) and a.define.value == 0
+    base = None if zeros else _narrowest(ctx, a)
+    return _called(ctx, rows, source, shape, a.dtype, base)
+
+
+def narrowed(ctx: Context, node: Node, dtype: torch.dtype) -> Node | None:
+    """The result of such a call as `dtype`, of half precision; None for anything else."""
+    define = node.define
+    if dtype not in HALF or not isinstance(define, Result) or define.call.target != ROWS_ADDED:
+        return None
+    rows, values, _, _, base = define.call.args
+    assert isinstance(rows, Node) and isinstance(values, Node)
+    assert base is None or isinstance(base, Node)
+    return _called(ctx, rows, values, node.shape, dtype, base)
+
+
+def _called(
+    ctx: Context, rows: Node, values: Node, shape: Shape, dtype: torch.dtype, base: Node | None
+) -> Node:
+    made = Meta(shape, flat_strides(shape), dtype, values.device)
+    args = (rows, values, shape[0], dtype, base)
+    return single(ctx.call(ROWS_ADDED, args, metas=(made,)))
+
+
+def _narrowest(ctx: Context, node: Node) -> Node:
+    """What was widened to float32 for the sums, or the node."""
+    found = None
+    if node.dtype == torch.float32:
+        for dtype in HALF:
+            found = found or _before_widening(ctx, node, dtype)
+    return found or node
+
+
+def _before_widening(ctx: Context, node: Node, dtype: torch.dtype) -> Node | None:
+    """`node`, which holds numbers of `dtype` in float32, in that; None if it may hold others."""
+    define = node.define
+    if isinstance(define, View):
+        base = _before_widening(ctx, define.base, dtype)
+        return None if base is None else ctx.view(base, node.shape, define.index)
+    if isinstance(define, Literal) and define.value == 0:
+        return ctx.literal(0.0, node.shape, dtype, node.device)
+    if not isinstance(define, Pointwise):
+        return None
+    if define.op == "clone":
+        return _before_widening(ctx, define.args[0], dtype)
+    if define.op == "cast":
+        (source,) = define.args
+        return source if source.dtype == dtype else None
+    if define.op == "where":
+        chosen = [_before_widening(ctx, arg, dtype) for arg in define.args[1:]]
+        if all(isinstance(each, Node) for each in chosen):
+            return ctx.point("where", (define.args[0], *(n for n in chosen if n)), dtype)
+    return None
+
 
 MODES = {
     "scatter": ("set", "aten.scatter.src", ()),

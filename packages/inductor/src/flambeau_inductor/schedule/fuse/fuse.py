@@ -20,14 +20,15 @@ from flambeau_inductor.indexing import hint
 from flambeau_inductor.ir.tensors import LibraryCall, Node
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.fuse.legality import (
+    Block,
     FusionGroup,
+    analyse,
     joint_space,
     refusal,
     same_blocks,
     traffic,
 )
 from flambeau_inductor.schedule.fuse.score import saved_bytes
-from flambeau_inductor.schedule.materialize.computed_buffers import Block, analyse
 from flambeau_inductor.schedule.materialize.plan import (
     MaterializationPlan,
     StorageView,

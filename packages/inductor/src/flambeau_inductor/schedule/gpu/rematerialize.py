@@ -1,25 +1,29 @@
-"""Rematerialisation of cheap values in their readers.
+"""Rematerialisation: cheap values in their readers, per-row scalars in row kernels.
 
-In: a plan and its loops. Out: values that need no memory after all. Invariant: each of them is a
-pointwise function of what its readers can read anyway; whether a plan without memory for them moves
-less is for the caller to compare.
+In: a plan and its groups; a program's loops. Out: the same, where some values are computed by those
+who read them. Invariant: what is computed again is what would have been read; `keep_cheaper` goes
+back to the plan that moves less memory; what is returned, or read by others than loops, is stored
+as before.
 
-A value with several readers gets memory where computing it is expensive, before it is known which
-of them share its loop. On a GPU a loop takes as long as its memory does: to write a value of 32
-bits and read it again takes longer than any function of a value of 16 bits.
+On a GPU a loop takes as long as its memory does, and a loop of a few numbers a row (the scale of a
+norm's backward) as long as its launch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from flambeau_inductor.driver import PassContext
-from flambeau_inductor.indexing import decide_less, hint
+from flambeau_inductor.indexing import Expr, Ranges, Var, decide_less, hint, simplify
+from flambeau_inductor.ir.loops import Const, IndexValue, Instr, Load, Loop, Point, Store, ValueId
+from flambeau_inductor.ir.operands import pruned, renumbered
+from flambeau_inductor.ir.program import Program, RunLoop
+from flambeau_inductor.ir.steps import Compute, computing, rescheduled, touched
 from flambeau_inductor.ir.tensors import LibraryCall, Node, Pointwise
 from flambeau_inductor.limits import Limits
-from flambeau_inductor.schedule.fuse.legality import FusionGroup
-from flambeau_inductor.schedule.materialize.computed_buffers import ComputedBuffer
+from flambeau_inductor.schedule.fuse.legality import ComputedBuffer, FusionGroup
+from flambeau_inductor.schedule.fuse.loop_order import ranges_of
 from flambeau_inductor.schedule.materialize.plan import (
     MaterializationPlan,
     StorageView,
@@ -131,3 +135,124 @@ def _seen_outside(plan: MaterializationPlan) -> set[Node]:
         if isinstance(item, LibraryCall):
             seen.update(operands_of(plan, item))
     return seen
+
+
+MOST_READERS = 3
+"""Loops that may compute the numbers again."""
+MOST_ROW_OPS = 16
+"""Operations that a number takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """A loop of one axis, and which of its values it stores at that axis' own position."""
+
+    loop: Loop
+    stored: Mapping[str, ValueId]
+
+
+def inline_row_scalars(context: PassContext, program: Program) -> tuple[Program, int]:
+    """Leave out such loops on a GPU."""
+    found, position = computing(program), 0
+    devices = {buffer.name: buffer.layout.device.type for buffer in program.buffers}
+    while position < len(found):
+        _, written = touched(found[position])
+        there = all(devices[name] in context.limits.split_on for name in written)
+        made = _taken_in(found, position, program.owned.outlive) if there else None
+        if made is None:
+            position += 1
+        else:
+            found = made
+    return rescheduled(program, found)
+
+
+def _taken_in(steps: list[Compute], at: int, kept: Container[str]) -> list[Compute] | None:
+    """The steps with the loop at `at` computed by its readers; None where it has to stay."""
+    step = steps[at]
+    numbers = _numbers(step.loop) if isinstance(step, RunLoop) else None
+    if numbers is None or any(name in kept for name in numbers.stored):
+        return None
+    reads, _ = touched(step)
+    readers: list[int] = []
+    for position, other in enumerate(steps):
+        if position == at:
+            continue
+        read, written = touched(other)
+        written = written | {r for r in getattr(other, "results", ()) if r is not None}
+        if written & (reads | numbers.stored.keys()):
+            return None
+        if read & numbers.stored.keys():
+            readers.append(position)
+    if not 0 < len(readers) <= MOST_READERS:
+        return None
+    made = list(steps)
+    for position in readers:
+        other = steps[position]
+        loop = _reading(other.loop, numbers) if isinstance(other, RunLoop) else None
+        if loop is None:
+            return None
+        made[position] = RunLoop(loop)
+    del made[at]
+    return made
+
+
+def _numbers(loop: Loop) -> _Numbers | None:
+    """What a loop computes for each row; None where it does anything else."""
+    if len(loop.x) != 1 or loop.r or sum(isinstance(i, Point) for i in loop.body) > MOST_ROW_OPS:
+        return None
+    own = Var(loop.x[0].var)
+    stored: dict[str, ValueId] = {}
+    for instr in loop.body:
+        if isinstance(instr, Store):
+            if instr.mode != "set" or instr.index != own or instr.buffer in stored:
+                return None
+            stored[instr.buffer] = instr.value
+        elif isinstance(instr, Load):
+            if instr.mask is not None or any(name.startswith("%") for name in instr.index.vars):
+                return None
+        elif not isinstance(instr, Const | Point | IndexValue):
+            return None
+    return _Numbers(loop, stored)
+
+
+def _reading(loop: Loop, numbers: _Numbers) -> Loop | None:
+    """A loop with the numbers computed where it read them; None where it does not take rows in
+    turn."""
+    if not any(isinstance(i, Store) and i.mode == "total" for i in loop.body):
+        return None
+    along = {axis.var for axis in loop.r}
+    ranges = ranges_of(loop)
+    body: list[Instr] = []
+    new: dict[ValueId, ValueId] = {}
+    made: dict[str, dict[str, ValueId]] = {}
+    for position, instr in enumerate(loop.body):
+        if isinstance(instr, Load) and instr.buffer in numbers.stored:
+            looked_up = any(name.startswith("%") for name in instr.index.vars)
+            if not along or looked_up or instr.index.vars & along or instr.mask is not None:
+                return None
+            key = instr.index.key
+            if key not in made:
+                made[key] = _computed(numbers, instr.index, ranges, body)
+            new[position] = made[key][instr.buffer]
+            continue
+        new[position] = len(body)
+        body.append(renumbered(instr, new))
+    origins = tuple(dict.fromkeys((*numbers.loop.origins, *loop.origins)))
+    return replace(loop, body=pruned(body), origins=origins)
+
+
+def _computed(
+    numbers: _Numbers, row: Expr, ranges: Ranges, body: list[Instr]
+) -> dict[str, ValueId]:
+    """Append what computes the numbers of a row; where they are, by the buffer they were in."""
+    own = numbers.loop.x[0].var
+    new: dict[ValueId, ValueId] = {}
+    for position, instr in enumerate(numbers.loop.body):
+        if isinstance(instr, Store):
+            continue
+        instr = renumbered(instr, new)
+        if isinstance(instr, Load | IndexValue):
+            instr = replace(instr, index=simplify(instr.index.substitute({own: row}), ranges))
+        new[position] = len(body)
+        body.append(instr)
+    return {buffer: new[value] for buffer, value in numbers.stored.items()}

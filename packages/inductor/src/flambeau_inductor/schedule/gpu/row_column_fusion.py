@@ -1,42 +1,46 @@
-"""Row and column reduction fusion, as in layer norm's backward.
+"""Row and column reduction fusion, with loop fission of rows too long for registers.
 
-In: the steps of a program that run on a GPU. Out: the same, where a loop that goes through rows and
-one that sums down their columns have become a loop in parts: each part goes through some of the
-rows, does for each what the first loop did, and adds up its columns; a small loop adds up the
-parts. Invariant: what is joined reads the same elements and neither waits for the other's sums;
-steps between the two see what they saw.
-
-A norm's backward is such a pair: the gradient of its input goes along rows, those of its weight and
-bias down columns, and all of them read the input and the gradient of the result.
-
-Of rows longer than `most_across` a program holds no whole one, unless little lives in registers
-beside it: a loop of its own reduces them, and the loop down the columns stores what was stored
-along them. That reads every element twice, as the two loops do apart; but the rows' loop read it
-twice itself, the second time not always from the cache, and wrote besides. Backward of a layernorm,
-512 MiB an operand, H200: 638 to 651 us, and 851 to 1053 before. Where the rows' loop reads it once,
-the two stay apart: a softmax of 16384 layer norms of gelu 618 us, joined 835.
+In: a GPU program's steps. Out: the same, where a loop over rows and one that sums down their
+columns (gradients of a norm's input, and of its weight and bias) are a loop in parts: each part
+goes through some of the rows, does what the first did and adds up its columns; a small loop adds up
+the parts. Invariant: both read the same elements and neither waits for the other's sums; steps
+between them see what they saw. Of rows longer than `most_across` a loop of its own keeps the
+reductions, if the rows are read twice anyway, and the loop down the columns stores what was stored
+along them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
 from flambeau_inductor.driver import PassContext
-from flambeau_inductor.ir.loops import Axis, Check, Load, Loop, Reduce, Scan, Store
-from flambeau_inductor.ir.operands import operands
+from flambeau_inductor.indexing import Var
+from flambeau_inductor.ir.loops import (
+    Axis,
+    Check,
+    Instr,
+    Load,
+    Loop,
+    Reduce,
+    ReducePart,
+    Scan,
+    Store,
+    ValueId,
+)
+from flambeau_inductor.ir.operands import operands, pruned, renumbered
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.ir.steps import Compute, computing, rescheduled, touched
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.gpu.row_column_loops import Joining, Pair
-from flambeau_inductor.schedule.gpu.row_loop_fission import renamed, split_row_loop
-from flambeau_inductor.schedule.gpu.scratch_buffers import (
+from flambeau_inductor.schedule.gpu.split_reduction import (
     LayoutOf,
     NewBuffer,
     ScratchBuffers,
     device_of,
+    facts_of,
 )
 
 
@@ -192,3 +196,83 @@ def _place(steps: Sequence[Compute], pair: Pair) -> int | None:
     if not (reads | writes) & early[1] and not writes & early[0]:
         return last
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRowLoop:
+    """The two loops, and the buffers between them: a number of each dtype for each row.
+
+    The buffers have names of their own kind until they are made.
+    """
+
+    first: Loop
+    rest: Loop
+    between: Mapping[str, torch.dtype]
+
+    def named(self, names: Mapping[str, str]) -> SplitRowLoop:
+        """With the names of the buffers that were made."""
+        between = {names.get(name, name): dtype for name, dtype in self.between.items()}
+        return SplitRowLoop(renamed(self.first, names), renamed(self.rest, names), between)
+
+
+def split_row_loop(loop: Loop) -> SplitRowLoop | None:
+    """The two; None where no element waits for a reduction, or rows have several axes."""
+    facts = facts_of(loop)
+    stores = [p for p, i in enumerate(loop.body) if isinstance(i, Store) and facts.element[p]]
+    if len(loop.x) != 1 or not any(facts.level[p] for p in stores):
+        return None
+    row = Var(loop.x[0].var)
+    wanted = _needed(loop, stores)
+    rest: list[Instr] = []
+    new: dict[ValueId, ValueId] = {}
+    first: list[Instr] = list(loop.body)
+    between: dict[str, torch.dtype] = {}
+    for position in sorted(wanted):
+        instr = loop.body[position]
+        if isinstance(instr, Reduce | ReducePart):
+            name = f"{loop.name}.{position}"
+            between[name] = instr.dtype
+            first.append(Store(name, row, position))
+            instr = Load(name, row, instr.dtype)
+        else:
+            instr = renumbered(instr, new)
+        new[position] = len(rest)
+        rest.append(instr)
+    kept = _without(first, stores)
+    return SplitRowLoop(
+        replace(loop, name=f"{loop.name}_sums", body=kept), replace(loop, body=tuple(rest)), between
+    )
+
+
+def _needed(loop: Loop, stores: list[ValueId]) -> set[ValueId]:
+    """What the stores take, back to what reductions give."""
+    found: set[ValueId] = set()
+    todo = list(stores)
+    while todo:
+        position = todo.pop()
+        if position not in found:
+            found.add(position)
+            instr = loop.body[position]
+            if not isinstance(instr, Reduce | ReducePart):
+                todo.extend(operands(instr))
+    return found
+
+
+def _without(body: list[Instr], stores: list[ValueId]) -> tuple[Instr, ...]:
+    """The body without some of its stores, and without what only they took."""
+    new: dict[ValueId, ValueId] = {}
+    kept: list[Instr] = []
+    for position, instr in enumerate(body):
+        if position not in stores:
+            new[position] = len(kept)
+            kept.append(renumbered(instr, new))
+    return pruned(kept)
+
+
+def renamed(loop: Loop, names: Mapping[str, str]) -> Loop:
+    """The loop on buffers of other names."""
+    body = tuple(
+        replace(i, buffer=names.get(i.buffer, i.buffer)) if isinstance(i, Load | Store) else i
+        for i in loop.body
+    )
+    return replace(loop, body=body)

@@ -28,8 +28,7 @@ from flambeau_inductor.ir.loops import (
 from flambeau_inductor.ir.operands import operands, pruned, renumbered
 from flambeau_inductor.ir.registers import live
 from flambeau_inductor.limits import ACROSS_COLUMNS, Limits
-from flambeau_inductor.schedule.gpu.scratch_buffers import LayoutOf, NewBuffer
-from flambeau_inductor.schedule.gpu.split_reduction import rows_of_parts
+from flambeau_inductor.schedule.gpu.split_reduction import LayoutOf, NewBuffer, rows_of_parts
 
 PART, ROW, COLUMN = "x0", "x1", "r0"
 SMALL = (512, 1024, 2048, 4096)

@@ -1,18 +1,18 @@
 """Split reductions: long rows shared by several programs.
 
 In: a loop whose reductions leave most of the device idle. Out: loops that compute the same: parts
-of each row reduced side by side, the parts combined, and what is done with the results. Invariant:
-every part has the same number of elements, and each store of the loop happens once.
-
-A loop is peeled from the inside: its first reductions are split; what then remains and still
-reduces is peeled again.
+of each row reduced side by side, the parts combined in scratch buffers, and what is done with the
+results. Invariant: parts have equally many elements; each store of the loop happens once. A loop is
+peeled from the inside: its first reductions are split, and what remains is peeled again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+
+import torch
 
 from flambeau_inductor.driver import PassContext
 from flambeau_inductor.indexing import Expr, Var, as_expr
@@ -31,11 +31,51 @@ from flambeau_inductor.ir.loops import (
     ValueId,
 )
 from flambeau_inductor.ir.operands import operands, pruned, renumbered
-from flambeau_inductor.ir.program import Program, RunLoop, Step
+from flambeau_inductor.ir.program import Buffer, Layout, Program, RunLoop, Step
 from flambeau_inductor.ir.steps import rescheduled
+from flambeau_inductor.ir.tensors import flat_strides
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.fuse.loop_order import normalised
-from flambeau_inductor.schedule.gpu.scratch_buffers import NewBuffer, ScratchBuffers, device_of
+
+NewBuffer = Callable[[tuple[int, ...], torch.dtype], str]
+"""Makes a contiguous buffer and returns its name."""
+
+LayoutOf = Callable[[str], Layout]
+
+
+class ScratchBuffers:
+    """The buffers of a program, and those that a pass has made."""
+
+    def __init__(self, program: Program) -> None:
+        self._buffers = program.by_name
+        self._counter = sum(name.startswith("buf") for name in self._buffers)
+
+    def all(self) -> tuple[Buffer, ...]:
+        """Those of the program, then the others."""
+        return tuple(self._buffers.values())
+
+    def layout_of(self, name: str) -> Layout:
+        """The layout of either kind."""
+        return self._buffers[name].layout
+
+    def on(self, device: torch.device) -> NewBuffer:
+        """What makes buffers on a device."""
+
+        def new_buffer(shape: tuple[int, ...], dtype: torch.dtype) -> str:
+            name = f"buf{self._counter}"
+            self._counter += 1
+            layout = Layout(shape, flat_strides(shape), dtype, device)
+            self._buffers[name] = Buffer(name, layout)
+            return name
+
+        return new_buffer
+
+
+def device_of(loop: Loop, layout_of: LayoutOf) -> torch.device | None:
+    """The device that a loop stores to; None where it is not one."""
+    found = {layout_of(i.buffer).device for i in loop.body if isinstance(i, Store)}
+    return found.pop() if len(found) == 1 else None
+
 
 MERGEABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "welford"})
 """Reductions whose parts can be combined; positions of winners are not among them."""

@@ -1,9 +1,9 @@
-"""Weight folding: inference batch norms folded into the weights before them.
+"""Batch norm folding into weights, and convolution biases as additions.
 
-In: a captured graph of torch functions whose parameters are `get_attr` nodes. Out: the same graph
-with fewer of them. Invariant: only where gradients are off and every statistic and weight is a
-parameter or buffer of the graph; they are read once, now: who changes them later does not change
-what was compiled (that is what `freezing` means).
+In: a captured graph of torch functions. Out: the same graph: frozen inference batch norms are part
+of the weights before them, and convolutions on a GPU have no bias. Invariant: weights are only read
+where gradients are off, once, now (what `freezing` means); a GPU's library adds a bias to the
+rounded result in a kernel of its own, so that a separate addition keeps values and dtypes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from flambeau_inductor.passes.match import erase_unused
-from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Rule, Value, ops, rewrite
+from flambeau_inductor.passes.match import erase_unused, op_of, val_of
+from flambeau_inductor.passes.rewriter import (
+    Call,
+    Ledger,
+    Match,
+    Rule,
+    Value,
+    ops,
+    rewrite,
+    rewrite_module,
+)
 
 LINEAR = ("conv1d", "conv2d", "conv3d", "linear")
 """Maps whose second and third arguments are weight and bias."""
@@ -104,3 +113,33 @@ def _constant(gm: fx.GraphModule, near: fx.Node, kind: str, value: Tensor) -> fx
     mode = getattr(fake, "fake_mode", None)
     node.meta["val"] = mode.from_tensor(value) if mode is not None else value
     return node
+
+
+CONVOLUTIONS = {f"{kind}{dims}d": dims for kind in ("conv", "conv_transpose") for dims in (1, 2, 3)}
+"""Function: how many dimensions come behind the channels."""
+
+
+def _separate_bias(m: Match) -> fx.Node | None:
+    """The sum of a convolution of floating point numbers on a GPU and its bias."""
+    made, bias, column = val_of(m.root), val_of(m["bias"]), m["bias"]
+    if not isinstance(made, Tensor) or not isinstance(bias, Tensor):
+        return None
+    if made.device.type != "cuda" or not made.is_floating_point():
+        return None
+    if bias.dtype != made.dtype:  # as under autocast
+        column = m.call("to", column, made.dtype)
+    column = m.call("view", column, -1, *(1,) * CONVOLUTIONS[op_of(m.root) or ""])
+    image, weight, _, *settings = m.root.args
+    bare = m.call(m.root.target, image, weight, None, *settings, **m.root.kwargs)
+    bare.meta = dict(m.root.meta)
+    return m.call(torch.add, bare, column)
+
+
+_OPERANDS = (Value(), Value(), Value("bias"))
+_CONVOLUTION = Call(frozenset(CONVOLUTIONS), _OPERANDS, lambda node: True)
+RULES = (Rule("separate_convolution_biases", (_CONVOLUTION,), _separate_bias),)
+
+
+def separate_convolution_biases(gm: fx.GraphModule, ledger: Ledger | None = None) -> int:
+    """Take the biases out of the convolutions of `gm`; how many were."""
+    return rewrite_module(gm, RULES, ledger)

@@ -1,19 +1,20 @@
-"""Step order of least peak memory.
+"""Step order: sinking of loops to their first use, and least peak memory.
 
-In: steps that compute, in an order in which they may run. Out: the same steps, in that order or in
-another one in which they may run. Invariant: another order is taken only where its peak is lower
-and the same inputs are written in place; random numbers are drawn in the same order, and nothing
-passes a step that may refuse its operands.
+In: steps that compute, in an order in which they may run. Out: the same steps in such an order.
+Invariant: no loop passes a step that touches what it stores, or writes what it reads; a loop sinks
+only if it stores more than it alone keeps alive; another order is taken only where its peak is
+lower and the same inputs are written in place; random draws keep their order, and nothing passes a
+check.
 
-The order is found from the end: of the steps that may come last, that one does before which the
-least is held. What makes much and is needed by nobody behind it, as the gradient of a table is,
-thus comes late, and what lets much go comes before it.
+The order of least peak is found from the end: of the steps that may come last, that one does before
+which the least is held.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from flambeau_inductor._torch_compat import has_effect, overload_of
@@ -27,9 +28,97 @@ from flambeau_inductor.ir.program import (
     Program,
     RunLoop,
 )
-from flambeau_inductor.ir.steps import Compute, computing, rescheduled, storage_bytes, touched
-from flambeau_inductor.schedule.memory.inplace_updates import in_place
-from flambeau_inductor.schedule.memory.lifetimes import peak_bytes, with_lifetimes
+from flambeau_inductor.ir.steps import (
+    Compute,
+    computing,
+    on_a_gpu,
+    rescheduled,
+    storage_bytes,
+    touched,
+)
+from flambeau_inductor.schedule.memory.planning import in_place, peak_bytes, with_lifetimes
+
+
+def sink_loops(context: PassContext, program: Program) -> tuple[Program, int]:
+    """Move loops of a GPU to where they are needed, where that pays."""
+    if not on_a_gpu(program):
+        return program, 0
+    found = later(computing(program), program.by_name, program.owned.shared)
+    return rescheduled(program, found)
+
+
+def later(
+    steps: Sequence[Compute], buffers: Mapping[str, Buffer], fixed: AbstractSet[str]
+) -> list[Compute]:
+    """Move what pays, the last loops first. fixed: buffers that may share memory with others."""
+    plan = [_Placed(step, *_touches(step)) for step in steps]
+    makers: dict[str, _Placed] = {}
+    for each in plan:
+        for name in each.made:
+            makers.setdefault(name, each)
+    for here in range(len(plan) - 1, -1, -1):
+        each = plan[here]
+        if not each.seen.isdisjoint(fixed) or not isinstance(each.step, RunLoop):
+            continue
+        if any(isinstance(instr, Check) for instr in each.step.loop.body):
+            continue
+        first = _first_dependent(plan, here)
+        if first is None or first == here + 1:  # nobody needs it, or the next step does
+            continue
+        stored = _bytes({n for n in each.made if makers[n] is each}, buffers)
+        let_go = _bytes(each.seen - each.made - _seen_from(plan, here, first), buffers)
+        if stored is not None and let_go is not None and stored > let_go:
+            plan.insert(first - 1, plan.pop(here))
+    return [each.step for each in plan]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Placed:
+    """A step with the buffers that it reads or makes, and those that it makes or writes."""
+
+    step: Compute
+    seen: frozenset[str]
+    made: frozenset[str]
+
+
+def _touches(step: Compute) -> tuple[frozenset[str], frozenset[str]]:
+    reads, writes = touched(step)
+    results = step.results if isinstance(step, Extern) else ()
+    made = frozenset(writes) | {name for name in results if name is not None}
+    return made | reads, made
+
+
+def _first_dependent(plan: Sequence[_Placed], here: int) -> int | None:
+    """The first step that has to stay behind the one at `here`."""
+    moved = plan[here]
+    for at in range(here + 1, len(plan)):
+        other = plan[at]
+        if not other.seen.isdisjoint(moved.made) or not other.made.isdisjoint(moved.seen):
+            return at
+    return None
+
+
+def _seen_from(plan: Sequence[_Placed], here: int, first: int) -> frozenset[str]:
+    """Of what the step at `here` sees, what one at `first` or behind it sees too."""
+    wanted = plan[here].seen
+    found: set[str] = set()
+    for at in range(first, len(plan)):
+        found |= wanted & plan[at].seen
+        if len(found) == len(wanted):
+            break
+    return frozenset(found)
+
+
+def _bytes(names: AbstractSet[str], buffers: Mapping[str, Buffer]) -> int | None:
+    """Of these buffers together; None where a size is open."""
+    total = 0
+    for name in names:
+        size = storage_bytes(buffers[name].layout)
+        if not isinstance(size, int):
+            return None
+        total += size
+    return total
+
 
 LEAST = 0.01
 """Part of the peak that another order must spare: what follows each other in the given one is, as
