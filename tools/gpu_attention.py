@@ -17,8 +17,8 @@ import flambeau_prims
 import torch
 import torch.nn.functional as F
 from flambeau_inductor import Options
-from flambeau_inductor.autotune.cold_timing import CUDA_FLUSH
 from flambeau_inductor.templates.selection.select import LIBRARY
+from flambeau_inductor.tuning import machine_of, tuning_for
 from gpu_races import parser, raced
 from torch import Tensor, fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -56,7 +56,9 @@ class Queue:
     which autograd takes long for, is not in them. The level 2 cache is overwritten before each."""
 
     def __init__(self, runs: int = 15) -> None:
-        self._flush = torch.empty(CUDA_FLUSH, dtype=torch.uint8, device="cuda")
+        self._flush = torch.empty(
+            tuning_for(machine_of(0)).flush_bytes, dtype=torch.uint8, device="cuda"
+        )
         self._events = [[torch.cuda.Event(enable_timing=True) for _ in "ab"] for _ in range(runs)]
 
     def median(self, run: Callable[[], object]) -> float:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flambeau_inductor.autotune.cold_timing import CUDA_FLUSH
+from flambeau_inductor.tuning import machine_of, tuning_for
 from gpu_batch import Row, alone, child, send
 from gpu_kernel_cases import BYTES, CASES, Case, Operands
 from torch import Tensor
@@ -126,7 +126,9 @@ class Turns:
     which is not timed, and with the level 2 cache overwritten."""
 
     def __init__(self) -> None:
-        self._flush = torch.empty(CUDA_FLUSH, dtype=torch.uint8, device="cuda")
+        self._flush = torch.empty(
+            tuning_for(machine_of(0)).flush_bytes, dtype=torch.uint8, device="cuda"
+        )
 
     def medians(self, runs: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]]) -> Row:
         events: dict[str, list[list[Any]]] = {name: [] for name in runs}

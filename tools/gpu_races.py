@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import flambeau_prims
-import torch
 from flambeau_inductor import Options
 from flambeau_inductor.autotune import BenchmarkOutcome, Budget, CudaClock, Tuner
 from flambeau_inductor.autotune.kept_choices import ChoiceStore
@@ -25,9 +24,9 @@ from flambeau_inductor.compile import STAGES
 from flambeau_inductor.info import ALONE
 from flambeau_inductor.kernels.generate import launch_library
 from flambeau_inductor.options import settled
-from flambeau_inductor.templates.gemm.tma import CAPABILITY
 from flambeau_inductor.templates.selection.select import LIBRARY, select
 from flambeau_inductor.templates.selection.stage import machine
+from flambeau_inductor.tuning import machine_of
 from torch import Tensor, fx
 
 LEAST_ERROR = 1e-2
@@ -68,7 +67,7 @@ def outcome(fn: Callable[..., Any], inputs: list[Tensor]) -> BenchmarkOutcome:
         stage(work)
     values = open_values(work.options.cache_dir, "autotune")
     tuner = Tuner(Fresh(values), CudaClock(0), Budget(30.0))
-    described = torch.cuda.get_device_capability() >= CAPABILITY
+    described = machine_of(0).described
     library = launch_library(work.options, open_store(work.options.cache_dir))
     select(work.scheduled(), tuner, machine(0), described=described, library=library)
     return next(o for key, o in tuner.outcomes.items() if key.startswith("product"))

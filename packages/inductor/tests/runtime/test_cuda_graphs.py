@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from flambeau_inductor.runtime.gpu.cuda_graphs import (
 )
 from flambeau_inductor.runtime.gpu.launch_bound import MEASURED_AT_ONCE
 from flambeau_inductor.runtime.gpu.shared_pool import is_recorded
+from flambeau_inductor.tuning import MEASURED
 
 from tests.recorder import Recorder
 
@@ -220,13 +222,14 @@ def test_a_refusal_of_the_process_holds() -> None:
     assert recorder.recordings == 0 and recorded.plain["several processes"] == 3
 
 
-def test_unasked_it_does_not_copy_large_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_graphs, "MOST_COPIED", 4 * SIZE)
+def test_unasked_it_does_not_copy_large_inputs() -> None:
     recorded, recorder = _made(automatic=True)
+    recorder.tuning = replace(MEASURED, moving_bytes=4 * SIZE)
     for _ in range(WARM_UP + 3):
         _check(recorded, *_inputs())
     assert recorder.recordings == 0 and recorded.plain[cuda_graphs.MOVING] == 2
     static, recorder = _made((1,), automatic=True)
+    recorder.tuning = replace(MEASURED, moving_bytes=4 * SIZE)
     x, w = _inputs()
     for _ in range(WARM_UP + 3):
         _check(static, x, w)

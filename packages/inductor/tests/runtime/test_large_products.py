@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import flambeau_inductor
 import flambeau_prims
@@ -14,6 +16,7 @@ from flambeau_inductor._torch_compat import onednn_linear
 from flambeau_inductor.runtime.cpu import blocked_linear
 from flambeau_inductor.runtime.cpu.blocked_linear import IN_BLOCKS, in_blocks
 from flambeau_inductor.runtime.operators import operator
+from flambeau_inductor.tuning import host_tuning
 from flambeau_inductor.wrapper import source
 from torch import Tensor, fx
 
@@ -25,8 +28,12 @@ PLAIN, BINARY = IN_BLOCKS
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few rows, for matrices that are soon computed."""
-    for name, value in (("BLOCK", 1 << 12), ("MOST", 1 << 14), ("LEAST", 8)):
-        monkeypatch.setattr(blocked_linear, name, value)
+    sizes: dict[str, Any] = {
+        "linear_block_bytes": 1 << 12,
+        "linear_most_bytes": 1 << 14,
+        "linear_block_rows": 8,
+    }
+    monkeypatch.setattr(blocked_linear, "host_tuning", lambda: replace(host_tuning(), **sizes))
 
 
 def _allocated(made: list[Tensor]) -> Callable[..., Tensor]:
@@ -69,7 +76,7 @@ def test_a_large_result_is_computed_by_blocks(
     def fn(x: Tensor, y: Tensor) -> Tensor:
         return x @ y
 
-    monkeypatch.setattr(source, "LARGEST", 1 << 18)
+    monkeypatch.setattr(source, "RETURNED", 1 << 18)
     options = Options(cache_dir=str(tmp_path), products="onednn")
     for columns, expected in ((100, 0), (1000, 1)):
         args = [torch.randn(150, 200), torch.randn(200, columns)]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from flambeau_inductor.runtime.gpu.cuda_graphs import MOVING, PATIENCE, WARM_UP, Recorded, Rules
-from flambeau_inductor.runtime.gpu.input_placement import STEADY_BYTES, Steady
+from flambeau_inductor.runtime.gpu.input_placement import Steady
+from flambeau_inductor.tuning import MEASURED
 from torch import Tensor
 
 from tests.recorder import Recorder
 
-LARGE = STEADY_BYTES // 4
+LARGE = MEASURED.copied_bytes // 4
 """Elements of a gradient that is not copied."""
 
 
@@ -68,7 +70,7 @@ def test_a_large_gradient_is_read_where_it_is_and_a_small_one_copied() -> None:
 
 
 def test_without_updates_nothing_is_expected_to_stay() -> None:
-    steady = Steady((1,), ())
+    steady = Steady((1,), (), MEASURED.copied_bytes)
     args = [torch.randn(LARGE), torch.randn(LARGE)]
     assert steady.before(args) == {}
     assert not steady(0, args[0]) and steady(1, args[1])
@@ -98,11 +100,9 @@ def test_other_parameters_are_updated_where_those_are() -> None:
     assert own.recorder.recordings == 2 and own.recorded.replays > 3
 
 
-def test_gradients_that_move_much_keep_an_unasked_recording_from_being_made(
-    monkeypatch: Any,
-) -> None:
-    monkeypatch.setattr("flambeau_inductor.runtime.gpu.cuda_graphs.MOST_COPIED", LARGE)
+def test_gradients_that_move_much_keep_an_unasked_recording_from_being_made() -> None:
     own = Optimizer(LARGE, automatic=True)
+    own.recorder.tuning = replace(MEASURED, moving_bytes=LARGE)
     own.recorder.taken = (1.0, 0.1)
     kept = [torch.randn(LARGE) for _ in range(40)]
     for g in kept:

@@ -28,6 +28,7 @@ from flambeau_inductor.templates.attention.problem import Attention, Blocks, Hea
 from flambeau_inductor.templates.convolution.depthwise import tiles_for
 from flambeau_inductor.templates.gemm.kernel import partial_kernel
 from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Window
+from flambeau_inductor.tuning import MEASURED
 
 BF16, F32 = torch.bfloat16, torch.float32
 BEFORE = (
@@ -122,7 +123,7 @@ def depthwise() -> TritonKernel:
     )
     dtypes = dict.fromkeys(("a", "b", "p", "out"), BF16)
     numels = dict.fromkeys(dtypes, 1 << 24)
-    tile = next(tile for tile in tiles_for(product) if tile.rows == 32)
+    tile = next(tile for tile in tiles_for(product, MEASURED) if tile.rows == 32)
     return product_kernel(product, epilogue, tile, dtypes, numels, "depthwise")
 
 

@@ -1,4 +1,4 @@
-"""GPUs that are not here, by what their drivers say."""
+"""GPUs that are not here, by what their drivers say, and CPUs by what the system does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import torch
-from flambeau_inductor.tuning import Machine, machine_of
+from flambeau_inductor.tuning import Machine, Processor, machine_of
 
 #: published figures: capability, multiprocessors, MiB of cache, MHz, MHz of the memory, its bits
 CARDS = {
@@ -14,6 +14,16 @@ CARDS = {
     "NVIDIA L4": ((8, 9), 58, 48, 2040, 6251, 192),
     "NVIDIA H100 80GB HBM3": ((9, 0), 132, 50, 1980, 2619, 5120),
     "NVIDIA GeForce RTX 5090": ((12, 0), 170, 96, 2407, 14001, 512),
+}
+
+
+#: published figures: level 2 of a core, last level; one that does not say
+PROCESSORS = {
+    "Intel(R) Xeon(R) Platinum 8480+": Processor(
+        "Intel(R) Xeon(R) Platinum 8480+", 2 << 20, 105 << 20
+    ),
+    "AMD Ryzen 7 5800X3D": Processor("AMD Ryzen 7 5800X3D", 512 << 10, 96 << 20),
+    "aarch64": Processor("aarch64", 0, 0),
 }
 
 

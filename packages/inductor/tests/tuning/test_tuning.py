@@ -6,38 +6,105 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import flambeau_inductor.tuning.tuning as tuning_module
 import pytest
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.templates.gemm.tiles import candidates, fit
 from flambeau_inductor.templates.selection.heuristics import select_by_model
-from flambeau_inductor.tuning import MEASURED, Tuning, tuning_for
+from flambeau_inductor.tuning import (
+    MEASURED,
+    HostTuning,
+    Tuning,
+    host_tuning,
+    host_tuning_for,
+    tuning_for,
+)
+from flambeau_inductor.tuning.machine import cache_sizes
 
 from tests.templates.test_select import sound
-from tests.tuning.cards import CARDS, card
+from tests.tuning.cards import CARDS, PROCESSORS, card
 from tests.tuning.programs import PROGRAMS
 
 PACKAGE = Path(__file__).parents[2]
-DATA = Path(tuning_module.__file__).parent / "h200.json"
+FOLDER = tuning_module.FOLDER
 BEFORE_FLASH = {"NVIDIA A100-SXM4-80GB", "NVIDIA L4"}
 """Cards that FlashAttention 2 was made for."""
 
 
-def test_each_number_says_where_it_is_from() -> None:
-    rows = json.loads(DATA.read_text())["numbers"]
-    assert rows.keys() == {field.name for field in fields(Tuning)} - {"machine"}
-    for name, row in rows.items():
-        assert ("measured" in row) != ("chosen" in row), name
+@pytest.mark.parametrize(("name", "kind"), [("h200.json", Tuning), ("epyc.json", HostTuning)])
+def test_each_number_says_where_it_is_from_and_what_it_follows(name: str, kind: type) -> None:
+    found = json.loads((FOLDER / name).read_text())
+    rows = found["numbers"]
+    assert rows.keys() == {field.name for field in fields(kind)} - {"machine"}
+    for number, row in rows.items():
+        assert ("measured" in row) != ("chosen" in row), number
         if "measured" in row:
-            assert (PACKAGE.parents[1] / row["measured"]).is_file(), name
+            assert (PACKAGE.parents[1] / row["measured"]).is_file(), number
+        assert row.keys() <= {"value", "measured", "chosen", "follows", "leaves"}, number
+        assert not {"follows", "leaves"} <= row.keys(), number
+        scaled = isinstance(row["value"], int | float)
+        assert scaled or not {"follows", "leaves"} & row.keys(), number
+
+
+def shape_of(value: Any) -> Any:
+    """Of a number its type, of a table the types and how it is nested."""
+    if isinstance(value, Mapping):
+        return {name: shape_of(each) for name, each in value.items()}
+    return tuple(map(shape_of, value)) if isinstance(value, tuple) else type(value)
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_every_number_of_a_card_follows_its_model(name: str) -> None:
+    here, there = tuning_for(card(name)), MEASURED
+    for field in fields(Tuning):
+        if field.name != "machine":
+            value, known = getattr(here, field.name), getattr(there, field.name)
+            assert shape_of(value) == shape_of(known), field.name
+            assert not isinstance(value, int | float) or value > 0, field.name
+    count = here.machine.multiprocessors / there.machine.multiprocessors
+    bandwidth = here.machine.bandwidth / there.machine.bandwidth
+    cache = here.machine.cache_bytes / there.machine.cache_bytes
+    assert here.memory_rate == pytest.approx(there.memory_rate * bandwidth)
+    assert here.copied_bytes == pytest.approx(there.copied_bytes * bandwidth, abs=1)
+    assert here.split_programs == pytest.approx(there.split_programs * count, abs=1)
+    assert here.flush_bytes == pytest.approx(there.flush_bytes * cache, abs=1)
+    free = there.machine.shared_bytes - there.tile_bytes
+    assert here.machine.shared_bytes - here.tile_bytes == free
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_every_number_of_a_processor_follows_its_caches(name: str) -> None:
+    epyc = tuning_module.read(FOLDER / "epyc.json", HostTuning)
+    here = host_tuning_for(PROCESSORS[name])
+    last = (here.machine.cache_bytes or epyc.machine.cache_bytes) / epyc.machine.cache_bytes
+    for field in fields(HostTuning):
+        if field.name != "machine":
+            value, known = getattr(here, field.name), getattr(epyc, field.name)
+            assert type(value) is type(known) and value > 0, field.name
+    assert here.flush_bytes == epyc.flush_bytes * last
+    assert here.linear_most_bytes == epyc.linear_most_bytes * last
+    assert here.drawn_elements == epyc.drawn_elements
+
+
+def test_the_caches_of_this_processor_are_read_from_the_system(tmp_path: Path) -> None:
+    for number, (level, size) in enumerate([("1", "48K"), ("2", "2048K"), ("3", "32768K")]):
+        folder = tmp_path / f"index{number}"
+        folder.mkdir()
+        (folder / "level").write_text(level)
+        (folder / "size").write_text(size)
+    assert cache_sizes(tmp_path.iterdir()) == (2 << 20, 32 << 20)
+    assert cache_sizes([]) == cache_sizes([tmp_path / "none"]) == (0, 0)
+    assert host_tuning().machine.name and host_tuning() is host_tuning()
 
 
 @pytest.mark.parametrize("broken", ["version", "number", "source"])
 def test_a_file_that_lacks_something_is_refused(broken: str, tmp_path: Path) -> None:
-    found = json.loads(DATA.read_text())
+    found = json.loads((FOLDER / "h200.json").read_text())
     if broken == "version":
         found["version"] += 1
     elif broken == "number":
@@ -47,7 +114,7 @@ def test_a_file_that_lacks_something_is_refused(broken: str, tmp_path: Path) -> 
     path = tmp_path / "card.json"
     path.write_text(json.dumps(found))
     with pytest.raises(ValueError, match=r"card\.json"):
-        tuning_module.read(path)
+        tuning_module.read(path, Tuning)
 
 
 def test_the_measured_device_keeps_its_numbers() -> None:

@@ -12,13 +12,10 @@ from typing import Protocol
 
 import torch
 
-CPU_FLUSH = 64 << 20
-"""Bytes written before each run on a CPU: more than its caches hold."""
-CUDA_FLUSH = 192 << 20
-"""The same on a GPU: three times the level 2 cache of the largest."""
+from flambeau_inductor.tuning import host_tuning, machine_of, tuning_for
+
 FLUSHES = 3
-"""How often that is written before a run on a GPU, so that it is busy for as long as the processor
-takes to queue the run, which is some 100 us for a convolution of the library."""
+"""How often memory is written before a run on a GPU, so that it is busy while the run is queued."""
 
 
 class ColdTimer(Protocol):
@@ -30,10 +27,11 @@ class ColdTimer(Protocol):
 
 
 class CpuClock:
-    """Wall-clock seconds on a CPU."""
+    """Wall-clock seconds on a CPU; `flush` bytes are written before each run."""
 
-    def __init__(self, flush: int = CPU_FLUSH) -> None:
-        self._flush = torch.empty(max(1, flush), dtype=torch.uint8)
+    def __init__(self, flush: int | None = None) -> None:
+        size = host_tuning().flush_bytes if flush is None else flush
+        self._flush = torch.empty(max(1, size), dtype=torch.uint8)
 
     def sample(self, run: Callable[[], object]) -> float:
         self._flush.add_(1)
@@ -45,9 +43,10 @@ class CpuClock:
 class CudaClock:
     """Seconds between two events on the current stream of a device."""
 
-    def __init__(self, device: int, flush: int = CUDA_FLUSH) -> None:
+    def __init__(self, device: int) -> None:
         self._device = device
-        self._flush = torch.empty(max(1, flush), dtype=torch.uint8, device=f"cuda:{device}")
+        size = tuning_for(machine_of(device)).flush_bytes
+        self._flush = torch.empty(size, dtype=torch.uint8, device=f"cuda:{device}")
         self._events = [
             torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             for _ in range(2)

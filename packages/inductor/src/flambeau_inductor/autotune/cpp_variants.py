@@ -30,10 +30,9 @@ from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Layout, RunLoop
 from flambeau_inductor.ir.steps import storage_bytes, touched
 from flambeau_inductor.runtime.library import load_kernels
+from flambeau_inductor.tuning import host_tuning
 
 RULED = "as_ruled"
-LEAST_BYTES = 1 << 20
-"""Loops over less memory are over before their form matters."""
 
 
 @dataclass(slots=True)
@@ -120,7 +119,7 @@ def _races(
     for loop in loops:
         sizes = [storage_bytes(layouts[name]) for name in _buffers(loop)]
         size = sum(n for n in sizes if isinstance(n, int))
-        if size < LEAST_BYTES or not all(isinstance(n, int) for n in sizes):
+        if size < host_tuning().raced_bytes or not all(isinstance(n, int) for n in sizes):
             continue
         planned = prepared(from_starts(anonymous(loop)[0])[0])
         forms = {RULED: RULES} | alternatives(planned, toolchain.vector_bytes)

@@ -19,6 +19,7 @@ from flambeau_inductor.autotune.kept_choices import Tuner
 from flambeau_inductor.cache import open_values
 from flambeau_inductor.lowering.context import LEAST_OPERATIONS, LibraryChoices, Sizes
 from flambeau_inductor.options import Options, Products
+from flambeau_inductor.tuning import host_tuning
 
 BLAS, ONEDNN = "blas", "onednn"
 
@@ -33,19 +34,12 @@ SECONDS = 0.5
 """Most that the measurement may take."""
 
 
-LEAST_ALONE = 1 << 21
-"""Operations from which one thread asks: it has no other to wait for."""
-
-LEAST_MEASURED = 1 << 18
-"""Operations of the smallest product that is measured by itself."""
-
-
 def library_choices(options: Options, budget: Budget | None = None) -> LibraryChoices:
     """What lowering may ask. With `max_autotune` products are measured at their own sizes, within
     `budget` (the options' own where none is given)."""
-    wanted, cache_dir = options.products, options.cache_dir
+    wanted, cache_dir, host = options.products, options.cache_dir, host_tuning()
     if not options.max_autotune or wanted != "measured":
-        least = LEAST_ALONE if torch.get_num_threads() == 1 else LEAST_OPERATIONS
+        least = host.onednn_operations_alone if torch.get_num_threads() == 1 else LEAST_OPERATIONS
         return LibraryChoices(
             lambda sizes: onednn_products(wanted, cache_dir), least, EPILOGUES.__contains__
         )
@@ -58,7 +52,7 @@ def library_choices(options: Options, budget: Budget | None = None) -> LibraryCh
         key = f"float32 product {sizes}, {torch.get_num_threads()} threads"
         return tuner.choose(key, (BLAS, ONEDNN), lambda: _candidates(sizes)) == ONEDNN
 
-    return LibraryChoices(measured, LEAST_MEASURED, EPILOGUES.__contains__)
+    return LibraryChoices(measured, host.onednn_operations_raced, EPILOGUES.__contains__)
 
 
 def onednn_products(wanted: Products, cache_dir: str | None) -> bool:

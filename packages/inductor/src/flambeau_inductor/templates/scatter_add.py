@@ -36,6 +36,7 @@ from flambeau_inductor.runtime.scatter_add_rows import ROWS_ADDED
 from flambeau_inductor.templates.attention.match_forward import touching
 from flambeau_inductor.templates.gemm.operand_layout import dtype_of, static_of
 from flambeau_inductor.templates.selection.substitution import Selected
+from flambeau_inductor.tuning import MEASURED, Tuning
 
 CHUNK = 32
 SUMS_AT_ONCE = 8
@@ -154,29 +155,23 @@ WRITES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def tile_of(found: FoundRows) -> ScatterTile:
-    """The tile of a program that writes one row, or a part of it.
-
-    Measured on an H200 (all six kernels, us; a copy of as many bytes takes 225), 65536 rows to a
-    table of 50000: of 4096 in bfloat16 (2048, 4, 4) 266, (1024, 2, 4) 285, (4096, 4, 4) 293, (2048,
-    2, 4) 304; of 2048 in float32 (2048, 4, 4) 256, (1024, 2, 4) 255, (1024, 4, 4) 263. Of that the
-    five small kernels and the gaps between are 18 to 20. Hints that what is read will not be read
-    again cost 5 to 20, three rows at a time are as fast as four, two 15 slower. All rows to one
-    row: 1200, by atomic additions 1330; by Zipf's law 325 and 1030.
-    """
-    columns = min(1 << (found.width - 1).bit_length(), 2048)
-    return ScatterTile(columns, max(1, min(4, columns // 256)), 4)
+def tile_of(found: FoundRows, tuning: Tuning = MEASURED) -> ScatterTile:
+    """The tile of a program that writes one row, or a part of it."""
+    widest, warps, depth = tuning.scatter_tile
+    columns = min(1 << (found.width - 1).bit_length(), widest)
+    return ScatterTile(columns, max(1, min(warps, columns // 256)), depth)
 
 
 def sum_rows(selected: Selected) -> None:
     """Put the kernels in the places of all the calls that they take the places of."""
     while calls := find_rows(selected.program):
         found = calls[0]
-        kernels = found.kernels()
+        tile = tile_of(found, selected.tuning)
+        kernels = found.kernels(tile)
         loops = found.told(kernels)
         selected.program = found.within(selected.program, loops)
         selected.kernels |= {kernel.name: kernel for kernel in kernels.values()}
-        selected.chosen[found.result] = tile_of(found).name
+        selected.chosen[found.result] = tile.name
 
 
 def find_rows(program: Program) -> list[FoundRows]:

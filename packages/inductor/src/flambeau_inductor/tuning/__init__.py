@@ -1,12 +1,24 @@
-"""What is measured on devices, as data, and a model of those that are not."""
+"""Tuning data of measured devices, and a model of those that are not."""
 
-from flambeau_inductor.tuning.machine import Machine, machine_of, shared_bytes_of
-from flambeau_inductor.tuning.tuning import MEASURED, Tuning, tuning_for, tuning_of
+from flambeau_inductor.tuning.machine import Machine, Processor, machine_of, shared_bytes_of
+from flambeau_inductor.tuning.tuning import (
+    MEASURED,
+    HostTuning,
+    Tuning,
+    host_tuning,
+    host_tuning_for,
+    tuning_for,
+    tuning_of,
+)
 
 __all__ = [
     "MEASURED",
+    "HostTuning",
     "Machine",
+    "Processor",
     "Tuning",
+    "host_tuning",
+    "host_tuning_for",
     "machine_of",
     "shared_bytes_of",
     "tuning_for",

@@ -1,12 +1,16 @@
-"""What a GPU is made of.
+"""Model of a machine: a GPU's or a CPU's capacities, and hardware limits by architecture.
 
-In: the properties that its driver gives. Out: `Machine`. Invariant: peaks; what is reached of
-them is for `Tuning` to say.
+In: what the driver, or the system, says of it. Out: `Machine`, `Processor`. Invariant: peaks and
+limits; what is reached of them is tuning data.
 """
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
 import torch
 
@@ -27,6 +31,14 @@ ARCHITECTURES: dict[tuple[int, int], tuple[int, int]] = {
     (12, 1): (1024, 99),
 }
 
+THREAD_ELEMENTS = 128
+"""Elements that a thread holds at once: half of its 255 registers (every architecture)."""
+MMA_DEPTH = 16
+"""Least inner dimension of a product by the tensor units."""
+TMA_RANK, TMA_ALIGNMENT, TMA_BOX = 5, 16, 256
+"""Tensor descriptors: dimensions, bytes of which addresses and strides are multiples, elements of a
+box along a dimension (CUDA driver API, cuTensorMapEncodeTiled)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -44,6 +56,11 @@ class Machine:
     def described(self) -> bool:
         """Whether it reads operands through tensor descriptors."""
         return self.capability >= (9, 0)
+
+    @property
+    def multiplies_half(self) -> bool:
+        """Whether its tensor units take both kinds of half precision."""
+        return self.capability >= (8, 0)
 
     @property
     def operations(self) -> float:
@@ -75,3 +92,38 @@ def machine_of(index: int) -> Machine:
         found.clock_rate * 1e3,
         2e3 * found.memory_clock_rate * found.memory_bus_width / 8,  # two transfers a clock
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """One CPU: the level 2 cache of a core and the last level's of all, 0 where it is unknown."""
+
+    name: str
+    core_cache_bytes: int
+    cache_bytes: int
+
+
+@lru_cache(maxsize=1)
+def processor() -> Processor:
+    """The CPU of this process."""
+    lines = _lines(Path("/proc/cpuinfo"))
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    folders = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")
+    return Processor(next(named, platform.processor()), *cache_sizes(folders))
+
+
+def cache_sizes(folders: Iterable[Path]) -> tuple[int, int]:
+    """Bytes of the second and of the last level, of the caches that Linux describes in folders."""
+    sizes: dict[int, int] = {}
+    for folder in folders:
+        level, size = (next(iter(_lines(folder / name)), "") for name in ("level", "size"))
+        if level.isdigit() and size.endswith("K"):
+            sizes[int(level)] = int(size[:-1]) << 10
+    return sizes.get(2, 0), sizes[max(sizes)] if sizes else 0
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:  # another system
+        return []

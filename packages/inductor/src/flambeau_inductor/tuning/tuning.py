@@ -1,44 +1,70 @@
-"""Tuning of a GPU: the thresholds and rates by which kernels are chosen without measurement.
+"""Tuning of a device: the thresholds, tiles and rates by which kernels are chosen unmeasured.
 
-In: a `Machine`. Out: its `Tuning`: a file of this folder, which says of each number what measured
-it or why it was chosen, or what follows from that of the measured machine. Invariant: on a measured
-machine each number is the one in its file.
+In: a `Machine` or a `Processor`. Out: its `Tuning` or `HostTuning`: the numbers of a file of this
+folder, or what follows from those for another device. Invariant: on a measured device each number
+is the one in its file, which says what measured it or why it was chosen.
+
+A number of a file follows the machine by the rule in its row: with `follows` it is proportional to
+these quantities of the machine's model, with `leaves` as much of one is left over as there, without
+either it is the same everywhere.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from flambeau_inductor.tuning.machine import Machine, machine_of
+from flambeau_inductor.tuning.machine import Machine, Processor, machine_of, processor
 
-VERSION = 1
+VERSION = 2
+FOLDER = Path(__file__).parent
+FILES = {"NVIDIA H200": "h200.json", "AMD EPYC": "epyc.json"}
+"""Data of the devices that were measured, by the names that their drivers or systems give them."""
+
+Row = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Of one machine. Rates are bytes or operations a second, times seconds.
+    """Of one GPU. Rates are bytes or operations a second, times seconds.
 
     tensor_operations, cache_rate: of one multiprocessor, in half precision with the largest tiles;
     of what it reads of the level 2 cache. memory_rate, parts_rate: of all together; of the partial
     sums of tiles in parts. program_start: before a program's first product. launch: of a kernel.
-    tile_bytes: of shared memory, for the tiles of a program. walked_bytes: of those, what all but
-    one of the blocks of rows in turn may take, two programs beside each other.
+    full_tile, tile_power: elements of a tile that keeps the tensor units busy, and the power of the
+    share of that by which a smaller one does. tile_bytes: of shared memory, for the tiles of a
+    program. walked_bytes: of those, what all but one of the blocks of rows in turn may take, two
+    programs of a multiprocessor at a time.
+
+    Rows of tiles are rows, columns, depth, warps, stages: product_tiles, small_tiles (of batches,
+    and of inner dimensions below short_inner), and with resident programs at the end
+    described_tiles, short_described_tiles, window_tiles (of convolutions, described or not).
+    depthwise_tiles: points, channels, warps. scatter_tile: columns, warps, rows read at a time.
+    attention_blocks by "float32" or the widest head, "biased" where that differs: queries, keys,
+    warps, stages, described, queries in registers, pipelined; attention_backward_blocks: pairs of
+    them, for keys and for queries.
 
     Templates are taken for attention of so long sequences, so many operations and heads between two
     widths; for convolutions over images of a few channels of so many operations and results a point
-    (`narrow_tile` for the fewest: rows, columns, depth, warps, stages); for depthwise ones of so
-    many results, whose blocks span so many times the channels that there are; for grouped products
-    of so few rows a group on average (`pairs_gain`: what two programs beside each other must gain);
-    for batches of so many products, no side of which is longer.
+    (`narrow_tile` for the fewest); for depthwise ones of so many results, whose blocks span so many
+    times the channels that there are; for grouped products of so few rows a group on average
+    (`pairs_gain`: what two programs of a multiprocessor must gain); for batches of so many
+    products, no side of which is longer.
 
     across_bytes: that two loops must both read for one to take over the sums of the other: less is
-    still in the cache. split_programs: that a GPU wants of a reduction.
+    still in the cache. split_programs: that a GPU wants of a reduction. raced_points: of loops
+    whose tilings are measured; smaller ones are bound by their launch. flush_bytes: written to
+    empty the caches before a measurement.
+
+    Of a CUDA graph: copied_bytes, inputs and results below are copied rather than expected in place
+    or handed out; moving_bytes: of inputs, above which none is recorded unless requested.
     """
 
     machine: Machine
@@ -48,7 +74,19 @@ class Tuning:
     parts_rate: float
     program_start: float
     launch: float
+    full_tile: int
+    tile_power: float
     tile_bytes: int
+    product_tiles: tuple[Row, ...]
+    small_tiles: tuple[Row, ...]
+    short_inner: int
+    described_tiles: tuple[Row, ...]
+    short_described_tiles: tuple[Row, ...]
+    window_tiles: tuple[Row, ...]
+    depthwise_tiles: tuple[Row, ...]
+    attention_blocks: Mapping[str, tuple[Row, ...]]
+    attention_backward_blocks: Mapping[str, tuple[tuple[Row, Row], ...]]
+    scatter_tile: tuple[int, int, int]
     attention_length: int
     attention_operations: float
     attention_widths: tuple[int, int]
@@ -64,6 +102,10 @@ class Tuning:
     across_bytes: int
     split_programs: int
     walked_bytes: int
+    raced_points: int
+    flush_bytes: int
+    copied_bytes: int
+    moving_bytes: int
 
     @property
     def trusted(self) -> bool:
@@ -71,66 +113,93 @@ class Tuning:
         return self.machine.name in FILES
 
 
-def read(path: Path) -> Tuning:
-    """A file of numbers; it has all of them, and says of each which tool measured it, or why it was
-    chosen."""
+@dataclass(frozen=True, slots=True)
+class HostTuning:
+    """Of one CPU.
+
+    flush_bytes: written to empty the caches before a measurement. raced_bytes: of loops whose code
+    variants are measured. onednn_operations_alone, onednn_operations_raced: of the smallest product
+    for which oneDNN is considered by one thread, and that is measured by itself.
+    linear_block_bytes, linear_most_bytes, linear_block_rows: of a block of a product with a large
+    result, at most, and its least rows. huge_page_bytes: of tensors worth a system call that asks
+    for huge pages. drawn_elements: of random numbers worth fetching the generator's state.
+    packed_share: a weight of one part in so many of image and result is worth packing.
+    triton_seconds: that compiling the kernels of one race may take.
+    """
+
+    machine: Processor
+    flush_bytes: int
+    raced_bytes: int
+    onednn_operations_alone: int
+    onednn_operations_raced: int
+    linear_block_bytes: int
+    linear_most_bytes: int
+    linear_block_rows: int
+    huge_page_bytes: int
+    drawn_elements: int
+    packed_share: int
+    triton_seconds: float
+
+
+Kind = TypeVar("Kind", Tuning, HostTuning)
+MACHINES: Mapping[type, type] = {Tuning: Machine, HostTuning: Processor}
+
+
+def read(path: Path, kind: type[Kind], machine: Any = None) -> Kind:
+    """What a file says of the machine that was measured, or what follows for another one.
+
+    Raises:
+        ValueError: its version is another, it lacks a number, or one says not where it is from.
+    """
     found = json.loads(path.read_text(encoding="utf-8"))
     if found["version"] != VERSION:
         raise ValueError(f"{path.name}: version {found['version']}, not {VERSION}")
-    numbers: dict[str, Any] = {name: _plain(row["value"]) for name, row in found["numbers"].items()}
-    machine = Machine(**{name: _plain(value) for name, value in found["machine"].items()})
-    wanted = {field.name for field in fields(Tuning)} - {"machine"}
-    if numbers.keys() != wanted:
-        raise ValueError(f"{path.name}: {sorted(numbers.keys() ^ wanted)}")
-    unsaid = [n for n, row in found["numbers"].items() if ("measured" in row) == ("chosen" in row)]
+    measured = MACHINES[kind](**{name: _frozen(value) for name, value in found["machine"].items()})
+    rows = found["numbers"]
+    wanted = {field.name for field in fields(kind)} - {"machine"}
+    if rows.keys() != wanted:
+        raise ValueError(f"{path.name}: {sorted(rows.keys() ^ wanted)}")
+    unsaid = [name for name, row in rows.items() if ("measured" in row) == ("chosen" in row)]
     if unsaid:
         raise ValueError(f"{path.name} does not say where {unsaid} are from")
-    return Tuning(machine, **numbers)
+    same = machine is None or machine.name == measured.name
+    target = measured if machine is None or same else machine
+    numbers = {name: _scaled(row, target, measured) for name, row in rows.items()}
+    return kind(machine=machine or measured, **numbers)
 
 
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _scaled(row: Mapping[str, Any], machine: Any, measured: Any) -> Any:
+    value = _frozen(row["value"])
+    if "leaves" in row:
+        return value + getattr(machine, row["leaves"]) - getattr(measured, row["leaves"])
+    if "follows" not in row:
+        return value
+    # a quantity that the system does not say is taken to be the measured one
+    pairs = [(getattr(machine, name), getattr(measured, name)) for name in row["follows"]]
+    scaled = value * prod(here / there for here, there in pairs if here)
+    return round(scaled) if isinstance(value, int) else scaled
 
 
-FILES = {"NVIDIA H200": "h200.json"}
-"""What was measured, by the name that the driver gives a device."""
-MEASURED = read(Path(__file__).parent / FILES["NVIDIA H200"])
-"""What others are scaled from, and what kernels are made for where no device is there."""
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _frozen(each) for name, each in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
+@lru_cache(maxsize=16)
 def tuning_for(machine: Machine) -> Tuning:
-    """What was measured on such machines, or what follows for one from the measured one.
+    """Of such a GPU."""
+    return read(FOLDER / FILES.get(machine.name, FILES["NVIDIA H200"]), Tuning, machine)
 
-    Rates keep the part of the peak that was reached there: the tensor units' by operations a clock
-    and clock, the level 2 cache's by clock, the memory's by its own rate. Least operations are such
-    that take as long: they follow the rate of all tensor units together. Shared memory for tiles is
-    all but what was left free there; for rows in turn it is a part of it. Programs and results that
-    fill a device follow its multiprocessors; bytes that are too many for its cache, the cache. What
-    is a matter of shapes alone (widths, sides, padding), or of launching, is the same.
-    """
-    if machine.name in FILES:
-        return replace(read(Path(__file__).parent / FILES[machine.name]), machine=machine)
-    known, base = MEASURED, MEASURED.machine
-    count = machine.multiprocessors / base.multiprocessors
-    unit = machine.operations / base.operations
-    memory = machine.bandwidth / base.bandwidth
-    free = base.shared_bytes - known.tile_bytes
-    return replace(
-        known,
-        machine=machine,
-        tensor_operations=known.tensor_operations * unit,
-        cache_rate=known.cache_rate * machine.clock / base.clock,
-        memory_rate=known.memory_rate * memory,
-        parts_rate=known.parts_rate * memory,
-        tile_bytes=machine.shared_bytes - free,
-        attention_operations=known.attention_operations * unit * count,
-        convolution_operations=known.convolution_operations * unit * count,
-        depthwise_results=round(known.depthwise_results * count),
-        batch_products=round(known.batch_products * count),
-        across_bytes=round(known.across_bytes * machine.cache_bytes / base.cache_bytes),
-        split_programs=round(known.split_programs * count),
-        walked_bytes=known.walked_bytes * machine.shared_bytes // base.shared_bytes,
-    )
+
+@lru_cache(maxsize=16)
+def host_tuning_for(machine: Processor) -> HostTuning:
+    """Of such a CPU."""
+    return read(FOLDER / FILES.get(machine.name, FILES["AMD EPYC"]), HostTuning, machine)
+
+
+MEASURED = read(FOLDER / FILES["NVIDIA H200"], Tuning)
+"""What others are scaled from, and what kernels are made for where no device is there."""
 
 
 def tuning_of(devices: Iterable[torch.device]) -> Tuning:
@@ -140,3 +209,8 @@ def tuning_of(devices: Iterable[torch.device]) -> Tuning:
             if device.type == "cuda":
                 return tuning_for(machine_of(device.index or 0))
     return MEASURED
+
+
+def host_tuning() -> HostTuning:
+    """Of this process's CPU."""
+    return host_tuning_for(processor())

@@ -29,8 +29,6 @@ from flambeau_inductor.ir.program import (
 )
 from flambeau_inductor.ir.steps import storage_bytes, touched
 from flambeau_inductor.runtime.cpu.blocked_linear import IN_BLOCKS
-from flambeau_inductor.runtime.cpu.blocked_linear import LARGE as LARGEST
-from flambeau_inductor.runtime.cpu.huge_pages import LARGE
 from flambeau_inductor.runtime.cpu.random import BERNOULLI
 from flambeau_inductor.runtime.operators import (
     FOR_BACKWARD,
@@ -39,6 +37,8 @@ from flambeau_inductor.runtime.operators import (
     for_backward,
     with_packed_weight,
 )
+from flambeau_inductor.runtime.output_cache import RETURNED
+from flambeau_inductor.tuning import host_tuning
 from flambeau_inductor.wrapper import names
 from flambeau_inductor.wrapper.addresses import Addresses
 
@@ -212,7 +212,7 @@ def _given(program: Program) -> list[str]:
 def _alloc(p: _WrapperWriter, step: Alloc) -> None:
     of = p.layouts[step.buffer]
     shape, stride = names.sizes(of.shape), names.sizes(of.stride)
-    if of.device.type == "cpu" and hint(storage_bytes(of)) >= LARGE:
+    if of.device.type == "cpu" and hint(storage_bytes(of)) >= host_tuning().huge_page_bytes:
         p(f"{step.buffer} = {p.allocate}({shape}, {stride}, {of.dtype})")
         return
     place = f"dtype={of.dtype}, device={str(of.device)!r}"
@@ -348,7 +348,7 @@ def _in_blocks(p: _WrapperWriter, step: Extern) -> str:
     other."""
     (name,) = step.results
     of = None if name is None else p.layouts[name]
-    if of is None or is_open((*of.shape, *of.stride)) or hint(storage_bytes(of)) < LARGEST:
+    if of is None or is_open((*of.shape, *of.stride)) or hint(storage_bytes(of)) < RETURNED:
         return ""
     return p.in_blocks.setdefault(step.target, f"blocks_of_{step.target.replace('.', '_')}")
 

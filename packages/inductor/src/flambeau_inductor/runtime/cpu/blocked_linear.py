@@ -16,16 +16,7 @@ import torch
 from torch import Tensor
 
 from flambeau_inductor._torch_compat import overload_of
-
-LARGE = 32 << 20
-"""Bytes of results that the C library gives back to the system at once (see `kept.py`)."""
-
-BLOCK, MOST = 4 << 20, 16 << 20
-"""Bytes of a block, and the most that one may have."""
-
-LEAST = 512
-"""Rows or columns that a block has at least, as long as that is not too much: what stands for the
-other side is read once for each block."""
+from flambeau_inductor.tuning import host_tuning
 
 BINARY = "mkldnn._linear_pointwise.binary"
 IN_BLOCKS = ("mkldnn._linear_pointwise.default", BINARY)
@@ -71,7 +62,9 @@ def _blocks(made: Tensor, weight: Tensor) -> Iterator[tuple[slice, slice, Tensor
     by_rows = rows >= columns or not weight.is_contiguous()
     long, short = (rows, columns) if by_rows else (columns, rows)
     one = short * made.element_size()
-    length = max(1, min(max(LEAST, BLOCK // one), MOST // one))
+    host = host_tuning()
+    length = max(host.linear_block_rows, host.linear_block_bytes // one)
+    length = max(1, min(length, host.linear_most_bytes // one))
     count = -(-long // length)
     length = -(-long // count)
     for start in range(0, long, length):

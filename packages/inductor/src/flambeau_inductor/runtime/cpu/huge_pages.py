@@ -18,9 +18,6 @@ from pathlib import Path
 
 import torch
 
-LARGE = 4 << 20
-"""Bytes from which a tensor is worth the system call (some 300 ns)."""
-
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 Advise = Callable[[int, int], object]

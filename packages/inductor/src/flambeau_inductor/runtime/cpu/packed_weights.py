@@ -24,11 +24,9 @@ from flambeau_inductor._torch_compat import (
     onednn_packed_linear,
     overload_of,
 )
+from flambeau_inductor.tuning import host_tuning
 
 IMAGE = 4
-
-LARGE = 4
-"""A weight of a quarter of the elements of image and result is what a convolution waits for."""
 
 MOST_FORMS = 8
 """Packed forms of one weight that are kept."""
@@ -94,7 +92,7 @@ def _pays(weight: Tensor, image: Tensor, stride: Ints) -> bool:
     if image.is_contiguous(memory_format=torch.channels_last):
         return True
     result = image.numel() // image.shape[1] * weight.shape[0] // prod(stride)
-    return LARGE * weight.numel() >= image.numel() + result
+    return host_tuning().packed_share * weight.numel() >= image.numel() + result
 
 
 class PackedConvolution:

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor.runtime.cpu.huge_pages import LARGE, empty_large
+from flambeau_inductor.runtime.cpu.huge_pages import empty_large
+from flambeau_inductor.tuning import host_tuning
 
 Tensor = torch.Tensor
 Sizes = Sequence[int]
@@ -25,15 +26,12 @@ Sizes = Sequence[int]
 BERNOULLI = "flambeau.bernoulli.default"
 """A call of the library by its name in programs: it draws row by row of memory."""
 
-LEAST = 1024
-"""Fewer elements are drawn sooner than the generator's state is fetched and put back."""
-
 STATE_BYTES = 5056
 """Size of the generator's state, whose beginning the kernel reads."""
 
 
 def _empty(shape: Sizes, stride: Sizes) -> Tensor:
-    if math.prod(shape) < LARGE:
+    if math.prod(shape) < host_tuning().huge_page_bytes:
         return torch.empty_strided(shape, stride, dtype=torch.bool)
     return empty_large(shape, stride, torch.bool)
 
@@ -63,18 +61,19 @@ class KernelBernoulli:
         generator = torch.default_generator
         self._kernel = kernel
         self._allocate = allocate
+        self.least = host_tuning().drawn_elements
         self.state = generator.get_state, torch.Tensor.data_ptr, generator.set_state
 
     def empty(self, shape: Sizes, stride: Sizes) -> Tensor:
         """Where draws go."""
-        if self._allocate is not None and math.prod(shape) >= LARGE:
+        if self._allocate is not None and math.prod(shape) >= host_tuning().huge_page_bytes:
             return self._allocate(shape, stride, torch.bool)
         return _empty(shape, stride)
 
     def __call__(self, shape: Sizes, stride: Sizes, p: float) -> Tensor:
         made = self.empty(shape, stride)
         count = made.numel()
-        if count < LEAST:
+        if count < self.least:
             return made.bernoulli_(p)
         self._kernel(*self.state, made.data_ptr(), count, limit(p))
         return made
@@ -102,7 +101,7 @@ def run_after_draws(
         return drawn_before
 
     def drawn_beside(shape: Sizes, stride: Sizes, p: float, kept: bool, *at: int) -> Tensor | None:
-        if math.prod(shape) < LEAST:
+        if math.prod(shape) < draw.least:
             return drawn_before(shape, stride, p, kept, *at)
         made = draw.empty(shape, stride) if kept else None
         address = 0 if made is None else made.data_ptr()

@@ -45,6 +45,7 @@ from flambeau_inductor.runtime.gpu.shared_pool import (
     lendable,
     seen_through,
 )
+from flambeau_inductor.tuning import Tuning
 
 Call = Callable[[list[Any]], tuple[Any, ...]]
 
@@ -53,17 +54,13 @@ WARM_UP = 2
 PATIENCE = 3
 """Calls in a row that do not fit a recording before it is made anew."""
 MOST_RECORDINGS = 4
-SMALL_RESULT = 1 << 20
-"""Bytes of a result that is copied rather than handed out, where the rules say so: larger ones
-would take that memory twice."""
-MOST_COPIED = 64 << 20
-"""Bytes of inputs that move, above which nothing is recorded unasked."""
 
 
 class StreamRecorder(Protocol):
     """Where work is recorded."""
 
     device_type: str
+    tuning: Tuning
 
     def stream(self) -> int:
         """The stream that the caller is on."""
@@ -187,7 +184,7 @@ class Recorded:
         self.replays = 0
         self.rules = rules
         self._call = call
-        self._steady = Steady(rules.static, rules.updates)
+        self._steady = Steady(rules.static, rules.updates, recorder.tuning.copied_bytes)
         self._launching: Launching | None = None
         self._results: dict[int, int] = {}
         self._recorder = recorder
@@ -232,7 +229,7 @@ class Recorded:
         return {
             position
             for position, size in self._results.items()
-            if size <= SMALL_RESULT and position not in self.rules.inside
+            if size <= self._recorder.tuning.copied_bytes and position not in self.rules.inside
         }
 
     def _before_recording(self, args: list[Any]) -> tuple[Any, ...]:
@@ -245,7 +242,7 @@ class Recorded:
             reason = self._judge()
             if reason is not None:
                 return self._watched(args, reason)
-        if self.rules.automatic and self._moving(args) > MOST_COPIED:
+        if self.rules.automatic and self._moving(args) > self._recorder.tuning.moving_bytes:
             return self._run(args, MOVING)
         try:
             recording = self._record(args)

@@ -12,15 +12,16 @@ from typing import Any
 
 import torch
 
-STEADY_BYTES = 1 << 20
-"""Smaller inputs are copied, unless they are updated: that costs less than to record anew."""
-
 
 class Steady:
     """Inputs that stay where they are: `static` ones, and, in a graph that updates inputs, those it
-    updates and large ones, as parameters, their gradients and an optimizer's state do."""
+    updates and large ones, as parameters, their gradients and an optimizer's state do. Those of
+    less than `least` bytes are copied, unless updated: that costs less than recording anew."""
 
-    def __init__(self, static: Iterable[int], updates: Iterable[tuple[int, int]]) -> None:
+    def __init__(
+        self, static: Iterable[int], updates: Iterable[tuple[int, int]], least: int
+    ) -> None:
+        self._least = least
         self.written: dict[int, int] = {}
         self._static = frozenset(static)
         self._updates = tuple(updates)
@@ -52,4 +53,4 @@ class Steady:
             return True
         if position in self._moved or self._seen.get(position) != value.data_ptr():
             return False
-        return position in self._updated or value.nbytes >= STEADY_BYTES
+        return position in self._updated or value.nbytes >= self._least

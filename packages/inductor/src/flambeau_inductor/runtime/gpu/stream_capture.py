@@ -18,6 +18,7 @@ import torch
 from flambeau_inductor._torch_compat import current_raw_stream
 from flambeau_inductor.runtime.gpu.cuda_graphs import Call, RecordedGraph, Rules
 from flambeau_inductor.runtime.gpu.static_input_buffers import OwnInputs
+from flambeau_inductor.tuning import machine_of, tuning_for
 
 SHARE_OF_MEMORY = 32
 """Recordings that nobody asked for hold at most this part of the device's memory each."""
@@ -30,6 +31,7 @@ class CudaRecorder:
 
     def __init__(self, device: int) -> None:
         self._device = device
+        self.tuning = tuning_for(machine_of(device))
 
     def stream(self) -> int:
         """The stream that the caller is on."""

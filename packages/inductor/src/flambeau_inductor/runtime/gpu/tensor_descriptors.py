@@ -14,12 +14,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from flambeau_inductor.tuning.machine import TMA_ALIGNMENT, TMA_BOX, TMA_RANK
+
 TYPES: Mapping[str, tuple[int, int]] = {"bf16": (9, 2), "fp16": (6, 2), "fp32": (7, 4)}
 """`CUtensorMapDataType` and bytes of an element, by Triton's name of the type."""
-MOST_RANK = 5
-MOST_DESCRIPTORS = 8
-ALIGNMENT = 16
-"""Bytes of which addresses and strides are multiples."""
 
 
 class Descriptor(NamedTuple):
@@ -48,10 +46,10 @@ class Tiled(ctypes.Structure):
         ("type", ctypes.c_uint),
         ("itemsize", ctypes.c_uint),
         ("swizzle", ctypes.c_uint),
-        ("box", ctypes.c_uint * MOST_RANK),
+        ("box", ctypes.c_uint * TMA_RANK),
         ("offset", ctypes.c_ulonglong),
-        ("size", ctypes.c_ulonglong * MOST_RANK),
-        ("stride", ctypes.c_ulonglong * MOST_RANK),
+        ("size", ctypes.c_ulonglong * TMA_RANK),
+        ("stride", ctypes.c_ulonglong * TMA_RANK),
     )
 
 
@@ -87,13 +85,13 @@ def fits(descriptor: Descriptor) -> bool:
     itemsize = TYPES[descriptor.dtype][1] if descriptor.dtype in TYPES else 0
     return (
         itemsize > 0
-        and 1 <= len(descriptor.sizes) <= MOST_RANK
+        and 1 <= len(descriptor.sizes) <= TMA_RANK
         and descriptor.strides[-1] == 1
-        and descriptor.offset * itemsize % ALIGNMENT == 0
-        and all(s > 0 and s * itemsize % ALIGNMENT == 0 for s in descriptor.strides[:-1])
+        and descriptor.offset * itemsize % TMA_ALIGNMENT == 0
+        and all(s > 0 and s * itemsize % TMA_ALIGNMENT == 0 for s in descriptor.strides[:-1])
         and all(s * itemsize < 2**40 for s in descriptor.strides)
         and all(0 < n < 2**31 for n in descriptor.sizes)
-        and all(n <= 256 for n in descriptor.block)
+        and all(n <= TMA_BOX for n in descriptor.block)
     )
 
 

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from flambeau_inductor.codegen.triton.dtypes import register
 from flambeau_inductor.templates.attention.operands import Blocked
 from flambeau_inductor.templates.attention.problem import (
@@ -25,8 +23,10 @@ from flambeau_inductor.templates.attention.problem import (
     Blocks,
     Heads,
     Rows,
+    block,
     fitting,
     in_shared,
+    of_heads,
     padded,
 )
 from flambeau_inductor.tuning import MEASURED, Tuning
@@ -55,22 +55,8 @@ def backward_blocks(
     attention: Attention, described: bool, tuning: Tuning = MEASURED
 ) -> tuple[tuple[Blocks, Blocks], ...]:
     """Blocks of `keys` and of `queries` that are worth trying."""
-    width = max(attention.sizes[-2:])
-    pairs: tuple[tuple[Blocks, Blocks], ...]
-    if attention.dtype == torch.float32 or width > 128:
-        pairs = ((Blocks(32, 32, 4, 2), Blocks(32, 32, 4, 2)),)
-    elif width > 64:
-        pairs = (
-            (Blocks(64, 64, 4, 2, True), Blocks(128, 32, 8, 3, True)),
-            (Blocks(64, 64, 4, 2, True), Blocks(64, 64, 4, 2, True)),
-            (Blocks(64, 128, 8, 2), Blocks(64, 64, 4, 2)),
-        )
-    else:
-        pairs = (
-            (Blocks(64, 64, 4, 3, True), Blocks(64, 64, 4, 3)),
-            (Blocks(32, 64, 4, 3, True), Blocks(64, 64, 4, 3)),
-            (Blocks(64, 64, 4, 2), Blocks(64, 64, 4, 2)),
-        )
+    table = of_heads(tuning.attention_backward_blocks, attention)
+    pairs = [(block(keys), block(queries)) for keys, queries in table]
     small = (Blocks(32, 32, 4, 2), Blocks(32, 32, 4, 2))
     fit = []
     for pair in (*pairs, small):

@@ -13,8 +13,9 @@ import torch
 
 from flambeau_inductor.codegen.triton.dtypes import pointer
 from flambeau_inductor.codegen.triton.kernel import WITH_DESCRIPTORS, TritonKernel
-from flambeau_inductor.runtime.gpu.tensor_descriptors import ALIGNMENT, Descriptor, fits
+from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor, fits
 from flambeau_inductor.templates.attention.problem import Attention, Blocks, Heads, Rows, padded
+from flambeau_inductor.tuning.machine import TMA_ALIGNMENT
 
 HALF = ("bf16", "fp16")
 
@@ -144,7 +145,7 @@ class Blocked:
         dtype = self.pointers[of.buffer][1:]
         # where there is one of something its stride says nothing
         strides = tuple(
-            ALIGNMENT if n == 1 and d < 3 else s
+            TMA_ALIGNMENT if n == 1 and d < 3 else s
             for d, (n, s) in enumerate(zip(sizes, of.strides, strict=True))
         )
         shape = (1, 1, {"QBLOCK": self.queries, "KBLOCK": self.keys}[block], padded(sizes[3]))

@@ -6,7 +6,9 @@ strides are numbers, in elements.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 
@@ -80,35 +82,28 @@ def blocks_for(
     attention: Attention, described: bool = False, tuning: Tuning = MEASURED
 ) -> tuple[Blocks, ...]:
     """What is worth trying: wide heads leave room for smaller blocks only, and where a bias is in
-    flight too, for fewer loads (width 128 on an H200: 202, 206 and 214 us, 246 and 273 with what is
-    the best without a bias).
+    flight too, for fewer loads. `described`: the device has a tensor memory accelerator."""
+    rows = of_heads(tuning.attention_blocks, attention)
+    return fitting(attention, tuple(block(row) for row in rows), described, tuning)
 
-    `described` says whether the device has a tensor memory accelerator.
-    """
-    width, out = attention.sizes[-2:]
-    found: tuple[Blocks, ...]
+
+Entry = TypeVar("Entry")
+
+
+def of_heads(table: Mapping[str, Entry], attention: Attention) -> Entry:
+    """The entry of a table of `Tuning` for heads of such a dtype and width, with a bias or not."""
+    widths = sorted(int(name) for name in table if name.isdigit())
+    kind = str(next((w for w in widths if max(attention.sizes[-2:]) <= w), widths[-1]))
     if attention.dtype == torch.float32:
-        found = (Blocks(64, 32, 4, 2), Blocks(32, 32, 4, 2))
-    elif max(width, out) > 128:
-        found = (Blocks(64, 32, 4, 2), Blocks(128, 32, 8, 2), Blocks(64, 32, 4, 2, True))
-    elif max(width, out) > 64 and attention.bias is not None:
-        found = (Blocks(128, 64, 8, 3), Blocks(64, 64, 4, 2), Blocks(64, 64, 4, 2, described=True))
-    elif max(width, out) > 64:
-        found = (
-            Blocks(64, 64, 4, 3, described=True, held=True, ahead=True),
-            Blocks(64, 64, 4, 3, described=True, held=True),
-            Blocks(64, 64, 4, 3, described=True),
-            Blocks(64, 64, 4, 3),
-            Blocks(128, 64, 8, 3),
-        )
-    else:
-        found = (
-            Blocks(64, 64, 4, 3),
-            Blocks(64, 64, 4, 3, described=True),
-            Blocks(64, 64, 4, 3, described=True, held=True),
-            Blocks(128, 64, 8, 3),
-        )
-    return fitting(attention, found, described, tuning)
+        kind = "float32"
+    biased = f"{kind} biased"
+    return table[biased if attention.bias is not None and biased in table else kind]
+
+
+def block(row: tuple[int, ...]) -> Blocks:
+    """A row of such an entry."""
+    queries, keys, warps, stages, *flags = row
+    return Blocks(queries, keys, warps, stages, *map(bool, flags))
 
 
 def fitting(

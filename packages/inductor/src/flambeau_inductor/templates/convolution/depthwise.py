@@ -16,21 +16,15 @@ from flambeau_inductor.templates.gemm.operands import images, masked
 from flambeau_inductor.templates.gemm.problem import Product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
 from flambeau_inductor.templates.gemm.tma import TmaOperand
-
-SHAPES: tuple[tuple[int, int, int], ...] = (
-    (32, 64, 4),
-    (16, 64, 4),
-    (64, 32, 4),
-    (32, 32, 4),
-    (64, 16, 4),
-)
-"""Points, channels and warps of the tiles that are tried."""
+from flambeau_inductor.tuning import Tuning
+from flambeau_inductor.tuning.machine import MMA_DEPTH
 
 
-def tiles_for(product: Product, most: int = 4) -> list[GemmTile]:
+def tiles_for(product: Product, tuning: Tuning, most: int = 4) -> list[GemmTile]:
     """The tiles of which the fewest channels lie outside of the images, in the table's order."""
     channels = product.sizes[2]
-    tiles = [GemmTile(rows, columns, 16, warps, 1) for rows, columns, warps in SHAPES]
+    rows = tuning.depthwise_tiles
+    tiles = [GemmTile(points, columns, MMA_DEPTH, warps, 1) for points, columns, warps in rows]
     tiles.sort(key=lambda tile: -(-channels // tile.columns) * tile.columns)
     return tiles[:most]
 

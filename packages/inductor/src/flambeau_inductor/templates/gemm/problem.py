@@ -13,8 +13,7 @@ from typing import Literal
 
 import torch
 
-LEAST_CHANNELS = 16
-"""Of images of fewer, a step of the inner dimension runs over several points of the window."""
+from flambeau_inductor.tuning.machine import MMA_DEPTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class Window:
     @property
     def whole_points(self) -> bool:
         """Whether a step of the inner dimension stays within one point of the window."""
-        return self.channels >= LEAST_CHANNELS or self.depthwise
+        return self.channels >= MMA_DEPTH or self.depthwise
 
     @property
     def runs(self) -> int:

@@ -16,9 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from flambeau_inductor.tuning import MEASURED, Tuning
-
-SHORT = 64
-"""Of an inner dimension, for which the usual steps are too long."""
+from flambeau_inductor.tuning.machine import MMA_DEPTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,65 +54,6 @@ class GemmTile:
         return min(whole, self.resident * self.multiprocessors) if self.resident else whole
 
 
-SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
-    (128, 256, 64, 8, 4),
-    (128, 256, 64, 8, 3),
-    (256, 128, 64, 8, 3),
-    (128, 128, 64, 8, 3),
-    (128, 128, 64, 4, 4),
-    (64, 256, 64, 4, 4),
-    (128, 64, 64, 4, 4),
-    (64, 128, 64, 4, 4),
-    (64, 64, 64, 4, 4),
-    (64, 64, 128, 4, 3),
-    (64, 32, 128, 4, 4),
-    (32, 64, 128, 4, 4),
-    (16, 128, 128, 4, 4),
-    (16, 64, 128, 4, 5),
-    (16, 32, 256, 4, 3),
-)
-
-SMALL: tuple[tuple[int, int, int, int, int], ...] = (
-    (64, 64, 32, 4, 3),
-    (32, 32, 32, 2, 3),
-    (32, 32, 64, 2, 3),
-    (16, 16, 32, 1, 3),
-)
-"""Of batches, and of products that are shorter than the steps of others."""
-SMALL_DESCRIBED: tuple[tuple[int, int, int, int, int, int], ...] = ((64, 64, 64, 4, 3, 0),)
-"""Of products of one such step."""
-
-DESCRIBED: tuple[tuple[int, int, int, int, int, int], ...] = (
-    (128, 256, 64, 8, 3, 1),
-    (128, 128, 64, 4, 3, 2),
-    (128, 256, 64, 8, 4, 0),
-    (256, 128, 64, 8, 4, 0),
-    (128, 128, 64, 4, 5, 0),
-    (64, 256, 64, 4, 4, 0),
-    (64, 128, 128, 4, 4, 0),
-    (128, 64, 128, 4, 4, 0),
-    (64, 64, 128, 4, 6, 0),
-    (64, 32, 256, 4, 4, 0),
-)
-"""Rows, columns, depth, warps, stages and resident programs of tiles with descriptors."""
-
-WINDOWS: tuple[tuple[int, int, int, int, int, int], ...] = (
-    (128, 128, 64, 8, 3, 0),
-    (128, 128, 64, 4, 4, 0),
-    (128, 256, 64, 8, 3, 0),
-    (128, 64, 64, 4, 4, 0),
-    (64, 128, 64, 4, 4, 0),
-    (256, 128, 64, 8, 3, 0),
-    (256, 64, 64, 8, 3, 0),
-    (64, 64, 64, 4, 4, 0),
-    (128, 64, 32, 4, 5, 0),
-    (128, 32, 32, 4, 5, 0),
-    (64, 32, 64, 4, 4, 0),
-    (128, 16, 16, 4, 5, 0),
-)
-"""The same for convolutions, of which the weights alone are described."""
-
-
 def candidates(
     m: int,
     n: int,
@@ -133,14 +72,18 @@ def candidates(
     inner dimension of a convolution falls into; of those, a third is without descriptors.
     """
     if runs:
-        first = _best(WINDOWS, described, (m, n, k, batch), itemsize, parts, runs, tuning)
+        first = _best(
+            tuning.window_tiles, described, (m, n, k, batch), itemsize, parts, runs, tuning
+        )
         again = [replace(tile, described=False) for tile in first[: most // 3] if described]
         return (*first[: most - len(again)], *again)
-    small = SMALL if batch > 1 or k < SHORT else ()
-    plain = [(*shape, 0) for shape in (*SHAPES, *small)]
+    small = tuning.small_tiles if batch > 1 or k < tuning.short_inner else ()
+    plain = (*tuning.product_tiles, *small)
     if not described:
         return _best(plain, False, (m, n, k, batch), itemsize, parts, tuning=tuning)[:most]
-    shapes = (*DESCRIBED, *SMALL_DESCRIBED) if k <= SHORT else DESCRIBED
+    shapes = tuning.described_tiles
+    if k <= tuning.short_inner:
+        shapes += tuning.short_described_tiles
     first = _best(shapes, True, (m, n, k, batch), itemsize, parts, tuning=tuning)[:most]
     return (
         *first,
@@ -149,7 +92,7 @@ def candidates(
 
 
 def _best(
-    shapes: Iterable[tuple[int, int, int, int, int, int]],
+    shapes: Iterable[tuple[int, ...]],
     described: bool,
     sizes: tuple[int, int, int, int],
     itemsize: int,
@@ -161,12 +104,12 @@ def _best(
     count = tuning.machine.multiprocessors
     m, n, k, batch = sizes
     found: list[tuple[float, GemmTile]] = []
-    for rows, columns, depth, warps, stages, resident in shapes:
+    for rows, columns, depth, warps, stages, *others in shapes:
+        (resident,) = others or (0,)
         if itemsize == 4:
-            depth, stages = max(16, depth // 2), min(stages, 3)
-        if depth > max(16, _power_above(k // runs)) or rows > max(16, _power_above(m)):
-            continue
-        if columns > max(16, _power_above(n)):
+            depth, stages = max(MMA_DEPTH, depth // 2), min(stages, 3)
+        sides = ((rows, m), (columns, n), (depth, k // runs))
+        if any(side > max(MMA_DEPTH, _power_above(size)) for side, size in sides):
             continue
         fitting = fit(GemmTile(rows, columns, depth, warps, stages), itemsize, tuning)
         if fitting is None:
@@ -208,7 +151,9 @@ def seconds(
         waves = max(1.0, programs / count)
     inner = tile.share(runs * -(-(k // runs) // tile.depth) * tile.depth)
     area = tile.rows * tile.columns
-    busy = float(min(1.0, area / (128 * 128)) ** 0.35) * (0.5 if itemsize == 4 else 1.0)
+    busy = float(min(1.0, area / tuning.full_tile) ** tuning.tile_power) * (
+        0.5 if itemsize == 4 else 1.0
+    )
     arithmetic = 2 * area * inner / (tuning.tensor_operations * busy)
     moving = (tile.rows + tile.columns) * inner * itemsize / tuning.cache_rate
     each = max(arithmetic, moving)

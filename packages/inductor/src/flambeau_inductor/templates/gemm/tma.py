@@ -19,8 +19,6 @@ from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor, fits
 from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Product, Window
 from flambeau_inductor.templates.gemm.tiles import GemmTile
 
-CAPABILITY = (9, 0)
-"""Of devices that have the accelerator."""
 DTYPES = frozenset({torch.bfloat16, torch.float16})
 """What the tensor units read from shared memory in either order."""
 

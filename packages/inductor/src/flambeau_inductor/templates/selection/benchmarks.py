@@ -46,8 +46,6 @@ from flambeau_inductor.templates.selection.trial_runs import Bench, Run, in_orde
 from flambeau_inductor.tuning import MEASURED, Tuning
 
 LIBRARY = "library"
-LEAST_POINTS = 1 << 20
-"""Loops over fewer points are bound by their launch: no tiling makes them faster."""
 
 
 def tiles_of(found: MatchedProduct, described: bool, tuning: Tuning = MEASURED) -> list[GemmTile]:
@@ -55,7 +53,7 @@ def tiles_of(found: MatchedProduct, described: bool, tuning: Tuning = MEASURED) 
     product = found.product
     batch, m, n, k = product.sizes
     if product.window is not None and product.window.depthwise:
-        return tiles_for(product)
+        return tiles_for(product, tuning)
     runs = product.window.runs if product.window is not None else 0
     item = product.dtype.itemsize
     first = library_replacements.tile_of(found, tuning)
@@ -209,7 +207,7 @@ def race_tilings(selected: Selected, loop: Loop, tuner: Tuner, device: str) -> N
     dtypes, numels = facts(selected.program)
     try:
         first = choose(loop, selected.tuning)
-        tilings = {"model": first} | alternatives(loop, first, LEAST_POINTS)
+        tilings = {"model": first} | alternatives(first, selected.tuning.raced_points)
         if len(tilings) < 2:
             return
         kernels = {

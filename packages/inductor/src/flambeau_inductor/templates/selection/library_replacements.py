@@ -42,9 +42,6 @@ SLOWER = BIASED | {
     "aten._scaled_dot_product_flash_attention.default",
     "aten._scaled_dot_product_flash_attention_backward.default",
 }
-LEAST_CAPABILITY = (8, 0)
-"""Of devices whose tensor units take both kinds of half precision: older ones get no template
-without measurement."""
 HALF = frozenset({torch.bfloat16, torch.float16})
 
 
@@ -101,7 +98,7 @@ def _few_channels(product: Product, window: Window, tuning: Tuning) -> GemmTile 
 
 def _depthwise(product: Product, tuning: Tuning) -> GemmTile | None:
     _, rows, columns, _ = product.sizes
-    tile = tiles_for(product)[0]
+    tile = tiles_for(product, tuning)[0]
     padded = -(-columns // tile.columns) * tile.columns
     fits = padded <= tuning.depthwise_padding * columns
     fits = fits and rows * columns >= tuning.depthwise_results

@@ -10,17 +10,14 @@ from dataclasses import replace
 from math import prod
 
 from flambeau_inductor.codegen.triton.tiling import Tiling
-from flambeau_inductor.ir.loops import Loop
-
-MOST_ELEMENTS = 128
+from flambeau_inductor.tuning.machine import THREAD_ELEMENTS
 
 
-def alternatives(loop: Loop, tiling: Tiling, least_points: int) -> dict[str, Tiling]:
+def alternatives(tiling: Tiling, least_points: int) -> dict[str, Tiling]:
     """Half and twice the warps, and twice the rows (or the block) of a program."""
     points = prod(d.size for d in tiling.dimensions)
     if points < least_points:
         return {}
-    del loop
     found: dict[str, Tiling] = {}
     first = tiling.dimensions[0]
     wider = replace(first, block=first.block * 2)
@@ -33,7 +30,7 @@ def alternatives(loop: Loop, tiling: Tiling, least_points: int) -> dict[str, Til
     ):
         elements = prod(d.block for d in dimensions)
         grown = dimensions is twice and first.block >= first.size
-        if warps < 1 or warps > 32 or grown or elements > MOST_ELEMENTS * 32 * warps:
+        if warps < 1 or warps > 32 or grown or elements > THREAD_ELEMENTS * 32 * warps:
             continue
         found[name] = replace(tiling, dimensions=dimensions, warps=warps)
     return found

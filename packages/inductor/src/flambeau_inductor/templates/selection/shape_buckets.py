@@ -13,13 +13,12 @@ from flambeau_inductor.ir.loops import Load, Store
 from flambeau_inductor.templates.attention.problem import Attention
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
 from flambeau_inductor.templates.gemm.problem import Matrix
+from flambeau_inductor.tuning.machine import TMA_ALIGNMENT
 
 LEAST = 64
 """Sizes below are classes of their own."""
 STEPS = 4
 """Classes between a power of two and the next."""
-ALIGNED = 16
-"""Bytes: of what strides have to be multiples for vectors and for the accelerator."""
 
 
 def rounded(size: int) -> int:
@@ -64,7 +63,10 @@ def attention_class(attention: Attention, target: str, device: str) -> str:
         attention.dtype,
         f"causal {attention.causal}, bias {attention.bias is not None}",
         f"sums {attention.sums is not None}",
-        [all(s * attention.dtype.itemsize % ALIGNED == 0 for s in o.strides[:3]) for o in operands],
+        [
+            all(s * attention.dtype.itemsize % TMA_ALIGNMENT == 0 for s in o.strides[:3])
+            for o in operands
+        ],
     )
 
 
@@ -73,7 +75,7 @@ def _order(matrix: Matrix, itemsize: int) -> str:
     _, rows, columns = matrix.strides
     along = "columns" if columns == 1 else "rows" if rows == 1 else "neither"
     steps = [s for s in (rows, columns) if s != 1]
-    aligned = all(s * itemsize % ALIGNED == 0 for s in (*steps, matrix.offset))
+    aligned = all(s * itemsize % TMA_ALIGNMENT == 0 for s in (*steps, matrix.offset))
     return f"{along} {aligned}"
 
 

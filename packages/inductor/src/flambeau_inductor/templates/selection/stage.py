@@ -14,15 +14,10 @@ from flambeau_inductor.codegen.triton.build import interpreting
 from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.kernels.generate import launch_library
-from flambeau_inductor.templates.gemm import tma
 from flambeau_inductor.templates.scatter_add import sum_rows
-from flambeau_inductor.templates.selection import heuristics, library_replacements
+from flambeau_inductor.templates.selection import heuristics
 from flambeau_inductor.templates.selection.select import Selected, select
-from flambeau_inductor.tuning import machine_of, tuning_for
-
-MAKING = 2.0
-"""Seconds that compiling the kernels of a race may take, as long as none was: with less than that
-left, none is begun, and defaults are taken."""
+from flambeau_inductor.tuning import Tuning, host_tuning, machine_of, tuning_for
 
 
 def select_templates(work: Compilation, program: Program) -> tuple[Program, int]:
@@ -31,20 +26,20 @@ def select_templates(work: Compilation, program: Program) -> tuple[Program, int]
     index = _gpu_of(program)
     if index is None:
         return program, 0
-    capability = torch.cuda.get_device_capability(index)
+    tuning = tuning_for(machine_of(index))
     if work.options.max_autotune:
-        return _taken(work, _raced(work, program, index, capability))
-    if capability >= library_replacements.LEAST_CAPABILITY:
-        tuning = tuning_for(machine_of(index))
+        return _taken(work, _raced(work, program, index, tuning))
+    if tuning.machine.multiplies_half:  # older devices get no template without measurement
         return _taken(work, heuristics.select_by_model(program, tuning))
     return program, 0
 
 
 def add_rows_sorted(work: Compilation, program: Program) -> tuple[Program, int]:
     """Add rows to rows of a table by kernels that sort their positions."""
-    if _gpu_of(program) is None:
+    index = _gpu_of(program)
+    if index is None:
         return program, 0
-    selected = Selected(program)
+    selected = Selected(program, tuning=tuning_for(machine_of(index)))
     sum_rows(selected)
     return _taken(work, selected)
 
@@ -63,22 +58,20 @@ def _gpu_of(program: Program) -> int | None:
     return devices.pop().index or 0
 
 
-def _raced(
-    work: Compilation, program: Program, index: int, capability: tuple[int, int]
-) -> Selected:
+def _raced(work: Compilation, program: Program, index: int, tuning: Tuning) -> Selected:
     store = open_store(work.options.cache_dir)
     values = open_values(work.options.cache_dir, "autotune")
-    tuning = tuning_for(machine_of(index))
     with torch.cuda.device(index):
         budget = work.budget or Budget(work.options.autotune_seconds)
-        budget.longest = max(budget.longest, MAKING)
+        # with less left than compiling a race takes none is begun, and defaults are taken
+        budget.longest = max(budget.longest, host_tuning().triton_seconds)
         tuner = Tuner(values, CudaClock(index), budget)
         with budget.spending():
             return select(
                 program,
                 tuner,
                 machine(index),
-                described=capability >= tma.CAPABILITY,
+                described=tuning.machine.described,
                 trusted=tuning.trusted,
                 tuning=tuning,
                 library=launch_library(work.options, store),
