@@ -6,13 +6,9 @@ the same program.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from flambeau_inductor.tuning import MEASURED, Tuning
-
-ACROSS_COLUMNS = 1024
-"""Columns of a program that goes down a part of the rows, a few at a time, where a row is too long
-for one: of 512 to 4096 none moved more (392 to 404 us for three passes over 512 MiB, H200)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +58,54 @@ class Limits:
     split_programs: int = MEASURED.split_programs
     """Programs that a GPU wants of a reduction; with fewer, its rows are split."""
 
-    split_length: int = 4096
+    split_length: int = MEASURED.split_length
     """Half of the least number of elements of a row that is split."""
 
-    split_part: int = 512
+    split_part: int = MEASURED.split_part
     """Least number of elements of a part of a row; columns are split from four such parts on."""
 
-    split_columns: int = 128
+    split_columns: int = MEASURED.split_columns
     """Columns that one program sums together where neighbours in memory are of different rows."""
 
     across_bytes: int = MEASURED.across_bytes
     """A loop over rows takes sums down their columns with it, on a GPU, if both read at least so
     much of the same memory: less is still in the cache when it is read again."""
 
-    least_across: int = 64
-    most_across: int = 8192
+    across_columns: int = MEASURED.across_columns
+    """Columns of a program that goes down a part of the rows, a few at a time, where a row is too
+    long for one."""
+
+    least_across: int = MEASURED.least_across
+    most_across: int = MEASURED.most_across
     """Columns of such a loop: a program holds a row, and a sum for each column, in registers; of
     twice as many where little else lives there. Of more, it holds a part of a row; what is reduced
     along rows is then a loop of its own, where that reads them twice anyway."""
 
-    most_held: int = 32768
+    most_held: int = MEASURED.most_held
     """Columns of a row that a program holds in registers if it sums none of them."""
+
+    row_columns: tuple[int, ...] = MEASURED.row_columns
+    """Columns, rounded up, of which `split_programs` programs, or more, run at once."""
+
+    light_registers: tuple[int, int] = MEASURED.light_registers
+    """Live registers an element of a row with which three programs for two run at once, and with
+    which a program holds a row of twice `most_across`."""
+
+    uneven_shares: int = MEASURED.uneven_shares
+    """Up to one program in so many is given up for equal shares of the rows."""
+
+    pipelined_bytes: int = MEASURED.pipelined_bytes
+    pipelined_spare: int = MEASURED.pipelined_spare
+    """Column sums are software-pipelined for elements of at most so many bytes, where at most one
+    column in so many is past the end of the last program."""
+
+    row_scalar_readers: int = MEASURED.row_scalar_readers
+    row_scalar_ops: int = MEASURED.row_scalar_ops
+    """Row kernels compute scalars of their rows again if at most so many of them read a loop's, and
+    it has at most so many operations."""
+
+    recompute_ops: int = MEASURED.recompute_ops
+    """Operations that a reader may compute once more rather than read their result."""
 
     fusion: bool = True
 
@@ -91,8 +114,8 @@ class Limits:
 
     def on(self, tuning: Tuning) -> Limits:
         """These limits on a device: what is as it was measured elsewhere is as it is there."""
-        names = ("split_programs", "across_bytes")
-        left = [name for name in names if getattr(self, name) == getattr(MEASURED, name)]
         if tuning is MEASURED:
             return self
+        names = {field.name for field in fields(self)} & {field.name for field in fields(tuning)}
+        left = [name for name in names if getattr(self, name) == getattr(MEASURED, name)]
         return replace(self, **{name: getattr(tuning, name) for name in left})

@@ -13,9 +13,7 @@ from flambeau_inductor.info import GraphInfo
 from flambeau_inductor.ir.program import CheckIndex, Extern, Program, RunLoop
 from flambeau_inductor.runtime.gpu.cuda_graphs import Rules
 from flambeau_inductor.schedule.memory import planning
-
-LEAST_LAUNCHES = 4
-"""Fewer than this are not worth a recording."""
+from flambeau_inductor.tuning import tuning_of
 
 QUEUE_ONLY = frozenset(
     {
@@ -68,10 +66,7 @@ QUEUE_ONLY_FROM = {"aten._grouped_mm.default": (9, 0)}
 PRODUCTS = frozenset({"aten.addmm.out", "aten.baddbmm.out", "aten.bmm.out", "aten.mm.out"})
 """Calls for which the library keeps a workspace a stream."""
 
-LAUNCHES = {
-    "flambeau_inductor.lstm.default": LEAST_LAUNCHES,
-    "flambeau_inductor.lstm_backward.default": LEAST_LAUNCHES,
-}
+LONG = frozenset({"flambeau_inductor.lstm.default", "flambeau_inductor.lstm_backward.default"})
 """Library calls that launch many kernels, at least one a time step."""
 
 
@@ -99,9 +94,9 @@ def why_not(program: Program) -> str | None:
     if len(devices) != 1 or next(iter(devices)).type != "cuda":
         return "not all of it is on one GPU"
     launched = [s for s in program.steps if isinstance(s, RunLoop | Extern)]
-    launches = sum(LAUNCHES.get(getattr(s, "target", ""), 1) for s in launched)
-    if launches < LEAST_LAUNCHES:
-        return f"{launches} launches"
+    long = any(isinstance(s, Extern) and s.target in LONG for s in launched)
+    if len(launched) < tuning_of(devices).recorded_launches and not long:
+        return f"{len(launched)} launches"
     for step in program.steps:
         if isinstance(step, CheckIndex):
             return "the host looks at an index"

@@ -22,7 +22,7 @@ from flambeau_inductor.ir.program import (
 )
 from flambeau_inductor.ir.steps import Compute, computing, touched
 from flambeau_inductor.schedule import Limits
-from flambeau_inductor.schedule.gpu.rematerialize import MOST_READERS, inline_row_scalars
+from flambeau_inductor.schedule.gpu.rematerialize import inline_row_scalars
 from torch import Tensor
 
 from tests.codegen import loops
@@ -85,9 +85,10 @@ def test_a_row_s_scale_is_computed_where_the_row_is() -> None:
 
 
 def test_several_readers_compute_it() -> None:
-    readers = [replace(BACKWARD, name=f"loop{k}") for k in range(MOST_READERS + 1)]
-    assert len(_inside(NUMBERS, *readers[:-1])) == MOST_READERS
-    assert len(_inside(NUMBERS, *readers)) == MOST_READERS + 2
+    most = Limits().row_scalar_readers
+    readers = [replace(BACKWARD, name=f"loop{k}") for k in range(most + 1)]
+    assert len(_inside(NUMBERS, *readers[:-1])) == most
+    assert len(_inside(NUMBERS, *readers)) == most + 2
 
 
 def test_what_is_returned_stays() -> None:

@@ -17,7 +17,7 @@ from flambeau_inductor.autotune.benchmark import Budget, Candidate
 from flambeau_inductor.autotune.cold_timing import CpuClock
 from flambeau_inductor.autotune.kept_choices import Tuner
 from flambeau_inductor.cache import open_values
-from flambeau_inductor.lowering.context import LEAST_OPERATIONS, LibraryChoices, Sizes
+from flambeau_inductor.lowering.context import LibraryChoices, Sizes
 from flambeau_inductor.options import Options, Products
 from flambeau_inductor.tuning import host_tuning
 
@@ -39,7 +39,8 @@ def library_choices(options: Options, budget: Budget | None = None) -> LibraryCh
     `budget` (the options' own where none is given)."""
     wanted, cache_dir, host = options.products, options.cache_dir, host_tuning()
     if not options.max_autotune or wanted != "measured":
-        least = host.onednn_operations_alone if torch.get_num_threads() == 1 else LEAST_OPERATIONS
+        alone = torch.get_num_threads() == 1
+        least = host.onednn_operations_alone if alone else host.onednn_operations
         return LibraryChoices(
             lambda sizes: onednn_products(wanted, cache_dir), least, EPILOGUES.__contains__
         )

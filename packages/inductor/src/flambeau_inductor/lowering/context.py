@@ -45,12 +45,10 @@ from flambeau_inductor.ir.tensors import (
     flat_strides,
 )
 from flambeau_inductor.lowering.sizes import GraphSizes
+from flambeau_inductor.tuning import host_tuning
 
 Sizes = tuple[int, int, int]
 """Rows, terms and columns of a matrix product."""
-
-LEAST_OPERATIONS = 1 << 22
-"""Smaller products are over before another library's call has begun, as a rule."""
 
 
 def torchs_own(sizes: Sizes) -> bool:
@@ -72,7 +70,7 @@ class LibraryChoices:
     apply a function (a key of `epilogues.FUNCTIONS`) to what it computes."""
 
     onednn_products: Callable[[Sizes], bool] = torchs_own
-    least_operations: int = LEAST_OPERATIONS
+    least_operations: int = field(default_factory=lambda: host_tuning().onednn_operations)
     epilogues: Callable[[str], bool] = no_epilogue
 
 

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, fx
 
 from flambeau_inductor.passes.match import AUGMENTED, argument, op_of, storage_of, val_of, written
+from flambeau_inductor.tuning import host_tuning, tuning_of
 
 IMAGE = 4
 """Dimensions of a batch of images."""
@@ -37,17 +38,8 @@ DTYPES = {
 }
 """What is computed faster so, by device."""
 
-PAYS = 0.7
-"""Share of the convolutions that must be cheap (depthwise, grouped or 1 x 1)."""
-
 BY_GROUPS = frozenset({"group_norm", "instance_norm"})
 """What goes through an image by some channels at a time: row-major order is better for it."""
-
-LEAST_OF_GROUP = 8
-"""Bytes of neighbouring channels that it must take together, on a GPU, for the images to be
-channels-last all the same. With groups of so many a UNet's kernels took 363 us in place of 447
-(H200, bfloat16, 64 images of 32 x 32): its norms more, but no image is brought into another order,
-nor held in two (22 MiB in place of 32)."""
 
 
 def channels_last(gm: fx.GraphModule, packed: bool = False) -> int:
@@ -109,7 +101,9 @@ def _orders(
         on_a_gpu = devices == {"cuda"} and not any(_by_few(node) for node in gm.graph.nodes)
         return [torch.channels_last] * len(kinds) if on_a_gpu else []
     if "depthwise" in kinds:
-        cheap = sum(kind != "dense" for kind in kinds) >= PAYS * len(kinds)
+        cheap = sum(kind != "dense" for kind in kinds) >= host_tuning().cheap_convolutions * len(
+            kinds
+        )
         return [torch.channels_last] * len(kinds) if cheap else []
     if torch.is_grad_enabled() or any(_by_groups(node) for node in gm.graph.nodes):
         return []
@@ -135,7 +129,8 @@ def _by_few(node: fx.Node) -> bool:
         return True
     if not isinstance(groups, int) or groups < 1:
         return True
-    return bool(image.shape[1] // groups * image.dtype.itemsize < LEAST_OF_GROUP)
+    least = tuning_of((image.device,)).group_norm_bytes
+    return bool(image.shape[1] // groups * image.dtype.itemsize < least)
 
 
 def _moves_more_image(node: fx.Node) -> bool:

@@ -58,8 +58,12 @@ class Tuning:
     (`pairs_gain`: what two programs of a multiprocessor must gain); for batches of so many
     products, no side of which is longer.
 
-    across_bytes: that two loops must both read for one to take over the sums of the other: less is
-    still in the cache. split_programs: that a GPU wants of a reduction. raced_points: of loops
+    across_bytes to recompute_ops: the thresholds of `Limits`. order_gain: the part of the peak that
+    another order of steps must save. added_rows_bytes, added_rows_widths: of memory that atomic
+    additions move more than rows added in order, from which on rows are sorted; of such rows, and
+    where that saves a table in float32. group_norm_bytes: of neighbouring channels that a norm by
+    groups must take at once for images to be channels-last. recorded_launches: of the smallest CUDA
+    graph. raced_points: of loops
     whose tilings are measured; smaller ones are bound by their launch. flush_bytes: written to
     empty the caches before a measurement.
 
@@ -101,6 +105,26 @@ class Tuning:
     batch_products: int
     across_bytes: int
     split_programs: int
+    split_length: int
+    split_part: int
+    split_columns: int
+    across_columns: int
+    least_across: int
+    most_across: int
+    most_held: int
+    row_columns: tuple[int, ...]
+    light_registers: tuple[int, int]
+    uneven_shares: int
+    pipelined_bytes: int
+    pipelined_spare: int
+    row_scalar_readers: int
+    row_scalar_ops: int
+    recompute_ops: int
+    order_gain: float
+    added_rows_bytes: int
+    added_rows_widths: tuple[int, int]
+    group_norm_bytes: int
+    recorded_launches: int
     walked_bytes: int
     raced_points: int
     flush_bytes: int
@@ -118,8 +142,15 @@ class HostTuning:
     """Of one CPU.
 
     flush_bytes: written to empty the caches before a measurement. raced_bytes: of loops whose code
-    variants are measured. onednn_operations_alone, onednn_operations_raced: of the smallest product
-    for which oneDNN is considered by one thread, and that is measured by itself.
+    variants are measured. onednn_operations, _alone, _raced: of the smallest product for which
+    oneDNN is considered, by one thread, and that is measured by itself; onednn_least_side: its
+    least rows and columns; onednn_parts, onednn_parts_side: most parts of a sum, and the least rows
+    and columns of a product in parts. window_multiplications, point_multiplications, window_points:
+    of the smallest convolution that oneDNN takes instead of a product of windows, of 1 x 1, and its
+    points; gradient_multiplications: of the largest gradient of a weight that is a product.
+    concat_call_bytes: of pieces written in place that are worth a call; concat_copy_bytes: of a
+    piece that the library copies; concat_pieces: that one condition tells apart. viewed_bytes: of a
+    buffer that takes over memory of another layout. cheap_convolutions: share for channels-last.
     linear_block_bytes, linear_most_bytes, linear_block_rows: of a block of a product with a large
     result, at most, and its least rows. huge_page_bytes: of tensors worth a system call that asks
     for huge pages. drawn_elements: of random numbers worth fetching the generator's state.
@@ -132,6 +163,19 @@ class HostTuning:
     raced_bytes: int
     onednn_operations_alone: int
     onednn_operations_raced: int
+    onednn_operations: int
+    onednn_least_side: int
+    onednn_parts: int
+    onednn_parts_side: int
+    window_multiplications: int
+    point_multiplications: int
+    window_points: int
+    gradient_multiplications: int
+    concat_call_bytes: int
+    concat_copy_bytes: int
+    concat_pieces: int
+    viewed_bytes: int
+    cheap_convolutions: float
     linear_block_bytes: int
     linear_most_bytes: int
     linear_block_rows: int

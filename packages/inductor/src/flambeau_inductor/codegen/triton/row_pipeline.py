@@ -17,7 +17,6 @@ from flambeau_inductor.codegen.triton.dimensions import (
 from flambeau_inductor.codegen.triton.row_facts import element_bytes, widest
 from flambeau_inductor.ir.loops import Loop, Reduce
 from flambeau_inductor.ir.registers import register_bytes
-from flambeau_inductor.limits import ACROSS_COLUMNS
 from flambeau_inductor.tuning import Tuning
 
 WALKED_SHORT, WALKED_BLOCK, WALKED_WARPS, WALKED_MOST = 256, 8192, 16, 4
@@ -59,8 +58,9 @@ def pipelined_row_tiling(loop: Loop, tuning: Tuning) -> Tiling:
     wide = widest(loop) > 2
     at_once = -(-static_size(parts) // tuning.machine.multiprocessors)
     registers: int | None = None
-    if columns >= ACROSS_COLUMNS and not any(isinstance(i, Reduce) for i in loop.body):
-        together, columns, warps = ACROSS_ROWS, ACROSS_COLUMNS, ACROSS_WARPS
+    across = tuning.across_columns
+    if columns >= across and not any(isinstance(i, Reduce) for i in loop.body):
+        together, columns, warps = ACROSS_ROWS, across, ACROSS_WARPS
     elif columns <= WALKED_SHORT:
         block = WALKED_BLOCK if not wide else WALKED_BLOCK // 2
         together = max(1, min(block // columns, next_power_of_two(static_size(rows))))

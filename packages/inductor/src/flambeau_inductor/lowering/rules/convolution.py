@@ -36,20 +36,12 @@ from flambeau_inductor.lowering.context import Context, Meta
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.library import called
 from flambeau_inductor.lowering.rules.matmul import PART, by_onednn, multiplied
+from flambeau_inductor.tuning import host_tuning
 
 IMAGE = 4
 """Dimensions of a batch of images."""
 
 ONEDNN = "mkldnn._convolution_pointwise.default"
-
-LEAST_MULTIPLICATIONS = 1 << 21
-LEAST_OF_POINTS = 1 << 23
-LEAST_POINTS = 32
-"""What less than this takes is not the multiplications."""
-
-MOST_MULTIPLICATIONS = 1 << 23
-"""The gradient of a weight is a product of few rows and columns and many terms. In larger ones than
-this several threads are better used by oneDNN's convolution than by a BLAS."""
 
 Ints = Sequence[int]
 
@@ -82,7 +74,10 @@ def convolution_backward(ctx: Context, grad: Node, a: Node, w: Node, *rest: Any)
         rows, points, weights = _points(ctx, grad), _points(ctx, a), _matrix(ctx, w)
         across = ctx.view(rows, rows.shape[::-1], dims_of(2)[::-1])
         fast = by_onednn(ctx, rows, weights) and by_onednn(ctx, across, points)
-        if fast or hint(rows.shape[0] * prod(weights.shape)) <= MOST_MULTIPLICATIONS:
+        if (
+            fast
+            or hint(rows.shape[0] * prod(weights.shape)) <= host_tuning().gradient_multiplications
+        ):
             image = None
             if of_image is not None:
                 image = _image(ctx, multiplied(ctx, rows, weights), of_image)
@@ -128,8 +123,9 @@ def _sooner_by_onednn(ctx: Context, w: Node, result: Meta) -> bool:
     columns, terms = hint(result.shape[1]), hint(prod(w.shape[1:]))
     points = hint(prod(result.shape)) // max(columns, 1)
     single = prod(w.shape[2:]) == 1  # its matrix of windows is the image
-    least = LEAST_OF_POINTS if single else LEAST_MULTIPLICATIONS
-    if points < LEAST_POINTS or points * columns * terms < least or terms > PART:
+    tuning = host_tuning()
+    least = tuning.point_multiplications if single else tuning.window_multiplications
+    if points < tuning.window_points or points * columns * terms < least or terms > PART:
         return False
     return not single or ctx.choices.onednn_products((points, terms, columns))
 

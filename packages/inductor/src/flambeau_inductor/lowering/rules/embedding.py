@@ -15,7 +15,7 @@ from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import looked_up, single
 from flambeau_inductor.lowering.rules.reduction import HALF
-from flambeau_inductor.lowering.rules.scatter import SPARED, added, in_any_order, narrowed
+from flambeau_inductor.lowering.rules.scatter import added, in_any_order, narrowed
 
 SUM, MEAN = 0, 1
 """Modes of `embedding_bag`; the third one takes maxima."""
@@ -111,7 +111,7 @@ def embedding_bag_backward(
             values = _times(ctx, "mul", values, per_sample_weights)
         table = ctx.literal(0.0, (rows, grad.shape[1]), values.dtype, grad.device)
         # who has bags has many tables: none of them is held in float32 besides
-        spared_from = 0 if grad.dtype in HALF else SPARED
+        spared_from = 0 if grad.dtype in HALF else None
         total = added(ctx, table, indices, values, spared_from)
         return narrowed(ctx, total, grad.dtype) or ctx.cast(total, grad.dtype)
     how = (rows, scale_grad_by_freq, mode, per_sample_weights, padding_idx)

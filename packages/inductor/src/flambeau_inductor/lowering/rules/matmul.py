@@ -21,6 +21,7 @@ from flambeau_inductor.ir.tensors import Argument, Node, View, dims_of
 from flambeau_inductor.lowering.context import Context, Meta
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import single
+from flambeau_inductor.tuning import host_tuning
 
 PRODUCTS = {"mm": "aten.mm.out", "bmm": "aten.bmm.out"}
 """Matrix products: they take operands of any strides and write into given memory."""
@@ -28,16 +29,9 @@ PRODUCTS = {"mm": "aten.mm.out", "bmm": "aten.bmm.out"}
 ONEDNN = "mkldnn._linear_pointwise.default"
 ONEDNN_MORE = "mkldnn._linear_pointwise.binary"
 
-LEAST_SIDE = 4
-
 PART = 1024
 """oneDNN adds up all the terms one by one, which rounds more than a BLAS does that adds parts of
 them: sums of more terms than this are asked for in parts."""
-
-MOST_PARTS = 32
-
-LEAST_SIDE_OF_PARTS = 64
-"""What parts of sums cost besides is little where there are as many rows and columns."""
 
 
 @rule(*PRODUCTS)
@@ -77,11 +71,12 @@ def by_onednn(ctx: Context, a: Node, b: Node) -> bool:
         return False
     if sizes is None:
         return False  # how large it will be is not known
-    rows, terms, columns = sizes
+    (rows, terms, columns), tuning = sizes, host_tuning()
     large = 2 * rows * terms * columns >= ctx.choices.least_operations
-    if not large or min(rows, columns) < LEAST_SIDE:
+    if not large or min(rows, columns) < tuning.onednn_least_side:
         return False
-    if terms > PART and (min(rows, columns) < LEAST_SIDE_OF_PARTS or terms > PART * MOST_PARTS):
+    few = min(rows, columns) < tuning.onednn_parts_side
+    if terms > PART and (few or terms > PART * tuning.onednn_parts):
         return False
     return ctx.choices.onednn_products((rows, terms, columns))
 

@@ -40,28 +40,19 @@ from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import addressed, looked_up, out_of_bounds, single
 from flambeau_inductor.lowering.rules.reduction import HALF
 from flambeau_inductor.runtime.scatter_add_rows import ROWS_ADDED
-
-SPARED = 100 << 20
-"""Bytes that atomic additions move besides, from which on the rows are put in order first.
-
-Measured on an H200, us by atomic additions and in order, words by Zipf's law: the gradient of
-GPT-2's embedding (50257 rows of 768) for 4096 words in bfloat16 106 and 67 (335 MB besides), in
-float32 51 and 90 (25 MB), for 16384 words in float32 83 and 103 (101 MB); 10000 rows of 256 for
-65536 words in float32 93 and 85 (134 MB); 50000 rows of 4096 for 65536 in bfloat16 1030 and 328.
-"""
-WIDTH = 128
-"""Fewer elements are no row that a program of its own is worth."""
-LEAST_WIDTH = 32
-"""The same where a table of float32 would be held besides."""
+from flambeau_inductor.tuning import tuning_of
 
 
 def added_in_order(
-    ctx: Context, a: Node, rows: Node, values: Node, spared_from: int = SPARED
+    ctx: Context, a: Node, rows: Node, values: Node, spared_from: int | None = None
 ) -> Node | None:
     """`a` with rows of values added; None where atomic additions cost no more: where they move
-    fewer than `spared_from` bytes besides (0: for the memory that they take besides)."""
+    fewer than `spared_from` bytes besides (None: as measured; 0: for the memory that they take)."""
+    tuning = tuning_of((a.device,))
+    width, least_width = tuning.added_rows_widths
+    spared_from = tuning.added_rows_bytes if spared_from is None else spared_from
     shape, added = static_sizes(a.shape), static_sizes(values.shape)
-    least = WIDTH if spared_from else LEAST_WIDTH
+    least = width if spared_from else least_width
     if shape is None or added is None or len(shape) != 2 or shape[1] < least:
         return None
     source = _narrowest(ctx, values)
@@ -216,7 +207,7 @@ def _put(ctx: Context, a: Node, indices: Sequence[Node | None], values: Node, mo
     return _stored(ctx, a, src, coordinates, mode)
 
 
-def added(ctx: Context, a: Node, rows: Node, values: Node, spared_from: int = SPARED) -> Node:
+def added(ctx: Context, a: Node, rows: Node, values: Node, spared_from: int | None = None) -> Node:
     """Rows added to those of `a` in float32, rounded once at the end: in order where that moves
     so many bytes less, else by atomic additions."""
     ordered = added_in_order(ctx, a, rows, values, spared_from)

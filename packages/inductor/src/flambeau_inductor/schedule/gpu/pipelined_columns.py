@@ -15,7 +15,7 @@ from flambeau_inductor.ir.loops import Const, Instr, Load, Loop, Reduce, Store
 from flambeau_inductor.ir.operands import operands, pruned
 from flambeau_inductor.ir.program import Program, RunLoop, Step
 from flambeau_inductor.ir.steps import rescheduled
-from flambeau_inductor.limits import ACROSS_COLUMNS, Limits
+from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.gpu.row_column_fusion import sums_columns
 from flambeau_inductor.schedule.gpu.row_column_loops import Joining, Pair
 from flambeau_inductor.schedule.gpu.split_reduction import (
@@ -24,11 +24,6 @@ from flambeau_inductor.schedule.gpu.split_reduction import (
     ScratchBuffers,
     device_of,
 )
-
-HALF = 2
-"""Bytes of an element, at most."""
-SPARE = 5
-"""One column in so many may be past the end of the last program."""
 
 
 def pipeline_columns(context: PassContext, program: Program) -> tuple[Program, int]:
@@ -50,10 +45,10 @@ def _in_turn(
     """The loops in place of one that does nothing but sum down the columns of rows in memory."""
     columns, rows = loop.x[0].size, loop.r[0].size
     assert isinstance(columns, int) and isinstance(rows, int)
-    taken = -(-columns // ACROSS_COLUMNS) * ACROSS_COLUMNS
-    if columns < ACROSS_COLUMNS or (taken - columns) * SPARE > columns:
+    taken = -(-columns // limits.across_columns) * limits.across_columns
+    if columns < limits.across_columns or (taken - columns) * limits.pipelined_spare > columns:
         return None
-    if not _stores_halves(loop, layout_of):
+    if not _stores_elements(loop, layout_of, limits.pipelined_bytes):
         return None
     waiting: set[int] = set()
     for k, instr in enumerate(loop.body):
@@ -72,12 +67,12 @@ def _in_turn(
     return Joining(along, sums, pair, layout_of, limits, new_buffer).loops(())
 
 
-def _stores_halves(loop: Loop, layout_of: LayoutOf) -> bool:
-    """Whether elements are stored, and all that are read or stored have 16 bits or fewer and lie
-    side by side."""
+def _stores_elements(loop: Loop, layout_of: LayoutOf, most: int) -> bool:
+    """Whether elements are stored, and all that are read or stored have at most so many bytes and
+    lie side by side."""
     both = {loop.x[0].var, loop.r[0].var}
     found = [i for i in loop.body if isinstance(i, Load | Store) and both <= i.index.vars]
     return any(isinstance(i, Store) for i in found) and all(
-        layout_of(i.buffer).dtype.itemsize <= HALF and i.index.coefficient(loop.x[0].var) == 1
+        layout_of(i.buffer).dtype.itemsize <= most and i.index.coefficient(loop.x[0].var) == 1
         for i in found
     )

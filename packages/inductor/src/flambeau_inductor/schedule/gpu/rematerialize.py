@@ -31,9 +31,6 @@ from flambeau_inductor.schedule.materialize.plan import (
 )
 from flambeau_inductor.schedule.tensor_program import TensorProgram
 
-MOST_OPS = 40
-"""Operations that a reader may do once more."""
-
 Steps = Sequence[FusionGroup | LibraryCall]
 
 
@@ -96,8 +93,9 @@ def _size(node: Node) -> int:
 
 def _is_cheap(anchor: ComputedBuffer, limits: Limits) -> bool:
     node = anchor.node
-    pointwise = isinstance(node.define, Pointwise) and node.device.type in limits.recompute_on
-    return pointwise and anchor.ops <= MOST_OPS and all(isinstance(n, int) for n in node.shape)
+    if not isinstance(node.define, Pointwise) or node.device.type not in limits.recompute_on:
+        return False
+    return anchor.ops <= limits.recompute_ops and all(isinstance(n, int) for n in node.shape)
 
 
 def _saves(
@@ -137,12 +135,6 @@ def _seen_outside(plan: MaterializationPlan) -> set[Node]:
     return seen
 
 
-MOST_READERS = 3
-"""Loops that may compute the numbers again."""
-MOST_ROW_OPS = 16
-"""Operations that a number takes."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Numbers:
     """A loop of one axis, and which of its values it stores at that axis' own position."""
@@ -158,7 +150,7 @@ def inline_row_scalars(context: PassContext, program: Program) -> tuple[Program,
     while position < len(found):
         _, written = touched(found[position])
         there = all(devices[name] in context.limits.split_on for name in written)
-        made = _taken_in(found, position, program.owned.outlive) if there else None
+        made = _taken_in(found, position, program.owned.outlive, context.limits) if there else None
         if made is None:
             position += 1
         else:
@@ -166,10 +158,12 @@ def inline_row_scalars(context: PassContext, program: Program) -> tuple[Program,
     return rescheduled(program, found)
 
 
-def _taken_in(steps: list[Compute], at: int, kept: Container[str]) -> list[Compute] | None:
+def _taken_in(
+    steps: list[Compute], at: int, kept: Container[str], limits: Limits
+) -> list[Compute] | None:
     """The steps with the loop at `at` computed by its readers; None where it has to stay."""
     step = steps[at]
-    numbers = _numbers(step.loop) if isinstance(step, RunLoop) else None
+    numbers = _numbers(step.loop, limits) if isinstance(step, RunLoop) else None
     if numbers is None or any(name in kept for name in numbers.stored):
         return None
     reads, _ = touched(step)
@@ -183,7 +177,7 @@ def _taken_in(steps: list[Compute], at: int, kept: Container[str]) -> list[Compu
             return None
         if read & numbers.stored.keys():
             readers.append(position)
-    if not 0 < len(readers) <= MOST_READERS:
+    if not 0 < len(readers) <= limits.row_scalar_readers:
         return None
     made = list(steps)
     for position in readers:
@@ -196,9 +190,10 @@ def _taken_in(steps: list[Compute], at: int, kept: Container[str]) -> list[Compu
     return made
 
 
-def _numbers(loop: Loop) -> _Numbers | None:
+def _numbers(loop: Loop, limits: Limits) -> _Numbers | None:
     """What a loop computes for each row; None where it does anything else."""
-    if len(loop.x) != 1 or loop.r or sum(isinstance(i, Point) for i in loop.body) > MOST_ROW_OPS:
+    ops = sum(isinstance(i, Point) for i in loop.body)
+    if len(loop.x) != 1 or loop.r or ops > limits.row_scalar_ops:
         return None
     own = Var(loop.x[0].var)
     stored: dict[str, ValueId] = {}

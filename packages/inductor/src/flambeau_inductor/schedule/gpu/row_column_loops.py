@@ -27,21 +27,10 @@ from flambeau_inductor.ir.loops import (
 )
 from flambeau_inductor.ir.operands import operands, pruned, renumbered
 from flambeau_inductor.ir.registers import live
-from flambeau_inductor.limits import ACROSS_COLUMNS, Limits
+from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.gpu.split_reduction import LayoutOf, NewBuffer, rows_of_parts
 
 PART, ROW, COLUMN = "x0", "x1", "r0"
-SMALL = (512, 1024, 2048, 4096)
-"""Columns, rounded up, of which `split_programs` programs, or more, run at once."""
-UNEVEN = 8
-"""Up to one program in so many is given up for equal shares."""
-LIGHT, LIGHTEST = 4, 3
-"""What lives in registers for each element of a row (`live`) where three programs for two run at
-once, and where a program of 16 warps holds a row of up to 16384. us, H200, 512 MiB an operand, rows
-of 4096 bfloat16, two and three programs: softmax with the sums of its operand 319 and 293, softmax
-of a layernorm of gelu with them 556 and 448, and a layernorm's backward, of which 7 live, 407 and
-468. Of 16384, apart and held: softmax 400 and 294, its backward 523 and 412, layernorm (4) 403 and
-415."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +63,7 @@ class Joining:
     def loops(self, inside: Container[str]) -> tuple[Loop, Loop] | None:
         """The loop, and the one that adds up its parts; what is `inside` nobody else reads."""
         whole = self._whole(False, inside)
-        if whole is not None and live(whole) <= LIGHT:
+        if whole is not None and live(whole) <= self.limits.light_registers[0]:
             whole = self._whole(True, inside)
         if whole is None:
             return None
@@ -93,7 +82,7 @@ class Joining:
         """Whether a program has registers for rows of twice `most_across`."""
         whole = self._whole(False, ())
         within = self.pair.columns <= 2 * self.limits.most_across
-        return within and whole is not None and live(whole) <= LIGHTEST
+        return within and whole is not None and live(whole) <= self.limits.light_registers[1]
 
     def _whole(self, light: bool, inside: Container[str]) -> Loop | None:
         """What both loops do, with a total for each sum whose buffer is its position in the second
@@ -212,24 +201,25 @@ def _key(instr: Instr) -> object:
 def parts_of(pair: Pair, wide: bool, light: bool, limits: Limits) -> int | None:
     """As many shares of the rows as a GPU runs programs at once; None for fewer rows than half.
 
-    Of `SMALL` columns a program has a row in work at a time, and more of them run at once the
+    Of `row_columns` a program has a row in work at a time, and more of them run at once the
     shorter it is, three for two where the registers leave room for them (`light`). Of others, a
     program takes a multiprocessor for itself, or half of one where elements are `wide`, and blocks
     of them smaller. Rows longer than a program holds are shared out too, over programs of
-    `ACROSS_COLUMNS` each. Those that take several rows at a time have equal shares if they may.
+    `across_columns` each. Those that take several rows at a time have equal shares if they may.
     """
-    columns, programs = pair.columns, limits.split_programs
+    columns, programs, small = pair.columns, limits.split_programs, limits.row_columns
     padded = 1 << max(0, columns - 1).bit_length()
-    most = programs if wide and padded < min(SMALL) else programs // 2
-    if padded in SMALL:
-        most = programs * min(8, max(SMALL) // padded)
-        if light and (not wide or padded == max(SMALL)):
+    most = programs if wide and padded < min(small) else programs // 2
+    if padded in small:
+        most = programs * min(8, max(small) // padded)
+        if light and (not wide or padded == max(small)):
             most = most * 3 // 2
     if not pair.held:
-        most = programs // -(-columns // ACROSS_COLUMNS)
+        most = programs // -(-columns // limits.across_columns)
     most = max(2, most)
     if pair.rows < max(2, most // 2):
         return None
-    several = padded < min(SMALL) or not pair.held
-    even = (n for n in range(most, most - most // UNEVEN - 1, -1) if pair.rows % n == 0)
+    several = padded < min(small) or not pair.held
+    least = most - most // limits.uneven_shares
+    even = (n for n in range(most, least - 1, -1) if pair.rows % n == 0)
     return next(even, most) if several else most

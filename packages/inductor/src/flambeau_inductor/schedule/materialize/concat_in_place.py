@@ -45,15 +45,10 @@ from flambeau_inductor.schedule.materialize.plan import (
     operands,
     root_of,
 )
+from flambeau_inductor.tuning import host_tuning
 
-CALL_BYTES = 1 << 20
-"""A call more than the one that there was is worth as much as writing so many bytes in place."""
-ASKED = 2
-"""Pieces of which whole vectors are told apart by one question."""
 VECTOR = 64
-"""Bytes."""
-SMALL_COPY = 1 << 18
-"""Bytes from which on the library copies faster, all told, than a loop that does nothing else."""
+"""Bytes of the widest vectors."""
 
 
 def is_concatenation(call: LibraryCall) -> bool:
@@ -82,7 +77,7 @@ def joined_in_place(plan: MaterializationPlan, limits: Limits) -> Iterator[Libra
         if isinstance(item, Node) and not isinstance(item.define, View)
         for each in _read(item)
     }
-    seen = set(map(root_of, read))
+    seen, tuning = set(map(root_of, read)), host_tuning()
     for node in [n for n in plan.order if isinstance(n, Node)]:
         joined = node.define.joined if isinstance(node.define, Choose) else None
         if joined is None or decide_equal(node.numel, 0):
@@ -92,7 +87,9 @@ def joined_in_place(plan: MaterializationPlan, limits: Limits) -> Iterator[Libra
         if not apart and not (node in read and _asks_in_turn(plan, node, joined, limits)):
             continue
         computed = _computed(plan, joined.pieces)
-        small = {k for k, piece in enumerate(joined.pieces) if piece.nbytes < SMALL_COPY}
+        small = {
+            k for k, piece in enumerate(joined.pieces) if piece.nbytes < tuning.concat_copy_bytes
+        }
         pieces = _placed(plan, node, joined, computed | small)
         call = LibraryCall(
             node.name, CONCATENATION, (pieces, joined.dim), out=True, origins=node.origins
@@ -177,7 +174,7 @@ def _chosen(plan: MaterializationPlan, pieces: tuple[Node, ...], limits: Limits)
     chosen = computed | {k for k, node in enumerate(pieces) if hint(node.numel) in tiny}
     runs = sum(not kind for kind, _ in groupby(k in chosen for k in range(len(pieces))))
     saved = sum(pieces[k].nbytes for k in chosen)
-    return chosen if (runs - 1) * CALL_BYTES <= saved else set()
+    return chosen if (runs - 1) * host_tuning().concat_call_bytes <= saved else set()
 
 
 def _computed(plan: MaterializationPlan, pieces: tuple[Node, ...]) -> set[int]:
@@ -217,7 +214,7 @@ def _asks_in_turn(plan: MaterializationPlan, node: Node, joined: Joined, limits:
         return False
     lanes = VECTOR // node.dtype.itemsize
     whole = all(same(piece.shape[joined.dim] % lanes, 0) for piece in joined.pieces)
-    return len(joined.pieces) > ASKED or not whole
+    return len(joined.pieces) > host_tuning().concat_pieces or not whole
 
 
 def _stored_with_rows(node: Node) -> bool:

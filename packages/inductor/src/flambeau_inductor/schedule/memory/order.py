@@ -37,6 +37,7 @@ from flambeau_inductor.ir.steps import (
     touched,
 )
 from flambeau_inductor.schedule.memory.planning import in_place, peak_bytes, with_lifetimes
+from flambeau_inductor.tuning import tuning_of
 
 
 def sink_loops(context: PassContext, program: Program) -> tuple[Program, int]:
@@ -120,10 +121,6 @@ def _bytes(names: AbstractSet[str], buffers: Mapping[str, Buffer]) -> int | None
     return total
 
 
-LEAST = 0.01
-"""Part of the peak that another order must spare: what follows each other in the given one is, as
-a rule, in the cache."""
-
 KNOWN = ("aten", "flambeau", "flambeau_inductor", "flambeau_prims")
 """Namespaces of calls that do nothing but compute; of others, as collectives, nobody knows."""
 
@@ -158,7 +155,8 @@ def minimise_peak_memory(
         peak_bytes(with_lifetimes(order, buffers, owned), buffers, owned.donated)
         for order in (steps, found)
     )
-    return found if then < (1 - LEAST) * now else steps
+    least = tuning_of(each.layout.device for each in buffers.values()).order_gain
+    return found if then < (1 - least) * now else steps
 
 
 @dataclass(slots=True)

@@ -37,6 +37,7 @@ from flambeau_inductor.ir.program import (
     Step,
 )
 from flambeau_inductor.ir.steps import Compute, computing, rescheduled, storage_bytes, touched
+from flambeau_inductor.tuning import host_tuning
 
 STEADFAST = frozenset(
     {
@@ -258,10 +259,6 @@ def _natural(name: str) -> tuple[str, int]:
     return head, int(digits) if digits else 0
 
 
-SMALL = 1 << 14
-"""Bytes below which another layout is not worth a view of the old memory."""
-
-
 @dataclass(slots=True)
 class _ReusePlan:
     buffers: Mapping[str, Buffer]
@@ -371,7 +368,7 @@ def _fits(plan: _ReusePlan, name: str, old: str) -> bool:
         return name not in plan.owned.kept or old in plan.plain
     if plan.device.type != "cpu":
         return False
-    return name not in plan.owned.kept and _size(plan, name) >= SMALL
+    return name not in plan.owned.kept and _size(plan, name) >= host_tuning().viewed_bytes
 
 
 def _same(a: Layout, b: Layout) -> bool:
