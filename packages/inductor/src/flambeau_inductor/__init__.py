@@ -31,45 +31,27 @@ if TYPE_CHECKING:
     from flambeau_inductor.runtime.report import Fallback, Report
 
 _HOMES = {
-    "compile": "compile",
-    "CacheWarning": "errors",
-    "CompilerFailed": "errors",
-    "CompilerNotFound": "errors",
-    "InductorError": "errors",
-    "Fuel": "fuel",
-    "Options": "options",
-    "Artifact": "runtime.artifact",
-    "CannotLoad": "runtime.artifact",
-    "load_artifact": "runtime.artifact",
-    "KEPT_WHOLE": "pre_grad.lstm",
-    "keep_recurrent": "pre_grad.lstm",
-    "prepare": "pre_grad.prepare",
-    "CompiledGraph": "runtime.compiled",
-    "Fallback": "runtime.report",
-    "Report": "runtime.report",
-    "Limits": "limits",
+    name: module
+    for module, names in {
+        "compile": "compile",
+        "errors": "CacheWarning CompilerFailed CompilerNotFound InductorError",
+        "fuel": "Fuel",
+        "limits": "Limits",
+        "options": "Options",
+        "pre_grad.lstm": "KEPT_WHOLE keep_recurrent",
+        "pre_grad.prepare": "prepare",
+        "runtime.artifact": "Artifact CannotLoad load_artifact",
+        "runtime.compiled": "CompiledGraph",
+        "runtime.report": "Fallback Report",
+    }.items()
+    for name in names.split()
 }
 
 __all__ = [
-    "Artifact",
-    "CacheWarning",
-    "CannotLoad",
-    "CompiledGraph",
-    "CompilerFailed",
-    "CompilerNotFound",
-    "KEPT_WHOLE",
-    "Fallback",
-    "Fuel",
-    "InductorError",
-    "Limits",
-    "Options",
-    "Report",
-    "__version__",
-    "compile",
-    "keep_recurrent",
-    "load_artifact",
-    "prepare",
-]
+    "KEPT_WHOLE", "Artifact", "CacheWarning", "CannotLoad", "CompiledGraph", "CompilerFailed",
+    "CompilerNotFound", "Fallback", "Fuel", "InductorError", "Limits", "Options", "Report",
+    "__version__", "compile", "keep_recurrent", "load_artifact", "prepare",
+]  # fmt: skip
 
 
 class _Package(ModuleType):

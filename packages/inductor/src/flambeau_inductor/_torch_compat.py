@@ -7,35 +7,8 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import OpOverload as OpOverload
 from torch.multiprocessing.reductions import StorageWeakRef
-
-__all__ = [
-    "OpOverload",
-    "argument_names",
-    "convolutions_tf32",
-    "convolved_by_onednn",
-    "current_device",
-    "current_raw_stream",
-    "encoder_layer",
-    "handle_of_storage",
-    "in_memory",
-    "may_alias",
-    "onednn_convolution",
-    "onednn_linear",
-    "onednn_packed_linear",
-    "out_names",
-    "overload_of",
-    "products_tf32",
-    "qualified_name",
-    "returns_sequence",
-    "storage_handle",
-    "storage_users",
-    "weak_storage",
-    "without_memory",
-    "writes",
-]
-
 
 encoder_layer: Callable[..., torch.Tensor] = torch._transformer_encoder_layer_fwd
 """What `nn.TransformerEncoderLayer` calls where gradients are off."""

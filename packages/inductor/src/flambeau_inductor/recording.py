@@ -15,48 +15,26 @@ from flambeau_inductor.runtime.gpu.cuda_graphs import Rules
 from flambeau_inductor.schedule.memory import planning
 from flambeau_inductor.tuning import tuning_of
 
-QUEUE_ONLY = frozenset(
-    {
-        "aten._assert_async.msg",
-        "aten.addmm.out",
-        "aten.avg_pool2d_backward.default",
-        "aten.baddbmm.out",
-        "aten.bernoulli.default",
-        "aten.bernoulli.p",
-        "aten.bmm.out",
-        "aten.cat.out",
-        "aten.convolution.default",
-        "aten.convolution_backward.default",
-        "aten.cumprod.out",
-        "aten.cumsum.out",
-        "aten.index_add.default",
-        "aten.index_put.default",
-        "aten.max_pool2d_with_indices_backward.default",
-        "aten.mm.out",
-        "aten.native_dropout.default",
-        "aten.rand.default",
-        "aten.rand_like.default",
-        "aten.randn.default",
-        "aten.randn_like.default",
-        "aten.scatter.src",
-        "aten.scatter_add.default",
-        "aten.sort.stable",
-        "aten.topk.default",
-        "aten._scaled_dot_product_cudnn_attention.default",
-        "aten._scaled_dot_product_cudnn_attention_backward.default",
-        "aten._scaled_dot_product_efficient_attention.default",
-        "aten._scaled_dot_product_efficient_attention_backward.default",
-        "aten._scaled_dot_product_flash_attention.default",
-        "aten._scaled_dot_product_flash_attention_backward.default",
-        "aten._embedding_bag_dense_backward.default",
-        "flambeau_inductor.lstm.default",
-        "flambeau_inductor.lstm_backward.default",
-        "flambeau_prims.as_strided_scatter.default",
-        "flambeau_prims.attention.default",
-        "flambeau_prims.attention_backward.default",
-        "flambeau_prims.seed.default",
-    }
-)
+_QUEUE_ONLY = """
+    aten._assert_async.msg aten.addmm.out aten.avg_pool2d_backward.default aten.baddbmm.out
+    aten.bernoulli.default aten.bernoulli.p aten.bmm.out aten.cat.out
+    aten.convolution.default aten.convolution_backward.default aten.cumprod.out
+    aten.cumsum.out aten.index_add.default aten.index_put.default
+    aten.max_pool2d_with_indices_backward.default aten.mm.out aten.native_dropout.default
+    aten.rand.default aten.rand_like.default aten.randn.default aten.randn_like.default
+    aten.scatter.src aten.scatter_add.default aten.sort.stable aten.topk.default
+    aten._scaled_dot_product_cudnn_attention.default
+    aten._scaled_dot_product_cudnn_attention_backward.default
+    aten._scaled_dot_product_efficient_attention.default
+    aten._scaled_dot_product_efficient_attention_backward.default
+    aten._scaled_dot_product_flash_attention.default
+    aten._scaled_dot_product_flash_attention_backward.default
+    aten._embedding_bag_dense_backward.default flambeau_inductor.lstm.default
+    flambeau_inductor.lstm_backward.default flambeau_prims.as_strided_scatter.default
+    flambeau_prims.attention.default flambeau_prims.attention_backward.default
+    flambeau_prims.seed.default
+    """
+QUEUE_ONLY = frozenset(_QUEUE_ONLY.split())
 """Library calls that read and write the device's memory in the order of the stream alone. Random
 numbers are among them: a recording draws where the generator is at each replay."""
 

@@ -355,21 +355,14 @@ def _argument(value: Any) -> Argument:
     return value  # type: ignore[no-any-return]
 
 
-UNORDERED = frozenset(
-    {
-        "aten.index_add.default",
-        "aten.scatter_add.default",
-        "aten.scatter_reduce.two",
-        "aten.avg_pool2d_backward.default",
-        "aten.max_pool2d_with_indices_backward.default",
-        "aten._embedding_bag_dense_backward.default",
-        "aten.upsample_bilinear2d_backward.default",
-        "aten.grid_sampler_2d_backward.default",
-        "aten.histc.default",
-        "aten.bincount.default",
-        "aten.put.default",
-    }
-)
+_UNORDERED = """
+    aten.index_add.default aten.scatter_add.default aten.scatter_reduce.two
+    aten.avg_pool2d_backward.default aten.max_pool2d_with_indices_backward.default
+    aten._embedding_bag_dense_backward.default aten.upsample_bilinear2d_backward.default
+    aten.grid_sampler_2d_backward.default aten.histc.default aten.bincount.default
+    aten.put.default
+    """
+UNORDERED = frozenset(_UNORDERED.split())
 """On CUDA tensors; a CPU's threads write to places of their own."""
 
 

@@ -5,10 +5,9 @@ is a function of ours where the library's fused layer applies: oneDNN's on a CPU
 and direction; cuDNN's on a GPU, one call in all. Invariant: the conditions are those under which
 eager calls the same kernel; anywhere else the graph is left alone.
 
-Traced as it stands, an LSTM is a matrix product and a dozen pointwise operations a time step and a
-layer: a graph as long as the sequence, whose kernels are all too small to pay. Fake tensors take
-that road because they are not on a CPU as far as torch's own choice can see. On a GPU they do not
-get through at all: cuDNN is asked how it wants the weights to lie.
+Traced as it stands, an LSTM is a matrix product and a dozen pointwise operations a time step and
+layer. Fake tensors are not on a CPU as far as torch's own choice can see, and have no layout of
+weights that cuDNN could choose.
 """
 
 from __future__ import annotations
@@ -134,10 +133,9 @@ def lstm_by_layers(
     both: bool,
     batch_first: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `torch.lstm` computes, by `aten.mkldnn_rnn_layer`; `_by_onednn` has been asked."""
+    """What `torch.lstm` computes, by `aten.mkldnn_rnn_layer`, where `_by_onednn` accepts it."""
     del dropout
-    sequence = data.transpose(0, 1) if batch_first else data
-    sequence = sequence.contiguous()
+    sequence = (data.transpose(0, 1) if batch_first else data).contiguous()
     hidden, cells = states
     last_hidden: list[Tensor] = []
     last_cells: list[Tensor] = []
@@ -147,44 +145,25 @@ def lstm_by_layers(
         for direction in range(directions):
             position = layer * directions + direction
             own = parameters[PARAMETERS * position : PARAMETERS * (position + 1)]
-            result = torch.ops.aten.mkldnn_rnn_layer.default(
-                sequence,
-                *own,
-                hidden[position],
-                cells[position],
-                direction > 0,
-                [],
-                LSTM_MODE,
-                hidden.shape[2],
-                layers,
-                biases,
-                both,
-                False,
-                train,
-            )
-            outputs.append(result[0])
-            last_hidden.append(result[1])
-            last_cells.append(result[2])
+            output, last, cell, _ = torch.ops.aten.mkldnn_rnn_layer.default(
+                sequence, *own, hidden[position], cells[position], direction > 0, [], LSTM_MODE,
+                hidden.shape[2], layers, biases, both, False, train,
+            )  # fmt: skip
+            outputs.append(output)
+            last_hidden.append(last)
+            last_cells.append(cell)
         sequence = torch.cat(outputs, -1) if both else outputs[0]
     output = sequence.transpose(0, 1) if batch_first else sequence
     return output, torch.stack(last_hidden), torch.stack(last_cells)
 
 
 def lstm_by_cudnn(
-    data: Tensor,
-    states: Sequence[Tensor],
-    parameters: Sequence[Tensor],
-    biases: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    both: bool,
-    batch_first: bool,
-    reserve: int,
+    data: Tensor, states: Sequence[Tensor], parameters: Sequence[Tensor], *how: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `torch.lstm` computes, by one call of cuDNN; `_by_cudnn` has been asked."""
-    del biases, dropout
-    settings = layers, train, both, batch_first, reserve
+    """What `torch.lstm` computes, by one call of cuDNN that `_by_cudnn` has accepted; `how` are the
+    other arguments, and the bytes reserved for the backward."""
+    _, layers, _, *rest = how
+    settings = layers, *rest
     made: tuple[Tensor, Tensor, Tensor] = _Lstm.apply(  # type: ignore[no-untyped-call]
         settings, data, *states, *parameters
     )

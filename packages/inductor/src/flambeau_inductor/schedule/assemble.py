@@ -44,7 +44,7 @@ from flambeau_inductor.ir.tensors import (
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.bounds_checks import check_inside, check_loop
 from flambeau_inductor.schedule.fuse.emit import Emitter, Where
-from flambeau_inductor.schedule.fuse.legality import Block, FusionGroup, is_element, size_of
+from flambeau_inductor.schedule.fuse.legality import Block, FusionGroup, is_whole, size_of
 from flambeau_inductor.schedule.fuse.loop_order import normalised
 from flambeau_inductor.schedule.materialize.concat_in_place import is_concatenation, rest
 from flambeau_inductor.schedule.materialize.plan import (
@@ -83,10 +83,10 @@ class _Assembly:
             else:
                 found = f"buf{self.counter}"
                 self.counter += 1
-            self._add(found, node)
+            self.add(found, node)
         return found
 
-    def _add(self, name: str, node: Node) -> None:
+    def add(self, name: str, node: Node) -> None:
         stride = self.plan.graph.stride_of(node)
         self.names[node] = name
         self.buffers[name] = Buffer(name, Layout(node.shape, stride, node.dtype, node.device))
@@ -98,9 +98,6 @@ class _Assembly:
         strides = flat_strides(shape)
         self.buffers[name] = Buffer(name, Layout(shape, strides, dtype, device))
         return name
-
-    def add_input(self, position: int, node: Node) -> None:
-        self._add(f"in{position}", node)
 
     def place(self, node: Node) -> NodeStorage | None:
         if not self.plan.has_memory(node):
@@ -115,9 +112,9 @@ def assemble(program: TensorProgram, limits: Limits) -> Program:
     (plan, steps), graph = program.planned(), program.graph
     made = _Assembly(plan)
     for position, node in enumerate(graph.inputs):
-        made.add_input(position, node)
+        made.add(f"in{position}", node)
     for number, scalar in enumerate(graph.scalars):
-        made._add(f"scalar{number}", scalar.node)
+        made.add(f"scalar{number}", scalar.node)
     stored = _stored(plan, steps)
     loops = 0
     for step in steps:
@@ -279,7 +276,7 @@ def build_loop(name: str, group: FusionGroup, place: Where, stored: Callable[[No
     emitter = Emitter(place, dict(space.ranges()))
     for anchor in group.members:
         node = anchor.node
-        whole = anchor.reduces or is_element(anchor, group.blocks)
+        whole = is_whole(anchor, group.blocks)
         flat = space.element if whole else space.row
         coordinates = unflatten(flat, anchor.shape, emitter.ranges)
         own = coordinates
@@ -322,7 +319,7 @@ def _cuts(group: FusionGroup) -> list[set[Size]]:
     """For each block the strides (within it) at which an axis ends; 1 is always one of them."""
     cuts: list[set[Size]] = [{1} for _ in group.blocks]
     for anchor in group.members:
-        whole = anchor.reduces or is_element(anchor, group.blocks)
+        whole = is_whole(anchor, group.blocks)
         _cut(cuts, group.blocks, anchor.shape, whole)
         if anchor.reduces and not anchor.scans:
             _cut(cuts, group.blocks, anchor.node.shape, False)

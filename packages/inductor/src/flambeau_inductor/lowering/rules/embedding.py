@@ -7,13 +7,16 @@ other bags are the library's. Gradients are rows added to tables on a GPU, whate
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from flambeau_inductor.indexing import static_sizes
 from flambeau_inductor.ir.tensors import Node, Position, Reduction, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import Lowered, rule
-from flambeau_inductor.lowering.rules.indexing import looked_up, single
+from flambeau_inductor.lowering.rules.indexing import looked_up
+from flambeau_inductor.lowering.rules.library import called
 from flambeau_inductor.lowering.rules.reduction import HALF
 from flambeau_inductor.lowering.rules.scatter import added, in_any_order, narrowed
 
@@ -57,10 +60,8 @@ def embedding_bag(
     out = ctx.cast(total, weight.dtype)
     (d0,) = dims_of(1)
     bag_of = ctx.node((bags * length,), torch.int64, weight.device, Position(d0 // length))
-    largest = ctx.metas[3]
-    if largest is None:
-        raise LoweringError("embedding_bag: a result without metadata")
-    kind = indices.dtype
+    largest, kind = ctx.metas[3], indices.dtype
+    assert largest is not None
     return (
         out,
         ctx.cast(bag_of, kind),
@@ -84,24 +85,13 @@ def _bag_length(indices: Node, offsets: Node) -> int:
 
 
 @rule("embedding_bag_backward")
-def embedding_bag_backward(
-    ctx: Context,
-    grad: Node,
-    indices: Node,
-    bag_of: Node,
-    sizes: Node,
-    largest: Node,
-    rows: int,
-    scale_grad_by_freq: bool,
-    mode: int,
-    per_sample_weights: Node | None,
-    padding_idx: int,
-) -> Lowered:
+def embedding_bag_backward(ctx: Context, grad: Node, indices: Node, *args: Any) -> Lowered:
     """On a GPU the gradient of a bag is added to the rows that it was made of, in any order.
 
     The library sorts the positions for that, by some forty kernels a table; what it also does
     (maxima, rows that count for nothing, a fixed order) stays its own.
     """
+    bag_of, sizes, _, rows, scale_grad_by_freq, mode, per_sample_weights, padding_idx = args
     summed = mode in (SUM, MEAN) and not scale_grad_by_freq and padding_idx < 0
     if summed and in_any_order(ctx, grad):
         values = _of_each(ctx, grad, bag_of)
@@ -114,9 +104,7 @@ def embedding_bag_backward(
         spared_from = 0 if grad.dtype in HALF else None
         total = added(ctx, table, indices, values, spared_from)
         return narrowed(ctx, total, grad.dtype) or ctx.cast(total, grad.dtype)
-    how = (rows, scale_grad_by_freq, mode, per_sample_weights, padding_idx)
-    args = (grad, indices, bag_of, sizes, largest, *how)
-    return single(ctx.call("aten._embedding_bag_dense_backward.default", args))
+    return called(ctx, "aten._embedding_bag_dense_backward.default", grad, indices, *args)
 
 
 def _of_each(ctx: Context, of_bags: Node, bag_of: Node) -> Node:

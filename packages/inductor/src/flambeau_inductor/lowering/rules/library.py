@@ -1,8 +1,7 @@
-"""Lowering of library primitives: pooling, attention, sorting.
+"""Lowering of library primitives: pooling's derivatives, attention, sorting, transfers.
 
-In: operands. Out: `Call`s on ATen overloads. Invariant: the call's results have the layouts that
-the primitive's shape rule promised (`out` variants write into them; the wrapper holds others to
-them).
+In: operands. Out: `LibraryCall`s on ATen overloads. Invariant: results have the layouts that the
+primitive's shape rule promised (`out` variants write into them; the wrapper ensures it of others).
 """
 
 from __future__ import annotations
@@ -89,45 +88,23 @@ def _unit_step(node: Node) -> bool:
 
 @rule("attention")
 def attention(
-    ctx: Context,
-    q: Node,
-    k: Node,
-    v: Node,
-    bias: Node | None,
-    dropout_p: float,
-    is_causal: bool,
-    *,
-    scale: float | None = None,
+    ctx: Context, q: Node, k: Node, v: Node, bias: Node | None, *how: Any, scale: Any = None
 ) -> Lowered:
     if q.device.type != "cpu":
-        args = (q, k, v, bias, dropout_p, is_causal)
-        return tuple(ctx.call("flambeau_prims.attention.default", args, (("scale", scale),)))
+        target = "flambeau_prims.attention.default"
+        return tuple(ctx.call(target, (q, k, v, bias, *how), (("scale", scale),)))
     target = "aten._scaled_dot_product_flash_attention_for_cpu.default"
     kwargs = (("attn_mask", bias), ("scale", scale))
-    return tuple(ctx.call(target, (*_rows(ctx, q, k, v), dropout_p, is_causal), kwargs))
+    return tuple(ctx.call(target, (*_rows(ctx, q, k, v), *how), kwargs))
 
 
 @rule("attention_backward")
-def attention_backward(
-    ctx: Context,
-    grad: Node,
-    q: Node,
-    k: Node,
-    v: Node,
-    out: Node,
-    logsumexp: Node,
-    bias: Node | None,
-    dropout_p: float,
-    is_causal: bool,
-    *,
-    scale: float | None = None,
-) -> Lowered:
-    operands = (grad, q, k, v, out, logsumexp)
-    if q.device.type != "cpu":
+def attention_backward(ctx: Context, *args: Any, scale: Any = None) -> Lowered:
+    *operands, logsumexp, bias, dropout_p, is_causal = args
+    if operands[0].device.type != "cpu":
         target = "flambeau_prims.attention_backward.default"
-        args = (*operands, bias, dropout_p, is_causal)
         return tuple(ctx.call(target, args, (("scale", scale),)))
     target = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
     kwargs = (("attn_mask", bias), ("scale", scale))
-    rows = _rows(ctx, grad, q, k, v, out)
+    rows = _rows(ctx, *operands)
     return tuple(ctx.call(target, (*rows, logsumexp, dropout_p, is_causal), kwargs))

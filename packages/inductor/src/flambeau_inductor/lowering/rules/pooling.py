@@ -1,18 +1,18 @@
 """Lowering of pooling over small windows, unrolled.
 
 In: an image `[N, C, H, W]` or `[C, H, W]` and the windows' geometry. Out: pointwise nodes over
-guarded views, which fuse with what is before and after them. Invariant: a value is the library's:
-NaN wins, padding is never an element, the position is that of the largest element found first.
-
-A library's pooling is a pass over memory of its own, and on a CPU one without vectors where images
-are not channels-last. Windows of more than `MOST_ELEMENTS`, and dilated ones, stay the library's.
+guarded views, which fuse with their operands and readers. Invariant: a value is the library's: NaN
+wins, padding is never an element, the position is that of the largest element found first. Windows
+of more than `MOST_ELEMENTS`, and dilated ones, stay the library's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
+from typing import Any
 
 import torch
 
@@ -56,17 +56,14 @@ class Windows:
     ) -> tuple[IndexCondition, ...]:
         """Conditions under which `places` are in the image with a margin around it."""
         return tuple(
-            guard
+            IndexCondition(op, place, bound)
             for place, size, more in zip(places, self.size, margin, strict=True)
-            for guard in (
-                IndexCondition("ge", place, -more),
-                IndexCondition("lt", place, size + more),
-            )
+            for op, bound in (("ge", -more), ("lt", size + more))
         )
 
 
 def windows_of(
-    a: Node, count: Shape, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints
+    a: Node, count: Shape, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints = (1, 1)
 ) -> Windows | None:
     """The geometry, if the windows are to be written out."""
     small = len(kernel) == SPATIAL and prod(kernel) <= MOST_ELEMENTS
@@ -88,26 +85,16 @@ def element(
 
 
 @rule("max_pool2d_with_indices")
-def max_pool(
-    ctx: Context,
-    a: Node,
-    kernel: Ints,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    ceil_mode: bool,
-) -> Lowered:
+def max_pool(ctx: Context, a: Node, *geometry: Any) -> Lowered:
     meta = ctx.metas[0]
     assert meta is not None
-    windows = windows_of(a, meta.shape, kernel, stride, padding, dilation)
-    if windows is None:
-        geometry = (kernel, stride, padding, dilation, ceil_mode)
-        return called(ctx, "aten.max_pool2d_with_indices.default", a, *geometry)
     shape = meta.shape
+    windows = windows_of(a, shape, *geometry[:4])
+    if windows is None:
+        return called(ctx, "aten.max_pool2d_with_indices.default", a, *geometry)
     first = len(shape) - SPATIAL
     least = ctx.literal(_least(a.dtype), shape, a.dtype, a.device)
-    best: Node | None = None
-    found: Node | None = None
+    best = found = None
     for offset in windows.offsets():
         value = element(ctx, a, windows, shape, offset, least)
         high, wide = windows.places(first, offset)
@@ -150,30 +137,18 @@ def _least(dtype: torch.dtype) -> float | int:
 
 
 @rule("avg_pool2d")
-def avg_pool(
-    ctx: Context,
-    a: Node,
-    kernel: Ints,
-    stride: Ints,
-    padding: Ints,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor: int | None,
-) -> Lowered:
+def avg_pool(ctx: Context, a: Node, *geometry: Any) -> Lowered:
     meta = ctx.metas[0]
     assert meta is not None
-    windows = windows_of(a, meta.shape, kernel, stride, padding, (1, 1))
-    if windows is None or not a.dtype.is_floating_point:
-        geometry = (kernel, stride, padding, ceil_mode, count_include_pad, divisor)
-        return called(ctx, "aten.avg_pool2d.default", a, *geometry)
     shape = meta.shape
+    windows = windows_of(a, shape, *geometry[:3])
+    if windows is None or not a.dtype.is_floating_point:
+        return called(ctx, "aten.avg_pool2d.default", a, *geometry)
+    _, count_include_pad, divisor = geometry[3:]
     wide = a.dtype if a.dtype.itemsize >= 4 else torch.float32
     zero = ctx.literal(0.0, shape, a.dtype, a.device)
-    total: Node | None = None
-    for offset in windows.offsets():
-        value = ctx.cast(element(ctx, a, windows, shape, offset, zero), wide)
-        total = value if total is None else ctx.point("add", (total, value))
-    assert total is not None
+    values = (ctx.cast(element(ctx, a, windows, shape, o, zero), wide) for o in windows.offsets())
+    total = reduce(lambda x, y: ctx.point("add", (x, y)), values)
     if divisor is not None:
         count = ctx.like(float(divisor), total)
     else:
@@ -187,7 +162,7 @@ def _elements(ctx: Context, windows: Windows, like: Node, with_padding: bool) ->
     margin = windows.padding if with_padding else (0, 0)
     factors: list[Node] = []
     for k in range(SPATIAL):
-        count: Node | None = None
+        count = None
         for i in range(windows.kernel[k]):
             offset = (i, 0) if k == 0 else (0, i)
             guards = windows.inside(windows.places(first, offset), margin)[2 * k : 2 * k + 2]

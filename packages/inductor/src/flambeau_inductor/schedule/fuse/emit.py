@@ -93,7 +93,9 @@ class Emitter:
         """Compute `node`, at `coordinates` (of its base, for a reduction); it is known at `own`."""
         define = node.define
         if isinstance(define, Reduction):
-            value = self.put(_reduce(define, self.read(define.base, coordinates, None)))
+            dtype = torch.int64 if define.kind in ("argmax", "argmin") else define.base.dtype
+            arg = self.read(define.base, coordinates, None)
+            value = self.put(Reduce(define.kind, arg, dtype))
             if define.part is not None:
                 value = self.put(ReducePart(value, define.part, node.dtype))
         else:
@@ -113,10 +115,8 @@ class Emitter:
 
     def store(self, node: Node, own: Index, value: ValueId) -> None:
         """Write a member to its memory."""
-        place = self.where(node)
-        if place is None:
-            raise AssertionError(f"{node.name} has no memory to be stored to")
-        define = node.define
+        place, define = self.where(node), node.define
+        assert place is not None, f"{node.name} has no memory to be stored to"
         if isinstance(define, Scatter):
             index = self.target(define, own)
             apart = tuple(i for i, p in zip(index, define.index) if isinstance(p, Expr))
@@ -126,52 +126,116 @@ class Emitter:
             return
         self.body.append(Store(place.buffer, self._flat(own, place), value))
 
-    def target(self, define: Scatter | Gather, index: Index) -> Index:
+    def target(self, define: Scatter | Gather, index: Index, mask: ValueId | None = None) -> Index:
         """The coordinates in the base, some of them looked up, of the element at `index`."""
         return tuple(
-            simplify(at((part,), index)[0], self.ranges)
+            self._at((part,), index)[0]
             if isinstance(part, Expr)
-            else _looked_up(self, part, index, None)
+            else self._looked_up(part, index, mask)
             for part in define.index
         )
+
+    def _looked_up(self, lookup: IndexLookup, index: Index, mask: ValueId | None) -> Expr:
+        value = self.read(lookup.node, self._at(lookup.index, index), mask)
+        if lookup.node.dtype != torch.int64:
+            value = self.point("cast", (value,), torch.int64)
+        if lookup.wrap:
+            zero, size = self.put(Const(0, torch.int64)), self.whole(lookup.size)
+            negative = self.point("lt", (value, zero), torch.bool)
+            wrapped = self.point("add", (value, size), torch.int64)
+            value = self.point("where", (negative, wrapped, value), torch.int64)
+        self.ranges[f"%{value}"] = (0, decide_max(lookup.size - 1, 0))
+        return Var(f"%{value}")
 
     def read(self, node: Node, index: Index, mask: ValueId | None) -> ValueId:
         """The element of `node` at `index`; where `mask` is false any value, reading nothing."""
         if node in self.members and (mask is None or self.member_index[node] == index):
-            if self.member_index[node] != index:
-                raise AssertionError(
-                    f"{node.name} is known at {self.member_index[node]}, wanted at {index}"
-                )
+            own = self.member_index[node]
+            assert own == index, f"{node.name} is known at {own}, wanted at {index}"
             return self.members[node]
         key = (node, index, mask)
         found = self.memo.get(key)
         if found is None:
             place = self.where(node)
-            found = (
-                self.define(node, index, mask)
-                if place is None
-                else self._load(node, index, mask, place)
-            )
+            if place is None:
+                found = self.define(node, index, mask)
+            else:
+                self.reads.append((node, index))
+                other: Scalar = False if node.dtype == torch.bool else 0
+                flat = self._flat(index, place)
+                found = self.put(Load(place.buffer, flat, node.dtype, mask, other))
             self.memo[key] = found
         return found
-
-    def _load(self, node: Node, index: Index, mask: ValueId | None, place: NodeStorage) -> ValueId:
-        self.reads.append((node, index))
-        other: Scalar = False if node.dtype == torch.bool else 0
-        flat = self._flat(index, place)
-        return self.put(Load(place.buffer, flat, node.dtype, mask, other))
 
     def _flat(self, index: Index, place: NodeStorage) -> Expr:
         return simplify(dot(index, place.stride, place.offset), self.ranges)
 
     def define(self, node: Node, index: Index, mask: ValueId | None) -> ValueId:
         """Compute an element from its definition."""
-        return _DEFINITIONS[type(node.define)](self, node, index, mask)
+        match node.define:
+            case Literal(value):
+                return self.put(Const(value, node.dtype))
+            case Position(position):
+                return self.put(IndexValue(self._at((position,), index)[0], node.dtype))
+            case Pointwise(op, operands):
+                args = tuple(self.read(a, index, mask) for a in operands)
+                return args[0] if op == "clone" else self.point(op, args, node.dtype)
+            case View(base, coordinates):
+                return self.read(base, self._at(coordinates, index), mask)
+            case Gather() as gather:
+                return self.read(gather.base, self.target(gather, index, mask), mask)
+            case Choose() as choose:
+                return self._choose(choose, node.dtype, index, mask)
+            case other:
+                raise TypeError(f"{node.name}: {type(other).__name__} is no element of others")
+
+    def _at(self, exprs: Index, index: Index) -> Index:
+        return tuple(simplify(e, self.ranges) for e in at(exprs, index))
+
+    def _choose(
+        self, choose: Choose, dtype: torch.dtype, index: Index, mask: ValueId | None
+    ) -> ValueId:
+        """The first branch whose guards hold; those that the ranges decide are left out."""
+        chosen: list[tuple[ValueId, ValueId]] = []
+        result: ValueId | None = None
+        for guards, branch in choose.branches:
+            condition: ValueId | None = None
+            for guard in guards:
+                holds = self.guard(guard, index)
+                if holds is False:
+                    break
+                if holds is not True:
+                    condition = self.both(condition, holds)
+            else:
+                value = self.read(branch, index, self.both(mask, condition))
+                if condition is None:
+                    result = value
+                    break
+                chosen.append((condition, value))
+        if result is None:
+            result = self.read(choose.other, index, mask)
+        for condition, value in reversed(chosen):
+            result = self._where(condition, value, result, mask, dtype)
+        return result
+
+    def _where(
+        self,
+        condition: ValueId,
+        value: ValueId,
+        other: ValueId,
+        mask: ValueId | None,
+        dtype: torch.dtype,
+    ) -> ValueId:
+        """`value` where `condition`, else `other`: one masked load where that is all it is."""
+        load, constant = self.body[value], self.body[other]
+        if isinstance(load, Load) and isinstance(constant, Const) and load.mask is not None:
+            if load.other == 0 and load.mask == self.both(mask, condition):
+                return self.put(Load(load.buffer, load.index, dtype, load.mask, constant.value))
+        return self.point("where", (condition, value, other), dtype)
 
     def guard(self, guard: IndexCondition, index: Index) -> ValueId | bool:
         """The condition as a bool value, or the bool itself where the ranges decide it."""
-        (position,) = at((guard.index,), index)
-        position = simplify(position, self.ranges)
+        (position,) = self._at((guard.index,), index)
         low, high = bounds(position, self.ranges)
         if isinstance(guard.bound, int):
             always, never = _DECIDED[guard.op](low, high, guard.bound)
@@ -208,133 +272,3 @@ _DECIDED: Mapping[str, Callable[[int, int, int], tuple[bool, bool]]] = {
     "ge": lambda low, high, bound: (low >= bound, high < bound),
     "eq": lambda low, high, bound: (low == high == bound, bound < low or bound > high),
 }
-
-
-def _reduce(define: Reduction, value: ValueId) -> Reduce:
-    dtype = torch.int64 if define.kind in ("argmax", "argmin") else define.base.dtype
-    return Reduce(define.kind, value, dtype)
-
-
-def _literal(e: Emitter, node: Node, index: Index, mask: ValueId | None) -> ValueId:
-    define = node.define
-    if not isinstance(define, Literal):
-        raise TypeError(node.name)
-    return e.put(Const(define.value, node.dtype))
-
-
-def _position(e: Emitter, node: Node, index: Index, mask: ValueId | None) -> ValueId:
-    define = node.define
-    if not isinstance(define, Position):
-        raise TypeError(node.name)
-    (position,) = at((define.index,), index)
-    return e.put(IndexValue(simplify(position, e.ranges), node.dtype))
-
-
-def _pointwise(e: Emitter, node: Node, index: Index, mask: ValueId | None) -> ValueId:
-    define = node.define
-    if not isinstance(define, Pointwise):
-        raise TypeError(node.name)
-    args = tuple(e.read(a, index, mask) for a in define.args)
-    return args[0] if define.op == "clone" else e.point(define.op, args, node.dtype)
-
-
-def _view(e: Emitter, node: Node, index: Index, mask: ValueId | None) -> ValueId:
-    define = node.define
-    if not isinstance(define, View):
-        raise TypeError(node.name)
-    moved = tuple(simplify(p, e.ranges) for p in at(define.index, index))
-    return e.read(define.base, moved, mask)
-
-
-def _choose(e: Emitter, node: Node, index: Index, mask: ValueId | None) -> ValueId:
-    define = node.define
-    if not isinstance(define, Choose):
-        raise TypeError(node.name)
-    chosen: list[tuple[ValueId, ValueId]] = []
-    result: ValueId | None = None
-    for guards, branch in define.branches:
-        condition: ValueId | None = None
-        possible = True
-        for guard in guards:
-            holds = e.guard(guard, index)
-            if holds is False:
-                possible = False
-                break
-            if holds is not True:
-                condition = e.both(condition, holds)
-        if not possible:
-            continue
-        value = e.read(branch, index, e.both(mask, condition))
-        if condition is None:
-            result = value
-            break
-        chosen.append((condition, value))
-    if result is None:
-        result = e.read(define.other, index, mask)
-    for condition, value in reversed(chosen):
-        result = _merge(e, condition, value, result, mask, node.dtype)
-    return result
-
-
-def _merge(
-    e: Emitter,
-    condition: ValueId,
-    value: ValueId,
-    other: ValueId,
-    mask: ValueId | None,
-    dtype: torch.dtype,
-) -> ValueId:
-    """`value` where `condition`, else `other`: one load where that is all there is to it."""
-    load, constant = e.body[value], e.body[other]
-    if isinstance(load, Load) and isinstance(constant, Const) and _is_filler(load):
-        if load.mask == e.both(mask, condition):
-            return e.put(Load(load.buffer, load.index, dtype, load.mask, constant.value))
-    return e.point("where", (condition, value, other), dtype)
-
-
-def _is_filler(load: Load) -> bool:
-    """Whether what the load gives under a false mask was never asked for."""
-    return load.mask is not None and load.other == 0
-
-
-def _gather(e: Emitter, node: Node, index: Index, mask: ValueId | None) -> ValueId:
-    define = node.define
-    if not isinstance(define, Gather):
-        raise TypeError(node.name)
-    coordinates: list[Expr] = []
-    for part in define.index:
-        if isinstance(part, Expr):
-            coordinates.append(simplify(at((part,), index)[0], e.ranges))
-        else:
-            coordinates.append(_looked_up(e, part, index, mask))
-    return e.read(define.base, tuple(coordinates), mask)
-
-
-def _looked_up(e: Emitter, lookup: IndexLookup, index: Index, mask: ValueId | None) -> Expr:
-    where = tuple(simplify(p, e.ranges) for p in at(lookup.index, index))
-    value = e.read(lookup.node, where, mask)
-    if lookup.node.dtype != torch.int64:
-        value = e.point("cast", (value,), torch.int64)
-    if lookup.wrap:
-        zero = e.put(Const(0, torch.int64))
-        size = e.whole(lookup.size)
-        negative = e.point("lt", (value, zero), torch.bool)
-        wrapped = e.point("add", (value, size), torch.int64)
-        value = e.point("where", (negative, wrapped, value), torch.int64)
-    e.ranges[f"%{value}"] = (0, decide_max(lookup.size - 1, 0))
-    return Var(f"%{value}")
-
-
-_DEFINITIONS: Mapping[type, Callable[[Emitter, Node, Index, ValueId | None], ValueId]] = {
-    Literal: _literal,
-    Position: _position,
-    Pointwise: _pointwise,
-    View: _view,
-    Choose: _choose,
-    Gather: _gather,
-}
-
-
-def ranges_of(sizes: Mapping[str, int]) -> Ranges:
-    """Ranges of loop variables from their sizes."""
-    return {name: (0, decide_max(size - 1, 0)) for name, size in sizes.items()}

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from heapq import heappop, heappush
+from functools import partial
+from heapq import heapify, heappop, heappush
 
 from flambeau_inductor.driver import PassContext
 from flambeau_inductor.indexing import hint
@@ -163,7 +164,7 @@ def _best(state: Fusion, group: FusionGroup) -> FusionGroup | None:
             continue
         if joint_space(other, group) is None:
             continue
-        saved = saved_bytes(other, group, lambda n, a, b: _elsewhere(state, n, a, b), state.limits)
+        saved = saved_bytes(other, group, partial(_elsewhere, state, other, group), state.limits)
         if tiny and same_blocks(group.blocks, other.blocks):
             saved += 1
         if saved:
@@ -183,7 +184,7 @@ def _best(state: Fusion, group: FusionGroup) -> FusionGroup | None:
     return None
 
 
-def _elsewhere(state: Fusion, node: Node, a: FusionGroup, b: FusionGroup) -> bool:
+def _elsewhere(state: Fusion, a: FusionGroup, b: FusionGroup, node: Node) -> bool:
     return node in state.kept or not state.readers.get(node, set()) <= {a.number, b.number}
 
 
@@ -210,8 +211,7 @@ def _bits(mask: int) -> Iterable[int]:
 def _merge(state: Fusion, a: FusionGroup, b: FusionGroup) -> FusionGroup:
     """Move the members of `b` into `a`, which keeps its number."""
     blocks = joint_space(a, b)
-    if blocks is None:
-        raise AssertionError("fused groups must have a joint space")
+    assert blocks is not None
     state.merges.append(Merge(a.members[-1].node.name, b.members[-1].node.name))
     a.blocks = blocks
     a.members = sorted([*a.members, *b.members], key=lambda m: m.position)
@@ -246,10 +246,8 @@ def _ordered(state: Fusion) -> list[FusionGroup | LibraryCall]:
                 after[earlier].add(number)
                 waiting[number] += 1
     rank = {n: _rank(s) for n, s in state.steps.items()}
-    ready: list[tuple[int, int]] = []
-    for number, count in waiting.items():
-        if count == 0:
-            heappush(ready, (rank[number], number))
+    ready = [(rank[number], number) for number, count in waiting.items() if not count]
+    heapify(ready)
     result: list[FusionGroup | LibraryCall] = []
     while ready:
         _, number = heappop(ready)
@@ -259,8 +257,7 @@ def _ordered(state: Fusion) -> list[FusionGroup | LibraryCall]:
             waiting[later] -= 1
             if waiting[later] == 0:
                 heappush(ready, (rank[later], later))
-    if len(result) != len(state.steps):
-        raise AssertionError("fusion made a cycle")
+    assert len(result) == len(state.steps), "fusion made a cycle"
     return result
 
 

@@ -54,8 +54,29 @@ Block = tuple[Size, bool]
 """Size, and whether it is reduced."""
 
 
+class _Blocks:
+    """What iterates over a space of blocks."""
+
+    __slots__ = ()
+    blocks: tuple[Block, ...]
+
+    @property
+    def numel(self) -> Size:
+        """Points of the whole space."""
+        return size_of(self.blocks, None)
+
+    @property
+    def rows(self) -> Size:
+        """Points that are not reduced."""
+        return size_of(self.blocks, False)
+
+    @property
+    def reduces(self) -> bool:
+        return any(reduced for _, reduced in self.blocks)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class ComputedBuffer:
+class ComputedBuffer(_Blocks):
     """An anchor before it is in any loop."""
 
     node: Node
@@ -73,20 +94,6 @@ class ComputedBuffer:
     """The node whose memory its elements go to."""
 
     @property
-    def numel(self) -> Size:
-        """Points of the whole space."""
-        return size_of(self.blocks, None)
-
-    @property
-    def rows(self) -> Size:
-        """Points that are not reduced."""
-        return size_of(self.blocks, False)
-
-    @property
-    def reduces(self) -> bool:
-        return any(reduced for _, reduced in self.blocks)
-
-    @property
     def scatters(self) -> bool:
         """Whether its elements are stored where others may be."""
         return isinstance(self.node.define, Scatter)
@@ -96,12 +103,9 @@ class ComputedBuffer:
         """Whether its elements are those of its whole space, though that has an order."""
         return isinstance(self.node.define, TensorScan)
 
-    def coordinates(self) -> Index:
-        return coordinates_of(self.shape)
-
     def flat(self) -> Expr:
         """Row-major position in the whole space."""
-        return dot(self.coordinates(), flat_strides(self.shape))
+        return dot(coordinates_of(self.shape), flat_strides(self.shape))
 
 
 def coordinates_of(shape: Shape) -> Index:
@@ -138,39 +142,34 @@ def blocks_of(shape: Shape, reduced: frozenset[int]) -> tuple[Block, ...]:
 def row_flat(flat: Expr, blocks: tuple[Block, ...], ranges: Ranges) -> Expr:
     """Row-major position among the rows, from the position in the whole space."""
     result: Expr = flat * 0
-    step = size_of(blocks, None)
-    row_step = size_of(blocks, False)
+    step, row_step = size_of(blocks, None), size_of(blocks, False)
     for position, (size, reduced) in enumerate(blocks):
         step //= size
         if reduced:
             continue
         row_step //= size
-        own = flat // step
-        if position:
-            own = own % size
+        own = flat // step % size if position else flat // step
         result = result + simplify(own, ranges) * row_step
     return simplify(result, ranges)
 
 
 def analyse(plan: MaterializationPlan, node: Node, position: int) -> ComputedBuffer:
     """Emit the anchor on its own and note what it reads."""
-    define = node.define
+    define, shape, reduced = node.define, node.shape, frozenset[int]()
     if isinstance(define, Reduction):
         shape, reduced = define.base.shape, frozenset(define.dims)
     elif isinstance(define, Scatter):
-        shape, reduced = define.src.shape, frozenset()
+        shape = define.src.shape
     elif isinstance(define, TensorScan):
-        shape, reduced = node.shape, frozenset((define.dim,))
-    else:
-        shape, reduced = node.shape, frozenset()
-    ranges = dict(dim_ranges(shape))
+        reduced = frozenset((define.dim,))
+    ranges = dim_ranges(shape)
 
     def where(other: Node) -> NodeStorage | None:
         if other is node or not plan.has_memory(other):
             return None
         return NodeStorage(other.name, plan.graph.stride_of(other))
 
-    emitter = Emitter(where, ranges)
+    emitter = Emitter(where, dict(ranges))
     own = shape if isinstance(define, Scatter) else node.shape
     emitter.member(node, coordinates_of(shape), coordinates_of(own))
     reads: dict[Node, list[Index]] = {}
@@ -181,13 +180,13 @@ def analyse(plan: MaterializationPlan, node: Node, position: int) -> ComputedBuf
         if index not in found:
             found.append(index)
     ops = sum(isinstance(i, Point) for i in emitter.body)
-    blocks = blocks_of(shape, reduced)
-    memory = plan.memory_of(node)
-    return ComputedBuffer(node, shape, blocks, reads, ops, dict(ranges), position, memory)
+    return ComputedBuffer(
+        node, shape, blocks_of(shape, reduced), reads, ops, ranges, position, plan.memory_of(node)
+    )
 
 
 @dataclass(slots=True, eq=False)
-class FusionGroup:
+class FusionGroup(_Blocks):
     """Anchors that will be one loop."""
 
     number: int
@@ -200,18 +199,6 @@ class FusionGroup:
     before: int = 0
     """Bit set of the groups and calls that must run earlier, transitively."""
 
-    @property
-    def rows(self) -> Size:
-        return size_of(self.blocks, False)
-
-    @property
-    def numel(self) -> Size:
-        return size_of(self.blocks, None)
-
-    @property
-    def reduces(self) -> bool:
-        return any(reduced for _, reduced in self.blocks)
-
     def nodes(self) -> set[Node]:
         return {m.node for m in self.members}
 
@@ -222,11 +209,8 @@ def joint_space(a: FusionGroup, b: FusionGroup) -> tuple[Block, ...] | None:
         return a.blocks if same_blocks(a.blocks, b.blocks) else None
     if b.reduces:
         a, b = b, a
-    if not a.reduces:
-        return a.blocks if same(a.numel, b.numel) else None
-    if same(b.numel, a.numel) or same(b.numel, a.rows):
-        return a.blocks
-    return None
+    fits = same(b.numel, a.numel) or (a.reduces and same(b.numel, a.rows))
+    return a.blocks if fits else None
 
 
 def same_blocks(a: tuple[Block, ...], b: tuple[Block, ...]) -> bool:
@@ -238,9 +222,12 @@ def same_blocks(a: tuple[Block, ...], b: tuple[Block, ...]) -> bool:
 
 def is_element(anchor: ComputedBuffer, blocks: tuple[Block, ...]) -> bool:
     """Whether the anchor's value is one per point of the whole space (else one per row)."""
-    if anchor.reduces:
-        return False
-    return same(anchor.numel, size_of(blocks, None))
+    return not anchor.reduces and same(anchor.numel, size_of(blocks, None))
+
+
+def is_whole(anchor: ComputedBuffer, blocks: tuple[Block, ...]) -> bool:
+    """Whether the anchor iterates over the whole space (else over its rows)."""
+    return anchor.reduces or is_element(anchor, blocks)
 
 
 def refusal(
@@ -279,19 +266,8 @@ def refusal(
                 reason = _read_refusal(producer, consumer, blocks)
                 if reason is not None:
                     return reason
-                again = again or _reads_again(producer, consumer, blocks)
-    if again:
-        return _row_refusal(a, b, blocks, limits)
-    return None
-
-
-def _reads_again(
-    producer: ComputedBuffer, consumer: ComputedBuffer, blocks: tuple[Block, ...]
-) -> bool:
-    """Whether the row must be gone through once more after `producer` is known."""
-    if is_element(producer, blocks):
-        return False
-    return consumer.reduces or is_element(consumer, blocks)
+                again |= not is_element(producer, blocks) and is_whole(consumer, blocks)
+    return _row_refusal(a, b, blocks, limits) if again else None
 
 
 def _row_refusal(
@@ -308,10 +284,10 @@ def _row_refusal(
 def _read_refusal(
     producer: ComputedBuffer, consumer: ComputedBuffer, blocks: tuple[Block, ...]
 ) -> str | None:
-    produced_per_element = is_element(producer, blocks)
-    if produced_per_element and not consumer.reduces and not is_element(consumer, blocks):
+    element = is_element(producer, blocks)
+    if element and not is_whole(consumer, blocks):
         return f"index: row {consumer.node.name} reads element {producer.node.name}"
-    wanted = own_position(consumer, blocks, row=not produced_per_element)
+    wanted = own_position(consumer, blocks, row=not element)
     stride = flat_strides(producer.node.shape)
     for index in consumer.reads[producer.node]:
         got = simplify(dot(index, stride), consumer.ranges)
@@ -323,11 +299,8 @@ def _read_refusal(
 def own_position(anchor: ComputedBuffer, blocks: tuple[Block, ...], row: bool) -> Expr:
     """The anchor's own position in the group's space (or among its rows), in its `d` variables."""
     flat = anchor.flat()
-    if not row:
-        return flat
-    if anchor.reduces or is_element(anchor, blocks):
-        return row_flat(flat, blocks, anchor.ranges)
-    return flat
+    across = row and is_whole(anchor, blocks)
+    return row_flat(flat, blocks, anchor.ranges) if across else flat
 
 
 def traffic(anchor: ComputedBuffer) -> dict[Node, int]:

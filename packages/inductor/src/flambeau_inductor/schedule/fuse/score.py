@@ -7,7 +7,7 @@ other by columns); that is sampled at a few points, and may only make a score to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from flambeau_inductor.indexing import IntegerConstant, Size, hint, is_open
 from flambeau_inductor.ir.tensors import Node, dot, flat_strides
@@ -16,7 +16,7 @@ from flambeau_inductor.schedule.fuse.legality import (
     Block,
     ComputedBuffer,
     FusionGroup,
-    is_element,
+    is_whole,
     joint_space,
     size_of,
 )
@@ -25,19 +25,18 @@ from flambeau_inductor.schedule.fuse.legality import (
 def saved_bytes(
     a: FusionGroup,
     b: FusionGroup,
-    read_elsewhere: Callable[[Node, FusionGroup, FusionGroup], bool],
+    read_elsewhere: Callable[[Node], bool],
     limits: Limits,
 ) -> int:
     """Reads shared, reads of each other's values, and writes that nobody else needs."""
-    produced_a, produced_b = a.nodes(), b.nodes()
     linked = False
     shared = {node: min(a.reads[node], b.reads[node]) for node in a.reads.keys() & b.reads.keys()}
     total = sum(shared.values())
-    for produced, reader in ((produced_a, b), (produced_b, a)):
-        for node in produced & reader.reads.keys():
+    for made, reader in ((a, b), (b, a)):
+        for node in made.nodes() & reader.reads.keys():
             linked = True
             total += reader.reads[node]
-            if not read_elsewhere(node, a, b):
+            if not read_elsewhere(node):
                 total += node.nbytes
     if linked:
         return total
@@ -63,7 +62,12 @@ def meet(a: FusionGroup, b: FusionGroup, node: Node, blocks: tuple[Block, ...]) 
     if is_open(sizes) or _same_reads(a, b, node, blocks):
         return True
     points = hint(size_of(blocks, None))
-    return points == 0 or all(_meet_at(a, b, node, blocks, at) for at in _samples(points))
+    for number, share in enumerate(SHARES if points else ()):
+        at = (points * share // 16 + number + 1) % points
+        first, second = _read(a, node, blocks, at), _read(b, node, blocks, at)
+        if first is not None and second is not None and first.isdisjoint(second):
+            return False
+    return True
 
 
 def _same_reads(a: FusionGroup, b: FusionGroup, node: Node, blocks: tuple[Block, ...]) -> bool:
@@ -71,29 +75,12 @@ def _same_reads(a: FusionGroup, b: FusionGroup, node: Node, blocks: tuple[Block,
     others = [anchor for anchor in b.members if node in anchor.reads]
     return any(
         one.shape == other.shape
-        and _whole(one, blocks) == _whole(other, blocks)
+        and is_whole(one, blocks) == is_whole(other, blocks)
         and one.reads[node] == other.reads[node]
         for one in a.members
         if node in one.reads
         for other in others
     )
-
-
-def _whole(anchor: ComputedBuffer, blocks: tuple[Block, ...]) -> bool:
-    """Whether an anchor goes through the whole space, rather than through its rows."""
-    return anchor.reduces or is_element(anchor, blocks)
-
-
-def _samples(points: int) -> Iterator[int]:
-    for number, share in enumerate(SHARES):
-        yield (points * share // 16 + number + 1) % points
-
-
-def _meet_at(
-    a: FusionGroup, b: FusionGroup, node: Node, blocks: tuple[Block, ...], at: int
-) -> bool:
-    first, second = _read(a, node, blocks, at), _read(b, node, blocks, at)
-    return first is None or second is None or not first.isdisjoint(second)
 
 
 def _read(group: FusionGroup, node: Node, blocks: tuple[Block, ...], at: int) -> set[int] | None:
@@ -114,7 +101,7 @@ def _read(group: FusionGroup, node: Node, blocks: tuple[Block, ...], at: int) ->
 
 def _coordinates(anchor: ComputedBuffer, blocks: tuple[Block, ...], at: int) -> dict[str, int]:
     """Where an anchor is at a point of the space."""
-    if not _whole(anchor, blocks):
+    if not is_whole(anchor, blocks):
         digits = _digits(at, [size for size, _ in blocks])
         at = 0
         for digit, (size, reduced) in zip(digits, blocks, strict=True):

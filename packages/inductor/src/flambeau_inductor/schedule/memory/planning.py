@@ -39,16 +39,11 @@ from flambeau_inductor.ir.program import (
 from flambeau_inductor.ir.steps import Compute, computing, rescheduled, storage_bytes, touched
 from flambeau_inductor.tuning import host_tuning
 
-STEADFAST = frozenset(
-    {
-        "aten._to_copy.default",
-        "aten.addmm.out",
-        "aten.baddbmm.out",
-        "aten.bmm.out",
-        "aten.cat.out",
-        "aten.mm.out",
-    }
-)
+_STEADFAST = """
+    aten._to_copy.default aten.addmm.out aten.baddbmm.out aten.bmm.out aten.cat.out
+    aten.mm.out
+    """
+STEADFAST = frozenset(_STEADFAST.split())
 """Library calls that fail for no value of their operands."""
 
 
