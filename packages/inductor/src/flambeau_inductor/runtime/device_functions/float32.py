@@ -1,11 +1,9 @@
 """Float32 device functions and reductions for Triton kernels.
 
 In: Triton tensors. Out: Triton tensors of the same shape. Invariant: everything here runs under
-Triton's interpreter as well as on the device, so no call reaches into a vendor library; the one
-instruction that Triton has no name for has a plain form beside it.
-
-Accuracy (float32, against mpmath) is stated at each function and held by the tests. Inputs of
-float64 go through the same formulas; the callers pass float32 unless the user computes in double.
+Triton's interpreter as well as on the device: no call of a vendor library, and a plain form of each
+machine instruction. Accuracy (float32, against mpmath) is stated at each function and tested;
+float64 goes through the same formulas.
 """
 
 from __future__ import annotations
@@ -17,6 +15,15 @@ import triton.language as tl
 
 DEVICE = tl.constexpr(os.environ.get("TRITON_INTERPRET") != "1")
 """False under the interpreter, which knows no machine instructions."""
+
+
+@triton.jit
+def _instruction(NAME: tl.constexpr, x):
+    """A machine instruction of one operand and a result of its dtype, float32 or float64."""
+    KINDS: tl.constexpr = "=d,d" if x.dtype == tl.float64 else "=f,f"
+    return tl.inline_asm_elementwise(
+        f"{NAME} $0, $1;", KINDS, [x], dtype=x.dtype, is_pure=True, pack=1
+    )
 
 
 @triton.jit
@@ -53,9 +60,7 @@ def as_bfloat16(x):
 def inverse(x):
     """1 / x of float32 within 1 ulp; what is smaller than the smallest normal number is zero."""
     if DEVICE:
-        return tl.inline_asm_elementwise(
-            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
+        return _instruction("rcp.approx.ftz.f32", x)
     else:
         return 1.0 / x
 
@@ -64,9 +69,7 @@ def inverse(x):
 def inverse_with_denormals(x):
     """The same, denormal results included."""
     if DEVICE:
-        return tl.inline_asm_elementwise(
-            "rcp.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
+        return _instruction("rcp.approx.f32", x)
     else:
         return 1.0 / x
 
@@ -79,6 +82,15 @@ def mad(x, p, c):
         return x * p + c
     else:
         return tl.fma(x, p, c)
+
+
+@triton.jit
+def polynomial(x, COEFFICIENTS: tl.constexpr):
+    """By Horner's rule, the coefficient of the highest power first."""
+    value = mad(x, COEFFICIENTS[0], COEFFICIENTS[1])
+    for k in tl.static_range(2, len(COEFFICIENTS)):
+        value = mad(x, value, COEFFICIENTS[k])
+    return value
 
 
 @triton.jit
@@ -159,25 +171,25 @@ def product(a, b):
 
 
 @triton.jit
-def argmax_step(value, index, other, other_index):
-    """Combine step: the larger value wins, NaN beats numbers, ties go to the smaller index."""
+def _kept(beats, value, index, other, other_index):
+    """Which pair a combine step keeps: NaN beats numbers, ties go to the smaller index."""
     value_nan = value != value
-    other_nan = other != other
-    better = (value > other) | (value_nan & (other == other))
-    equal = (value == other) | (value_nan & other_nan)
+    better = beats | (value_nan & (other == other))
+    equal = (value == other) | (value_nan & (other != other))
     keep = better | (equal & (index < other_index))
     return tl.where(keep, value, other), tl.where(keep, index, other_index)
 
 
 @triton.jit
+def argmax_step(value, index, other, other_index):
+    """Combine step: the larger value wins."""
+    return _kept(value > other, value, index, other, other_index)
+
+
+@triton.jit
 def argmin_step(value, index, other, other_index):
-    """Combine step: the smaller value wins, NaN beats numbers, ties go to the smaller index."""
-    value_nan = value != value
-    other_nan = other != other
-    better = (value < other) | (value_nan & (other == other))
-    equal = (value == other) | (value_nan & other_nan)
-    keep = better | (equal & (index < other_index))
-    return tl.where(keep, value, other), tl.where(keep, index, other_index)
+    """Combine step: the smaller value wins."""
+    return _kept(value < other, value, index, other, other_index)
 
 
 @triton.jit
@@ -198,17 +210,17 @@ def copysign(a, b):
 
 
 @triton.jit
+def _rounded(HOW: tl.constexpr, x):
+    """To an integer by the device's conversion: Triton's own takes denormal numbers for zero."""
+    WIDTH: tl.constexpr = x.dtype.primitive_bitwidth
+    return _instruction(f"cvt.{HOW}.f{WIDTH}.f{WIDTH}", x)
+
+
+@triton.jit
 def floor(x):
-    """The greatest integer not above: Triton's own takes denormal numbers for zero."""
+    """The greatest integer not above, with the sign of `x`."""
     if DEVICE:
-        if x.dtype == tl.float64:
-            return tl.inline_asm_elementwise(
-                "cvt.rmi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
-            )
-        else:
-            return tl.inline_asm_elementwise(
-                "cvt.rmi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-            )
+        return _rounded("rmi", x)
     else:
         return copysign(tl.floor(x), x)
 
@@ -217,14 +229,7 @@ def floor(x):
 def ceil(x):
     """The least integer not below, with the sign of `x`."""
     if DEVICE:
-        if x.dtype == tl.float64:
-            return tl.inline_asm_elementwise(
-                "cvt.rpi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
-            )
-        else:
-            return tl.inline_asm_elementwise(
-                "cvt.rpi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-            )
+        return _rounded("rpi", x)
     else:
         return copysign(tl.ceil(x), x)
 
@@ -233,14 +238,7 @@ def ceil(x):
 def trunc(x):
     """Round towards zero, with the sign of `x`."""
     if DEVICE:
-        if x.dtype == tl.float64:
-            return tl.inline_asm_elementwise(
-                "cvt.rzi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
-            )
-        else:
-            return tl.inline_asm_elementwise(
-                "cvt.rzi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-            )
+        return _rounded("rzi", x)
     else:
         return copysign(tl.floor(tl.abs(x)), x)
 
@@ -249,14 +247,7 @@ def trunc(x):
 def round_half_even(x):
     """Round to the nearest integer, halves to the even one, with the sign of `x`."""
     if DEVICE:
-        if x.dtype == tl.float64:
-            return tl.inline_asm_elementwise(
-                "cvt.rni.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
-            )
-        else:
-            return tl.inline_asm_elementwise(
-                "cvt.rni.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-            )
+        return _rounded("rni", x)
     else:
         down = tl.floor(x)
         rest = x - down
@@ -285,9 +276,7 @@ def rsqrt(x):
     """1 / sqrt(x) of float32 by the instruction that eager's kernels use (2 ulp), which takes
     denormal numbers as they are."""
     if DEVICE:
-        return tl.inline_asm_elementwise(
-            "rsqrt.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
+        return _instruction("rsqrt.approx.f32", x)
     else:
         return 1.0 / tl.sqrt_rn(x)
 
@@ -296,9 +285,7 @@ def rsqrt(x):
 def exp2(x):
     """2**x of float32 within 2 ulp, denormal results included."""
     if DEVICE:
-        return tl.inline_asm_elementwise(
-            "ex2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
+        return _instruction("ex2.approx.f32", x)
     else:
         return tl.exp2(x)
 
@@ -346,13 +333,10 @@ def expm1(x):
 
     Small arguments by their series (terms to x^9 within |x| < 0.5), others directly.
     """
-    p = mad(x, 2.7557319e-6, 2.4801587e-5)
-    p = mad(x, p, 1.9841270e-4)
-    p = mad(x, p, 1.3888889e-3)
-    p = mad(x, p, 8.3333333e-3)
-    p = mad(x, p, 4.1666667e-2)
-    p = mad(x, p, 1.6666667e-1)
-    p = mad(x, p, 0.5)
+    p = polynomial(x, (
+        2.7557319e-6, 2.4801587e-5, 1.9841270e-4, 1.3888889e-3, 8.3333333e-3, 4.1666667e-2,
+        1.6666667e-1, 0.5,
+    ))  # fmt: skip
     small = x + x * x * p
     return tl.where(x == 0, x, tl.where(tl.abs(x) < 0.5, small, exp_of(x) - 1.0))
 
@@ -360,8 +344,7 @@ def expm1(x):
 @triton.jit
 def with_sign(magnitude, x):
     """`magnitude`, which is not negative, of float32 with the sign bit of `x`."""
-    sign = x.to(tl.int32, bitcast=True) & -0x80000000
-    return (magnitude.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
+    return (magnitude.to(tl.int32, bitcast=True) | sign_bit(x)).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -375,10 +358,9 @@ def tanh(x):
     """
     a = tl.abs(x)
     s = a * a
-    p = mad(s, -5.895150360e-03, 2.079596370e-02)
-    p = mad(s, p, -5.378382653e-02)
-    p = mad(s, p, 1.333192438e-01)
-    p = mad(s, p, -3.333329856e-01)
+    p = polynomial(s, (
+        -5.895150360e-03, 2.079596370e-02, -5.378382653e-02, 1.333192438e-01, -3.333329856e-01,
+    ))  # fmt: skip
     tail = 1.0 - 2.0 * inverse(1.0 + tl.exp2(a * 2.8853900817779268))
     return with_sign(tl.where(a < 0.6, p * (s * a) + a, tail), x)
 
@@ -388,9 +370,9 @@ def tanh_double(x):
     """Hyperbolic tangent of float64, within 1e-14 of itself: its series below 0.02."""
     a = tl.abs(x)
     s = a * a
-    p = mad(s, 0.021869488536155203, -0.053968253968253971)
-    p = mad(s, p, 0.13333333333333333)
-    p = mad(s, p, -0.33333333333333333)
+    p = polynomial(s, (
+        0.021869488536155203, -0.053968253968253971, 0.13333333333333333, -0.33333333333333333,
+    ))  # fmt: skip
     tail = 1.0 - 2.0 / (tl.exp(2.0 * a) + 1.0)
     value = tl.where(a < 0.02, p * s * a + a, tail)
     return tl.where(x == 0, x, tl.where(x < 0, -value, value))
@@ -406,19 +388,15 @@ def erf(x):
     """
     a = tl.abs(x)
     s = a * a
-    p = mad(s, 7.889115074e-05, -8.020839945e-04)
-    p = mad(s, p, 5.189535190e-03)
-    p = mad(s, p, -2.685444451e-02)
-    p = mad(s, p, 1.128360017e-01)
-    p = mad(s, p, -3.761262714e-01)
-    p = mad(s, p, 1.283791659e-01)
+    p = polynomial(s, (
+        7.889115074e-05, -8.020839945e-04, 5.189535190e-03, -2.685444451e-02, 1.128360017e-01,
+        -3.761262714e-01, 1.283791659e-01,
+    ))  # fmt: skip
     t = minimum(a, 4.0)
-    q = mad(t, -2.688912381e-04, 4.252599633e-03)
-    q = mad(t, q, -3.150577381e-02)
-    q = mad(t, q, 1.487518207e-01)
-    q = mad(t, q, 9.206481429e-01)
-    q = mad(t, q, 1.626046127e00)
-    q = mad(t, q, 4.926796040e-04)
+    q = polynomial(t, (
+        -2.688912381e-04, 4.252599633e-03, -3.150577381e-02, 1.487518207e-01, 9.206481429e-01,
+        1.626046127e00, 4.926796040e-04,
+    ))  # fmt: skip
     tail = 1.0 - tl.exp2(-q)
     return tl.where(a < 1.0, x * p + x, tl.where(x < 0, -tail, tail))
 
@@ -434,13 +412,10 @@ def one_plus_erf(x):
     that the exponential goes to zero for large arguments with no bounds checked.
     """
     t = tl.abs(x)
-    q = mad(t, 2.448598189e-05, -2.895770332e-04)
-    q = mad(t, q, 1.034035839e-03)
-    q = mad(t, q, 1.438429879e-03)
-    q = mad(t, q, -2.876439618e-02)
-    q = mad(t, q, 1.486828515e-01)
-    q = mad(t, q, 9.183805178e-01)
-    q = mad(t, q, 1.627910649e00)
+    q = polynomial(t, (
+        2.448598189e-05, -2.895770332e-04, 1.034035839e-03, 1.438429879e-03, -2.876439618e-02,
+        1.486828515e-01, 9.183805178e-01, 1.627910649e00,
+    ))  # fmt: skip
     e = tl.exp2(q * -t)
     return tl.where(x < 0, (e - 1.0) + 1.0, 2.0 - e)
 
@@ -638,9 +613,7 @@ def atan(x):
     )
     offset = tl.where(inverse, 1.5707963267948966, tl.where(middle, 0.7853981633974483, 0.0))
     s = z * z
-    p = mad(s, 8.05374449538e-2, -1.38776856032e-1)
-    p = mad(s, p, 1.99777106478e-1)
-    p = mad(s, p, -3.33329491539e-1)
+    p = polynomial(s, (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1))
     t = offset + (p * s * z + z)
     return tl.where(x == 0, x, tl.where(x < 0, -t, t))
 
