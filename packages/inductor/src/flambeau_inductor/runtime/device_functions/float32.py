@@ -18,7 +18,7 @@ DEVICE = tl.constexpr(os.environ.get("TRITON_INTERPRET") != "1")
 
 
 @triton.jit
-def _instruction(NAME: tl.constexpr, x):
+def _instruction(NAME, x):
     """A machine instruction of one operand and a result of its dtype, float32 or float64."""
     KINDS: tl.constexpr = "=d,d" if x.dtype == tl.float64 else "=f,f"
     return tl.inline_asm_elementwise(
@@ -85,7 +85,7 @@ def mad(x, p, c):
 
 
 @triton.jit
-def polynomial(x, COEFFICIENTS: tl.constexpr):
+def polynomial(x, COEFFICIENTS):
     """By Horner's rule, the coefficient of the highest power first."""
     value = mad(x, COEFFICIENTS[0], COEFFICIENTS[1])
     for k in tl.static_range(2, len(COEFFICIENTS)):
@@ -210,7 +210,7 @@ def copysign(a, b):
 
 
 @triton.jit
-def _rounded(HOW: tl.constexpr, x):
+def _rounded(HOW, x):
     """To an integer by the device's conversion: Triton's own takes denormal numbers for zero."""
     WIDTH: tl.constexpr = x.dtype.primitive_bitwidth
     return _instruction(f"cvt.{HOW}.f{WIDTH}.f{WIDTH}", x)

@@ -15,7 +15,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _polynomial(x, COEFFICIENTS: tl.constexpr):
+def _polynomial(x, COEFFICIENTS):
     """By Horner's rule, the coefficient of the highest power first, each step rounded."""
     value = COEFFICIENTS[0] * x + COEFFICIENTS[1]
     for k in tl.static_range(2, len(COEFFICIENTS)):
