@@ -24,8 +24,7 @@ from flambeau_inductor.compile import STAGES
 from flambeau_inductor.info import ALONE
 from flambeau_inductor.kernels.generate import launch_library
 from flambeau_inductor.options import settled
-from flambeau_inductor.templates.selection.select import LIBRARY, select
-from flambeau_inductor.templates.selection.stage import machine
+from flambeau_inductor.templates.selection.select import LIBRARY, machine, select
 from flambeau_inductor.tuning import machine_of
 from torch import Tensor, fx
 

@@ -69,12 +69,12 @@ PROGRAM_PASSES: tuple[Pass[Compilation, Program], ...] = (
     ),
     Pass(
         "select_templates",
-        _loaded("templates.selection.stage", "select_templates", gpu=True),
+        _loaded("templates.selection.select", "select_templates", gpu=True),
         lambda options: options.kernels != "cpp" and _every_kernel(options),
     ),
     Pass(
         "add_rows_sorted",
-        _loaded("templates.selection.stage", "add_rows_sorted", gpu=True),
+        _loaded("templates.selection.select", "add_rows_sorted", gpu=True),
         lambda options: options.kernels != "cpp" and _every_kernel(options),
     ),
     Pass(

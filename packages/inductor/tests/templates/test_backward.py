@@ -8,9 +8,11 @@ import pytest
 import torch
 from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.module import module_text
-from flambeau_inductor.templates.attention.backward_keys_values import keys_kernel
-from flambeau_inductor.templates.attention.backward_queries import queries_kernel
-from flambeau_inductor.templates.attention.flash_backward import Backward
+from flambeau_inductor.templates.attention.flash_backward import (
+    Backward,
+    keys_kernel,
+    queries_kernel,
+)
 from flambeau_inductor.templates.attention.flash_forward import attention_kernel
 from flambeau_inductor.templates.attention.problem import Attention, Blocks, Heads, Rows
 

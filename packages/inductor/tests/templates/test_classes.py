@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from flambeau_inductor.autotune import Budget, Candidate, Tuner
-from flambeau_inductor.templates.attention.match_forward import find_attention
+from flambeau_inductor.templates.attention.match_attention import find_attention
 from flambeau_inductor.templates.gemm.match_gemm import find
 from flambeau_inductor.templates.selection.select import select
 from flambeau_inductor.templates.selection.shape_buckets import (

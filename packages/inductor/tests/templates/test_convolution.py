@@ -22,8 +22,7 @@ from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, find
 from flambeau_inductor.templates.gemm.split_k import split_product
 from flambeau_inductor.templates.gemm.tiles import candidates, seconds
 from flambeau_inductor.templates.gemm.tma import operands_of
-from flambeau_inductor.templates.selection.heuristics import select_by_model
-from flambeau_inductor.templates.selection.select import facts, select
+from flambeau_inductor.templates.selection.select import facts, select, select_by_model
 from flambeau_inductor.templates.selection.substitution import Selected, way_of, with_product
 from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode

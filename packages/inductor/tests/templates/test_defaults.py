@@ -8,7 +8,7 @@ import pytest
 import torch
 from flambeau_inductor.ir.program import Extern, Program, RunLoop
 from flambeau_inductor.templates.gemm.tiles import candidates
-from flambeau_inductor.templates.selection.heuristics import select_by_model
+from flambeau_inductor.templates.selection.select import select_by_model
 from torch.nn import functional as F
 
 from tests.templates.test_select import program_of, sound

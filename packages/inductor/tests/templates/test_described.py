@@ -13,7 +13,7 @@ from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Load, Store
 from flambeau_inductor.templates import GemmTile, Matrix, Product, product_kernel
 from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue, plain
-from flambeau_inductor.templates.gemm.kernel import partial_kernel
+from flambeau_inductor.templates.gemm.split_k import partial_kernel
 from flambeau_inductor.templates.gemm.tma import operands_of
 
 HALF = torch.float16  # the interpreter multiplies the bits of bfloat16

@@ -15,7 +15,7 @@ from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Point, Store
 from flambeau_inductor.ir.program import Extern, Program
 from flambeau_inductor.templates import GemmTile, Matrix, Product, epilogue_of, product_kernel
-from flambeau_inductor.templates.gemm.grouped_match import even_ends, tiles_for
+from flambeau_inductor.templates.gemm.grouped import even_ends, tiles_for
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, find
 from flambeau_inductor.templates.gemm.problem import Groups
 from flambeau_inductor.templates.gemm.tma import operands_of

@@ -18,10 +18,9 @@ from flambeau_inductor.ir.steps import touched
 from flambeau_inductor.kernels.generate import buffers_of
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import schedule
-from flambeau_inductor.templates.attention.match_backward import find_backward
+from flambeau_inductor.templates.attention.match_attention import find_backward
 from flambeau_inductor.templates.gemm.match_gemm import find
-from flambeau_inductor.templates.selection.heuristics import select_by_model
-from flambeau_inductor.templates.selection.select import LIBRARY, select
+from flambeau_inductor.templates.selection.select import LIBRARY, select, select_by_model
 from flambeau_inductor.templates.selection.trial_runs import Bench
 from torch import fx
 from torch._subclasses import FakeTensorMode

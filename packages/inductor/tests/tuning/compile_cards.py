@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flambeau_inductor.codegen.triton.build import compile_offline
 from flambeau_inductor.codegen.triton.module import module_text
-from flambeau_inductor.templates.selection.heuristics import select_by_model
+from flambeau_inductor.templates.selection.select import select_by_model
 from flambeau_inductor.tuning import tuning_for
 
 from tests.tuning.cards import CARDS, card

@@ -15,7 +15,7 @@ import flambeau_inductor.tuning.tuning as tuning_module
 import pytest
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.templates.gemm.tiles import candidates, fit
-from flambeau_inductor.templates.selection.heuristics import select_by_model
+from flambeau_inductor.templates.selection.select import select_by_model
 from flambeau_inductor.tuning import (
     MEASURED,
     HostTuning,

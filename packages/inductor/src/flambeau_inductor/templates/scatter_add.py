@@ -33,8 +33,8 @@ from flambeau_inductor.ir.program import (
     Step,
 )
 from flambeau_inductor.runtime.scatter_add_rows import ROWS_ADDED
-from flambeau_inductor.templates.attention.match_forward import touching
-from flambeau_inductor.templates.gemm.operand_layout import dtype_of, static_of
+from flambeau_inductor.templates.attention.match_attention import touching
+from flambeau_inductor.templates.gemm.problem import dtype_of, static_of
 from flambeau_inductor.templates.selection.substitution import Selected
 from flambeau_inductor.tuning import MEASURED, Tuning
 
@@ -113,7 +113,7 @@ class FoundRows:
         text = _ScatterAddText(self, tile or tile_of(self), self.memory())
         return {name: text.kernel(name) for name in ORDER if name != "parts" or "sums" in text.held}
 
-    def told(self, kernels: Mapping[str, TritonKernel]) -> tuple[Loop, ...]:
+    def loops(self, kernels: Mapping[str, TritonKernel]) -> tuple[Loop, ...]:
         """Loops that say which buffers the kernels touch."""
         held, loops = self.memory(), []
         for name, kernel in kernels.items():
@@ -168,7 +168,7 @@ def sum_rows(selected: Selected) -> None:
         found = calls[0]
         tile = tile_of(found, selected.tuning)
         kernels = found.kernels(tile)
-        loops = found.told(kernels)
+        loops = found.loops(kernels)
         selected.program = found.within(selected.program, loops)
         selected.kernels |= {kernel.name: kernel for kernel in kernels.values()}
         selected.chosen[found.result] = tile.name

@@ -6,9 +6,10 @@ the library's fused kernels do, and the logarithm of its sum is +inf, which make
 
 The rows' maxima and sums are carried from block to block of keys (M. Milakov and N. Gimelshein:
 Online normalizer calculation for softmax, 2018; T. Dao et al.: FlashAttention, 2022), in powers of
-two, which is what the machine has an instruction for, or as they are if there is a bias. Keys of
-which all are seen by all rows come first, in a loop without masks; what follows is the diagonal,
-and what is left of the keys.
+two, for which the machine has an instruction, or as they are if there is a bias. Keys of which all
+are seen by all rows come first, in a loop without masks; the diagonal follows, and what is left of
+the keys. With software pipelining the next block's scores are issued before this block's are used,
+so that the tensor units multiply while powers are taken (J. Shah et al.: FlashAttention-3, 2024).
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from flambeau_inductor.codegen.triton.dtypes import register
 from flambeau_inductor.codegen.triton.kernel import INT32_LIMIT, TritonKernel
 from flambeau_inductor.templates.attention.operands import Blocked, blocked
 from flambeau_inductor.templates.attention.problem import LOG2_E, Attention, Blocks, padded
-from flambeau_inductor.templates.attention.software_pipeline import ahead, register_fence
 
 
 def attention_kernel(
@@ -215,3 +215,37 @@ def _used(
         f" input_precision={precision(a)!r})",
         "top = higher",
     ]
+
+
+Lines = Sequence[str]
+
+
+def ahead(
+    block: str,
+    last: str,
+    asked: Callable[[], Lines],
+    used: Callable[[bool], Lines],
+    hidden: Lines,
+) -> list[str]:
+    """Blocks of `block` (the name of a constant) to before `last`, of which there is at least one.
+
+    `asked` makes `following`, the scores of the block at `start`; `used` computes with `scores` of
+    the block at `before`, and is told whether that is the last; `hidden` masks scores of the last.
+    """
+    inside = [*asked(), f"before = start - {block}", *used(False), "scores = following"]
+    return [
+        "start = 0",
+        *asked(),
+        "scores = following",
+        f"for start in range({block}, {last}, {block}):",
+        *(f"    {line}" for line in inside),
+        f"before = ({last} - 1) // {block} * {block}",
+        *hidden,
+        *used(True),
+    ]
+
+
+def register_fence(name: str, rows: str, length: int) -> str:
+    """The line after which an operand is in registers: what was computed stays there, what was
+    loaded is read from shared memory again for every product."""
+    return f"{name} = tl.where(({rows} < {length})[:, None], {name}, 0.0)"

@@ -1,21 +1,35 @@
-"""Pattern matching of convolutions as implicit GEMM.
+"""Pattern matching of convolutions as implicit GEMM, and the layout of their weights.
 
-In: a library call. Out: its `Product`; None for one that no template takes. Invariant: images are
-channels-last, so that what a window holds of a point lies side by side; the result is a dense
-matrix with a row a point and a column a channel.
+In: a library call; a product with a window whose weights are in another order. Out: its `Product`,
+None for one that no template takes; the same over a copy of the weights, and the loop that makes
+it. Invariant: images are channels-last, so that what a window has of a point is contiguous; the
+result is a dense matrix with a row a point and a column a channel; the copy has the weights of a
+result in one piece, point by point and channel by channel (of a depthwise one those of a point).
 
 A window of one point that moves by one is a product of matrices as it is; any other is read from
-the images by the kernel, which never holds the matrix of all windows (implicit GEMM: S. Chetlur et
+the images by the kernel, which never has the matrix of all windows (implicit GEMM: S. Chetlur et
 al., cuDNN: Efficient Primitives for Deep Learning, 2014, section 3).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from flambeau_inductor.ir.program import Argument, Extern, Layout, Ref
-from flambeau_inductor.templates.gemm.operand_layout import Static, dtype_of, static_of
-from flambeau_inductor.templates.gemm.problem import Matrix, Product, Window
+import torch
+
+from flambeau_inductor.indexing import Expr, Var, as_expr
+from flambeau_inductor.ir.loops import Axis, Load, Loop, Store
+from flambeau_inductor.ir.program import Argument, Buffer, Extern, Layout, Ref
+from flambeau_inductor.schedule.fuse.loop_order import normalised
+from flambeau_inductor.templates.gemm.problem import (
+    Matrix,
+    Product,
+    Static,
+    Window,
+    dtype_of,
+    static_of,
+)
 
 TARGET = "aten.convolution.default"
 IMAGE = 4
@@ -122,3 +136,44 @@ def _same(shape: Shape, strides: Shape, wanted: Shape, but: int | None = None) -
     """Whether strides are the wanted ones, where a dimension has more than one element."""
     steps = zip(shape, strides, wanted, strict=True)
     return all(n == 1 or i == but or a == b for i, (n, a, b) in enumerate(steps))
+
+
+def reordered(product: Product, name: str) -> Product | None:
+    """The product over a copy of the weights, `name`; None where they are read as they are.
+
+    Those of images of few channels are small, and read element by element in any order.
+    """
+    window = product.window
+    if window is None or not window.whole_points:
+        return None
+    taps, column = _dense_taps(window, product.sizes[3])
+    if window.taps == taps and product.b.strides[2] == column:
+        return None
+    return replace(product, b=Matrix(name, (0, taps[0], column)), window=replace(window, taps=taps))
+
+
+def copy_of(product: Product, name: str, device: torch.device) -> tuple[Buffer, Loop]:
+    """The copy, and the loop that makes it of the weights of `product`."""
+    window, results, inner = product.window, product.sizes[2], product.sizes[3]
+    assert window is not None
+    sizes = (results, *window.kernel, 1 if window.depthwise else window.channels)
+    axes = tuple(Axis(f"x{n}", size) for n, size in enumerate(sizes))
+    (to_channel, to_down, to_across), to_result = _dense_taps(window, inner)
+    channel, down, across = window.taps
+    sources = (product.b.strides[2], down, across, channel)
+    targets = (to_result, to_down, to_across, to_channel)
+    read: Expr = as_expr(product.b.offset)
+    store: Expr = as_expr(0)
+    for axis, source, target in zip(axes, sources, targets, strict=True):
+        read = read + Var(axis.var) * source
+        store = store + Var(axis.var) * target
+    body = (Load(product.b.buffer, read, product.dtype), Store(name, store, 0))
+    layout = Layout((results * inner,), (1,), product.dtype, device)
+    return Buffer(name, layout), normalised(Loop(f"{name}_copy", axes, (), body))
+
+
+def _dense_taps(window: Window, inner: int) -> tuple[tuple[int, int, int], int]:
+    """Strides along channel, down and across, and from one result to the next."""
+    if window.depthwise:  # channels side by side
+        return (0, window.kernel[1] * window.channels, window.channels), 1
+    return (1, window.channels * window.kernel[1], window.channels), inner

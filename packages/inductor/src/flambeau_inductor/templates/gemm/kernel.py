@@ -16,10 +16,6 @@ are windows of images the product is a convolution.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import torch
-
 from flambeau_inductor.codegen.triton.dtypes import pointer, register
 from flambeau_inductor.codegen.triton.kernel import (
     INT32_LIMIT,
@@ -27,9 +23,8 @@ from flambeau_inductor.codegen.triton.kernel import (
     KernelWriter,
     TritonKernel,
 )
-from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling
-from flambeau_inductor.indexing import Expr, Var
-from flambeau_inductor.ir.loops import Axis, IndexValue, Instr, Load, Store
+from flambeau_inductor.indexing import Expr
+from flambeau_inductor.ir.loops import IndexValue, Instr, Load, Store
 from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue
 from flambeau_inductor.templates.gemm.operands import masked, reads_of
 from flambeau_inductor.templates.gemm.problem import Product
@@ -37,7 +32,7 @@ from flambeau_inductor.templates.gemm.tiles import GemmTile
 from flambeau_inductor.templates.gemm.tma import TmaOperand, operands_of
 
 GROUP = 8
-"""Rows of tiles that are walked together."""
+"""Rows of tiles whose programs run together (the swizzle of P. Tillet's tutorial)."""
 
 
 class ProductWriter(KernelWriter):
@@ -202,57 +197,3 @@ class ProductWriter(KernelWriter):
             else:
                 found.add(self.dimension_of[name])
         return frozenset(found)
-
-
-def written(
-    writer: type[ProductWriter],
-    product: Product,
-    epilogue: ProductEpilogue,
-    tile: GemmTile,
-    dtypes: Mapping[str, torch.dtype],
-    numels: Mapping[str, int],
-    name: str,
-) -> TritonKernel:
-    """The kernel that a kind of writer writes. `dtypes` and `numels` are of all the buffers that
-    it touches."""
-    rows = Dimension("y", epilogue.rows, tile.rows)
-    columns = Dimension("x", epilogue.columns, tile.columns)
-    tiling = Tiling((rows, columns), tile.warps)
-    return writer(epilogue.loop, dtypes, numels, tiling).product(product, epilogue, tile, name)
-
-
-def partial_kernel(
-    product: Product,
-    tile: GemmTile,
-    partials: str,
-    dtypes: Mapping[str, torch.dtype],
-    numels: Mapping[str, int],
-    name: str = "parts",
-) -> TritonKernel:
-    """The kernel that leaves each part's sums in `partials`: [parts, rows, columns] of float32."""
-    _, m, n, _ = product.sizes
-    at = Var("part") * (m * n) + Var("y0") * n + Var("x0")
-    body: tuple[Instr, ...] = (
-        Load("", Var("y0") * n + Var("x0"), torch.float32),
-        Store(partials, at, 0),
-    )
-    epilogue = ProductEpilogue(
-        (Axis("part", tile.parts),), (Axis("y0", m),), (Axis("x0", n),), body, ""
-    )
-    return written(PartWriter, product, epilogue, tile, dtypes, numels, name)
-
-
-class PartWriter(ProductWriter):
-    """The same without scaling: `part` is known already, and the sums are stored as they are."""
-
-    def _places(self, product: Product, tile: GemmTile) -> None:
-        held = self.epilogue
-        self.epilogue = ProductEpilogue((), held.rows, held.columns, held.body, held.result)
-        super()._places(product, tile)
-        self.epilogue = held
-        self.axes["part"] = "part"
-
-    def _value(self, i: int, instr: Instr) -> str:
-        if isinstance(instr, Load) and instr.buffer == self.epilogue.result:
-            return "total"
-        return super()._value(i, instr)

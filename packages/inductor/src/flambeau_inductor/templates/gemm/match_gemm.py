@@ -29,15 +29,14 @@ from flambeau_inductor.ir.program import (
 )
 from flambeau_inductor.ir.steps import touched
 from flambeau_inductor.templates.convolution import match_convolution
-from flambeau_inductor.templates.gemm import grouped_match
+from flambeau_inductor.templates.gemm import grouped
 from flambeau_inductor.templates.gemm.epilogue import (
     NoEpilogue,
     ProductEpilogue,
     epilogue_of,
     plain,
 )
-from flambeau_inductor.templates.gemm.operand_layout import layout_of, row_major
-from flambeau_inductor.templates.gemm.problem import Matrix, Product
+from flambeau_inductor.templates.gemm.problem import Matrix, Product, layout_of, row_major
 
 TARGETS = frozenset({"aten.mm.out", "aten.bmm.out", "aten.addmm.out", "aten.baddbmm.out"})
 DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32})
@@ -67,8 +66,8 @@ def find(program: Program, tf32: bool, kernels: Container[str] = ()) -> list[Mat
             continue
         if step.target == match_convolution.TARGET:
             product = match_convolution.convolution_of(step, layouts, convolutions_tf32())
-        elif step.target == grouped_match.TARGET:
-            product = grouped_match.grouped_of(step, layouts)
+        elif step.target == grouped.TARGET:
+            product = grouped.grouped_of(step, layouts)
         elif step.target in TARGETS:
             product = product_of(step, layouts, tf32)
         else:

@@ -1,18 +1,21 @@
-"""The matrix product problem, as data.
+"""The matrix product problem, as data, and the operands of the library calls that it is read from.
 
-In: nothing. Out: `Matrix` (where an operand lies), `Product` (what is multiplied), `Window` (that
-the left operand is read from images) and `Groups` (that there are several, one behind the other).
-Invariant: sizes and strides are numbers, in elements; where groups end the device alone knows.
+In: arguments of a call and the layouts of all buffers. Out: `Matrix` (where an operand lies),
+`Product` (what is multiplied), `Window` (the left operand is read from images), `Groups` (there are
+several, one after the other). Invariant: sizes and strides are numbers, in elements, of what lies
+on a GPU and has no open size; where groups end the device alone knows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
 import torch
 
+from flambeau_inductor.ir.program import Argument, Layout, Ref
 from flambeau_inductor.tuning.machine import MMA_DEPTH
 
 
@@ -127,3 +130,41 @@ class Product:
         """The inner dimension in whole steps of `depth`, each within one run."""
         run = self.sizes[3] // self.runs
         return self.runs * -(-run // depth) * depth
+
+
+Static = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Shape, strides and offset, in elements."""
+
+
+def layout_of(argument: Argument, layouts: Mapping[str, Layout]) -> Layout | None:
+    """The layout as which the argument is seen; None if it is no tensor."""
+    if not isinstance(argument, Ref):
+        return None
+    return argument.layout or layouts[argument.buffer]
+
+
+def dtype_of(argument: Argument, layouts: Mapping[str, Layout]) -> torch.dtype | None:
+    """Its dtype; None if it is no tensor."""
+    layout = layout_of(argument, layouts)
+    return None if layout is None else layout.dtype
+
+
+def static_of(argument: Argument, layouts: Mapping[str, Layout]) -> Static | None:
+    """Its layout in numbers."""
+    layout = layout_of(argument, layouts)
+    if layout is None or layout.device.type != "cuda":
+        return None
+    try:
+        return layout.static()
+    except TypeError:  # a size is open
+        return None
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a tensor that is dense, the last dimension first."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))

@@ -1,18 +1,19 @@
-"""Split-K: the inner dimension of a product shared by several programs.
+"""Split-K: the inner dimension of a product shared by several programs, in two kernels.
 
-In: a `MatchedProduct` product and a tile with parts. Out: `Several`: the kernel that leaves each
-part's sums in memory, and the loop that adds them up and goes on as the epilogue does. Invariant:
-the parts are added in order, so that the result is the same every time.
+In: a `MatchedProduct` and a tile with parts. Out: `Several`: the kernel that leaves each part's
+sums in memory, the loop that adds them and goes on as the epilogue does, and the workspace between
+them. Invariant: parts are added in order, so that the result is the same every time; the workspace
+is there from the first kernel that touches it to the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 
-from flambeau_inductor.codegen.triton.kernel import generate
+from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.indexing import Expr, Var, as_expr
 from flambeau_inductor.ir.loops import (
     Axis,
@@ -27,14 +28,60 @@ from flambeau_inductor.ir.loops import (
     ValueId,
 )
 from flambeau_inductor.ir.operands import renumbered
-from flambeau_inductor.ir.program import Buffer, Layout
+from flambeau_inductor.ir.program import Alloc, Buffer, FreeBuffer, Layout, Program, RunLoop, Step
 from flambeau_inductor.schedule.fuse.loop_order import normalised
 from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue
-from flambeau_inductor.templates.gemm.kernel import partial_kernel
+from flambeau_inductor.templates.gemm.kernel import ProductWriter
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
-from flambeau_inductor.templates.gemm.multi_kernel import Kept, Several
 from flambeau_inductor.templates.gemm.problem import Product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
+from flambeau_inductor.templates.gemm.writers import written
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Memory between the loops `first` and `last`, by position."""
+
+    buffer: Buffer
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """`loops` in the order in which they run, with their `kernels`; `templates` are the names of
+    those whose kernels are not what is generated of the loop."""
+
+    kept: tuple[Kept, ...]
+    loops: tuple[Loop, ...]
+    kernels: tuple[TritonKernel, ...]
+    templates: tuple[str, ...]
+
+    def within(self, program: Program) -> Program:
+        """The program, which runs the loops, with their memory around them."""
+        buffers = (*program.buffers, *(each.buffer for each in self.kept))
+        steps = tuple(made for step in program.steps for made in self._around(step))
+        return replace(program, steps=steps, buffers=buffers)
+
+    def after(self, buffer: Buffer, loop: Loop, kernel: TritonKernel, last: int) -> Several:
+        """The same with another loop before it, which fills `buffer` for the loops up to `last`."""
+        moved = (Kept(k.buffer, k.first + 1, k.last + 1) for k in self.kept)
+        return Several(
+            (Kept(buffer, 0, last + 1), *moved),
+            (loop, *self.loops),
+            (kernel, *self.kernels),
+            self.templates,
+        )
+
+    def _around(self, step: Step) -> Iterator[Step]:
+        mine = [
+            n
+            for n, loop in enumerate(self.loops)
+            if isinstance(step, RunLoop) and step.loop is loop
+        ]
+        yield from (Alloc(k.buffer.name) for k in self.kept if k.first in mine)
+        yield step
+        yield from (FreeBuffer(k.buffer.name) for k in self.kept if k.last in mine)
 
 
 def split_product(
@@ -120,3 +167,40 @@ def _flat(axes: tuple[Axis, ...]) -> Expr:
     for axis in axes:
         position = position * as_expr(axis.size) + Var(axis.var)
     return position
+
+
+def partial_kernel(
+    product: Product,
+    tile: GemmTile,
+    partials: str,
+    dtypes: Mapping[str, torch.dtype],
+    numels: Mapping[str, int],
+    name: str = "parts",
+) -> TritonKernel:
+    """The kernel that leaves each part's sums in `partials`: [parts, rows, columns] of float32."""
+    _, m, n, _ = product.sizes
+    at = Var("part") * (m * n) + Var("y0") * n + Var("x0")
+    body: tuple[Instr, ...] = (
+        Load("", Var("y0") * n + Var("x0"), torch.float32),
+        Store(partials, at, 0),
+    )
+    epilogue = ProductEpilogue(
+        (Axis("part", tile.parts),), (Axis("y0", m),), (Axis("x0", n),), body, ""
+    )
+    return written(PartWriter, product, epilogue, tile, dtypes, numels, name)
+
+
+class PartWriter(ProductWriter):
+    """The same without scaling: `part` is known already, and the sums are stored as they are."""
+
+    def _places(self, product: Product, tile: GemmTile) -> None:
+        held = self.epilogue
+        self.epilogue = ProductEpilogue((), held.rows, held.columns, held.body, held.result)
+        super()._places(product, tile)
+        self.epilogue = held
+        self.axes["part"] = "part"
+
+    def _value(self, i: int, instr: Instr) -> str:
+        if isinstance(instr, Load) and instr.buffer == self.epilogue.result:
+            return "total"
+        return super()._value(i, instr)

@@ -1,7 +1,7 @@
 """Choice of the product template by kind.
 
 In: a `Product`, its `ProductEpilogue`, a `GemmTile`. Out: a `TritonKernel`. Invariant: whichever
-writes it, what follows sees sums of float32, rounded once to the result's dtype.
+writes it, the epilogue sees sums of float32, rounded once to the result's dtype.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Mapping
 import torch
 
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
+from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling
 from flambeau_inductor.templates.convolution.depthwise import DepthwiseWriter
 from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue
-from flambeau_inductor.templates.gemm.grouped_kernel import GroupedWriter
-from flambeau_inductor.templates.gemm.kernel import ProductWriter, written
+from flambeau_inductor.templates.gemm.grouped import GroupedWriter
+from flambeau_inductor.templates.gemm.kernel import ProductWriter
 from flambeau_inductor.templates.gemm.problem import Product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
 
@@ -40,3 +41,20 @@ def writer_of(product: Product) -> type[ProductWriter]:
     if product.window is not None and product.window.depthwise:
         return DepthwiseWriter
     return ProductWriter
+
+
+def written(
+    writer: type[ProductWriter],
+    product: Product,
+    epilogue: ProductEpilogue,
+    tile: GemmTile,
+    dtypes: Mapping[str, torch.dtype],
+    numels: Mapping[str, int],
+    name: str,
+) -> TritonKernel:
+    """The kernel that a kind of writer writes. `dtypes` and `numels` are of all the buffers that
+    it touches."""
+    rows = Dimension("y", epilogue.rows, tile.rows)
+    columns = Dimension("x", epilogue.columns, tile.columns)
+    tiling = Tiling((rows, columns), tile.warps)
+    return writer(epilogue.loop, dtypes, numels, tiling).product(product, epilogue, tile, name)

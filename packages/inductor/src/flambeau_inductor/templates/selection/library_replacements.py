@@ -20,7 +20,7 @@ import torch
 from flambeau_inductor.ir.program import Extern, Program
 from flambeau_inductor.templates.attention.problem import Attention
 from flambeau_inductor.templates.convolution.depthwise import tiles_for
-from flambeau_inductor.templates.gemm.grouped_match import tiles_for as tiles_of_groups
+from flambeau_inductor.templates.gemm.grouped import tiles_for as tiles_of_groups
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
 from flambeau_inductor.templates.gemm.problem import Groups, Product, Window
 from flambeau_inductor.templates.gemm.tiles import GemmTile, candidates, fit

@@ -16,12 +16,14 @@ from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.steps import storage_bytes
 from flambeau_inductor.runtime.gpu.launch import Library
-from flambeau_inductor.templates.attention.match_backward import FoundBackward
-from flambeau_inductor.templates.attention.match_forward import FoundAttention, touching
-from flambeau_inductor.templates.convolution.weights import copy_of, reordered
+from flambeau_inductor.templates.attention.match_attention import (
+    FoundAttention,
+    FoundBackward,
+    touching,
+)
+from flambeau_inductor.templates.convolution.match_convolution import copy_of, reordered
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, fused_steps
-from flambeau_inductor.templates.gemm.multi_kernel import Several
-from flambeau_inductor.templates.gemm.split_k import split_product
+from flambeau_inductor.templates.gemm.split_k import Several, split_product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
 from flambeau_inductor.templates.gemm.writers import product_kernel
 from flambeau_inductor.tuning import MEASURED, Tuning
@@ -100,8 +102,7 @@ def with_product(selected: Selected, found: MatchedProduct, way: Several) -> Non
 
 def with_attention(selected: Selected, found: FoundAttention, kernel: TritonKernel) -> None:
     """Put `kernel` in the place of a call."""
-    loop = found.told(kernel.name, found.attention.dtype)
-    selected.program = found.within(selected.program, loop)
+    selected.program = found.within(selected.program, found.loop(kernel.name))
     selected.kernels[kernel.name] = kernel
 
 
@@ -109,7 +110,7 @@ def with_backward(
     selected: Selected, found: FoundBackward, kernels: Sequence[TritonKernel]
 ) -> None:
     """Put `kernels` in the place of a call."""
-    loops = found.told(kernels)
+    loops = found.loops(kernels)
     selected.program = found.within(selected.program, loops)
     for loop, kernel in zip(loops, kernels, strict=True):
         selected.kernels[loop.name] = kernel

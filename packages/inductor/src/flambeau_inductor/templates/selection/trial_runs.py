@@ -1,19 +1,22 @@
-"""Trial runs of kernels and library calls on stand-in tensors.
+"""Trial runs of kernels and library calls, and the check of the former against the latter.
 
-In: steps of a program, kernels by the names of their loops. Out: callables without arguments.
-Invariant: nothing of the caller's is read or written: every buffer is a new tensor with the layout
-that the program says, floats drawn at random, integers zero (a position that is always there).
+In: steps of a program, kernels by the names of their loops. Out: callables without arguments; one
+that raises in place of a candidate that gave other numbers than the library. Invariant: nothing of
+the caller's is read or written: every buffer is a new tensor of the program's layout, floats drawn
+at random, integers zero (a position that is always there). A kernel that a compiler got wrong wins
+no race; rounding, in whichever order sums are made, is no reason.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from flambeau_inductor._torch_compat import out_names, overload_of
 from flambeau_inductor.autotune import Budget
@@ -110,3 +113,72 @@ def in_order(*runs: Run) -> Run:
             each()
 
     return run
+
+
+FAR = 0.05
+"""Of a result's length: far more than rounding, far less than a wrong tile."""
+MISSING = 1e-3
+"""Share of elements that may be finite in one of both only (where scores overflow)."""
+MOST = 1 << 22
+"""Elements that are compared at each end."""
+
+
+class OtherNumbers(Exception):
+    """A candidate does not compute what the library does."""
+
+
+def agreeing(
+    bench: Bench, library: Run, ways: Mapping[str, Run], results: Sequence[str]
+) -> dict[str, Run]:
+    """The runs of `ways`; `library` leaves in the buffers `results` what each is to leave there,
+    and as it was what they leave."""
+    _clear(bench, results)
+    library()
+    expected = {name: [end.clone() for end in _ends(bench.tensor(name))] for name in results}
+    return {name: _checked(bench, run, expected) for name, run in ways.items()}
+
+
+def distance(expected: Tensor, found: Tensor) -> float:
+    """How far `found` is from `expected`, as a share of its length; of numbers that are not
+    floating point, the share that differs."""
+    if not expected.is_floating_point():
+        return float((expected != found).float().mean())
+    a, b = expected.float(), found.float()
+    finite = a.isfinite() & b.isfinite()
+    if float((a.isfinite() ^ b.isfinite()).float().mean()) > MISSING:
+        return float("inf")
+    zero = torch.zeros((), device=a.device)
+    off = torch.where(finite, a - b, zero).norm()
+    return float(off / torch.where(finite, a, zero).norm().clamp(min=1e-30))
+
+
+def _checked(bench: Bench, run: Run, expected: Mapping[str, Sequence[Tensor]]) -> Run:
+    _clear(bench, expected)
+    try:
+        run()
+    except Exception:  # the race runs it again, and names what it raises
+        return run
+    far = max(
+        distance(end, found)
+        for name, ends in expected.items()
+        for end, found in zip(ends, _ends(bench.tensor(name)), strict=True)
+    )
+    return partial(_refuse, far) if far > FAR else run
+
+
+def _clear(bench: Bench, names: Iterable[str]) -> None:
+    """What nobody writes is the same wherever it is looked for."""
+    for name in names:
+        tensor = bench.tensor(name)
+        tensor.fill_(float("nan") if tensor.is_floating_point() else 1)
+
+
+def _ends(tensor: Tensor) -> tuple[Tensor, ...]:
+    if tensor.numel() <= 2 * MOST:
+        return (tensor,)
+    rows = max(1, MOST * tensor.shape[0] // tensor.numel())
+    return tensor[:rows], tensor[-rows:]
+
+
+def _refuse(far: float) -> None:
+    raise OtherNumbers(f"its numbers are {far:.2g} of the result's length from the library's")

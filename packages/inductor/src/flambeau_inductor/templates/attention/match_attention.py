@@ -1,0 +1,331 @@
+"""Pattern matching of attention and of its backward in a program.
+
+In: the steps of a program. Out: `FoundAttention`, `FoundBackward`: the library call and what it
+computes. Invariant: only calls without dropout of which nothing but the result and the logarithms
+of the rows' sums is used, or that give the three gradients and none of a bias; what a forward call
+leaves is the same whoever made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import torch
+
+from flambeau_inductor._torch_compat import argument_names, overload_of
+from flambeau_inductor.codegen.triton.kernel import TritonKernel
+from flambeau_inductor.indexing import Var
+from flambeau_inductor.ir.loops import Axis, Instr, Load, Loop, Store
+from flambeau_inductor.ir.program import (
+    Alloc,
+    Argument,
+    Buffer,
+    Extern,
+    FreeBuffer,
+    Layout,
+    Program,
+    Ref,
+    RunLoop,
+    Step,
+)
+from flambeau_inductor.templates.attention.flash_backward import (
+    Backward,
+    keys_kernel,
+    queries_kernel,
+)
+from flambeau_inductor.templates.attention.problem import Attention, Blocks, Heads, Rows
+from flambeau_inductor.templates.gemm.problem import dtype_of, static_of
+
+TARGETS = frozenset(
+    {
+        "flambeau_prims.attention.default",
+        "aten._scaled_dot_product_flash_attention.default",
+        "aten._scaled_dot_product_efficient_attention.default",
+        "aten._scaled_dot_product_cudnn_attention.default",
+    }
+)
+DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32})
+WIDEST = 256
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAttention:
+    """`call` is the position of the library call, `result` the buffer it makes."""
+
+    attention: Attention
+    call: int
+    result: str
+
+    def within(self, program: Program, loop: Loop) -> Program:
+        """The program with `loop` in place of the call."""
+        sums = self.attention.sums
+        results = [self.result, *([sums.buffer] if sums is not None else [])]
+        return in_place_of(program, self.call, results, [loop])
+
+    def loop(self, name: str) -> Loop:
+        """A loop over the buffers that the kernel touches."""
+        a = self.attention
+        read = [a.q, a.k, a.v, *([a.bias] if a.bias is not None else [])]
+        stored = [self.result, *([a.sums.buffer] if a.sums is not None else [])]
+        batch, heads, _, length, *_, out = a.sizes
+        points = batch * heads * length * out
+        return touching(name, [each.buffer for each in read], stored, points, a.dtype)
+
+
+def touching(
+    name: str, read: Sequence[str], stored: Sequence[str], points: int, dtype: torch.dtype
+) -> Loop:
+    """A loop that represents a template's kernel by what that reads and writes."""
+    at = Var("x0")
+    body: list[Instr] = [Load(buffer, at, dtype) for buffer in read]
+    body += [Store(buffer, at, 0) for buffer in stored]
+    return Loop(name, (Axis("x0", points),), (), tuple(body))
+
+
+def in_place_of(
+    program: Program,
+    call: int,
+    results: Sequence[str],
+    loops: Sequence[Loop],
+    workspace: Sequence[Buffer] = (),
+) -> Program:
+    """The program with `loops` in place of the call at a position, and memory for its results;
+    `workspace` is freed after them."""
+    names = [buffer.name for buffer in workspace]
+    steps: list[Step] = [Alloc(name) for name in (*names, *results)]
+    steps += [RunLoop(loop) for loop in loops]
+    steps += [FreeBuffer(name) for name in names]
+    all_steps = (*program.steps[:call], *steps, *program.steps[call + 1 :])
+    return replace(program, steps=all_steps, buffers=(*program.buffers, *workspace))
+
+
+def find_attention(program: Program) -> list[FoundAttention]:
+    """The calls that the template could take the place of, in order."""
+    layouts = {b.name: b.layout for b in program.buffers}
+    found = []
+    for position, step in enumerate(program.steps):
+        if isinstance(step, Extern) and step.target in TARGETS:
+            attention = attention_of(step, layouts)
+            if attention is not None:
+                found.append(FoundAttention(attention, position, attention.out.buffer))
+    return found
+
+
+def attention_of(step: Extern, layouts: Mapping[str, Layout]) -> Attention | None:
+    """What a library call computes; None for one that the template does not."""
+    if not step.results or step.results[0] is None or any(step.results[2:]):
+        return None
+    given = arguments_of(step)
+    dropout, causal, bias = settings_of(given)
+    if dropout != 0 or not isinstance(causal, bool):
+        return None
+    sums = None
+    if len(step.results) > 1 and step.results[1] is not None:
+        sums = rows_of(Ref(step.results[1]), layouts)
+        if sums is None:
+            return None
+    out = Ref(step.results[0])
+    heads = [heads_of(each, layouts) for each in (*step.args[:3], out)]
+    added = heads_of(bias, layouts) if bias is not None else None
+    if any(each is None for each in heads) or (bias is not None and added is None):
+        return None
+    (q, first), (k, second), (v, third), (result, last) = (h for h in heads if h is not None)
+    dtypes = {dtype_of(each, layouts) for each in (*step.args[:3], out)}
+    if bias is not None:
+        dtypes.add(dtype_of(bias, layouts))
+    dtype = dtypes.pop()
+    if dtypes or dtype is None or dtype not in DTYPES:
+        return None
+    batch, many, length, width = first
+    kept, keys = second[1], second[2]
+    if max(width, third[3]) > WIDEST or many % kept or last != (batch, many, length, third[3]):
+        return None
+    if added is not None and added[1] != (batch, many, length, keys):
+        return None
+    if 0 in (*first, *second, *third) or prod(last) == 0:
+        return None
+    if sums is not None and sums.length < length:
+        return None
+    scale = scale_of(given, width)
+    if scale is None:
+        return None
+    return Attention(
+        q,
+        k,
+        v,
+        result,
+        None if added is None else added[0],
+        (batch, many, kept, length, keys, width, third[3]),
+        dtype,
+        causal,
+        scale,
+        sums,
+    )
+
+
+def arguments_of(step: Extern) -> dict[str, Argument]:
+    """What a library call is given, by the names of its schema."""
+    names = argument_names(overload_of(step.target))
+    return dict(zip(names, step.args, strict=False)) | dict(step.kwargs)
+
+
+def settings_of(given: Mapping[str, Argument]) -> tuple[Argument, Argument, Argument]:
+    """Dropout, causality and bias."""
+    bias = given.get("attn_bias", given.get("bias"))
+    return given.get("dropout_p", 0.0), given.get("is_causal", False), bias
+
+
+def scale_of(given: Mapping[str, Argument], width: int) -> float | None:
+    """What the scores are multiplied by; None if it is no number."""
+    scale = given.get("scale")
+    if scale is None:
+        return float(width**-0.5)
+    return float(scale) if isinstance(scale, int | float) else None
+
+
+def rows_of(argument: Argument, layouts: Mapping[str, Layout]) -> Rows | None:
+    """A float32 number for each query, on a GPU; a dimension of one may follow."""
+    if not isinstance(argument, Ref):
+        return None
+    found = static_of(argument, layouts)
+    if found is None or dtype_of(argument, layouts) != torch.float32:
+        return None
+    shape, stride, offset = found
+    if len(shape) not in (3, 4) or shape[3:] not in ((), (1,)):
+        return None
+    a, b, c = stride[:3]
+    return Rows(argument.buffer, (a, b, c), shape[2], offset)
+
+
+def heads_of(
+    argument: Argument, layouts: Mapping[str, Layout]
+) -> tuple[Heads, tuple[int, ...]] | None:
+    """An operand of four dimensions on a GPU, with its shape."""
+    if not isinstance(argument, Ref):
+        return None
+    found = static_of(argument, layouts)
+    if found is None or len(found[0]) != 4:
+        return None
+    shape, stride, offset = found
+    a, b, c, d = stride
+    return Heads(argument.buffer, (a, b, c, d), offset), shape
+
+
+BACKWARD_WIDEST = 128
+
+
+BACKWARD_TARGETS = frozenset(
+    {
+        "flambeau_prims.attention_backward.default",
+        "aten._scaled_dot_product_flash_attention_backward.default",
+        "aten._scaled_dot_product_cudnn_attention_backward.default",
+        "aten._scaled_dot_product_efficient_attention_backward.default",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBackward:
+    """`call` is the position of the library call; `memory` is for `backward.delta`."""
+
+    backward: Backward
+    call: int
+    memory: Buffer
+
+    @property
+    def result(self) -> str:
+        """The first buffer that it makes."""
+        return self.backward.grads[0].buffer
+
+    def kernels(
+        self,
+        pair: tuple[Blocks, Blocks],
+        dtypes: Mapping[str, torch.dtype],
+        numels: Mapping[str, int],
+        name: str,
+    ) -> tuple[TritonKernel, TritonKernel]:
+        """The kernels, in the order to run them in."""
+        delta = self.backward.delta.buffer
+        dtypes = {**dtypes, delta: torch.float32}
+        return (
+            queries_kernel(self.backward, pair[1], dtypes, numels, f"{name}_queries"),
+            keys_kernel(self.backward, pair[0], dtypes, numels, f"{name}_keys"),
+        )
+
+    def loops(self, kernels: Sequence[TritonKernel]) -> tuple[Loop, ...]:
+        """Loops over the buffers that the kernels touch."""
+        a = self.backward.forward
+        grads = {grad.buffer for grad in self.backward.grads}
+        queries, keys = kernels
+        batch, heads, _, length, _, width, _ = a.sizes
+        made = []
+        for kernel, own in ((queries, grads | {self.memory.name}), (keys, grads)):
+            read = [b for b in kernel.arguments if b not in own]
+            written = [b for b in kernel.arguments if b in own]
+            points = batch * heads * length * width
+            made.append(touching(kernel.name, read, written, points, a.dtype))
+        return tuple(made)
+
+    def within(self, program: Program, loops: Sequence[Loop]) -> Program:
+        """The program with `loops` in place of the call, and memory for `delta` around them."""
+        grads = [grad.buffer for grad in self.backward.grads]
+        return in_place_of(program, self.call, grads, loops, [self.memory])
+
+
+def find_backward(program: Program) -> list[FoundBackward]:
+    """The calls that the templates could take the place of, in order."""
+    layouts = {b.name: b.layout for b in program.buffers}
+    found = []
+    for position, step in enumerate(program.steps):
+        if isinstance(step, Extern) and step.target in BACKWARD_TARGETS:
+            made = backward_of(step, position, layouts)
+            if made is not None:
+                found.append(made)
+    return found
+
+
+def backward_of(step: Extern, position: int, layouts: Mapping[str, Layout]) -> FoundBackward | None:
+    arguments, results = arguments_of(step), step.results[:3]
+    if len(results) != 3 or None in results or any(step.results[3:]):
+        return None
+    dropout, causal, bias = settings_of(arguments)
+    sums = rows_of(arguments.get("logsumexp"), layouts)
+    if dropout != 0 or not isinstance(causal, bool) or sums is None:
+        return None
+    read = [*step.args[:4], arguments.get("out")]
+    given = [*read, *([bias] if bias is not None else [])]
+    written = [Ref(name) for name in results if name is not None]
+    dtypes = {dtype_of(each, layouts) for each in (*given, *written)}
+    operands = [heads_of(each, layouts) for each in (*given, *written)]
+    dtype = dtypes.pop()
+    if dtypes or dtype is None or dtype not in DTYPES or None in operands:
+        return None
+    known = [each for each in operands if each is not None]
+    (grad, of_grad), (q, of_q), (k, of_k), (v, of_v), (out, of_out) = known[:5]
+    batch, heads, length, width = of_q
+    keys, last = of_k[2], of_v[3]
+    sizes = (batch, heads, heads, length, keys, width, last)
+    scale = scale_of(arguments, width)
+    fits = (
+        of_k == (batch, heads, keys, width)
+        and of_v == (batch, heads, keys, last)
+        and of_grad == of_out == (batch, heads, length, last)
+        and [shape for _, shape in known[-3:]] == [of_q, of_k, of_v]
+        and (bias is None or known[5][1] == (batch, heads, length, keys))
+    )
+    if not fits or scale is None or 0 in sizes or max(width, last) > BACKWARD_WIDEST:
+        return None
+    if sums.length < length:
+        return None
+    added = known[5][0] if bias is not None else None
+    forward = Attention(q, k, v, out, added, sizes, dtype, causal, scale, sums)
+    memory = f"{results[0]}_delta"
+    strides = (heads * length, length, 1)
+    device = layouts[written[0].buffer].device
+    layout = Layout((batch, heads, length), strides, torch.float32, device)
+    delta = Rows(memory, strides, length)
+    first, second, third = (heads for heads, _ in known[-3:])
+    backward = Backward(forward, grad, delta, (first, second, third))
+    return FoundBackward(backward, position, Buffer(memory, layout))
