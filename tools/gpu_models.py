@@ -85,7 +85,7 @@ def measure(
 
 def recordings() -> list[Row]:
     """What became of each compiled graph: how often it was replayed, or why it was not."""
-    from flambeau_inductor.runtime.compiled import CompiledGraph  # the parent process needs it not
+    from flambeau_inductor.runtime.artifact import CompiledGraph  # the parent process needs it not
 
     found = []
     for graph in (each for each in gc.get_objects() if type(each) is CompiledGraph):

@@ -15,7 +15,7 @@ import torch
 from flambeau_inductor._torch_compat import storage_handle, storage_users
 from flambeau_inductor.runtime.gpu.cuda_graphs import Call, RecordedGraph, Rules
 from flambeau_inductor.runtime.gpu.shared_pool import seen_through
-from flambeau_inductor.runtime.gpu.static_input_buffers import OwnInputs
+from flambeau_inductor.runtime.gpu.stream_capture import OwnInputs
 from flambeau_inductor.tuning import MEASURED
 
 SPOILT = -7

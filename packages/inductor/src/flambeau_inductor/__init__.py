@@ -26,8 +26,12 @@ if TYPE_CHECKING:
     from flambeau_inductor.options import Options
     from flambeau_inductor.pre_grad.lstm import KEPT_WHOLE, keep_recurrent
     from flambeau_inductor.pre_grad.prepare import prepare
-    from flambeau_inductor.runtime.artifact import Artifact, CannotLoad, load_artifact
-    from flambeau_inductor.runtime.compiled import CompiledGraph
+    from flambeau_inductor.runtime.artifact import (
+        Artifact,
+        CannotLoad,
+        CompiledGraph,
+        load_artifact,
+    )
     from flambeau_inductor.runtime.report import Fallback, Report
 
 _HOMES = {
@@ -40,8 +44,7 @@ _HOMES = {
         "options": "Options",
         "pre_grad.lstm": "KEPT_WHOLE keep_recurrent",
         "pre_grad.prepare": "prepare",
-        "runtime.artifact": "Artifact CannotLoad load_artifact",
-        "runtime.compiled": "CompiledGraph",
+        "runtime.artifact": "Artifact CannotLoad CompiledGraph load_artifact",
         "runtime.report": "Fallback Report",
     }.items()
     for name in names.split()

@@ -33,9 +33,7 @@ from flambeau_inductor.options import Options, settled
 from flambeau_inductor.passes.pipeline import rewrite
 from flambeau_inductor.pipeline import LIBRARY_PASSES, PROGRAM_PASSES
 from flambeau_inductor.recording import rules_of, why_not
-from flambeau_inductor.runtime.artifact import Artifact, recorded
-from flambeau_inductor.runtime.compiled import CompiledGraph
-from flambeau_inductor.runtime.load import load_wrapper
+from flambeau_inductor.runtime.artifact import Artifact, CompiledGraph, load_wrapper, recorded
 from flambeau_inductor.runtime.report import Fallback, Report
 from flambeau_inductor.schedule.assemble import assemble
 from flambeau_inductor.schedule.schedule import schedule_tensors

@@ -79,7 +79,7 @@ PROGRAM_PASSES: tuple[Pass[Compilation, Program], ...] = (
     ),
     Pass(
         "select_variants",
-        _loaded("autotune.stage", "select_variants", gpu=False),
+        _loaded("autotune.cpp_variants", "select_variants", gpu=False),
         lambda options: (
             options.max_autotune
             and not options.deterministic

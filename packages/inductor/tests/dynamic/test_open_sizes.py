@@ -9,7 +9,7 @@ import flambeau_inductor
 import flambeau_prims
 import pytest
 import torch
-from flambeau_inductor.runtime.compiled import CompiledGraph
+from flambeau_inductor.runtime.artifact import CompiledGraph
 from flambeau_prims._torch_compat import symbolic_mode
 from torch import Tensor, fx
 

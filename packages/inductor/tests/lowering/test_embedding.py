@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from flambeau_inductor import InductorError
 from flambeau_inductor.ir.evaluate import run_program
 from flambeau_inductor.ir.program import Program
-from flambeau_inductor.runtime.scatter_add_rows import ROWS_ADDED
+from flambeau_inductor.runtime.operators import ROWS_ADDED
 from torch import Tensor
 
 from ..evaluated import against_eager, scheduled, steps_of

@@ -20,7 +20,7 @@ from flambeau_inductor.runtime.gpu.cuda_graphs import (
     Rules,
     rules_from,
 )
-from flambeau_inductor.runtime.gpu.launch_bound import MEASURED_AT_ONCE
+from flambeau_inductor.runtime.gpu.recording_policy import MEASURED_AT_ONCE
 from flambeau_inductor.runtime.gpu.shared_pool import is_recorded
 from flambeau_inductor.tuning import MEASURED
 

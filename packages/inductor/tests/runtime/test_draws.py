@@ -12,8 +12,8 @@ import pytest
 import torch
 from flambeau_inductor import Options
 from flambeau_inductor.codegen.cpp import build, find_toolchain, generate
+from flambeau_inductor.runtime.artifact import load_kernels
 from flambeau_inductor.runtime.cpu.random import BERNOULLI, KernelBernoulli, bernoulli, bernoulli_by
-from flambeau_inductor.runtime.library import load_kernels
 from torch import fx
 
 Kernel = Callable[..., Any]

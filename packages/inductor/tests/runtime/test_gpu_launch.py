@@ -10,8 +10,13 @@ from typing import Any
 import pytest
 from flambeau_inductor.codegen import cpp
 from flambeau_inductor.kernels.generate import LAUNCH
-from flambeau_inductor.runtime.gpu.context import attach
-from flambeau_inductor.runtime.gpu.launch import Launcher, Library, load_library, parameters_of
+from flambeau_inductor.runtime.gpu.launch import (
+    Launcher,
+    Library,
+    attach,
+    load_library,
+    parameters_of,
+)
 
 UINT, POINTER = ctypes.c_uint, ctypes.c_void_p
 DRIVER = ctypes.CFUNCTYPE(

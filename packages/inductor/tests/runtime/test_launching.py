@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flambeau_inductor.runtime.gpu.launch_bound import MEASURED_AT_ONCE, Launching
+from flambeau_inductor.runtime.gpu.recording_policy import MEASURED_AT_ONCE, Launching
 
 
 class Measured:

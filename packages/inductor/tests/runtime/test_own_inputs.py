@@ -9,7 +9,7 @@ import pytest
 import torch
 from flambeau_inductor._torch_compat import storage_handle, storage_users
 from flambeau_inductor.runtime.gpu.cuda_graphs import WARM_UP, Recorded, Rules
-from flambeau_inductor.runtime.gpu.static_input_buffers import OwnInputs
+from flambeau_inductor.runtime.gpu.stream_capture import OwnInputs
 
 from tests.recorder import SPOILT, Recorder
 

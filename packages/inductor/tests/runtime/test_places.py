@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from flambeau_inductor.runtime.gpu.cuda_graphs import MOVING, PATIENCE, WARM_UP, Recorded, Rules
-from flambeau_inductor.runtime.gpu.input_placement import Steady
+from flambeau_inductor.runtime.gpu.recording_policy import Steady
 from flambeau_inductor.tuning import MEASURED
 from torch import Tensor
 

@@ -23,7 +23,7 @@ from flambeau_inductor.ir.program import (
     RunLoop,
     SymbolSource,
 )
-from flambeau_inductor.runtime.load import load_wrapper
+from flambeau_inductor.runtime.artifact import load_wrapper
 from flambeau_inductor.wrapper import generate, names
 from flambeau_inductor.wrapper.source import LoopLaunch
 

@@ -1,7 +1,14 @@
 """Autotuning: choices by measurement, within a budget of seconds."""
 
-from flambeau_inductor.autotune.benchmark import BenchmarkOutcome, Budget, Candidate, race
-from flambeau_inductor.autotune.cold_timing import ColdTimer, CpuClock, CudaClock
+from flambeau_inductor.autotune.benchmark import (
+    BenchmarkOutcome,
+    Budget,
+    Candidate,
+    ColdTimer,
+    CpuClock,
+    CudaClock,
+    race,
+)
 from flambeau_inductor.autotune.kept_choices import ChoiceStore, Tuner
 
 __all__ = [

@@ -1,12 +1,14 @@
-"""Benchmark of candidates, with as few runs as tell them apart.
+"""Benchmark of candidates on stand-in buffers, with as few runs as tell them apart.
 
 In: candidates, a clock, a budget of seconds. Out: `BenchmarkOutcome`. Invariant: the first
-candidate, which a model of the machine prefers, wins unless another one was measured to be faster.
+candidate, which a model of the machine prefers, wins unless another one was measured to be faster;
+a sample contains the run alone: emptying the caches before it, and waiting for earlier work, are
+outside; nothing of the caller's is read or written.
 
-Candidates run in turns, so that a change of the machine's clock hits all of them. After each round
-one whose median lies above the leader's with confidence is out: the intervals are those of order
-statistics, which ask nothing of the distribution (Conover, Practical Nonparametric Statistics,
-3.2; ranks n/2 - sqrt(n) and n/2 + sqrt(n) hold the median with about 95 %).
+Candidates run in turns, so that a change of the machine's clock affects all of them. After each
+round one whose median lies above the leader's with confidence is out: the intervals are those of
+order statistics, which assume nothing of the distribution (Conover, Practical Nonparametric
+Statistics, 3.2; ranks n/2 - sqrt(n) and n/2 + sqrt(n) hold the median with about 95 %).
 """
 
 from __future__ import annotations
@@ -17,9 +19,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from flambeau_inductor.autotune.cold_timing import ColdTimer
+import torch
+
+from flambeau_inductor.ir.program import Layout
+from flambeau_inductor.tuning import host_tuning, machine_of, tuning_for
 
 Made = TypeVar("Made")
 
@@ -187,3 +192,68 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     low = max(0, math.floor(count / 2 - reach))
     high = min(count - 1, math.ceil(count / 2 + reach) - 1)
     return ordered[low], ordered[high]
+
+
+FLUSHES = 3
+"""How often memory is written before a run on a GPU, so that it is busy while the run is queued."""
+
+
+class ColdTimer(Protocol):
+    """What a race measures with."""
+
+    def sample(self, run: Callable[[], object]) -> float:
+        """Seconds of one run."""
+        ...
+
+
+class CpuClock:
+    """Wall-clock seconds on a CPU; `flush` bytes are written before each run."""
+
+    def __init__(self, flush: int | None = None) -> None:
+        size = host_tuning().flush_bytes if flush is None else flush
+        self._flush = torch.empty(max(1, size), dtype=torch.uint8)
+
+    def sample(self, run: Callable[[], object]) -> float:
+        self._flush.add_(1)
+        started = time.perf_counter()
+        run()
+        return time.perf_counter() - started
+
+
+class CudaClock:
+    """Seconds between two events on the current stream of a device."""
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+        size = tuning_for(machine_of(device)).flush_bytes
+        self._flush = torch.empty(size, dtype=torch.uint8, device=f"cuda:{device}")
+        self._events = [
+            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            for _ in range(2)
+        ]
+
+    def sample(self, run: Callable[[], object]) -> float:
+        before, after = self._events
+        with torch.cuda.device(self._device):
+            for _ in range(FLUSHES):
+                self._flush.zero_()
+            before.record()
+            run()
+            after.record()
+            after.synchronize()
+        return float(before.elapsed_time(after)) * 1e-3
+
+
+def stand_in(layout: Layout) -> torch.Tensor:
+    """A tensor of this layout.
+
+    Raises TypeError where a size is open.
+    """
+    shape, stride, _ = layout.static()
+    span = 1 + sum(max(n - 1, 0) * s for n, s in zip(shape, stride, strict=True))
+    memory = torch.empty(span, dtype=layout.dtype, device=layout.device)
+    if memory.is_floating_point():
+        memory.normal_()  # whole: elements of the tensor may share memory
+    else:
+        memory.zero_()
+    return memory.as_strided(shape, stride)

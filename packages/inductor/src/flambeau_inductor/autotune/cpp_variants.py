@@ -1,9 +1,10 @@
 """Autotuning of C++ code variants.
 
-In: a scheduled compilation whose loops run on a CPU. Out: `forms` by the names of loops, and what
-was chosen in words. Invariant: a form is taken only where it was measured to be faster, at the
-loop's own sizes and with empty caches; whatever cannot be built or is not reached within the budget
-stays as the rules have it. The outcome is kept by the texts of the kernels that raced.
+In: a program without a GPU in it. Out: the same, and the compile's `forms` and `choices`.
+Invariant: a form is taken only where it was measured to be faster, at the loop's own sizes and with
+empty caches; what cannot be built or is not reached within the budget stays as the rules have it.
+Nothing is measured where other sums than those of the rules are not wanted (`deterministic`), or
+while bisecting. The outcome is kept by the texts of the kernels that raced.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from pathlib import Path
 
 import torch
 
-from flambeau_inductor.autotune.benchmark import Candidate
-from flambeau_inductor.autotune.buffers import stand_in
+from flambeau_inductor.autotune.benchmark import Budget, Candidate, CpuClock, stand_in
 from flambeau_inductor.autotune.kept_choices import Tuner
+from flambeau_inductor.cache import open_values
 from flambeau_inductor.codegen import cpp
 from flambeau_inductor.codegen.cpp.analysis.alternatives import alternatives
 from flambeau_inductor.codegen.cpp.analysis.variant import RULES, Form
 from flambeau_inductor.codegen.cpp.unit import anonymous, from_starts, prepared
+from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.ir.loops import Loop
-from flambeau_inductor.ir.program import Layout, RunLoop
-from flambeau_inductor.ir.steps import storage_bytes, touched
-from flambeau_inductor.runtime.library import load_kernels
+from flambeau_inductor.ir.program import Layout, Program, RunLoop
+from flambeau_inductor.ir.steps import loops_of, storage_bytes, touched
+from flambeau_inductor.runtime.artifact import load_kernels
 from flambeau_inductor.tuning import host_tuning
 
 RULED = "as_ruled"
@@ -191,3 +193,17 @@ def _take(chosen: Chosen, race: _Race, winner: str, tuner: Tuner) -> None:
 
 def _report_choice(chosen: Chosen, race: _Race, what: str) -> None:
     chosen.told |= dict.fromkeys(race.names, what)
+
+
+def select_variants(work: Compilation, program: Program) -> tuple[Program, int]:
+    """Race the forms of the loops that become C++ kernels."""
+    options = work.options
+    layouts = {b.name: b.layout for b in program.buffers}
+    values = open_values(options.cache_dir, "autotune")
+    budget = work.budget or Budget(options.autotune_seconds)
+    tuner = Tuner(values, CpuClock(), budget)
+    toolchain = cpp.find_toolchain(options.compiler)
+    made = choose_forms(loops_of(program), layouts, tuner, toolchain, options.threads)
+    work.forms, work.choices = made.forms, made.told
+    work.faults += values.faults
+    return program, 0

@@ -11,8 +11,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from flambeau_inductor.autotune.benchmark import BenchmarkOutcome, Budget, Candidate, race
-from flambeau_inductor.autotune.cold_timing import ColdTimer
+from flambeau_inductor.autotune.benchmark import (
+    BenchmarkOutcome,
+    Budget,
+    Candidate,
+    ColdTimer,
+    race,
+)
 
 
 class ChoiceStore(Protocol):

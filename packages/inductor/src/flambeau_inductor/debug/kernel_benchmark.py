@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from flambeau_inductor.debug.roofline import CPU_SECONDS, best_seconds, copy_rate
-from flambeau_inductor.runtime.library import load_kernels
+from flambeau_inductor.runtime.artifact import load_kernels
 
 DTYPES = {name: kind for name, kind in vars(torch).items() if isinstance(kind, torch.dtype)}
 LIBRARY, LIBRARY_FACTS = "6_kernels.so", "6_kernels.json"

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import torch
 
-from flambeau_inductor.autotune.cold_timing import CpuClock, CudaClock
+from flambeau_inductor.autotune.benchmark import CpuClock, CudaClock
 
 RUNS = 5
 CPU_SECONDS = 0.3

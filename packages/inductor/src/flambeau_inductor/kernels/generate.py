@@ -32,10 +32,9 @@ from flambeau_inductor.ir.steps import storage_bytes
 from flambeau_inductor.kernels import binary_cache
 from flambeau_inductor.kernels.loaders import loaders
 from flambeau_inductor.options import Options
-from flambeau_inductor.runtime.artifact import KernelPart, Loaded
+from flambeau_inductor.runtime.artifact import KernelPart, Loaded, load_kernels
 from flambeau_inductor.runtime.cpu.random import BERNOULLI
 from flambeau_inductor.runtime.gpu.launch import Library, load_library
-from flambeau_inductor.runtime.library import load_kernels
 from flambeau_inductor.tuning import tuning_of
 from flambeau_inductor.wrapper.source import LaunchAfterDraws, LoopLaunch
 

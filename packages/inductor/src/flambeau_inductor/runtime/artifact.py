@@ -1,12 +1,16 @@
-"""Artifact: a compiled graph as plain data and files.
+"""Artifact: a compiled graph as plain data and files, and the callable that is loaded of it.
 
 In: the wrapper's text, what its kernels were built into, its constants. Out: a callable of the
-boxed convention. Invariant: an artifact holds no code objects and no callables; what a kernel's
-files are loaded by is a word of the table `LOADERS`, to which a caller may add.
+boxed convention. Invariant: an artifact has no code objects and no callables: what loads a kernel's
+files is a name in the table `LOADERS`, to which a caller may add. A library that is loaded stays
+loaded; no autograd graph is built and no autocast happens inside a compiled graph.
 """
 
 from __future__ import annotations
 
+import ctypes
+import linecache
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +18,8 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor.runtime.compiled import CompiledGraph
+from flambeau_inductor._torch_compat import current_device
 from flambeau_inductor.runtime.gpu.cuda_graphs import Recorded, Rules, rules_from
-from flambeau_inductor.runtime.library import load_kernels
-from flambeau_inductor.runtime.load import load_wrapper
 from flambeau_inductor.runtime.report import Report
 
 
@@ -81,7 +83,7 @@ Loader = Callable[[KernelPart, int | None], Loaded]
 
 
 def file_name(number: int, name: str) -> str:
-    """What a file of part `number` is called beside those of others."""
+    """What a file of part `number` is called among those of all."""
     return f"{number}-{name}"
 
 
@@ -97,16 +99,12 @@ def from_data(
         )
         for k, each in enumerate(data["parts"])
     )
-    return Artifact(
-        data["name"],
-        data["wrapper"],
-        parts,
-        constants,
-        tuple(data["devices"]),
-        data["gpu"],
-        rules_from(data["recorded"]) if data["recorded"] else None,
-        data["report"],
-    )
+    read = {
+        "parts": parts,
+        "devices": tuple(data["devices"]),
+        "recorded": rules_from(data["recorded"]) if data["recorded"] else None,
+    }
+    return Artifact(**{**data, **read}, constants=constants)
 
 
 def load_artifact(
@@ -161,3 +159,81 @@ def _gpu_binaries(part: KernelPart, gpu: int | None) -> Loaded:
 
 
 LOADERS: Mapping[str, Loader] = {"cpp": _shared_object, "cubin": _gpu_binaries}
+
+
+class CompiledGraph:
+    """Call it with one list of inputs, which it empties; it returns the outputs as a tuple.
+
+    `report` says what was compiled; `keep` is whatever the kernels need to stay alive. `gpu` is
+    the index of the CUDA device that the kernels run on, which is made the current one.
+    `artifact` is the same as data and files, None where it cannot be had in that form.
+    """
+
+    __slots__ = ("__weakref__", "_autocasts", "_call", "_gpu", "_keep", "artifact", "report")
+
+    def __init__(
+        self,
+        call: Callable[[list[Any]], tuple[Any, ...]],
+        report: Any,
+        devices: tuple[str, ...] = (),
+        keep: tuple[object, ...] = (),
+        gpu: int | None = None,
+        artifact: Any = None,
+    ) -> None:
+        self._call = call
+        self._gpu = gpu
+        self._autocasts = devices
+        self._keep = keep
+        self.report = report
+        self.artifact = artifact
+
+    @property
+    def recorded(self) -> Any:
+        """The `Recorded` that counts replays and plain calls; None where nothing is recorded."""
+        return self._call if hasattr(self._call, "replays") else None
+
+    def __call__(self, args: list[Any]) -> tuple[Any, ...]:
+        if self._gpu is not None and self._gpu != current_device():
+            with torch.cuda.device(self._gpu):
+                return self._without_autocast(args)
+        return self._without_autocast(args)
+
+    def _without_autocast(self, args: list[Any]) -> tuple[Any, ...]:
+        for device in self._autocasts:
+            if torch.is_autocast_enabled(device):
+                with torch.autocast(device, enabled=False):
+                    return self._without_grad(args)
+        return self._without_grad(args)
+
+    def _without_grad(self, args: list[Any]) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():
+            with torch.no_grad():
+                return self._call(args)
+        return self._call(args)
+
+
+def load_wrapper(
+    text: str, name: str, known: Mapping[str, object]
+) -> Callable[[list[Any]], tuple[Any, ...]]:
+    """Run the module's text with the names `known` to it; `name` is shown in tracebacks."""
+    namespace: dict[str, Any] = dict(known)
+    filename = f"<flambeau wrapper {name} {id(namespace):x}>"
+    namespace["__name__"] = filename
+    exec(compile(text, filename, "exec"), namespace)
+    call: Callable[[list[Any]], tuple[Any, ...]] = namespace["call"]
+    lines = text.splitlines(keepends=True)
+    linecache.cache[filename] = (len(text), None, lines, filename)
+    weakref.finalize(call, linecache.cache.pop, filename, None)
+    return call
+
+
+Kernel = Callable[..., Any]
+
+
+def load_kernels(path: Path, count: int) -> tuple[Kernel, ...]:
+    """The first `count` kernels of the library at `path`."""
+    library = ctypes.PyDLL(str(path))
+    make = library.flambeau_kernel
+    make.restype = ctypes.py_object
+    make.argtypes = (ctypes.c_int,)
+    return tuple(make(number) for number in range(count))

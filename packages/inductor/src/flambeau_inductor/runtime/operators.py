@@ -11,15 +11,16 @@ from importlib import import_module
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from flambeau_inductor._torch_compat import overload_of
+from flambeau_inductor.runtime.cpu.blocked_linear import dense
 from flambeau_inductor.runtime.cpu.packed_weights import (
     PackedConvolution,
     PackedLinear,
     PackedOneDnn,
 )
 from flambeau_inductor.runtime.cpu.random import BERNOULLI, bernoulli
-from flambeau_inductor.runtime.scatter_add_rows import ROWS_ADDED, rows_added
 
 FOR_BACKWARD: Mapping[str, int] = {"aten.mkldnn_rnn_layer.default": 3}
 """Operators that make what their backward needs, the result at this position, only where gradients
@@ -32,8 +33,9 @@ def for_backward(target: str) -> str:
 
 
 def _recurrent_for_backward(*args: Any) -> tuple[Any, ...]:
+    given = (each.detach() if isinstance(each, Tensor) else each for each in args)
     with torch.enable_grad():
-        *results, workspace = overload_of("aten.mkldnn_rnn_layer.default")(*map(_detached, args))
+        *results, workspace = overload_of("aten.mkldnn_rnn_layer.default")(*given)
     return *results, workspace.as_strided((0,), (1,))  # it keeps the memory
 
 
@@ -43,9 +45,11 @@ def _recurrent_backward(*args: Any) -> Any:
     return overload_of("aten.mkldnn_rnn_layer_backward.default")(*others, whole)
 
 
-def _detached(value: Any) -> Any:
-    return value.detach() if isinstance(value, torch.Tensor) else value
-
+# operators whose hidden memory has to cross from a forward graph to its backward
+CROSSING: Mapping[str, Callable[..., Any]] = {
+    for_backward("aten.mkldnn_rnn_layer.default"): _recurrent_for_backward,
+    "aten.mkldnn_rnn_layer_backward.default": _recurrent_backward,
+}
 
 # torch's own bindings take the same arguments and cost half of what an overload object does
 BINDINGS: Mapping[str, Callable[..., Any]] = {
@@ -55,32 +59,11 @@ BINDINGS: Mapping[str, Callable[..., Any]] = {
     "aten.baddbmm.out": torch.baddbmm,
 }
 
-# operators whose hidden memory has to cross from a forward graph to its backward
-CROSSING: Mapping[str, Callable[..., Any]] = {
-    for_backward("aten.mkldnn_rnn_layer.default"): _recurrent_for_backward,
-    "aten.mkldnn_rnn_layer_backward.default": _recurrent_backward,
-}
-
-
-# operators of oneDNN and where their weight stands: one with memory between its elements goes to a
-# kernel of its that is a thousand times slower
+# positions of the weight of oneDNN's operators
 WEIGHT: Mapping[str, int] = {
     "mkldnn._linear_pointwise.default": 1,
     "mkldnn._linear_pointwise.binary": 2,
 }
-
-
-def _with_dense_weight(target: str) -> Callable[..., Any]:
-    call, position = overload_of(target), WEIGHT[target]
-
-    def called(*args: Any) -> Any:
-        weight: torch.Tensor = args[position]
-        if weight.is_contiguous() or weight.t().is_contiguous():
-            return call(*args)
-        return call(*args[:position], weight.contiguous(), *args[position + 1 :])
-
-    return called
-
 
 # the CPU's fused attention, and how many of its first arguments it reads rows of, whatever their
 # strides say
@@ -90,20 +73,22 @@ ROWS: Mapping[str, int] = {
 }
 
 
+def _with_dense_weight(target: str) -> Callable[..., Any]:
+    call, at = overload_of(target), WEIGHT[target]
+    return lambda *args: call(*args[:at], dense(args[at]), *args[at + 1 :])
+
+
 def _of_rows(target: str) -> Callable[..., Any]:
     call, count = overload_of(target), ROWS[target]
 
-    def called(*args: Any, attn_mask: torch.Tensor | None = None, **others: Any) -> Any:
+    def called(*args: Any, attn_mask: Tensor | None = None, **others: Any) -> Any:
         mask = attn_mask
         if mask is not None and mask.stride(-1) not in (0, 1):
             mask = mask.contiguous()
-        return call(*map(_rows, args[:count]), *args[count:], attn_mask=mask, **others)
+        rows = (each if each.stride(-1) == 1 else each.contiguous() for each in args[:count])
+        return call(*rows, *args[count:], attn_mask=mask, **others)
 
     return called
-
-
-def _rows(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 PACKED: Mapping[str, Callable[[], Callable[..., Any]]] = {
@@ -112,6 +97,26 @@ PACKED: Mapping[str, Callable[[], Callable[..., Any]]] = {
     "mkldnn._linear_pointwise.default": PackedLinear,
 }
 """Operators of which there is a form that keeps the weight, its second argument, packed."""
+
+
+ROWS_ADDED = "flambeau.rows_added.default"
+"""A call by its name in programs, whose place kernels take on a GPU."""
+
+
+def rows_added(
+    rows: Tensor,
+    values: Tensor,
+    count: int,
+    dtype: torch.dtype,
+    base: Tensor | None,
+) -> Tensor:
+    """`base` (zeros, where there is none) of `count` rows, with `values` added to those at `rows`.
+
+    A negative position counts from the end. Raises IndexError for one outside.
+    """
+    width = values.shape[1]
+    wide = values.new_zeros((count, width), dtype=torch.float32) if base is None else base.float()
+    return wide.index_put((rows,), values.float(), accumulate=True).to(dtype)
 
 
 OWN: Mapping[str, Callable[..., Any]] = {BERNOULLI: bernoulli, ROWS_ADDED: rows_added}

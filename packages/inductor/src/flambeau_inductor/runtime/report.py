@@ -7,7 +7,7 @@ counted by name, and every one that stands in for a missing lowering has its rea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -54,23 +54,9 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON types, without the sources."""
-        return {
-            "name": self.name,
-            "kernels": self.kernels,
-            "distinct_kernels": self.distinct_kernels,
-            "fused_ops": self.fused_ops,
-            "externs": dict(self.externs),
-            "fallbacks": [
-                {"operator": f.operator, "reason": f.reason, "node": f.node} for f in self.fallbacks
-            ],
-            "refused_fusions": self.refused_fusions,
-            "cache_hit": self.cache_hit,
-            "cache_faults": list(self.cache_faults),
-            "chosen": dict(self.chosen),
-            "unrecorded": self.unrecorded,
-            "seconds": dict(self.seconds),
-            "passes": dict(self.passes),
-        }
+        data = asdict(self)
+        del data["sources"]
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in data.items()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], sources: Mapping[str, str] | None = None) -> Report:

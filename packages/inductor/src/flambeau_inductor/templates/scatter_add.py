@@ -32,7 +32,7 @@ from flambeau_inductor.ir.program import (
     RunLoop,
     Step,
 )
-from flambeau_inductor.runtime.scatter_add_rows import ROWS_ADDED
+from flambeau_inductor.runtime.operators import ROWS_ADDED
 from flambeau_inductor.templates.attention.match_attention import touching
 from flambeau_inductor.templates.gemm.problem import dtype_of, static_of
 from flambeau_inductor.templates.selection.substitution import Selected

@@ -65,7 +65,9 @@ def results(
     cache: Path,
 ) -> tuple[list[Tensor], str]:
     """What comes out, and the text of the kernels."""
-    monkeypatch.setattr(import_module("flambeau_inductor.autotune.stage"), "select_variants", asked)
+    monkeypatch.setattr(
+        import_module("flambeau_inductor.autotune.cpp_variants"), "select_variants", asked
+    )
     gm = flambeau_prims.lower(fx.symbolic_trace(function), inputs)
     options = Options(max_autotune=True, autotune_seconds=1e4, cache_dir=str(cache))
     compiled = flambeau_inductor.compile(gm, inputs, options=options)

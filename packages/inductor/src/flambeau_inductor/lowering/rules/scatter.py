@@ -39,7 +39,7 @@ from flambeau_inductor.lowering.context import Context, LoweringError, Meta
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import addressed, looked_up, out_of_bounds, single
 from flambeau_inductor.lowering.rules.reduction import HALF
-from flambeau_inductor.runtime.scatter_add_rows import ROWS_ADDED
+from flambeau_inductor.runtime.operators import ROWS_ADDED
 from flambeau_inductor.tuning import tuning_of
 
 

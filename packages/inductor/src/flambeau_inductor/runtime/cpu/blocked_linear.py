@@ -33,7 +33,7 @@ def in_blocks(target: str, allocate: Allocate) -> Callable[..., Tensor]:
         made = _result(rows, weight, allocate)
         for some, others, part in _blocks(made, weight):
             columns = None if bias is None else bias[others]
-            part.copy_(compute(rows[some], _dense(weight[others]), columns, *after))
+            part.copy_(compute(rows[some], dense(weight[others]), columns, *after))
         return made
 
     def added(
@@ -44,7 +44,7 @@ def in_blocks(target: str, allocate: Allocate) -> Callable[..., Tensor]:
         made = _result(rows, weight, allocate)
         for some, others, part in _blocks(made, weight):
             columns = None if bias is None else bias[others]
-            block = compute(rows[some], _dense(weight[others]), columns, "none", [], "")
+            block = compute(rows[some], dense(weight[others]), columns, "none", [], "")
             torch.add(other[some, others], block, out=part)
         return made
 
@@ -73,8 +73,8 @@ def _blocks(made: Tensor, weight: Tensor) -> Iterator[tuple[slice, slice, Tensor
         yield some, others, made[some, others]
 
 
-def _dense(weight: Tensor) -> Tensor:
-    """A weight with memory between its elements goes to a kernel a thousand times slower."""
+def dense(weight: Tensor) -> Tensor:
+    """The weight, copied if it has gaps: oneDNN's kernel for such is far slower."""
     if weight.is_contiguous() or weight.t().is_contiguous():
         return weight
     return weight.contiguous()

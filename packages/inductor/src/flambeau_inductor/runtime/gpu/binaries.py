@@ -18,8 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from flambeau_inductor.runtime.artifact import CannotLoad, KernelPart, Loaded
-from flambeau_inductor.runtime.gpu.context import attach
-from flambeau_inductor.runtime.gpu.launch import Launcher, cuda_launch, load_library
+from flambeau_inductor.runtime.gpu.launch import Launcher, attach, cuda_launch, load_library
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor, cuda_encode
 
 LIBRARY = "launch.so"
@@ -31,25 +30,14 @@ _POINTER = ctypes.c_void_p
 
 
 class Driver(Protocol):
-    """What is asked of the CUDA driver."""
+    """The part of the CUDA driver that loads and launches."""
 
-    def load(self, image: bytes, name: str, shared: int) -> int:
-        """The handle of function `name` of a binary; it may have `shared` bytes."""
-        ...
-
+    def load(self, image: bytes, name: str, shared: int) -> int: ...
     def launch(
         self, function: int, grid: int, block: int, shared: int, stream: int, given: Sequence[int]
-    ) -> None:
-        """Queue a function on a stream."""
-        ...
-
-    def entry(self) -> int:
-        """The address of cuLaunchKernel."""
-        ...
-
-    def encoder(self) -> int:
-        """The address of cuTensorMapEncodeTiled."""
-        ...
+    ) -> None: ...
+    def entry(self) -> int: ...
+    def encoder(self) -> int: ...
 
 
 class CudaDriver:
@@ -57,7 +45,7 @@ class CudaDriver:
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libcuda.so.1")
-        self._images: list[bytes] = []  # the driver, or who looks on, may come back to them
+        self._images: list[bytes] = []  # the driver, or a debugger, may read them later
 
     def _call(self, name: str, *given: Any) -> None:
         status = getattr(self._library, name)(*given)
@@ -69,7 +57,8 @@ class CudaDriver:
         attach(gpu, self._library)
 
     def load(self, image: bytes, name: str, shared: int) -> int:
-        """See `Driver`. The binary stays loaded, and its image there, as long as the process."""
+        """The handle of function `name` of a binary, which stays loaded as long as the process; it
+        may have `shared` bytes."""
         module, function = _POINTER(), _POINTER()
         self._images.append(image)
         self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(image))
@@ -81,7 +70,7 @@ class CudaDriver:
     def launch(
         self, function: int, grid: int, block: int, shared: int, stream: int, given: Sequence[int]
     ) -> None:
-        """See `Driver`."""
+        """Queue a function on a stream."""
         values = [ctypes.c_uint64(each) for each in given]
         places = (_POINTER * len(values))(*(ctypes.addressof(each) for each in values))
         numbers = [ctypes.c_uint(n) for n in (grid, 1, 1, block, 1, 1, shared)]
@@ -89,19 +78,19 @@ class CudaDriver:
         self._call("cuLaunchKernel", _POINTER(function), *numbers, _POINTER(stream), places, None)
 
     def entry(self) -> int:
-        """See `Driver`."""
+        """The address of cuLaunchKernel."""
         return cuda_launch()
 
     def encoder(self) -> int:
-        """See `Driver`."""
+        """The address of cuTensorMapEncodeTiled."""
         return cuda_encode()
 
 
 @dataclass
 class Binary:
-    """One variant of a kernel: what `Launcher` asks of Triton's compiled kernel.
+    """One variant of a kernel, with those attributes of Triton's that `Launcher` reads.
 
-    image: the file. addresses: how many the kernel takes; null pointers stand behind them.
+    image: the file. addresses: how many the kernel takes, before null pointers.
     """
 
     image: Path
@@ -125,7 +114,7 @@ class Binary:
         return self._run
 
     def _run(self, grid: int, y: int, z: int, stream: int, function: int, *rest: Any) -> None:
-        given = rest[4 : 4 + self.addresses]  # behind Triton's own four
+        given = rest[4 : 4 + self.addresses]  # after Triton's own four
         nulls = (0,) * (self.parameters - self.addresses)
         threads, shared = 32 * self.metadata.num_warps, self.metadata.shared
         self.driver.launch(function, grid, threads, shared, stream, (*given, *nulls))

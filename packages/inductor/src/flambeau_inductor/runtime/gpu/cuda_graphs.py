@@ -34,8 +34,7 @@ from typing import Any, Protocol
 import torch
 
 from flambeau_inductor._torch_compat import storage_handle, storage_users
-from flambeau_inductor.runtime.gpu.input_placement import Steady
-from flambeau_inductor.runtime.gpu.launch_bound import Launching, LaunchWatch
+from flambeau_inductor.runtime.gpu.recording_policy import Launching, LaunchWatch, Steady
 from flambeau_inductor.runtime.gpu.shared_pool import (
     RECORDED,
     Loan,
@@ -57,48 +56,21 @@ MOST_RECORDINGS = 4
 
 
 class StreamRecorder(Protocol):
-    """Where work is recorded."""
+    """Where work is recorded, such as `CudaRecorder`."""
 
     device_type: str
     tuning: Tuning
 
-    def stream(self) -> int:
-        """The stream that the caller is on."""
-        ...
-
-    def busy(self) -> str | None:
-        """Why nothing can be recorded or replayed just now: somebody else records this stream."""
-        ...
-
-    def refusal(self, rules: Rules) -> str | None:
-        """Why these rules do not allow to record in this process."""
-        ...
-
-    def watch(self) -> LaunchWatch:
-        """Begin to measure the work that is queued from here on."""
-        ...
-
+    def stream(self) -> int: ...
+    def busy(self) -> str | None: ...
+    def refusal(self, rules: Rules) -> str | None: ...
+    def watch(self) -> LaunchWatch: ...
     def record(
         self, call: Call, args: list[Any], pool: Any, copied: Mapping[int, torch.Tensor]
-    ) -> RecordedGraph:
-        """Record what `call(args)` queues, in memory of its own where `pool` is None.
-
-        copied: inputs by position that are replaced by memory of the recording, which nothing but
-        the call holds on to."""
-        ...
-
-    def pool(self) -> Any:
-        """Memory for recordings of this stream of which nothing is alive between two replays."""
-        ...
-
-    def warm(self) -> None:
-        """Let the library of matrix products have what it keeps for a stream, in no recording."""
-        ...
-
-    def alias(self, tensor: torch.Tensor, keep: object) -> torch.Tensor:
-        """The bytes of a tensor's whole memory as a tensor that does not keep others from being
-        given it; `keep` lives as long as its memory is referred to."""
-        ...
+    ) -> RecordedGraph: ...
+    def pool(self) -> Any: ...
+    def warm(self) -> None: ...
+    def alias(self, tensor: torch.Tensor, keep: object) -> torch.Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -139,17 +111,12 @@ class Rules:
 
 
 def rules_from(data: Mapping[str, Any]) -> Rules:
-    """The rules of `Rules.data`."""
-    return Rules(
-        tuple(data["static"]),
-        tuple(data["inside"]),
-        data["automatic"],
-        data["copies"],
-        data["size"],
-        tuple(data.get("reusable", ())),
-        data.get("products", False),
-        tuple((output, given) for output, given in data.get("updates", ())),
-    )
+    """The rules of `Rules.data`, whose tuples JSON made lists."""
+    return Rules(**{name: _tuples(value) for name, value in data.items()})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)
@@ -237,7 +204,12 @@ class Recorded:
             given = self._steady.before(args)
             made = self._run(args, "warming up")
             self._steady.after(given, made)
-            return self._noted(made)
+            self._results = {  # whose sizes those of the recording will have
+                position: value.untyped_storage().nbytes()
+                for position, value in enumerate(made)
+                if isinstance(value, torch.Tensor)
+            }
+            return made
         if self.rules.automatic and not self._made:
             reason = self._judge()
             if reason is not None:
@@ -269,15 +241,6 @@ class Recorded:
         made = self._run(args, reason)
         watch.stop()
         self._launching.measure(watch)
-        return made
-
-    def _noted(self, made: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The results of a plain run, whose sizes the recording's will have."""
-        self._results = {
-            position: value.untyped_storage().nbytes()
-            for position, value in enumerate(made)
-            if isinstance(value, torch.Tensor)
-        }
         return made
 
     def _moving(self, args: Sequence[Any]) -> int:
@@ -314,8 +277,9 @@ class Recorded:
         own_inputs = {position: args[position] for position in copied}
         made = self._recorder.record(self._call, given, own, own_inputs)
         self._copied_out.update(made.returned)
-        made = replace(made, outputs=_without(made.outputs, written))
-        if _among(kept, made.outputs):
+        outputs = (None if k in written else output for k, output in enumerate(made.outputs))
+        made = replace(made, outputs=tuple(outputs))  # without inputs that are written in place
+        if _share_memory(kept, made.outputs):
             raise NotRecordable("a result is an input as it came")
         addresses = [args[position].data_ptr() for position in places]
         recording = self._recorded(made, stream, tuple(places), addresses, tuple(copied), written)
@@ -405,7 +369,8 @@ class Recorded:
 
     def _replay(self, recording: CudaGraphRecording, args: list[Any]) -> tuple[Any, ...]:
         if recording.buffers:
-            _copy(recording.buffers, [args[position] for position in recording.copied])
+            values = [args[position] for position in recording.copied]
+            torch._foreach_copy_(list(recording.buffers), values)
         written = {out: args[position] for out, position in recording.written.items()}
         args.clear()
         recording.replay()
@@ -429,11 +394,6 @@ def _live_outputs(recording: CudaGraphRecording) -> list[int]:
     return [p for p, handle, users in recording.users if storage_users(handle) != users]
 
 
-def _without(outputs: Sequence[Any], written: Mapping[int, int]) -> tuple[Any, ...]:
-    """Results but for those that are inputs, written where they are."""
-    return tuple(None if k in written else output for k, output in enumerate(outputs))
-
-
 def _handed_out(output: Any, copied: bool) -> Any:
     if not isinstance(output, torch.Tensor):
         return output
@@ -450,16 +410,8 @@ def _copied(value: torch.Tensor) -> torch.Tensor:
     return memory.as_strided(value.shape, value.stride())
 
 
-def _among(inputs: Sequence[torch.Tensor], outputs: Sequence[Any]) -> set[int]:
-    """Positions of the outputs that lie in the memory of one of these inputs."""
+def _share_memory(inputs: Sequence[torch.Tensor], outputs: Sequence[Any]) -> bool:
     memory = {storage_handle(each) for each in inputs}
-    return {
-        position
-        for position, output in enumerate(outputs)
-        if isinstance(output, torch.Tensor) and storage_handle(output) in memory
-    }
-
-
-def _copy(buffers: Sequence[torch.Tensor], values: Sequence[Any]) -> None:
-    if buffers:
-        torch._foreach_copy_(list(buffers), list(values))
+    return any(
+        isinstance(each, torch.Tensor) and storage_handle(each) in memory for each in outputs
+    )

@@ -2,7 +2,8 @@
 
 In: the handle of torch's current stream and the addresses of a kernel's buffers. Out: nothing; the
 kernel is queued on that stream. Invariant: a kernel compiled for 16-byte aligned buffers is never
-given others, and the current device is the one that the kernels were loaded on.
+given others; the current device is the one that the kernels were loaded on, and a context that is
+current stays so.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from typing import Any
 import torch
 
 from flambeau_inductor._torch_compat import current_raw_stream
-from flambeau_inductor.runtime.gpu.context import attach
 from flambeau_inductor.runtime.gpu.tensor_descriptors import (
     Descriptor,
     Tiled,
@@ -63,9 +63,34 @@ def cuda_launch() -> int:
     return ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p).value or 0
 
 
+def attach(gpu: int | None = None, library: Any = None) -> None:
+    """Give this thread the context that torch uses on a GPU (its current one), if it has none.
+
+    torch makes it current with a thread's first call of the CUDA runtime, which launches bypass: in
+    a thread of autograd whose first work is one of our kernels there would be none.
+
+    Raises:
+        OSError: there is no CUDA driver, or it refuses.
+    """
+    driver = ctypes.CDLL("libcuda.so.1") if library is None else library
+
+    def call(name: str, *given: Any) -> None:
+        status = getattr(driver, name)(*given)
+        if status:
+            raise OSError(f"{name} failed (error {status} of the CUDA driver)")
+
+    context, device = ctypes.c_void_p(), ctypes.c_int()
+    call("cuCtxGetCurrent", ctypes.byref(context))
+    if not context.value:
+        number = torch.cuda.current_device() if gpu is None else gpu
+        call("cuDeviceGet", ctypes.byref(device), number)
+        call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        call("cuCtxSetCurrent", context)
+
+
 class Launcher:
     """One kernel on one grid. `queue(stream, *addresses)` is what a wrapper calls; the launcher
-    must outlive it. Called itself, it takes the buffers as tensors and finds the stream.
+    must outlive it. Called itself, it takes the buffers as tensors.
 
     Descriptors are encoded by the native part at each launch; without it, and for unaligned
     buffers, the variant runs that does not take them.
@@ -135,8 +160,8 @@ class Launcher:
         if self._library is None or not aligned:  # the native part turns unaligned buffers down
             return self._through(run, kernel)
         metas = kernel.metadata.tensordesc_meta if self._descriptors else ()
-        told = [tiled(d, meta) for d, meta in zip(self._descriptors, metas, strict=True)]
-        passed = self._addresses + sum(1 + 2 * each.rank for each in told)
+        tiles = [tiled(d, meta) for d, meta in zip(self._descriptors, metas, strict=True)]
+        passed = self._addresses + sum(1 + 2 * each.rank for each in tiles)
         site = Site(
             driver=self._driver(),
             function=kernel.function,
@@ -147,9 +172,9 @@ class Launcher:
             shared=kernel.metadata.shared,
             addresses=self._addresses,
             nulls=parameters_of(kernel.asm["ptx"]) - passed,
-            descriptors=len(told),
-            tiled=(Tiled * len(told))(*told),
-            encode=self._encoder() if told else None,
+            descriptors=len(tiles),
+            tiled=(Tiled * len(tiles))(*tiles),
+            encode=self._encoder() if tiles else None,
         )
         self._sites.append(site)
         return self._library(site)
@@ -191,10 +216,7 @@ def _nothing(stream: int, *addresses: int) -> None:
 
 
 def parameters_of(ptx: str) -> int:
-    """How many parameters a kernel's entry takes, by its PTX.
-
-    Triton puts some of its own (scratch memory) behind those of the source.
-    """
+    """How many parameters a kernel's entry takes, by its PTX: Triton appends its own (scratch)."""
     found = re.search(r"\.entry\s+[\w$]+\s*\((.*?)\)", ptx, re.DOTALL)
     if found is None:
         raise ValueError("the PTX has no entry")

@@ -1,23 +1,24 @@
 """CUDA stream capture, and the cost of launching.
 
-In: a function that queues work. Out: a function that queues all of it again at once. Invariant:
+In: a function that queues work, inputs that are elsewhere at each call. Out: a function that queues
+all of it again at once, after those inputs were copied into memory of the recording. Invariant:
 what is recorded for one stream shares neither temporary memory nor a library's workspace with what
-is recorded for another.
+is recorded for another; between a copy into a recording's memory and the end of the replay that
+follows nobody else writes there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from flambeau_inductor._torch_compat import current_raw_stream
+from flambeau_inductor._torch_compat import current_raw_stream, storage_handle, weak_storage
 from flambeau_inductor.runtime.gpu.cuda_graphs import Call, RecordedGraph, Rules
-from flambeau_inductor.runtime.gpu.static_input_buffers import OwnInputs
 from flambeau_inductor.tuning import machine_of, tuning_for
 
 SHARE_OF_MEMORY = 32
@@ -57,7 +58,8 @@ class CudaRecorder:
     def record(
         self, call: Call, args: list[Any], pool: Any, copied: Mapping[int, torch.Tensor]
     ) -> RecordedGraph:
-        """See `Recorder`."""
+        """Record what `call(args)` queues, in memory of its own where `pool` is None. `copied`:
+        inputs by position that are replaced by memory of the recording."""
         place = self._device, self.stream()
         torch.cuda.synchronize(self._device)
         own = OwnInputs(call, copied)
@@ -85,21 +87,24 @@ class CudaRecorder:
         return RecordedGraph(graph.replay, outputs, graph.pool())
 
     def pool(self) -> Any:
-        """See `Recorder`."""
-        return _pool((self._device, self.stream()))
+        """Memory for recordings of this stream of which nothing is alive between two replays."""
+        return _found(_POOLS, (self._device, self.stream()), torch.cuda.graph_pool_handle)
 
     def warm(self) -> None:
-        """See `Recorder`: two calls that ask for a workspace, if this thread has none for the
-        stream. A recording knows its address, and others in the process clear workspaces, so it
+        """Let the library of matrix products have its workspace for the stream, in no recording, by
+        two calls. A recording knows its address, and others in the process clear workspaces, so it
         lies in memory that stays."""
         place = self._device, self.stream()
-        staying = torch.cuda.use_mem_pool(_workspaces(place), self._device)
+        staying = torch.cuda.use_mem_pool(
+            _found(_WORKSPACES, place, torch.cuda.MemPool), self._device
+        )
         with staying, torch.cuda.stream(_side_stream(place)):
             one = torch.ones((16, 16), dtype=torch.float16, device=f"cuda:{self._device}")
             torch.addmm(one[0], one, one.mm(one))
 
     def alias(self, tensor: torch.Tensor, keep: object) -> torch.Tensor:
-        """See `Recorder`."""
+        """The bytes of a tensor's whole memory as a tensor that does not own them; `keep` lives as
+        long as it is referred to."""
         whole = tensor.untyped_storage()
         return self._memory(whole.data_ptr(), whole.nbytes(), keep)
 
@@ -164,26 +169,68 @@ _WORKSPACES: dict[tuple[int, int], torch.cuda.MemPool] = {}
 _STREAMS: dict[tuple[int, int], torch.cuda.Stream] = {}
 
 
-def _pool(place: tuple[int, int]) -> Any:
-    """The memory that recordings for a device and stream share."""
-    found = _POOLS.get(place)
-    if found is None:
-        found = _POOLS[place] = torch.cuda.graph_pool_handle()
-    return found
+Place = TypeVar("Place")
 
 
-def _workspaces(place: tuple[int, int]) -> torch.cuda.MemPool:
-    """Where the library's workspaces for what is recorded lie: what is freed there stays mapped."""
-    found = _WORKSPACES.get(place)
-    if found is None:
-        with torch.cuda.device(place[0]):
-            found = _WORKSPACES[place] = torch.cuda.MemPool()
-    return found
+def _found(
+    known: dict[tuple[int, int], Place], at: tuple[int, int], make: Callable[[], Place]
+) -> Place:
+    """What there is for a device and a stream, made where it is not yet."""
+    if at not in known:
+        with torch.cuda.device(at[0]):
+            known[at] = make()
+    return known[at]
 
 
-def _side_stream(place: tuple[int, int]) -> torch.cuda.Stream:
+def _side_stream(at: tuple[int, int]) -> torch.cuda.Stream:
     """Where work for a device and stream is recorded: libraries keep a workspace a stream."""
-    found = _STREAMS.get(place)
-    if found is None:
-        found = _STREAMS[place] = torch.cuda.Stream(place[0])
-    return found
+    return _found(_STREAMS, at, lambda: torch.cuda.Stream(at[0]))
+
+
+Memory = Callable[[int, int], torch.Tensor]
+"""So many bytes at an address, as a tensor that does not keep them."""
+
+
+class OwnInputs:
+    """`call`, which replaces the inputs of `like`. `returned`: its results that lie in these."""
+
+    def __init__(
+        self, call: Callable[[list[Any]], tuple[Any, ...]], like: Mapping[int, torch.Tensor]
+    ) -> None:
+        self.returned: frozenset[int] = frozenset()
+        self._call = call
+        self._like = dict(like)
+        self._places: list[tuple[int, int]] = []
+
+    def __call__(self, args: list[Any]) -> tuple[Any, ...]:
+        held = []
+        for position, value in self._like.items():
+            own = torch.empty_strided(
+                value.shape, value.stride(), dtype=value.dtype, device=value.device
+            )
+            whole = own.untyped_storage()
+            self._places.append((whole.data_ptr(), whole.nbytes()))
+            held.append(weak_storage(own))
+            args[position] = own
+            del own, whole
+        outputs = self._call(args)
+        handles = {each.cdata for each in held}
+        self.returned = frozenset(
+            position
+            for position, output in enumerate(outputs)
+            if isinstance(output, torch.Tensor) and storage_handle(output) in handles
+        )
+        return outputs
+
+    def buffers(self, memory: Memory) -> tuple[torch.Tensor, ...]:
+        """Where the inputs go, in the order of `like`."""
+        return tuple(
+            _laid_out(memory(*place), value)
+            for place, value in zip(self._places, self._like.values(), strict=True)
+        )
+
+
+def _laid_out(memory: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Memory as a tensor of the layout of `value`."""
+    made = torch.empty(0, dtype=value.dtype, device=memory.device)
+    return made.set_(memory.untyped_storage(), 0, value.size(), value.stride())  # type: ignore[call-overload,no-any-return]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from flambeau_inductor._torch_compat import out_names, overload_of
 from flambeau_inductor.autotune import Budget
-from flambeau_inductor.autotune.buffers import stand_in
+from flambeau_inductor.autotune.benchmark import stand_in
 from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.codegen.triton.module import module_text
