@@ -154,9 +154,60 @@ def test_an_error_of_a_stage_is_told_once(broken):
     assert len(flambeau.report(compiled).faults) == 1
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.float32])
-def test_eagers_error_raised_by_a_rule_is_no_fault(dtype):
-    compiled = flambeau.compile(lambda x, i: x.index_fill(0, i, 7.0))
-    with pytest.raises(IndexError, match="Expected dtype int64"), pytest.warns(UserWarning):
-        compiled(torch.randn(3, 4), torch.zeros(1, dtype=dtype))
-    assert not flambeau.report(compiled).faults and flambeau.report(compiled).fallbacks
+def _of_dtype(dtype):
+    return lambda x: x.index_fill(0, torch.zeros(1, dtype=dtype), 7.0)
+
+
+ABSENT = [
+    name for name in ("cuda", "xpu", "mps") if not getattr(torch, name, torch.cuda).is_available()
+]
+FACTORIES = (torch.ones, torch.empty)
+#: what torch's own code and kernels raise, of every class that they raise
+RAISING = {
+    **{
+        f"{make.__name__} on {device}": lambda x, m=make, d=device: x + m(3, device=d)
+        for make in FACTORIES
+        for device in ABSENT
+    },
+    **{f"index of {dtype}": _of_dtype(dtype) for dtype in (torch.int32, torch.float32)},
+    "sizes": lambda x: x + torch.ones(7),
+    "dimension": lambda x: x.sum(5),
+    "matrix": lambda x: x @ torch.ones(7, 2),
+    "dtype": lambda x: x.long() @ x,
+    "argument": lambda x: torch.nn.functional.interpolate(x[None, None], mode="nosuch"),
+    "no inverse": lambda x: torch.linalg.inv(torch.zeros(3, 3)) + x.sum(),
+}
+
+
+def _raised(fn, *args):
+    with pytest.raises(Exception) as raised:
+        fn(*args)
+    return type(raised.value), str(raised.value)
+
+
+@pytest.mark.parametrize("how", ["default", "fullgraph", "raise"])
+@pytest.mark.parametrize("name", RAISING)
+@pytest.mark.filterwarnings("error::flambeau.FlambeauWarning")
+def test_what_eager_raises_too_is_the_programs_own_error(name, how, monkeypatch):
+    if how == "raise":
+        monkeypatch.setenv("FLAMBEAU_FAULTS", "raise")
+    x = torch.randn(3, 3)
+    compiled = flambeau.compile(RAISING[name], fullgraph=how == "fullgraph")
+    kind, text = _raised(RAISING[name], x)
+    given, said = _raised(compiled, x)
+    assert (given, said) == (kind, text)
+    report = flambeau.report(compiled)
+    assert (report.faults, report.fallbacks) == ((), ())
+    for error in report.program_errors:
+        assert f"the program raises: {error}" in str(report)
+
+
+def test_an_error_that_eager_does_not_raise_stays_a_fault(broken):
+    """A failure is a candidate until the first call: before, and after a call that does not raise
+    the same, it counts."""
+    broken("inductor", AssertionError)
+    compiled = flambeau.compile(lambda x: x + torch.ones(x.shape[0]))
+    with pytest.warns(flambeau.FlambeauWarning, match="inside"):
+        compiled(torch.randn(3))
+    (fault,) = flambeau.report(compiled).faults
+    assert fault.kind == "AssertionError" and not flambeau.report(compiled).program_errors

@@ -87,12 +87,20 @@ class WrongAnswer(FlambeauWarning):
 
 @dataclass(frozen=True)
 class StageFailure:
-    """One graph that a stage could not compile: which stage, why, from which user lines."""
+    """One graph that a stage could not compile: which stage, why, from which user lines.
+
+    is_fault: the stage failed by itself, rather than refusing the graph.
+    """
 
     stage: str
     graph: str
     error: BaseException
     user_lines: str
+    is_fault: bool = False
+
+    def as_fault(self) -> Fault:
+        """The failure as one of the compiler itself."""
+        return Fault(self.stage, type(self.error).__name__, str(self.error), self.user_lines)
 
     def __str__(self) -> str:
         said = str(self.error).strip() or "no message"
@@ -108,13 +116,13 @@ class StageFailure:
 class StageError(FlambeauError):
     """A stage failed where `fullgraph=True` allows no fallback.
 
-    internal_fault: it failed by itself, rather than refusing the graph; capture asks for it.
+    internal_fault: it failed by itself, rather than refusing the graph; capture reads it.
     """
 
-    def __init__(self, failure: StageFailure, internal_fault: bool = False) -> None:
+    def __init__(self, failure: StageFailure) -> None:
         super().__init__(str(failure))
         self.failure = failure
-        self.internal_fault = internal_fault
+        self.internal_fault = failure.is_fault
 
 
 @dataclass(frozen=True)

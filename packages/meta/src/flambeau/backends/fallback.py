@@ -7,7 +7,7 @@ gradients and the user's own exceptions are those of eager.
 
 from __future__ import annotations
 
-import opcode
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
@@ -21,13 +21,14 @@ from torch import fx
 from flambeau.backends.request import Backend, Request
 from flambeau.errors import (
     BackendMissing,
-    Fault,
     NotForThisBackend,
     StageError,
     StageFailure,
     WrongAnswer,
     warn,
 )
+from flambeau.events.records import RecordCollector
+from flambeau.testing.isolated_run import observe
 
 LINES_SHOWN = 3
 
@@ -89,16 +90,15 @@ def _stages() -> tuple[tuple[type[BaseException], str], ...]:
 def is_refusal(error: BaseException) -> bool:
     """Whether a stage says by an exception of its own that it does not take a graph.
 
-    All else is a fault. What AOT met while it ran the program on fake values is judged by its
-    cause: torch refuses by RuntimeError, NotImplementedError and exceptions of its own, a
-    decomposition by raising the IndexError that eager raises.
+    All else is a fault, unless eager raises it too. What AOT saw while it ran the program on fake
+    values is judged by its cause: torch refuses by RuntimeError, NotImplementedError and
+    exceptions of its own.
     """
     import flambeau_prims  # a graph from disk does without the primitives
 
     if type(error) is flambeau_aot.TraceError and error.__cause__ is not None:
         cause = error.__cause__
-        eagers = isinstance(cause, IndexError) and _raised_by_a_rule(cause)
-        return eagers or is_refusal(cause) or isinstance(cause, RuntimeError | ValueError)
+        return is_refusal(cause) or isinstance(cause, RuntimeError | ValueError)
     if isinstance(error, flambeau_aot.CompilerContractError | flambeau_inductor.CompilerFailed):
         return False
     refusing = (
@@ -112,19 +112,6 @@ def is_refusal(error: BaseException) -> bool:
         NotImplementedError,
     )
     return isinstance(error, refusing) and not isinstance(error, RecursionError)
-
-
-def _raised_by_a_rule(error: BaseException) -> bool:
-    """Whether a decomposition has raised an error by a statement: an index of its own that is wrong
-    raises without one."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return False
-    code, module = trace.tb_frame.f_code, trace.tb_frame.f_globals.get("__name__", "")
-    raised = opcode.opname[code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"
-    return raised and module.startswith("flambeau_prims.decomp.")
 
 
 def _marking(fault: type[StageFault]) -> Callable[[Given], Given]:
@@ -162,28 +149,86 @@ def with_fallback(backend: Backend, request: Request, stage: str) -> Backend:
         except StageError:
             raise  # of a stage behind this one, which has said all
         except Exception as error:
-            # capture makes a graph with open sizes again, with constant ones
-            failure = _counted(_failure(gm, error, stage), request, has_open_sizes(gm))
+            failure = _failure(gm, error, stage)
+            _raise_where_no_graph_may(failure, gm, example_inputs, request)
             gm.meta["fallback"] = str(failure)  # capture asks for it
-            forward: Callable[..., Any] = gm.forward
-            return forward
+            return EagerGraph(gm, failure, request)
 
     return guarded
 
 
-def _counted(failure: StageFailure, request: Request, forbidden: bool = False) -> StageFailure:
-    """The failure of a graph that runs eagerly from now on, counted and shown; raises StageError
-    where no graph may."""
-    fault = not is_refusal(failure.error)
-    if fault:
-        kind, line = type(failure.error).__name__, failure.user_lines
-        request.recorder.fault(Fault(failure.stage, kind, str(failure.error), line))
-    internal = fault and request.choices.capture.with_environment().raise_internal_errors
-    if request.strict or internal or forbidden:
-        raise StageError(failure, fault) from failure.error
-    if request.recorder.fall_back(failure):
+class EagerGraph:
+    """The captured graph, run by torch in the place of a compiled one.
+
+    The failure that it stands in for is a candidate until the first call: what that raises may be
+    the program's own error, which is neither a fault nor worth a warning.
+    """
+
+    def __init__(self, gm: fx.GraphModule, failure: StageFailure, request: Request) -> None:
+        self._run: Callable[..., Any] = gm.forward
+        self._failure: StageFailure | None = failure
+        self._recorder = request.recorder
+        self._lock = threading.Lock()
+        self._recorder.suspect(failure)
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self._failure is None:
+            return self._run(*inputs)
+        raised: Exception | None = None
+        try:
+            return self._run(*inputs)
+        except Exception as error:
+            raised = error
+            raise
+        finally:
+            self._settle(raised)
+
+    def _settle(self, raised: Exception | None) -> None:
+        with self._lock:
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            if is_of_the_program(failure, raised):
+                self._recorder.acquit(failure)
+            else:
+                _count(failure, self._recorder)
+
+
+def is_of_the_program(failure: StageFailure, raised: BaseException | None) -> bool:
+    """Whether what eager raises in the place of a graph explains a stage's failure: any error a
+    refusal, a fault one of its own type or of the type of one of its causes."""
+    seen: BaseException | None = failure.error
+    while failure.is_fault and seen is not None and type(seen) is not type(raised):
+        seen = seen.__cause__
+    return raised is not None and seen is not None
+
+
+def _count(failure: StageFailure, recorder: RecordCollector) -> None:
+    """Count and show a graph that runs eagerly from now on."""
+    if recorder.fall_back(failure):
         warn(f"{failure}\nThis part of the program runs eagerly.")
-    return failure
+
+
+def _raise_where_no_graph_may(
+    failure: StageFailure, gm: fx.GraphModule, inputs: Sequence[Any] | None, request: Request
+) -> None:
+    """Raise StageError where no graph may run eagerly, unless it raises the same there.
+
+    Nothing of the program comes after a StageError, so that eager is run on copies of the inputs,
+    where these are at hand, to see.
+    """
+    # capture makes a graph with open sizes again, with constant ones
+    forbidden = has_open_sizes(gm)
+    asked = request.choices.capture.with_environment().raise_internal_errors
+    internal = failure.is_fault and asked
+    if not (request.strict or internal or forbidden):
+        return
+    if not forbidden and inputs is not None:
+        eager = observe(gm.forward, inputs, modules=[gm], backward=False)
+        if is_of_the_program(failure, eager.error):
+            return
+    if failure.is_fault:
+        request.recorder.fault(failure.as_fault())
+    raise StageError(failure) from failure.error
 
 
 def later_fallback(
@@ -194,9 +239,9 @@ def later_fallback(
 
     def otherwise(error: Exception) -> Callable[..., Any]:
         failure = _failure(gm, error, stage)
-        _counted(replace(failure, graph=f"{failure.graph}_again"), request)
-        forward: Callable[..., Any] = gm.forward
-        return forward
+        failure = replace(failure, graph=f"{failure.graph}_again")
+        _raise_where_no_graph_may(failure, gm, None, request)
+        return EagerGraph(gm, failure, request)
 
     return otherwise
 
@@ -206,12 +251,8 @@ def derivative_failure_hook(request: Request, name: str, lines: str) -> Callable
     `create_graph=True` asks for, runs eagerly: it is counted and shown as a graph that does."""
 
     def told(error: Exception) -> None:
-        stage = stage_of(error, "aot")
-        failure = StageFailure(stage, f"{name}_derivative", error, lines)
-        if not is_refusal(error):
-            request.recorder.fault(Fault(stage, type(error).__name__, str(error), lines))
-        if request.recorder.fall_back(failure):
-            warn(f"{failure}\nThis part of the program runs eagerly.")
+        stage, fault = stage_of(error, "aot"), not is_refusal(error)
+        _count(StageFailure(stage, f"{name}_derivative", error, lines, fault), request.recorder)
 
     return told
 
@@ -229,7 +270,8 @@ def has_open_sizes(gm: fx.GraphModule) -> bool:
 def _failure(gm: fx.GraphModule, error: Exception, stage: str) -> StageFailure:
     name = graph_name(gm)
     cause = error.__cause__ if isinstance(error, StageFault) and error.__cause__ else error
-    return StageFailure(stage_of(error, stage), name, cause, user_lines(gm))
+    lines, fault = user_lines(gm), not is_refusal(cause)
+    return StageFailure(stage_of(error, stage), name, cause, lines, fault)
 
 
 def graph_name(gm: fx.GraphModule) -> str:

@@ -57,7 +57,8 @@ class Report:
     for it; what a stage refuses is none. races: which backend was chosen for a graph by
     measurement, and by how much it won. settled: functions that compile no more, or run as they
     are because that was measured to be faster. backend_errors: what a backend of the user's own
-    raised.
+    raised. program_errors: graphs that no stage could compile because the program raises there,
+    without a compiler too.
     """
 
     records: tuple[GraphRecord, ...] = ()
@@ -69,6 +70,7 @@ class Report:
     races: tuple[str, ...] = ()
     settled: tuple[str, ...] = ()
     backend_errors: tuple[str, ...] = ()
+    program_errors: tuple[StageFailure, ...] = ()
 
     @property
     def internal_errors(self) -> tuple[str, ...]:
@@ -78,7 +80,7 @@ class Report:
     @property
     def graphs(self) -> int:
         """Graphs captured, those that fell back included."""
-        return len(self.records) + len(self.fallbacks)
+        return len(self.records) + len(self.fallbacks) + len(self.program_errors)
 
     @property
     def kernels(self) -> int:
@@ -135,6 +137,7 @@ class Report:
             "skipped": list(self.skipped),
             "internal_errors": list(self.internal_errors),
             "backend_errors": list(self.backend_errors),
+            "program_errors": [str(failure) for failure in self.program_errors],
             "races": list(self.races),
             "settled": list(self.settled),
             "seconds": self.seconds,
@@ -148,6 +151,7 @@ class Report:
         lines += [f"  {seconds:8.3f} s  {phase}" for phase, seconds in self.seconds.items()]
         lines += [f"  {count:8d} x  {name} (library)" for name, count in self.externs.items()]
         lines += [f"  ran eagerly: {failure}" for failure in self.fallbacks]
+        lines += [f"  the program raises: {failure}" for failure in self.program_errors]
         lines += [f"  disk cache: {text}" for each in self.records for text in each.cache_faults]
         lines += [f"  left to Python: {text}" for text in self.skipped]
         lines += [f"  backend failed: {text}" for text in self.backend_errors]
@@ -180,6 +184,7 @@ def total(reports: Iterable[Report]) -> Report:
         tuple(text for report in each for text in report.races),
         tuple(text for report in each for text in report.settled),
         tuple(text for report in each for text in report.backend_errors),
+        tuple(failure for report in each for failure in report.program_errors),
     )
 
 
@@ -193,6 +198,8 @@ class RecordCollector:
         self._lock = threading.Lock()
         self._records: list[GraphRecord] = []
         self._fallbacks: list[StageFailure] = []
+        self._suspected: list[StageFailure] = []
+        self._of_the_program: list[StageFailure] = []
         self._races: list[str] = []
         self._faults: list[Fault] = []
         self.watch = EventBus()
@@ -203,6 +210,29 @@ class RecordCollector:
             self._records.append(record)
         self.watch.tell("compiled", record)
 
+    def suspect(self, failure: StageFailure) -> None:
+        """A graph runs eagerly whose failure is the compiler's or the program's: its first call
+        shows which, by `fall_back` or `acquit`.
+
+        What was recorded of compiling it does not count any more.
+        """
+        with self._lock:
+            self._records = [each for each in self._records if each.name != failure.graph]
+            self._suspected.append(failure)
+
+    def acquit(self, failure: StageFailure) -> None:
+        """A suspected failure is the program's own error; no fault is left of it."""
+        fault = failure.as_fault()
+        with self._lock:
+            self._suspected.remove(failure)
+            self._of_the_program.append(failure)
+            # a graph with open sizes may have failed of it first
+            self._faults = [
+                each
+                for each in self._faults
+                if (each.kind, each.user_line) != (fault.kind, fault.user_line)
+            ]
+
     def fall_back(self, failure: StageFailure) -> bool:
         """One more graph runs eagerly; True when it is the first with this stage and error.
 
@@ -210,9 +240,12 @@ class RecordCollector:
         """
         with self._lock:
             self._records = [each for each in self._records if each.name != failure.graph]
+            self._suspected = [each for each in self._suspected if each is not failure]
             key = (failure.stage, type(failure.error))
             first = all((f.stage, type(f.error)) != key for f in self._fallbacks)
             self._fallbacks.append(failure)
+        if failure.is_fault:
+            self.fault(failure.as_fault())
         self.watch.tell("fallback", failure)
         return first
 
@@ -238,10 +271,19 @@ class RecordCollector:
     ) -> Report:
         """The sums so far, with what capture counted."""
         with self._lock:
-            records, fallbacks = tuple(self._records), tuple(self._fallbacks)
-            races, own = tuple(self._races), tuple(self._faults)
-        found = (tuple(breaks), guards, tuple(skipped), (*faults, *own))
-        return Report(records, fallbacks, *found, races, tuple(settled), tuple(backend_errors))
+            own = [*self._faults, *(f.as_fault() for f in self._suspected if f.is_fault)]
+            return Report(
+                tuple(self._records),
+                (*self._fallbacks, *self._suspected),
+                tuple(breaks),
+                guards,
+                tuple(skipped),
+                (*faults, *own),
+                tuple(self._races),
+                tuple(settled),
+                tuple(backend_errors),
+                tuple(self._of_the_program),
+            )
 
 
 #: the recorder of each compiled callable that is alive; it holds no choice and no compiled code
