@@ -1,5 +1,8 @@
+import inspect
+
 import pytest
 
+import flambeau
 from flambeau.choices import Choices, choose, known_options, of_stage
 from flambeau.errors import BadOption, UnknownOption
 
@@ -86,6 +89,15 @@ def test_numbers_are_neither_negative_nor_names(name):
 def test_a_bad_value_says_what_would_do(options, says):
     with pytest.raises(BadOption, match=says):
         choose(options=options)
+
+
+@pytest.mark.parametrize(
+    "argument", [name for name in inspect.signature(flambeau.compile).parameters if name != "fn"]
+)
+def test_no_argument_of_compile_takes_what_it_does_not_declare(argument):
+    for value in (Foreign(), [1], {1: 2}, -1):
+        with pytest.raises((ValueError, TypeError), match=argument.rstrip("s")):
+            flambeau.compile(lambda x: x, **{argument: value})
 
 
 @pytest.mark.parametrize("argument", ["nopython", "dynamic"])

@@ -127,6 +127,17 @@ def test_backends_of_the_users_own():
         flambeau.compile(fn, backend=failing(KeyError), fullgraph=True)(x)
 
 
+@pytest.mark.parametrize("kind", BUGS)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_calls_of_what_a_backend_of_the_users_own_gives(kind):
+    compiled = flambeau.compile(fn, backend=lambda gm, inputs: failing(kind))
+    x = torch.randn(3)
+    assert torch.equal(compiled(x), fn(x)) and torch.equal(compiled(x), fn(x))
+    report = flambeau.report(compiled)
+    (text,) = report.backend_errors
+    assert kind.__name__ in text and "in fn" in text and not report.faults
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_race_keeps_what_a_candidate_failed_of(broken):
     broken("inductor", IndexError)

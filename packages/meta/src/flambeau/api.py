@@ -15,6 +15,7 @@ from typing import Any, TypeVar, overload
 
 import flambeau_capture
 from flambeau_capture.api import compiler_of
+from flambeau_capture.frame.eager_rerun import CALL_OF_A_GRAPH
 
 from flambeau import tracing
 from flambeau.backends import is_built_in, resolve
@@ -90,6 +91,10 @@ def compile(
     check_variables()
     for follow in (tracing.from_environment, logs.from_environment, progress.from_environment):
         follow()
+    if not isinstance(options, Mapping | None):
+        raise BadOption("options", options, "names with their values, or None")
+    if not isinstance(verify, int) or verify < 0:
+        raise BadOption("verify", verify, "bool or a number of calls")
     given = dict(options or {})
     recipe = {
         "backend": backend,
@@ -103,15 +108,13 @@ def compile(
     own = given if is_built_in(backend) else of_stage(given, "capture")
     theirs = {key: value for key, value in given.items() if key not in own}
     choices = choose(mode, own, nopython=fullgraph, dynamic=dynamic)
-    recorder = RecordCollector()
+    recorder = RecordCollector(is_foreign=not is_built_in(backend))
     settings = None
     if os.environ.get(AFTER):
         from flambeau.repro import watching_calls  # tools, which a first call need not import
         from flambeau.repro.settings import Settings
 
         settings = Settings.from_environment()
-    if not isinstance(verify, int) or verify < 0:
-        raise BadOption("verify", verify, "bool or a number of calls")
     request = Request(
         choices,
         recorder,
@@ -164,16 +167,17 @@ def _report_of(compiled: Any, recorder: RecordCollector) -> Report:
     if compiler is None:
         return recorder.report()
     seen = compiler.records
+    faults = [
+        Fault(f.while_doing, type(f.error).__name__, str(f.error), str(f.line or "").strip("\n"))
+        for f in seen.faults
+    ]
+    # what a backend of the user's own gave back is none of ours
+    foreign = [each for each in faults if recorder.is_foreign and each.stage == CALL_OF_A_GRAPH]
     return recorder.report(
         breaks=[str(each) for each in seen.breaks],
         guards=sum(len(each.items) for each in seen.guards),
         skipped=[f"{name}: {why}" for name, why in seen.skipped],
-        faults=[
-            Fault(
-                f.while_doing, type(f.error).__name__, str(f.error), str(f.line or "").strip("\n")
-            )
-            for f in seen.faults
-        ],
-        backend_errors=[str(e) for e in seen.backend_errors],
+        faults=[each for each in faults if each not in foreign],
+        backend_errors=[*map(str, seen.backend_errors), *map(str, foreign)],
         settled=seen.settled,
     )

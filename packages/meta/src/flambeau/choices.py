@@ -51,7 +51,7 @@ def known_options() -> dict[str, str]:
 
 def of_stage(options: Mapping[str, object], stage: str) -> dict[str, object]:
     """The options that are spelled in full for one stage."""
-    return {key: value for key, value in options.items() if key.startswith(f"{stage}.")}
+    return {key: value for key, value in options.items() if str(key).startswith(f"{stage}.")}
 
 
 def choose(

@@ -31,7 +31,7 @@ def options_of(mode: str | None, options: Collection[str]) -> Mapping[str, objec
     """
     if mode is None:
         return {}
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise UnknownMode("mode", mode, available(options))
     missing = [key for key in MODES[mode] if key not in options]
     if missing:

@@ -31,6 +31,9 @@ from flambeau_capture.options import Options
 from flambeau_capture.user_warnings import warn
 from flambeau_capture.values.tensors.graph_calls import operator_name
 
+CALL_OF_A_GRAPH = "a call of the compiled graph"
+"""What a backend was doing whose failure is no answer to compiling."""
+
 
 def what_it_leaves(
     graph: fx.Graph, inputs: Sequence[GraphInput], effects: GraphEffects
@@ -140,9 +143,7 @@ class AsItIs:
         if first:
             self.told.add(type(error))
             self.records.faults.append(
-                RecordedFault(
-                    self.place.function, self.place, error, "a call of the compiled graph"
-                )
+                RecordedFault(self.place.function, self.place, error, CALL_OF_A_GRAPH)
             )
         if self.options.raise_internal_errors:
             raise error

@@ -75,7 +75,7 @@ def list_backends() -> list[BackendName]:
 
 def is_built_in(backend: str | Callable[..., Any]) -> bool:
     """Whether a backend is one of ours, whose options are those of the stages."""
-    return isinstance(backend, str) and backend in TABLE
+    return backend in TABLE if isinstance(backend, str) else isinstance(backend, Autotune)
 
 
 def resolve(backend: str | Callable[..., Any], request: Request) -> Backend:

@@ -189,12 +189,13 @@ def total(reports: Iterable[Report]) -> Report:
 
 
 class RecordCollector:
-    """Collects the records of one compiled callable, and tells who watches it.
+    """Collects the records of one compiled callable, and publishes them to who watches it.
 
-    Two threads may compile at once.
+    is_foreign: its backend is the user's own. Two threads may compile at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_foreign: bool = False) -> None:
+        self.is_foreign = is_foreign
         self._lock = threading.Lock()
         self._records: list[GraphRecord] = []
         self._fallbacks: list[StageFailure] = []
