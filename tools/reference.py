@@ -15,8 +15,7 @@ import textwrap
 from pathlib import Path
 from types import ModuleType
 
-from flambeau.choices import RESERVED, Choices
-from flambeau.modes import MODES
+from flambeau.choices import MODES, RESERVED, Choices
 
 PACKAGES = ("flambeau", "flambeau_capture", "flambeau_aot", "flambeau_prims", "flambeau_inductor")
 

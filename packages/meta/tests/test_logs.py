@@ -10,7 +10,7 @@ import torch
 import flambeau
 from flambeau.events import logs
 from flambeau.events.bus import EVERYTHING, KernelsProduct
-from flambeau.events.progress import Progress
+from flambeau.events.logs import Progress
 
 
 @pytest.fixture(autouse=True)

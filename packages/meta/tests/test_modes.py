@@ -1,7 +1,7 @@
 import pytest
 
+from flambeau.choices import MODES, available, options_of
 from flambeau.errors import UnknownMode
-from flambeau.modes import MODES, available, options_of
 
 
 def test_default_sets_nothing():

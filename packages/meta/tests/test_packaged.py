@@ -11,7 +11,7 @@ import torch
 
 import flambeau
 from flambeau import CannotPackage, Refused
-from flambeau.packaging import machine
+from flambeau.packaging import loading
 
 
 @pytest.fixture(autouse=True)
@@ -181,17 +181,17 @@ def test_another_machine_is_refused(net, x, tmp_path, name, value, reason):
 
 
 def test_here_fits_here():
-    assert machine.misfits(machine.facts()) == []
-    assert machine.features()
+    assert loading.misfits(loading.machine_facts()) == []
+    assert loading.features()
 
 
 def test_another_gpu_is_refused():
     made = {"index": 0, "name": "H200", "capability": "9.0"}
-    of, here = machine.facts() | {"gpu": made}, machine.facts()
-    assert machine.misfits(of, here | {"gpu": made | {"name": "H100"}}) == []
-    (found,) = machine.misfits(of, here | {"gpu": made | {"capability": "8.0", "name": "A100"}})
+    of, here = loading.machine_facts() | {"gpu": made}, loading.machine_facts()
+    assert loading.misfits(of, here | {"gpu": made | {"name": "H100"}}) == []
+    (found,) = loading.misfits(of, here | {"gpu": made | {"capability": "8.0", "name": "A100"}})
     assert found.endswith("compute capability 9.0 (H200), here is 8.0 (A100)")
-    (found,) = machine.misfits(of, here | {"gpu": None})
+    (found,) = loading.misfits(of, here | {"gpu": None})
     assert found.endswith("and there is no GPU 0 here")
 
 

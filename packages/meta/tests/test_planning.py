@@ -4,9 +4,8 @@ import pytest
 import torch
 
 import flambeau
-from flambeau.planning.memory import memory_of
 from flambeau.planning.model import PRIOR, Sample, fit, keep_samples, known_samples
-from flambeau.planning.plan import plan
+from flambeau.planning.plan import memory_of, plan
 
 
 @pytest.fixture(autouse=True)

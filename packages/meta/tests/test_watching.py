@@ -82,7 +82,7 @@ def test_who_needs_every_stage():
     import io
 
     from flambeau.events.bus import EventBus
-    from flambeau.events.progress import Progress
+    from flambeau.events.logs import Progress
 
     watch = EventBus()
     watch.own.add(Progress(io.StringIO()))

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from flambeau.packaging.loading import Loaded, load
     from flambeau.packaging.package import package
     from flambeau.planning import Plan
-    from flambeau.planning.calibrate import calibrate
+    from flambeau.planning.model import calibrate
     from flambeau.planning.plan import plan
     from flambeau.tracing.trace import trace
 

@@ -43,7 +43,7 @@ def _doctor(arguments: Sequence[str]) -> int:
 
 def _minify(arguments: Sequence[str]) -> int:
     """the graph of a script that fails becomes smaller"""
-    from flambeau.repro.minify import minify
+    from flambeau.repro.script import minify
 
     parser = argparse.ArgumentParser("python -m flambeau minify", description=_minify.__doc__)
     parser.add_argument("script", type=Path, help="what FLAMBEAU_REPRO_AFTER left")

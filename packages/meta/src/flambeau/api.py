@@ -7,14 +7,18 @@ once, before anything is captured.
 
 from __future__ import annotations
 
+import copy
+import copyreg
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, overload
 
 import flambeau_capture
-from flambeau_capture.api import compiler_of
+import torch
+from flambeau_capture.api import NOTES, compiler_of
 from flambeau_capture.frame.eager_rerun import CALL_OF_A_GRAPH
 
 from flambeau import tracing
@@ -22,17 +26,64 @@ from flambeau.backends import is_built_in, resolve
 from flambeau.backends.request import Request
 from flambeau.choices import choose, of_stage
 from flambeau.errors import BadOption, Fault
-from flambeau.events import logs, progress
+from flambeau.events import logs
+from flambeau.events.bus import first_runs
 from flambeau.events.records import RecordCollector, Report, recorded, recorder_of, remember, total
-from flambeau.events.runs import first_runs
-from flambeau.packaging.copies import make_copyable
 from flambeau.variables import check_variables
+
+RECIPE = "__flambeau_recipe__"
+TARGET = "__flambeau_target__"
+
+
+def make_copyable(compiled: Any, target: Any, recipe: Mapping[str, object]) -> None:
+    """Let `compiled` be copied and pickled as `compile(target, **recipe)`."""
+    known = dict(recipe)
+    if not isinstance(compiled, torch.nn.Module):
+        compiled.__dict__[RECIPE], compiled.__dict__[TARGET] = known, target
+        copyreg.pickle(type(compiled), _reduce)
+        return
+
+    notes: Any = object.__getattribute__(compiled, NOTES)
+    notes.update({RECIPE: known, TARGET: target})
+    kind: Any = type(compiled)  # a class of its own
+    kind.__reduce_ex__, kind.__deepcopy__ = _reduce_module, _copy_module
+
+
+def _reduce_module(compiled: Any, protocol: Any) -> Any:
+    notes = object.__getattribute__(compiled, NOTES)
+    return compiled_again, (notes[TARGET], notes[RECIPE])
+
+
+def _copy_module(compiled: Any, memo: dict[int, Any]) -> Any:
+    notes = object.__getattribute__(compiled, NOTES)
+    return compiled_again(copy.deepcopy(notes[TARGET], memo), notes[RECIPE])
+
+
+def compiled_again(target: Any, recipe: Mapping[str, Any]) -> Any:
+    """`compile(target, **recipe)`: what copies and pickles are made by."""
+    from flambeau.api import compile  # which makes its results copyable by this module
+
+    return compile(target, **recipe)
+
+
+def _reduce(compiled: Any) -> Any:
+    """A global name, or the target and the recipe."""
+    name = str(getattr(compiled, "__qualname__", ""))
+    found: Any = sys.modules.get(str(getattr(compiled, "__module__", "")))
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is compiled:
+        return name
+    if TARGET not in compiled.__dict__:
+        raise TypeError(f"{compiled!r} was not made by flambeau.compile: it cannot be copied")
+    return compiled_again, (compiled.__dict__[TARGET], compiled.__dict__[RECIPE])
+
 
 CALLS = 3
 """Calls of each graph that are checked, unless another number is asked for."""
 
 AFTER = "FLAMBEAU_REPRO_AFTER"
-"""Said again in `flambeau.repro.settings`, which a first call without it does not import."""
+"""Said again in `flambeau.repro.hook`, which a first call without it does not import."""
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
@@ -89,7 +140,7 @@ def compile(
     BadOption for a value that an option cannot have.
     """
     check_variables()
-    for follow in (tracing.from_environment, logs.from_environment, progress.from_environment):
+    for follow in (tracing.from_environment, logs.from_environment, logs.show_progress):
         follow()
     if not isinstance(options, Mapping | None):
         raise BadOption("options", options, "names with their values, or None")
@@ -111,8 +162,8 @@ def compile(
     recorder = RecordCollector(is_foreign=not is_built_in(backend))
     settings = None
     if os.environ.get(AFTER):
-        from flambeau.repro import watching_calls  # tools, which a first call need not import
-        from flambeau.repro.settings import Settings
+        from flambeau.repro.calls import watched_calls  # tools, which a first call need not import
+        from flambeau.repro.hook import Settings
 
         settings = Settings.from_environment()
     request = Request(
@@ -135,7 +186,7 @@ def compile(
         compiled = decorate(target)
         make_copyable(compiled, target, recipe)
         if settings is not None and settings.looks_at_calls:
-            compiled = watching_calls.watched_calls(compiled, target, settings.place)
+            compiled = watched_calls(compiled, target, settings.place)
         remember(compiled, recorder)
         return compiled
 

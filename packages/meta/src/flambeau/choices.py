@@ -6,16 +6,134 @@ Invariant: every key reaches exactly one stage; a key that no stage has is an er
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import os
+import types
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import flambeau_aot
 import flambeau_capture
 import flambeau_inductor
 
-from flambeau.errors import UnknownOption
-from flambeau.modes import options_of
-from flambeau.option_values import checked
+from flambeau.errors import BadOption, UnknownMode, UnknownOption
+
+MODES: Mapping[str, Mapping[str, object]] = {
+    "default": {},
+    "max-autotune": {"max_autotune": True},
+    "reduce-overhead": {"cuda_graphs": True},
+    "never-slower": {},  # how graphs are served, not how they are compiled
+}
+
+
+def available(options: Collection[str]) -> list[str]:
+    """The modes whose options all exist."""
+    return [name for name, sets in MODES.items() if all(key in options for key in sets)]
+
+
+def options_of(mode: str | None, options: Collection[str]) -> Mapping[str, object]:
+    """The options that a mode sets; `options` names those that exist.
+
+    Raises UnknownMode for a name that is not in the table, and for a mode of which an option is
+    missing in the installed packages.
+    """
+    if mode is None:
+        return {}
+    if not isinstance(mode, str) or mode not in MODES:
+        raise UnknownMode("mode", mode, available(options))
+    missing = [key for key in MODES[mode] if key not in options]
+    if missing:
+        more = f" (mode {mode!r} sets {', '.join(missing)}, which no installed package has yet)"
+        raise UnknownMode("mode", mode, available(options), more)
+    return MODES[mode]
+
+
+#: the least and the most of numbers; those that are not here are not negative
+LIMITS: Mapping[str, tuple[float, float]] = {
+    "capture.cache_size_limit": (1, float("inf")),
+    "capture.step_limit": (1, float("inf")),
+    "capture.idle_step_limit": (1, float("inf")),
+    "inductor.threads": (1, float("inf")),
+    "aot.recompute_share": (0, 1),
+}
+#: fields that are arguments of `compile`, by their names there
+ARGUMENTS: Mapping[str, str] = {"nopython": "fullgraph", "dynamic": "dynamic"}
+#: folders that are written to
+WRITTEN = frozenset({"inductor.debug_dir", "capture.record_failures"})
+
+
+def checked(owner: type, stage: str, name: str, value: object) -> Any:
+    """`value` for the field `name` of the options of a stage; raises BadOption."""
+    hint = _hints(owner)[name]
+    if isinstance(value, os.PathLike) and str in get_args(hint):
+        value = os.fspath(value)
+    full = ARGUMENTS.get(name, f"{stage}.{name}")
+    if not _fits(hint, value):
+        raise BadOption(full, value, _spelled(hint))
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        least, most = LIMITS.get(full, (0, float("inf")))
+        if not least <= value <= most:
+            above = "" if most == float("inf") else f" to {most}"
+            raise BadOption(full, value, f"a number from {least}{above or ' on'}")
+    if full == "inductor.skip_passes":
+        known = _passes()
+        for each in value:  # type: ignore[attr-defined]
+            if each not in known:
+                raise BadOption(full, value, f"names out of {', '.join(sorted(known))}")
+    if full in WRITTEN and value is not None:
+        try:
+            Path(str(value)).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadOption(full, value, f"a folder that can be written ({error})") from error
+    return value
+
+
+@functools.cache
+def _hints(owner: type) -> dict[str, Any]:
+    return get_type_hints(owner)
+
+
+def _passes() -> Collection[str]:
+    from flambeau_inductor.pipeline import CAPTURED, OPTIONAL, RULES  # which few programs name
+
+    return {*CAPTURED, *OPTIONAL, *RULES}
+
+
+def _fits(hint: Any, value: object) -> bool:
+    origin = get_origin(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, types.UnionType):
+        return any(_fits(each, value) for each in get_args(hint))
+    if origin is Literal:
+        return value in get_args(hint)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(get_args(hint)[0], each) for each in value)
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint is type(None):
+        return value is None
+    if hint is Callable or (isinstance(origin, type) and issubclass(origin, Callable)):  # type: ignore[arg-type]
+        return callable(value)
+    return isinstance(value, origin or hint)
+
+
+def _spelled(hint: Any) -> str:
+    """An annotation as words of Python."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(_spelled(each) for each in get_args(hint))
+    if get_origin(hint) is Literal:
+        return ", ".join(map(repr, get_args(hint)))
+    if get_origin(hint) is tuple:
+        return f"a tuple of {_spelled(get_args(hint)[0])}"
+    if hint is type(None):
+        return "None"
+    return getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else "a callable"
+
 
 #: fields that another argument of `compile` sets, or that meta itself fills in
 RESERVED: Mapping[str, frozenset[str]] = {

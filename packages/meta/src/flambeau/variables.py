@@ -14,7 +14,7 @@ from pathlib import Path
 from flambeau_inductor.cache import size_limit
 
 from flambeau.errors import FlambeauError, UnknownName
-from flambeau.events import logs, progress
+from flambeau.events import logs
 from flambeau.tracing.trace import VARIABLE as TRACE
 
 
@@ -66,6 +66,6 @@ CHECKS: Mapping[str, Callable[[str], None]] = {
     "FLAMBEAU_FAULTS": _one_of("FLAMBEAU_FAULTS", "raise"),
     size_limit.LIMIT: _size,
     TRACE: _folder,
-    progress.VARIABLE: _one_of(progress.VARIABLE, "0", "1"),
+    logs.PROGRESS: _one_of(logs.PROGRESS, "0", "1"),
 }
 """What judges the value of each variable that is set."""

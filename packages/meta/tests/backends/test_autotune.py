@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import flambeau
-from flambeau.backends.benchmark import EAGER, race
+from flambeau.backends.autotune import EAGER, race
 
 
 def work(x):
@@ -142,7 +142,7 @@ def test_a_race_needs_a_margin():
 def graphs_of(compiled):
     import gc
 
-    from flambeau.backends.never_slower import Switching
+    from flambeau.backends.autotune import Switching
 
     return [each for each in gc.get_objects() if type(each) is Switching]
 

@@ -7,7 +7,7 @@ from flambeau_capture import BackendError
 from flambeau_capture.api import compiler_of
 
 import flambeau
-from flambeau.backends import layers, resolve
+from flambeau.backends import registry, resolve
 from flambeau.backends.autotune import Autotune
 from flambeau.backends.request import Request
 from flambeau.choices import choose
@@ -31,9 +31,9 @@ def test_the_order(monkeypatch):
             applied.append(layer.name)
             return layer.around(engine, given)
 
-        return layers.Layer(layer.name, around, layer.asked)
+        return registry.Layer(layer.name, around, layer.asked)
 
-    monkeypatch.setattr(layers, "LAYERS", tuple(map(noting, layers.LAYERS)))
+    monkeypatch.setattr(registry, "LAYERS", tuple(map(noting, registry.LAYERS)))
     expected = {
         "inductor": ["graph_cache", "prepare", "fallback", "buckets"],
         "aot_eager": ["fallback", "buckets"],

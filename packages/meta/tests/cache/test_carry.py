@@ -7,7 +7,7 @@ import torch
 
 import flambeau
 from flambeau import Refused, cache
-from flambeau.cache import carry
+from flambeau.cache import disk
 
 
 def fn(x):
@@ -81,8 +81,8 @@ def test_a_truncated_file_is_refused(filled):
 
 
 def test_another_kind_of_machine_is_refused(filled, monkeypatch):
-    here = carry.surroundings()
-    monkeypatch.setattr(carry, "surroundings", lambda: {**here, "processor": "another"})
+    here = disk.surroundings()
+    monkeypatch.setattr(disk, "surroundings", lambda: {**here, "processor": "another"})
     with pytest.raises(Refused, match="made with other processor"):
         cache.load(filled)
     assert cache.info().entries == {}

@@ -13,7 +13,7 @@ import torch
 from flambeau_inductor.cache import CacheStore, intact, size_limit
 
 import flambeau
-from flambeau.cache import carry
+from flambeau.cache import disk
 
 PROGRAM = """
 import json, torch, flambeau
@@ -89,15 +89,15 @@ def test_an_entry_that_goes_while_it_is_saved_is_left_out(folder, tmp_path, monk
             shutil.rmtree(place)
         return real(place, own)
 
-    monkeypatch.setattr(carry.shutil, "copytree", swept)
-    assert carry.save(tmp_path / "cache.zip") == len(held) - 1
-    assert carry.load(tmp_path / "cache.zip", tmp_path / "other") == len(held) - 1
+    monkeypatch.setattr(disk.shutil, "copytree", swept)
+    assert disk.save(tmp_path / "cache.zip") == len(held) - 1
+    assert disk.load(tmp_path / "cache.zip", tmp_path / "other") == len(held) - 1
 
 
 def test_a_disk_that_is_full_while_a_file_is_taken_says_so(folder, tmp_path, monkeypatch):
     compiled_once()
-    carry.save(tmp_path / "cache.zip")
+    disk.save(tmp_path / "cache.zip")
     monkeypatch.setattr(CacheStore, "put", lambda self, key, files: "No space left on device")
     with pytest.raises(flambeau.Refused, match="cannot be kept: No space left on device"):
-        carry.load(tmp_path / "cache.zip", tmp_path / "other")
+        disk.load(tmp_path / "cache.zip", tmp_path / "other")
     assert list((tmp_path / "other").glob(".new-*")) == []

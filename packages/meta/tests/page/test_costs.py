@@ -1,6 +1,6 @@
 """What breaks cost, from events that are written by hand."""
 
-from flambeau.page.costs import with_costs
+from flambeau.page.reading import with_costs
 
 
 def at(kind, **fields):

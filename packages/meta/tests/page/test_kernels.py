@@ -5,8 +5,7 @@ import re
 import pytest
 
 from flambeau.__main__ import main
-from flambeau.page.kernels import by_time_lost
-from flambeau.page.reading import NoTrace, load
+from flambeau.page.reading import NoTrace, by_time_lost, load
 
 
 def step(name, seconds, size):

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import flambeau
-from flambeau.page.guards import guard_tree, steps_of
-from flambeau.page.model import ticks
+from flambeau.page.model import guard_tree, steps_of, ticks
 from flambeau.page.pictures import fused_picture
 from flambeau.page.reading import NoTrace, load
 from flambeau.page.render import brief

@@ -11,8 +11,7 @@ from flambeau_capture.guards.guardset import Guards, GuardSet
 import flambeau
 from flambeau.repro import RecordedCall, write_calls
 from flambeau.repro.function_text import CannotWrite, function_of, text_of
-from flambeau.repro.shrink_text import shorten
-from flambeau.repro.stale import stale, state_of
+from flambeau.repro.stale import shorten, stale, state_of
 
 OFFSET = 1.0
 

@@ -8,18 +8,116 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
+import torch
 from flambeau_inductor.cache import open_values
 from torch import fx
 
-from flambeau.backends.benchmark import EAGER, BackendBenchmark, race
-from flambeau.backends.request import Backend, Request
+from flambeau._torch_compat import pytree
+from flambeau.backends.fallback import graph_name
+from flambeau.backends.request import Backend, Request, named
 from flambeau.cache.graph_key import graph_key
 from flambeau.cache.graph_text import CannotKey
+from flambeau.errors import StageFailure
 from flambeau.events.records import RecordCollector
-from flambeau.testing.graph_copy import copied_graph
+from flambeau.testing.isolated_run import copied, copied_graph
+
+EAGER = "eager"
+MARGIN = 0.97
+"""What wins over eager takes at most so much of its time."""
+ROUNDS, SECONDS = 25, 1.0
+"""Most rounds, and most seconds of them all; three rounds are always run."""
+
+
+@dataclass(frozen=True)
+class BackendBenchmark:
+    """Seconds of one call (with its backward pass, where there is one) by backend, and the winner.
+
+    out: backends that did not take part to the end, with the reason. kept: the result is of an
+    earlier process.
+    """
+
+    graph: str
+    winner: str
+    seconds: Mapping[str, float]
+    out: Mapping[str, str] = field(default_factory=dict)
+    kept: bool = False
+
+    @property
+    def speedup(self) -> float:
+        """How many times faster than eager the winner is."""
+        return self.seconds[EAGER] / self.seconds[self.winner]
+
+    def __str__(self) -> str:
+        times = ", ".join(f"{name} {1e6 * s:.0f} us" for name, s in self.seconds.items())
+        text = f"{self.graph}: {self.winner} wins, {self.speedup:.2f}x of eager ({times})"
+        text += "".join(f"; {name} is out: {why}" for name, why in self.out.items())
+        return text + (" [measured in an earlier process]" if self.kept else "")
+
+
+def race(
+    gm: fx.GraphModule,
+    forms: Mapping[str, Callable[..., Any]],
+    inputs: Sequence[Any],
+    out: Mapping[str, str],
+) -> BackendBenchmark:
+    """Run all forms in turns, eager among them, and compare the medians."""
+    from flambeau.repro.check import compared  # it uses the table of backends, which uses this
+
+    gone = dict(out)
+    runs = {EAGER: _runner(gm.forward, inputs)}
+    for name, form in forms.items():
+        difference = None if name == EAGER else compared(gm, form, inputs)
+        if difference is not None:
+            gone[name] = f"wrong: {difference}"
+        elif name != EAGER:
+            runs[name] = _runner(form, inputs)
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        run()  # the first call may still make something
+    started = time.perf_counter()
+    for number in range(ROUNDS):
+        for name, run in runs.items():
+            before = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - before)
+        if number >= 2 and time.perf_counter() - started > SECONDS:
+            break
+    medians = {name: median(values) for name, values in times.items()}
+    best = min(medians, key=medians.__getitem__)
+    winner = best if medians[best] < MARGIN * medians[EAGER] else EAGER
+    return BackendBenchmark(type(gm).__name__, winner, medians, gone)
+
+
+def _runner(form: Callable[..., Any], inputs: Sequence[Any]) -> Callable[[], None]:
+    """One call on inputs of its own, with its backward pass, ended when the device is done."""
+    own = copied(list(inputs))
+    wanted = [v for v in own if isinstance(v, torch.Tensor) and v.requires_grad]
+    cuda = any(isinstance(v, torch.Tensor) and v.is_cuda for v in own)
+    leaves = [value for value in wanted if value.is_leaf]
+
+    def run() -> None:
+        results = form(*own)
+        outputs = [
+            value
+            for value in pytree.tree_leaves(results)
+            if isinstance(value, torch.Tensor) and value.requires_grad
+        ]
+        if outputs and leaves and torch.is_grad_enabled():
+            ones = [torch.ones_like(value) for value in outputs]
+            torch.autograd.grad(outputs, leaves, ones, allow_unused=True)
+        if cuda:
+            torch.cuda.synchronize()
+
+    return run
+
 
 DEFAULT = (EAGER, "aot_eager", "inductor")
 KIND = "backends"
@@ -118,3 +216,88 @@ class Autotune:
 def autotune(request: Request) -> Backend:
     """The built-in one: eager, aot_eager, inductor."""
     return Autotune().for_request(request)
+
+
+logger = logging.getLogger("flambeau.autotune")
+
+
+def never_slower(backend: Backend, request: Request) -> Backend:
+    """The backend that the user named, compiled anew on another thread, behind eager."""
+    return lambda gm, example_inputs: Switching(gm, list(example_inputs), request)
+
+
+class Switching:
+    """A graph that runs as it is until its compiled form was measured to be faster.
+
+    race: the result, when it is there. finished: set when nothing changes any more.
+    """
+
+    def __init__(
+        self,
+        gm: fx.GraphModule,
+        inputs: list[Any],
+        request: Request,
+    ) -> None:
+        self.race: BackendBenchmark | None = None
+        self.finished = threading.Event()
+        self._name = graph_name(gm)
+        self._run: Callable[..., Any] = gm.forward
+        copy, _ = copied_graph(gm)
+        arguments = (copy, copied(inputs), request, Surroundings())
+        name = f"flambeau compiles {self._name}"
+        threading.Thread(target=self._work, args=arguments, name=name, daemon=True).start()
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self._run(*inputs)
+
+    def _work(
+        self,
+        gm: fx.GraphModule,
+        inputs: list[Any],
+        request: Request,
+        surroundings: Surroundings,
+    ) -> None:
+        from flambeau.backends.registry import resolve  # the table there is made of such modules
+
+        recorder = RecordCollector()
+        try:
+            with surroundings.again():
+                own, _ = copied_graph(gm)
+                strict = Request(request.choices, recorder, strict=True, options=request.options)
+                compiled = resolve(request.by, strict)(own, inputs)
+                self.race = race(gm, {named(request.by): compiled}, inputs, {})
+            if self.race.winner != EAGER:
+                for record in recorder.report().records:
+                    request.recorder.add(record)
+                self._run = compiled
+            request.recorder.race(str(self.race))
+            logger.info("%s", self.race)
+        except Exception as error:  # the program does not wait for this, and goes on without it
+            request.recorder.fall_back(StageFailure("never-slower", self._name, error, ""))
+            for fault in recorder.report().faults:
+                request.recorder.fault(fault)
+        finally:
+            self.finished.set()
+
+
+class Surroundings:
+    """The modes of a thread that decide what a graph is compiled to."""
+
+    def __init__(self) -> None:
+        self.grad = torch.is_grad_enabled()
+        self.inference = torch.is_inference_mode_enabled()
+        self.casts = [
+            (device, torch.get_autocast_dtype(device))
+            for device in ("cpu", "cuda")
+            if torch.is_autocast_enabled(device)
+        ]
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """The same modes on this thread."""
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(self.inference))
+            stack.enter_context(torch.set_grad_enabled(self.grad))
+            for device, dtype in self.casts:
+                stack.enter_context(torch.autocast(device, dtype))
+            yield

@@ -23,10 +23,10 @@ from flambeau_inductor.runtime.gpu.stream_capture import CudaRecorder
 from torch import fx
 
 from flambeau.backends.fallback import compiling, derivative_failure_hook, graph_name, user_lines
-from flambeau.backends.graph_record import RecordTally, operations
 from flambeau.backends.request import Backend, Request
 from flambeau.cache.graphs import GraphCache
 from flambeau.events.bus import AotProduct, KernelsProduct
+from flambeau.events.records import RecordTally, operations
 
 Compiler = Callable[[fx.GraphModule, list[Any], GraphInfo], Any]
 

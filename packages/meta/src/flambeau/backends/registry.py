@@ -8,16 +8,221 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from flambeau.backends.autotune import Autotune
-from flambeau.backends.builtin import TABLE
-from flambeau.backends.layers import LayeredBackend
-from flambeau.backends.request import Backend, Request, named
-from flambeau.errors import UnknownBackend
+import flambeau_inductor
+import torch
+from torch import fx
+
+from flambeau.backends import autotune, composed, engines
+from flambeau.backends.autotune import Autotune, never_slower
+from flambeau.backends.fallback import preparing, with_fallback
+from flambeau.backends.request import Backend, Factory, Request, Traits, named
+from flambeau.cache.graphs import GraphCache
+from flambeau.distributed import by_buckets
+from flambeau.errors import BackendMissing, UnknownBackend
+from flambeau.events.bus import publish_runs
+from flambeau.testing.isolated_run import copied_graph
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a backend needs beside torch, in words, and the test for it."""
+
+    text: str
+    met: Callable[[], bool]
+
+
+def packages(*modules: str, pip: str) -> Need:
+    """Modules that must be importable; `pip`: how they are had."""
+    return Need(
+        f"the package {' and '.join(modules)} (`pip install {pip}`)",
+        lambda: all(find_spec(module) is not None for module in modules),
+    )
+
+
+NOTHING = Need("", lambda: True)
+CUDA = Need("a CUDA device", torch.cuda.is_available)
+
+
+@dataclass(frozen=True)
+class BuiltinBackend:
+    """A built-in backend."""
+
+    about: str
+    make: Factory
+    traits: Traits
+    need: Need = NOTHING
+
+    def backend(self, name: str, request: Request) -> Backend:
+        """The backend; raises BackendMissing when what it needs is not here."""
+        if not self.need.met():
+            raise BackendMissing(name, self.need.text)
+        return self.make(request)
+
+
+#: numbers that are not integers are constants to ahead-of-time autograd and what is behind it
+INTEGERS = frozenset({"sizes", "integers", "floats"})
+
+AOT = Traits(INTEGERS, "aot")
+
+TABLE: dict[str, BuiltinBackend] = {
+    "eager": BuiltinBackend(
+        "the captured graph as it is", composed.eager, Traits(True, divided=False)
+    ),
+    "aot_eager": BuiltinBackend(
+        "forward and backward ahead of time, operator by operator",
+        composed.aot_eager,
+        AOT,
+    ),
+    "aot_nop": BuiltinBackend("another name of aot_eager", composed.aot_eager, AOT),
+    "aot_eager_prims": BuiltinBackend("the same in primitives", composed.aot_eager_prims, AOT),
+    "inductor": BuiltinBackend(
+        "fused C++ and Triton kernels", composed.inductor, Traits(INTEGERS, "aot", kernels=True)
+    ),
+    "autotune": BuiltinBackend(
+        "each graph as whichever of eager, aot_eager and inductor runs it fastest",
+        autotune.autotune,
+        Traits(),
+    ),
+    "cudagraphs": BuiltinBackend(
+        "aot_eager, recorded and replayed as CUDA graphs",
+        composed.cudagraphs,
+        Traits(stage="aot"),
+        CUDA,
+    ),
+    "ts": BuiltinBackend("TorchScript", engines.ts, Traits(stage="ts")),
+    "ofi": BuiltinBackend(
+        "TorchScript, frozen and folded for inference", engines.ofi, Traits(stage="ofi")
+    ),
+    "nvfuser": BuiltinBackend(
+        "TorchScript with nvFuser",
+        engines.nvfuser,
+        Traits(stage="nvfuser"),
+        packages("nvfuser", pip="nvfuser-cu12-torch28"),
+    ),
+    "onnxrt": BuiltinBackend(
+        "ONNX Runtime, inference",
+        engines.onnxrt,
+        Traits(stage="onnxrt"),
+        packages("onnxruntime", "onnx", pip="onnxruntime onnx"),
+    ),
+    "tensorrt": BuiltinBackend(
+        "Torch-TensorRT",
+        engines.tensorrt,
+        Traits(stage="tensorrt"),
+        packages("torch_tensorrt", pip="torch-tensorrt"),
+    ),
+    "openxla": BuiltinBackend(
+        "PyTorch/XLA",
+        engines.openxla,
+        Traits(stage="openxla"),
+        packages("torch_xla", pip="torch_xla"),
+    ),
+    "ipex": BuiltinBackend(
+        "Intel Extension for PyTorch, inference",
+        engines.ipex,
+        Traits(stage="ipex"),
+        packages("intel_extension_for_pytorch", pip="intel-extension-for-pytorch"),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Something that stands around a backend where `asked` says so: not None, nor "", 0, False."""
+
+    name: str
+    around: Callable[[Any, Request], Backend]
+    asked: Callable[[Request], object]
+
+
+def _graph_cache(engine: Any, request: Request) -> Backend:
+    cached: Backend = replace(engine, cache=GraphCache(request.choices))
+    return cached
+
+
+def _prepare(backend: Backend, request: Request) -> Backend:
+    """The inductor's passes before autograd, on a copy: whoever falls back has the graph as it was
+    captured."""
+
+    @preparing
+    def prepared(gm: fx.GraphModule) -> fx.GraphModule:
+        copy, _ = copied_graph(gm)
+        flambeau_inductor.prepare(copy, request.choices.inductor)
+        return copy
+
+    def from_prepared(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        copy = prepared(gm)
+        try:
+            return backend(copy, example_inputs)
+        finally:
+            copy.graph.owning_module = None  # it would keep its parameters until a collection
+
+    return from_prepared
+
+
+def _fallback(backend: Backend, request: Request) -> Backend:
+    return with_fallback(backend, request, request.traits.stage)
+
+
+def _buckets(backend: Backend, request: Request) -> Backend:
+    return by_buckets(backend)
+
+
+def _repro(backend: Backend, request: Request) -> Backend:
+    from flambeau.repro.hook import with_repro  # a tool, which a first call need not import
+
+    return with_repro(backend, request)
+
+
+def _verify(backend: Backend, request: Request) -> Backend:
+    from flambeau.testing.verification import verified  # as above
+
+    return verified(backend, request)
+
+
+LAYERS: tuple[Layer, ...] = (
+    Layer("graph_cache", _graph_cache, lambda request: request.traits.kernels),
+    Layer("prepare", _prepare, lambda request: request.traits.kernels),
+    Layer("fallback", _fallback, lambda request: request.traits.stage),
+    Layer("buckets", _buckets, lambda request: request.traits.divided),
+    Layer("never_slower", never_slower, lambda request: request.never_slower),
+    Layer("repro", _repro, lambda request: request.repro),
+    Layer("verify", _verify, lambda request: request.verify),
+    Layer("run_events", publish_runs, lambda request: request.told),
+)
+
+
+class LayeredBackend:
+    """A backend with its layers, under the name that users know.
+
+    supports_symbols: what may be open in graphs. own_numbers: whether the random numbers of its
+    graphs are not eager's, so that they are never compared with it call by call. observe: what a
+    profiler wants to do with whatever compiles frames.
+    """
+
+    def __init__(self, engine: Any, request: Request) -> None:
+        self.__name__ = named(request.by)
+        if request.traits.symbols is None:
+            self.supports_symbols = getattr(engine, "supports_symbols", True)
+            self.own_numbers = getattr(engine, "own_numbers", False)
+        else:
+            self.supports_symbols = request.traits.symbols
+            self.own_numbers = request.choices.inductor.random != "eager"
+        self.observe = getattr(engine, "observe", None)
+        for layer in LAYERS:
+            if layer.asked(request):
+                engine = layer.around(engine, request)
+        self._compile: Backend = engine
+
+    def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return self._compile(gm, example_inputs)
+
 
 #: entry-point groups of other packages: ours, and the one that existing backends already use
 GROUPS = ("flambeau.backends", "torch_dynamo_backends")

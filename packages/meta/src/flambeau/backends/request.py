@@ -16,7 +16,7 @@ from flambeau.choices import Choices
 from flambeau.events.records import RecordCollector
 
 if TYPE_CHECKING:
-    from flambeau.repro.settings import Settings  # of a tool, which most programs do without
+    from flambeau.repro.hook import Settings  # of a tool, which most programs do without
 
 Compiled = Callable[..., Any]
 

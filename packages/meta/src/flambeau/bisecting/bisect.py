@@ -6,19 +6,241 @@ the first that is wrong is to blame, since it was given what the one before it g
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from flambeau.bisecting.in_aot import blame_aot, blame_prims
-from flambeau.bisecting.in_backend import Seen, blame_backend, limited
-from flambeau.bisecting.in_capture import blame_capture
+import flambeau_aot
+import flambeau_prims
+from flambeau_capture.observe.records import EntryRecord
+from torch import fx
+
+from flambeau.backends import resolve
+from flambeau.backends.composed import classify
+from flambeau.backends.fallback import graph_name, with_fallback
+from flambeau.backends.request import Backend, Request
 from flambeau.bisecting.in_inductor import blame_inductor
-from flambeau.bisecting.trials import Call, Check, TrialProgram
-from flambeau.bisecting.verdict import Verdict
-from flambeau.repro.check import spelled
+from flambeau.bisecting.trials import Call, Check, MakeBackend, TrialProgram, Verdict, first_bad
+from flambeau.events.stage_products import user_lines_of
+from flambeau.repro.check import GraphCheck, spelled
+from flambeau.repro.shrink import shrink
 from flambeau.testing.comparison import Difference
+from flambeau.testing.isolated_run import copied, copied_graph
+
+CALL = re.compile(r"call (\d+), ")
+
+
+class Entries:
+    """Keeps the entries that a run made."""
+
+    def __init__(self) -> None:
+        self.found: list[EntryRecord] = []
+
+    def __call__(self, kind: str, record: object) -> None:
+        if isinstance(record, EntryRecord):
+            self.found.append(record)
+
+
+def blame_capture(program: TrialProgram, found: Difference) -> Verdict:
+    """A guard, a frame, or capture as a whole."""
+    entries = Entries()
+    program.attempt("again, looking at its frames", "eager", capture={"watch": entries})
+    if len(program.calls) > 1:
+        afresh = Entries()
+        right = program.attempt(
+            "each call compiled afresh", "eager", afresh=True, capture={"watch": afresh}
+        )
+        if right is None:
+            return _guard(entries, afresh, _fewest_calls(program, found))
+    names = list(dict.fromkeys(entry.function for entry in entries.found))
+    for name in names if len(names) > 1 else []:
+        only = {"debug_function": name}
+        wrong = program.attempt(f"only frames of {name}", "eager", capture=only)
+        if wrong is not None:
+            return Verdict("capture", step="frame", name=name, lines=_places(entries, name))
+    name = names[0] if len(names) == 1 else ""
+    return Verdict("capture", step="frame", name=name, lines=_places(entries, name))
+
+
+def _fewest_calls(program: TrialProgram, found: Difference) -> str:
+    """Two of the calls that go wrong alone, if two do: one that compiles, one that it misleads."""
+    number = CALL.match(found.place)
+    if number is None:
+        return ""
+    calls, last = program.calls, int(number[1]) - 1
+    for first in range(last):
+        chosen = [calls[first], calls[last]]
+        two = TrialProgram(program.fn, chosen, program.options, program.cache_dir, program.check)
+        if two.attempt(f"calls {first + 1} and {last + 1} alone", "eager") is not None:
+            program.tried += two.tried
+            return f"it takes call {first + 1} and then call {last + 1}"
+    return ""
+
+
+def _guard(entries: Entries, afresh: Entries, fewest: str) -> Verdict:
+    """An entry was used that should not have been: what a new one would have guarded."""
+    had = {str(guard) for entry in entries.found for guard in entry.guards.items}
+    lacks = [
+        str(guard)
+        for entry in afresh.found
+        for guard in entry.guards.items
+        if str(guard) not in had
+    ]
+    used = entries.found[-1].function if entries.found else ""
+    told = f"of {used}: an entry was used for a call that it does not fit"
+    lines = tuple(f"a new entry would also guard {guard}" for guard in dict.fromkeys(lacks))
+    lines = (lines or _places(entries, used)) + ((fewest,) if fewest else ())
+    note = "a script of the two calls: flambeau.repro.write_calls(path, fn, [Call(args), ...])"
+    return Verdict("capture", step="guards", name=told, lines=lines, note=note)
+
+
+def _places(entries: Entries, name: str) -> tuple[str, ...]:
+    found = [f"{e.filename}:{e.lineno} {e.function}" for e in entries.found if e.function == name]
+    return tuple(dict.fromkeys(found))
+
+
+Table = Mapping[Any, Callable[..., Any]]
+
+
+def through(decompositions: Table, *, simplify: bool = True, save_all: bool = False) -> MakeBackend:
+    """A backend that runs what ahead-of-time autograd makes, with these choices."""
+
+    def make(request: Request) -> Backend:
+        def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            name = graph_name(gm)
+            options = replace(
+                request.choices.aot,
+                name=name if name.isidentifier() else "graph",
+                classify=classify,
+                simplify=simplify,
+            )
+            given: dict[str, Any] = {"partition": _save_all} if save_all else {}
+            return flambeau_aot.compile(
+                gm,
+                inputs,
+                flambeau_aot.run_as_is,
+                decompositions=decompositions,
+                options=options,
+                **given,
+            )
+
+        return with_fallback(backend, request, "aot")
+
+    return make
+
+
+def _save_all(joint: Any, options: Any) -> Any:
+    return flambeau_aot.save_all(joint, options)
+
+
+def blame_aot(program: TrialProgram, found: Difference) -> Verdict:
+    """The pass without which it is right; else tracing itself."""
+    ways: tuple[tuple[str, str, MakeBackend], ...] = (
+        ("simplify", "without simplifying", through({}, simplify=False)),
+        ("partition", "saving everything for backward", through({}, save_all=True)),
+    )
+    for name, how, backend in ways:
+        if program.attempt(how, backend) is None:
+            avoid = {"options": {"aot.simplify": False}} if name == "simplify" else {}
+            return Verdict("aot", step="pass", name=name, avoid=avoid)
+    return Verdict("aot", step="pass", name="trace", avoid={"backend": "eager"})
+
+
+def blame_prims(program: TrialProgram, found: Difference) -> Verdict:
+    """The first decomposition with which it goes wrong."""
+    table = flambeau_prims.decompositions()
+    used: dict[Any, str] = {}
+    program.attempt("again, noting the decompositions", through(_noting(table, used)))
+    order = list(used)
+
+    def with_first(count: int) -> bool:
+        some = {op: table[op] for op in order[:count]}
+        return program.attempt(f"{count} of {len(order)} decompositions", through(some)) is not None
+
+    number = first_bad(len(order), with_first)
+    if number is None:
+        return Verdict("prims", step="decompositions", name="(only all of them together)")
+    op = order[number - 1]
+    avoid = {"backend": "aot_eager"}
+    return Verdict("prims", step="decomposition", name=str(op), lines=(used[op],), avoid=avoid)
+
+
+def _noting(table: Table, used: dict[Any, str]) -> Table:
+    """The table; what is used of it is noted in order."""
+
+    def noted(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            result = rule(*args, **kwargs)
+            if result is not NotImplemented:
+                module = str(getattr(rule, "__module__", ""))
+                used.setdefault(op, f"{module}.{getattr(rule, '__qualname__', rule)}")
+            return result
+
+        return run
+
+    return {op: noted(op, rule) for op, rule in table.items()}
+
+
+Given = str | Callable[..., Any]
+Seen = list[tuple[fx.GraphModule, list[Any]]]
+
+
+def limited(backend: Given, count: int | None, seen: Seen) -> MakeBackend:
+    """A backend that compiles the first `count` graphs and runs the others as they are."""
+
+    def make(request: Request) -> Backend:
+        inner = resolve(backend, request)
+        seen.clear()
+
+        def first(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            seen.append((copied_graph(gm)[0], copied(list(inputs))))
+            if count is not None and len(seen) > count:
+                return gm.forward
+            compiled: Callable[..., Any] = inner(gm, list(inputs))
+            return compiled
+
+        return with_fallback(first, request, "backend")
+
+    return make
+
+
+def blame_backend(program: TrialProgram, found: Difference, backend: Given, count: int) -> Verdict:
+    """The first graph with which it goes wrong, shrunk to the operations that it takes."""
+    seen: Seen = []
+
+    def is_bad(n: int) -> bool:
+        how = f"the first {n} of {count} graphs by {spelled(backend)}"
+        return program.attempt(how, limited(backend, n, seen)) is not None
+
+    place = first_bad(count, is_bad)
+    if place is None:
+        return Verdict("backend", step="backend", name=spelled(backend))
+    is_bad(place)  # once more, for the graph as it was in this run
+    gm, inputs = seen[place - 1]
+    avoid = {"backend": "eager"}
+    left = shrink(gm, inputs, GraphCheck(backend))
+    if left is None:  # right alone: it takes the program around it
+        return Verdict(
+            "backend", step="graph", name=spelled(backend), graph=graph_name(gm), avoid=avoid
+        )
+    nodes = [node for node in left.gm.graph.nodes if node.op.startswith("call")]
+    named = ", ".join(_target(node) for node in nodes)
+    lines = tuple(dict.fromkeys(user_lines_of(nodes).values()))
+    return Verdict(
+        "backend",
+        step="operations",
+        name=f"{named} by {spelled(backend)}",
+        graph=graph_name(gm),
+        lines=(str(left.failure), *lines),
+        avoid=avoid,
+    )
+
+
+def _target(node: fx.Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "?")
+
 
 LAYERS: tuple[tuple[str, str], ...] = (
     ("capture", "eager"),

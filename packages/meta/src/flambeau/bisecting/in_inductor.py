@@ -19,9 +19,7 @@ from flambeau_inductor.options import Options
 from flambeau_inductor.pipeline import CAPTURED, OPTIONAL
 from flambeau_prims import prim_of
 
-from flambeau.bisecting.search import first_bad
-from flambeau.bisecting.trials import TrialProgram
-from flambeau.bisecting.verdict import Verdict
+from flambeau.bisecting.trials import TrialProgram, Verdict, first_bad
 from flambeau.events.bus import StageProduct
 from flambeau.events.records import RecordCollector
 from flambeau.events.stage_products import user_lines_of

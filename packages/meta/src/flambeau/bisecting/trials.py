@@ -18,12 +18,100 @@ from flambeau_capture import CaptureWarning
 
 from flambeau.backends import resolve
 from flambeau.backends.request import Backend, Request
-from flambeau.bisecting.verdict import Tried
 from flambeau.choices import Choices, choose
 from flambeau.errors import FlambeauWarning
 from flambeau.events.records import RecordCollector
 from flambeau.testing.comparison import Difference, Observed, difference
 from flambeau.testing.isolated_run import in_double, modules_of, observe
+
+
+def first_bad(count: int, is_bad: Callable[[int], bool]) -> int | None:
+    """The smallest n in 1..count with `is_bad(n)`, by halving; None where `count` steps are fine.
+
+    Nothing is asked twice. Where steps interact (bad, then good again), it is one of the places
+    where good turns bad.
+    """
+    if count < 1 or not is_bad(count):
+        return None
+    good, bad = 0, count
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if is_bad(middle):
+            bad = middle
+        else:
+            good = middle
+    return bad
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One compile of the program, and whether it was right."""
+
+    how: str
+    difference: Difference | None
+
+    def __str__(self) -> str:
+        return f"{self.how}: {'right' if self.difference is None else self.difference}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Where it goes wrong; `layer` is empty where nothing does.
+
+    layer: `capture`, `aot`, `prims`, `inductor`, or `backend` for one from outside. step: what in
+    it: a frame, a guard, a pass, a decomposition, a fusion, a kernel, a lowering, operations.
+    name: of that step. graph, half, lines: where it is in the program. avoid: arguments of
+    `flambeau.compile` without which it goes wrong. note: what else whoever reads it should know.
+    """
+
+    layer: str
+    difference: Difference | None = None
+    step: str = ""
+    name: str = ""
+    graph: str = ""
+    half: str = ""
+    lines: tuple[str, ...] = ()
+    avoid: dict[str, Any] = field(default_factory=dict)
+    tried: tuple[Tried, ...] = ()
+    note: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.layer)
+
+    def __str__(self) -> str:
+        if not self.layer:
+            told = f"nothing is wrong in any layer ({len(self.tried)} compiles)"
+            return f"{told}\n  {self.note}" if self.note else told
+        where = f" in {self.graph}" if self.graph else ""
+        half = f" ({self.half})" if self.half else ""
+        text = [f"{self.layer}: {self.step} {self.name}".rstrip() + where + half]
+        text.append(f"  {self.difference}")
+        text += [f"  {line}" for line in self.lines]
+        if self.avoid:
+            given = ", ".join(f"{key}={value!r}" for key, value in self.avoid.items())
+            text.append(f"  until it is mended: flambeau.compile(..., {given})")
+            if "Fuel(" in given:
+                text.append("    (from flambeau_inductor import Fuel)")
+        if self.note:
+            text.append(f"  {self.note}")
+        text += ["  tried:", *(f"    {each}" for each in self.tried)]
+        return "\n".join(text)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "layer": self.layer,
+            "step": self.step,
+            "name": self.name,
+            "graph": self.graph,
+            "half": self.half,
+            "lines": list(self.lines),
+            "difference": None if self.difference is None else str(self.difference),
+            "avoid": {key: repr(value) for key, value in self.avoid.items()},
+            "tried": [str(each) for each in self.tried],
+            "note": self.note,
+        }
+
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Check = Callable[[Observed, Observed], Difference | None]

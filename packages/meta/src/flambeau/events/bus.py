@@ -17,7 +17,7 @@ Kinds and what comes with them:
 | `compiled` | `GraphRecord`: a captured graph is compiled |
 | `fallback` | `StageFailure`: a captured graph runs eagerly |
 | `fault` | `Fault`: a stage failed by itself, whether or not it was asked to go on |
-| `run` | `flambeau.events.runs.GraphRun`: a compiled graph ran (for listeners with `every_run`
+| `run` | `flambeau.events.bus.GraphRun`: a compiled graph ran (for listeners with `every_run`
 only) |
 """
 
@@ -26,18 +26,23 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import flambeau_aot
 import flambeau_inductor
+import torch
 from torch import fx
 
 from flambeau.errors import FlambeauWarning
+
+if TYPE_CHECKING:
+    from flambeau.backends.request import Backend, Request  # they import what records events
 
 
 @dataclass(frozen=True)
@@ -196,3 +201,64 @@ class EventBus:
                 if wanted is not None:
                     return wanted
         return None
+
+
+MOST_RUNS = 20
+"""Runs of each graph that listeners are told of: a long run stays as fast as it was."""
+
+
+@dataclass(frozen=True)
+class GraphRun:
+    """One call of a compiled graph, by `time.perf_counter`; tensors as (address, bytes)."""
+
+    graph: str
+    started: float
+    ended: float
+    inputs: tuple[tuple[int, int], ...]
+    outputs: tuple[tuple[int, int], ...]
+
+
+def publish_runs(backend: Backend, request: Request) -> Backend:
+    """The backend; whoever the request names is told when its graphs run."""
+    told = request.told
+    assert told is not None
+    return lambda gm, example_inputs: told(backend(gm, example_inputs), type(gm).__name__)
+
+
+def first_runs(watch: EventBus, compiled: Callable[..., Any], graph: str) -> Callable[..., Any]:
+    """A compiled graph of whose first runs whoever listens for runs is told."""
+    if not watch.every_run:
+        return compiled
+    return timed(compiled, graph, lambda run: watch.tell("run", run), MOST_RUNS)
+
+
+def timed(
+    compiled: Callable[..., Any],
+    graph: str,
+    note: Callable[[GraphRun], None],
+    most: int | None = None,
+) -> Callable[..., Any]:
+    """A compiled graph of which `note` is given each run, or the first `most`."""
+    left = [most]
+
+    def call(*given: Any) -> Any:
+        if left[0] is not None:
+            if left[0] <= 0:
+                return compiled(*given)
+            left[0] -= 1
+        started = time.perf_counter()
+        results = compiled(*given)
+        ended = time.perf_counter()
+        note(GraphRun(graph, started, ended, _memory(given), _memory(results)))
+        return results
+
+    return call
+
+
+def _memory(values: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    """Where each tensor is, and how many bytes it has."""
+    return tuple(
+        (value.data_ptr(), value.numel() * value.element_size())
+        for value in values
+        if type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
+    )

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from flambeau.events.runs import GraphRun
+from flambeau.events.bus import GraphRun
 
 
 @dataclass(frozen=True)

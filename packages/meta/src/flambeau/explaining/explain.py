@@ -6,9 +6,11 @@ runs once; what is told is what happened in that run, and before it if it was co
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import flambeau_capture
@@ -19,10 +21,9 @@ from flambeau_capture.observe.records import FrameRecord, Records
 from flambeau.backends import resolve
 from flambeau.backends.request import Request
 from flambeau.choices import choose
+from flambeau.events.bus import GraphRun, StageProduct, timed
 from flambeau.events.records import RecordCollector, Report, recorder_of
-from flambeau.events.runs import GraphRun
-from flambeau.events.stage_products import HalfFacts
-from flambeau.explaining.collect import Collector, RunTimer
+from flambeau.events.stage_products import HalfFacts, facts_of
 from flambeau.explaining.costs import ConvertedFrame, Figures, Line
 from flambeau.explaining.explanation import (
     BreakFacts,
@@ -31,6 +32,37 @@ from flambeau.explaining.explanation import (
     KeptInEager,
     RecompileFacts,
 )
+
+
+class Collector:
+    """A listener that keeps the facts of each half."""
+
+    every_stage = True
+
+    def __init__(self) -> None:
+        self.halves: list[HalfFacts] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, kind: str, product: object, owner: int) -> None:
+        if isinstance(product, StageProduct) and product.stage == "wrap":
+            facts = facts_of(product.work, product.graph, product.half)
+            with self._lock:
+                self.halves.append(facts)
+
+    def folder(self, graph: str, half: str, owner: int) -> Path | None:
+        """The inductor's files are not needed."""
+        return None
+
+
+class RunTimer:
+    """Notes when compiled graphs run and which memory goes in and out."""
+
+    def __init__(self) -> None:
+        self.runs: list[GraphRun] = []
+
+    def around(self, compiled: Callable[..., Any], graph: str) -> Callable[..., Any]:
+        """The compiled graph, timed."""
+        return timed(compiled, graph, self.runs.append)
 
 
 def explain(

@@ -27,8 +27,7 @@ from flambeau.cache.graph_text import PACKAGES, CannotKey, function
 from flambeau.cache.open_sizes import Inexpressible, open_sizes
 from flambeau.errors import CannotPackage, Refused
 from flambeau.packaging import archive
-from flambeau.packaging.dynamic_signature import OpenForm, open_form_from
-from flambeau.packaging.guard_expressions import written
+from flambeau.packaging.guard_expressions import OpenForm, open_form_from, written
 
 KIND = "graph"
 GRAPH = "graph.json"

@@ -8,24 +8,102 @@ with the reason before any of its code runs. Whoever loads a file runs its code:
 from __future__ import annotations
 
 import json
+import platform
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import flambeau_aot
+import flambeau_inductor
 import torch
 from flambeau_aot.errors import AotError
 from flambeau_aot.serialize.saved_program import decoded, restore
 from flambeau_inductor.runtime.artifact import CannotLoad
 from torch.autograd import forward_ad
 
+from flambeau.__about__ import __version__
 from flambeau._torch_compat import pytree
 from flambeau.errors import Refused
-from flambeau.packaging import archive, bundle, machine
-from flambeau.packaging.dynamic_signature import open_form_from
-from flambeau.packaging.guard_expressions import evaluated, written
+from flambeau.packaging import archive, bundle
+from flambeau.packaging.guard_expressions import evaluated, open_form_from, written
+
+
+def machine_facts() -> dict[str, Any]:
+    """The facts of this process."""
+    return {
+        "python": sys.implementation.cache_tag,
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "system": sys.platform,
+        "features": sorted(features()),
+        "packages": {
+            "flambeau": __version__,
+            "flambeau-aot": flambeau_aot.__version__,
+            "flambeau-inductor": flambeau_inductor.__version__,
+        },
+    }
+
+
+def gpu_facts(index: int = 0) -> dict[str, Any] | None:
+    """The facts of a GPU; None where there is none."""
+    if not torch.cuda.is_available() or index >= torch.cuda.device_count():
+        return None
+    capability = ".".join(map(str, torch.cuda.get_device_capability(index)))
+    return {"index": index, "name": torch.cuda.get_device_name(index), "capability": capability}
+
+
+def features() -> frozenset[str]:
+    """What the processor can do, in the words of the kernel; empty where nobody says."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return frozenset()
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()
+
+
+def misfits(of: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> list[str]:
+    """What keeps code with these facts from running here, each in a few words."""
+    here = machine_facts() if own is None else own
+    found = [
+        f"it was made for {name} {of[name]}, here is {here[name]}"
+        for name in ("python", "machine", "system")
+        if of[name] != here[name]
+    ]
+    if _release(of["torch"]) != _release(here["torch"]):
+        found.append(f"it was made with torch {of['torch']}, here is {here['torch']}")
+    for name, version in of["packages"].items():
+        if _release(version) != _release(here["packages"].get(name, "none")):
+            found.append(f"it was made with {name} {version}, here is {here['packages'][name]}")
+    if "gpu" in of:
+        found += _misfits_of_gpu(of["gpu"], own["gpu"] if own else gpu_facts(of["gpu"]["index"]))
+    missing = sorted(set(of["features"]) - set(here["features"]))
+    if missing:
+        shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
+        found.append(f"this processor lacks {shown}, which the code may use")
+    return found
+
+
+def _misfits_of_gpu(of: Mapping[str, Any], here: Mapping[str, Any] | None) -> list[str]:
+    made = f"it was made for a GPU of compute capability {of['capability']} ({of['name']})"
+    if here is None:
+        return [f"{made}, and there is no GPU {of['index']} here"]
+    if here["capability"] != of["capability"]:
+        return [f"{made}, here is {here['capability']} ({here['name']})"]
+    return []
+
+
+def _release(version: str) -> tuple[str, ...]:
+    """The two numbers within which what compiled code calls does not change."""
+    return tuple(version.split("+")[0].split(".")[:2])
+
 
 KIND = "package"
 WEIGHTS = "weights.pt"
@@ -42,7 +120,7 @@ class Loaded:
     def __init__(self, path: Path, folder: Path, state: Mapping[str, torch.Tensor]) -> None:
         self.path = path
         self.facts = archive.unpack(path, KIND, folder)
-        wrong = machine.misfits(self.facts)
+        wrong = misfits(self.facts)
         if wrong:
             raise Refused(f"{path}: {'; '.join(wrong)}")
         try:

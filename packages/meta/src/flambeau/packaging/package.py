@@ -29,10 +29,17 @@ from flambeau.cache.graph_text import CannotKey
 from flambeau.cache.open_sizes import Inexpressible, open_sizes
 from flambeau.choices import Choices, choose
 from flambeau.errors import CannotPackage
-from flambeau.packaging import archive, machine
+from flambeau.packaging import archive
 from flambeau.packaging.bundle import Bundle
 from flambeau.packaging.export import open_form
-from flambeau.packaging.loading import CALL, KIND, WEIGHTS, described
+from flambeau.packaging.loading import (
+    CALL,
+    KIND,
+    WEIGHTS,
+    described,
+    gpu_facts,
+    machine_facts,
+)
 
 LOADABLE = frozenset({"cpp", "cubin"})
 """Loaders of kernels that the runtime has by itself."""
@@ -93,10 +100,10 @@ def _packaged(
         written = io.BytesIO()
         torch.save(kept, written)
         files[WEIGHTS] = written.getvalue()
-    facts = machine.facts() | {"function": _name(fn), "weights": weights}
+    facts = machine_facts() | {"function": _name(fn), "weights": weights}
     gpus = {half.gpu for half in halves if half.gpu is not None}
     if gpus:
-        facts["gpu"] = machine.gpu(max(gpus))
+        facts["gpu"] = gpu_facts(max(gpus))
     archive.write(target, KIND, facts, files)
     return target
 

@@ -9,17 +9,61 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import floor, log10
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from flambeau.page.costs import with_costs
-from flambeau.page.guards import GuardNode, guard_tree
-from flambeau.page.kernels import KernelTime, by_time_lost
 from flambeau.page.pictures import fused_picture, memory_picture
-from flambeau.page.reading import Event, ProcessEvents
+from flambeau.page.reading import Event, KernelTime, ProcessEvents, by_time_lost, with_costs
+
+if TYPE_CHECKING:
+    from flambeau.explaining.explanation import Explanation
+
+
+PLACE = re.compile(r"""(\w[\w ]*) (['"])(.*)\2""")
+ROOT = re.compile(r"[A-Za-z_]\w*|<[^>]*>")
+STEP = re.compile(r"\.[A-Za-z_]\w*|\[[^\]]*\]")
+
+
+@dataclass
+class GuardNode:
+    """A place, the kinds of guards on it, and the places inside it."""
+
+    name: str
+    kinds: list[str] = field(default_factory=list)
+    inside: dict[str, GuardNode] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """Guards here and inside."""
+        return len(self.kinds) + sum(node.count for node in self.inside.values())
+
+
+def guard_tree(guards: Iterable[str]) -> GuardNode:
+    """The tree of guards, its root without a name."""
+    root = GuardNode("guards")
+    for guard in guards:
+        place, _, kind = guard.rpartition(" ")
+        node = root
+        for step in steps_of(place or guard):
+            node = node.inside.setdefault(step, GuardNode(step))
+        node.kinds.append(kind)
+    return root
+
+
+def steps_of(place: str) -> list[str]:
+    """The way to a place: `local 'self.layers[0].weight'` has four steps."""
+    found = PLACE.fullmatch(place)
+    if found is None:
+        return [place]
+    kind, quote, path = found.groups()
+    root = ROOT.match(path)
+    steps = STEP.findall(path, root.end()) if root is not None else []
+    if root is None or f"{quote}, " in path or root.group() + "".join(steps) != path:
+        return [place]  # several places, or one that is spelled in another way, are one step
+    return [f"{kind} {root.group()}", *steps]
 
 
 @dataclass(frozen=True)
@@ -290,3 +334,14 @@ def _spans(part: ProcessEvents, anchors: Mapping[Key, str]) -> tuple[Span, ...]:
             raw.append((lane, "inductor", label, start, event["seconds"], anchor))
     zero = min((start for _, _, _, start, _, _ in raw), default=0.0)
     return tuple(Span(a, b, c, start - zero, length, e) for a, b, c, start, length, e in raw)
+
+
+def panels_of(explanation: Explanation) -> dict[str, tuple[Panel, ...]]:
+    """Panels by the graph's name."""
+    made: dict[str, tuple[Panel, ...]] = {}
+    for graph in explanation.graphs:
+        panels = [Panel("operations", "capture", "\n".join(graph.operations))]
+        for half in graph.halves:
+            panels += half_panels({"half": half.half, "facts": asdict(half), "roof": None})
+        made[graph.name] = tuple(panels)
+    return made

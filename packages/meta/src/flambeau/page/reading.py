@@ -8,11 +8,17 @@ outside of the folder is read, whatever an event says.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from flambeau_inductor.debug.kernel_benchmark import Timed
+
 from flambeau.errors import FlambeauError
+from flambeau.events.bus import GraphRun
+from flambeau.explaining.costs import ConvertedFrame, Figures, Line
 from flambeau.tracing.writer import EVENTS, FORMAT, PROCESS
 
 Event = dict[str, Any]
@@ -72,3 +78,82 @@ def _part(folder: Path) -> ProcessEvents:
         except ValueError:
             broken += 1
     return ProcessEvents(folder, process, tuple(events), broken)
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """A kernel's time alone, where in the program it runs, and the user's lines it comes from."""
+
+    graph: str
+    half: str
+    timed: Timed
+    lines: tuple[str, ...]
+
+
+def by_time_lost(events: Iterable[Event]) -> tuple[KernelTime, ...]:
+    """All kernels with a time, those first that lose most in one run of their graph."""
+    return tuple(sorted(_kernels(events), key=lambda each: each.timed.lost, reverse=True))
+
+
+def _kernels(events: Iterable[Event]) -> Iterator[KernelTime]:
+    for event in events:
+        if event["kind"] != "half" or not event["roof"]:
+            continue
+        for step in event["facts"]["steps"]:
+            if step["seconds"] and step["bytes"]:
+                origins = tuple(step["origins"])
+                timed = Timed(step["name"], step["seconds"], step["bytes"], event["roof"], origins)
+                yield KernelTime(event["graph"], event["half"], timed, tuple(step["lines"]))
+
+
+def kernel_report(folder: Path, most: int) -> str:
+    """Of a trace, a line for each of the `most` kernels that lose most, of all processes: where it
+    runs, and its time beside a copy's. Raises NoTrace where the folder holds none."""
+    events = [event for part in load(folder) for event in part.events]
+    rows = by_time_lost(events)[: max(0, most)]
+    lines = [f"{each.graph:<12}{each.half:<10}{each.timed}" for each in rows]
+    return "\n".join(lines) or "no kernel was timed"
+
+
+def with_costs(events: Sequence[Event]) -> tuple[Event, ...]:
+    """The breaks among the events, each with its `Figures`, the dearest first."""
+    groups: defaultdict[tuple[int, int], list[Event]] = defaultdict(list)
+    for event in events:
+        groups[event["owner"], event["thread"]].append(event)
+    found = [each for group in groups.values() for each in _of_one(group)]
+    return tuple(sorted(found, key=_cost, reverse=True))
+
+
+def _cost(event: Event) -> tuple[float, float, int]:
+    """By what every call costs; capturing happens once."""
+    return event["run_ms"] or 0.0, event["capture_ms"] or 0.0, event["bytes"] or 0
+
+
+def _of_one(events: Sequence[Event]) -> Iterator[Event]:
+    """The breaks of one compiled callable on one thread."""
+    breaks = [event for event in events if event["kind"] == "break"]
+    frames = [_conversion(event) for event in events if event["kind"] == "frame"]
+    runs = sorted((_run(e) for e in events if e["kind"] == "run"), key=lambda run: run.started)
+    # a call begins with a graph of the function that was converted first, or a new version
+    entries = (event for event in events if event["kind"] == "entry")
+    names = {e["installed"]: e["graph"] for e in events if e["kind"] == "graph"}
+    begins = {names.get(name, name) for name in next(entries, {"graphs": ()})["graphs"]}
+    again = [float(event["t"]) for event in events if event["kind"] == "recompile"]
+    line = Line(frames, runs, begins, again)
+    stopped = [frame for frame in frames if frame.stopped]
+    for place, event in enumerate(breaks):
+        known = len(stopped) == len(breaks)
+        yield {**event, **asdict(line.figures(stopped[place]) if known else Figures())}
+
+
+def _conversion(event: Event) -> ConvertedFrame:
+    ended, seconds, backend = (float(event[n]) for n in ("ended", "seconds", "backend_seconds"))
+    return ConvertedFrame(ended, seconds, backend, bool(event.get("stopped")))
+
+
+def _run(event: Event) -> GraphRun:
+    started = float(event["started"])
+    memory = [tuple((int(a), int(b)) for a, b in event[name]) for name in ("inputs", "outputs")]
+    return GraphRun(
+        event["graph"], started, started + float(event["seconds"]), memory[0], memory[1]
+    )

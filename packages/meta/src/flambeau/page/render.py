@@ -72,7 +72,7 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
 
 def explanation_page(explanation: Explanation) -> str:
     """An explanation as a page."""
-    from flambeau.page.explained import panels_of  # the explanation's own pictures
+    from flambeau.page.model import panels_of  # the explanation's own pictures
 
     panels: dict[str, tuple[Panel, ...]] = panels_of(explanation)
     template = _templates().get_template("explanation.html.j2")

@@ -8,12 +8,16 @@ negative, so that more work is never predicted to take less time.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import torch
 from flambeau_inductor.cache import open_values
+
+from flambeau.events.records import GraphRecord, RecordCollector, recorded
 
 KIND = "plan"
 KEY = "samples"
@@ -100,3 +104,63 @@ def keep_samples(samples: Sequence[Sample], cache_dir: str | None = None) -> boo
     """Keep the latest samples for later processes; whether that went well."""
     rows = [[s.operations, s.training, s.seconds] for s in samples[-MOST_SAMPLES:]]
     return open_values(cache_dir, KIND).put(KEY, {"rows": rows})
+
+
+LENGTHS = (2, 6, 16, 40)
+WIDTH = 32
+
+
+def calibrate(cache_dir: str | None = None, lengths: Sequence[int] = LENGTHS) -> CostModel:
+    """Compile a few graphs of several sizes from scratch, and keep what they took.
+
+    lengths: of the programs, in operations. About ten seconds on a laptop. The kernels are built
+    in a folder that goes away.
+    """
+    made: list[Sample] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for length in lengths:
+            for training in (False, True):
+                made += _timed(_chain(length), training, f"{scratch}/{length}{training}")
+    samples = [*known_samples(cache_dir), *made]
+    keep_samples(samples, cache_dir)
+    return fit(samples)
+
+
+def learned(cache_dir: str | None = None) -> CostModel:
+    """The model of what is on disk and of what this process has compiled so far."""
+    seen = [record for _, recorder in recorded() for record in recorder.report().records]
+    return fit([*known_samples(cache_dir), *samples_of(seen)])
+
+
+def samples_of(records: Iterable[GraphRecord]) -> list[Sample]:
+    """What records tell: those of graphs that the inductor compiled from scratch."""
+    return [
+        Sample(record.nodes, record.kind == "training", sum(record.seconds.values()))
+        for record in records
+        if record.kernels and not record.cache_hits and any("build" in p for p in record.seconds)
+    ]
+
+
+def _timed(module: torch.nn.Module, training: bool, cache_dir: str) -> list[Sample]:
+    from flambeau.explaining.explain import compiled_with  # both front doors use this module
+
+    recorder = RecordCollector()
+    compiled = compiled_with(module, recorder, {"inductor.cache_dir": cache_dir})
+    with torch.set_grad_enabled(training):
+        compiled(torch.randn(16, WIDTH))
+    return samples_of(recorder.report().records)
+
+
+def _chain(length: int) -> torch.nn.Module:
+    """A program of some length with what models are made of.
+
+    Of torch's own modules: capture does not look into functions of Flambeau itself.
+    """
+    kinds: tuple[Callable[[], torch.nn.Module], ...] = (
+        lambda: torch.nn.Linear(WIDTH, WIDTH),
+        torch.nn.GELU,
+        lambda: torch.nn.LayerNorm(WIDTH),
+        lambda: torch.nn.Softmax(-1),
+        torch.nn.Hardswish,
+    )
+    return torch.nn.Sequential(*(kinds[step % len(kinds)]() for step in range(length)))

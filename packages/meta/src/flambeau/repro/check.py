@@ -22,8 +22,7 @@ from flambeau.choices import Choices
 from flambeau.errors import StageError
 from flambeau.events.records import RecordCollector
 from flambeau.testing.comparison import Difference, difference
-from flambeau.testing.graph_copy import copied_graph
-from flambeau.testing.isolated_run import copied, in_double, observe
+from flambeau.testing.isolated_run import copied, copied_graph, in_double, observe
 
 
 @dataclass(frozen=True)

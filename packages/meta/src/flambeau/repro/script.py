@@ -11,6 +11,9 @@ import importlib
 import importlib.util
 import math
 import re
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +24,7 @@ from torch import fx
 
 from flambeau.repro.check import GraphCheck, GraphFailure, found_backend, spelled
 from flambeau.repro.function_text import CannotWrite, function_of, text_of
-from flambeau.repro.shrink import Test
+from flambeau.repro.shrink import Test, shrink
 
 SEED = 0
 TENSORS = "_tensors.pt"
@@ -259,3 +262,38 @@ def run_script(
         return 0
     print(found if found.kind == failure else f"it fails in another way: {found}")
     return 1
+
+
+SECONDS = 120.0
+
+
+def minify(path: Path, most_tests: int = 400) -> Script | None:
+    """Write `NAME_min.py` beside a script; None where its graph does not fail (any more)."""
+    kind = re.search(r"^FAILURE = '(\w+)'", path.read_text(encoding="utf-8"), re.MULTILINE)
+    if kind is None:
+        raise CannotWrite(f"{path} holds no graph that fails (one of calls is short already)")
+    gm, inputs, backend = read_script(path)
+    ends = kind.group(1) == "ended"
+    test = _IsolatedRun(backend) if ends else GraphCheck(backend, accuracy=kind.group(1) == "wrong")
+    smaller = shrink(gm, inputs, test, most_tests)
+    if smaller is None:
+        return None
+    place = path.with_name(f"{path.stem}_min.py")
+    return write_script(place, smaller.gm, smaller.inputs, smaller.failure, backend, test)
+
+
+class _IsolatedRun:
+    """Runs a graph's script in another process; it fails where a signal ends that."""
+
+    def __init__(self, backend: str | Callable[..., Any]) -> None:
+        self.backend = backend
+
+    def __call__(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> GraphFailure | None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "candidate.py"
+            write_script(path, gm, inputs, GraphFailure("ended", ""), self.backend)
+            command = [sys.executable, str(path)]
+            done = subprocess.run(command, capture_output=True, check=False, timeout=SECONDS)
+        if done.returncode >= 0:
+            return None
+        return GraphFailure("ended", f"the process ended by signal {-done.returncode}")

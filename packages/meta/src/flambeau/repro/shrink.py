@@ -18,8 +18,7 @@ import torch
 from torch import fx
 
 from flambeau.repro.check import GraphFailure
-from flambeau.testing.graph_copy import copied_graph
-from flambeau.testing.isolated_run import copied
+from flambeau.testing.isolated_run import copied, copied_graph
 
 Test = Callable[[fx.GraphModule, Sequence[Any]], GraphFailure | None]
 

@@ -6,8 +6,10 @@ code only where the same call is right when it is the first one: a guard is miss
 
 from __future__ import annotations
 
+import ast
+import copy
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -107,3 +109,216 @@ def two_calls(
         if stale(function, [call, calls[-1]]) is not None:
             return call, calls[-1]
     return None
+
+
+Test = Callable[[Function, Sequence[RecordedCall]], Difference | None]
+
+
+@dataclass
+class ShortFunction:
+    """A function and its calls, what goes wrong, and how many texts were tried for it."""
+
+    text: FunctionText
+    calls: tuple[RecordedCall, ...]
+    difference: Difference
+    tests: int = 0
+
+
+def shorten(
+    text: FunctionText, calls: Sequence[RecordedCall], test: Test = stale, most_tests: int = 300
+) -> ShortFunction | None:
+    """The shortest function found that fails; None where the text does not fail."""
+    found = _tried(text, calls, test)
+    if found is None:
+        return None
+    state = ShortFunction(text, tuple(calls), found, 1)
+    progress = True
+    while progress and state.tests < most_tests:
+        progress = False
+        for move in (_fewer_statements, _smaller_expressions, _fewer_variables):
+            place = 0
+            while state.tests < most_tests:
+                made = move(state.text.definition, place)
+                if made is None:
+                    break
+                if _taken(state, replace(state.text, definition=made), state.calls, test):
+                    progress = True
+                else:
+                    place += 1
+        for name in [each.arg for each in state.text.definition.args.args]:
+            fewer = _without(state, name)
+            if fewer is not None and _taken(state, *fewer, test):
+                progress = True
+    _forget_what_is_not_read(state, test)
+    return state
+
+
+def _tried(text: FunctionText, calls: Sequence[RecordedCall], test: Test) -> Difference | None:
+    try:
+        return test(text.function(), calls)
+    except Exception:  # a text without what it needs is no candidate, however it says so
+        return None
+
+
+def _taken(
+    state: ShortFunction, text: FunctionText, calls: Sequence[RecordedCall], test: Test
+) -> bool:
+    state.tests += 1
+    found = _tried(text, calls, test)
+    if found is None:
+        return False
+    state.text, state.calls, state.difference = text, tuple(calls), found
+    return True
+
+
+def _fewer_statements(definition: ast.FunctionDef, place: int) -> ast.FunctionDef | None:
+    """The definition after its n-th change of statements, from the last one up."""
+    made = copy.deepcopy(definition)
+    for number, (body, at, instead) in enumerate(_statement_moves(made)):
+        if number == place:
+            body[at : at + 1] = instead
+            if not body:
+                body.append(ast.Pass())
+            return ast.fix_missing_locations(made)
+    return None
+
+
+def _statement_moves(
+    definition: ast.FunctionDef,
+) -> Iterator[tuple[list[ast.stmt], int, list[ast.stmt]]]:
+    bodies = [
+        body
+        for node in ast.walk(definition)
+        for name in ("body", "orelse", "finalbody")
+        if isinstance(body := getattr(node, name, None), list)
+    ]
+    for body in bodies:
+        for at in reversed(range(len(body))):
+            if isinstance(body[at], ast.Pass) and len(body) == 1:
+                continue
+            yield body, at, []
+            inner = getattr(body[at], "body", None)
+            if isinstance(inner, list) and not isinstance(body[at], ast.FunctionDef):
+                yield body, at, inner
+
+
+def _smaller_expressions(definition: ast.FunctionDef, place: int) -> ast.FunctionDef | None:
+    """The definition with a part of an expression in place of the whole: its n-th such change."""
+    made = copy.deepcopy(definition)
+    changes = (
+        (owner, name, at, part)
+        for owner in ast.walk(made)
+        for name, at, whole in _expressions(owner)
+        for part in _parts(whole)
+    )
+    for number, (owner, name, at, part) in enumerate(changes):
+        if number == place:
+            if at is None:
+                setattr(owner, name, part)
+            else:
+                getattr(owner, name)[at] = part
+            return ast.fix_missing_locations(made)
+    return None
+
+
+def _expressions(owner: ast.AST) -> Iterator[tuple[str, int | None, ast.expr]]:
+    for name, value in ast.iter_fields(owner):
+        if isinstance(owner, ast.arguments) or name in ("targets", "target", "func"):
+            continue
+        if isinstance(value, ast.expr):
+            yield name, None, value
+        for at, each in enumerate(value if isinstance(value, list) else ()):
+            if isinstance(each, ast.expr):
+                yield name, at, each
+
+
+def _parts(whole: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(whole, ast.Call) and isinstance(whole.func, ast.Attribute):
+        yield whole.func.value
+    for child in ast.iter_child_nodes(whole):
+        if isinstance(child, ast.expr) and child is not getattr(whole, "func", None):
+            yield child
+
+
+def _fewer_variables(definition: ast.FunctionDef, place: int) -> ast.FunctionDef | None:
+    """The definition with a value in place of the n-th variable that is set and read once."""
+    made = copy.deepcopy(definition)
+    names = [node for node in ast.walk(made) if isinstance(node, ast.Name)]
+    once = [
+        statement
+        for statement in made.body
+        if isinstance(statement, ast.Assign)
+        and isinstance(statement.targets[0], ast.Name)
+        and sum(name.id == statement.targets[0].id for name in names) == 2
+    ]
+    if place >= len(once):
+        return None
+    gone = once[place]
+    assert isinstance(gone.targets[0], ast.Name)
+    made.body.remove(gone)
+    _Instead(gone.targets[0].id, gone.value).visit(made)
+    return ast.fix_missing_locations(made)
+
+
+class _Instead(ast.NodeTransformer):
+    """An expression in place of a name."""
+
+    def __init__(self, name: str, value: ast.expr) -> None:
+        self.name, self.value = name, value
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.value if node.id == self.name else node
+
+
+def _without(
+    state: ShortFunction, name: str
+) -> tuple[FunctionText, tuple[RecordedCall, ...]] | None:
+    """Without an argument that nothing reads; None where something does, or it has a default."""
+    made = copy.deepcopy(state.text.definition)
+    names = [each.arg for each in made.args.args]
+    at = names.index(name)
+    read = any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(made))
+    if read or made.args.defaults:
+        return None
+    calls = []
+    for call in state.calls:
+        given = {k: v for k, v in call.kwargs.items() if k != name}
+        if at >= len(call.args) and name not in call.kwargs:
+            return None
+        args = (*call.args[:at], *call.args[at + 1 :])
+        moved = {_renumbered(place, at): v for place, v in call.state.items()}
+        state_ = {place: value for place, value in moved.items() if place}
+        calls.append(replace(call, args=args, kwargs=given, state=state_))
+    del made.args.args[at]
+    return replace(state.text, definition=made), tuple(calls)
+
+
+def _renumbered(place: str, gone: int) -> str:
+    """A place in the state once an argument is gone; empty for a place in that argument."""
+    name, dot, rest = place.partition(".")
+    if not name.isdecimal() or int(name) < gone:
+        return place
+    return "" if int(name) == gone else f"{int(name) - 1}{dot}{rest}"
+
+
+def _forget_what_is_not_read(state: ShortFunction, test: Test) -> None:
+    """Leave out names that the text does not read any more, and state that does not matter."""
+    whole = "\n".join((*state.text.helpers, state.text.text))
+    read = {node.id for node in ast.walk(ast.parse(whole)) if isinstance(node, ast.Name)}
+    helpers = tuple(each for each in state.text.helpers if each[4:].partition("(")[0] in read)
+    text = replace(
+        state.text,
+        helpers=helpers,
+        imports=tuple(line for line in state.text.imports if line.split()[-1] in read | {"torch"}),
+        constants={k: v for k, v in state.text.constants.items() if k in read},
+        held={k: v for k, v in state.text.held.items() if k in read},
+    )
+    places = {place for call in state.calls for place in call.state}
+    same = {
+        place for place in places if len({repr(call.state.get(place)) for call in state.calls}) == 1
+    }
+    calls = [
+        replace(call, state={k: v for k, v in call.state.items() if k not in same})
+        for call in state.calls
+    ]
+    _taken(state, text, calls, test)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import fx
 
 from flambeau._torch_compat import pytree
 from flambeau.testing.comparison import Observed, difference, named
@@ -182,3 +183,12 @@ def _tensor(value: Any) -> bool:
 
 def _devices(leaves: Sequence[torch.Tensor]) -> list[int]:
     return sorted({leaf.device.index or 0 for leaf in leaves if leaf.device.type == "cuda"})
+
+
+def copied_graph(gm: fx.GraphModule) -> tuple[fx.GraphModule, dict[fx.Node, fx.Node]]:
+    """The copy, and where each node went."""
+    graph = fx.Graph()
+    where: dict[fx.Node, fx.Node] = {}
+    output = graph.graph_copy(gm.graph, where)
+    graph.output(output)
+    return fx.GraphModule(gm, graph, class_name=type(gm).__name__), where

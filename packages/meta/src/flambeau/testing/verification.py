@@ -20,8 +20,7 @@ from flambeau.errors import StageFailure, WrongAnswer, warn
 from flambeau.events.stage_products import user_line
 from flambeau.repro.check import GraphCheck, compared
 from flambeau.repro.shrink import first_bad_node
-from flambeau.testing.graph_copy import copied_graph
-from flambeau.testing.isolated_run import copied, draws
+from flambeau.testing.isolated_run import copied, copied_graph, draws
 
 STAGES = (("aot", "aot_eager"), ("prims", "aot_eager_prims"), ("inductor", "inductor"))
 

@@ -6,15 +6,284 @@ looks; what it cannot write is one warning, and the program goes on.
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from flambeau.events.bus import EVERYTHING
-from flambeau.tracing.events import RECORDED
+import flambeau_aot
+import torch
+from flambeau_capture.breaks import BreakReport
+from flambeau_capture.bytecode.listing import listing
+from flambeau_capture.observe.records import (
+    CapturedGraph,
+    EntryRecord,
+    FrameRecord,
+    RecompileRecord,
+)
+from torch import fx
+
+from flambeau.backends.composed import classify
+from flambeau.errors import StageFailure
+from flambeau.events import records
+from flambeau.events.bus import EVERYTHING, AotProduct, GraphRun, KernelsProduct, StageProduct
+from flambeau.events.stage_products import facts_of, nbytes, user_lines_of
 from flambeau.tracing.writer import EventWriter
+
+MOST_BYTES = 1 << 30
+
+
+def kernel_times(work: Any) -> dict[str, float]:
+    """The best of a few runs of each generated kernel, in seconds by the loop's name."""
+    layouts = {buffer.name: buffer.layout for buffer in work.scheduled().buffers}
+    functions = {name: each for built in work.built for name, each in built.functions.items()}
+    times: dict[str, float] = {}
+    for text in work.kernels:
+        for loop, launch in text.launches.items():
+            function = functions.get(launch.kernel)
+            sizes = [nbytes(layouts[name]) for name in launch.buffers if name in layouts]
+            known = [size for size in sizes if size is not None]
+            whole = len(known) == len(launch.buffers) and sum(known) <= MOST_BYTES
+            if function is not None and whole and launch.by_address:
+                times[loop] = _timed(function, launch, layouts)
+    return times
+
+
+def _timed(function: Callable[..., Any], launch: Any, layouts: Any) -> float:
+    from flambeau_inductor.debug.roofline import best_seconds  # a warm start loads no such module
+
+    tensors = []
+    for name in launch.buffers:
+        shape, stride, _ = layouts[name].static()
+        layout = {"dtype": layouts[name].dtype, "device": layouts[name].device}
+        tensors.append(torch.empty_strided(shape, stride, **layout).zero_())
+    device = tensors[0].device
+    given = [tensor.data_ptr() for tensor in tensors]
+    if launch.queued:
+        given.insert(0, torch.cuda.current_stream(device).cuda_stream)
+    return best_seconds(partial(function, *given), device)
+
+
+def roof(work: Any) -> float:
+    """Bytes a second that a copy moves (read and written) on the device of a compilation."""
+    from flambeau_inductor.debug.roofline import copy_rate  # a warm start loads no such module
+
+    devices = [buffer.layout.device for buffer in work.scheduled().buffers]
+    return copy_rate(devices[0] if devices else torch.device("cpu"))
+
+
+DRAWN_NODES = 800
+"""A joint graph of more operators than this is shown as text only."""
+
+SHOWN = frozenset({".txt", ".py", ".cpp", ".json", ".svg", ".ptx", ".ttir", ".ttgir", ".log"})
+"""Files of the inductor's debug folder that a page can show."""
+
+
+def _epoch(moment: float) -> float:
+    """A moment by `time.perf_counter` in seconds since the epoch."""
+    return time.time() - (time.perf_counter() - moment)
+
+
+def _frame(trace: Trace, product: FrameRecord, owner: int) -> None:
+    fields = {
+        "function": product.function,
+        "where": f"{product.filename}:{product.lineno}",
+        "ended": _epoch(product.ended),
+        "seconds": product.seconds,
+        "backend_seconds": product.backend_seconds,
+        "outcome": product.outcome,
+        "changes": list(product.changes),
+        "stopped": product.stopped is not None,
+    }
+    trace.writer.event("frame", owner, fields)
+
+
+def _graph(trace: Trace, product: CapturedGraph, owner: int) -> None:
+    name = type(product.module).__name__
+    files = {"FX graph": trace.writer.artefact(f"{owner}-{name}.py", fx_text(product.module))}
+    fields = {
+        "graph": name,
+        "installed": product.name,
+        "function": product.function,
+        "inputs": list(product.inputs),
+        "operations": product.operations,
+        "files": files,
+    }
+    trace.writer.event("graph", owner, fields)
+
+
+def _break(trace: Trace, product: BreakReport, owner: int) -> None:
+    fields = {
+        "id": product.reason.id,
+        "title": product.reason.title,
+        "edit": product.reason.hint,
+        "met": product.what,
+        "lines": [str(line) for line in product.lines],
+    }
+    trace.writer.event("break", owner, fields)
+
+
+def _recompile(trace: Trace, product: RecompileRecord, owner: int) -> None:
+    failures = [
+        {"guard": str(f.guard), "expected": str(f.expected), "got": str(f.got)}
+        for f in product.failures
+    ]
+    where = f"{product.filename}:{product.lineno}"
+    fields = {"function": product.function, "where": where, "failures": failures}
+    trace.writer.event("recompile", owner, fields)
+
+
+def _entry(trace: Trace, product: EntryRecord, owner: int) -> None:
+    write, name = trace.writer.artefact, f"{owner}-{product.function}"
+    files = {
+        "source": write(f"{name}-source.py", _source(product)),
+        "bytecode before": write(f"{name}-before.txt", listing(product.original)),
+        "bytecode after": write(f"{name}-after.txt", listing(product.code)),
+        "guards": write(f"{name}-guards.txt", _conditions(product.guards.items)),
+    }
+    fields = {
+        "function": product.function,
+        "where": f"{product.filename}:{product.lineno}",
+        "graphs": list(product.graphs),
+        "guards": [str(guard) for guard in product.guards.items],
+        "files": files,
+    }
+    trace.writer.event("entry", owner, fields)
+
+
+def _conditions(guards: Iterable[Any]) -> str:
+    """A line a guard: what is asked of which value, and the answer that was met."""
+    return "\n".join(f"{guard}: {guard.kind.expected(guard.params)}" for guard in guards)
+
+
+def _aot(trace: Trace, product: AotProduct, owner: int) -> None:
+    compiled, write = product.compiled, trace.writer.artefact
+    name = f"{owner}-{product.graph}"
+    files: dict[str, str] = {}
+    if compiled.joint is not None:
+        saved = () if compiled.halves is None else compiled.halves.saved_nodes
+        text = flambeau_aot.show_joint(compiled.joint, saved, classify)
+        files["joint graph"] = write(f"{name}-joint.py", text)
+        if len(compiled.joint.graph.nodes) <= DRAWN_NODES:
+            picture = flambeau_aot.draw_joint(compiled.joint, saved, known=classify)
+            files["joint graph, drawn"] = write(f"{name}-joint.svg", picture)
+    halves = {"forward": compiled.forward, "backward": compiled.backward}
+    for half, gm in halves.items():
+        if gm is not None:
+            text = flambeau_aot.show_graph(gm.graph, half)
+            files[f"{half} graph"] = write(f"{name}-{half}.py", text)
+    report = asdict(compiled.report)
+    fields = {"graph": product.graph, "seconds": product.seconds, "report": report, "files": files}
+    trace.writer.event("aot", owner, fields)
+
+
+def _stage(trace: Trace, product: StageProduct, owner: int) -> None:
+    key = (owner, product.graph, product.half)
+    if product.stage == "build" and trace.kernel_times:
+        trace.timed[key] = kernel_times(product.work)
+    if product.stage != "wrap":
+        return
+    facts = facts_of(product.work, product.graph, product.half)
+    times = trace.timed.pop(key, {})
+    steps = tuple(replace(step, seconds=times.get(step.name)) for step in facts.steps)
+    fields = {
+        "graph": product.graph,
+        "half": product.half,
+        "roof": roof(product.work) if times else None,
+    }
+    trace.writer.event("half", owner, {**fields, "facts": asdict(replace(facts, steps=steps))})
+
+
+def _kernels(trace: Trace, product: KernelsProduct, owner: int) -> None:
+    files: dict[str, str] = {}
+    if product.folder is not None and product.folder.is_dir():
+        for path in sorted(product.folder.rglob("*")):
+            if path.suffix in SHOWN:
+                files[path.name] = str(path.relative_to(trace.writer.folder))
+    for name, text in product.report.sources.items():
+        if not any(key.endswith(name) for key in files):
+            files[name] = trace.writer.artefact(f"{owner}-{product.graph}-{name}", text)
+    fields = {
+        "graph": product.graph,
+        "half": product.half,
+        "seconds": product.seconds,
+        "report": product.report.to_dict(),
+        "files": files,
+    }
+    trace.writer.event("kernels", owner, fields)
+
+
+def _compiled(trace: Trace, product: records.GraphRecord, owner: int) -> None:
+    trace.writer.event("compiled", owner, {"graph": product.name, "record": asdict(product)})
+
+
+def _fallback(trace: Trace, product: StageFailure, owner: int) -> None:
+    fields = {
+        "graph": product.graph,
+        "stage": product.stage,
+        "error": f"{type(product.error).__name__}: {product.error}",
+        "lines": product.user_lines,
+    }
+    trace.writer.event("fallback", owner, fields)
+
+
+def _run(trace: Trace, product: GraphRun, owner: int) -> None:
+    fields = {
+        "graph": product.graph,
+        "started": _epoch(product.started),
+        "seconds": product.ended - product.started,
+        "inputs": list(product.inputs),
+        "outputs": list(product.outputs),
+    }
+    trace.writer.event("run", owner, fields)
+
+
+def _source(product: EntryRecord) -> str:
+    """The function's text, or where it would be."""
+    try:
+        return inspect.getsource(product.original)
+    except (OSError, TypeError):
+        return f"# no source: {product.filename}, line {product.lineno}\n"
+
+
+def fx_text(gm: fx.GraphModule) -> str:
+    """A captured graph as Python, with the user's lines."""
+    lines = user_lines_of(gm.graph.nodes)
+    shown, out = "", [f"# {type(gm).__name__}"]
+    for node in gm.graph.nodes:
+        line = lines.get(node.name, "")
+        if line and line != shown:
+            shown = line
+            out += ["", f"# {line}"]
+        out.append(str(node.format_node()))
+    return "\n".join([*out, "", gm.code.strip(), ""])
+
+
+def _settled(trace: Trace, product: str, owner: int) -> None:
+    trace.writer.event("settled", owner, {"text": product})
+
+
+RECORDED: Mapping[str, Callable[[Trace, Any, int], None]] = {
+    "frame": _frame,
+    "graph": _graph,
+    "break": _break,
+    "recompile": _recompile,
+    "entry": _entry,
+    "settled": _settled,
+    "aot": _aot,
+    "stage": _stage,
+    "kernels": _kernels,
+    "compiled": _compiled,
+    "fallback": _fallback,
+    "run": _run,
+}
+
 
 VARIABLE = "FLAMBEAU_TRACE"
 
