@@ -3,8 +3,8 @@ import inspect
 import pytest
 
 import flambeau
-from flambeau.choices import Choices, choose, known_options, of_stage
-from flambeau.errors import BadOption, UnknownOption
+from flambeau.choices import MODES, Choices, choose, known_options, of_stage, options_of
+from flambeau.errors import BadOption, UnknownMode, UnknownOption
 
 
 def test_nothing_chosen_is_the_default():
@@ -110,3 +110,18 @@ def test_arguments_of_compile_are_checked_by_their_names(argument):
 def test_a_path_is_text(tmp_path):
     assert choose(options={"debug_dir": tmp_path}).inductor.debug_dir == str(tmp_path)
     assert (tmp_path).is_dir()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_sets_options_that_exist(mode):
+    assert set(options_of(mode)) <= set(known_options())
+    assert choose(mode) == choose(None, MODES[mode])
+
+
+def test_no_mode_and_the_default_one_set_nothing():
+    assert options_of(None) == options_of("default") == {}
+
+
+def test_an_unknown_mode_lists_the_known_ones():
+    with pytest.raises(UnknownMode, match=r"unknown mode 'fast'.*known: default"):
+        options_of("fast")

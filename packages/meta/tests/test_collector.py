@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from flambeau._collector import without_garbage_collection
+from flambeau import _without_garbage_collection
 
 
 @pytest.fixture(params=[True, False], ids=["on", "off"])
@@ -18,16 +18,16 @@ def was(request):
 
 
 def test_off_inside_and_as_before_behind(was):
-    with without_garbage_collection():
+    with _without_garbage_collection():
         assert not gc.isenabled()
-        with without_garbage_collection():
+        with _without_garbage_collection():
             assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled() is was
 
 
 def test_an_error_inside_changes_nothing_of_that(was):
-    with pytest.raises(KeyError), without_garbage_collection():
+    with pytest.raises(KeyError), _without_garbage_collection():
         raise KeyError("on purpose")
     assert gc.isenabled() is was
 

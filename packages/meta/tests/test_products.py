@@ -3,11 +3,11 @@
 import torch
 
 import flambeau
-from flambeau.events.bus import StageProduct, listening
+from flambeau.events.bus import Listener, StageProduct, listening
 from flambeau.events.stage_products import facts_of
 
 
-class Facts:
+class Facts(Listener):
     every_stage = True
 
     def __init__(self):
@@ -16,9 +16,6 @@ class Facts:
     def __call__(self, kind, product, owner):
         if isinstance(product, StageProduct) and product.stage == "wrap":
             self.found.append(facts_of(product.work, product.graph, product.half))
-
-    def folder(self, graph, half, owner):
-        return None
 
 
 def work(x):

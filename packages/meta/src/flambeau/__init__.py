@@ -7,11 +7,13 @@ loaded at its first use: `flambeau.load` imports no compiler.
 
 from __future__ import annotations
 
+import gc
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from flambeau.__about__ import __version__
-from flambeau._collector import without_garbage_collection
 
 if TYPE_CHECKING:
     from flambeau_capture import (
@@ -61,56 +63,31 @@ if TYPE_CHECKING:
     from flambeau.planning.plan import plan
     from flambeau.tracing.trace import trace
 
-#: the module of each public name
-_HOMES = {
-    "compile": "flambeau.api",
-    "optimize": "flambeau.api",
-    "report": "flambeau.api",
-    "list_backends": "flambeau.backends",
-    "register_backend": "flambeau.backends",
-    "Autotune": "flambeau.backends.autotune",
-    "Verdict": "flambeau.bisecting",
-    "bisect": "flambeau.bisecting",
-    "BadOption": "flambeau.errors",
-    "CannotPackage": "flambeau.errors",
-    "FlambeauError": "flambeau.errors",
-    "FlambeauWarning": "flambeau.errors",
-    "IncompatibleSiblings": "flambeau.errors",
-    "Refused": "flambeau.errors",
-    "StageError": "flambeau.errors",
-    "UnknownBackend": "flambeau.errors",
-    "UnknownMode": "flambeau.errors",
-    "UnknownOption": "flambeau.errors",
-    "WrongAnswer": "flambeau.errors",
-    "Explanation": "flambeau.explaining",
-    "explain": "flambeau.explaining",
-    "Exported": "flambeau.packaging.export",
-    "export": "flambeau.packaging.export",
-    "load_export": "flambeau.packaging.export",
-    "Loaded": "flambeau.packaging.loading",
-    "load": "flambeau.packaging.loading",
-    "set_logs": "flambeau.events.logs",
-    "package": "flambeau.packaging.package",
-    "Plan": "flambeau.planning",
-    "calibrate": "flambeau.planning",
-    "plan": "flambeau.planning",
-    "Report": "flambeau.events.records",
-    "compile_times": "flambeau.events.timing",
-    "trace": "flambeau.tracing",
-    "CompileProfiler": "flambeau_capture",
-    "RecompileError": "flambeau_capture",
-    "Unsupported": "flambeau_capture",
-    "allow_in_graph": "flambeau_capture",
-    "disable": "flambeau_capture",
-    "get_stance": "flambeau_capture",
-    "graph_break": "flambeau_capture",
-    "is_compiling": "flambeau_capture",
-    "mark_dynamic": "flambeau_capture",
-    "mark_static": "flambeau_capture",
-    "reset": "flambeau_capture",
-    "run": "flambeau_capture",
-    "set_stance": "flambeau_capture",
+#: the public names of each module
+_NAMES = {
+    "flambeau.api": "compile optimize report",
+    "flambeau.backends": "list_backends register_backend",
+    "flambeau.backends.autotune": "Autotune",
+    "flambeau.bisecting": "Verdict bisect",
+    "flambeau.errors": (
+        "BadOption CannotPackage FlambeauError FlambeauWarning IncompatibleSiblings Refused "
+        "StageError UnknownBackend UnknownMode UnknownOption WrongAnswer"
+    ),
+    "flambeau.events.logs": "set_logs",
+    "flambeau.events.records": "Report",
+    "flambeau.events.timing": "compile_times",
+    "flambeau.explaining": "Explanation explain",
+    "flambeau.packaging.export": "Exported export load_export",
+    "flambeau.packaging.loading": "Loaded load",
+    "flambeau.packaging.package": "package",
+    "flambeau.planning": "Plan calibrate plan",
+    "flambeau.tracing": "trace",
+    "flambeau_capture": (
+        "CompileProfiler RecompileError Unsupported allow_in_graph disable get_stance graph_break "
+        "is_compiling mark_dynamic mark_static reset run set_stance"
+    ),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 #: modules that run without the siblings that compile
 _RUNTIME = frozenset({"flambeau.cache", "flambeau.errors", "flambeau.packaging.loading"})
 
@@ -167,11 +144,24 @@ __all__ = [
 ]
 
 
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """No garbage collection inside: of a program with a million objects, the ten thousand that an
+    import makes start a collection of all, which finds nothing, for what an import makes stays."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def __getattr__(name: str) -> Any:
     home = "flambeau.cache" if name == "cache" else _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with without_garbage_collection():
+    with _without_garbage_collection():
         if home not in _RUNTIME:
             from flambeau import _versions  # it imports all of them
 

@@ -174,10 +174,10 @@ def compile(
         never_slower=mode == "never-slower",
         repro=settings,
         verify=CALLS if verify is True else int(verify),
-        told=partial(first_runs, recorder.watch),
+        timing=partial(first_runs, recorder.watch),
     )
     chosen = resolve(backend, request)
-    watched = replace(choices.capture, watch=recorder.watch.tell)
+    watched = replace(choices.capture, watch=recorder.watch.publish)
     decorate = flambeau_capture.optimize(
         chosen, nopython=fullgraph, dynamic=dynamic, options=watched
     )
@@ -225,10 +225,10 @@ def _report_of(compiled: Any, recorder: RecordCollector) -> Report:
     # what a backend of the user's own gave back is none of ours
     foreign = [each for each in faults if recorder.is_foreign and each.stage == CALL_OF_A_GRAPH]
     return recorder.report(
-        breaks=[str(each) for each in seen.breaks],
+        breaks=tuple(map(str, seen.breaks)),
         guards=sum(len(each.items) for each in seen.guards),
-        skipped=[f"{name}: {why}" for name, why in seen.skipped],
+        skipped=tuple(f"{name}: {why}" for name, why in seen.skipped),
         faults=[each for each in faults if each not in foreign],
-        backend_errors=[*map(str, seen.backend_errors), *map(str, foreign)],
-        settled=seen.settled,
+        backend_errors=(*map(str, seen.backend_errors), *map(str, foreign)),
+        settled=tuple(seen.settled),
     )

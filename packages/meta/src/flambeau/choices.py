@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -28,25 +28,12 @@ MODES: Mapping[str, Mapping[str, object]] = {
 }
 
 
-def available(options: Collection[str]) -> list[str]:
-    """The modes whose options all exist."""
-    return [name for name, sets in MODES.items() if all(key in options for key in sets)]
-
-
-def options_of(mode: str | None, options: Collection[str]) -> Mapping[str, object]:
-    """The options that a mode sets; `options` names those that exist.
-
-    Raises UnknownMode for a name that is not in the table, and for a mode of which an option is
-    missing in the installed packages.
-    """
+def options_of(mode: str | None) -> Mapping[str, object]:
+    """The options that a mode sets. Raises UnknownMode."""
     if mode is None:
         return {}
     if not isinstance(mode, str) or mode not in MODES:
-        raise UnknownMode("mode", mode, available(options))
-    missing = [key for key in MODES[mode] if key not in options]
-    if missing:
-        more = f" (mode {mode!r} sets {', '.join(missing)}, which no installed package has yet)"
-        raise UnknownMode("mode", mode, available(options), more)
+        raise UnknownMode("mode", mode, MODES)
     return MODES[mode]
 
 
@@ -64,9 +51,9 @@ ARGUMENTS: Mapping[str, str] = {"nopython": "fullgraph", "dynamic": "dynamic"}
 WRITTEN = frozenset({"inductor.debug_dir", "capture.record_failures"})
 
 
-def checked(owner: type, stage: str, name: str, value: object) -> Any:
+def checked(stage: str, name: str, value: object) -> Any:
     """`value` for the field `name` of the options of a stage; raises BadOption."""
-    hint = _hints(owner)[name]
+    hint = _hints(stage)[name]
     if isinstance(value, os.PathLike) and str in get_args(hint):
         value = os.fspath(value)
     full = ARGUMENTS.get(name, f"{stage}.{name}")
@@ -75,13 +62,12 @@ def checked(owner: type, stage: str, name: str, value: object) -> Any:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         least, most = LIMITS.get(full, (0, float("inf")))
         if not least <= value <= most:
-            above = "" if most == float("inf") else f" to {most}"
-            raise BadOption(full, value, f"a number from {least}{above or ' on'}")
+            above = "on" if most == float("inf") else f"to {most}"
+            raise BadOption(full, value, f"a number from {least} {above}")
     if full == "inductor.skip_passes":
         known = _passes()
-        for each in value:  # type: ignore[attr-defined]
-            if each not in known:
-                raise BadOption(full, value, f"names out of {', '.join(sorted(known))}")
+        if not known.issuperset(value):  # type: ignore[arg-type]
+            raise BadOption(full, value, f"names out of {', '.join(sorted(known))}")
     if full in WRITTEN and value is not None:
         try:
             Path(str(value)).mkdir(parents=True, exist_ok=True)
@@ -91,14 +77,14 @@ def checked(owner: type, stage: str, name: str, value: object) -> Any:
 
 
 @functools.cache
-def _hints(owner: type) -> dict[str, Any]:
-    return get_type_hints(owner)
+def _hints(stage: str) -> dict[str, Any]:
+    return get_type_hints(STAGES[stage])
 
 
-def _passes() -> Collection[str]:
+def _passes() -> frozenset[str]:
     from flambeau_inductor.pipeline import CAPTURED, OPTIONAL, RULES  # which few programs name
 
-    return {*CAPTURED, *OPTIONAL, *RULES}
+    return frozenset({*CAPTURED, *OPTIONAL, *RULES})
 
 
 def _fits(hint: Any, value: object) -> bool:
@@ -111,12 +97,8 @@ def _fits(hint: Any, value: object) -> bool:
         return value in get_args(hint)
     if origin is tuple:
         return isinstance(value, tuple) and all(_fits(get_args(hint)[0], each) for each in value)
-    if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if hint is type(None):
-        return value is None
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
     if hint is Callable or (isinstance(origin, type) and issubclass(origin, Callable)):  # type: ignore[arg-type]
         return callable(value)
     return isinstance(value, origin or hint)
@@ -135,6 +117,11 @@ def _spelled(hint: Any) -> str:
     return getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else "a callable"
 
 
+STAGES: Mapping[str, type[Any]] = {
+    "capture": flambeau_capture.Options,
+    "aot": flambeau_aot.Options,
+    "inductor": flambeau_inductor.Options,
+}
 #: fields that another argument of `compile` sets, or that meta itself fills in
 RESERVED: Mapping[str, frozenset[str]] = {
     "capture": frozenset({"nopython", "dynamic", "watch"}),
@@ -159,10 +146,10 @@ class Choices:
 def known_options() -> dict[str, str]:
     """Every option as `stage.name`, by each spelling: the full one, and `name` where unique."""
     owners: dict[str, list[str]] = {}
-    for stage in fields(Choices):
-        for option in fields(getattr(Choices(), stage.name)):
-            if option.name not in RESERVED[stage.name]:
-                owners.setdefault(option.name, []).append(f"{stage.name}.{option.name}")
+    for stage, options in STAGES.items():
+        for option in fields(options):
+            if option.name not in RESERVED[stage]:
+                owners.setdefault(option.name, []).append(f"{stage}.{option.name}")
     known = {full: full for names in owners.values() for full in names}
     return known | {name: full[0] for name, full in owners.items() if len(full) == 1}
 
@@ -184,20 +171,12 @@ def choose(
     Raises UnknownMode and UnknownOption, both with what is known, and BadOption.
     """
     known = known_options()
-    wanted = {**options_of(mode, known), **(options or {})}
-    by_stage: dict[str, dict[str, object]] = {stage.name: {} for stage in fields(Choices)}
-    for key, value in wanted.items():
+    given: dict[str, dict[str, Any]] = {stage: {} for stage in STAGES}
+    for key, value in {**options_of(mode), **(options or {})}.items():
         if key not in known:
             raise UnknownOption("option", key, known)
-        stage_name, _, name = known[key].partition(".")
-        owner = type(getattr(Choices(), stage_name))
-        by_stage[stage_name][name] = checked(owner, stage_name, name, value)
-    nopython = checked(flambeau_capture.Options, "capture", "nopython", nopython)
-    dynamic = checked(flambeau_capture.Options, "capture", "dynamic", dynamic)
-    by_stage["capture"] |= {"nopython": nopython, "dynamic": dynamic}
-    start = Choices()
-    return Choices(
-        capture=replace(start.capture, **by_stage["capture"]),  # type: ignore[arg-type]
-        aot=replace(start.aot, **by_stage["aot"]),  # type: ignore[arg-type]
-        inductor=replace(start.inductor, **by_stage["inductor"]),  # type: ignore[arg-type]
-    )
+        stage, _, name = known[key].partition(".")
+        given[stage][name] = checked(stage, name, value)
+    for name, value in (("nopython", nopython), ("dynamic", dynamic)):
+        given["capture"][name] = checked("capture", name, value)
+    return Choices(**{stage: STAGES[stage](**own) for stage, own in given.items()})

@@ -31,7 +31,7 @@ def test_the_order(monkeypatch):
             applied.append(layer.name)
             return layer.around(engine, given)
 
-        return registry.Layer(layer.name, around, layer.asked)
+        return registry.Layer(layer.name, around, layer.wanted)
 
     monkeypatch.setattr(registry, "LAYERS", tuple(map(noting, registry.LAYERS)))
     expected = {

@@ -213,11 +213,6 @@ class Autotune:
         return json.dumps([key.digest, sorted(self._named())])
 
 
-def autotune(request: Request) -> Backend:
-    """The built-in one: eager, aot_eager, inductor."""
-    return Autotune().for_request(request)
-
-
 logger = logging.getLogger("flambeau.autotune")
 
 

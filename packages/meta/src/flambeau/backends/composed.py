@@ -26,7 +26,7 @@ from flambeau.backends.fallback import compiling, derivative_failure_hook, graph
 from flambeau.backends.request import Backend, Request
 from flambeau.cache.graphs import GraphCache
 from flambeau.events.bus import AotProduct, KernelsProduct
-from flambeau.events.records import RecordTally, operations
+from flambeau.events.records import GraphRecord, RecordTally, operations
 
 Compiler = Callable[[fx.GraphModule, list[Any], GraphInfo], Any]
 
@@ -65,7 +65,7 @@ def eager(request: Request) -> Backend:
 
     def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         del example_inputs
-        request.recorder.add(RecordTally().record(graph_name(gm), operations(gm), None, 0.0))
+        request.recorder.add(GraphRecord(graph_name(gm), "eager", operations(gm)))
         forward: Callable[..., Any] = gm.forward
         return forward
 
@@ -104,11 +104,11 @@ def inductor(request: Request) -> Backend:
             started = time.perf_counter()
             own = watch.observed(options, name, info.kind)
             compiled = flambeau_inductor.compile(gm, example_inputs, info, own)
-            tally.add(compiled)
+            tally.graphs.append(compiled)
             seconds = time.perf_counter() - started
             folder = None if own.debug_dir is None else Path(own.debug_dir)
             product = KernelsProduct(name, info.kind, compiled.report, seconds, folder)
-            watch.tell("kernels", product)
+            watch.publish("kernels", product)
             return compiled
 
         return compiling(compile_graph)
@@ -190,21 +190,18 @@ class AotEngine:
             found = lookup.find(gm, example_inputs, compile_static)
         if found is not None:
             compiled = found.compiled
-            for half in found.halves:
-                tally.add(half)
-            tally.seconds["cache: load"] = time.perf_counter() - started
+            tally.graphs += found.halves
+            tally.cache_seconds = time.perf_counter() - started
         else:
             compiled = self._compile(gm, example_inputs, tally)
             if lookup is not None:
                 lookup.keep(compiled, tuple(tally.graphs))
         if lookup is not None:
-            tally.from_disk, tally.not_cached = found is not None, lookup.reason
-            tally.key = lookup.key
-            tally.cache_faults += [lookup.fault] if lookup.fault else []
+            tally.not_cached, tally.key, tally.cache_fault = lookup.reason, lookup.key, lookup.fault
         seconds = time.perf_counter() - started
         if found is None:
-            recorder.watch.tell("aot", AotProduct(name, gm, compiled, seconds))
-        recorder.add(tally.record(name, operations(gm), compiled.report, seconds))
+            recorder.watch.publish("aot", AotProduct(name, gm, compiled, seconds))
+        recorder.add(tally.record(gm, compiled.report, seconds))
         return compiled
 
     def _compile(

@@ -1,7 +1,8 @@
-"""The registry of backends: built in, registered by the program, offered by packages.
+"""The registry of backends, and the layers around each.
 
 In: names. Out: backends. Invariant: a built-in name always means the built-in backend; a name that
-nobody knows is an error that lists the known ones.
+nobody knows is an error that lists the known ones; to see whether a package is here does not import
+it. Whatever wraps a backend is in `LAYERS`, from the inside out; the outermost answers capture.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import flambeau_inductor
 import torch
 from torch import fx
 
-from flambeau.backends import autotune, composed, engines
+from flambeau.backends import composed, engines
 from flambeau.backends.autotune import Autotune, never_slower
 from flambeau.backends.fallback import preparing, with_fallback
 from flambeau.backends.request import Backend, Factory, Request, Traits, named
@@ -31,22 +32,10 @@ from flambeau.testing.isolated_run import copied_graph
 
 @dataclass(frozen=True)
 class Need:
-    """What a backend needs beside torch, in words, and the test for it."""
+    """What a backend needs besides torch, in words, and the test for it."""
 
-    text: str
-    met: Callable[[], bool]
-
-
-def packages(*modules: str, pip: str) -> Need:
-    """Modules that must be importable; `pip`: how they are had."""
-    return Need(
-        f"the package {' and '.join(modules)} (`pip install {pip}`)",
-        lambda: all(find_spec(module) is not None for module in modules),
-    )
-
-
-NOTHING = Need("", lambda: True)
-CUDA = Need("a CUDA device", torch.cuda.is_available)
+    text: str = ""
+    met: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True)
@@ -56,37 +45,35 @@ class BuiltinBackend:
     about: str
     make: Factory
     traits: Traits
-    need: Need = NOTHING
-
-    def backend(self, name: str, request: Request) -> Backend:
-        """The backend; raises BackendMissing when what it needs is not here."""
-        if not self.need.met():
-            raise BackendMissing(name, self.need.text)
-        return self.make(request)
+    need: Need = Need()
 
 
-#: numbers that are not integers are constants to ahead-of-time autograd and what is behind it
-INTEGERS = frozenset({"sizes", "integers", "floats"})
+def _engine(about: str, make: Factory, *modules: str, pip: str = "") -> BuiltinBackend:
+    """A backend by another engine, of modules that must be importable; `pip`: how they are had."""
+    text = f"the package {' and '.join(modules)} (`pip install {pip}`)" if modules else ""
+    need = Need(text, lambda: all(find_spec(module) is not None for module in modules))
+    return BuiltinBackend(about, make, Traits(stage=make.__name__), need)
 
-AOT = Traits(INTEGERS, "aot")
+
+#: numbers that are not integers are constants to ahead-of-time autograd and what comes after it
+AOT = Traits(frozenset({"sizes", "integers", "floats"}), "aot")
+CUDA = Need("a CUDA device", torch.cuda.is_available)
 
 TABLE: dict[str, BuiltinBackend] = {
     "eager": BuiltinBackend(
         "the captured graph as it is", composed.eager, Traits(True, divided=False)
     ),
     "aot_eager": BuiltinBackend(
-        "forward and backward ahead of time, operator by operator",
-        composed.aot_eager,
-        AOT,
+        "forward and backward ahead of time, operator by operator", composed.aot_eager, AOT
     ),
     "aot_nop": BuiltinBackend("another name of aot_eager", composed.aot_eager, AOT),
     "aot_eager_prims": BuiltinBackend("the same in primitives", composed.aot_eager_prims, AOT),
     "inductor": BuiltinBackend(
-        "fused C++ and Triton kernels", composed.inductor, Traits(INTEGERS, "aot", kernels=True)
+        "fused C++ and Triton kernels", composed.inductor, replace(AOT, kernels=True)
     ),
     "autotune": BuiltinBackend(
         "each graph as whichever of eager, aot_eager and inductor runs it fastest",
-        autotune.autotune,
+        Autotune().for_request,
         Traits(),
     ),
     "cudagraphs": BuiltinBackend(
@@ -95,50 +82,35 @@ TABLE: dict[str, BuiltinBackend] = {
         Traits(stage="aot"),
         CUDA,
     ),
-    "ts": BuiltinBackend("TorchScript", engines.ts, Traits(stage="ts")),
-    "ofi": BuiltinBackend(
-        "TorchScript, frozen and folded for inference", engines.ofi, Traits(stage="ofi")
+    "ts": _engine("TorchScript", engines.ts),
+    "ofi": _engine("TorchScript, frozen and folded for inference", engines.ofi),
+    "nvfuser": _engine(
+        "TorchScript with nvFuser", engines.nvfuser, "nvfuser", pip="nvfuser-cu12-torch28"
     ),
-    "nvfuser": BuiltinBackend(
-        "TorchScript with nvFuser",
-        engines.nvfuser,
-        Traits(stage="nvfuser"),
-        packages("nvfuser", pip="nvfuser-cu12-torch28"),
-    ),
-    "onnxrt": BuiltinBackend(
+    "onnxrt": _engine(
         "ONNX Runtime, inference",
         engines.onnxrt,
-        Traits(stage="onnxrt"),
-        packages("onnxruntime", "onnx", pip="onnxruntime onnx"),
+        *("onnxruntime", "onnx"),
+        pip="onnxruntime onnx",
     ),
-    "tensorrt": BuiltinBackend(
-        "Torch-TensorRT",
-        engines.tensorrt,
-        Traits(stage="tensorrt"),
-        packages("torch_tensorrt", pip="torch-tensorrt"),
-    ),
-    "openxla": BuiltinBackend(
-        "PyTorch/XLA",
-        engines.openxla,
-        Traits(stage="openxla"),
-        packages("torch_xla", pip="torch_xla"),
-    ),
-    "ipex": BuiltinBackend(
+    "tensorrt": _engine("Torch-TensorRT", engines.tensorrt, "torch_tensorrt", pip="torch-tensorrt"),
+    "openxla": _engine("PyTorch/XLA", engines.openxla, "torch_xla", pip="torch_xla"),
+    "ipex": _engine(
         "Intel Extension for PyTorch, inference",
         engines.ipex,
-        Traits(stage="ipex"),
-        packages("intel_extension_for_pytorch", pip="intel-extension-for-pytorch"),
+        "intel_extension_for_pytorch",
+        pip="intel-extension-for-pytorch",
     ),
 }
 
 
 @dataclass(frozen=True)
 class Layer:
-    """Something that stands around a backend where `asked` says so: not None, nor "", 0, False."""
+    """A wrapper of a backend, for requests of which `wanted` is true."""
 
     name: str
     around: Callable[[Any, Request], Backend]
-    asked: Callable[[Request], object]
+    wanted: Callable[[Request], object]
 
 
 def _graph_cache(engine: Any, request: Request) -> Backend:
@@ -166,14 +138,6 @@ def _prepare(backend: Backend, request: Request) -> Backend:
     return from_prepared
 
 
-def _fallback(backend: Backend, request: Request) -> Backend:
-    return with_fallback(backend, request, request.traits.stage)
-
-
-def _buckets(backend: Backend, request: Request) -> Backend:
-    return by_buckets(backend)
-
-
 def _repro(backend: Backend, request: Request) -> Backend:
     from flambeau.repro.hook import with_repro  # a tool, which a first call need not import
 
@@ -189,12 +153,20 @@ def _verify(backend: Backend, request: Request) -> Backend:
 LAYERS: tuple[Layer, ...] = (
     Layer("graph_cache", _graph_cache, lambda request: request.traits.kernels),
     Layer("prepare", _prepare, lambda request: request.traits.kernels),
-    Layer("fallback", _fallback, lambda request: request.traits.stage),
-    Layer("buckets", _buckets, lambda request: request.traits.divided),
+    Layer(
+        "fallback",
+        lambda backend, request: with_fallback(backend, request, request.traits.stage),
+        lambda request: request.traits.stage,
+    ),
+    Layer(
+        "buckets",
+        lambda backend, request: by_buckets(backend),
+        lambda request: request.traits.divided,
+    ),
     Layer("never_slower", never_slower, lambda request: request.never_slower),
     Layer("repro", _repro, lambda request: request.repro),
     Layer("verify", _verify, lambda request: request.verify),
-    Layer("run_events", publish_runs, lambda request: request.told),
+    Layer("run_events", publish_runs, lambda request: request.timing),
 )
 
 
@@ -216,7 +188,7 @@ class LayeredBackend:
             self.own_numbers = request.choices.inductor.random != "eager"
         self.observe = getattr(engine, "observe", None)
         for layer in LAYERS:
-            if layer.asked(request):
+            if layer.wanted(request):
                 engine = layer.around(engine, request)
         self._compile: Backend = engine
 
@@ -290,15 +262,17 @@ def resolve(backend: str | Callable[..., Any], request: Request) -> Backend:
     not here, TypeError for what cannot be called and for
     options given to a backend that takes none.
     """
-    return LayeredBackend(*_engine(backend, replace(request, by=backend)))
+    return LayeredBackend(*_compiling(backend, replace(request, by=backend)))
 
 
-def _engine(backend: str | Callable[..., Any], request: Request) -> tuple[Backend, Request]:
+def _compiling(backend: str | Callable[..., Any], request: Request) -> tuple[Backend, Request]:
     """What compiles graphs, without layers, and the request with what they need to know of it."""
     if isinstance(backend, str):
         known = TABLE.get(backend)
         if known is not None:
-            return known.backend(backend, request), replace(request, traits=known.traits)
+            if not known.need.met():
+                raise BackendMissing(backend, known.need.text)
+            return known.make(request), replace(request, traits=known.traits)
         backend = _by_name(backend)
     if isinstance(backend, Autotune):
         return backend.for_request(request), request

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from flambeau_inductor.fuel import Fuel
@@ -20,7 +19,7 @@ from flambeau_inductor.pipeline import CAPTURED, OPTIONAL
 from flambeau_prims import prim_of
 
 from flambeau.bisecting.trials import TrialProgram, Verdict, first_bad
-from flambeau.events.bus import StageProduct
+from flambeau.events.bus import Listener, StageProduct
 from flambeau.events.records import RecordCollector
 from flambeau.events.stage_products import user_lines_of
 from flambeau.testing.comparison import Difference
@@ -32,7 +31,7 @@ NOTHING = Fuel(passes=0, lowerings=0, fusions=0, kernels=0)
 
 
 @dataclass
-class Looking:
+class Looking(Listener):
     """A listener that notes the steps of every half, in order, as far as each half came.
 
     nodes: operations of the half, which `lowered` are the first of.
@@ -70,10 +69,6 @@ class Looking:
         after = names.index(lowered[-1][1]) + 1 if lowered else 0
         left = [step for step in self.nodes[key][after:] if _has_rule(step[0])]
         return left[0] if left else self.nodes[key][-1]
-
-    def folder(self, graph: str, half: str, owner: int) -> Path | None:
-        """No files are needed."""
-        return None
 
     def lines_of(self, key: Key, names: Iterable[str]) -> tuple[str, ...]:
         """The user's lines of some nodes."""

@@ -1,24 +1,22 @@
 """Event bus: publishes each stage's products to subscribers.
 
 In: products of the stages, each under its kind. Out: the same to every listener.
-Invariant: a listener only looks; one that raises is named in a warning and told nothing more, and
-the program it watches goes on.
+Invariant: a listener only looks; one that raises is named in a warning and receives nothing more,
+and the program goes on.
 
 Kinds and what comes with them:
 
 | kind | product |
 | --- | --- |
-| `frame`, `graph`, `break`, `recompile`, `entry` | capture's records
-(`flambeau_capture.observe.records`) |
+| `frame`, `graph`, `break`, `recompile`, `entry` | records of `flambeau_capture.observe` |
 | `aot` | `AotProduct`: the joint graph, its cut, the halves |
 | `stage` | `StageProduct`: the inductor's compilation after one of its stages |
 | `kernels` | `KernelsProduct`: the inductor is done with one half |
 | `settled` | a text: a function compiles no more, or runs as it is as that is faster |
 | `compiled` | `GraphRecord`: a captured graph is compiled |
 | `fallback` | `StageFailure`: a captured graph runs eagerly |
-| `fault` | `Fault`: a stage failed by itself, whether or not it was asked to go on |
-| `run` | `flambeau.events.bus.GraphRun`: a compiled graph ran (for listeners with `every_run`
-only) |
+| `fault` | `Fault`: a stage failed by itself, whether or not the program goes on |
+| `run` | `GraphRun`: a compiled graph ran (for listeners with `every_run` only) |
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import flambeau_aot
 import flambeau_inductor
@@ -67,7 +65,7 @@ class StageProduct:
 
 @dataclass(frozen=True)
 class KernelsProduct:
-    """One half with its kernels. `folder`: where the stages' products are, if somebody asked."""
+    """One half with its kernels. `folder`: where the stages' products are,; None: nowhere."""
 
     graph: str
     half: str
@@ -76,20 +74,22 @@ class KernelsProduct:
     folder: Path | None = None
 
 
-class Listener(Protocol):
-    """Is told of products, and which compiled callable they are of (`EventBus.number`).
+class Listener:
+    """Receives products, with the number of the compiled callable that they are of.
 
-    every_stage: whether it needs to see what every stage makes, so that a graph that is on disk is
-    compiled all the same. A listener with a true attribute `every_run` is told of the first runs of
-    each graph too. `folder` names where the inductor leaves its own files, or None.
+    every_stage: it needs to see what every stage makes, so that a graph that is on disk is compiled
+    all the same. every_run: it receives the first runs of each graph too.
     """
 
-    @property
-    def every_stage(self) -> bool: ...
+    every_stage = False
+    every_run = False
 
-    def __call__(self, kind: str, product: object, owner: int) -> None: ...
+    def __call__(self, kind: str, product: object, owner: int) -> None:
+        raise NotImplementedError
 
-    def folder(self, graph: str, half: str, owner: int) -> Path | None: ...
+    def folder(self, graph: str, half: str, owner: int) -> Path | None:
+        """Where the inductor leaves its own files of one half, if anywhere."""
+        return None
 
 
 class Listeners:
@@ -100,20 +100,17 @@ class Listeners:
         self._all: tuple[Listener, ...] = ()
 
     def add(self, listener: Listener) -> None:
-        """Tell this one too."""
+        """Subscribe a listener."""
         with self._lock:
             self._all = (*self._all, listener)
 
     def remove(self, listener: Listener) -> None:
-        """Tell this one no more; nothing happens where it is not told anyway."""
+        """Unsubscribe a listener, if it is subscribed."""
         with self._lock:
             self._all = tuple(each for each in self._all if each is not listener)
 
     def __iter__(self) -> Iterator[Listener]:
         return iter(self._all)
-
-    def __bool__(self) -> bool:
-        return bool(self._all)
 
 
 _numbers = itertools.count()
@@ -124,7 +121,7 @@ EVERYTHING = Listeners()
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[Listener]:
-    """Tell a listener everything that is compiled within the block, on any thread."""
+    """Send a listener everything that is compiled within the block, on any thread."""
     EVERYTHING.add(listener)
     try:
         yield listener
@@ -135,8 +132,8 @@ def listening(listener: Listener) -> Iterator[Listener]:
 class EventBus:
     """The listeners of one compiled callable: its own, and those of the whole process.
 
-    number: tells the compiled callables of a process apart; names of graphs repeat. tailor: gives
-    one half options of its own, by its graph and kind; for bisection.
+    number: of the compiled callable in its process; names of graphs repeat. tailor: gives one half
+    options of its own, by its graph and kind; for bisection.
     """
 
     def __init__(self) -> None:
@@ -144,36 +141,36 @@ class EventBus:
         self.own = Listeners()
         self.tailor: Callable[[flambeau_inductor.Options, str, str], Any] | None = None
 
+    def __iter__(self) -> Iterator[Listener]:
+        return itertools.chain(self.own, EVERYTHING)
+
     @property
     def every_stage(self) -> bool:
-        """Whether somebody needs graphs to go through every stage, from disk or not."""
-        if self.tailor is not None:
-            return True
-        return any(each.every_stage for group in (self.own, EVERYTHING) for each in group)
+        """Whether graphs have to go through every stage, from disk or not."""
+        return self.tailor is not None or any(each.every_stage for each in self)
 
     @property
     def every_run(self) -> bool:
-        """Whether somebody wants to know when compiled graphs run."""
-        groups = (self.own, EVERYTHING)
-        return any(getattr(each, "every_run", False) for group in groups for each in group)
+        """Whether a listener receives runs of compiled graphs."""
+        return any(each.every_run for each in self)
 
     def __bool__(self) -> bool:
-        return self.tailor is not None or bool(self.own) or bool(EVERYTHING)
+        return self.tailor is not None or any(True for _ in self)
 
-    def tell(self, kind: str, product: object) -> None:
-        """Hand a product on."""
-        for group in (self.own, EVERYTHING):
-            for listener in group:
-                try:
-                    listener(kind, product, self.number)
-                except Exception as error:
-                    group.remove(listener)
-                    warnings.warn(
-                        f"{type(listener).__name__} is told nothing more: it failed on a {kind} "
-                        f"({type(error).__name__}: {error})",
-                        FlambeauWarning,
-                        stacklevel=2,
-                    )
+    def publish(self, kind: str, product: object) -> None:
+        """Send a product to every listener."""
+        for listener in self:
+            try:
+                listener(kind, product, self.number)
+            except Exception as error:
+                self.own.remove(listener)
+                EVERYTHING.remove(listener)
+                warnings.warn(
+                    f"{type(listener).__name__} receives nothing more: it failed on a {kind} "
+                    f"({type(error).__name__}: {error})",
+                    FlambeauWarning,
+                    stacklevel=2,
+                )
 
     def observed(
         self, options: flambeau_inductor.Options, graph: str, half: str
@@ -183,28 +180,21 @@ class EventBus:
             options = self.tailor(options, graph, half)
         if not self:
             return options
-        folder = self._folder(graph, half)
+        folders = (each.folder(graph, half, self.number) for each in self)
+        folder = next((each for each in folders if each is not None), None)
         before = options.observer
 
         def observer(stage: str, work: Any) -> None:
             if before is not None:
                 before(stage, work)
-            self.tell("stage", StageProduct(graph, half, stage, work))
+            self.publish("stage", StageProduct(graph, half, stage, work))
 
         debug = options.debug_dir if folder is None else os.fspath(folder)
         return replace(options, observer=observer, debug_dir=debug)
 
-    def _folder(self, graph: str, half: str) -> Path | None:
-        for group in (self.own, EVERYTHING):
-            for listener in group:
-                wanted = listener.folder(graph, half, self.number)
-                if wanted is not None:
-                    return wanted
-        return None
-
 
 MOST_RUNS = 20
-"""Runs of each graph that listeners are told of: a long run stays as fast as it was."""
+"""Runs of each graph that listeners receive: a long run stays as fast as it was."""
 
 
 @dataclass(frozen=True)
@@ -219,17 +209,17 @@ class GraphRun:
 
 
 def publish_runs(backend: Backend, request: Request) -> Backend:
-    """The backend; whoever the request names is told when its graphs run."""
-    told = request.told
-    assert told is not None
-    return lambda gm, example_inputs: told(backend(gm, example_inputs), type(gm).__name__)
+    """The backend; its graphs are timed as the request says."""
+    timing = request.timing
+    assert timing is not None
+    return lambda gm, example_inputs: timing(backend(gm, example_inputs), type(gm).__name__)
 
 
 def first_runs(watch: EventBus, compiled: Callable[..., Any], graph: str) -> Callable[..., Any]:
-    """A compiled graph of whose first runs whoever listens for runs is told."""
+    """A compiled graph whose first runs are published, where a listener receives runs."""
     if not watch.every_run:
         return compiled
-    return timed(compiled, graph, lambda run: watch.tell("run", run), MOST_RUNS)
+    return timed(compiled, graph, lambda run: watch.publish("run", run), MOST_RUNS)
 
 
 def timed(

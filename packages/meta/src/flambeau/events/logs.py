@@ -1,8 +1,9 @@
 """Logging of all layers, by artifact.
 
 In: names of artifacts, from `set_logs` or the variable FLAMBEAU_LOGS. Out: records of loggers:
-capture's own artifacts under `flambeau_capture.<name>`, those of the stages behind it under
-`flambeau.<name>`. Invariant: what nobody asked for is not made.
+capture's own artifacts under `flambeau_capture.<name>`, those of the stages after it under
+`flambeau.<name>`; one line on a terminal while a compilation is long, gone when the graph is done.
+Invariant: what is not shown is not made, and the line appears in no file.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, TextIO
 
 import flambeau_aot
 from flambeau_capture.observe import logs as capture_logs
 
-from flambeau.errors import StageFailure, UnknownName
-from flambeau.events.bus import EVERYTHING, AotProduct, KernelsProduct, StageProduct
+from flambeau.errors import UnknownName
+from flambeau.events.bus import EVERYTHING, AotProduct, KernelsProduct, Listener, StageProduct
 from flambeau.events.records import GraphRecord
 
 ROOT = "flambeau"
@@ -32,7 +32,7 @@ OWN = {
     "eager": "each graph that runs eagerly, with the stage and the reason",
     "summary": "one line a graph: kernels, fused operations, library calls, seconds",
 }
-"""Artifact of the stages behind capture to what its records hold."""
+"""Artifact of the stages after capture to what its records hold."""
 
 ARTIFACTS = {**capture_logs.ARTIFACTS, **OWN}
 VARIABLE = capture_logs.VARIABLE
@@ -71,7 +71,7 @@ def from_environment() -> None:
 
 
 def logger(name: str) -> logging.Logger:
-    """The logger of an artifact of the stages behind capture."""
+    """The logger of an artifact of the stages after capture."""
     return logging.getLogger(f"{ROOT}.{name}")
 
 
@@ -100,11 +100,11 @@ def _apply(chosen: set[str], stream: TextIO | None) -> None:
             root.addHandler(printer)
 
 
-class LogListener:
+class LogListener(Listener):
     """Turns products into records of the loggers that somebody listens to."""
 
     @property
-    def every_stage(self) -> bool:
+    def every_stage(self) -> bool:  # type: ignore[override]
         """What shows graphs and code needs them made."""
         shown = {name for name in OWN if logger(name).isEnabledFor(logging.DEBUG)}
         return bool(shown - {"eager", "summary"})
@@ -113,13 +113,8 @@ class LogListener:
         for name, text in TEXTS.get(kind, {}).items():
             to = logger(name)
             if to.isEnabledFor(logging.DEBUG):
-                told = text(product)
-                if told:
-                    to.debug("%s", told)
-
-    def folder(self, graph: str, half: str, owner: int) -> Path | None:
-        """Logs need no files."""
-        return None
+                if shown := text(product):
+                    to.debug("%s", shown)
 
 
 def _joint(product: AotProduct) -> str:
@@ -140,7 +135,7 @@ def _primitives(product: StageProduct) -> str:
 def _fusion(product: StageProduct) -> str:
     if product.stage != "optimize":
         return ""
-    from flambeau_inductor.ir.show import show_program  # only where it is asked for
+    from flambeau_inductor.ir.show import show_program  # only where it is shown
 
     work = product.work
     joined = [f"  joined {merge.first} and {merge.second}" for merge in work.merges]
@@ -163,16 +158,12 @@ def _summary(product: GraphRecord) -> str:
     )
 
 
-def _eager(product: StageFailure) -> str:
-    return str(product)
-
-
 TEXTS: Mapping[str, Mapping[str, Callable[[Any], str]]] = {
     "aot": {"aot": _joint},
     "stage": {"prims": _primitives, "fusion": _fusion},
     "kernels": {"code": _code},
     "compiled": {"summary": _summary},
-    "fallback": {"eager": _eager},
+    "fallback": {"eager": str},
 }
 """Texts by the product's kind and the artifact's name."""
 
@@ -182,10 +173,8 @@ PATIENCE = 3.0
 """Seconds that a compilation takes before a line appears."""
 
 
-class Progress:
+class Progress(Listener):
     """A listener that draws the line. `patience` in seconds; `stream` None is standard error."""
-
-    every_stage = False
 
     def __init__(self, stream: TextIO | None = None, patience: float = PATIENCE) -> None:
         self.stream = sys.stderr if stream is None else stream
@@ -227,19 +216,12 @@ class Progress:
         self._width = len(text)
         self.lines += bool(text)
 
-    def folder(self, graph: str, half: str, owner: int) -> Path | None:
-        """A line needs no files."""
-        return None
-
-
-_progress_lock = threading.Lock()
-
 
 def show_progress() -> None:
     """Show progress on a terminal: FLAMBEAU_PROGRESS=0 turns it off, 1 on everywhere."""
     chosen = os.environ.get(PROGRESS, "")
     wanted = chosen not in ("", "0") or (chosen == "" and sys.stderr.isatty())
-    with _progress_lock:
+    with _lock:
         there = any(isinstance(each, Progress) for each in EVERYTHING)
         if wanted and not there:
             EVERYTHING.add(Progress())

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import flambeau_aot
@@ -98,12 +98,12 @@ class Report:
     @property
     def externs(self) -> dict[str, int]:
         """Library calls by operator."""
-        return dict(sum_counts(record.externs for record in self.records))
+        return dict(sum((Counter(record.externs) for record in self.records), Counter()))
 
     @property
     def no_kernel(self) -> dict[str, int]:
         """Library calls that stand in for a missing kernel, by operator."""
-        return dict(sum_counts(record.no_kernel for record in self.records))
+        return dict(sum((Counter(record.no_kernel) for record in self.records), Counter()))
 
     @property
     def saved_bytes(self) -> int:
@@ -126,24 +126,13 @@ class Report:
 
     def to_dict(self) -> dict[str, object]:
         """The sums as plain data, for JSON."""
+        numbers = "graphs guards kernels fused_ops externs no_kernel saved_bytes seconds"
+        texts = "breaks fallbacks skipped internal_errors backend_errors races settled"
         return {
-            "graphs": self.graphs,
-            "breaks": list(self.breaks),
-            "guards": self.guards,
-            "kernels": self.kernels,
-            "fused_ops": self.fused_ops,
-            "externs": self.externs,
-            "no_kernel": self.no_kernel,
-            "fallbacks": [str(failure) for failure in self.fallbacks],
-            "saved_bytes": self.saved_bytes,
+            **{name: getattr(self, name) for name in numbers.split()},
             "saved_bytes_save_all": self.saved_bytes_save_all,
-            "skipped": list(self.skipped),
-            "internal_errors": list(self.internal_errors),
-            "backend_errors": list(self.backend_errors),
-            "program_errors": [str(failure) for failure in self.program_errors],
-            "races": list(self.races),
-            "settled": list(self.settled),
-            "seconds": self.seconds,
+            **{name: [*map(str, getattr(self, name))] for name in texts.split()},
+            "program_errors": [*map(str, self.program_errors)],
         }
 
     def __str__(self) -> str:
@@ -166,29 +155,13 @@ class Report:
         return "\n".join(lines)
 
 
-def sum_counts(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
-    """One count of several."""
-    total: Counter[str] = Counter()
-    for each in counts:
-        total.update(each)
-    return total
-
-
 def total(reports: Iterable[Report]) -> Report:
     """Several reports as one."""
-    each = list(reports)
-    return Report(
-        tuple(record for report in each for record in report.records),
-        tuple(failure for report in each for failure in report.fallbacks),
-        tuple(text for report in each for text in report.breaks),
-        sum(report.guards for report in each),
-        tuple(text for report in each for text in report.skipped),
-        tuple(fault for report in each for fault in report.faults),
-        tuple(text for report in each for text in report.races),
-        tuple(text for report in each for text in report.settled),
-        tuple(text for report in each for text in report.backend_errors),
-        tuple(failure for report in each for failure in report.program_errors),
-    )
+    each, sums = list(reports), dict[str, Any]()
+    for own in fields(Report):
+        start: Any = own.default
+        sums[own.name] = sum((getattr(report, own.name) for report in each), start)
+    return Report(**sums)
 
 
 class RecordCollector:
@@ -212,7 +185,7 @@ class RecordCollector:
         """One more graph was compiled."""
         with self._lock:
             self._records.append(record)
-        self.watch.tell("compiled", record)
+        self.watch.publish("compiled", record)
 
     def suspect(self, failure: StageFailure) -> None:
         """A graph runs eagerly whose failure is the compiler's or the program's: its first call
@@ -250,43 +223,31 @@ class RecordCollector:
             self._fallbacks.append(failure)
         if failure.is_fault:
             self.fault(failure.as_fault())
-        self.watch.tell("fallback", failure)
+        self.watch.publish("fallback", failure)
         return first
 
     def fault(self, fault: Fault) -> None:
         """One more failure of the compiler itself."""
         with self._lock:
             self._faults.append(fault)
-        self.watch.tell("fault", fault)
+        self.watch.publish("fault", fault)
 
     def race(self, text: str) -> None:
         """One more graph was given to the fastest of several backends."""
         with self._lock:
             self._races.append(text)
 
-    def report(
-        self,
-        breaks: Iterable[str] = (),
-        guards: int = 0,
-        skipped: Iterable[str] = (),
-        faults: Iterable[Fault] = (),
-        settled: Iterable[str] = (),
-        backend_errors: Iterable[str] = (),
-    ) -> Report:
-        """The sums so far, with what capture counted."""
+    def report(self, faults: Iterable[Fault] = (), **captured: Any) -> Report:
+        """The sums so far, with what capture counted: fields of `Report`."""
         with self._lock:
             own = [*self._faults, *(f.as_fault() for f in self._suspected if f.is_fault)]
             return Report(
-                tuple(self._records),
-                (*self._fallbacks, *self._suspected),
-                tuple(breaks),
-                guards,
-                tuple(skipped),
-                (*faults, *own),
-                tuple(self._races),
-                tuple(settled),
-                tuple(backend_errors),
-                tuple(self._of_the_program),
+                records=tuple(self._records),
+                fallbacks=(*self._fallbacks, *self._suspected),
+                faults=(*faults, *own),
+                races=tuple(self._races),
+                program_errors=tuple(self._of_the_program),
+                **captured,
             )
 
 
@@ -312,66 +273,53 @@ def recorded() -> list[tuple[Any, RecordCollector]]:
     return list(_recorders.items())
 
 
-_COMPILE_PASSES = ("compile forward", "compile backward", "compile inference")
-
-
 def operations(gm: fx.GraphModule) -> int:
     """Operations in a captured graph: calls, without inputs, parameters and the output."""
     return sum(node.op.startswith("call_") for node in gm.graph.nodes)
 
 
+@dataclass
 class RecordTally:
-    """Sums over the graphs (forward, backward) that one captured graph became."""
+    """What becomes of one captured graph in the inductor: its halves, forward first, or the disk's.
 
-    def __init__(self) -> None:
-        self.graphs: list[Any] = []
-        self.kernels = 0
-        self.fused_ops = 0
-        self.cache_hits = 0
-        self.externs: Counter[str] = Counter()
-        self.no_kernel: Counter[str] = Counter()
-        self.seconds: defaultdict[str, float] = defaultdict(float)
-        self.cache_faults: list[str] = []
-        self.from_disk = False
-        self.not_cached = ""
-        self.key: Any = None
+    cache_seconds: of loading it from there.
+    """
 
-    def add(self, compiled: Any) -> None:
-        """One more graph came out of the inductor."""
-        report = compiled.report
-        self.graphs.append(compiled)
-        self.kernels += report.kernels
-        self.fused_ops += report.fused_ops
-        self.cache_hits += bool(report.cache_hit)
-        self.cache_faults.extend(report.cache_faults)
-        self.externs.update(report.externs)
-        self.no_kernel.update(fallback.operator for fallback in report.fallbacks)
-        for phase, spent in report.seconds.items():
-            self.seconds[f"inductor: {phase}"] += spent
+    graphs: list[Any] = field(default_factory=list)
+    cache_seconds: float | None = None
+    cache_fault: str = ""
+    not_cached: str = ""
+    key: Any = None
 
-    def record(
-        self, name: str, nodes: int, aot: flambeau_aot.Report | None, seconds: float
-    ) -> GraphRecord:
-        """The sums as a frozen record."""
-        phases = dict(self.seconds)
-        if aot is not None:
-            own = {k: v for k, v in aot.seconds.items() if k not in _COMPILE_PASSES}
-            phases |= {f"aot: {phase}": spent for phase, spent in own.items()}
-            phases["other"] = max(seconds - sum(phases.values()), 0.0)
+    def record(self, gm: fx.GraphModule, aot: flambeau_aot.Report, seconds: float) -> GraphRecord:
+        """The sums. Seconds of different phases do not overlap: what the inductor spent inside of
+        AOT's "compile" passes is counted once, under the inductor's own phases."""
+        reports = [each.report for each in self.graphs]
+        phases: defaultdict[str, float] = defaultdict(float)
+        for report in reports:
+            for phase, spent in report.seconds.items():
+                phases[f"inductor: {phase}"] += spent
+        if self.cache_seconds is not None:
+            phases["cache: load"] = self.cache_seconds
+        for phase, spent in aot.seconds.items():
+            if phase not in ("compile forward", "compile backward", "compile inference"):
+                phases[f"aot: {phase}"] = spent
+        phases["other"] = max(seconds - sum(phases.values()), 0.0)
+        faults = [fault for report in reports for fault in report.cache_faults]
         return GraphRecord(
-            name=name,
-            kind=aot.kind if aot is not None else "eager",
-            nodes=nodes,
-            kernels=self.kernels,
-            fused_ops=self.fused_ops,
-            cache_hits=self.cache_hits,
-            externs=dict(self.externs),
-            no_kernel=dict(self.no_kernel),
-            saved_bytes=aot.saved_bytes if aot is not None else 0,
-            saved_bytes_save_all=aot.saved_bytes_save_all if aot is not None else 0,
+            name=type(gm).__name__,
+            kind=aot.kind,
+            nodes=operations(gm),
+            kernels=sum(report.kernels for report in reports),
+            fused_ops=sum(report.fused_ops for report in reports),
+            cache_hits=sum(bool(report.cache_hit) for report in reports),
+            externs=dict(sum((Counter(report.externs) for report in reports), Counter())),
+            no_kernel=dict(Counter(each.operator for r in reports for each in r.fallbacks)),
+            saved_bytes=aot.saved_bytes,
+            saved_bytes_save_all=aot.saved_bytes_save_all,
             seconds=dict(phases),
-            from_disk=self.from_disk,
+            from_disk=self.cache_seconds is not None,
             not_cached=self.not_cached,
-            cache_faults=tuple(self.cache_faults),
+            cache_faults=(*faults, *filter(None, [self.cache_fault])),
             key=self.key,
         )

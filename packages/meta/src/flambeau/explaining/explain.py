@@ -1,16 +1,15 @@
 """`explain`: one compiled run, and everything that was learnt from it.
 
 In: a function or a compiled callable, and arguments. Out: an `Explanation`. Invariant: the function
-runs once; what is told is what happened in that run, and before it if it was compiled already.
+runs once; the facts are of that run, and of what came before it if it was compiled already.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import flambeau_capture
@@ -21,7 +20,7 @@ from flambeau_capture.observe.records import FrameRecord, Records
 from flambeau.backends import resolve
 from flambeau.backends.request import Request
 from flambeau.choices import choose
-from flambeau.events.bus import GraphRun, StageProduct, timed
+from flambeau.events.bus import GraphRun, Listener, StageProduct, timed
 from flambeau.events.records import RecordCollector, Report, recorder_of
 from flambeau.events.stage_products import HalfFacts, facts_of
 from flambeau.explaining.costs import ConvertedFrame, Figures, Line
@@ -34,35 +33,17 @@ from flambeau.explaining.explanation import (
 )
 
 
-class Collector:
+class Collector(Listener):
     """A listener that keeps the facts of each half."""
 
     every_stage = True
 
     def __init__(self) -> None:
         self.halves: list[HalfFacts] = []
-        self._lock = threading.Lock()
 
     def __call__(self, kind: str, product: object, owner: int) -> None:
         if isinstance(product, StageProduct) and product.stage == "wrap":
-            facts = facts_of(product.work, product.graph, product.half)
-            with self._lock:
-                self.halves.append(facts)
-
-    def folder(self, graph: str, half: str, owner: int) -> Path | None:
-        """The inductor's files are not needed."""
-        return None
-
-
-class RunTimer:
-    """Notes when compiled graphs run and which memory goes in and out."""
-
-    def __init__(self) -> None:
-        self.runs: list[GraphRun] = []
-
-    def around(self, compiled: Callable[..., Any], graph: str) -> Callable[..., Any]:
-        """The compiled graph, timed."""
-        return timed(compiled, graph, self.runs.append)
+            self.halves.append(facts_of(product.work, product.graph, product.half))
 
 
 def explain(
@@ -73,8 +54,8 @@ def explain(
 ) -> Any:
     """`explain(fn)(*args, **kwargs)`, or `explain(fn, *args, **kwargs)`: an `Explanation`.
 
-    fn: a function, method or module; or what `flambeau.compile` returned, of which all is told
-    that it has met so far, this call included. backend: for what is not compiled yet.
+    fn: a function, method or module; or what `flambeau.compile` returned, explained with
+    all its calls so far, this one included. backend: for what is not compiled yet.
     """
     if not args and not kwargs:
         return lambda *given, **named: _explain(fn, backend, given, named)
@@ -87,11 +68,11 @@ def _explain(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Explanation:
-    clock, collector = RunTimer(), Collector()
+    collector, runs = Collector(), list[GraphRun]()
     made = recorder_of(fn)
     if made is None:
         recorder = RecordCollector()
-        compiled = compiled_with(fn, recorder, {}, backend, clock)
+        compiled = compiled_with(fn, recorder, {}, backend, runs)
     else:
         recorder, compiled = made, fn
     compiler = compiler_of(compiled)
@@ -102,9 +83,9 @@ def _explain(
     finally:
         recorder.watch.own.remove(collector)
     ended = time.perf_counter()
-    timed = clock.runs if made is None else None
     name = str(compiler.converter.backend_name)
-    return gather(result, name, compiler.records, recorder, collector.halves, timed, ended)
+    timed_runs = runs if made is None else None
+    return gather(result, name, compiler.records, recorder, collector.halves, timed_runs, ended)
 
 
 def compiled_with(
@@ -112,13 +93,14 @@ def compiled_with(
     recorder: RecordCollector,
     options: Mapping[str, object],
     backend: str | Callable[..., Any] = "inductor",
-    clock: RunTimer | None = None,
+    runs: list[GraphRun] | None = None,
 ) -> Any:
-    """The function, compiled so that a recorder of ours is told what happens."""
+    """The function, compiled so that a recorder of ours sees what happens, and `runs` when its
+    graphs run."""
     choices = choose(None, options)
-    told = None if clock is None else clock.around
-    chosen = resolve(backend, Request(choices, recorder, told=told))
-    watched = replace(choices.capture, watch=recorder.watch.tell)
+    timing = None if runs is None else partial(timed, note=runs.append)
+    chosen = resolve(backend, Request(choices, recorder, timing=timing))
+    watched = replace(choices.capture, watch=recorder.watch.publish)
     return flambeau_capture.optimize(chosen, options=watched)(fn)
 
 
@@ -133,7 +115,7 @@ def gather(
 ) -> Explanation:
     """The facts of one run together."""
     found = explanation_of(records, result)
-    report = recorder.report(breaks=[str(each) for each in records.breaks])
+    report = recorder.report(breaks=tuple(map(str, records.breaks)))
     breaks = _breaks(records, runs, ended)
     own = sum(frame.seconds - frame.backend_seconds for frame in records.frames)
     return Explanation(

@@ -1,7 +1,8 @@
 """`flambeau.trace`: recording of what a process compiles.
 
-In: products of the stages. Out: a folder for `python -m flambeau report`. Invariant: a trace only
-looks; what it cannot write is one warning, and the program goes on.
+In: products of the stages. Out: a folder of events and artefacts, for `python -m flambeau report`.
+Invariant: a trace only looks: kernels are timed on memory of its own, and what it cannot write is
+one warning, after which the program goes on.
 """
 
 from __future__ import annotations
@@ -31,8 +32,16 @@ from torch import fx
 
 from flambeau.backends.composed import classify
 from flambeau.errors import StageFailure
-from flambeau.events import records
-from flambeau.events.bus import EVERYTHING, AotProduct, GraphRun, KernelsProduct, StageProduct
+from flambeau.events.bus import (
+    EVERYTHING,
+    AotProduct,
+    GraphRun,
+    KernelsProduct,
+    Listener,
+    StageProduct,
+    listening,
+)
+from flambeau.events.records import GraphRecord
 from flambeau.events.stage_products import facts_of, nbytes, user_lines_of
 from flambeau.tracing.writer import EventWriter
 
@@ -90,10 +99,13 @@ def _epoch(moment: float) -> float:
     return time.time() - (time.perf_counter() - moment)
 
 
-def _frame(trace: Trace, product: FrameRecord, owner: int) -> None:
-    fields = {
+Fields = dict[str, Any]
+
+
+def _frame(trace: Trace, product: FrameRecord, owner: int) -> Fields:
+    return {
         "function": product.function,
-        "where": f"{product.filename}:{product.lineno}",
+        "where": _where(product),
         "ended": _epoch(product.ended),
         "seconds": product.seconds,
         "backend_seconds": product.backend_seconds,
@@ -101,68 +113,64 @@ def _frame(trace: Trace, product: FrameRecord, owner: int) -> None:
         "changes": list(product.changes),
         "stopped": product.stopped is not None,
     }
-    trace.writer.event("frame", owner, fields)
 
 
-def _graph(trace: Trace, product: CapturedGraph, owner: int) -> None:
+def _graph(trace: Trace, product: CapturedGraph, owner: int) -> Fields:
     name = type(product.module).__name__
-    files = {"FX graph": trace.writer.artefact(f"{owner}-{name}.py", fx_text(product.module))}
-    fields = {
+    return {
         "graph": name,
         "installed": product.name,
         "function": product.function,
         "inputs": list(product.inputs),
         "operations": product.operations,
-        "files": files,
+        "files": {"FX graph": trace.writer.artefact(f"{owner}-{name}.py", fx_text(product.module))},
     }
-    trace.writer.event("graph", owner, fields)
 
 
-def _break(trace: Trace, product: BreakReport, owner: int) -> None:
-    fields = {
+def _break(trace: Trace, product: BreakReport, owner: int) -> Fields:
+    return {
         "id": product.reason.id,
         "title": product.reason.title,
         "edit": product.reason.hint,
         "met": product.what,
         "lines": [str(line) for line in product.lines],
     }
-    trace.writer.event("break", owner, fields)
 
 
-def _recompile(trace: Trace, product: RecompileRecord, owner: int) -> None:
+def _recompile(trace: Trace, product: RecompileRecord, owner: int) -> Fields:
     failures = [
         {"guard": str(f.guard), "expected": str(f.expected), "got": str(f.got)}
         for f in product.failures
     ]
-    where = f"{product.filename}:{product.lineno}"
-    fields = {"function": product.function, "where": where, "failures": failures}
-    trace.writer.event("recompile", owner, fields)
+    return {"function": product.function, "where": _where(product), "failures": failures}
 
 
-def _entry(trace: Trace, product: EntryRecord, owner: int) -> None:
+def _entry(trace: Trace, product: EntryRecord, owner: int) -> Fields:
     write, name = trace.writer.artefact, f"{owner}-{product.function}"
-    files = {
-        "source": write(f"{name}-source.py", _source(product)),
-        "bytecode before": write(f"{name}-before.txt", listing(product.original)),
-        "bytecode after": write(f"{name}-after.txt", listing(product.code)),
-        "guards": write(f"{name}-guards.txt", _conditions(product.guards.items)),
-    }
-    fields = {
+    return {
         "function": product.function,
-        "where": f"{product.filename}:{product.lineno}",
+        "where": _where(product),
         "graphs": list(product.graphs),
         "guards": [str(guard) for guard in product.guards.items],
-        "files": files,
+        "files": {
+            "source": write(f"{name}-source.py", _source(product)),
+            "bytecode before": write(f"{name}-before.txt", listing(product.original)),
+            "bytecode after": write(f"{name}-after.txt", listing(product.code)),
+            "guards": write(f"{name}-guards.txt", _conditions(product.guards.items)),
+        },
     }
-    trace.writer.event("entry", owner, fields)
+
+
+def _where(product: Any) -> str:
+    return f"{product.filename}:{product.lineno}"
 
 
 def _conditions(guards: Iterable[Any]) -> str:
-    """A line a guard: what is asked of which value, and the answer that was met."""
+    """A line a guard: the value, and what it has to be."""
     return "\n".join(f"{guard}: {guard.kind.expected(guard.params)}" for guard in guards)
 
 
-def _aot(trace: Trace, product: AotProduct, owner: int) -> None:
+def _aot(trace: Trace, product: AotProduct, owner: int) -> Fields:
     compiled, write = product.compiled, trace.writer.artefact
     name = f"{owner}-{product.graph}"
     files: dict[str, str] = {}
@@ -179,28 +187,27 @@ def _aot(trace: Trace, product: AotProduct, owner: int) -> None:
             text = flambeau_aot.show_graph(gm.graph, half)
             files[f"{half} graph"] = write(f"{name}-{half}.py", text)
     report = asdict(compiled.report)
-    fields = {"graph": product.graph, "seconds": product.seconds, "report": report, "files": files}
-    trace.writer.event("aot", owner, fields)
+    return {"graph": product.graph, "seconds": product.seconds, "report": report, "files": files}
 
 
-def _stage(trace: Trace, product: StageProduct, owner: int) -> None:
+def _stage(trace: Trace, product: StageProduct, owner: int) -> Fields | None:
     key = (owner, product.graph, product.half)
     if product.stage == "build" and trace.kernel_times:
         trace.timed[key] = kernel_times(product.work)
     if product.stage != "wrap":
-        return
+        return None
     facts = facts_of(product.work, product.graph, product.half)
     times = trace.timed.pop(key, {})
     steps = tuple(replace(step, seconds=times.get(step.name)) for step in facts.steps)
-    fields = {
+    return {
         "graph": product.graph,
         "half": product.half,
         "roof": roof(product.work) if times else None,
+        "facts": asdict(replace(facts, steps=steps)),
     }
-    trace.writer.event("half", owner, {**fields, "facts": asdict(replace(facts, steps=steps))})
 
 
-def _kernels(trace: Trace, product: KernelsProduct, owner: int) -> None:
+def _kernels(trace: Trace, product: KernelsProduct, owner: int) -> Fields:
     files: dict[str, str] = {}
     if product.folder is not None and product.folder.is_dir():
         for path in sorted(product.folder.rglob("*")):
@@ -209,39 +216,36 @@ def _kernels(trace: Trace, product: KernelsProduct, owner: int) -> None:
     for name, text in product.report.sources.items():
         if not any(key.endswith(name) for key in files):
             files[name] = trace.writer.artefact(f"{owner}-{product.graph}-{name}", text)
-    fields = {
+    return {
         "graph": product.graph,
         "half": product.half,
         "seconds": product.seconds,
         "report": product.report.to_dict(),
         "files": files,
     }
-    trace.writer.event("kernels", owner, fields)
 
 
-def _compiled(trace: Trace, product: records.GraphRecord, owner: int) -> None:
-    trace.writer.event("compiled", owner, {"graph": product.name, "record": asdict(product)})
+def _compiled(trace: Trace, product: GraphRecord, owner: int) -> Fields:
+    return {"graph": product.name, "record": asdict(product)}
 
 
-def _fallback(trace: Trace, product: StageFailure, owner: int) -> None:
-    fields = {
+def _fallback(trace: Trace, product: StageFailure, owner: int) -> Fields:
+    return {
         "graph": product.graph,
         "stage": product.stage,
         "error": f"{type(product.error).__name__}: {product.error}",
         "lines": product.user_lines,
     }
-    trace.writer.event("fallback", owner, fields)
 
 
-def _run(trace: Trace, product: GraphRun, owner: int) -> None:
-    fields = {
+def _run(trace: Trace, product: GraphRun, owner: int) -> Fields:
+    return {
         "graph": product.graph,
         "started": _epoch(product.started),
         "seconds": product.ended - product.started,
         "inputs": list(product.inputs),
         "outputs": list(product.outputs),
     }
-    trace.writer.event("run", owner, fields)
 
 
 def _source(product: EntryRecord) -> str:
@@ -265,17 +269,13 @@ def fx_text(gm: fx.GraphModule) -> str:
     return "\n".join([*out, "", gm.code.strip(), ""])
 
 
-def _settled(trace: Trace, product: str, owner: int) -> None:
-    trace.writer.event("settled", owner, {"text": product})
-
-
-RECORDED: Mapping[str, Callable[[Trace, Any, int], None]] = {
+RECORDED: Mapping[str, Callable[[Trace, Any, int], Fields | None]] = {
     "frame": _frame,
     "graph": _graph,
     "break": _break,
     "recompile": _recompile,
     "entry": _entry,
-    "settled": _settled,
+    "settled": lambda trace, product, owner: {"text": product},
     "aot": _aot,
     "stage": _stage,
     "kernels": _kernels,
@@ -288,7 +288,7 @@ RECORDED: Mapping[str, Callable[[Trace, Any, int], None]] = {
 VARIABLE = "FLAMBEAU_TRACE"
 
 
-class Trace:
+class Trace(Listener):
     """A listener that writes events. A process that was forked from this one gets its own folder.
 
     root: the folder of the whole run, of which every process takes a part. kernel_times: run each
@@ -314,9 +314,9 @@ class Trace:
             return self._writer
 
     def __call__(self, kind: str, product: object, owner: int) -> None:
-        record = RECORDED.get(kind)
-        if record is not None:
-            record(self, product, owner)
+        fields = RECORDED[kind](self, product, owner) if kind in RECORDED else None
+        if fields is not None:
+            self.writer.event("half" if kind == "stage" else kind, owner, fields)
 
     def folder(self, graph: str, half: str, owner: int) -> Path | None:
         """Where the inductor leaves what its stages make."""
@@ -338,11 +338,10 @@ def trace(folder: str | os.PathLike[str], *, kernel_times: bool = True) -> Itera
     The folder may hold parts of other processes and of earlier blocks: each adds its own.
     """
     made = Trace(folder, kernel_times)
-    EVERYTHING.add(made)
     try:
-        yield made
+        with listening(made):
+            yield made
     finally:
-        EVERYTHING.remove(made)
         made.close()
 
 
