@@ -64,7 +64,7 @@ def test_several_at_once_and_then_none(shown):
     before = shown.getvalue()
     run()
     assert shown.getvalue() == before
-    assert not EVERYTHING
+    assert not list(EVERYTHING)
 
 
 def test_what_runs_eagerly_is_shown(shown, monkeypatch):

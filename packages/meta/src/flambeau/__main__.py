@@ -14,15 +14,20 @@ from pathlib import Path
 from flambeau.errors import FlambeauError
 
 
+def _parser(command: Callable[..., int]) -> argparse.ArgumentParser:
+    name = f"python -m flambeau {command.__name__.removeprefix('_')}"
+    return argparse.ArgumentParser(name, description=command.__doc__)
+
+
 def _report(arguments: Sequence[str]) -> int:
     """a trace's folder becomes one HTML page"""
     from flambeau.page import kernel_report, write_report  # jinja2
 
-    parser = argparse.ArgumentParser("python -m flambeau report", description=_report.__doc__)
+    parser = _parser(_report)
     parser.add_argument("folder", type=Path, help="what FLAMBEAU_TRACE named")
     parser.add_argument("--out", type=Path, help="the page; FOLDER/report.html")
-    told = "print the N kernels that lose most time to a copy instead"
-    parser.add_argument("--kernels", type=int, metavar="N", help=told)
+    most = "print the N kernels that lose most time to a copy instead"
+    parser.add_argument("--kernels", type=int, metavar="N", help=most)
     chosen = parser.parse_args(arguments)
     if chosen.kernels is None:
         print(write_report(chosen.folder, chosen.out))
@@ -35,9 +40,7 @@ def _doctor(arguments: Sequence[str]) -> int:
     """what this machine has, what is missing, what to do about it"""
     from flambeau import doctor
 
-    argparse.ArgumentParser("python -m flambeau doctor", description=_doctor.__doc__).parse_args(
-        arguments
-    )
+    _parser(_doctor).parse_args(arguments)
     return doctor.main()
 
 
@@ -45,10 +48,9 @@ def _minify(arguments: Sequence[str]) -> int:
     """the graph of a script that fails becomes smaller"""
     from flambeau.repro.script import minify
 
-    parser = argparse.ArgumentParser("python -m flambeau minify", description=_minify.__doc__)
+    parser = _parser(_minify)
     parser.add_argument("script", type=Path, help="what FLAMBEAU_REPRO_AFTER left")
-    chosen = parser.parse_args(arguments)
-    made = minify(chosen.script)
+    made = minify(parser.parse_args(arguments).script)
     if made is None:
         print("it does not fail (any more)")
         return 1
@@ -62,7 +64,7 @@ def _replay(arguments: Sequence[str]) -> int:
 
     import flambeau_capture
 
-    parser = argparse.ArgumentParser("python -m flambeau replay", description=_replay.__doc__)
+    parser = _parser(_replay)
     parser.add_argument("record", type=Path, help="what FLAMBEAU_RECORD_FAILURES left")
     parser.add_argument("--backend", default="eager")
     chosen = parser.parse_args(arguments)

@@ -1,8 +1,8 @@
-"""Variables of the environment that cannot be what they are.
+"""Validation of environment variables.
 
 In: the environment, when something is compiled. Out: nothing, or an error that names the variable
-and what it may be. Invariant: a value is judged by whoever reads the variable, where that can be
-asked; one that is wrong is neither ignored nor taken for a fault of a stage.
+and what it may be. Invariant: a value that is wrong is neither ignored nor taken for a fault of a
+stage.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flambeau.tracing.trace import VARIABLE as TRACE
 
 
 class BadSetting(FlambeauError, ValueError):
-    """A variable of the environment that cannot be what it is."""
+    """A variable of the environment with a value that means nothing."""
 
 
 def check_variables() -> None:
@@ -55,8 +55,8 @@ def _folder(value: str) -> None:
     try:
         Path(value).mkdir(parents=True, exist_ok=True)
         writable = os.access(value, os.W_OK)
-    except OSError as error:
-        raise BadSetting(f"{TRACE} is a folder that can be written to, not {value!r}") from error
+    except OSError:
+        writable = False
     if not writable:
         raise BadSetting(f"{TRACE} is a folder that can be written to, not {value!r}")
 
@@ -68,4 +68,3 @@ CHECKS: Mapping[str, Callable[[str], None]] = {
     TRACE: _folder,
     logs.PROGRESS: _one_of(logs.PROGRESS, "0", "1"),
 }
-"""What judges the value of each variable that is set."""

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import flambeau
-from flambeau.bisecting.trials import first_bad
+from flambeau.testing.comparison import first_bad
 
 
 def program(x, w):

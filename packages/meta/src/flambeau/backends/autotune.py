@@ -1,7 +1,9 @@
-"""`backend="autotune"`: the fastest of several backends for each graph, by measurement.
+"""The fastest of several backends for each graph, by measurement: before it runs, or meanwhile.
 
-In: names of backends. Out: a backend. Invariant: eager always takes part, so that nothing becomes
-slower than it was; a result is kept on disk under all that decides it, and used from then on.
+In: names of backends. Out: a backend. Invariant: eager always takes part, and nothing wins over it
+by less than the noise of the measurement, nor with another answer; a result is kept on disk under
+all that decides it. With `mode="never-slower"` a call never waits: compiling and measuring happen
+on another thread, on copies of the first call's inputs.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from flambeau.backends.fallback import graph_name
 from flambeau.backends.request import Backend, Request, named
 from flambeau.cache.graph_key import graph_key
 from flambeau.cache.graph_text import CannotKey
+from flambeau.choices import Choices
 from flambeau.errors import StageFailure
 from flambeau.events.records import RecordCollector
 from flambeau.testing.isolated_run import copied, copied_graph
@@ -122,6 +125,8 @@ def _runner(form: Callable[..., Any], inputs: Sequence[Any]) -> Callable[[], Non
 DEFAULT = (EAGER, "aot_eager", "inductor")
 KIND = "backends"
 logger = logging.getLogger("flambeau.autotune")
+#: a compiled form of a graph, and what was recorded of compiling it
+Form = tuple[Callable[..., Any], RecordCollector]
 
 
 class Autotune:
@@ -138,15 +143,9 @@ class Autotune:
 
     def for_request(self, request: Request) -> Backend:
         """The backend with the choices of one compiled callable."""
-
-        def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-            return self._best(gm, list(example_inputs), request)
-
-        return backend
+        return lambda gm, example_inputs: self._best(gm, list(example_inputs), request)
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        from flambeau.choices import Choices  # where it is used without `flambeau.compile`
-
         return self._best(gm, list(example_inputs), Request(Choices(), RecordCollector()))
 
     def _best(self, gm: fx.GraphModule, inputs: list[Any], request: Request) -> Callable[..., Any]:
@@ -154,32 +153,16 @@ class Autotune:
         key = self._key(gm, inputs, request)
         known = None if key is None else values.get(key)
         if known is not None:
-            found = BackendBenchmark(
-                type(gm).__name__, known["winner"], known["seconds"], known["out"], True
-            )
-            form, _ = self._compiled(gm, inputs, request, [found.winner])
-            if found.winner in form:
-                return self._chosen(found, form[found.winner], request)
+            found = BackendBenchmark(type(gm).__name__, **known, kept=True)
+            forms, _ = self._compiled(gm, inputs, request, [found.winner])
+            if found.winner in forms:
+                return _chosen(found, forms[found.winner], request)
         forms, out = self._compiled(gm, inputs, request, list(self._named()))
-        kept, _ = copied_graph(gm)
-        found = race(kept, {n: f[0] for n, f in forms.items()}, inputs, out)
+        compiled = {name: call for name, (call, _) in forms.items()}
+        found = race(copied_graph(gm), compiled, inputs, out)
         if key is not None:
-            told = {"winner": found.winner, "seconds": found.seconds, "out": found.out}
-            values.put(key, told)
-        return self._chosen(found, forms[found.winner], request)
-
-    def _chosen(
-        self,
-        found: BackendBenchmark,
-        form: tuple[Callable[..., Any], RecordCollector],
-        request: Request,
-    ) -> Callable[..., Any]:
-        call, recorder = form
-        for record in recorder.report().records:
-            request.recorder.add(record)
-        request.recorder.race(str(found))
-        logger.info("%s", found)
-        return call
+            values.put(key, {"winner": found.winner, "seconds": found.seconds, "out": found.out})
+        return _chosen(found, forms[found.winner], request)
 
     def _named(self) -> dict[str, str | Callable[..., Any]]:
         named = {b if isinstance(b, str) else str(b.__name__): b for b in self.backends}
@@ -187,18 +170,18 @@ class Autotune:
 
     def _compiled(
         self, gm: fx.GraphModule, inputs: list[Any], request: Request, names: Sequence[str]
-    ) -> tuple[dict[str, tuple[Callable[..., Any], RecordCollector]], dict[str, str]]:
+    ) -> tuple[dict[str, Form], dict[str, str]]:
         """The forms that can be had, and why the others cannot."""
         from flambeau.backends.registry import resolve  # the table there names this backend
 
-        forms: dict[str, tuple[Callable[..., Any], RecordCollector]] = {}
+        forms: dict[str, Form] = {}
         out: dict[str, str] = {}
         for name in names:
             recorder = RecordCollector()
             own = Request(request.choices, recorder, strict=True)
-            copy, _ = copied_graph(gm)
             try:
-                forms[name] = resolve(self._named()[name], own)(copy, inputs), recorder
+                compiled = resolve(self._named()[name], own)(copied_graph(gm), inputs)
+                forms[name] = compiled, recorder
             except Exception as error:  # one that cannot take part does not stop the others
                 out[name] = f"{type(error).__name__}: {str(error)[:200]}"
                 for fault in recorder.report().faults:
@@ -213,11 +196,17 @@ class Autotune:
         return json.dumps([key.digest, sorted(self._named())])
 
 
-logger = logging.getLogger("flambeau.autotune")
+def _chosen(found: BackendBenchmark, form: Form, request: Request) -> Callable[..., Any]:
+    call, recorder = form
+    for record in recorder.report().records:
+        request.recorder.add(record)
+    request.recorder.race(str(found))
+    logger.info("%s", found)
+    return call
 
 
 def never_slower(backend: Backend, request: Request) -> Backend:
-    """The backend that the user named, compiled anew on another thread, behind eager."""
+    """The backend that the user named, compiled anew on another thread while eager serves."""
     return lambda gm, example_inputs: Switching(gm, list(example_inputs), request)
 
 
@@ -227,18 +216,12 @@ class Switching:
     race: the result, when it is there. finished: set when nothing changes any more.
     """
 
-    def __init__(
-        self,
-        gm: fx.GraphModule,
-        inputs: list[Any],
-        request: Request,
-    ) -> None:
+    def __init__(self, gm: fx.GraphModule, inputs: list[Any], request: Request) -> None:
         self.race: BackendBenchmark | None = None
         self.finished = threading.Event()
         self._name = graph_name(gm)
         self._run: Callable[..., Any] = gm.forward
-        copy, _ = copied_graph(gm)
-        arguments = (copy, copied(inputs), request, Surroundings())
+        arguments = (copied_graph(gm), copied(inputs), request, Surroundings())
         name = f"flambeau compiles {self._name}"
         threading.Thread(target=self._work, args=arguments, name=name, daemon=True).start()
 
@@ -252,21 +235,18 @@ class Switching:
         request: Request,
         surroundings: Surroundings,
     ) -> None:
-        from flambeau.backends.registry import resolve  # the table there is made of such modules
+        from flambeau.backends.registry import resolve  # the table there names this module's
 
         recorder = RecordCollector()
         try:
             with surroundings.again():
-                own, _ = copied_graph(gm)
                 strict = Request(request.choices, recorder, strict=True, options=request.options)
-                compiled = resolve(request.by, strict)(own, inputs)
+                compiled = resolve(request.by, strict)(copied_graph(gm), inputs)
                 self.race = race(gm, {named(request.by): compiled}, inputs, {})
+            own = RecordCollector() if self.race.winner == EAGER else recorder
+            chosen = _chosen(self.race, (compiled, own), request)
             if self.race.winner != EAGER:
-                for record in recorder.report().records:
-                    request.recorder.add(record)
-                self._run = compiled
-            request.recorder.race(str(self.race))
-            logger.info("%s", self.race)
+                self._run = chosen
         except Exception as error:  # the program does not wait for this, and goes on without it
             request.recorder.fall_back(StageFailure("never-slower", self._name, error, ""))
             for fault in recorder.report().faults:

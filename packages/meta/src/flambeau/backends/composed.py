@@ -22,7 +22,7 @@ from flambeau_inductor.runtime.gpu.cuda_graphs import Recorded, Rules
 from flambeau_inductor.runtime.gpu.stream_capture import CudaRecorder
 from torch import fx
 
-from flambeau.backends.fallback import compiling, derivative_failure_hook, graph_name, user_lines
+from flambeau.backends.fallback import derivative_failure_hook, graph_name, marking, user_lines
 from flambeau.backends.request import Backend, Request
 from flambeau.cache.graphs import GraphCache
 from flambeau.events.bus import AotProduct, KernelsProduct
@@ -111,7 +111,7 @@ def inductor(request: Request) -> Backend:
             watch.publish("kernels", product)
             return compiled
 
-        return compiling(compile_graph)
+        return marking("inductor")(compile_graph)
 
     return AotEngine(request, compiler, partial(table_for, options))
 
@@ -129,20 +129,14 @@ def cudagraphs(request: Request) -> Backend:
             if len(devices) != 1 or len(tensors) < len(example_inputs):
                 return plain  # a recording is of one device, and holds numbers fast
             (device,) = devices
-            recorder = CudaRecorder(device.index or 0)
-            return (
-                Recorded(_as_tuple(plain), Rules(info.static_inputs), recorder)
-                if device.type == "cuda"
-                else plain
-            )
+            if device.type != "cuda":
+                return plain
+            rules, recorder = Rules(info.static_inputs), CudaRecorder(device.index or 0)
+            return Recorded(lambda args: tuple(plain(args)), rules, recorder)
 
         return compile_graph
 
     return AotEngine(request, compiler, dict)
-
-
-def _as_tuple(call: Callable[[list[Any]], Sequence[Any]]) -> Callable[[list[Any]], tuple[Any, ...]]:
-    return lambda args: tuple(call(args))
 
 
 def out_of_capture(compiler: Compiler) -> Compiler:
@@ -166,9 +160,8 @@ def out_of_capture(compiler: Compiler) -> Compiler:
 class AotEngine:
     """AOT around a graph compiler, with its record.
 
-    decompositions: gives the table; it is asked when a graph is compiled, for to load the rules
-    takes longer than to find a graph on the disk. With a cache, a graph that was compiled before
-    comes from there.
+    decompositions: makes the table when a graph is compiled, for to load the rules takes longer
+    than to find a graph on the disk. With a cache, a graph that was compiled before is from there.
     """
 
     request: Request
@@ -224,6 +217,6 @@ class AotEngine:
             ),
             open_sizes=open_sizes,
         )
-        told = derivative_failure_hook(self.request, name, user_lines(gm))
-        compiled.derive(told, flambeau_capture.disable)
+        failed = derivative_failure_hook(self.request, name, user_lines(gm))
+        compiled.derive(failed, flambeau_capture.disable)
         return compiled

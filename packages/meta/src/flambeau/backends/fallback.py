@@ -1,6 +1,6 @@
 """Fallback: a graph that a stage cannot compile runs eagerly, counted and reported.
 
-In: a backend that may raise. Out: one that does not, unless it was asked to.
+In: a backend that may raise. Out: one that does not, unless the request is strict.
 Invariant: what stands in is the captured graph itself, run by torch, so that the answer, the
 gradients and the user's own exceptions are those of eager.
 """
@@ -8,10 +8,11 @@ gradients and the user's own exceptions are those of eager.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import wraps
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Any
 
 import flambeau_aot
 import flambeau_inductor
@@ -32,8 +33,6 @@ from flambeau.testing.isolated_run import observe
 
 LINES_SHOWN = 3
 
-Given = TypeVar("Given", bound=Callable[..., Any])
-
 
 def user_lines(gm: fx.GraphModule) -> str:
     """The last lines of the user's program that the graph comes from, innermost frames only."""
@@ -50,10 +49,19 @@ def user_lines(gm: fx.GraphModule) -> str:
 
 
 def stage_of(error: BaseException, default: str) -> str:
-    """The stage that raised: told by the class of the error or of one of its causes."""
+    """The stage that raised, by the class of the error or of one of its causes."""
+    import flambeau_prims  # a graph from disk does without the primitives
+
+    stages: tuple[tuple[type[BaseException], str], ...] = (
+        (flambeau_inductor.CompilerNotFound, "inductor"),
+        (flambeau_prims.PrimError, "prims"),
+        (flambeau_prims.NotYetSymbolic, "prims"),
+        (flambeau_aot.AotError, "aot"),
+    )
     seen: BaseException | None = error
-    stages = _stages()
     while seen is not None:
+        if isinstance(seen, StageFault):
+            return seen.stage
         for kind, stage in stages:
             if isinstance(seen, kind):
                 return stage
@@ -64,27 +72,18 @@ def stage_of(error: BaseException, default: str) -> str:
 class StageFault(Exception):
     """Marks an error with the stage that it came out of; what was raised is its cause."""
 
-
-class CompilerFault(StageFault):
-    """Out of the graph compiler, while AOT was driving it."""
-
-
-class PrepareFault(StageFault):
-    """Out of the passes before autograd."""
+    def __init__(self, stage: str, error: Exception) -> None:
+        super().__init__(str(error))
+        self.stage = stage
 
 
-def _stages() -> tuple[tuple[type[BaseException], str], ...]:
-    """Error classes and the stage that raises them; the first that fits counts."""
-    import flambeau_prims  # a graph from disk does without the primitives
-
-    return (
-        (CompilerFault, "inductor"),
-        (PrepareFault, "prepare"),
-        (flambeau_inductor.CompilerNotFound, "inductor"),
-        (flambeau_prims.PrimError, "prims"),
-        (flambeau_prims.NotYetSymbolic, "prims"),
-        (flambeau_aot.AotError, "aot"),
-    )
+@contextmanager
+def marking(stage: str) -> Iterator[None]:
+    """Mark what is raised inside with a stage; also a decorator."""
+    try:
+        yield
+    except Exception as error:
+        raise StageFault(stage, error) from error
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -114,25 +113,6 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, refusing) and not isinstance(error, RecursionError)
 
 
-def _marking(fault: type[StageFault]) -> Callable[[Given], Given]:
-    """A decorator: what the function raises is marked."""
-
-    def mark(function: Given) -> Given:
-        @wraps(function)
-        def marked(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return function(*args, **kwargs)
-            except Exception as error:
-                raise fault(str(error)) from error
-
-        return cast(Given, marked)
-
-    return mark
-
-
-compiling, preparing = _marking(CompilerFault), _marking(PrepareFault)
-
-
 def with_fallback(backend: Backend, request: Request, stage: str) -> Backend:
     """The backend; a graph that it cannot compile is left to torch, with one warning a reason.
 
@@ -143,16 +123,23 @@ def with_fallback(backend: Backend, request: Request, stage: str) -> Backend:
     def guarded(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
             compiled = backend(gm, example_inputs)
-            if isinstance(compiled, flambeau_aot.Compiled):
-                compiled.otherwise = later_fallback(gm, request, stage)
-            return compiled
         except StageError:
-            raise  # of a stage behind this one, which has said all
+            raise  # of an inner backend, which has said all
         except Exception as error:
             failure = _failure(gm, error, stage)
             _raise_where_no_graph_may(failure, gm, example_inputs, request)
-            gm.meta["fallback"] = str(failure)  # capture asks for it
+            gm.meta["fallback"] = str(failure)  # capture reads it
             return EagerGraph(gm, failure, request)
+        if isinstance(compiled, flambeau_aot.Compiled):
+            compiled.otherwise = partial(otherwise, gm)
+        return compiled
+
+    def otherwise(gm: fx.GraphModule, error: Exception) -> Callable[..., Any]:
+        """For arguments of a later call that share memory in another way, if that fails."""
+        failure = _failure(gm, error, stage)
+        failure = replace(failure, graph=f"{failure.graph}_again")
+        _raise_where_no_graph_may(failure, gm, None, request)
+        return EagerGraph(gm, failure, request)
 
     return guarded
 
@@ -231,30 +218,15 @@ def _raise_where_no_graph_may(
     raise StageError(failure) from failure.error
 
 
-def later_fallback(
-    gm: fx.GraphModule, request: Request, stage: str
-) -> Callable[[Exception], Callable[..., Any]]:
-    """What stands in for a graph that was compiled and has to be compiled again at a later call,
-    for arguments that share memory in another way, where that cannot be: the captured graph."""
-
-    def otherwise(error: Exception) -> Callable[..., Any]:
-        failure = _failure(gm, error, stage)
-        failure = replace(failure, graph=f"{failure.graph}_again")
-        _raise_where_no_graph_may(failure, gm, None, request)
-        return EagerGraph(gm, failure, request)
-
-    return otherwise
-
-
 def derivative_failure_hook(request: Request, name: str, lines: str) -> Callable[[Exception], None]:
-    """What is called with why the derivative of a compiled graph, which a backward pass with
-    `create_graph=True` asks for, runs eagerly: it is counted and shown as a graph that does."""
+    """Counts and shows a derivative of a compiled graph, which a backward pass with
+    `create_graph=True` needs, as a graph that runs eagerly; called with the reason."""
 
-    def told(error: Exception) -> None:
+    def failed(error: Exception) -> None:
         stage, fault = stage_of(error, "aot"), not is_refusal(error)
         _count(StageFailure(stage, f"{name}_derivative", error, lines, fault), request.recorder)
 
-    return told
+    return failed
 
 
 def has_open_sizes(gm: fx.GraphModule) -> bool:

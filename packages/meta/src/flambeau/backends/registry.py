@@ -21,7 +21,7 @@ from torch import fx
 
 from flambeau.backends import composed, engines
 from flambeau.backends.autotune import Autotune, never_slower
-from flambeau.backends.fallback import preparing, with_fallback
+from flambeau.backends.fallback import marking, with_fallback
 from flambeau.backends.request import Backend, Factory, Request, Traits, named
 from flambeau.cache.graphs import GraphCache
 from flambeau.distributed import by_buckets
@@ -122,9 +122,9 @@ def _prepare(backend: Backend, request: Request) -> Backend:
     """The inductor's passes before autograd, on a copy: whoever falls back has the graph as it was
     captured."""
 
-    @preparing
+    @marking("prepare")
     def prepared(gm: fx.GraphModule) -> fx.GraphModule:
-        copy, _ = copied_graph(gm)
+        copy = copied_graph(gm)
         flambeau_inductor.prepare(copy, request.choices.inductor)
         return copy
 

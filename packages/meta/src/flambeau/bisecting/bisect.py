@@ -22,11 +22,11 @@ from flambeau.backends.composed import classify
 from flambeau.backends.fallback import graph_name, with_fallback
 from flambeau.backends.request import Backend, Request
 from flambeau.bisecting.in_inductor import blame_inductor
-from flambeau.bisecting.trials import Call, Check, MakeBackend, TrialProgram, Verdict, first_bad
+from flambeau.bisecting.trials import Call, Check, MakeBackend, TrialProgram, Verdict
 from flambeau.events.stage_products import user_lines_of
 from flambeau.repro.check import GraphCheck, spelled
 from flambeau.repro.shrink import shrink
-from flambeau.testing.comparison import Difference
+from flambeau.testing.comparison import Difference, first_bad
 from flambeau.testing.isolated_run import copied, copied_graph
 
 CALL = re.compile(r"call (\d+), ")
@@ -195,7 +195,7 @@ def limited(backend: Given, count: int | None, seen: Seen) -> MakeBackend:
         seen.clear()
 
         def first(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            seen.append((copied_graph(gm)[0], copied(list(inputs))))
+            seen.append((copied_graph(gm), copied(list(inputs))))
             if count is not None and len(seen) > count:
                 return gm.forward
             compiled: Callable[..., Any] = inner(gm, list(inputs))

@@ -18,11 +18,11 @@ from flambeau_inductor.options import Options
 from flambeau_inductor.pipeline import CAPTURED, OPTIONAL
 from flambeau_prims import prim_of
 
-from flambeau.bisecting.trials import TrialProgram, Verdict, first_bad
+from flambeau.bisecting.trials import TrialProgram, Verdict
 from flambeau.events.bus import Listener, StageProduct
 from flambeau.events.records import RecordCollector
 from flambeau.events.stage_products import user_lines_of
-from flambeau.testing.comparison import Difference
+from flambeau.testing.comparison import Difference, first_bad
 
 Key = tuple[str, str]
 Change = Callable[[Options], Options]

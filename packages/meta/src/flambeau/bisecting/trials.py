@@ -25,24 +25,6 @@ from flambeau.testing.comparison import Difference, Observed, difference
 from flambeau.testing.isolated_run import in_double, modules_of, observe
 
 
-def first_bad(count: int, is_bad: Callable[[int], bool]) -> int | None:
-    """The smallest n in 1..count with `is_bad(n)`, by halving; None where `count` steps are fine.
-
-    Nothing is asked twice. Where steps interact (bad, then good again), it is one of the places
-    where good turns bad.
-    """
-    if count < 1 or not is_bad(count):
-        return None
-    good, bad = 0, count
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        if is_bad(middle):
-            bad = middle
-        else:
-            good = middle
-    return bad
-
-
 @dataclass(frozen=True)
 class Tried:
     """One compile of the program, and whether it was right."""

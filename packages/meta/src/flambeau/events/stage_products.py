@@ -6,7 +6,7 @@ kept alive; a size that is a symbol counts as unknown, not as zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,14 +97,20 @@ def nbytes(layout: Any) -> int | None:
     return int(reach * layout.dtype.itemsize)
 
 
+def in_bytes(size: float | None) -> str:
+    """Bytes in the unit that reads best; a size that is a symbol is `?`."""
+    if size is None:
+        return "?"
+    for unit in ("B", "KB", "MB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.2f} GB"
+
+
 def user_lines_of(nodes: Iterable[fx.Node]) -> dict[str, str]:
     """The innermost line of the user's program of each node, by the node's name."""
-    found: dict[str, str] = {}
-    for node in nodes:
-        line = user_line(node)
-        if line:
-            found[node.name] = line
-    return found
+    return {node.name: line for node in nodes if (line := user_line(node))}
 
 
 def user_line(node: fx.Node) -> str:
@@ -168,18 +174,18 @@ def _memory(program: Any, sizes: Mapping[str, int | None]) -> MemoryFacts:
         timeline.append((f"{kind.lower()} {name}", _sum(live.values())))
     return MemoryFacts(
         timeline=tuple(timeline),
-        peak=_peak([size for _, size in timeline]),
+        peak=_known((size for _, size in timeline), lambda known: max(known, default=0)),
         input_bytes=_sum(sizes.get(name) for name in given),
         reused=reused,
     )
 
 
 def _sum(sizes: Iterable[int | None]) -> int | None:
+    return _known(sizes, sum)
+
+
+def _known(sizes: Iterable[int | None], of: Callable[[list[int]], int]) -> int | None:
+    """A figure of sizes; None where one is a symbol."""
     found = list(sizes)
     known = [size for size in found if size is not None]
-    return sum(known) if len(known) == len(found) else None
-
-
-def _peak(sizes: list[int | None]) -> int | None:
-    known = [size for size in sizes if size is not None]
-    return max(known, default=0) if len(known) == len(sizes) else None
+    return of(known) if len(known) == len(found) else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 from flambeau_capture.api import compiler_of
@@ -51,26 +51,18 @@ def compile_time_rows(target: Any = None) -> list[TimeRow]:
 def compile_times(target: Any = None) -> str:
     """Seconds by function and phase, as a table."""
     rows = compile_time_rows(target)
-    head = ("function", "where", "frames", "capture", "aot", "lowering", "compilers", "other", "s")
-    cells = [head, *(_cells(row) for row in rows)]
-    sums = [sum(column) for column in zip(*(_seconds(row) for row in rows))] or [0.0] * 6
-    frames = sum(row.frames for row in rows)
-    cells.append(("total", "", str(frames), *(f"{value:.3f}" for value in sums)))
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    lines = []
-    for row in cells:
-        left = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
-        right = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-        lines.append("  ".join((*left, *right)).rstrip())
-    return "\n".join(lines)
-
-
-def _cells(row: TimeRow) -> tuple[str, ...]:
-    return row.function, row.where, str(row.frames), *(f"{value:.3f}" for value in _seconds(row))
-
-
-def _seconds(row: TimeRow) -> tuple[float, ...]:
-    return row.capture, row.aot, row.lowering, row.compilers, row.other, row.total
+    numbers = list(zip(*(astuple(row)[2:] for row in rows))) or [(0,)] * 6
+    total = TimeRow("total", "", *map(sum, numbers))
+    cells = [[*(field.name for field in fields(TimeRow)), "s"]]
+    for row in [*rows, total]:
+        function, where, frames, *seconds = astuple(row)
+        cells.append([function, where, str(frames), *(f"{s:.3f}" for s in (*seconds, row.total))])
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    padded = (
+        [cell.ljust(w) if n < 2 else cell.rjust(w) for n, (cell, w) in enumerate(zip(row, widths))]
+        for row in cells
+    )
+    return "\n".join("  ".join(row).rstrip() for row in padded)
 
 
 def _rows(targets: Iterable[tuple[Any, RecordCollector]]) -> list[TimeRow]:

@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flambeau_capture.observe.explanation import Explanation as Captured
-from rich.console import Console, Group
+from rich.console import Console
 from rich.rule import Rule
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from flambeau.events.stage_products import HalfFacts
+from flambeau.events.stage_products import HalfFacts, in_bytes
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,6 @@ class Explanation:
     @property
     def verbose(self) -> str:
         """All of it as text."""
-        from flambeau.explaining.explanation import show  # rich, only where text is asked for
-
         return show(self)
 
     @property
@@ -131,7 +129,7 @@ class Explanation:
 
     @property
     def break_reasons(self) -> tuple[Any, ...]:
-        """The breaks as capture reports them, in the order in which they were met."""
+        """The breaks as capture reports them, in the order of the program."""
         return self.capture.break_reasons
 
     def __iter__(self) -> Iterator[Any]:
@@ -152,16 +150,17 @@ class Explanation:
             "operations": self.op_count,
             "kernels": self.kernels,
             "graphs": [_plain(asdict(graph)) for graph in self.graphs],
-            "breaks": [asdict(each) for each in self.breaks],
             "guards": list(self.guards),
-            "recompiles": [asdict(each) for each in self.recompiles],
-            "kept_in_eager": [asdict(each) for each in self.kept_in_eager],
+            **{
+                name: [asdict(each) for each in getattr(self, name)]
+                for name in ("breaks", "recompiles", "kept_in_eager")
+            },
             "seconds": dict(self.seconds),
         }
 
     def to_html(self) -> str:
         """One page that needs nothing else."""
-        from flambeau.page import explanation_page  # jinja2, only where a page is asked for
+        from flambeau.page import explanation_page  # jinja2, for pages alone
 
         return explanation_page(self)
 
@@ -183,104 +182,55 @@ def show(explanation: Explanation) -> str:
     """The explanation as plain text."""
     out = io.StringIO()
     console = Console(file=out, width=WIDTH, force_terminal=False, color_system=None)
-    console.print(render(explanation))
+    for part in _parts(explanation):
+        console.print(Text(part) if isinstance(part, str) else part)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def render(explanation: Explanation) -> Any:
-    """The explanation for a rich console."""
-    parts: list[Any] = [Text(explanation.summary)]
-    parts += _breaks(explanation)
-    parts += _graphs(explanation)
-    parts += _recompiles(explanation)
-    parts += _kept(explanation)
-    parts += _guards(explanation)
-    parts += _times(explanation)
-    return Group(*parts)
-
-
-def _breaks(found: Explanation) -> list[Any]:
-    if not found.breaks:
-        return []
-    parts: list[Any] = [Rule("Breaks, the dearest first")]
+def _parts(found: Explanation) -> Iterator[str | Rule | Table]:
+    yield found.summary
+    if found.breaks:
+        yield Rule("Breaks, the dearest first")
     for each in found.breaks:
-        parts.append(Text(f"{each.id} {each.title}: {each.met}", style="bold"))
-        parts.append(Text(f"  {each.line}"))
+        yield f"{each.id} {each.title}: {each.met}\n  {each.line}"
         if each.run_ms is not None and each.capture_ms is not None:
             crossing = "" if each.bytes is None else f", {in_bytes(each.bytes)} through memory"
-            text = f"  cost: {each.run_ms:.2f} ms in Python, {each.capture_ms:.1f} ms to capture"
-            parts.append(Text(f"{text}{crossing}"))
-        parts.append(Text(f"  try: {each.edit}"))
-    return parts
-
-
-def _graphs(found: Explanation) -> list[Any]:
-    parts: list[Any] = []
+            cost = f"{each.run_ms:.2f} ms in Python, {each.capture_ms:.1f} ms to capture"
+            yield f"  cost: {cost}{crossing}"
+        yield f"  try: {each.edit}"
     for graph in found.graphs:
-        parts.append(Rule(f"{graph.name} of {graph.function} ({graph.kind})"))
-        parts.append(Text(f"inputs: {', '.join(graph.inputs) or 'none'}"))
-        parts.append(Text(f"{len(graph.operations)} operations: {', '.join(graph.operations)}"))
+        yield Rule(f"{graph.name} of {graph.function} ({graph.kind})")
+        yield f"inputs: {', '.join(graph.inputs) or 'none'}"
+        yield f"{len(graph.operations)} operations: {', '.join(graph.operations)}"
         if graph.failure:
-            parts.append(Text(f"runs eagerly: {graph.failure}", style="bold"))
-        parts += _halves(graph)
-    return parts
-
-
-def _halves(graph: GraphFacts) -> list[Any]:
-    parts: list[Any] = []
-    for half in graph.halves:
-        table = Table(title=f"{half.half}: peak {in_bytes(half.memory.peak)} beyond its inputs")
-        for column in ("step", "what", "operations", "touches"):
-            table.add_column(column)
-        for number, step in enumerate(half.steps):
-            what = f"{step.kind} {step.name}"
-            table.add_row(str(number), what, ", ".join(step.origins), in_bytes(step.bytes))
-        parts.append(table)
-        parts += [Text(f"chosen for {name}: {what}") for name, what in half.chosen]
-    return parts
-
-
-def _recompiles(found: Explanation) -> list[Any]:
-    if not found.recompiles:
-        return []
-    rows = [
-        Text(
-            f"{each.function} ({each.line}): {each.guard} expected {each.expected}, got {each.got}"
-        )
-        for each in found.recompiles
-    ]
-    return [Rule("Compiled again"), *rows]
-
-
-def _kept(found: Explanation) -> list[Any]:
-    if not found.kept_in_eager:
-        return []
-    rows = [Text(f"{each.what}: {each.why}") for each in found.kept_in_eager]
-    return [Rule("Kept in eager"), *rows]
-
-
-def _guards(found: Explanation) -> list[Any]:
-    shown = [Text(f"- {guard}") for guard in found.guards[:GUARDS_SHOWN]]
+            yield f"runs eagerly: {graph.failure}"
+        for half in graph.halves:
+            yield _steps(half)
+            yield from (f"chosen for {name}: {what}" for name, what in half.chosen)
+    if found.recompiles:
+        yield Rule("Compiled again")
+    for again in found.recompiles:
+        place = f"{again.function} ({again.line})"
+        yield f"{place}: {again.guard} expected {again.expected}, got {again.got}"
+    if found.kept_in_eager:
+        yield Rule("Kept in eager")
+        yield from (f"{kept.what}: {kept.why}" for kept in found.kept_in_eager)
+    if found.guards:
+        yield Rule(f"{len(found.guards)} guards")
+        yield from (f"- {guard}" for guard in found.guards[:GUARDS_SHOWN])
     if len(found.guards) > GUARDS_SHOWN:
-        shown.append(Text(f"  ... {len(found.guards) - GUARDS_SHOWN} more in .guards"))
-    return [Rule(f"{len(found.guards)} guards"), *shown] if shown else []
-
-
-def _times(found: Explanation) -> list[Any]:
-    table = Table(title="Compile time by phase")
-    table.add_column("phase")
-    table.add_column("ms", justify="right")
+        yield f"  ... {len(found.guards) - GUARDS_SHOWN} more in .guards"
+    yield Rule()
+    times = Table(Column("phase"), Column("ms", justify="right"), title="Compile time by phase")
     for phase, seconds in sorted(found.seconds.items(), key=lambda item: -item[1]):
-        table.add_row(phase, f"{1e3 * seconds:.1f}")
-    return [Rule(), table]
+        times.add_row(phase, f"{1e3 * seconds:.1f}")
+    yield times
 
 
-def in_bytes(size: int | None) -> str:
-    """Bytes in the unit that reads best."""
-    if size is None:
-        return "?"
-    for unit in ("B", "KB", "MB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024  # type: ignore[assignment]
-    return f"{size:.2f} GB"
+def _steps(half: HalfFacts) -> Table:
+    title = f"{half.half}: peak {in_bytes(half.memory.peak)} beyond its inputs"
+    table = Table("step", "what", "operations", "touches", title=title)
+    for number, step in enumerate(half.steps):
+        what = f"{step.kind} {step.name}"
+        table.add_row(str(number), what, ", ".join(step.origins), in_bytes(step.bytes))
+    return table

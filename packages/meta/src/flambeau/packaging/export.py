@@ -231,11 +231,9 @@ def _value(item: Any) -> Any:
     try:
         return {"value": encoded(item)}
     except CannotSave:
-        return {"function": function(item)} if callable(item) else _refuse(item)
-
-
-def _refuse(item: Any) -> Any:
-    raise CannotSave(f"an argument of the class {type(item).__name__}")
+        if callable(item):
+            return {"function": function(item)}
+        raise CannotSave(f"an argument of the class {type(item).__name__}") from None
 
 
 def _graph_from(data: list[dict[str, Any]], tensors: list[torch.Tensor]) -> fx.GraphModule:

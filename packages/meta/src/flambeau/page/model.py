@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
@@ -145,14 +145,9 @@ def view(part: ProcessEvents, number: int) -> ProcessView:
     if part.broken:
         counts["unreadable events"] = part.broken
     rank = part.process.get("rank")
-    name = (
-        f"rank {rank}, process {part.process['process']}"
-        if rank
-        else f"process {part.process['process']}"
-    )
     length = max((span.start + span.length for span in spans), default=0.0)
     return ProcessView(
-        name=name,
+        name=f"{f'rank {rank}, ' if rank else ''}process {part.process['process']}",
         facts=part.process,
         counts=counts,
         cards=tuple(card for card, _ in cards),
@@ -189,24 +184,23 @@ def _cards(part: ProcessEvents, number: int) -> list[tuple[Card, list[Key]]]:
         names = [installed.get((owner, name), name) for name in event["graphs"]]
         keys = [(owner, name) for name in names]
         shown.update(keys)
-        panels = [*_entry_panels(part, event)]
-        notes = [f"{len(event['guards'])} guards"]
-        told: list[str] = []
+        panels, notes = [*_entry_panels(part, event)], [f"{len(event['guards'])} guards"]
+        summary: list[str] = []
         for key in keys:
-            panels += _graph_panels(part, by_graph.get(key, []))
-            notes += _notes(by_graph.get(key, []))
-            told += _summary(by_graph.get(key, []))
+            events = by_graph.get(key, [])
+            panels += _graph_panels(part, events)
+            notes += _notes(events)
+            summary += _summary(events)
         title = f"{event['function']}: {', '.join(names) or 'no graph'}"
-        anchor, summary = f"p{number}-{place}", "; ".join(told)
-        card = Card(anchor, title, event["where"], tuple(notes), tuple(panels), summary)
+        anchor, where = f"p{number}-{place}", event["where"]
+        card = Card(anchor, title, where, tuple(notes), tuple(panels), "; ".join(summary))
         made.append((card, keys))
     for key, events in by_graph.items():
         if key not in shown:
-            anchor = f"p{number}-g{len(made)}"
             panels = _graph_panels(part, events)
             where = next((e["function"] for e in events if e["kind"] == "graph"), "")
-            card = Card(anchor, key[1], where, tuple(_notes(events)), tuple(panels))
-            made.append((card, [key]))
+            anchor = f"p{number}-g{len(made)}"
+            made.append((Card(anchor, key[1], where, tuple(_notes(events)), tuple(panels)), [key]))
     return made
 
 
@@ -287,17 +281,21 @@ def half_panels(event: Event) -> Iterable[Panel]:
     yield Panel("memory plan", half, text="\n".join(plan), picture=picture)
     refused = [f"{first} + {second}: {why}" for first, second, why in facts["refused"]]
     made = [f"{first} + {second}" for first, second in facts["fused"]]
-    told = ["Joined:", *(made or ["none"]), "", "Refused:", *(refused or ["none"])]
-    yield Panel("fusions", half, text="\n".join(told))
+    lines = ["Joined:", *(made or ["none"]), "", "Refused:", *(refused or ["none"])]
+    yield Panel("fusions", half, text="\n".join(lines))
 
 
 def _summary(events: list[Event]) -> list[str]:
-    told = []
-    for event in events:
-        if event["kind"] == "compiled":
-            record, took = event["record"], 1e3 * sum(event["record"]["seconds"].values())
-            told.append(f"{record['kind']}, {record['kernels']} kernels, {took:.0f} ms")
-    return told
+    return [
+        f"{record['kind']}, {record['kernels']} kernels, {_milliseconds(record)}"
+        for event in events
+        if event["kind"] == "compiled"
+        for record in [event["record"]]
+    ]
+
+
+def _milliseconds(record: Mapping[str, Any]) -> str:
+    return f"{1e3 * sum(record['seconds'].values()):.0f} ms"
 
 
 def _notes(events: list[Event]) -> list[str]:
@@ -308,7 +306,7 @@ def _notes(events: list[Event]) -> list[str]:
             notes.append(
                 f"{record['name']}: {record['kind']}, {record['nodes']} operations, "
                 f"{record['kernels']} kernels, {sum(record['externs'].values())} library calls, "
-                f"{1e3 * sum(record['seconds'].values()):.0f} ms"
+                f"{_milliseconds(record)}"
             )
         elif event["kind"] == "fallback":
             notes.append(f"{event['graph']} runs eagerly: {event['stage']}: {event['error']}")
@@ -316,24 +314,23 @@ def _notes(events: list[Event]) -> list[str]:
 
 
 def _spans(part: ProcessEvents, anchors: Mapping[Key, str]) -> tuple[Span, ...]:
-    raw: list[tuple[str, str, str, float, float, str]] = []
+    spans: list[Span] = []
     for event in part.events:
-        lane = f"thread {event['thread']}"
-        anchor = anchors.get((event["owner"], event.get("graph", "")), "")
-        if event["kind"] == "frame":
+        kind, seconds = event["kind"], event.get("seconds", 0.0)
+        if kind == "frame":
             end, label = event["ended"], f"{event['function']}: {event['outcome']}"
-            raw.append((lane, "frame", label, end - event["seconds"], event["seconds"], anchor))
-        elif event["kind"] == "aot":
-            start = event["t"] - event["seconds"]
-            raw.append(
-                (lane, "aot", f"{event['graph']} ahead of time", start, event["seconds"], anchor)
-            )
-        elif event["kind"] == "kernels":
+        elif kind == "aot":
+            end, label = event["t"], f"{event['graph']} ahead of time"
+        elif kind == "kernels":
+            kind, end = "inductor", event["t"]
             label = f"{event['graph']} {event['half']}: inductor"
-            start = event["t"] - event["seconds"]
-            raw.append((lane, "inductor", label, start, event["seconds"], anchor))
-    zero = min((start for _, _, _, start, _, _ in raw), default=0.0)
-    return tuple(Span(a, b, c, start - zero, length, e) for a, b, c, start, length, e in raw)
+        else:
+            continue
+        anchor = anchors.get((event["owner"], event.get("graph", "")), "")
+        lane = f"thread {event['thread']}"
+        spans.append(Span(lane, kind, label, end - seconds, seconds, anchor))
+    zero = min((span.start for span in spans), default=0.0)
+    return tuple(replace(span, start=span.start - zero) for span in spans)
 
 
 def panels_of(explanation: Explanation) -> dict[str, tuple[Panel, ...]]:

@@ -1,6 +1,6 @@
 """Rendering of pages from templates.
 
-In: a trace's folder, or an explanation. Out: HTML in one piece. Invariant: the page asks for
+In: a trace's folder, or an explanation. Out: HTML in one piece. Invariant: the page needs
 nothing from anywhere: style and script are in it; all text is escaped.
 """
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from flambeau.events.stage_products import in_bytes
 from flambeau.page.model import Panel, view
 from flambeau.page.reading import load
 
@@ -32,17 +33,6 @@ def _templates() -> Environment:
     )
     made.filters.update(in_bytes=in_bytes, shortened=shortened, brief=brief)
     return made
-
-
-def in_bytes(size: float | None) -> str:
-    """Bytes in the unit that reads best."""
-    if size is None:
-        return "?"
-    for unit in ("B", "KB", "MB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.2f} GB"
 
 
 def shortened(place: str) -> str:

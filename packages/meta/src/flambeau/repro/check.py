@@ -50,7 +50,7 @@ class GraphCheck:
 
     def compile(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile from nothing, raising what goes wrong."""
-        gm, _ = copied_graph(gm)
+        gm = copied_graph(gm)
         if self.backend == HALF:
             return _half(gm, inputs, self.choices.comparable())
         recorder = RecordCollector()

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from flambeau.events.records import operations
 from flambeau.repro.check import GraphCheck, GraphFailure, found_backend, spelled
 from flambeau.repro.function_text import CannotWrite, function_of, text_of
 from flambeau.repro.shrink import Test, shrink
@@ -69,8 +70,7 @@ def write_script(
         torch.save({"inputs": [_plain(value) for value in kept], "held": named}, tensors)
     text = _text(gm, values, held, failure, backend, tensors.name, saved, command)
     path.write_text(text, encoding="utf-8")
-    operations = sum(n.op in ("call_function", "call_method") for n in gm.graph.nodes)
-    return Script(path, failure, operations, saved)
+    return Script(path, failure, operations(gm), saved)
 
 
 def _text(

@@ -17,7 +17,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from flambeau.events.records import operations
 from flambeau.repro.check import GraphFailure
+from flambeau.testing.comparison import first_bad
 from flambeau.testing.isolated_run import copied, copied_graph
 
 Test = Callable[[fx.GraphModule, Sequence[Any]], GraphFailure | None]
@@ -36,7 +38,7 @@ class Shrunk:
     @property
     def operations(self) -> int:
         """Calls in the graph."""
-        return _operations(self.gm.graph)
+        return operations(self.gm)
 
 
 def shrink(
@@ -70,18 +72,15 @@ def shrink(
 
 def first_bad_node(gm: fx.GraphModule, inputs: Sequence[Any], test: Test) -> fx.Node | None:
     """The first node of `gm` whose value alone, as the only output, goes wrong."""
-    nodes = [n for n in gm.graph.nodes if n.op in ("call_function", "call_method")]
     values = _values(gm, inputs)
-    tensors = [n for n in nodes if isinstance(values.get(n), torch.Tensor)]
-    low, high = -1, len(tensors)
-    while high - low > 1:
-        middle = (low + high) // 2
-        cut = _ending_at(gm, inputs, tensors[: middle + 1])
-        if test(cut.gm, cut.inputs) is not None:
-            high = middle
-        else:
-            low = middle
-    return tensors[high] if high < len(tensors) else None
+    tensors = [n for n in _calls(gm) if isinstance(values.get(n), torch.Tensor)]
+
+    def is_bad(count: int) -> bool:
+        cut = _ending_at(gm, inputs, tensors[:count])
+        return test(cut.gm, cut.inputs) is not None
+
+    number = first_bad(len(tensors), is_bad)
+    return None if number is None else tensors[number - 1]
 
 
 @dataclass
@@ -117,7 +116,7 @@ def _fewer_outputs(state: Shrunk) -> Iterator[ShrinkCandidate]:
     if len(outputs) < 2:
         return
     for place in range(len(outputs)):
-        candidate = _with_outputs(state, [outputs[place]])
+        candidate = _ending_at(state.gm, state.inputs, [outputs[place]])
         yield candidate
         if candidate.kept:
             return
@@ -126,7 +125,7 @@ def _fewer_outputs(state: Shrunk) -> Iterator[ShrinkCandidate]:
         for start in range(0, len(outputs), size):
             rest = [*outputs[:start], *outputs[start + size :]]
             if rest:
-                candidate = _with_outputs(state, rest)
+                candidate = _ending_at(state.gm, state.inputs, rest)
                 yield candidate
                 if candidate.kept:
                     return
@@ -135,12 +134,11 @@ def _fewer_outputs(state: Shrunk) -> Iterator[ShrinkCandidate]:
 
 def _earlier_end(state: Shrunk) -> Iterator[ShrinkCandidate]:
     values = _values(state.gm, state.inputs)
-    nodes = [n for n in state.gm.graph.nodes if isinstance(values.get(n), torch.Tensor)]
-    nodes = [n for n in nodes if n.op in ("call_function", "call_method")]
+    nodes = [n for n in _calls(state.gm) if isinstance(values.get(n), torch.Tensor)]
     low, high = -1, len(nodes) - 1
     while high - low > 1:
         middle = (low + high) // 2
-        candidate = _with_outputs(state, [nodes[middle]])
+        candidate = _ending_at(state.gm, state.inputs, [nodes[middle]])
         yield candidate
         if candidate.kept:
             return  # nodes are others now; the next round goes on from there
@@ -148,7 +146,7 @@ def _earlier_end(state: Shrunk) -> Iterator[ShrinkCandidate]:
 
 
 def _values_for_nodes(state: Shrunk) -> Iterator[ShrinkCandidate]:
-    size = max(1, _operations(state.gm.graph) // 2)
+    size = max(1, operations(state.gm) // 2)
     while size >= 1:
         start = 0
         while True:
@@ -167,19 +165,18 @@ def _values_for_nodes(state: Shrunk) -> Iterator[ShrinkCandidate]:
 def _operand_for_node(state: Shrunk) -> Iterator[ShrinkCandidate]:
     place = 0
     while True:
-        nodes = [n for n in state.gm.graph.nodes if n.op in ("call_function", "call_method")]
+        nodes = _calls(state.gm)
         if place >= len(nodes):
             return
-        node, kept = nodes[place], False
-        values = _values(state.gm, state.inputs)
+        node, values = nodes[place], _values(state.gm, state.inputs)
         for source in node.all_input_nodes:
             if _alike(values.get(source), values.get(node)):
                 candidate = _bypassed(state, node, source)
                 yield candidate
-                kept = candidate.kept
-                if kept:
+                if candidate.kept:
                     break
-        place += 0 if kept else 1
+        else:
+            place += 1
 
 
 MOVES: tuple[tuple[str, Callable[[Shrunk], Iterator[ShrinkCandidate]]], ...] = (
@@ -208,15 +205,13 @@ def _finished(gm: fx.GraphModule, inputs: Sequence[Any]) -> ShrinkCandidate:
     return ShrinkCandidate(made, left)
 
 
-def _with_outputs(state: Shrunk, outputs: Sequence[fx.Node]) -> ShrinkCandidate:
-    return _ending_at(state.gm, state.inputs, outputs)
-
-
 def _ending_at(
     gm: fx.GraphModule, inputs: Sequence[Any], outputs: Sequence[fx.Node]
 ) -> ShrinkCandidate:
-    made, where = copied_graph(gm)
-    _set_outputs(made.graph, [where[node] for node in outputs])
+    where: dict[fx.Node, fx.Node] = {}
+    made = copied_graph(gm, where)
+    (output,) = made.graph.find_nodes(op="output")
+    output.args = (tuple(where[node] for node in outputs),)
     return _finished(made, inputs)
 
 
@@ -226,7 +221,8 @@ def _replaced(state: Shrunk, nodes: Sequence[fx.Node]) -> ShrinkCandidate | None
     chosen = [n for n in nodes if isinstance(values.get(n), torch.Tensor)]
     if not chosen:
         return None
-    made, where = copied_graph(state.gm)
+    where: dict[fx.Node, fx.Node] = {}
+    made = copied_graph(state.gm, where)
     first = next(iter(made.graph.nodes))
     inputs = []
     for node in chosen:
@@ -243,25 +239,20 @@ def _replaced(state: Shrunk, nodes: Sequence[fx.Node]) -> ShrinkCandidate | None
 
 
 def _bypassed(state: Shrunk, node: fx.Node, source: fx.Node) -> ShrinkCandidate:
-    made, where = copied_graph(state.gm)
+    where: dict[fx.Node, fx.Node] = {}
+    made = copied_graph(state.gm, where)
     where[node].replace_all_uses_with(where[source])
     return _finished(made, state.inputs)
 
 
 def _outputs(graph: fx.Graph) -> list[fx.Node]:
-    output = next(iter(reversed(graph.nodes)))
-    found: list[fx.Node] = []
-    fx.map_arg(output.args, found.append)
-    return list(dict.fromkeys(found))
+    (output,) = graph.find_nodes(op="output")
+    found: list[fx.Node] = output.all_input_nodes
+    return found
 
 
-def _set_outputs(graph: fx.Graph, outputs: Sequence[fx.Node]) -> None:
-    output = next(iter(reversed(graph.nodes)))
-    output.args = (tuple(outputs),)
-
-
-def _operations(graph: fx.Graph) -> int:
-    return sum(node.op in ("call_function", "call_method") for node in graph.nodes)
+def _calls(gm: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in gm.graph.nodes if node.op.startswith("call_")]
 
 
 def _alike(one: Any, other: Any) -> bool:

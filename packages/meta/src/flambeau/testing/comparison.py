@@ -8,7 +8,7 @@ structure, dtypes, shapes, and where there is no number, must be equal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,3 +157,21 @@ def _rms(values: torch.Tensor) -> float:
 
 def _shown(value: torch.Tensor) -> str:
     return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+
+
+def first_bad(count: int, is_bad: Callable[[int], bool]) -> int | None:
+    """The smallest n in 1..count with `is_bad(n)`, by halving; None where `count` steps are fine.
+
+    No number is tried twice. Where steps interact (bad, then good again), it is one of the places
+    where good turns bad.
+    """
+    if count < 1 or not is_bad(count):
+        return None
+    good, bad = 0, count
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if is_bad(middle):
+            bad = middle
+        else:
+            good = middle
+    return bad

@@ -185,10 +185,9 @@ def _devices(leaves: Sequence[torch.Tensor]) -> list[int]:
     return sorted({leaf.device.index or 0 for leaf in leaves if leaf.device.type == "cuda"})
 
 
-def copied_graph(gm: fx.GraphModule) -> tuple[fx.GraphModule, dict[fx.Node, fx.Node]]:
-    """The copy, and where each node went."""
+def copied_graph(gm: fx.GraphModule, where: dict[fx.Node, fx.Node] | None = None) -> fx.GraphModule:
+    """A graph module with the same parameters and buffers, and nodes of its own; `where` is given
+    the copy of each node."""
     graph = fx.Graph()
-    where: dict[fx.Node, fx.Node] = {}
-    output = graph.graph_copy(gm.graph, where)
-    graph.output(output)
-    return fx.GraphModule(gm, graph, class_name=type(gm).__name__), where
+    graph.output(graph.graph_copy(gm.graph, {} if where is None else where))
+    return fx.GraphModule(gm, graph, class_name=type(gm).__name__)

@@ -43,7 +43,7 @@ def verified(backend: Backend, request: Request) -> Backend:
     """The backend; its graphs are checked in their first calls."""
 
     def checked(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        kept, _ = copied_graph(gm)  # a backend may rewrite the graph that it is given
+        kept = copied_graph(gm)  # a backend may rewrite the graph that it is given
         return Verified(kept, backend(gm, example_inputs), request)
 
     return checked
