@@ -2,9 +2,9 @@
 
     python tools/pages.py [--check]
 
-In: the table of graph breaks, the registry of primitives, options, docstrings, and small programs
-that are compiled for their pictures. Out: the pages of `PAGES` and the pictures; with `--check`
-nothing is written, and the exit status says whether all are up to date.
+In: the tables of graph breaks and of refusals, the registry of primitives, options, docstrings, and
+small programs that are compiled for their pictures. Out: the pages of `PAGES` and the pictures; with
+`--check` nothing is written, and the exit status says whether all are up to date.
 Invariant: nothing on these pages is written by hand.
 """
 
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from flambeau_aot import refusals
 from flambeau_capture import builtins as _builtins  # noqa: F401 - declares what is not guarded
 from flambeau_capture.breaks import REASONS
 from flambeau_capture.observe import unguarded
@@ -45,6 +46,24 @@ def breaks() -> str:
         title = reason.title[:1].upper() + reason.title[1:]
         hint = reason.hint[:1].upper() + reason.hint[1:]
         sections.append(f"## {reason.id}\n\n{title}.\n\nWhat helps: {hint}.\n")
+    return "\n".join(sections)
+
+
+REFUSALS_HEAD = """\
+# Refusals
+
+Where ahead-of-time autograd meets a program of which it cannot promise eager's answer, it raises
+one of these, and the graph runs eagerly. Each has an id that never changes: the error's message
+begins with it, `flambeau.report` shows it, and an exception has it as `id`.
+"""
+
+
+def aot_refusals() -> str:
+    """The page of refusals of ahead-of-time autograd: a section a refusal."""
+    sections = [REFUSALS_HEAD]
+    for row in refusals.refusals().values():
+        helps = f"\n\nWhat helps: {row.remedy}." if row.remedy else ""
+        sections.append(f"## {row.id}\n\n`{row.kind.__name__}`: {row.message}.{helps}\n")
     return "\n".join(sections)
 
 
@@ -80,6 +99,7 @@ PAGES = {
     "modules.md": reference.modules,
     "options.md": reference.options,
     "ops.md": catalogue.render,
+    "refusals.md": aot_refusals,
     "unguarded.md": unguarded.page,
     "ops.json": catalogue.render_json,
 }

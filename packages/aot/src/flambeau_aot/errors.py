@@ -7,6 +7,8 @@ Invariant: every refusal of this package is an `AotError`; anything else is a de
 
 from __future__ import annotations
 
+import re
+
 
 class AotError(RuntimeError):
     """Base of everything this package raises on purpose; `user_lines` is "" where unknown."""
@@ -16,6 +18,12 @@ class AotError(RuntimeError):
         self.user_lines = user_lines.rstrip()
         text = f"{message}\nFrom your code:\n{self.user_lines}" if self.user_lines else message
         super().__init__(text)
+
+    @property
+    def id(self) -> str:
+        """The id of the refusal (`refusals`) that its message begins with; "" for another error."""
+        found = re.match(r"AO\d{4}(?=: )", self.message)
+        return found.group() if found else ""
 
 
 class TraceError(AotError):

@@ -16,12 +16,12 @@ from torch import fx
 
 from flambeau_aot._torch_compat import flattens, pytree
 from flambeau_aot.compile import Compilers, Partition, compile_program
-from flambeau_aot.errors import Unsupported
 from flambeau_aot.info import GraphCompiler
 from flambeau_aot.joint.program import InputProgram, of_callable, of_graph_module, of_module_call
 from flambeau_aot.joint.tracer import Decompositions
 from flambeau_aot.options import Options
 from flambeau_aot.partition.mincut import min_cut_partition
+from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.call import Compiled
 from flambeau_aot.runtime.last_call_guard import Predicate, like
 from flambeau_aot.subclasses import plain_tensors, spec_of
@@ -204,7 +204,7 @@ def metadata_of(values: list[Any]) -> tuple[Any, ...]:
             parts.append(_metadata_of_subclass(value))
         elif isinstance(value, torch.Tensor):
             if value.layout != torch.strided:
-                raise Unsupported(f"a tensor of layout {value.layout} as an input")
+                raise refusal("AO0023", layout=value.layout)
             same = first.setdefault(id(value), place)
             parts.append(
                 (
@@ -231,8 +231,5 @@ def _metadata_of_subclass(value: torch.Tensor) -> tuple[Any, ...]:
     try:
         hash(spec)
     except TypeError as error:
-        raise Unsupported(
-            f"the context that {spec.cls.__name__}.__tensor_flatten__ gives cannot be hashed, so "
-            "that a change of it would go unnoticed; let it consist of hashable values"
-        ) from error
+        raise refusal("AO0024", cls=spec.cls.__name__) from error
     return spec, value.requires_grad, value.is_leaf, metadata_of(list(plain_tensors(value, spec)))

@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import expression_of, symbolic_integer, symbolic_number
-from flambeau_aot.errors import NotYetSymbolic
+from flambeau_aot.refusals import refusal
 from flambeau_aot.size_operations import OPERATIONS, SizeOperation
 
 SymbolicNumber = torch.SymInt | torch.SymFloat | torch.SymBool
@@ -74,7 +74,7 @@ def _parts(values: Iterable[object]) -> Iterator[Any]:
         parts = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
         for part in parts:
             if isinstance(part, torch.SymBool):
-                raise NotYetSymbolic(f"the symbolic truth {part} is no number")
+                raise refusal("AO0017", part=part)
             if is_symbolic(part):
                 yield part
 
@@ -93,7 +93,7 @@ class SizeNodes:
     def node(self, number: Any) -> fx.Node | int | float:
         """The node that computes a number, or the number that it is known to be."""
         if isinstance(number, torch.SymBool):
-            raise NotYetSymbolic(f"the symbolic truth {number} is no number")
+            raise refusal("AO0017", part=number)
         return self._node(expression_of(number), number)
 
     def _node(self, expression: Any, like: Any) -> fx.Node | int | float:
@@ -123,7 +123,7 @@ def parts_of(expression: Any) -> tuple[SizeOperation, list[Any]]:
         return OPERATIONS["Mul"], [expression.args[0]] * int(expression.args[1])
     operation = OPERATIONS.get(name)
     if operation is None or not operation.in_graphs:
-        raise NotYetSymbolic(f"the size {expression} cannot be computed from sizes of the inputs")
+        raise refusal("AO0018", expression=expression)
     return operation, list(expression.args)
 
 
@@ -135,7 +135,7 @@ def text_of(expression: Any, names: Mapping[Any, str]) -> str:
         return repr(float(expression))
     if expression.is_Symbol:
         if expression not in names:
-            raise NotYetSymbolic(f"the symbol {expression} is not a size of an input")
+            raise refusal("AO0019", expression=expression)
         return names[expression]
     operation, parts = parts_of(expression)
     texts = [text_of(part, names) for part in parts]
@@ -171,7 +171,7 @@ def sized(value: Any, symbols: Sequence[Any]) -> Sized:
         if isinstance(part, torch.SymInt | torch.SymFloat):
             return text_of(expression_of(part), names)
         if is_symbolic(part):
-            raise NotYetSymbolic(f"the symbolic truth {part} is no number")
+            raise refusal("AO0017", part=part)
         if isinstance(part, (tuple, torch.Size)) and not hasattr(part, "_fields"):
             return f"({''.join(f'{text(item)}, ' for item in part)})"
         if type(part) is list:

@@ -21,13 +21,13 @@ import torch
 
 from flambeau_aot._torch_compat import compiling, pytree
 from flambeau_aot.compile import Compilers, compile_program
-from flambeau_aot.errors import Unsupported
 from flambeau_aot.frontends import metadata_of, name_of
 from flambeau_aot.info import GraphCompiler
 from flambeau_aot.joint.program import of_module_call
 from flambeau_aot.joint.tracer import Decompositions
 from flambeau_aot.options import Options
 from flambeau_aot.partition.mincut import min_cut_partition
+from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.call import Compiled
 
 # Optimizers choose between kernels for one tensor and for many, and between counting steps on
@@ -194,17 +194,14 @@ class AotStep:
                 own = TrainingState((), state.optimizers)
                 places = _places_of(own, leaves)
                 if len(places) != placed:
-                    raise Unsupported("the state of an optimizer changed while it was traced")
+                    raise refusal("AO0025")
                 for spot, value in zip(places, inputs[len(with_grad) : first], strict=True):
                     spot.store[spot.key] = value
                 numbers = own.constants()[1]
                 result = fn(*positional, **named)
                 after = _places_of(own, leaves)
                 if len(after) != placed or own.constants()[1] != numbers:
-                    raise Unsupported(
-                        "an optimizer changed a number of its own or made new state; a step that "
-                        "does so cannot be one graph"
-                    )
+                    raise refusal("AO0025")
                 new_tensors = [spot.store[spot.key] for spot in after]
                 return result, [leaf.grad for leaf in leaves], new_tensors
 

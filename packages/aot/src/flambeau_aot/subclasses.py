@@ -23,9 +23,9 @@ from flambeau_aot._torch_compat import (
     raise_version,
     version,
 )
-from flambeau_aot.errors import DoubleBackwardError, Unsupported
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.tracer import JointTracer
+from flambeau_aot.refusals import refusal
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,7 @@ def plain_tensors(value: Any, spec: SubclassSpec) -> list[torch.Tensor]:
         # An operator of a subclass and a plain tensor was functionalized around the subclass.
         value = current_value(value)
     if type(value) is not spec.cls:
-        raise Unsupported(
-            f"a {spec.cls.__name__} has a gradient or a result of another class, "
-            f"{type(value).__name__}; let its __torch_dispatch__ return its own class"
-        )
+        raise refusal("AO0020", cls=spec.cls.__name__, kind=type(value).__name__)
     found: list[torch.Tensor] = []
     for name, part in zip(spec.names, spec.parts, strict=True):
         inner = getattr(value, name)
@@ -88,10 +85,7 @@ def put_together(spec: SubclassSpec, inner: Sequence[torch.Tensor]) -> Any:
 
 def _refuse_differentiating(spec: SubclassSpec) -> None:
     if torch.is_grad_enabled():
-        raise DoubleBackwardError(
-            f"backward with create_graph=True through a compiled program of {spec.cls.__name__}, "
-            "a tensor subclass; run this part of the program uncompiled"
-        )
+        raise refusal("AO0021", cls=spec.cls.__name__)
 
 
 class _Together(torch.autograd.Function):
@@ -286,10 +280,7 @@ def _recorded(argument: Any, value: Any, spec: SubclassSpec, was: _SubclassState
     writes; what autograd is to know is copied once more, by the argument itself.
     """
     if spec_of(value) != spec or tuple(map(id, _parts(value))) != was.parts:
-        raise Unsupported(
-            f"a {spec.cls.__name__}, a tensor subclass, is an input and is given other parts or "
-            "another shape in place; let it write to the tensors it holds, or return a new one"
-        )
+        raise refusal("AO0022", cls=spec.cls.__name__)
     recorded = bool(value.requires_grad) and value.grad_fn is not was.history
     if recorded and argument.requires_grad and argument.is_leaf:
         raise RuntimeError(

@@ -25,30 +25,26 @@ from flambeau_aot._torch_compat import (
     pytree,
     storage_key,
 )
-from flambeau_aot.errors import TraceError, Unsupported
+from flambeau_aot.errors import TraceError
 from flambeau_aot.joint.program import of_callable
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.joint.tracer import JointTracer
 from flambeau_aot.partition.classify import is_random, runs_anyway
 from flambeau_aot.partition.split import backward_only
 from flambeau_aot.plan import FromGraph
+from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.random import streams
 
 NAMESPACE = "flambeau_aot_branches"
 Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]
 Run = Callable[..., Sequence[Any]]
 
-_IMPURE = (
-    "a function of {} writes to an operand, or returns one, a view of one or a value that is no "
-    "tensor; return a new tensor (clone)"
-)
-
 
 def tensors_of(name: str, operands: Sequence[Any]) -> list[torch.Tensor]:
     """The operands; Unsupported where one is no tensor."""
     for item in operands:
         if not isinstance(item, torch.Tensor):
-            raise Unsupported(f"{name} with an operand that is no tensor: {item!r}")
+            raise refusal("AO0139", name=name, item=item)
     return list(operands)
 
 
@@ -72,12 +68,12 @@ def traced(
             joint = trace(program, examples, {}, tracer.higher_order)
         except TraceError as error:
             if "is being used in an in-place operation" in str(error):
-                raise Unsupported(_IMPURE.format(name)) from error
+                raise refusal("AO0140", name=name) from error
             raise
     plan = joint.plan
     pure = not plan.updates and not plan.extras and plan.grad_mode_after is None
     if not pure or any(type(item) is not FromGraph for item in plan.results) or joint.sparse:
-        raise Unsupported(_IMPURE.format(name))
+        raise refusal("AO0140", name=name)
     return joint
 
 
@@ -172,10 +168,7 @@ def refuse_unrepeatable(joints: Sequence[Joint], name: str) -> None:
         for node in drawing:
             given = (*node.args, *node.kwargs.values())
             if node in late or any(isinstance(item, torch.Generator) for item in given):
-                raise Unsupported(
-                    f"a function of {name} is differentiated and draws by {node.target} in its "
-                    "backward part or from a generator of its own; draw outside of it"
-                )
+                raise refusal("AO0141", name=name, target=node.target)
 
 
 def noted(draws: Sequence[torch.device]) -> list[torch.Tensor]:

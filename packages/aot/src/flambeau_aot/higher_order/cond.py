@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import current_value
-from flambeau_aot.errors import Unsupported
 from flambeau_aot.higher_order.bodies import (
     Differentiated,
     Layout,
@@ -34,6 +33,7 @@ from flambeau_aot.higher_order.bodies import (
 from flambeau_aot.joint.corrections import contiguous
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.joint.tracer import JointTracer
+from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.random import replayed
 
 
@@ -47,10 +47,7 @@ def cond(
     sides = [traced(tracer, side, tensors, "cond") for side in (true, false)]
     layouts = [layouts_of(side) for side in sides]
     if layouts[0] != layouts[1] or sides[0].plan.structure != sides[1].plan.structure:
-        raise Unsupported(
-            f"the two functions of cond give results of other shapes, strides or dtypes: "
-            f"{layouts[0]} and {layouts[1]}; let both return the same"
-        )
+        raise refusal("AO0142", layouts=layouts[0], others=layouts[1])
     count, draws = len(layouts[0]), draws_on(sides)
     wanting = [1 + index for index, tensor in enumerate(tensors) if tensor.requires_grad]
     if not (torch.is_grad_enabled() and wanting and any(side.training for side in sides)):

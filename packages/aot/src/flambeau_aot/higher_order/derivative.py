@@ -27,9 +27,7 @@ from flambeau_aot._torch_compat import (
     pytree,
     raises_when_run,
 )
-from flambeau_aot.errors import DoubleBackwardError, Unsupported
 from flambeau_aot.inputs.functional_inputs import FunctionalInput, stand_in_over
-from flambeau_aot.intercept.unused_arguments import inputs_of_result
 from flambeau_aot.joint.analysis import analyze
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.trace import Joint, run_program
@@ -37,6 +35,8 @@ from flambeau_aot.joint.tracer import JointTracer
 from flambeau_aot.partition.classify import is_random
 from flambeau_aot.partition.split import backward_only
 from flambeau_aot.plan import InputPlan
+from flambeau_aot.refusals import refusal
+from flambeau_aot.simplify import inputs_of_result
 from flambeau_aot.sizes import sized
 
 UNREAD = "stands for an unread input"
@@ -160,10 +160,7 @@ def derivative(
         leaves = [leaf for leaf in wanted if leaf is not None]
         shapes = [tuple(item.shape) for item in outputs] == [tuple(t.shape) for t in tangents]
         if not shapes or len(leaves) != len(wanted):
-            raise DoubleBackwardError(
-                f"{program.name} does not do what it did when it was first traced; what a "
-                "function reads besides its arguments must not change between calls"
-            )
+            raise refusal("AO0145", name=program.name)
         with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
             grads = torch.autograd.grad(
                 outputs, leaves, tangents, create_graph=True, allow_unused=True
@@ -191,10 +188,7 @@ def _refuse_errors_inside(name: str, grads: Sequence[torch.Tensor | None]) -> No
         ends = [grad.grad_fn for grad in grads if grad is not None]
     nodes = autograd_nodes([end for end in ends if end is not None])
     if any(raises_when_run(node) for node, _ in nodes):
-        raise Unsupported(
-            f"a backward of {name} is marked with @once_differentiable; what autograd makes of its "
-            "gradients is no graph"
-        )
+        raise refusal("AO0146", name=name)
 
 
 def own_inputs(joint: Joint, needed: Needs) -> list[int]:

@@ -16,13 +16,14 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import autograd_nodes, expression_of, is_of_python, pytree
-from flambeau_aot.errors import AotError, DoubleBackwardError
+from flambeau_aot.errors import AotError
 from flambeau_aot.higher_order.derivative import Needs, own_inputs, plan_of
 from flambeau_aot.joint.ambient_state import Ambient
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.plan import FromFunction, FromGraph, InputPlan, ViewOfOutput
+from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.result_nodes import Gradient, Request, ended, linked
 from flambeau_aot.runtime.visits import Visits
 from flambeau_aot.sizes import sized
@@ -79,10 +80,7 @@ def eager_derivative(
     ends = _ends(joint, results, values)
     pairs = [(end, item) for end, item in zip(ends, cotangents, strict=True) if item is not None]
     if any(end is None or end.shape != item.shape for end, item in pairs):
-        raise DoubleBackwardError(
-            f"{program.name} does not do what it did when it was first traced; what a "
-            "function reads besides its arguments must not change between calls"
-        )
+        raise refusal("AO0145", name=program.name)
     flat, _ = pytree.tree_flatten(results)
     create_graph = torch.is_grad_enabled()
     wanted = [starts[index] for index in own if joint.grads[index] is not None]

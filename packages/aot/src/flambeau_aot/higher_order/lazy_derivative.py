@@ -16,13 +16,14 @@ from typing import Any
 
 import torch
 
-from flambeau_aot.errors import DoubleBackwardError, Unsupported
+from flambeau_aot.errors import AotError
 from flambeau_aot.higher_order.bodies import NAMESPACE as BRANCHES
 from flambeau_aot.higher_order.derivative import Needs, derivative, needs, read_after_all
 from flambeau_aot.higher_order.eager_derivative import eager_derivative, same_memory
 from flambeau_aot.joint.ambient_state import Ambient
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.trace import Joint
+from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.autograd_function import HigherOrder
 from flambeau_aot.runtime.call import Compiled
 from flambeau_aot.runtime.random import Streams, replayed
@@ -61,51 +62,32 @@ class Derivatives:
     def __post_init__(self) -> None:
         self.needs: Needs = needs(self.program, self.joint)
 
-    def refusal(self) -> str:
-        """Why there is no derivative; "" where there is one."""
+    def refused(self) -> AotError | None:
+        """Why there is no derivative; None where there is one."""
+        name, plan = self.name, self.joint.plan
         if self.needs.written:
             names = ", ".join(self.joint.primals[index].name for index in self.needs.written)
-            return (
-                f"the gradients of {self.name} depend on the value that {names} had before the "
-                "program wrote to it, and that value is gone; write to a copy, or run this part "
-                "of the program uncompiled"
-            )
-        plan = self.joint.plan
+            return refusal("AO0147", name=name, names=names)
         if plan.inputs.merged or plan.begin_grad or plan.end_grad:
-            return (
-                f"inputs of {self.name} share memory that it writes to, or it changes whether an "
-                "input requires grad; derivatives of second order are refused there"
-            )
+            return refusal("AO0148", name=name)
         if any(getattr(n.target, "namespace", "") == BRANCHES for n in self.joint.graph.nodes):
-            return (
-                f"{self.name} contains torch.cond, whose derivative has no derivative; write both "
-                "branches with torch.where, or run this part of the program uncompiled"
-            )
+            return refusal("AO0149", name=name)
         if self.needs.unrepeatable:
-            return (
-                f"{self.name} draws random numbers that cannot be drawn again: "
-                f"{', '.join(self.needs.unrepeatable)}, in its backward part or from a generator "
-                "of its own; draw them outside, or run this part of the program uncompiled"
-            )
-        return ""
+            return refusal("AO0150", name=name, draws=", ".join(self.needs.unrepeatable))
+        return None
 
-    def uncompiled(self) -> str:
-        """Why the derivative is not compiled, though there is one; "" where it is."""
+    def uncompiled(self) -> AotError | None:
+        """Why the derivative is not compiled, though there is one; None where it is."""
         if self.joint.late_writes:
-            return (
-                f"the backward part of {self.name} writes to an input, which its derivative would "
-                "do again"
-            )
-        if self.joint.sparse:
-            return f"{self.name} has a sparse gradient (embedding with sparse=True)"
-        return ""
+            return refusal("AO0151", name=self.name)
+        return refusal("AO0152", name=self.name) if self.joint.sparse else None
 
     def higher_order(self) -> HigherOrder:
         """What the autograd function needs to know of these derivatives."""
         needed = self.needs
-        refusal = self.refusal()
-        kept = () if refusal else needed.kept
-        return HigherOrder(needed.read, needed.statics, needed.draws, refusal, self, kept)
+        refused = self.refused()
+        why, kept = (refused.message, ()) if refused else ("", needed.kept)
+        return HigherOrder(needed.read, needed.statics, needed.draws, why, self, kept)
 
     def __call__(
         self,
@@ -164,13 +146,7 @@ class Derivatives:
     def _tell_of_observers(self) -> None:
         if not self.observed:
             self.observed = True
-            self.told(
-                Unsupported(
-                    f"the caller has put a hook, or retain_grad(), on a result of {self.name} on "
-                    "which another result depends, or asks for its gradient; put it on what the "
-                    "program does not read"
-                )
-            )
+            self.told(refusal("AO0153", name=self.name))
 
     def _compiled_or_told(
         self, examples: Sequence[torch.Tensor], symbols: Sequence[int], defined: Sequence[int]
@@ -179,7 +155,7 @@ class Derivatives:
         was compiled is differentiated whatever comes."""
         try:
             if reason := self.uncompiled():
-                raise Unsupported(reason)
+                raise reason
             return self._compile(examples, symbols, defined)
         except Exception as error:
             self.told(error)
@@ -197,10 +173,7 @@ class Derivatives:
         assert compiled.joint is not None
         read = read_after_all(compiled.joint)
         if read:
-            raise DoubleBackwardError(
-                f"the derivative of {self.name} reads {', '.join(read)}, which its gradient "
-                "does not depend on; this is a defect of this package"
-            )
+            raise refusal("AO0154", name=self.name, read=", ".join(read))
         return compiled
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import current_value
-from flambeau_aot.errors import Unsupported
 from flambeau_aot.higher_order.bodies import (
     Differentiated,
     Layout,
@@ -37,6 +36,7 @@ from flambeau_aot.higher_order.bodies import (
 from flambeau_aot.joint.corrections import contiguous
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.joint.tracer import JointTracer
+from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.random import replayed, streams
 
 
@@ -58,7 +58,7 @@ def while_loop(
     if [x[0] for x in layouts] != [x[0] for x in starts] or [x[2] for x in layouts] != [
         x[2] for x in starts
     ]:
-        raise Unsupported("the body of while_loop changes the shape or dtype of what it carries")
+        raise refusal("AO0143")
     draws = draws_on((ask, step))
     once = _round(forward(step), starts, len(tensors))
     run = _operator(forward(ask), once, starts, draws)
@@ -88,9 +88,7 @@ def _step(
         step = traced(tracer, body, tensors, "while_loop", inside)
         carried_out = differentiable_results(step)
         if len(carried_out) != count:
-            raise Unsupported(
-                f"the body of while_loop returns {len(carried_out)} values and carries {count}"
-            )
+            raise refusal("AO0144", returned=len(carried_out), count=count)
         after = [
             before or (place < count and carried_out[place]) for place, before in enumerate(inside)
         ]

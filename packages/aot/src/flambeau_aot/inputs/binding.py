@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import FakeTensor, expression_of, is_conj_or_neg, storage_key
-from flambeau_aot.errors import NotYetSymbolic, Unsupported
-from flambeau_aot.inputs.functional_inputs import FunctionalInput
+from flambeau_aot.inputs.functional_inputs import FunctionalInput, InputFacts
 from flambeau_aot.inputs.synthetic_bases import base_for, merge
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.plan import InputPlan, Member, Merged, SymbolPlace
+from flambeau_aot.refusals import refusal
 from flambeau_aot.sizes import is_symbolic, symbols_of
 
 
@@ -37,6 +37,11 @@ class SyntheticBaseView:
     merged: Merged
     version: int
     requires_grad: bool
+
+    @property
+    def facts(self) -> InputFacts:
+        """As of an input; nothing accumulates gradients in a view of a base."""
+        return InputFacts(part=True, requires_grad=self.requires_grad, is_leaf=False)
 
 
 class WritesOverlap(Exception):
@@ -62,7 +67,7 @@ def bind_inputs(
     parts: dict[int, list[int]] = {}
     for position, value in enumerate(inputs):
         if is_symbolic(value):
-            raise NotYetSymbolic(f"argument {position} is symbolic")
+            raise refusal("AO0001", position=position)
         if not isinstance(value, torch.Tensor):
             if not (program.symbolic and is_symbolic(program.symbolic[position])):
                 literals.append((position, value))
@@ -79,7 +84,7 @@ def bind_inputs(
     for tensor in (*primals, *(inputs[place] for group in parts.values() for place in group)):
         _refuse_kind(tensor)
     if parts and program.symbolic:
-        raise NotYetSymbolic("arguments of symbolic sizes share memory that is written to")
+        raise refusal("AO0002")
     merged, first_of = _merged(program, inputs, parts, len(primals))
     primals.extend(base_for(item, inputs) for item in merged)
     duplicates = tuple(
@@ -112,7 +117,7 @@ def _symbol_places(symbolic: Sequence[Any]) -> tuple[SymbolPlace, ...]:
     wanted = symbols_of(symbolic)
     missing = [symbol for symbol in wanted if symbol not in places]
     if missing:
-        raise NotYetSymbolic(f"no input has exactly the size {missing[0]}")
+        raise refusal("AO0003", missing=missing[0])
     return tuple(places[symbol] for symbol in wanted)
 
 
@@ -126,10 +131,7 @@ def _merged(
     following = bound + len(parts)
     for storage, positions in parts.items():
         if storage in own:
-            raise Unsupported(
-                f"arguments {positions} share memory with {own[storage]}, and the program writes "
-                "to one of them; pass a copy"
-            )
+            raise refusal("AO0004", positions=positions, own=own[storage])
         merged.append(merge(positions, [inputs[position] for position in positions]))
         first_of[storage] = following
         following += len(positions)
@@ -138,17 +140,14 @@ def _merged(
 
 def _refuse_kind(tensor: torch.Tensor) -> None:
     if tensor.layout != torch.strided or tensor.is_quantized:
-        raise Unsupported(f"a tensor of layout {tensor.layout} ({tensor.dtype}) as an input")
+        raise refusal("AO0005", layout=tensor.layout, dtype=tensor.dtype)
     if is_conj_or_neg(tensor):
-        raise Unsupported("an input with a lazy conjugation or negation; resolve it first")
+        raise refusal("AO0006")
     if tensor._is_zerotensor():
-        raise Unsupported("an input that has elements, but no memory; clone it first")
+        raise refusal("AO0007")
     plain = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
     if type(tensor) not in plain:
-        raise Unsupported(
-            f"a tensor subclass as an input: {type(tensor).__name__}; give it __tensor_flatten__ "
-            "and __tensor_unflatten__, or pass what it holds as a plain tensor"
-        )
+        raise refusal("AO0008", kind=type(tensor).__name__)
 
 
 def parts_of(plan: InputPlan, stand_ins: Sequence[FunctionalInput]) -> list[SyntheticBaseView]:

@@ -20,9 +20,8 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import current_value, is_functional, outside_tracing, storage_key
-from flambeau_aot.errors import NotYetSymbolic
-from flambeau_aot.joint.fake_metadata import is_dense
 from flambeau_aot.plan import ViewStep
+from flambeau_aot.refusals import refusal
 
 _REPEATING = {
     torch.ops.aten.expand.default,
@@ -152,7 +151,7 @@ def share_elements(one: StorageLayout, other: StorageLayout) -> bool:
         return True
     distance = other.offset - one.offset
     if not isinstance(distance, int):
-        raise NotYetSymbolic("views at places that are left open, one of which is written to")
+        raise refusal("AO0015")
     ranges = [(step, 0, size - 1) for size, step in _dims(one)]
     ranges += [(step, 1 - size, 0) for size, step in _dims(other)]
     return _found(distance, ranges, False)
@@ -172,7 +171,7 @@ def _dims(layout: StorageLayout) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for size, step in zip(layout.shape, layout.stride, strict=True):
         if not isinstance(step, int):
-            raise NotYetSymbolic("a view with strides that are left open is written to")
+            raise refusal("AO0016")
         if not isinstance(size, int):
             size = _OPEN
         if size > 1:
@@ -209,3 +208,35 @@ def _search(distance: int, ranges: Sequence[_Range], left: list[int], nonzero: b
         if _search(distance - step * difference, rest, left, nonzero and not difference):
             return True
     return False
+
+
+def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether some order of the dimensions makes this layout contiguous."""
+    if 0 in shape:
+        return True
+    expected = 1
+    for size, step in sorted(zip(shape, stride, strict=True), key=lambda pair: (pair[1], pair[0])):
+        if size == 1:
+            continue
+        if step != expected:
+            return False
+        expected *= size
+    return True
+
+
+def has_gaps(tensor: torch.Tensor) -> bool:
+    """Whether there is memory between the elements, and none that two elements share."""
+    return have_gaps(tuple(tensor.shape), tuple(tensor.stride()))
+
+
+def have_gaps(shape: tuple[Any, ...], strides: tuple[Any, ...]) -> bool:
+    """The same of a tensor of these sizes and strides."""
+    if is_dense(shape, strides):
+        return False
+    end = 0
+    for size, step in sorted(zip(shape, strides, strict=True), key=lambda pair: pair[1]):
+        if size > 1:
+            if step <= end:
+                return False
+            end += (size - 1) * step
+    return True

@@ -22,8 +22,9 @@ from flambeau_aot._torch_compat import (
     share_version_counter,
     storage_key,
 )
-from flambeau_aot.errors import AliasingChanged, Unsupported
+from flambeau_aot.errors import AliasingChanged
 from flambeau_aot.plan import Member, Merged
+from flambeau_aot.refusals import refusal
 
 
 def merge(positions: Sequence[int], tensors: Sequence[torch.Tensor]) -> Merged:
@@ -35,26 +36,15 @@ def merge(positions: Sequence[int], tensors: Sequence[torch.Tensor]) -> Merged:
             base = base_of(tensor)
     own = recorded and all(base_of(tensor) is base for tensor in tensors if tensor.requires_grad)
     if recorded and not own:
-        raise Unsupported(
-            f"arguments {list(positions)} share memory, the program writes to one of them, and "
-            "they are not views of one tensor; pass that tensor and take the views in the program"
-        )
+        raise refusal("AO0009", positions=list(positions))
     if any(tensor.is_complex() or tensor.dtype != base.dtype for tensor in tensors):
-        raise Unsupported(
-            f"arguments {list(positions)} share memory as different dtypes, and one is written to"
-        )
+        raise refusal("AO0010", positions=list(positions))
     if own and (not base.is_contiguous() or base.storage_offset()):
-        raise Unsupported(
-            f"arguments {list(positions)} are views of a tensor that requires grad and is not a "
-            "whole contiguous one, and the program writes to one of them; pass clones"
-        )
+        raise refusal("AO0011", positions=list(positions))
     unrecorded = [at for at, tensor in zip(positions, tensors, strict=True) if hides_grad(tensor)]
     if unrecorded and torch.is_grad_enabled():
         # What is computed of one reaches the view alone, or is an error of eager's.
-        raise Unsupported(
-            f"arguments {unrecorded} are views, made with grad disabled, of a tensor that requires "
-            "grad, and share memory with an argument that is written to; pass clones"
-        )
+        raise refusal("AO0012", unrecorded=unrecorded)
     counters = _counters(tensors)
     members = tuple(
         Member(

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import autograd_nodes, of_a_user
-from flambeau_aot.errors import Unsupported
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.split import tangents_of
-from flambeau_aot.runtime.unasked_derivatives import WHY, leads_to_users_derivative
+from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime.unasked_derivatives import leads_to_users_derivative
 
 
 def refuse_upstream(joint: Joint, inputs: Sequence[Any]) -> None:
@@ -37,7 +37,7 @@ def refuse_upstream(joint: Joint, inputs: Sequence[Any]) -> None:
     every = len(joint.tangents)
     reached = tangents_of(joint)
     if any(len(reached[place]) < every for place in found):
-        raise Unsupported(WHY)
+        raise refusal("AO0158")
 
 
 def _is_downstream_of_users(value: Any) -> bool:

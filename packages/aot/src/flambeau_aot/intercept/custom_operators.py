@@ -28,9 +28,9 @@ from flambeau_aot._torch_compat import (
     is_operator_packet,
     operator_named,
 )
-from flambeau_aot.errors import Unsupported
 from flambeau_aot.inputs.memory_overlap import Layouts, StorageLayout, near, overlaps_itself
 from flambeau_aot.joint.nested import map_tensors, tensors_in
+from flambeau_aot.refusals import refusal
 
 NAMESPACE = "flambeau_aot_functional"
 _TORCH_OWN = ("aten", "prims", "prim", "quantized", "mkldnn", "c10d", "_c10d_functional", NAMESPACE)
@@ -57,10 +57,7 @@ def call_without_writing(
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors_in(given))
     if recorded and (func._schema.returns or not is_custom_op(func)):
         # What `custom_op` makes writes beside autograd, as the copies below do.
-        raise Unsupported(
-            f"{func} writes to an argument and is given a tensor that requires grad; "
-            "call it under torch.no_grad(), or give it a form that returns the new value"
-        )
+        raise refusal("AO0088", func=func)
     written = signature.written(given)
     with torch.no_grad():
         memories, places = _shared_memory(func, signature, given, written, layouts)
@@ -120,10 +117,7 @@ class _Signature:
         own = [result for result in self.results if self.source(result) is None]
         found = [at for at, result in enumerate(own) if str(result.type) != "Tensor"]
         if found and (len(found) > 1 or str(own[found[0]].type) != "List[Tensor]"):
-            raise Unsupported(
-                f"{self.schema.name} writes to an argument and returns more than tensors and one "
-                "list of them; let one operator write and another one return them"
-            )
+            raise refusal("AO0089", name=self.schema.name)
         return found
 
     def own(self, flat: Sequence[Any]) -> list[Any]:
@@ -149,10 +143,7 @@ class _Signature:
                 info = argument.alias_info
                 if result.alias_info.is_write and info.before_set & result.alias_info.before_set:
                     return str(argument.name)
-        raise Unsupported(
-            f"{self.schema.name} returns a view of an argument; let it return nothing, or a tensor "
-            "of its own"
-        )
+        raise refusal("AO0090", name=self.schema.name)
 
 
 def _leaves(signature: _Signature, given: Mapping[str, Any]) -> list[tuple[int, int, Any]]:
@@ -183,9 +174,7 @@ def _shared_memory(
     layouts = [found.of(tensor) for _, _, tensor in leaves]
     for (_, _, tensor), layout in zip(leaves, layouts, strict=True):
         if any(tensor is x for x in written) and overlaps_itself(layout):
-            raise Unsupported(
-                f"{func} writes to a tensor whose elements share memory; give it a clone"
-            )
+            raise refusal("AO0091", func=func)
     memories: list[torch.Tensor] = []
     places: list[Any] = []
     for group in _near_each_other(layouts):
@@ -193,7 +182,7 @@ def _shared_memory(
         if len(group) == 1 or not any(x[2] is y for x, _ in members for y in written):
             continue
         if len({(layout.dtype, layout.root) for _, layout in members}) > 1:
-            raise Unsupported(f"{func} writes to memory that it is given in two ways")
+            raise refusal("AO0092", func=func)
         begin = min(layout.offset for _, layout in members)
         memory = members[0][0][2].new_zeros([max(x.stop for _, x in members) - begin])
         for (at, item, tensor), layout in members:
@@ -201,7 +190,7 @@ def _shared_memory(
             if not layout.empty and not overlaps_itself(layout):
                 memory = torch.as_strided_scatter(memory, tensor, *where)
             elif not layout.empty:
-                raise Unsupported(f"{func} writes to memory that it is given as an expanded tensor")
+                raise refusal("AO0093", func=func)
             places += [at, item, len(memories), len(where[0]), *where[0], *where[1], where[2]]
         memories.append(memory)
     return memories, places

@@ -1,14 +1,15 @@
-"""In-place calls that functionalisation would get wrong.
+"""In-place writes: eager's checks, strides, version counters and views.
 
-What comes in: calls of torch functions on functional tensors. What goes out: the same calls, with
-the strides and version counters that eager leaves; a refusal where functionalization would give
-another value than eager.
-Invariant: a tensor that is written to in place keeps its strides, and its memory those of its
-base; no call reads memory that it writes, but for elements at the indices that they are written at.
+In: calls on functional tensors that may write to one. Out: the calls, with what eager leaves;
+what eager raises; a refusal where functionalization would give another value than eager.
+Invariant: a tensor that is written to keeps its strides, and its memory those of its base; no call
+reads memory that it writes, but for elements at the indices that they are written at; an input that
+is a leaf, or a view of one, is not written to with grad enabled.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +18,6 @@ import torch
 from flambeau_aot._torch_compat import (
     base_of,
     current_value,
-    has_metadata_mutation,
     is_functional,
     keep_value,
     raise_version,
@@ -25,16 +25,15 @@ from flambeau_aot._torch_compat import (
     storage_key,
     version,
 )
-from flambeau_aot.errors import Unsupported
 from flambeau_aot.inputs.memory_overlap import (
     Layouts,
-    StorageLayout,
     overlaps_itself,
     same_elements,
     share_elements,
 )
-from flambeau_aot.joint.fake_metadata import is_dense
+from flambeau_aot.intercept.registry import Call, Interception, forms, intercept
 from flambeau_aot.joint.nested import tensors_in
+from flambeau_aot.refusals import refusal
 
 WRITE_TO_LISTS = frozenset(
     name for name in dir(torch) if name.startswith("_foreach_") and name.endswith("_")
@@ -50,11 +49,58 @@ RESHAPE_IN_PLACE = frozenset(
     for name in ("t", "transpose", "swapdims", "swapaxes", "squeeze", "unsqueeze", "as_strided")
 )
 _NO_WRITE = frozenset(("requires_grad_", "detach_", "share_memory_"))
+_WITHOUT_GRAD = (
+    "A view was created in no_grad mode and is being modified inplace with grad mode enabled."
+)
 
 
-def count_again(wrapper: torch.Tensor) -> None:
-    """After `as_strided_` a functional tensor goes on counting its elements of before."""
-    keep_value(wrapper, current_value(wrapper))
+class Views:
+    """Views of one trace that were taken before their base was reshaped in place: refused.
+
+    Eager takes such a view again by its place in memory; a functional tensor has no memory, and
+    takes it by dimensions, which are not those it was taken of. Only views alive at the reshape
+    count, of a tensor that requires grad, then or by what is written to it later.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[int, list[weakref.ref[torch.Tensor]]] = {}
+        self._stale: dict[int, torch.Tensor] = {}
+        # By base, those of tensors that require no grad so far.
+        self._without_grad: dict[int, list[torch.Tensor]] = {}
+
+    def made(self, result: Any) -> None:
+        """Note views among the results of a call."""
+        for value in result if isinstance(result, (list, tuple)) else (result,):
+            if isinstance(value, torch.Tensor):
+                base = base_of(value)
+                if base is not value:
+                    self._of.setdefault(id(base), []).append(weakref.ref(value))
+
+    def reshaped(self, target: torch.Tensor) -> None:
+        """A tensor is given another shape in place."""
+        base = base_of(target)
+        alive = [known() for known in self._of.pop(id(base), ())]
+        views = [view for view in alive if view is not None]
+        if base.requires_grad:
+            self._stale.update({id(view): view for view in views if view is not target})
+        else:
+            own = [] if target is base else [base, target]
+            self._without_grad.setdefault(id(base), []).extend((*views, *own))
+
+    def recorded(self, target: torch.Tensor) -> None:
+        """A tensor without grad is about to get a history, and what shares its memory with it."""
+        for view in self._without_grad.pop(id(base_of(target)), ()):
+            self._stale[id(view)] = view
+
+    def refuse_stale(self, values: Any) -> None:
+        """Raise where one of these is a view of a shape that is gone."""
+        if not self._stale:
+            return
+        for value in values:
+            if isinstance(value, (list, tuple)):
+                self.refuse_stale(value)
+            elif id(value) in self._stale:
+                raise refusal("AO0076")
 
 
 def writes_in_place(name: str) -> bool:
@@ -62,6 +108,79 @@ def writes_in_place(name: str) -> bool:
     if name.startswith("__"):
         return name == "__setitem__" or name in _IN_PLACE_SIGNS
     return name.endswith("_") and name not in _NO_WRITE
+
+
+@intercept(*forms(*RESHAPE_IN_PLACE))
+def reshape_in_place(trace: Interception, call: Call) -> Any:
+    """Views of the tensor are stale from now on. A view is refused `as_strided_`: autograd would
+    take it again by the view that it was."""
+    target = call.target
+    if isinstance(target, torch.Tensor):
+        as_strided = call.name.split(".")[0] == "as_strided_"
+        if as_strided and base_of(target) is not target:
+            raise refusal("AO0062")
+        trace.views.reshaped(target)
+    return NotImplemented
+
+
+def write(trace: Interception, call: Call) -> Any:
+    """A call that may write to its first argument, as eager makes it."""
+    name, target = call.name, call.target
+    if trace.regions.count and writes_in_place(name):
+        trace.regions.refuse_unseen(target)
+    if name.endswith("_") and torch.is_grad_enabled():
+        refuse_as_eager(trace, name, target, call.args)
+    result = write_on_copy(target, call.func, call.args, call.kwargs, trace.layouts)
+    if name.split(".")[0] == "as_strided_" and is_functional(target):
+        keep_value(target, current_value(target))  # else it counts its elements of before
+    return result
+
+
+def refuse_as_eager(
+    trace: Interception, name: str, target: torch.Tensor, args: tuple[Any, ...]
+) -> None:
+    """Writes that eager refuses for leaves, which stand-ins are not, and those to the memory
+    of a tensor reshaped in place: autograd would take its views again of the new shape."""
+    if not writes_in_place(name):
+        return
+    base = base_of(target)
+    known = trace.facts.get(id(base))
+    without_grad = known is not None and known.view_without_grad
+    if not base.requires_grad:
+        if any(isinstance(x, torch.Tensor) and x.requires_grad for x in args):
+            if without_grad:
+                raise RuntimeError(_WITHOUT_GRAD)
+            trace.views.recorded(target)
+            trace.views.refuse_stale((target,))
+        return
+    if known is not None and known.viewing_leaf and base is not target and base.is_leaf:
+        # In eager they are both views of a tensor that requires no grad.
+        raise refusal("AO0074")
+    if without_grad:
+        raise RuntimeError(_WITHOUT_GRAD)
+    if known is not None and (known.leaf or known.view_of_leaf):
+        if name == "__setitem__" and is_basic(args[1]):
+            target.detach()[args[1]]  # an index out of bounds is noticed first
+        leaf = known.leaf and base is target
+        what = "a leaf" if leaf else "a view of a leaf"
+        raise RuntimeError(
+            f"{what} Variable that requires grad is being used in an in-place operation."
+        )
+    if name in RESHAPE_IN_PLACE:
+        trace.reshaped.append(base)
+    elif any(base is item for item in trace.reshaped):
+        raise refusal("AO0075")
+
+
+def refuse_lists_as_eager(
+    trace: Interception, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """The same for an operator that writes to a list of tensors."""
+    given = [(*item,) if isinstance(item, (list, tuple)) else (item,) for item in args[1:]]
+    others = tuple(value for item in given for value in item)
+    if torch.is_grad_enabled():
+        for target in args[0] if args else kwargs["self"]:
+            refuse_as_eager(trace, name.removeprefix("_foreach_"), target, (target, *others))
 
 
 def write_to_several_lists(
@@ -80,9 +199,7 @@ def write_to_several_lists(
         return None
     keys = [storage_key(tensor) for tensors in lists for tensor in tensors]
     if len(set(keys)) != len(keys):
-        raise Unsupported(
-            f"{func.__name__} writes to tensors that share memory; write to them one by one"
-        )
+        raise refusal("AO0077", func=func.__name__)
     form = getattr(torch.ops.aten, func.__name__.removesuffix("_"))
 
     def write(*args: Any, **kwargs: Any) -> None:
@@ -97,12 +214,12 @@ def write_to_list(
     func: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any],
+    call_one: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any],
 ) -> Any:
     """Operators that write to a list of tensors, one after the other: in eager every write
     raises a version counter and is seen by those after it, above functionalization none is.
 
-    Those whose tensors share memory are made of `call`s, one for each tensor.
+    Those whose tensors share memory are made of calls of `call_one`, one for each tensor.
     """
     targets = args[0] if args else kwargs["self"]
     keys = [storage_key(tensor) for tensor in targets]
@@ -124,12 +241,10 @@ def write_to_list(
             isinstance(item, torch.Tensor) and item.requires_grad for item in tensors
         )
         if single is None or len(args) > 2 or not args or recorded:
-            raise Unsupported(
-                f"{func.__name__} writes to tensors that share memory; write to them one by one"
-            )
+            raise refusal("AO0077", func=func.__name__)
         for index, tensor in enumerate(targets):
             own = [item[index] if isinstance(item, (list, tuple)) else item for item in args[1:]]
-            call(single, (tensor, *own), kwargs)
+            call_one(single, (tensor, *own), kwargs)
         return None
     before = [version(tensor) for tensor in targets]
     result = func(*args, **kwargs)
@@ -159,7 +274,7 @@ def write_on_copy(
     if version(target) == before or name in RESHAPE_IN_PLACE:
         return result
     if inexact is not None:
-        raise Unsupported(f"{name} writes to {inexact}; write to slices of it, or to a clone")
+        raise refusal("AO0078", name=name, inexact=inexact)
     key = storage_key(target)
     given = tensors_in((args, {n: x for n, x in kwargs.items() if n != "out"}))
     given = given[1:] if "out" not in kwargs else given
@@ -172,9 +287,7 @@ def write_on_copy(
     for other in map(layouts.of, beside):
         in_place = same_elements(written, other) and _reads_where_it_writes(name)
         if not in_place and share_elements(written, other):
-            raise Unsupported(
-                f"{name} writes to memory that it reads at other places; clone what it reads"
-            )
+            raise refusal("AO0079", name=name)
     return result
 
 
@@ -214,10 +327,7 @@ def write_keeping_strides(
     if version(target) == before:
         return result
     if overlaps:
-        raise Unsupported(
-            "a write to an expanded tensor, or to another whose elements share memory; write to a "
-            "clone, or to the tensor that was expanded"
-        )
+        raise refusal("AO0080")
     if lay_out_as(base, shape, strides):
         current_value(target)
     return result
@@ -231,105 +341,6 @@ def lay_out_as(base: torch.Tensor, shape: Sequence[Any], strides: Sequence[Any])
     if other:
         _restride(base, tuple(strides))
     return other
-
-
-def has_gaps(tensor: torch.Tensor) -> bool:
-    """Whether there is memory between the elements, and none that two elements share."""
-    return have_gaps(tuple(tensor.shape), tuple(tensor.stride()))
-
-
-def have_gaps(shape: tuple[Any, ...], strides: tuple[Any, ...]) -> bool:
-    """The same of a tensor of these sizes and strides."""
-    if is_dense(shape, strides):
-        return False
-    end = 0
-    for size, step in sorted(zip(shape, strides, strict=True), key=lambda pair: pair[1]):
-        if size > 1:
-            if step <= end:
-                return False
-            end += (size - 1) * step
-    return True
-
-
-MADE_BY_STRIDES: dict[Any, tuple[Any, int]] = {
-    torch.empty_strided: (torch.empty, 0),
-    torch.ops.aten.empty_strided: (torch.empty, 0),
-    torch.ops.aten.empty_strided.default: (torch.empty, 0),
-    torch.Tensor.new_empty_strided: (torch.Tensor.new_empty, 1),
-    torch.ops.aten.new_empty_strided: (torch.Tensor.new_empty, 1),
-    torch.ops.aten.new_empty_strided.default: (torch.Tensor.new_empty, 1),
-}
-"""Functions that are told strides; what makes memory in their place, and where sizes begin."""
-
-
-SCATTERS = frozenset(
-    getattr(owner, f"{name}_scatter")
-    for owner in (torch, torch.Tensor, torch.ops.aten)
-    for name in ("slice", "select", "diagonal")
-)
-"""Functions that give a tensor with another part, laid out as the tensor is, with its gaps."""
-
-
-def laid_out_alike(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], layout: StorageLayout, offset: Any
-) -> torch.Tensor:
-    """What one of `SCATTERS` gives of a tensor of this layout, at this place in its storage."""
-    result: torch.Tensor = func(*args, **kwargs)
-    size, strides = layout.shape, layout.stride
-    if not all(isinstance(n, int) for n in (*size, *strides, offset)) or 0 in size:
-        return result
-    if (not offset and not have_gaps(size, strides)) or 0 in strides:
-        return result
-    reach = offset + 1 + sum((n - 1) * step for n, step in zip(size, strides, strict=True))
-    return result.new_zeros([reach]).as_strided(size, strides, offset).copy_(result)
-
-
-def made_by_strides(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A new tensor of these strides; with gaps, a view of memory that the graph makes whole, since
-    what a graph writes and returns is dense."""
-    make, at = MADE_BY_STRIDES[func]
-    named = dict(kwargs)
-    given = [named.pop(name, None) for name in ("size", "stride")[len(args) - at :]]
-    rest = (*args[at:], *given)
-    leaf = kwargs.get("requires_grad")
-    if len(rest) != 2 or None in rest or leaf or not have_gaps(*map(tuple, rest)):
-        return func(*args, **kwargs)
-    size, strides = rest
-    reach = 1 + sum((n - 1) * step for n, step in zip(size, strides, strict=True))
-    return make(*args[:at], [reach], **named).as_strided(size, strides)
-
-
-def _refuse_reshaped(value: torch.Tensor) -> None:
-    if is_dense(tuple(value.shape), tuple(value.stride())):
-        raise Unsupported(
-            "a tensor with memory between its elements is given another shape in place, and "
-            "written to; use the operator that returns the new shape"
-        )
-
-
-def lay_out_again(gaps: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """Give back the gaps to tensors that have lost them in a write; each comes with the value
-    that it stood for at first.
-
-    A functional write makes a dense value; whether `contiguous` and `reshape` copy, and what
-    `as_strided` reaches, depends on the gaps.
-    """
-    aten = torch.ops.aten
-    for wrapper, first in gaps:
-        value = current_value(wrapper)
-        if value.stride() == first.stride():
-            continue
-        if has_metadata_mutation(wrapper):
-            _refuse_reshaped(value)
-            continue
-        if value.shape != first.shape:
-            raise Unsupported("a tensor gets another size in place (out=); make a new one")
-        size, strides = list(first.shape), list(first.stride())
-        reach = 1 + sum((n - 1) * step for n, step in zip(size, strides, strict=True))
-        with torch.no_grad():
-            memory = aten.new_zeros.default(value, [reach])
-            filled = aten.as_strided_scatter.default(memory, value, size, strides, 0)
-            replace_value(wrapper, aten.as_strided.default(filled, size, strides, 0))
 
 
 def _restride(base: torch.Tensor, strides: tuple[int, ...]) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import current_value, is_conj_or_neg, is_functional
+from flambeau_aot.intercept.registry import Call, Interception, getter, intercept
 from flambeau_aot.plan import ViewStep
 
 ViewOf = Mapping[int, tuple[torch.Tensor, ViewStep]]
 
 _CONJ, _NEG = torch.ops.aten._conj.default, torch.ops.aten._neg_view.default
-_imag, _real = (getattr(torch.Tensor, name).__get__ for name in ("imag", "real"))
 
 
 def _no_pairs(x: torch.Tensor) -> torch.Tensor:
@@ -34,8 +34,10 @@ _ANSWERS: dict[Any, tuple[Any, Callable[[torch.Tensor], Any]]] = {
     torch.resolve_conj: (_CONJ, torch.clone),
     torch.Tensor.resolve_conj: (_CONJ, torch.clone),
     torch.view_as_real: (_CONJ, _no_pairs),
-    torch.real: (_CONJ, lambda x: torch.real(torch.conj(x))),
-    torch.imag: (_CONJ, lambda x: torch._neg_view(torch.imag(torch.conj(x)))),
+    **dict.fromkeys((torch.real, getter("real")), (_CONJ, lambda x: torch.real(torch.conj(x)))),
+    **dict.fromkeys(
+        (torch.imag, getter("imag")), (_CONJ, lambda x: torch._neg_view(torch.imag(torch.conj(x))))
+    ),
     torch.is_neg: (_NEG, lambda x: True),
     torch.Tensor.is_neg: (_NEG, lambda x: True),
     torch.resolve_neg: (_NEG, torch.clone),
@@ -65,11 +67,11 @@ def is_lazy(value: torch.Tensor, view_of: ViewOf) -> bool:
     return False
 
 
-def answer(func: Any, target: torch.Tensor, view_of: ViewOf) -> Any:
-    """What a call on a tensor with the bit gives; None where the call itself is right."""
-    func = torch.imag if func == _imag else torch.real if func == _real else func
-    found = _ANSWERS.get(func)
-    if found is None or not is_functional(target):
-        return None
-    by, give = found
-    return give(target) if differs_in_lazy_bit(current_value(target), view_of, by) else None
+@intercept(*_ANSWERS)
+def lazy_bit(trace: Interception, call: Call) -> Any:
+    """What a call gives on a tensor that has the bit in eager, and whose value has it not."""
+    by, give = _ANSWERS[call.func]
+    target, view_of = call.target, trace.layouts.view_of
+    if is_functional(target) and differs_in_lazy_bit(current_value(target), view_of, by):
+        return give(target)
+    return NotImplemented

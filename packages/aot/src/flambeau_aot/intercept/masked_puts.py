@@ -17,6 +17,8 @@ from typing import Any, cast
 import torch
 
 from flambeau_aot._torch_compat import storage_key
+from flambeau_aot.intercept.inplace import write
+from flambeau_aot.intercept.registry import Call, Interception, intercept
 
 _SETS = torch.Tensor.__setitem__
 _PUTS_IN_PLACE = frozenset(
@@ -61,9 +63,19 @@ class _MaskedPut(torch.autograd.Function):
         return own, rows.sum_to_size(shape), None, None, None
 
 
-def masked_put(func: Any, args: Sequence[Any], kwargs: Any) -> torch.Tensor | None:
-    """The tensor after a write under a mask, of values that require grad."""
-    if not torch.is_grad_enabled() or (func is not _SETS and func not in _PUTS) or len(args) < 3:
+@intercept(_SETS, *_PUTS)
+def masked_put(trace: Interception, call: Call) -> Any:
+    """A write under a mask, of values that require grad."""
+    put = _masked_put(call.func, call.args, call.kwargs)
+    if put is None:
+        return NotImplemented
+    if call.func is _SETS or call.func in _PUTS_IN_PLACE:
+        return write(trace, Call(torch.Tensor.copy_, (call.target, put), {}))
+    return put
+
+
+def _masked_put(func: Any, args: Sequence[Any], kwargs: Any) -> torch.Tensor | None:
+    if not torch.is_grad_enabled() or len(args) < 3:
         return None
     x, index, values = args[:3]
     add = bool(args[3] if len(args) > 3 else kwargs.get("accumulate", False))
@@ -87,8 +99,3 @@ def masked_put(func: Any, args: Sequence[Any], kwargs: Any) -> torch.Tensor | No
     if storage_key(values) == storage_key(x) or values.device != x.device:
         return None
     return cast(torch.Tensor, _MaskedPut.apply(x, values, mask, dim, add))  # type: ignore[no-untyped-call]
-
-
-def is_in_place(func: Any) -> bool:
-    """Whether such a call writes to its first argument."""
-    return func is _SETS or func in _PUTS_IN_PLACE

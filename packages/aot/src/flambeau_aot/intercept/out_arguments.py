@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import base_of, has_metadata_mutation, is_functional
-from flambeau_aot.errors import Unsupported
 from flambeau_aot.inputs.memory_overlap import Layouts
 from flambeau_aot.intercept.inplace import lay_out_as, write_on_copy
+from flambeau_aot.refusals import refusal
 
 OF_WHOLE_NUMBERS = frozenset(
     f"bitwise_{name}" for name in ("and", "or", "xor", "left_shift", "right_shift")
@@ -45,7 +45,7 @@ def keeping_size(
 ) -> Any:
     """A call that writes its result to `out`; functionalization loses views of a resized one."""
     if _has_no_kernel(func, out):
-        raise Unsupported(f"{func.__name__} with an out= of {out.dtype} on CUDA")
+        raise refusal("AO0083", func=func.__name__, dtype=out.dtype)
     before, base = tuple(out.shape), base_of(out)
     if torch.is_grad_enabled() and base.requires_grad:
         raise RuntimeError(
@@ -53,14 +53,12 @@ def keeping_size(
             "differentiation, but one of the arguments requires grad."
         )
     if any(not tensor.numel() for tensor in (out, *args) if isinstance(tensor, torch.Tensor)):
-        raise Unsupported(f"{func.__name__} with out= where a tensor has no elements")
+        raise refusal("AO0084", func=func.__name__)
     if base is not out:
         # Functionalization would put a result of another size into the base unseen.
-        raise Unsupported(f"{func.__name__} with an out= that is a view; use copy_ on the view")
+        raise refusal("AO0085", func=func.__name__)
     if is_functional(out) and has_metadata_mutation(out):
-        raise Unsupported(
-            f"{func.__name__} with an out= that was given another shape in place; use copy_"
-        )
+        raise refusal("AO0086", func=func.__name__)
     failure: Exception | None = None
     result: Any = None
     try:
@@ -69,9 +67,8 @@ def keeping_size(
         failure = error
     if tuple(out.shape) != before:
         # Functionalization takes views of `out` again, of a shape that they do not fit.
-        raise Unsupported(
-            f"{func.__name__} with an out= of another size ({before}, now {tuple(out.shape)}); "
-            "give it an out of the result's size"
+        raise refusal(
+            "AO0087", func=func.__name__, before=before, shape=tuple(out.shape)
         ) from failure
     if failure is not None:
         raise failure

@@ -13,10 +13,13 @@ import math
 from typing import cast
 
 import torch
+from torch.nn import functional
 
 from flambeau_aot._torch_compat import trained_by_library
+from flambeau_aot.intercept.registry import replaces
 
 
+@replaces(torch.batch_norm, torch.ops.aten.batch_norm, torch.ops.aten.batch_norm.default)
 def batch_norm(
     x: torch.Tensor,
     weight: torch.Tensor | None,
@@ -91,6 +94,7 @@ def _in_a_format(x: torch.Tensor) -> bool:
     return x.is_contiguous() or (own is not None and x.is_contiguous(memory_format=own))
 
 
+@replaces(torch.instance_norm, torch.ops.aten.instance_norm, torch.ops.aten.instance_norm.default)
 def instance_norm(
     x: torch.Tensor,
     weight: torch.Tensor | None,
@@ -134,6 +138,7 @@ def instance_norm(
     return out.view(x.shape)
 
 
+@replaces(functional.batch_norm)
 def functional_batch_norm(
     input: torch.Tensor,
     running_mean: torch.Tensor | None,
@@ -153,6 +158,7 @@ def functional_batch_norm(
     return batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
 
 
+@replaces(functional.instance_norm)
 def functional_instance_norm(
     input: torch.Tensor,
     running_mean: torch.Tensor | None = None,

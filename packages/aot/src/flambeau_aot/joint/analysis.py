@@ -27,12 +27,11 @@ from flambeau_aot._torch_compat import (
     share_version_counter,
     storage_key,
 )
-from flambeau_aot.errors import NotYetSymbolic, Unsupported
 from flambeau_aot.inputs.binding import SyntheticBaseView
 from flambeau_aot.inputs.functional_inputs import FunctionalInput
-from flambeau_aot.inputs.storage_offsets import in_whole_memory
-from flambeau_aot.intercept.input_hooks import Handle
+from flambeau_aot.intercept.input_answers import Handle
 from flambeau_aot.intercept.lazy_conjugates import is_lazy
+from flambeau_aot.intercept.strides import in_whole_memory
 from flambeau_aot.joint.input_mutations import (
     Effects,
     Returned,
@@ -57,6 +56,7 @@ from flambeau_aot.plan import (
     ViewOfOutput,
     ViewStep,
 )
+from flambeau_aot.refusals import refusal
 
 
 def analyze(
@@ -103,10 +103,7 @@ def _refuse_lost_bases(effects: Effects, results: Sequence[Any]) -> None:
                 and origin.output == output
             )
             if not known:
-                raise Unsupported(
-                    "a result is a view of another result that is itself an alias (detach, data) "
-                    "or was given another shape in place; return one of the two"
-                )
+                raise refusal("AO0115")
 
 
 def _refuse_shared_aliases(effects: Effects, results: Sequence[Any]) -> None:
@@ -120,10 +117,7 @@ def _refuse_shared_aliases(effects: Effects, results: Sequence[Any]) -> None:
         and plan.steps[0].func is detached_data
     ]
     if any(_related(one, two) for at, one in enumerate(views) for two in views[:at]):
-        raise Unsupported(
-            "several results are views of one alias by `data`; take them of the tensor itself, or "
-            "of `detach()`"
-        )
+        raise refusal("AO0116")
 
 
 def _refuse_views_across(effects: Effects, primals: Sequence[torch.Tensor]) -> None:
@@ -134,10 +128,7 @@ def _refuse_views_across(effects: Effects, primals: Sequence[torch.Tensor]) -> N
     for plan in effects.results:
         if isinstance(plan, ViewOfInput) and plan.primal not in changed:
             if plan.primal < len(primals) and storage_key(primals[plan.primal]) in keys:
-                raise Unsupported(
-                    "a result is a view of an input that shares memory with another input, which "
-                    "is given another shape, detached or made to require grad in place"
-                )
+                raise refusal("AO0117")
 
 
 @dataclass
@@ -160,7 +151,7 @@ class _Results:
         self.groups: dict[int, list[torch.Tensor]] = {}
         for result in self.results:
             if isinstance(result, torch.Tensor) and result.layout != torch.strided:
-                raise Unsupported(f"a result of layout {result.layout}; convert it outside")
+                raise refusal("AO0118", layout=result.layout)
             if is_functional(result) and storage_key(result) not in self.by_storage:
                 group = self.groups.setdefault(storage_key(result), [])
                 if all(result is not member for member in group):
@@ -169,11 +160,11 @@ class _Results:
     def plan(self, place: int, result: Any) -> OutputPlan:
         """What the result at this place is."""
         if isinstance(result, torch.SymInt):
-            raise NotYetSymbolic("a symbolic size is among the results")
+            raise refusal("AO0119")
         if not isinstance(result, torch.Tensor) or not is_functional(result):
             refuse_what_escapes(result)
             if isinstance(result, Handle):
-                raise Unsupported("the handle of a hook on an input is a result")
+                raise refusal("AO0120")
             return LiteralResult(result)
         if id(result) in self.by_wrapper:
             return IsInput(self.by_wrapper[id(result)])
@@ -192,7 +183,7 @@ class _Results:
         final = self.effects.finals[primal]
         root, steps = steps_from(self.tracer, current_value(result), final)
         if root is not final:
-            raise Unsupported(f"a result shares memory with input {primal} in an unknown way")
+            raise refusal("AO0121", primal=primal)
         matching: list[SyntheticBaseView] = []
         for part in self.parts:
             if part.base != primal or part.member.whole or not _related(part.wrapper, result):
@@ -203,9 +194,7 @@ class _Results:
             if steps[:1] == own[:1]:
                 matching.append(part)
         if len(matching) > 1:
-            raise Unsupported(
-                "a result is a view of one of several inputs that are the same part of one memory"
-            )
+            raise refusal("AO0122")
         if matching:
             part = matching[0]
             return self._view_again(result, part.primal, part.wrapper, steps[1:], leaf)
@@ -230,29 +219,18 @@ class _Results:
         if not again and _goes_another_way(result, origin):  # again: before the input is detached
             as_view = written and base_of(result) is base_of(origin)
             if primal >= len(self.stand_ins) or self._changes(primal) or as_view:
-                raise Unsupported(
-                    "a result is a view of an input, but its gradient does not go by views to it "
-                    "(a derivative of the program's own, a write to an alias), and that input "
-                    "shares memory with another one, is written to or changed in place; "
-                    "return a clone"
-                )
+                raise refusal("AO0123")
             return self._inside(result, Saved("input", primal), _as_related(result, origin, steps))
         self._refuse_hooks(result)
         late = primal in self.effects.end_grad and not result.requires_grad
         for reshape in self.effects.reshapes:
             count = len(reshape.steps)
             if reshape.primal == primal and result.requires_grad and not in_graph(result):
-                raise Unsupported(
-                    "a result is a view, made with grad disabled, of an input that the program "
-                    "gives another shape in place"
-                )
+                raise refusal("AO0124")
             if reshape.primal == primal and len(steps) > count and steps[:count] == reshape.steps:
                 late, steps = True, steps[count:]
         if result.requires_grad and not in_graph(result) and not leaf and not origin.requires_grad:
-            raise Unsupported(
-                "a result is a view, made with grad disabled, of a tensor that begins to require "
-                "grad inside the program"
-            )
+            raise refusal("AO0125")
         steps = _as_related(result, origin, steps)
         return ViewOfInput(primal, steps, _made_with_grad(result), leaf, late)
 
@@ -274,10 +252,7 @@ class _Results:
         key = storage_key(result)
         for hooked in self.tracer.hooked:
             if base_of(hooked) is not hooked and storage_key(hooked) == key:
-                raise Unsupported(
-                    "register_hook on a view that shares memory with a result; put the hook on "
-                    "what it is a view of"
-                )
+                raise refusal("AO0126")
 
     def _returned(self, value: torch.Tensor, wrapper: torch.Tensor | None) -> int:
         if id(value) not in self.slots:
@@ -322,21 +297,15 @@ def refuse_what_escapes(result: Any) -> None:
     """A result that no graph computes must hold no value of the trace, which has no data: not be
     one, nor keep one as a subclass of tensors or as an object does."""
     if isinstance(result, FakeTensor):
-        raise Unsupported("a fake value escaped the trace as a result")
+        raise refusal("AO0127")
     if isinstance(result, torch.Tensor):
         if type(result).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-            raise Unsupported(
-                f"a result is a {type(result).__name__} that the program makes; return the tensors "
-                "that it consists of, and make it outside"
-            )
+            raise refusal("AO0128", kind=type(result).__name__)
         return
     held = getattr(result, "__dict__", None)
     for value in held.values() if isinstance(held, dict) and not isinstance(result, type) else ():
         if any(is_functional(x) or isinstance(x, FakeTensor) for x in tensors_in(value)):
-            raise Unsupported(
-                f"a result is a {type(result).__name__} that keeps a tensor of the program; return "
-                "the tensor"
-            )
+            raise refusal("AO0129", kind=type(result).__name__)
 
 
 def _made_with_grad(result: torch.Tensor) -> bool:
@@ -401,9 +370,7 @@ def _written_as_view(tracer: JointTracer, result: torch.Tensor) -> bool:
         # Eager refuses to write to it what requires grad.
         return tracer.grad_mode and (made_without_grad(result) or one_of_several(result))
     if not in_graph(base):
-        raise Unsupported(
-            "a result is a view, made with grad disabled, of a leaf made inside the program"
-        )
+        raise refusal("AO0130")
     whole = current_value(base)
     return steps_from(tracer, current_value(result), whole)[0] is whole
 
@@ -423,7 +390,7 @@ def _base_of(
             return base, candidate
     roots = {id(steps_from(tracer, value, None)[0]) for value in values}
     if len(roots) > 1:
-        raise Unsupported("results share memory with a value that autograd cannot reach")
+        raise refusal("AO0131")
     return steps_from(tracer, values[0], None)[0], None
 
 

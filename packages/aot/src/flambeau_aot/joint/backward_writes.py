@@ -22,7 +22,6 @@ from flambeau_aot._torch_compat import (
     replace_value,
     version,
 )
-from flambeau_aot.errors import Unsupported
 from flambeau_aot.inputs.functional_inputs import FunctionalInput
 from flambeau_aot.intercept.inplace import WRITE_TO_LISTS
 from flambeau_aot.joint.cotangents import Dependence
@@ -30,6 +29,7 @@ from flambeau_aot.joint.data_dependent import NoMemory
 from flambeau_aot.joint.input_mutations import steps_from
 from flambeau_aot.joint.nested import tensors_in
 from flambeau_aot.joint.tracer import JointTracer
+from flambeau_aot.refusals import refusal
 
 
 class WrittenInBackward(Exception):
@@ -119,13 +119,7 @@ class LateWrites(NoMemory):
         node = self.tracer.node_of(root)
         of_input = any(root is value for value in self.before)
         if node in self.ahead and not of_input:
-            raise Unsupported(
-                "the backward pass writes to a tensor that the program has made; make that tensor "
-                "outside the region, and pass it as an argument"
-            )
+            raise refusal("AO0137")
         if (of_input or node in self.nodes) and self.dependence is not None:
             if not self.dependence.inside_of_all():
-                raise Unsupported(
-                    "the backward pass writes to an input for some of the results only; return "
-                    "one result, or let this part run outside the graph"
-                )
+                raise refusal("AO0138")

@@ -30,8 +30,8 @@ from flambeau_aot._torch_compat import (
     version,
     watch_checkpoint_policy,
 )
-from flambeau_aot.errors import Unsupported
 from flambeau_aot.joint.data_dependent import guarded
+from flambeau_aot.refusals import refusal
 
 REGION = "checkpointed region"
 """Metadata key of a node's region while the program is traced."""
@@ -72,10 +72,7 @@ class Regions:
     def refuse_unseen(self, target: torch.Tensor) -> None:
         """Raise where a write to an alias would be read, unnoticed, when a region runs again."""
         if id(base_of(target)) in self._data and storage_key(target) in self._read:
-            raise Unsupported(
-                "a write through `data` to a tensor that a checkpointed region has read, and would "
-                "read again in the backward pass; write to a clone"
-            )
+            raise refusal("AO0055")
 
     def leave(self) -> None:
         """No user code runs any more."""

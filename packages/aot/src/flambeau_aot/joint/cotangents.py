@@ -28,20 +28,15 @@ from flambeau_aot._torch_compat import (
     keeps_undefined,
     node_sequence,
 )
-from flambeau_aot.errors import Unsupported
 from flambeau_aot.inputs.functional_inputs import STAND_IN
 from flambeau_aot.joint.nested import map_tensors, tensors_in
 from flambeau_aot.plan import Presence
+from flambeau_aot.refusals import refusal
 
 Cotangents = frozenset[int]
 """Cotangents by their order."""
 
 _NONE: Cotangents = frozenset()
-
-UNDEFINED_FOR_SOME = (
-    "an autograd function with set_materialize_grads(False), whose gradients are undefined for "
-    "some of the program's results alone; leave undefined gradients zero"
-)
 
 Flag = Callable[[Presence], torch.Tensor]
 """Gives the graph's input that says whether a cotangent of a set is defined."""
@@ -111,7 +106,7 @@ class Dependence:
         def check(gradients: Sequence[torch.Tensor | None]) -> None:
             defined = [item for item in gradients if item is not None]
             if any(self.of(current_value(item)) != own for item in defined):
-                raise Unsupported(UNDEFINED_FOR_SOME)
+                raise refusal("AO0136")
 
         return check
 
@@ -185,7 +180,7 @@ def _refuse_undefined(outputs: Sequence[Any], reached: Mapping[Any, Cotangents])
                 if following is node:
                     results[place] = results.get(place, _NONE) | own
         if len(set(results.values())) > 1:
-            raise Unsupported(UNDEFINED_FOR_SOME)
+            raise refusal("AO0136")
 
 
 def _reached(roots: Sequence[Any]) -> dict[Any, Cotangents]:

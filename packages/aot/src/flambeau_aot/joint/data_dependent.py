@@ -15,7 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from flambeau_aot._torch_compat import is_functional
-from flambeau_aot.errors import DataDependent
+from flambeau_aot.refusals import refusal
 
 MEMORY: frozenset[Any] = frozenset(
     (
@@ -31,11 +31,7 @@ MEMORY: frozenset[Any] = frozenset(
 def refuse_memory(func: Any, target: Any) -> None:
     """Raise where the memory of a stand-in is asked for."""
     if func in MEMORY and is_functional(target):
-        raise DataDependent(
-            f"Tensor.{func.__name__} of a value of the program, which has none while the program "
-            "is traced; keep it a tensor, or wrap this part in a custom operator "
-            "(torch.library.custom_op)"
-        )
+        raise refusal("AO0038", func=func.__name__)
 
 
 class NoMemory(TorchFunctionMode):

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import accumulates_only, autograd_nodes, is_functional
-from flambeau_aot.errors import Unsupported
 from flambeau_aot.joint.input_mutations import Effects, in_graph
 from flambeau_aot.plan import IsInput, LiteralResult, ResultNode, SameResult
+from flambeau_aot.refusals import refusal
 
 History = Sequence[tuple[Any, tuple[Any, ...]]]
 """The autograd nodes behind the function's results, each with those that follow."""
@@ -55,10 +55,7 @@ def result_nodes(
     behind = {node: found - without for node, found in behind.items()}
     for target in targets.keys() - without:
         if target < 0 and ~target < len(primals) and primals[~target].retains_grad:
-            raise Unsupported(
-                "retain_grad() of an input that the program writes to, where a result depends "
-                "on what was written; call it after the region, or pass a clone"
-            )
+            raise refusal("AO0132")
     levels: dict[Any, int] = {}
     groups: dict[int, dict[int, frozenset[int]]] = {}
     for node, _ in reversed(history):

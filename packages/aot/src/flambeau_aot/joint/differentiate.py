@@ -15,14 +15,15 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import engine_gradients, functional_tensor, functionalization
-from flambeau_aot.errors import AotError, RefusedCall, TraceError, Unsupported, is_refusal
+from flambeau_aot.errors import AotError, is_refusal
 from flambeau_aot.inputs.functional_inputs import FunctionalInput
-from flambeau_aot.intercept.sparse_gradients import SparseUses, gathered, nodes_of
+from flambeau_aot.intercept.sparse_embeddings import SparseUses, gathered, nodes_of
 from flambeau_aot.joint.backward_writes import LateWrites
 from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.input_mutations import Effects
 from flambeau_aot.joint.tracer import JointTracer
 from flambeau_aot.plan import Presence, SparseGrad
+from flambeau_aot.refusals import refusal
 
 BACKWARD = "recorded in the backward pass"
 """Metadata key of the operators that the backward pass is recorded with."""
@@ -158,16 +159,9 @@ def _gradients(
         if REENTRANT in str(error) and not accumulate:
             raise NeedsAccumulation from error
         if any(words in str(error) for words in _WRITTEN_TO):
-            raise Unsupported(
-                "a value that the backward pass needs is written to in place after it was "
-                "saved, and the backward pass would raise; write to a clone, or use the "
-                f"operator that returns the new value ({str(error).split('; expected')[0]})"
-            ) from error
+            raise refusal("AO0133", error=str(error).split("; expected")[0]) from error
         if is_refusal(error):
             # A derivative that is not implemented or refuses what it is given: where eager runs
             # the backward pass it raises the same.
-            raise RefusedCall(
-                f"the backward part raises, as it does in eager where it is run: {error}; "
-                "detach that result, or mend the operator's arguments"
-            ) from error
-        raise TraceError(f"the backward part cannot be traced: {error}") from error
+            raise refusal("AO0134", error=error) from error
+        raise refusal("AO0135", error=error) from error

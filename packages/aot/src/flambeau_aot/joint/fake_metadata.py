@@ -25,8 +25,9 @@ from flambeau_aot._torch_compat import (
     new_fake,
     run_fake,
 )
-from flambeau_aot.errors import NotYetSymbolic, Unsupported
+from flambeau_aot.inputs.memory_overlap import is_dense
 from flambeau_aot.joint.corrections import CORRECTIONS, KernelCorrection, contiguous
+from flambeau_aot.refusals import refusal
 from flambeau_aot.sizes import has_symbols
 
 TensorKey = tuple[Any, ...]
@@ -86,9 +87,9 @@ class FakeValues:
     def like(self, tensor: torch.Tensor) -> FakeTensor:
         """A fake value with a tensor's sizes, strides, offset, dtype and device."""
         if tensor.layout != torch.strided:
-            raise Unsupported(f"a tensor of layout {tensor.layout} is not supported")
+            raise refusal("AO0023", layout=tensor.layout)
         if has_symbols(tensor) and not self.symbolic:
-            raise NotYetSymbolic(f"the symbolic sizes {tuple(tensor.shape)} reached the tracer")
+            raise refusal("AO0039", shape=tuple(tensor.shape))
         device = tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
         shape, stride = _keyed(tensor.shape), _keyed(tensor.stride())
         return self._make((shape, stride, _keyed(tensor.storage_offset()), tensor.dtype, device))
@@ -301,20 +302,6 @@ def _plain(part: Any) -> Any:
     if isinstance(part, tuple):
         return tuple([n.number if isinstance(n, _Symbolic) else n for n in part])
     return part
-
-
-def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether some order of the dimensions makes this layout contiguous."""
-    if 0 in shape:
-        return True
-    expected = 1
-    for size, step in sorted(zip(shape, stride, strict=True), key=lambda pair: (pair[1], pair[0])):
-        if size == 1:
-            continue
-        if step != expected:
-            return False
-        expected *= size
-    return True
 
 
 def _kind(value: list[Any] | tuple[Any, ...]) -> type[list[Any]] | type[tuple[Any, ...]]:

@@ -23,13 +23,13 @@ from flambeau_aot._torch_compat import (
     storage_was_replaced,
     version,
 )
-from flambeau_aot.errors import TraceError, Unsupported
 from flambeau_aot.inputs.binding import SyntheticBaseView, WritesOverlap
 from flambeau_aot.inputs.functional_inputs import FunctionalInput
 from flambeau_aot.inputs.memory_overlap import repeats
-from flambeau_aot.intercept.input_hooks import Hook
+from flambeau_aot.intercept.input_answers import Hook
 from flambeau_aot.joint.tracer import JointTracer
 from flambeau_aot.plan import InputUpdate, InsideView, OutputPlan, Reshape, ViewOfInput, ViewStep
+from flambeau_aot.refusals import refusal
 
 aten = torch.ops.aten
 
@@ -103,18 +103,12 @@ def plan_inputs(
     for index, (tensor, item) in enumerate(zip(primals, stand_ins, strict=True)):
         _plan_input(tracer, effects, index, tensor, item)
     if effects.updates and tracer.reaches_between:
-        raise Unsupported(
-            "as_strided of a tensor that is not dense reaches memory between its elements, and "
-            "the program writes to an input; use views by dimensions"
-        )
+        raise refusal("AO0098")
     _plan_parts(tracer, effects, parts)
     _refuse_overlapping_writes(effects, primals)
     written = {update.primal for update in effects.updates if update.differentiable}
-    if any(place in written and stand_ins[place].is_view for place, _ in effects.hooks):
-        raise Unsupported(
-            "register_hook on an input that is a view and is written to, where the gradient of the "
-            "value before goes another way; put the hook on what it is a view of"
-        )
+    if any(place in written and stand_ins[place].facts.is_view for place, _ in effects.hooks):
+        raise refusal("AO0099")
 
 
 def _plan_input(
@@ -123,46 +117,32 @@ def _plan_input(
     wrapper = item.wrapper
     memory = wrapper if item.memory is None else item.memory
     if storage_was_replaced(wrapper) or current_value(memory).shape != item.value.shape:
-        raise Unsupported(
-            f"input {index} gets another storage or size in place (set_, resize_, out=); "
-            "return a new tensor"
-        )
+        raise refusal("AO0100", index=index)
     final = current_value(wrapper)
     steps: tuple[ViewStep, ...] = ()
     if has_metadata_mutation(wrapper):
         value, final = final, current_value(memory)
         root, steps = steps_from(tracer, value, final)
         if root is not final:
-            raise Unsupported(f"input {index} is reshaped in place in an unknown way")
+            raise refusal("AO0101", index=index)
     effects.finals.append(final)
     recorded = bool(wrapper.requires_grad) and (
         wrapper.grad_fn is not None and (item.leaf is None or wrapper.grad_fn is not item.history)
     )
     counted = version(wrapper) != item.version
-    if (counted or recorded) and item.ambiguous and wrapper.requires_grad:
-        raise Unsupported(
-            f"input {index} is a view that was made with grad disabled, and the program writes to "
-            "it; take the view with grad enabled, or pass a clone"
-        )
+    if (counted or recorded) and item.facts.view_without_grad and wrapper.requires_grad:
+        raise refusal("AO0102", index=index)
     if recorded and tensor.requires_grad and tensor.is_leaf:
-        raise TraceError(
-            "a leaf Variable that requires grad is being used in an in-place operation"
-        )
+        raise refusal("AO0103")
     if steps:
         effects.reshapes.append(Reshape(index, steps, recorded))
     if final is not item.value:
         if repeats(tensor):
             # The new value is copied back into the whole, and its elements need not be equal.
-            raise Unsupported(
-                f"input {index}, whose elements share memory (an expanded tensor), is written to "
-                "in part; write to a clone, or to the tensor that was expanded"
-            )
+            raise refusal("AO0104", index=index)
         if item.storage in tracer.placed and item.value.storage_offset() != 0:
             # The new value begins where its memory does, and the input does not.
-            raise Unsupported(
-                f"as_strided with a place in the storage of input {index}, which begins inside it "
-                "and is written to; use views by dimensions, or leave the offset out"
-            )
+            raise refusal("AO0105", index=index)
         known = _unshaped(tracer, wrapper, final) if recorded else None
         if known is not None:
             final = current_value(known)
@@ -176,17 +156,11 @@ def _plan_input(
     if wrapper.requires_grad and not tensor.requires_grad and wrapper.grad_fn is None:
         effects.begin_grad.append(index)
     if id(wrapper) in tracer.detached and wrapper.requires_grad:
-        raise Unsupported(
-            f"input {index} is detached in place, and then a value that requires grad is written "
-            "to it; use detach(), and write to that"
-        )
+        raise refusal("AO0106", index=index)
     if tensor.requires_grad and not wrapper.requires_grad:
         effects.end_grad.append(index)
         if steps:
-            raise Unsupported(
-                f"input {index} is detached in place and given another shape in place; use "
-                "detach(), or the operator that returns the shape"
-            )
+            raise refusal("AO0107", index=index)
 
 
 # For the view operators that exist in place: what undoes each, the sizes before being known.
@@ -212,10 +186,7 @@ def _unshaped(tracer: JointTracer, wrapper: torch.Tensor, final: torch.Tensor) -
             elif step.func in _UNDONE_BY_SHAPE:
                 wrapper = wrapper.reshape(value.shape)
             else:
-                raise Unsupported(
-                    f"an input that requires grad is written to and reshaped by {step.func}; "
-                    "return the reshaped value instead"
-                )
+                raise refusal("AO0108", func=step.func)
     return wrapper
 
 
@@ -227,16 +198,9 @@ def _plan_parts(tracer: JointTracer, effects: Effects, parts: Sequence[Synthetic
     for part in parts:
         wrapper, member = part.wrapper, part.member
         if wrapper.requires_grad and not part.requires_grad:
-            raise Unsupported(
-                f"argument {member.position} shares memory with another that is written to, and "
-                "begins to require grad (by requires_grad_, or by what is written to it); pass a "
-                "clone"
-            )
+            raise refusal("AO0109", position=member.position)
         if has_metadata_mutation(wrapper):
-            raise Unsupported(
-                f"argument {member.position} shares memory with another that is written to, and "
-                "is reshaped in place"
-            )
+            raise refusal("AO0110", position=member.position)
         group = (part.base, member.counter)
         if (member.recorded or member.whole) and part.base in updated:
             raised.add(group)
@@ -265,10 +229,7 @@ def _refuse_views_that_follow(effects: Effects, primals: Sequence[torch.Tensor])
     """An input that is a view of one that begins to require grad does so with it."""
     marked = {id(primals[index]) for index in effects.begin_grad if index < len(primals)}
     if any(base_of(other) is not other and id(base_of(other)) in marked for other in primals):
-        raise Unsupported(
-            "an input begins to require grad inside the program (requires_grad_) while another "
-            "input is a view of it; call requires_grad_() before the compiled region"
-        )
+        raise refusal("AO0111")
 
 
 def refuse_new_leaves(
@@ -285,10 +246,7 @@ def refuse_new_leaves(
     wrappers |= {part.primal: part.wrapper for part in parts}
     marked = [wrappers[primal] for primal in effects.begin_grad]
     if any(isinstance(x, ViewOfInput) and x.primal in effects.begin_grad for x in effects.results):
-        raise Unsupported(
-            "an input begins to require grad inside the program (requires_grad_) while a result "
-            "is a view of it; call requires_grad_() before the compiled region"
-        )
+        raise refusal("AO0112")
     ends = [item.wrapper for item in effects.returned if item.wrapper is not None]
     refuse_reached(marked, ends)
     own = [primals[index] for index in effects.begin_grad if index < len(primals)]
@@ -296,17 +254,11 @@ def refuse_new_leaves(
         in_graph(end) and not leaves_reached([end]) for end in ends
     ):
         # A view taken before requires grad exactly if the input is no view itself.
-        raise Unsupported(
-            "an input that is a view begins to require grad inside the program (requires_grad_), "
-            "and a result depends on a view of it; call requires_grad_() before the compiled region"
-        )
+        raise refusal("AO0113")
 
 
 def refuse_reached(marked: Sequence[torch.Tensor], ends: Sequence[torch.Tensor]) -> None:
     """Raise where one of these leaves takes part in the gradients of these values."""
     reached = {id(known) for leaf in leaves_reached(ends) for known in (leaf, base_of(leaf))}
     if any(id(leaf) in reached for leaf in marked):
-        raise Unsupported(
-            "a tensor begins to require grad inside the program (requires_grad_), and results "
-            "depend on it; call requires_grad_() before the compiled region"
-        )
+        raise refusal("AO0114")

@@ -22,16 +22,10 @@ from flambeau_aot._torch_compat import (
     FakeTensorMode,
     sequence_number,
 )
-from flambeau_aot.errors import (
-    AotError,
-    DataDependent,
-    RefusedCall,
-    TraceError,
-    Unsupported,
-    is_refusal,
-)
+from flambeau_aot.errors import AotError, is_refusal
 from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.joint.tracer import JointTracer
+from flambeau_aot.refusals import refusal
 from flambeau_aot.sizes import has_symbols
 
 Run = Callable[[Sequence[torch.Tensor], Sequence[Any], JointTracer], Any]
@@ -156,57 +150,33 @@ def _interpret(
             elif node.op == "call_method":
                 values[node] = getattr(given[0], str(node.target))(*given[1:], **named)
             else:
-                raise Unsupported(f"a graph with {node.op} nodes is not supported")
+                raise refusal("AO0026", op=node.op)
         except Exception as error:
             raise _explained(
                 error, node.format_node() or node.name, node.meta.get("stack_trace", "")
             ) from error
-    raise Unsupported("the graph has no output")
+    raise refusal("AO0027")
 
 
-# What functionalization refuses, by its own words, and what that means for the program.
 _TORCH_SAYS = {
-    "as_strided() is non-compositional": (
-        "a write to a view made by as_strided of another view; "
-        "take the view from the tensor itself, or write to a clone"
-    ),
-    "resize a view tensor to a larger size": (
-        "a tensor gets another storage or size in place (resize_); make a new one"
-    ),
-    "functionalization encountered a tensor being mutated that has internal overlap": (
-        "a write to a tensor whose elements share memory with each other; write to a clone"
-    ),
-    "aten::equal: attempted to run this operator with Meta tensors": (
-        "torch.equal asks for the values of tensors; compare with (x == y).all(), or outside"
-    ),
-    "but its data is not allocated yet": (
-        "a function asks for the values of a tensor, which has none while the program is traced; "
-        "give it numbers of Python's, or call it outside"
-    ),
-    "has_fw_view() INTERNAL ASSERT": (
-        "forward-mode differentiation of a view, whose tangent torch lays out in another way there"
-    ),
-    "new_fn INTERNAL ASSERT": (
-        "a view of a value that was then written to and detached in place; use detach()"
-    ),
+    "as_strided() is non-compositional": "AO0029",
+    "resize a view tensor to a larger size": "AO0030",
+    "functionalization encountered a tensor being mutated that has internal overlap": "AO0031",
+    "aten::equal: attempted to run this operator with Meta tensors": "AO0032",
+    "but its data is not allocated yet": "AO0033",
+    "has_fw_view() INTERNAL ASSERT": "AO0034",
+    "new_fn INTERNAL ASSERT": "AO0035",
 }
+"""What functionalization refuses, by its own words, and the refusal that it is."""
 
 
 def _explained(error: Exception, what: str, lines: str | None) -> AotError:
     if isinstance(error, AotError):
         return error if error.user_lines or not lines else type(error)(error.message, lines)
     if isinstance(error, DATA_DEPENDENT_ERRORS):
-        return DataDependent(
-            f"{what}: needs the value of a tensor ({error}); "
-            "keep the value on the tensor, or let this part run outside the graph",
-            lines or "",
-        )
-    for words, meaning in _TORCH_SAYS.items():
+        return refusal("AO0028", lines or "", what=what, error=error)
+    for words, id in _TORCH_SAYS.items():
         if words in str(error):
-            return Unsupported(f"{what}: {meaning}", lines or "")
-    kind = RefusedCall if is_refusal(error) else TraceError
-    return kind(
-        f"{what}: {type(error).__name__}: {error}\n(the program was run on tensors that have "
-        "shapes and no values; if it runs in eager, keep this line out of the compiled region)",
-        lines or "",
-    )
+            return refusal(id, lines or "", what=what)
+    id = "AO0036" if is_refusal(error) else "AO0037"
+    return refusal(id, lines or "", what=what, kind=type(error).__name__, error=error)

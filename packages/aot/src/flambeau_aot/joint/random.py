@@ -16,7 +16,7 @@ from functools import cache
 import torch
 
 from flambeau_aot._torch_compat import without_modes
-from flambeau_aot.joint.fake_metadata import is_dense
+from flambeau_aot.inputs.memory_overlap import is_dense
 
 
 def memory_order(value: torch.Tensor, device: torch.device) -> list[int] | None:

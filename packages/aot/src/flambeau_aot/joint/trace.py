@@ -20,18 +20,15 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import (
-    base_of,
     environment_of,
     functionalization,
-    is_view_of_leaf,
     leaves_reached,
-    made_without_grad,
     no_saved_tensor_hooks,
     python_dispatcher,
     pytree,
     storage_key,
 )
-from flambeau_aot.errors import AotError, NotYetSymbolic, Unsupported
+from flambeau_aot.errors import AotError
 from flambeau_aot.inputs.binding import (
     SyntheticBaseView,
     WritesOverlap,
@@ -39,14 +36,20 @@ from flambeau_aot.inputs.binding import (
     bind_inputs,
     parts_of,
 )
-from flambeau_aot.inputs.functional_inputs import FunctionalInput, stand_in
-from flambeau_aot.inputs.input_facts import known_inputs
-from flambeau_aot.inputs.memory_overlap import Layouts
-from flambeau_aot.inputs.storage_offsets import Spans
+from flambeau_aot.inputs.functional_inputs import (
+    CONSTANT,
+    FunctionalInput,
+    InputFacts,
+    facts_of,
+    stand_in,
+)
+from flambeau_aot.inputs.memory_overlap import Layouts, has_gaps
 from flambeau_aot.inputs.synthetic_bases import hides_grad
 from flambeau_aot.intercept.autocast_cache import AutocastCache
 from flambeau_aot.intercept.mode import InterceptMode
-from flambeau_aot.intercept.sparse_gradients import SparseUses, moved
+from flambeau_aot.intercept.registry import Interception
+from flambeau_aot.intercept.sparse_embeddings import SparseUses, moved
+from flambeau_aot.intercept.strides import Spans
 from flambeau_aot.joint.analysis import analyze
 from flambeau_aot.joint.backward_writes import WrittenInBackward
 from flambeau_aot.joint.checkpoint_regions import mark
@@ -72,6 +75,7 @@ from flambeau_aot.plan import (
     ViewOfOutput,
     shifted,
 )
+from flambeau_aot.refusals import refusal
 from flambeau_aot.sizes import has_symbols, mentions_symbols, numbers_of, sized, symbols_of
 
 _T = TypeVar("_T")
@@ -87,17 +91,14 @@ class Joint:
     """The joint graph by its parts.
 
     static: tensors bound to the first placeholders: parameters and buffers, then constants.
-    primals: placeholders of all inputs, in that order, the symbols of open sizes last. tangents:
-    those of the cotangents.
-    requires_grad: whether an input does, which is not to say that a result does.
-    outputs: what the forward part returns; grads: one per primal, None where it needs none, and
-    behind them what sparse gradients need besides their values. sparse: which gradients are.
-    flags: placeholders that say which cotangents are defined, as `presences` has it; there are none
-    but where gradients of different cotangents meet. grads_of: for each gradient, the cotangents it
-    depends on. leaves: primals that are arguments, leaves, and require grad. wanting: primals that
-    require grad. late: placeholders of
-    inputs that the backward part writes to, as they are when it begins; late_writes: where their
-    new values are among the grads, behind those of primals.
+    primals: placeholders of all inputs, in that order, the symbols of open sizes last; inputs: what
+    each is. tangents: placeholders of the cotangents. requires_grad: whether an input does, which
+    is not to say that a result does. outputs: what the forward part returns. grads: one per primal,
+    None where it needs none, then what sparse gradients (`sparse`) need besides their values.
+    flags: placeholders that say which cotangents are defined, as `presences` has it, where
+    gradients of different cotangents are added. grads_of: for each gradient, the cotangents it
+    depends on. late: placeholders of inputs that the backward part writes to, as they are when it
+    begins; late_writes: the places of their new values among the grads, after those of primals.
     """
 
     graph: fx.Graph
@@ -114,10 +115,20 @@ class Joint:
     flags: tuple[fx.Node, ...] = ()
     presences: tuple[Presence, ...] = ()
     grads_of: tuple[frozenset[int], ...] = ()
-    leaves: frozenset[int] = frozenset()
-    wanting: frozenset[int] = frozenset()
+    inputs: tuple[InputFacts, ...] = ()
     late: tuple[fx.Node, ...] = ()
     late_writes: tuple[LateWrite, ...] = ()
+
+    @property
+    def leaves(self) -> frozenset[int]:
+        """Primals that are arguments, leaves, and require grad."""
+        own = (place for place, x in enumerate(self.inputs) if x.leaf and not x.static)
+        return frozenset(place for place in own if not self.inputs[place].part)
+
+    @property
+    def wanting(self) -> frozenset[int]:
+        """Primals that require grad."""
+        return frozenset(place for place, x in enumerate(self.inputs) if x.requires_grad)
 
     @property
     def symbols(self) -> tuple[fx.Node, ...]:
@@ -145,10 +156,7 @@ def _refuse_seeding(seed: int, state: torch.Tensor) -> None:
     alone = threading.active_count() == 1
     if torch.initial_seed() != seed or (alone and not torch.equal(state, torch.get_rng_state())):
         torch.set_rng_state(state)
-        raise Unsupported(
-            "the program sets the state of the random generator (manual_seed, set_rng_state), "
-            "which no graph does; set it before the compiled region"
-        )
+        raise refusal("AO0049")
 
 
 def trace(
@@ -195,9 +203,7 @@ def trace(
                     late |= found.places
                 except WritesOverlap as found:
                     if found.storage in overlapping:
-                        raise Unsupported(
-                            "inputs share memory, and the program writes to one of them"
-                        ) from found
+                        raise refusal("AO0050") from found
                     overlapping |= {found.storage}
                 torch.set_grad_enabled(grad_mode)
 
@@ -237,20 +243,8 @@ def _trace(
     ]
     nodes.extend(tracer.symbol(number) for number in numbers)
     tracer.stack_lines = program.lines_from_stack
-    viewed = {id(base_of(tensor)) for tensor in primals if base_of(tensor) is not tensor}
-    stand_ins = [
-        stand_in(
-            value,
-            tensor.requires_grad,
-            tensor.is_leaf,
-            made_without_grad(tensor),
-            is_view_of_leaf(tensor),
-            tensor.is_leaf and base_of(tensor) is tensor,
-            base_of(tensor) is not tensor,
-            id(tensor) in viewed,
-        )
-        for value, tensor in zip(values, primals, strict=True)
-    ]
+    facts = facts_of(values, primals, input_plan.static, len(input_plan.merged))
+    stand_ins = [stand_in(value, known) for value, known in zip(values, facts, strict=True)]
     with functionalization(), tracer, _python_forms(bool(numbers), decompositions):
         parts = parts_of(input_plan, stand_ins)
         sparse = SparseUses()
@@ -259,10 +253,7 @@ def _trace(
             program, stand_ins, input_plan, len(inputs), tracer, parts, sparse, hidden
         )
         if any(item.leaf is not None and item.leaf.grad is not None for item in stand_ins):
-            raise Unsupported(
-                "the program accumulates gradients in inputs (backward); return what "
-                "torch.autograd.grad gives"
-            )
+            raise refusal("AO0051")
         grad_mode_after = torch.is_grad_enabled()
         tracer.lines.leave()
         tracer.stack_lines = False
@@ -275,7 +266,7 @@ def _trace(
         index for index, item in enumerate(effects.from_function) if item.differentiable
     )
     if differentiable and not requires_grad:
-        raise Unsupported("a result requires grad although no input does")
+        raise refusal("AO0052")
     with _python_forms(bool(numbers), decompositions):
         found = backward_part(
             tracer,
@@ -289,7 +280,7 @@ def _trace(
         )
     count, extra = input_plan.static, len(tracer.constants)
     if any(mentions_symbols((s.args, s.kwargs)) for r in effects.reshapes for s in r.steps):
-        raise NotYetSymbolic("an input is given another shape of symbolic sizes in place")
+        raise refusal("AO0053")
     history = history_of(effects)
     plan = RuntimePlan(
         inputs=input_plan,
@@ -346,16 +337,7 @@ def _trace(
         grads_of=_among(found.grads_of, count, [_NOTHING] * extra, [_NOTHING] * len(numbers))
         if found.grads_of
         else (),
-        leaves=frozenset(
-            place + extra
-            for place, tensor in enumerate(primals[: count + len(input_plan.primals)])
-            if place >= count and tensor.requires_grad and tensor.is_leaf
-        ),
-        wanting=frozenset(
-            place + extra if place >= count else place
-            for place, item in enumerate(stand_ins)
-            if item.leaf is not None
-        ),
+        inputs=_among(facts, count, [CONSTANT] * extra, [CONSTANT] * len(numbers)),
     )
 
 
@@ -435,7 +417,7 @@ def _effects(
     except (RuntimeError, IndexError) as error:
         # Autograd answers no question about a view whose base was written to in another mode, or
         # was given another shape.
-        raise Unsupported(f"autograd cannot tell what a result is: {error}") from error
+        raise refusal("AO0054", error=error) from error
 
 
 def run_program(
@@ -456,8 +438,11 @@ def run_program(
     starts = {
         stand_ins[part.base].storage: part.merged.offset for part in parts if not part.merged.own
     }
-    calls = InterceptMode(
-        known_inputs(stand_ins, parts),
+    facts = {id(item.wrapper): item.facts for item in stand_ins}
+    facts |= {id(x.wrapper): x.facts for x in parts if not x.member.whole}
+    trace = Interception(
+        facts,
+        gaps=[(item.wrapper, item.value) for item in stand_ins if has_gaps(item.value)],
         hooked=tracer.hooked,
         regions=tracer.regions,
         views=tracer.views,
@@ -471,7 +456,7 @@ def run_program(
         layouts=Layouts(tracer.view_of),
     )
     tracer.input_hooks.histories = {id(item.wrapper): item.history for item in stand_ins}
-    with torch.autograd.set_multithreading_enabled(False), calls:
+    with torch.autograd.set_multithreading_enabled(False), InterceptMode(trace):
         return program.run(static, args, tracer)
 
 

@@ -30,17 +30,19 @@ from flambeau_aot._torch_compat import (
     is_view_op,
     sequence_number,
 )
-from flambeau_aot.errors import Unsupported
+from flambeau_aot.errors import AotError
+from flambeau_aot.inputs.memory_overlap import is_dense
 from flambeau_aot.intercept.determinism_alerts import alerts
-from flambeau_aot.intercept.input_hooks import InputHooks
-from flambeau_aot.intercept.stale_views import Views
+from flambeau_aot.intercept.inplace import Views
+from flambeau_aot.intercept.input_answers import InputHooks
 from flambeau_aot.joint.checkpoint_regions import REGION, Regions
 from flambeau_aot.joint.cotangents import Dependence
-from flambeau_aot.joint.fake_metadata import FakeValues, is_dense
+from flambeau_aot.joint.fake_metadata import FakeValues
 from flambeau_aot.joint.nested import map_tensors, tensors_in
 from flambeau_aot.joint.random import inverse, memory_order
 from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.plan import Presence, ViewStep
+from flambeau_aot.refusals import refusal
 from flambeau_aot.sizes import SizeNodes, is_symbolic
 
 Decompositions = Mapping[Any, Callable[..., Any]]
@@ -194,11 +196,7 @@ class JointTracer(TorchDispatchMode):
             self._meta = self._lines_now()
         self._refuse_writes(func, args, kwargs)
         if self._deterministic and alerts(func, args, kwargs):
-            raise Unsupported(
-                f"{func} has no deterministic implementation, and `torch.use_deterministic_"
-                "algorithms` was asked for: the graph runs eagerly, which raises or warns",
-                self._meta.get("stack_trace", ""),
-            )
+            raise self._refusal("AO0040", func=func)
         if _of_numbers_alone(func, args, kwargs):
             return map_tensors(func(*args, **kwargs), self._number)
         dependence = None if self._depth else self.dependence
@@ -266,25 +264,22 @@ class JointTracer(TorchDispatchMode):
             return self.lines.from_stack(sequence_number())
         return self.lines.current
 
+    def _refusal(self, id: str, **facts: object) -> AotError:
+        """A refusal at the user's lines of the operator being recorded."""
+        return refusal(id, self._meta.get("stack_trace", ""), **facts)
+
     def _refuse_writes(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         writes = self._writes.get(func)
         if writes is None:
             writes = bool(func._schema.is_mutable)
             self._writes[func] = writes
         if writes:
-            raise Unsupported(
-                f"{func} writes to an argument and has no functional form",
-                self._meta.get("stack_trace", ""),
-            )
+            raise self._refusal("AO0041", func=func)
         hidden = _HIDDEN_WRITES.get(func._schema.name)
         if hidden is not None:
             mean, training = hidden
             if args[mean] is not None and args[training]:
-                raise Unsupported(
-                    f"{func} writes running statistics without saying so; "
-                    "call torch.batch_norm or torch.nn.functional.batch_norm",
-                    self._meta.get("stack_trace", ""),
-                )
+                raise self._refusal("AO0042", func=func)
 
     def _decompose(
         self, func: Any, rule: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -336,19 +331,11 @@ class JointTracer(TorchDispatchMode):
     def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args = self._lift_constants(args)
         if not self.draws_in_backward and torch.Tag.nondeterministic_seeded in func.tags:
-            raise Unsupported(
-                "a random operator inside a checkpoint with use_reentrant=True would draw again "
-                "in the backward pass; call checkpoint with use_reentrant=False",
-                self._meta.get("stack_trace", ""),
-            )
+            raise self._refusal("AO0043")
         if func is torch.ops.aten.as_strided.default:
             self._refuse_outside(args)
         if func is torch.ops.aten.as_strided_scatter.default and not args[0].is_contiguous():
-            raise Unsupported(
-                "a write to a view by as_strided of a tensor that is not contiguous; write to a "
-                "view by dimensions, or to a clone",
-                self._meta.get("stack_trace", ""),
-            )
+            raise self._refusal("AO0044")
         self._refuse_foreign(args)
         result = self.fakes.run(func, args, kwargs)
         node = self.graph.create_node(
@@ -363,11 +350,7 @@ class JointTracer(TorchDispatchMode):
         """Values of another trace, which this graph cannot hold."""
         for item in args:
             if isinstance(item, FakeTensor) and item.fake_mode is not self.fakes.mode:
-                raise Unsupported(
-                    "a function that is traced by itself (of cond or while_loop) reads a tensor of "
-                    "the program around it; pass it as an operand",
-                    self._meta.get("stack_trace", ""),
-                )
+                raise self._refusal("AO0045")
 
     def _refuse_outside(self, args: tuple[Any, ...]) -> None:
         """An `as_strided` by a place in memory, of a value that has taken the place of another."""
@@ -378,20 +361,16 @@ class JointTracer(TorchDispatchMode):
             return
         last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
         if (last + 1) * source.element_size() > source.untyped_storage().nbytes():
-            raise Unsupported(
-                "a view by as_strided of a tensor that was written to reaches outside the memory "
-                "of its new value; use views by dimensions",
-                self._meta.get("stack_trace", ""),
-            )
+            raise self._refusal("AO0046")
 
     def _bind(self, node: fx.Node, result: Any) -> None:
         node.meta["val"] = result
         if isinstance(result, torch.Tensor):
             if result.layout != torch.strided:
-                raise Unsupported(
-                    f"{node.target} gives a tensor of layout {result.layout}, of which metadata "
-                    "do not say what operators make; use dense tensors",
-                    self._meta.get("stack_trace", ""),
+                raise self._refusal(
+                    "AO0047",
+                    target=node.target,
+                    layout=result.layout,
                 )
             self._nodes[id(result)] = node
         elif isinstance(result, (list, tuple)):
@@ -431,10 +410,7 @@ class JointTracer(TorchDispatchMode):
         if known is not None:
             return known
         if tensor.requires_grad:
-            raise Unsupported(
-                "the program closes over a tensor that requires grad; pass it as an argument",
-                self._meta.get("stack_trace", ""),
-            )
+            raise self._refusal("AO0048")
         value = self.fakes.like(tensor)
         self._constant_fakes[id(tensor)] = value
         self.constants.append(tensor)

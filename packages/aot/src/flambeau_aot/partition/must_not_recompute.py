@@ -35,8 +35,8 @@ def volatile_inputs(joint: Joint) -> frozenset[fx.Node]:
     which are kept as copies."""
     parameters = {
         node
-        for node, tensor in zip(joint.primals, joint.static, strict=False)
-        if (tensor.requires_grad and tensor.is_leaf) or FRESH in node.meta
+        for node, known in zip(joint.primals, joint.inputs, strict=True)
+        if known.static and (known.leaf or FRESH in node.meta)
     }
     written = {joint.primals[primal] for primal in joint.plan.written}
     leaves = {joint.primals[primal] for primal in joint.leaves}

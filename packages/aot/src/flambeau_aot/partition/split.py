@@ -19,8 +19,7 @@ from torch import fx
 from flambeau_aot._torch_compat import FakeTensor
 from flambeau_aot.errors import AotError
 from flambeau_aot.graph_module import TracedModule
-from flambeau_aot.intercept.inplace import has_gaps
-from flambeau_aot.joint.fake_metadata import is_dense
+from flambeau_aot.inputs.memory_overlap import has_gaps, is_dense
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.options import Classifier
 from flambeau_aot.partition.classify import classify, has_effect, runs_anyway

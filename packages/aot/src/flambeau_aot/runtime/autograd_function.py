@@ -37,7 +37,7 @@ from flambeau_aot._torch_compat import (
     within_older_vmap,
     write_counter,
 )
-from flambeau_aot.errors import AotError, DoubleBackwardError
+from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.info import Boxed
 from flambeau_aot.plan import (
     InsideView,
@@ -48,6 +48,7 @@ from flambeau_aot.plan import (
     SparseGrad,
     Watched,
 )
+from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.batched_cotangents import over_samples
 from flambeau_aot.runtime.codegen import defined, display, settling
 from flambeau_aot.runtime.epilogue import replay
@@ -417,11 +418,7 @@ def without_tangents(cotangents: Sequence[torch.Tensor | None]) -> None:
     """Raise AotError where forward-mode differentiation would lose the tangent of one of them."""
     for item in cotangents:
         if item is not None and forward_ad.unpack_dual(item).tangent is not None:
-            raise AotError(
-                "the backward part of a compiled graph is given a gradient with a tangent of "
-                "forward-mode differentiation, which its kernels do not see; run the forward part "
-                "inside of dual_level() too, where nothing is compiled"
-            )
+            raise refusal("AO0155")
 
 
 def _reads_vary(crossing: Crossing) -> bool:
@@ -531,10 +528,7 @@ def _derive(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., Seq
         ctx: Any, given: Sequence[Gradient], request: Request | None = None
     ) -> Sequence[Gradient]:
         if higher is None:
-            raise DoubleBackwardError(
-                "backward through a compiled graph was called with create_graph=True, and this "
-                "graph was compiled with Options(higher_order=False)"
-            )
+            raise refusal("AO0156")
         if higher.refusal:
             raise DoubleBackwardError(higher.refusal)
         tensors = ctx.saved_tensors
@@ -591,17 +585,13 @@ def _refusal(higher: HigherOrder | None) -> str:
 
 
 def _refuse_parts(crossing: Crossing, higher: HigherOrder | None) -> None:
-    refusal = _refusal(higher)
+    why = _refusal(higher)
     if transforms_active() or within_older_vmap():
-        refusal = "its backward pass runs inside of vmap"
+        why = "its backward pass runs inside of vmap"
     if crossing.late:
-        refusal = "its backward part writes to an input"
-    if refusal:
-        raise AotError(
-            "a hook, or retain_grad(), on a result of a compiled program on which another result "
-            "depends, or a gradient of one by the other; its backward pass would have to be run "
-            f"as eager runs it, and: {refusal}"
-        )
+        why = "its backward part writes to an input"
+    if why:
+        raise refusal("AO0157", why=why)
 
 
 def _as_eager(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tuple[Any, ...]]:

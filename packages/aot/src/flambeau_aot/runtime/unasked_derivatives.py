@@ -10,20 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from flambeau_aot._torch_compat import autograd_nodes, of_a_user
-from flambeau_aot.errors import AotError
-
-WHY = (
-    "an input comes from a derivative of a user's (autograd.Function, custom operator), and a "
-    "result does not depend on that input: the derivative would be run where no gradient is asked "
-    "of it"
-)
+from flambeau_aot.refusals import refusal
 
 
 def refuse_unasked(node: Any, gradients: Sequence[Any]) -> None:
     """Raise AotError in a backward pass that would go on to such a derivative with no gradient."""
     for (following, _), gradient in zip(node.next_functions, gradients, strict=False):
         if gradient is None and following is not None and leads_to_users_derivative(following):
-            raise AotError(f"{WHY}; run this part of the program uncompiled")
+            raise refusal("AO0158")
 
 
 def leads_to_users_derivative(node: Any) -> bool:

@@ -7,7 +7,7 @@ Invariant: nothing is known of a pass but its number.
 from __future__ import annotations
 
 from flambeau_aot._torch_compat import current_backward_pass
-from flambeau_aot.errors import DoubleBackwardError
+from flambeau_aot.refusals import refusal
 
 
 class Visits:
@@ -24,10 +24,4 @@ class Visits:
         DoubleBackwardError where both are in one backward pass."""
         self.by[who] = current_backward_pass()
         if len(self.by) == 2 and self.by["compiled"] == self.by["derived"]:
-            raise DoubleBackwardError(
-                "a backward pass goes through a compiled program and through its gradients of an "
-                "earlier pass with create_graph=True, and its backward part writes to an input, "
-                "calls hooks of the caller's or has a derivative of a user's that is not linear in "
-                "the gradient, which eager would do once, of the whole gradient; run this part of "
-                "the program uncompiled"
-            )
+            raise refusal("AO0159")

@@ -19,6 +19,7 @@ from flambeau_aot import plan as plans
 from flambeau_aot._torch_compat import is_operator, operator_named, pytree
 from flambeau_aot.errors import AotError
 from flambeau_aot.info import Boxed
+from flambeau_aot.refusals import refusal
 from flambeau_aot.report import Report
 from flambeau_aot.runtime.autograd_function import Crossing, HigherCall, HigherOrder, TangentLayout
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
@@ -159,10 +160,8 @@ def _higher(known: Higher | None, call: HigherCall | None) -> HigherOrder | None
     if known is None:
         return None
     if call is None:
-        refusal = known.refusal or (
-            "a program that was loaded without its source has no derivatives of second order"
-        )
-        return HigherOrder((), known.static, known.draws, refusal, _refused)
+        why = known.refusal or refusal("AO0160").message
+        return HigherOrder((), known.static, known.draws, why, _refused)
     return HigherOrder(known.read, known.static, known.draws, known.refusal, call, known.kept)
 
 

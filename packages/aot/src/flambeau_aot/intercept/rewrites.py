@@ -1,0 +1,195 @@
+"""Calls replaced by others of the same meaning that trace as eager computes.
+
+In: calls whose functional form, or the form that torch takes them apart by, is not what eager's
+kernel does. Out: calls that are.
+Invariant: the same values, memory order, random numbers and errors as eager's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from flambeau_aot.intercept.inplace import write
+from flambeau_aot.intercept.registry import Call, Interception, forms, intercept, refuses, replaces
+from flambeau_aot.joint.data_dependent import MEMORY, refuse_memory
+from flambeau_aot.refusals import refusal
+
+aten = torch.ops.aten
+
+
+@intercept(torch.bernoulli, torch.Tensor.bernoulli, torch.rrelu, arguments=True)
+def row_major(trace: Interception, call: Call) -> Any:
+    """`bernoulli` by a probability draws in the order of dimensions; `bernoulli_`, of the same
+    functional form, in that of memory. `torch.rrelu` gives a contiguous tensor of any other."""
+    if call.args:
+        call.args = (call.args[0].contiguous(), *call.args[1:])
+    return NotImplemented
+
+
+@replaces(functional.rrelu)
+def rrelu(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """`functional.rrelu`, row-major unless it writes to its argument."""
+    in_place = kwargs.get("inplace", len(args) > 3 and args[3])
+    return functional.rrelu(x if in_place else x.contiguous(), *args, **kwargs)
+
+
+@replaces(torch.conj, torch.Tensor.conj)
+def conj(x: torch.Tensor) -> torch.Tensor:
+    """A real tensor is its own conjugate, the very object."""
+    return torch.conj(x) if x.is_complex() else x
+
+
+@intercept(functional.dropout, torch.dropout, aten.dropout, aten.dropout.default)
+def dropout(trace: Interception, call: Call) -> Any:
+    """One that drops nothing is its input; the Python form for open sizes copies it."""
+    args, kwargs = call.args, call.kwargs
+    p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+    train = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
+    if train and p != 0:
+        return NotImplemented
+    return args[0] if args else kwargs["input"]
+
+
+@replaces(torch.native_dropout, aten.native_dropout, aten.native_dropout.default)
+def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, ...]:
+    """Never its input, as which torch describes it where it drops nothing."""
+    result, mask = torch.native_dropout(x, p, train)
+    return (result.clone() if result is x else result), mask
+
+
+@replaces(functional.one_hot, aten.one_hot, aten.one_hot.default)
+def one_hot(x: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """The check of indices as an assertion of eager's words, which a GPU leaves to the device."""
+    if x.dtype != torch.int64 or num_classes < 0 or not x.numel():
+        return functional.one_hot(x, num_classes)
+    if x.device.type == "cpu":
+        torch._assert_async((x >= 0).all(), "Class values must be non-negative.")
+    words = "Class values must be smaller than num_classes."
+    torch._assert_async((x < num_classes).all(), words)
+    met = x.unsqueeze(-1) == torch.arange(num_classes, device=x.device)
+    return met.to(torch.int64).contiguous()
+
+
+def _polygamma(x: torch.Tensor, n: int) -> torch.Tensor:
+    return torch.polygamma(n, x.clone())
+
+
+@intercept(torch.Tensor.polygamma_, aten.polygamma_, aten.polygamma_.default)
+def polygamma_(trace: Interception, call: Call) -> Any:
+    """Functionalization knows no form of it; the derivative keeps a copy of what it is of."""
+    x = call.target
+    value = _polygamma(*call.args, **call.kwargs)
+    if not torch.can_cast(value.dtype, x.dtype):
+        raise refusal("AO0056", dtype=x.dtype)
+    return write(trace, Call(torch.Tensor.copy_, (x, value), {}))
+
+
+refuses("AO0061", *forms("slice_inverse"))  # a view of two tensors, of which there is no form
+
+
+@intercept(*MEMORY)
+def memory(trace: Interception, call: Call) -> Any:
+    """A stand-in has no memory to hand out."""
+    refuse_memory(call.func, call.target)
+    return NotImplemented
+
+
+def _separate(x: torch.Tensor, views: Sequence[torch.Tensor], dim: int) -> tuple[torch.Tensor, ...]:
+    """The parts that these views are, each as if it were the only one: autograd lets each be
+    written to, though they share memory."""
+    sizes = [view.shape[dim] for view in views]
+    return tuple(x.narrow(dim, sum(sizes[:at]), size) for at, size in enumerate(sizes))
+
+
+def _unsafe(name: str) -> None:
+    safe: Callable[..., Any] = getattr(torch, name.removesuffix("_with_sizes"))
+
+    @replaces(*forms(f"unsafe_{name}"))
+    def parts(x: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+        by = args[0] if args else next(n for at, n in kwargs.items() if at != "dim")
+        return _separate(x, safe(x, by, dim), dim)
+
+
+for _name in ("split", "split_with_sizes", "chunk"):
+    _unsafe(_name)
+
+
+@replaces(
+    torch.Tensor.expand, aten.expand, aten.expand.default,
+    torch.Tensor.broadcast_to, torch.broadcast_to,
+)  # fmt: skip
+def expand(x: torch.Tensor, *size: Any, **named: Any) -> torch.Tensor:
+    """`expand` to sizes that repeat no element, by views that a write goes through exactly."""
+    size = named.get("size", size)
+    size = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else tuple(size)
+    more = len(size) - x.dim()
+    known = all(isinstance(n, int) for n in (*size, *x.shape))
+    own = zip(size[more:], x.shape, strict=True) if more >= 0 else ()
+    if not known or more < 0 or {*size[:more]} - {1} or any(n not in (-1, m) for n, m in own):
+        return x.expand(size)
+    result: torch.Tensor = aten.alias.default(x)
+    for _ in range(more):
+        result = result.unsqueeze(0)
+    return result
+
+
+@replaces(torch.Tensor.expand_as)
+def expand_as(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`expand_as`."""
+    return expand(x, tuple(other.shape))
+
+
+_LAYERS = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
+RECURRENT = {
+    called: layer
+    for layer in _LAYERS
+    for packet in (getattr(aten, layer.__name__),)
+    for called in (layer, packet, packet.input)
+}
+"""By what a program calls, the recurrent layer that it is."""
+
+
+@intercept(*RECURRENT)
+def recurrent(trace: Interception, call: Call) -> Any:
+    """A layer with dropout, unrolled layer by layer: masks are drawn between two, in training, over
+    the time-major result of the one before, as eager's kernels draw them; the form for open sizes
+    draws none. A packed sequence is left alone: what is computed depends on its lengths' values.
+
+    cuDNN asks for the memory of the weights, which stand-ins have none of: refused.
+    """
+    function: Callable[..., Any] = RECURRENT[call.func]
+    args = call.args
+    refuse_recurrent(call.func, call.target)
+    if call.kwargs or len(args) != 9 or not isinstance(args[2], list | tuple):
+        return function(*args, **call.kwargs)
+    data, states, parameters, biases, layers, drop, train, both, batch_first = args
+    if not (train and drop > 0 and layers > 1):
+        return function(*args)
+    values = data.transpose(0, 1) if batch_first else data
+    several = isinstance(states, list | tuple)
+    starts = list(states) if several else [states]
+    own, directions = len(parameters) // layers, 2 if both else 1
+    ends: list[list[torch.Tensor]] = [[] for _ in starts]
+    for layer in range(layers):
+        if layer:
+            values = torch.dropout(values, drop, True)
+        begun = [each.narrow(0, layer * directions, directions) for each in starts]
+        values, *ended = function(
+            values, tuple(begun) if several else begun[0],
+            parameters[own * layer : own * (layer + 1)], biases, 1, 0.0, train, both, False,
+        )  # fmt: skip
+        for found, end in zip(ends, ended, strict=True):
+            found.append(end)
+    return (values.transpose(0, 1) if batch_first else values, *map(torch.cat, ends))
+
+
+def refuse_recurrent(func: Any, target: Any) -> None:
+    """Raise for a recurrent layer that cuDNN computes."""
+    if isinstance(target, torch.Tensor) and target.device.type == "cuda":
+        if torch.backends.cudnn.is_acceptable(target):
+            raise refusal("AO0057", func=func.__name__)

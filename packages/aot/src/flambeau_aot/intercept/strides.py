@@ -1,0 +1,175 @@
+"""Strides and storage offsets that functional tensors do not have.
+
+In: calls that name a place in a storage, make a tensor of given strides, or give one laid out as
+another. Out: the same for what the graph takes: the part of a storage that the arguments cover, and
+values whose memory is dense.
+Invariant: the program, and the views that a call makes again, count from the start of the storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import (
+    current_value,
+    has_metadata_mutation,
+    replace_value,
+    storage_key,
+)
+from flambeau_aot.inputs.memory_overlap import have_gaps, is_dense
+from flambeau_aot.intercept.registry import Call, Interception, intercept
+from flambeau_aot.plan import Merged, ViewStep
+from flambeau_aot.refusals import refusal
+
+aten = torch.ops.aten
+
+_OF_OTHER_SIZE = {aten.view.dtype, aten.view_as_real.default, aten.view_as_complex.default}
+
+
+def in_whole_memory(merged: Merged, steps: Sequence[ViewStep]) -> tuple[ViewStep, ...]:
+    """Views of what the graph takes as views of an argument, by way of its whole storage."""
+    start = merged.offset
+    whole = ViewStep(aten.as_strided.default, (merged.size, merged.stride, start), {}, None)
+    moved: list[ViewStep] = []
+    for step in steps:
+        if step.func is aten.as_strided.default and len(step.args) > 2 and step.args[2] is not None:
+            if any(before.func in _OF_OTHER_SIZE for before in moved):
+                raise refusal("AO0013")
+            args = (*step.args[:2], step.args[2] + start, *step.args[3:])
+            step = replace(step, args=args)
+        moved.append(step)
+    return (whole, *moved)
+
+
+class Spans:
+    """Where the memory of the stand-ins of shared memory begins in the caller's storage.
+
+    starts: by the storage of such a stand-in, the number of elements before it. placed: storages in
+    which the program names a place.
+    """
+
+    def __init__(self, starts: Mapping[int, int], placed: set[int] | None = None) -> None:
+        self.starts = starts
+        self.placed = set[int]() if placed is None else placed
+
+    def start(self, target: torch.Tensor) -> int:
+        """How many elements of the caller's storage come before what the graph takes."""
+        return self.starts.get(storage_key(target), 0)
+
+
+_OWNERS = (torch, torch.Tensor, aten)
+_AS_STRIDED = (*(each.as_strided for each in _OWNERS), aten.as_strided.default)
+_AS_STRIDED_SCATTER = (
+    *(each.as_strided_scatter for each in _OWNERS),
+    aten.as_strided_scatter.default,
+)
+
+
+@intercept(*_AS_STRIDED, *_AS_STRIDED_SCATTER, arguments=True)
+def place_in_storage(trace: Interception, call: Call) -> Any:
+    """A place in the storage, as the graph counts it."""
+    position = 3 if call.func in _AS_STRIDED else 4
+    args, start = call.args, trace.spans.start(call.target)
+    by_position = len(args) > position
+    given = args[position] if by_position else call.kwargs.get("storage_offset")
+    if given is not None:
+        trace.spans.placed.add(storage_key(args[0]))
+    if not start or given is None:
+        return NotImplemented
+    if given < start:
+        raise refusal("AO0014")
+    if by_position:
+        call.args = (*args[:position], given - start, *args[position + 1 :])
+    else:
+        call.kwargs = {**call.kwargs, "storage_offset": given - start}
+    return NotImplemented
+
+
+@intercept(torch.Tensor.storage_offset)
+def storage_offset(trace: Interception, call: Call) -> Any:
+    """Where a tensor begins in the caller's storage."""
+    known = trace.facts.get(id(call.target))
+    if known is not None and known.offset is not None:
+        return known.offset
+    if trace.spans.starts:
+        return call() + trace.spans.start(call.target)
+    return NotImplemented
+
+
+_MADE_BY_STRIDES: dict[Any, tuple[Any, int]] = {
+    torch.empty_strided: (torch.empty, 0),
+    torch.ops.aten.empty_strided: (torch.empty, 0),
+    torch.ops.aten.empty_strided.default: (torch.empty, 0),
+    torch.Tensor.new_empty_strided: (torch.Tensor.new_empty, 1),
+    torch.ops.aten.new_empty_strided: (torch.Tensor.new_empty, 1),
+    torch.ops.aten.new_empty_strided.default: (torch.Tensor.new_empty, 1),
+}
+"""By function, what makes memory in its place, and where among its arguments sizes begin."""
+
+
+@intercept(*_MADE_BY_STRIDES)
+def made_by_strides(trace: Interception, call: Call) -> Any:
+    """A tensor with gaps, as a view of memory that the graph makes whole: what a graph writes and
+    returns is dense."""
+    make, at = _MADE_BY_STRIDES[call.func]
+    args, named = call.args, dict(call.kwargs)
+    given = [named.pop(name, None) for name in ("size", "stride")[len(args) - at :]]
+    rest = (*args[at:], *given)
+    leaf = call.kwargs.get("requires_grad")
+    if len(rest) != 2 or None in rest or leaf or not have_gaps(*map(tuple, rest)):
+        return call()
+    size, strides = rest
+    reach = 1 + sum((n - 1) * step for n, step in zip(size, strides, strict=True))
+    return make(*args[:at], [reach], **named).as_strided(size, strides)
+
+
+@intercept(
+    *(
+        getattr(owner, f"{name}_scatter")
+        for owner in _OWNERS
+        for name in ("slice", "select", "diagonal")
+    )
+)
+def laid_out_alike(trace: Interception, call: Call) -> Any:
+    """A tensor with another part, laid out as the tensor is: with its gaps, at its place."""
+    target = call.target
+    layout = trace.layouts.of(target)
+    known = trace.facts.get(id(target))
+    offset = layout.offset if known is None or known.offset is None else known.offset
+    result: torch.Tensor = call()
+    size, strides = layout.shape, layout.stride
+    if not all(isinstance(n, int) for n in (*size, *strides, offset)) or 0 in size:
+        return result
+    if (not offset and not have_gaps(size, strides)) or 0 in strides:
+        return result
+    reach = offset + 1 + sum((n - 1) * step for n, step in zip(size, strides, strict=True))
+    return result.new_zeros([reach]).as_strided(size, strides, offset).copy_(result)
+
+
+def lay_out_again(gaps: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Give back the gaps to tensors that have lost them in a write; each comes with the value
+    that it stood for at first.
+
+    A functional write makes a dense value; whether `contiguous` and `reshape` copy, and what
+    `as_strided` reaches, depends on the gaps.
+    """
+    for wrapper, first in gaps:
+        value = current_value(wrapper)
+        if value.stride() == first.stride():
+            continue
+        if has_metadata_mutation(wrapper):
+            if is_dense(tuple(value.shape), tuple(value.stride())):
+                raise refusal("AO0081")
+            continue
+        if value.shape != first.shape:
+            raise refusal("AO0082")
+        size, strides = list(first.shape), list(first.stride())
+        reach = 1 + sum((n - 1) * step for n, step in zip(size, strides, strict=True))
+        with torch.no_grad():
+            memory = aten.new_zeros.default(value, [reach])
+            filled = aten.as_strided_scatter.default(memory, value, size, strides, 0)
+            replace_value(wrapper, aten.as_strided.default(filled, size, strides, 0))
