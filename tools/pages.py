@@ -3,8 +3,8 @@
     python tools/pages.py [--check]
 
 In: the tables of graph breaks and of refusals, the registry of primitives, options, docstrings, and
-small programs that are compiled for their pictures. Out: the pages of `PAGES` and the pictures; with
-`--check` nothing is written, and the exit status says whether all are up to date.
+small programs that are compiled for their pictures. Out: the pages of `PAGES` and the pictures;
+with `--check` nothing is written, and the exit status says whether all are up to date.
 Invariant: nothing on these pages is written by hand.
 """
 

@@ -105,18 +105,17 @@ def _separate(x: torch.Tensor, views: Sequence[torch.Tensor], dim: int) -> tuple
     return tuple(x.narrow(dim, sum(sizes[:at]), size) for at, size in enumerate(sizes))
 
 
-def _unsafe(name: str) -> None:
-    safe: Callable[..., Any] = getattr(torch, name.removesuffix("_with_sizes"))
-
-    @replaces(*forms(f"unsafe_{name}"))
+def _register_unsafe(name: str, safe: Callable[..., Any]) -> None:
+    @replaces(*forms(name))
     def parts(x: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
         by = args[0] if args else next(n for at, n in kwargs.items() if at != "dim")
         return _separate(x, safe(x, by, dim), dim)
 
 
-for _name in ("split", "split_with_sizes", "chunk"):
-    _unsafe(_name)
+_register_unsafe("unsafe_split", torch.split)
+_register_unsafe("unsafe_split_with_sizes", torch.split)
+_register_unsafe("unsafe_chunk", torch.chunk)
 
 
 @replaces(
