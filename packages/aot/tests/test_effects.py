@@ -44,3 +44,18 @@ def test_an_assertion_of_the_program_stays() -> None:
     torch.testing.assert_close(compiled(x), x.log())
     with pytest.raises(RuntimeError, match="x is positive"):
         compiled(-x)
+
+
+def test_a_written_input_that_has_become_a_leaf() -> None:
+    def write(x: torch.Tensor) -> torch.Tensor:
+        return x.mul_(2)
+
+    gm = torch.fx.symbolic_trace(write)
+    compiled = aot.compile(gm, [torch.ones(3, requires_grad=True) * 1], aot.run_as_is)
+    given = torch.ones(3, requires_grad=True) * 1
+    assert torch.equal(compiled(given), torch.full((3,), 2.0))
+    refused = []
+    compiled.otherwise = lambda error: (refused.append(error), gm.forward)[1]
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+        compiled(torch.ones(3, requires_grad=True))
+    assert [error.id for error in refused] == ["AO0036"]

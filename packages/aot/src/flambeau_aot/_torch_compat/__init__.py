@@ -42,6 +42,7 @@ from flambeau_aot._torch_compat.autograd import (
 )
 from flambeau_aot._torch_compat.batches import (
     batch_of,
+    shown,
     transforms_active,
     within_older_vmap,
 )
@@ -120,6 +121,7 @@ __all__ = [
     "accumulates_only",
     "pass_accumulates",
     "batch_of",
+    "shown",
     "CTX_MATERIALIZE",
     "CTX_NON_DIFFERENTIABLE",
     "CTX_TO_SAVE",

@@ -20,6 +20,14 @@ _OLDER_BATCHED = torch._C._dispatch_key_parse("Batched")
 transforms_active: Callable[[], bool] = torch._C._are_functorch_transforms_active
 
 
+def shown(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that transforms of `torch.func` hide in this one."""
+    native: Any = torch._C._functorch
+    while native.is_functorch_wrapped_tensor(tensor):
+        tensor = native.get_unwrapped(tensor)
+    return tensor
+
+
 def within_older_vmap() -> bool:
     """Whether this thread runs a program for a `vmap` of the older kind."""
     return torch._C._dispatch_tls_is_dispatch_key_included(_OLDER)

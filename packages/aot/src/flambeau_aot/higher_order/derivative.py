@@ -178,6 +178,7 @@ def derivative(
         ),
         run=run,
         lines_from_stack=program.lines_from_stack,
+        checked=False,
     )
 
 

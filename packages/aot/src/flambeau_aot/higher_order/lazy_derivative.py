@@ -137,7 +137,7 @@ class Derivatives:
             if entry is None:
                 return eager_derivative(*own, visits=visits)
             grads: Sequence[torch.Tensor | None] = entry(*read, *known)
-        if visits is not None:
+        if visits is not None and not entry.linear:
             nodes = {grad.grad_fn for grad in grads if grad is not None and grad.grad_fn}
             for node in nodes:
                 node.register_prehook(lambda _: visits.note("derived"))

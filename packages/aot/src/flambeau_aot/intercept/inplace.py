@@ -22,6 +22,7 @@ from flambeau_aot._torch_compat import (
     keep_value,
     raise_version,
     replace_value,
+    shown,
     storage_key,
     version,
 )
@@ -267,7 +268,7 @@ def write_on_copy(
     written at: eager refuses such a call, or gives what the order of its kernel gives.
     """
     if not is_functional(target):
-        return func(*args, **kwargs)
+        return _write_hidden(target, func, args, kwargs)
     before, inexact = version(target), layouts.inexact(target)
     result = write_keeping_strides(target, func, args, kwargs, layouts)
     name = getattr(func, "__name__", "").split(".")[0]
@@ -288,6 +289,20 @@ def write_on_copy(
         in_place = same_elements(written, other) and _reads_where_it_writes(name)
         if not in_place and share_elements(written, other):
             raise refusal("AO0079", name=name)
+    return result
+
+
+def _write_hidden(target: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call on a tensor that a transform of `torch.func` hides in another one, which it may write
+    to: what is hidden keeps its strides."""
+    inside = shown(target)
+    if inside is target or not is_functional(inside):
+        return func(*args, **kwargs)
+    before, base = version(inside), base_of(inside)
+    shape, strides = tuple(base.shape), tuple(base.stride())
+    result = func(*args, **kwargs)
+    if version(inside) != before and lay_out_as(base, shape, strides):
+        current_value(inside)
     return result
 
 

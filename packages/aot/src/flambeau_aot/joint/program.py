@@ -41,6 +41,8 @@ class InputProgram:
     input_names: tuple[str, ...]
     run: Run
     lines_from_stack: bool
+    checked: bool = True
+    """Whether it raises by data where eager does, although nothing reads the result."""
     symbolic: tuple[Any, ...] = ()
     """For a program whose sizes are left open: by input, the fake tensor or the number that stands
     for it."""
@@ -78,7 +80,7 @@ def of_graph_module(gm: fx.GraphModule, name: str) -> InputProgram:
     modes = [type(value.fake_mode) for value in stand_ins if isinstance(value, FakeTensor)]
     mode = modes[0] if modes else FakeTensorMode
     return InputProgram(
-        name, tuple(static), tuple(names), tuple(inputs), run, False, symbolic, mode
+        name, tuple(static), tuple(names), tuple(inputs), run, False, True, symbolic, mode
     )
 
 

@@ -59,7 +59,7 @@ from flambeau_aot.joint.depended_results import (
     result_nodes,
 )
 from flambeau_aot.joint.differentiate import NeedsAccumulation, backward_part
-from flambeau_aot.joint.input_mutations import Effects
+from flambeau_aot.joint.input_mutations import Effects, Returned
 from flambeau_aot.joint.linearity import is_linear
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.tracer import FRESH, Decompositions, JointTracer
@@ -260,6 +260,8 @@ def _trace(
         tracer.regions.leave()
         flat, structure = pytree.tree_flatten(results)
         effects = _effects(tracer, primals, stand_ins, flat, parts)
+    if program.checked:
+        effects.returned.extend(_unread_checks(tracer, effects))
     outputs = tuple(tracer.node_of(item.value) for item in effects.returned)
     mark(tracer.graph)
     differentiable = tuple(
@@ -339,6 +341,21 @@ def _trace(
         else (),
         inputs=_among(facts, count, [CONSTANT] * extra, [CONSTANT] * len(numbers)),
     )
+
+
+def _unread_checks(tracer: JointTracer, effects: Effects) -> list[Returned]:
+    """Results that nothing reads of operators that may raise by their data: the graph returns them,
+    so that whoever compiles it computes them, and raises as eager does."""
+    if not tracer.may_raise:
+        return []
+    stack = [tracer.node_of(item.value) for item in effects.from_function]
+    read: set[fx.Node] = set()
+    while stack:
+        node = stack.pop()
+        if node not in read:
+            read.add(node)
+            stack.extend(node.all_input_nodes)
+    return [Returned(x, None) for x in tracer.may_raise if tracer.node_of(x) not in read]
 
 
 _NOTHING: frozenset[int] = frozenset()

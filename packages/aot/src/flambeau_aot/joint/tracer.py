@@ -37,6 +37,7 @@ from flambeau_aot.intercept.inplace import Views
 from flambeau_aot.intercept.input_answers import InputHooks
 from flambeau_aot.joint.checkpoint_regions import REGION, Regions
 from flambeau_aot.joint.cotangents import Dependence
+from flambeau_aot.joint.data_dependent import may_raise
 from flambeau_aot.joint.fake_metadata import FakeValues
 from flambeau_aot.joint.nested import map_tensors, tensors_in
 from flambeau_aot.joint.random import inverse, memory_order
@@ -98,6 +99,8 @@ class JointTracer(TorchDispatchMode):
         self.regions = Regions()
         # Whether a random operator may be met in the backward pass.
         self.draws_in_backward = True
+        # Results of operators that may raise by their data, as eager does where nothing reads them.
+        self.may_raise: list[torch.Tensor] = []
         # Tensors on whose gradients the program puts hooks.
         self.hooked: list[torch.Tensor] = []
         self.input_hooks = InputHooks({})
@@ -210,6 +213,8 @@ class JointTracer(TorchDispatchMode):
                 result = self._run(_aten.zeros_like.default, (result,), {})
             if isinstance(result, torch.Tensor):
                 self._absent[id(result)] = result
+        if self._depth == 0 and may_raise(func, args, kwargs):
+            self.may_raise.append(tensors_in(result)[0])
         if dependence is not None:
             dependence.note(result, own, args[0] if is_view_op(func) else None)
         return result

@@ -82,6 +82,12 @@ class Compiled:
                 raise
         return self._variant(args)
 
+    @property
+    def linear(self) -> bool:
+        """Whether no derivative of a user's is behind the results but for linear ones; one run of
+        a part of a gradient then adds up with another."""
+        return self.joint is not None and self.joint.plan.linear
+
     def derive(
         self, told: Callable[[Exception], None], apart: Callable[[Call], Call] | None = None
     ) -> None:

@@ -63,9 +63,13 @@ def epilogue(plan: RuntimePlan, nodes: ResultNodes | None = None) -> Epilogue | 
     late = [at for at, x in enumerate(plan.results) if isinstance(x, ViewOfInput) and x.late]
     early = [_nothing if at in late else make for at, make in enumerate(results)]
     repeats = [(at, x.result) for at, x in enumerate(plan.results) if isinstance(x, SameResult)]
-    direct = nodes is None and all(
-        isinstance(item, FromGraph) and item.output == place and not item.leaf
-        for place, item in enumerate(plan.results)
+    direct = (
+        nodes is None
+        and plan.visible == len(plan.results)
+        and all(
+            isinstance(item, FromGraph) and item.output == place and not item.leaf
+            for place, item in enumerate(plan.results)
+        )
     )
     if (
         direct

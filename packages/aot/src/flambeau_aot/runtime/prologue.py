@@ -75,6 +75,9 @@ def _checks(plan: RuntimePlan, written: tuple[int, ...]) -> list[Check]:
     depended = [~place for place in plan.depended if place < 0]
     if depended:
         checks.append(lambda args, primals: _keep_no_gradient(depended, primals))
+    recorded = [item.primal for item in plan.updates if item.differentiable]
+    if recorded:
+        checks.append(lambda args, primals: _no_leaves(recorded, primals))
     shapes = [shape.primal for shape in plan.reshapes]
     raised = frozenset(p for p in (*plan.touched, *shapes) if p < plan.inputs.bound)
     if raised:
@@ -122,6 +125,13 @@ def still_leaves(leaves: Sequence[int], primals: list[torch.Tensor]) -> None:
     for primal in leaves:
         if not primals[primal].is_leaf:
             raise AliasingChanged(f"input {primal} was a leaf when traced, now it has a history")
+
+
+def _no_leaves(recorded: Sequence[int], primals: list[torch.Tensor]) -> None:
+    """Eager raises at a write to a leaf that requires grad, when it has done what comes before."""
+    for primal in recorded:
+        if primal < len(primals) and primals[primal].is_leaf and primals[primal].requires_grad:
+            raise AliasingChanged(f"input {primal} is written to, and is a leaf now")
 
 
 def _keep_no_gradient(depended: Sequence[int], primals: list[torch.Tensor]) -> None:

@@ -1,0 +1,114 @@
+"""Operators that raise by their data, whose results nothing reads: eager's error is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import flambeau_aot as aot
+import pytest
+import torch
+from flambeau_aot.joint.data_dependent import INDEXING, may_raise
+from torch.nn import functional as F
+
+BAD = torch.tensor([0, 9, 1])
+GOOD = torch.tensor([0, 2, 1])
+
+UNREAD: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "index": lambda x, i: x[i],
+    "index of columns": lambda x, i: x[:, i],
+    "index_put": lambda x, i: x.index_put((i,), x),
+    "index_select": lambda x, i: x.index_select(0, i),
+    "index_add": lambda x, i: x.index_add(0, i, x),
+    "index_copy": lambda x, i: x.index_copy(0, i, x),
+    "index_fill": lambda x, i: x.index_fill(0, i, 1.0),
+    "gather": lambda x, i: x.gather(0, i[None]),
+    "take": lambda x, i: x[0].take(i),
+    "scatter": lambda x, i: x.scatter(0, i[None], x),
+    "scatter_add": lambda x, i: x.scatter_add(0, i[None], x),
+    "embedding": lambda x, i: F.embedding(i, x),
+    "nll_loss": lambda x, i: F.nll_loss(x, i),
+    "cross_entropy": lambda x, i: F.cross_entropy(x, i),
+    "one_hot": lambda x, i: F.one_hot(i, 3),
+    "a chain": lambda x, i: x[i].sin() * 2,
+}
+
+
+def outcome(call: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return call(*args)
+    except Exception as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", UNREAD)
+def test_an_error_of_an_unread_result(name: str, grad: bool) -> None:
+    def fn(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        UNREAD[name](x, i)
+        return x * 2
+
+    x = torch.randn(3, 3, requires_grad=grad)
+    compiled = aot.aot_function(fn, aot.run_as_is)
+    assert torch.equal(compiled(x, GOOD), fn(x, GOOD))
+    (entry,) = compiled.compiled.values()
+    assert len(entry.joint.plan.results) == 1
+    assert outcome(compiled, x, BAD) is outcome(fn, x, BAD)
+    if grad:
+        compiled(x, GOOD).sum().backward()
+        assert torch.equal(x.grad, torch.full((3, 3), 2.0))
+
+
+def test_nothing_is_kept_of_what_is_read_or_cannot_raise() -> None:
+    def fn(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        x.sin()
+        return x[i] + F.embedding(i, x)
+
+    compiled = aot.aot_function(fn, aot.run_as_is)
+    compiled(torch.randn(3, 3), GOOD)
+    (entry,) = compiled.compiled.values()
+    assert entry.joint.plan.visible == 1
+
+
+def test_the_table_is_read_off_the_schemas() -> None:
+    aten, x = torch.ops.aten, torch.ones(3, 3)
+    for name in ("gather", "index_select", "index_add", "scatter", "scatter_reduce", "take"):
+        packet = getattr(aten, name)
+        for func in (getattr(packet, each) for each in packet.overloads()):
+            named = [each.name for each in func._schema.arguments]
+            if INDEXING & set(named) and "dimname" not in func._schema.overload_name:
+                args = tuple(BAD if each in INDEXING else x for each in named)
+                assert may_raise(func, args, {})
+                assert not may_raise(func, tuple(x for _ in named), {})
+    assert not may_raise(aten.mse_loss.default, (x, x), {})
+    assert not may_raise(aten._unsafe_index.Tensor, (x, [BAD]), {})
+
+
+IN_PLACE = ("mvlgamma_", "sin_", "cumsum_", "tril_", "clamp_", "logit_", "addcmul_")
+TRANSFORMS: dict[str, Callable[..., Any]] = {
+    "vmap": lambda g: torch.func.vmap(g, in_dims=2),
+    "jvp": lambda g: lambda x: torch.func.jvp(g, (x,), (torch.ones_like(x),)),
+    "both": lambda g: torch.func.vmap(
+        lambda x: torch.func.jvp(g, (x,), (torch.ones_like(x),)), in_dims=1
+    ),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_what_a_transform_hides_keeps_its_strides(name: str, transform: str) -> None:
+    def written(x: torch.Tensor) -> torch.Tensor:
+        given = {"mvlgamma_": (1,), "cumsum_": (0,), "clamp_": (0.1, 3), "addcmul_": (x, x)}
+        return getattr(x.clone(), name)(*given.get(name, ()))
+
+    def fn(x: torch.Tensor) -> Any:
+        return TRANSFORMS[transform](written)(x)
+
+    x = torch.rand(2, 4, 3).permute(1, 2, 0).mul(0.5).add(0.2)
+    for one, other in zip(
+        torch.utils._pytree.tree_leaves(fn(x)),
+        torch.utils._pytree.tree_leaves(aot.aot_function(fn, aot.run_as_is)(x)),
+        strict=True,
+    ):
+        assert one.stride() == other.stride()
+        torch.testing.assert_close(one, other)
