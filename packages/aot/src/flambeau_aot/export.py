@@ -193,8 +193,6 @@ def _tangent(joint: Joint, outputs: Sequence[JointOutput], place: int) -> JointI
     return JointInput(node.name, "tangent", source, False, *_metadata(node))
 
 
-def _metadata(
-    node: fx.Node,
-) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]:
+def _metadata(node: fx.Node) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]:
     value = node.meta["val"]
     return tuple(value.shape), tuple(value.stride()), value.dtype, value.fake_device

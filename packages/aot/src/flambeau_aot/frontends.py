@@ -110,12 +110,7 @@ class AotModule(torch.nn.Module):
         if entry is None:
             program = module_program(self.module, structure, len(flat), self.options.name)
             entry = compile_program(
-                program,
-                flat,
-                self.compilers,
-                self.decompositions,
-                self.partition,
-                self.options,
+                program, flat, self.compilers, self.decompositions, self.partition, self.options
             )
             self.compiled[key] = entry
         return entry(*flat)

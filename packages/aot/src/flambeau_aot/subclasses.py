@@ -242,11 +242,7 @@ def unwrapped(program: InputProgram, inputs: Sequence[Any]) -> Unwrapped | None:
     named = tuple(f"part_{place}" for place in range(len(inputs_now)))
     made = Unwrapped(
         replace(
-            program,
-            static=tuple(plain),
-            static_names=tuple(names),
-            input_names=named,
-            run=run,
+            program, static=tuple(plain), static_names=tuple(names), input_names=named, run=run
         ),
         statics,
         specs,

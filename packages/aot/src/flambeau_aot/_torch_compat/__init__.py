@@ -6,10 +6,7 @@ underscore, `torch._C` included (`torch.utils._pytree` and `torch.utils._python_
 here).
 """
 
-from torch._subclasses.fake_tensor import (
-    FakeTensor,
-    FakeTensorMode,
-)
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -40,17 +37,8 @@ from flambeau_aot._torch_compat.autograd import (
     sequence_number,
     will_run,
 )
-from flambeau_aot._torch_compat.batches import (
-    batch_of,
-    shown,
-    transforms_active,
-    within_older_vmap,
-)
-from flambeau_aot._torch_compat.fakes import (
-    DATA_DEPENDENT_ERRORS,
-    new_fake,
-    run_fake,
-)
+from flambeau_aot._torch_compat.batches import batch_of, shown, transforms_active, within_older_vmap
+from flambeau_aot._torch_compat.fakes import DATA_DEPENDENT_ERRORS, new_fake, run_fake
 from flambeau_aot._torch_compat.functional import (
     current_value,
     functional_tensor,
@@ -63,12 +51,7 @@ from flambeau_aot._torch_compat.functional import (
     replace_value,
     storage_was_replaced,
 )
-from flambeau_aot._torch_compat.modes import (
-    compiling,
-    left_alone,
-    python_dispatcher,
-    without_modes,
-)
+from flambeau_aot._torch_compat.modes import compiling, left_alone, python_dispatcher, without_modes
 from flambeau_aot._torch_compat.operators import (
     DEVICE_QUERY,
     decomposes_itself,

@@ -50,10 +50,7 @@ class Box:
 
 
 def draw_joint(
-    joint: Joint,
-    saved: Iterable[fx.Node] = (),
-    form: str = "svg",
-    known: Classifier | None = None,
+    joint: Joint, saved: Iterable[fx.Node] = (), form: str = "svg", known: Classifier | None = None
 ) -> str:
     """The joint graph with its cut; `form` is "svg" or "text" (Python that runs)."""
     if form == "text":

@@ -256,11 +256,7 @@ def write_to_list(
 
 
 def write_on_copy(
-    target: torch.Tensor,
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    layouts: Layouts,
+    target: torch.Tensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], layouts: Layouts
 ) -> Any:
     """A call that may write to `target`.
 
@@ -325,11 +321,7 @@ def is_basic(index: Any) -> bool:
 
 
 def write_keeping_strides(
-    target: torch.Tensor,
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    layouts: Layouts,
+    target: torch.Tensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], layouts: Layouts
 ) -> Any:
     """A call on a tensor that it may write to: with `out=`, its operands order what it makes."""
     if not is_functional(target) or getattr(func, "__name__", "") in RESHAPE_IN_PLACE:

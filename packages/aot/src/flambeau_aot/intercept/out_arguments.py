@@ -37,11 +37,7 @@ def _has_no_kernel(func: Any, out: torch.Tensor) -> bool:
 
 
 def keeping_size(
-    out: torch.Tensor,
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    layouts: Layouts,
+    out: torch.Tensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], layouts: Layouts
 ) -> Any:
     """A call that writes its result to `out`; functionalization loses views of a resized one."""
     if _has_no_kernel(func, out):

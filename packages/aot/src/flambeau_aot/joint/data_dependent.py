@@ -20,12 +20,7 @@ from flambeau_aot.joint.nested import tensors_in
 from flambeau_aot.refusals import refusal
 
 MEMORY: frozenset[Any] = frozenset(
-    (
-        torch.Tensor.numpy,
-        torch.Tensor.__array__,
-        torch.Tensor.__dlpack__,
-        torch.Tensor.data_ptr,
-    )
+    (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__, torch.Tensor.data_ptr)
 )
 """Functions that hand out a tensor's memory."""
 

@@ -221,11 +221,7 @@ class FakeValues:
         return base.as_strided(shape, stride, offset)
 
     def _call_key(
-        self,
-        func: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        devices: set[torch.device],
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], devices: set[torch.device]
     ) -> Any:
         try:
             key = (

@@ -53,11 +53,7 @@ from flambeau_aot.intercept.strides import Spans
 from flambeau_aot.joint.analysis import analyze
 from flambeau_aot.joint.backward_writes import WrittenInBackward
 from flambeau_aot.joint.checkpoint_regions import mark
-from flambeau_aot.joint.depended_results import (
-    history_of,
-    reentrant_tangents,
-    result_nodes,
-)
+from flambeau_aot.joint.depended_results import history_of, reentrant_tangents, result_nodes
 from flambeau_aot.joint.differentiate import NeedsAccumulation, backward_part
 from flambeau_aot.joint.input_mutations import Effects, Returned
 from flambeau_aot.joint.linearity import is_linear

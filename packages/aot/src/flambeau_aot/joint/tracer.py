@@ -372,11 +372,7 @@ class JointTracer(TorchDispatchMode):
         node.meta["val"] = result
         if isinstance(result, torch.Tensor):
             if result.layout != torch.strided:
-                raise self._refusal(
-                    "AO0047",
-                    target=node.target,
-                    layout=result.layout,
-                )
+                raise self._refusal("AO0047", target=node.target, layout=result.layout)
             self._nodes[id(result)] = node
         elif isinstance(result, (list, tuple)):
             for index, part in enumerate(result):

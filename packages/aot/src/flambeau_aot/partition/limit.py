@@ -22,10 +22,7 @@ class BoundedCut(Protocol):
     """Values to save, where `allowed` may run twice and `banned` may not."""
 
     def __call__(
-        self,
-        problem: Problem,
-        allowed: Collection[fx.Node] = (),
-        banned: Collection[fx.Node] = (),
+        self, problem: Problem, allowed: Collection[fx.Node] = (), banned: Collection[fx.Node] = ()
     ) -> list[fx.Node]: ...
 
 

@@ -114,10 +114,7 @@ def _is_part_of(node: fx.Node, runs_once: Callable[[fx.Node], bool]) -> bool:
 
 
 def _again(
-    problem: Problem,
-    node: fx.Node,
-    allowed: Collection[fx.Node],
-    banned: Collection[fx.Node],
+    problem: Problem, node: fx.Node, allowed: Collection[fx.Node], banned: Collection[fx.Node]
 ) -> int | None:
     mark = mark_of(node)
     if problem.kinds[node] == "random":

@@ -162,8 +162,7 @@ def _word(node: fx.Node) -> Mark:
     if mark not in MARKS:
         known = ", ".join(item for item in MARKS if item)
         raise AotError(
-            f"{node.name} is marked {mark!r}; known are {known}",
-            node.meta.get("stack_trace", ""),
+            f"{node.name} is marked {mark!r}; known are {known}", node.meta.get("stack_trace", "")
         )
     return cast(Mark, mark)
 

@@ -176,10 +176,7 @@ class Life:
 
 
 def autograd_function(
-    forward: Boxed,
-    backward: Boxed,
-    crossing: Crossing,
-    higher: HigherOrder | None,
+    forward: Boxed, backward: Boxed, crossing: Crossing, higher: HigherOrder | None
 ) -> tuple[type[torch.autograd.Function], Life]:
     """Build the autograd function of one compile; it takes all primals, static ones first. It can
     be called as long as its `Life` is held.
