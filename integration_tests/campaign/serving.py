@@ -1,7 +1,8 @@
 """Processes that judge programs one after another, and survive their deaths.
 
 In: tasks, as plain data. Out: rows, one a task. Invariant: a task ends with a row, whatever the
-product does to the process: a crash or a hang is the row of the program that did it.
+product does to the process: a crash or a hang is the row of the program that did it, and a program
+that eager itself does not get to the end of is "not drawn".
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def answer(task: Task, conditions: Conditions, say: Callable[[Row], None]) -> Ro
         program = families.drawn(task["name"], task.get("backend", "mix"), conditions.device)
         say({"source": program.to_json()})
     drawn = time.perf_counter() - started
-    row = row_of(program, conditions.device, conditions.options())
+    row = row_of(
+        program, conditions.device, conditions.options(), lambda: say({"eager": "has ended"})
+    )
     synchronized(conditions.device)
     return row | {"drawn": round(drawn, 3)}
 
@@ -123,6 +126,7 @@ class Worker:
         self.task = task
         fresh = 60.0 if not self.served and self.conditions.device != "cpu" else 0.0
         self.source: Row | None = task.get("program")
+        self.eager_ended = False
         self.deadline = time.monotonic() + self.conditions.limit + fresh
         self.served += 1
         with contextlib.suppress(BrokenPipeError):
@@ -137,7 +141,11 @@ class Worker:
             row: Row = {}
             for line in self.received.splitlines():
                 row = json.loads(line)
-                self.source = row["source"] if "verdict" not in row else self.source
+                if "verdict" not in row:
+                    self.source = row.get("source", self.source)
+                if "eager" in row:  # what is compiled has as long again
+                    self.eager_ended = True
+                    self.deadline = time.monotonic() + self.conditions.limit
             self.received = b""
             if "verdict" not in row:
                 return None
@@ -174,7 +182,9 @@ class Worker:
         frames = [
             line.strip() for line in self._tail().splitlines() if line.strip().startswith("File ")
         ]
-        row = {"verdict": "hang", "where": " < ".join(frames[:1]), "text": "\n".join(frames[:8])}
+        of_eager = "" if self.eager_ended else f"eager takes more than {self.conditions.limit} s\n"
+        told = {"where": " < ".join(frames[:1]), "text": of_eager + "\n".join(frames[:8])}
+        row = {"verdict": "hang", **told}
         self.end()
         return self._done(row)
 
@@ -183,7 +193,7 @@ class Worker:
         row.setdefault("program", self.task.get("name") or self.task["label"])
         if row["program"] == "?":
             row["program"] = self.task.get("label", "?")
-        if row["verdict"] in ("crash", "hang") and self.source is None:
+        if row["verdict"] in ("crash", "hang") and not self.eager_ended:
             row["verdict"] = "not drawn"
         if row["verdict"] in ("crash", "hang", "differs", "fault", "not drawn"):
             row["source"] = self.source

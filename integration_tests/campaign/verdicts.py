@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -28,9 +28,12 @@ class BrokenByEager(Exception):
 
 
 def row_of(
-    program: Program, device: str = "cpu", options: Mapping[str, object] | None = None
+    program: Program,
+    device: str = "cpu",
+    options: Mapping[str, object] | None = None,
+    eager_ended: Callable[[], None] = lambda: None,
 ) -> Row:
-    """Play and judge."""
+    """Play and judge. eager_ended: is called once the program has run as it is."""
     import flambeau  # seconds; and it may be wanted with other settings of the environment
 
     setting = Setting(device)
@@ -46,6 +49,7 @@ def row_of(
         except Exception as error:
             _still_works(device)
             return row | {"verdict": "not drawn", "text": f"{type(error).__name__}: {error}"[:300]}
+        eager_ended()
         compiled: list[Any] = []
 
         def wrap(fn: Any) -> Any:
