@@ -8,12 +8,16 @@ and its Python function agree on every value; tests hold them to it.
 from __future__ import annotations
 
 import collections
+import enum
+import gc
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
+
+import torch
 
 from flambeau_capture.guards.equality import keys_of, same
 from flambeau_capture.guards.reference import Reference
@@ -61,6 +65,12 @@ def _of_python(module: str | None) -> bool:
     return top in sys.stdlib_module_names or top == "torch"
 
 
+#: classes of objects that refer to others and whose repr does not show those
+_SHOWN_BY_NAME = (
+    type, FunctionType, BuiltinFunctionType, ModuleType, enum.Enum, torch.Size, torch.Tensor
+)  # fmt: skip
+
+
 def _text(value: Any) -> str:
     if type(value) is tuple or type(value) is list:
         parts = ", ".join(shown(part) for part in value[:8]) + (", ..." if len(value) > 8 else "")
@@ -72,7 +82,10 @@ def _text(value: Any) -> str:
         parts = ", ".join(f"{shown(key)}: {shown(value[key])}" for key in keys)
         return f"{{{parts}{', ...' if len(value) > 8 else ''}}}"
     own = entry_of(type(value), "__repr__")[-1]
-    if isinstance(own, FunctionType) and not _of_python(own.__module__):
+    named = issubclass(type(value), _SHOWN_BY_NAME)
+    if (gc.is_tracked(value) and not named) or (
+        isinstance(own, FunctionType) and not _of_python(own.__module__)
+    ):  # a container's repr, or a module's, is that of what it holds
         return f"{type(value).__module__}.{type(value).__qualname__} object"
     if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "layout"):
         return f"{type(value).__name__} of sizes {tuple(value.shape)}"  # not what it holds
