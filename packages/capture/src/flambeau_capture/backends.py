@@ -3,7 +3,8 @@
 In: names and functions. Out: `lookup`. Invariant: a backend is `backend(gm, example_inputs) ->
 callable`; an unknown name is an error that lists the known ones. An attribute `supports_symbols`
 that is False says that it takes graphs with constant sizes only; without one, a graph with symbols
-on which the backend raises is captured again without them.
+on which the backend raises is captured again without them. One `writes_last` that is true says that
+a call of a graph that raises has written to none of its inputs, so that the frame can run eagerly.
 """
 
 from __future__ import annotations

@@ -1,7 +1,13 @@
 """Modes of torch inside captured functions: gradients, inference, autocast, devices, labels."""
 
+import contextlib
+
+import pytest
 import torch
+from flambeau_capture import optimize
+from flambeau_capture.api import compiler_of
 from torch import nn
+from torch.utils import _pytree as pytree
 
 
 def x(grad=False):
@@ -131,3 +137,60 @@ def test_state_of_modes_after_an_exception(agree):
             return b, a * 2, torch.is_grad_enabled()
 
     agree(run, x(True))
+
+
+def without_switches(module, inputs):
+    """A backend that keeps none of a graph's switches of inference mode."""
+    for node in reversed(module.graph.nodes):
+        if getattr(node.target, "__name__", "") in (
+            "_enter_inference_mode", "_exit_inference_mode",
+        ):  # fmt: skip
+            module.graph.erase_node(node)
+    module.recompile()
+    return module.forward
+
+
+MADE_INSIDE = {
+    "computed": "a * 2", "new": "torch.ones(3)", "a view of an argument": "a.t()",
+    "an argument": "a", "a view": "(a + 1).t()", "complex": "torch.complex(a, a).conj()",
+    "sparse": "torch.eye(3).to_sparse() * 2", "several": "(a.sin(), a.cos()[1:])",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("made", MADE_INSIDE)
+@pytest.mark.parametrize("outer", [torch.inference_mode, contextlib.nullcontext])
+@pytest.mark.parametrize("inside", [True, False])
+def test_results_are_inference_tensors_as_in_eager(made, outer, inside):
+    space = {"torch": torch, "inside": inside}
+    exec(f"def f(a):\n    with torch.inference_mode(inside):\n        b = {MADE_INSIDE[made]}\n"
+         "    return b, a + 1", space)  # fmt: skip
+    with outer():
+        given = x()
+        expected = space["f"](given)
+        ours = optimize(without_switches, raise_internal_errors=True)(space["f"])(given)
+    for one, other in zip(pytree.tree_leaves(expected), pytree.tree_leaves(ours), strict=True):
+        assert one.is_inference() == other.is_inference() and one.is_conj() == other.is_conj()
+        assert torch.equal(one.to_dense() if one.is_sparse else one.clone(),
+                           other.to_dense() if other.is_sparse else other.clone())  # fmt: skip
+        assert one.is_sparse or one.stride() == other.stride()
+
+
+def test_ranges_are_in_the_profile():
+    def run(a):
+        with torch.profiler.record_function("outer"):
+            b = a * 2
+            with torch.autograd.profiler.record_function("inner"):
+                b = b.sin()
+        return b + 1
+
+    ours = optimize("eager")(run)
+    ours(x())
+    assert not compiler_of(ours).records.breaks
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        ours(x())
+    seen = {event.key for event in profile.key_averages()}
+    assert {"outer", "inner"} <= seen
+    assert "a range for the profiler" in str(compiler_of(ours).records.breaks[0])
+    before = len(compiler_of(ours).records.graphs)
+    ours(x())
+    assert len(compiler_of(ours).records.graphs) == before

@@ -18,6 +18,10 @@ def labels() -> tuple[Any, ...]:
     return (torch.profiler.record_function, torch.autograd.profiler.record_function)
 
 
+#: where torch says whether a profiler records: a module, and its variable
+PROFILING = (torch.autograd.profiler, "_is_profiler_enabled")
+
+
 @functools.cache
 def device_constructors() -> frozenset[Any]:
     """Functions that make tensors on the default device."""

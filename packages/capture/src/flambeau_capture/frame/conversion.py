@@ -37,7 +37,7 @@ from flambeau_capture.emit.frame import (
 from flambeau_capture.emit.original import emit_original
 from flambeau_capture.emit.resume import CannotResume, Resumption
 from flambeau_capture.errors import BackendError
-from flambeau_capture.frame.eager_rerun import AsItIs, what_it_leaves
+from flambeau_capture.frame.eager_rerun import AsItIs, CallsThatRaise, what_it_leaves
 from flambeau_capture.frame.entry_lifetimes import Lifetime
 from flambeau_capture.frame.skip_rules import third_party
 from flambeau_capture.frame.stop_state import generator_level, levels_of
@@ -289,7 +289,10 @@ class FrameConversion:
         converter, origin = self.converter, self.origin
         name = f"__compiled_fn_{number}"
         module, inputs = graph.finish(outputs, _argument_order(self.code), name)
+        switches = any(node.target is compat.enter_inference for node in module.graph.nodes)
         compiled = self._call_backend(module, [given.tensor for given in inputs])
+        if switches:
+            compiled = _with_inference_state(compiled, [node.meta["val"] for node in outputs])
         installed = converter.names.install(self.func.__globals__, name, disabled(compiled))
         calls = sum(n.op in ("call_function", "call_method") for n in module.graph.nodes)
         shown = tuple(given.source.name() for given in inputs)
@@ -298,10 +301,11 @@ class FrameConversion:
         converter.tell("graph", record)
         converter.show("graph", lambda: f"{installed}\n{_table(module)}")
         again = None
-        if what_it_leaves(module.graph, inputs, graph.effects) is None:
+        calls_that_raise = CallsThatRaise.of(converter.backend, module)
+        left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
+        if left is None or plan.state.effects:
             place = UserLine(origin.co_filename, origin.co_firstlineno, origin.co_name)
-            backend = converter.backend_name
-            again = AsItIs(converter.records, converter.options, backend, module, place)
+            again = AsItIs(converter, module, place, graph.effects, left)
         return self._emit(plan, CompiledGraphCall(installed, inputs, again))
 
     def _emit(self, plan: FramePlan, graph: CompiledGraphCall | None) -> CodeType:
@@ -384,6 +388,35 @@ class _Raising:
             raise Unsupported(self.report)
 
         return disabled(raising)
+
+
+def _with_inference_state(
+    compiled: Callable[..., Any], fakes: Sequence[Any]
+) -> Callable[..., tuple[Any, ...]]:
+    """A backend need not keep a graph's switches of inference mode. Rule: each result is an
+    inference tensor exactly if the mode was on where the program made it."""
+    wanted = [isinstance(fake, torch.Tensor) and fake.is_inference() for fake in fakes]
+
+    def call(*inputs: Any) -> tuple[Any, ...]:
+        return tuple(map(_in_inference_state, compiled(*inputs), wanted))
+
+    return call
+
+
+def _in_inference_state(result: Any, wanted: bool) -> Any:
+    """The tensor, or another one over its memory."""
+    if not isinstance(result, torch.Tensor):
+        return result
+    if result.is_inference() == wanted or result.requires_grad:
+        return result
+    with torch.inference_mode(wanted):
+        if result.is_conj():
+            return _in_inference_state(result.conj(), wanted).conj()
+        if result.layout is not torch.strided or result.is_neg():
+            return result.clone()
+        made = torch.empty(0, dtype=result.dtype, device=result.device)
+        place = result.storage_offset(), result.size(), result.stride()
+        return made.set_(result.untyped_storage(), *place)
 
 
 def _table(module: fx.GraphModule) -> str:

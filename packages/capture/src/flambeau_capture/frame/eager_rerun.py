@@ -14,7 +14,9 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -25,27 +27,46 @@ from flambeau_capture.breaks import UserLine
 from flambeau_capture.errors import BackendError
 from flambeau_capture.graph import functions
 from flambeau_capture.graph.builder import GraphInput
-from flambeau_capture.graph.effects import GraphEffects
-from flambeau_capture.observe.records import RecordedFault, Records
-from flambeau_capture.options import Options
+from flambeau_capture.graph.effects import DRAWS, GraphEffects
+from flambeau_capture.observe.records import RecordedFault
 from flambeau_capture.user_warnings import warn
 from flambeau_capture.values.tensors.graph_calls import operator_name
 
 CALL_OF_A_GRAPH = "a call of the compiled graph"
 """What a backend was doing whose failure is no answer to compiling."""
 
+if TYPE_CHECKING:
+    from flambeau_capture.frame.compiler import FrameCompiler
+
+
+@dataclass(frozen=True)
+class CallsThatRaise:
+    """What a call of a backend's that raises has done by then. Rule: a backend with the attribute
+    `writes_last` writes to a graph's inputs once all else is computed, unless it has left the graph
+    to torch; and numbers that are not eager's (`own_numbers`) need not be drawn again."""
+
+    wrote: bool
+    drew: bool
+
+    @classmethod
+    def of(cls, backend: Any, module: fx.GraphModule) -> CallsThatRaise:
+        left_to_torch = bool(module.meta.get("fallback"))
+        return cls(
+            left_to_torch or not getattr(backend, "writes_last", False),
+            left_to_torch or not getattr(backend, "own_numbers", False),
+        )
+
 
 def what_it_leaves(
-    graph: fx.Graph, inputs: Sequence[GraphInput], effects: GraphEffects
+    graph: fx.Graph, inputs: Sequence[GraphInput], effects: GraphEffects, calls: CallsThatRaise
 ) -> str | None:
     """What of a call of the graph that raises may outlive it, in words; None: nothing."""
-    if effects.other:
-        return next(iter(effects.other))
+    for other in effects.other:
+        if calls.drew or other != DRAWS:
+            return other
     if any(given.is_made() for given in inputs):
         return "takes what is made for it"
-    given = [node for node in graph.nodes if node.op in ("placeholder", "get_attr")]
-    tensors = [value for node in given if isinstance(value := node.meta.get("val"), torch.Tensor)]
-    if effects.writes_to(tensors):
+    if calls.wrote and any(effects.writes_to([fake]) for fake in _given(graph).values()):
         return "writes to what it was given"
     for node in graph.nodes:
         if node.op not in ("placeholder", "get_attr", "output") and not _is_seen(node.target):
@@ -72,17 +93,34 @@ _MODULES = frozenset(
 )  # fmt: skip
 
 
-def errors_of(module: fx.GraphModule, inputs: Sequence[Any]) -> list[Exception]:
+def _given(graph: fx.Graph) -> dict[fx.Node, torch.Tensor]:
+    """The fake tensors of a graph's inputs and attributes."""
+    given = [node for node in graph.nodes if node.op in ("placeholder", "get_attr")]
+    return {
+        node: value for node in given if isinstance(value := node.meta.get("val"), torch.Tensor)
+    }
+
+
+def errors_of(
+    module: fx.GraphModule, inputs: Sequence[Any], effects: GraphEffects
+) -> list[Exception]:
     """What torch raises where it runs the graph operation by operation, of every operation that
-    does not need the result of one that raises: a backend may run them in another order."""
+    does not need the result of one that raises: a backend may run them in another order. What the
+    graph writes to is copied first, and the random state is as it was afterwards."""
     found: list[Exception] = []
     values: dict[fx.Node, Any] = dict(zip(_placeholders(module.graph), inputs, strict=True))
     interpreter = fx.Interpreter(module, garbage_collect_values=False)
     interpreter.env = values
-    with compat.own_saved_tensors(), warnings.catch_warnings():
+    random_state = torch.random.fork_rng() if effects.other else nullcontext()
+    with compat.own_saved_tensors(), warnings.catch_warnings(), random_state:
         warnings.simplefilter("ignore")  # the frame itself is yet to warn
+        for node, fake in _given(module.graph).items():
+            if effects.writes_to([fake]):
+                original = values[node] if node in values else interpreter.run_node(node)
+                copy = original.detach().clone(memory_format=torch.preserve_format)
+                values[node] = copy.requires_grad_(original.requires_grad)
         for node in module.graph.nodes:
-            if node.op in ("placeholder", "output"):
+            if node.op in ("placeholder", "output") or node in values:
                 continue
             if all(needed in values for needed in node.all_input_nodes):
                 try:
@@ -97,22 +135,25 @@ def _placeholders(graph: fx.Graph) -> list[fx.Node]:
 
 
 class AsItIs:
-    """Makes of a frame's function one that runs uncaptured, after its graph has raised."""
+    """Makes of a frame's function one that runs uncaptured, after its graph has raised. left: what
+    forbids that, which is then on record with the error."""
 
     def __init__(
         self,
-        records: Records,
-        options: Options,
-        backend_name: str,
+        converter: FrameCompiler,
         module: fx.GraphModule,
         place: UserLine,
+        effects: GraphEffects,
+        left: str | None,
     ) -> None:
-        self.records = records
-        self.options = options
-        self.backend_name = backend_name
+        self.records = converter.records
+        self.options = converter.options
+        self.backend_name = converter.backend_name
         # the records keep the graph, and its parameters, as long as the program does
         self.module = weakref.ref(module)
         self.place = place
+        self.effects = effects
+        self.left = left
         self.grad_mode = torch.is_grad_enabled()
         self.told: set[type[Exception]] = set()
 
@@ -121,9 +162,13 @@ class AsItIs:
     ) -> Callable[..., Any]:
         if not isinstance(error, Exception) or getattr(error, "is_a_finding", False):
             raise error
+        if self.left is not None:
+            text = f"its graph raised {type(error).__name__} and {self.left}: what the program"
+            self.records.skip(self.place.function, f"{text} did to its objects before is lost")
+            raise error
         compat.set_grad_enabled(self.grad_mode)  # the graph ended where it had switched it
         module = self.module()
-        raised = [error] if module is None else disabled(errors_of)(module, inputs)
+        raised = [error] if module is None else disabled(errors_of)(module, inputs, self.effects)
         compat.set_grad_enabled(self.grad_mode)
         if not any(_alike(error, other) for other in raised):
             self._tell(error, raised)

@@ -29,6 +29,8 @@ _WIDE = frozenset(
 #: what a norm in training writes to, by names that all of them have: not every schema says so
 _STATISTICS = frozenset({"running_mean", "running_var"})
 _TRAINING = frozenset({"training", "train"})
+#: in words: numbers of a generator are drawn
+DRAWS = "draws random numbers"
 #: arguments that say how much is drawn
 _CHANCES = frozenset({"dropout_p", "dropout"})
 
@@ -52,7 +54,7 @@ class GraphEffects:
         if known.unknown:
             self.other[f"calls {operator}, of which torch knows no effects"] = None
         if known.draws and any(place.of(args, kwargs) != 0 for place in known.chances):
-            self.other["draws random numbers"] = None
+            self.other[DRAWS] = None
         for place in known.writes:
             self._see_write(place.of(args, kwargs))
         if any(place.of(args, kwargs) for place in known.training):

@@ -17,8 +17,6 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-import torch
-
 from flambeau_capture.guards.equality import keys_of, same
 from flambeau_capture.guards.reference import Reference
 from flambeau_capture.source import InstanceAttr, Source, instance_dict
@@ -66,9 +64,7 @@ def _of_python(module: str | None) -> bool:
 
 
 #: classes of objects that refer to others and whose repr does not show those
-_SHOWN_BY_NAME = (
-    type, FunctionType, BuiltinFunctionType, ModuleType, enum.Enum, torch.Size, torch.Tensor
-)  # fmt: skip
+_SHOWN_BY_NAME = (type, FunctionType, BuiltinFunctionType, ModuleType, enum.Enum)
 
 
 def _text(value: Any) -> str:
@@ -81,14 +77,16 @@ def _text(value: Any) -> str:
         keys = [*value][:8]
         parts = ", ".join(f"{shown(key)}: {shown(value[key])}" for key in keys)
         return f"{{{parts}{', ...' if len(value) > 8 else ''}}}"
-    own = entry_of(type(value), "__repr__")[-1]
-    named = issubclass(type(value), _SHOWN_BY_NAME)
-    if (gc.is_tracked(value) and not named) or (
-        isinstance(own, FunctionType) and not _of_python(own.__module__)
-    ):  # a container's repr, or a module's, is that of what it holds
-        return f"{type(value).__module__}.{type(value).__qualname__} object"
-    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "layout"):
-        return f"{type(value).__name__} of sizes {tuple(value.shape)}"  # not what it holds
+    kind, of_torch = type(value), type(value).__module__.partition(".")[0] == "torch"
+    if of_torch and hasattr(value, "layout"):
+        return f"{kind.__name__} of sizes {tuple(value.shape)}"  # not what it holds
+    own = entry_of(kind, "__repr__")[-1]
+    if isinstance(own, FunctionType):
+        runs_nothing = _of_python(own.__module__) and not gc.is_tracked(value)
+    else:  # a container's repr is that of what it holds
+        runs_nothing = of_torch or not gc.is_tracked(value)
+    if not runs_nothing and not issubclass(kind, _SHOWN_BY_NAME):
+        return f"{kind.__module__}.{kind.__qualname__} object"
     return repr(value)
 
 

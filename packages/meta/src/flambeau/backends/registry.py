@@ -19,6 +19,7 @@ import flambeau_inductor
 import torch
 from torch import fx
 
+from flambeau import _torch_compat as compat
 from flambeau.backends import composed, engines
 from flambeau.backends.autotune import Autotune, never_slower
 from flambeau.backends.fallback import marking, with_fallback
@@ -174,8 +175,9 @@ class LayeredBackend:
     """A backend with its layers, under the name that users know.
 
     supports_symbols: what may be open in graphs. own_numbers: whether the random numbers of its
-    graphs are not eager's, so that they are never compared with it call by call. observe: what a
-    profiler wants to do with whatever compiles frames.
+    graphs are not eager's, so that they are never compared with it call by call. writes_last: a
+    call of a graph that raises has written to none of its inputs. observe: what a profiler wants to
+    do with whatever compiles frames.
     """
 
     def __init__(self, engine: Any, request: Request) -> None:
@@ -186,11 +188,17 @@ class LayeredBackend:
         else:
             self.supports_symbols = request.traits.symbols
             self.own_numbers = request.choices.inductor.random != "eager"
+        self._in_one = request.traits.stage == "aot" and not request.never_slower
+        self._writes_last = getattr(engine, "writes_last", False)
         self.observe = getattr(engine, "observe", None)
         for layer in LAYERS:
             if layer.wanted(request):
                 engine = layer.around(engine, request)
         self._compile: Backend = engine
+
+    @property
+    def writes_last(self) -> bool:
+        return self._writes_last or (self._in_one and compat.active_ddp() is None)
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         return self._compile(gm, example_inputs)

@@ -15,6 +15,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.functions.callables import handles
@@ -197,7 +198,9 @@ for _name in compat.CHOICES:
 
 
 class Label(ContextManager):
-    """A name for what profilers show: nothing happens in it."""
+    """A range that profilers show. Rule: nothing happens in it while no profiler records; where one
+    does, the graph ends at its border, so that the profile has the range, unless the user wants one
+    graph."""
 
     def __init__(self, kind: type, arguments: tuple[Any, ...]) -> None:
         self.kind = kind
@@ -208,6 +211,11 @@ class Label(ContextManager):
         return f"{self.kind.__name__}{self.arguments}"
 
     def enter(self, tx: Tracer) -> Value:
+        module, variable = compat.PROFILING
+        if not tx.options.nopython:
+            profiling = tx.get_attr(tx.wrap(module, ConstantSource(module)), variable)
+            if profiling.truth(tx):
+                raise Break("FB0013", f"{self.describe()}, a range for the profiler that records")
         self.inside = True
         return self
 
