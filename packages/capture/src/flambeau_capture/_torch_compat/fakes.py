@@ -78,10 +78,7 @@ def dynamic_shape_errors() -> tuple[type[Exception], ...]:
 def unsupported_fake_errors() -> tuple[type[Exception], ...]:
     from torch._subclasses import fake_tensor
 
-    return (
-        fake_tensor.UnsupportedFakeTensorException,
-        fake_tensor.UnsupportedOperatorException,
-    )
+    return (fake_tensor.UnsupportedFakeTensorException, fake_tensor.UnsupportedOperatorException)
 
 
 class _Quiet(logging.Filter):

@@ -162,27 +162,15 @@ STATE_SYMBOLS: dict[str, tuple[str, str]] = {
     "grad_mode": ("c10", "_ZN3c108GradMode10is_enabledEv"),
     "inference_mode": ("c10", "_ZN3c1013InferenceMode10is_enabledEv"),
     "default_dtype": ("c10", "_ZN3c1031get_default_dtype_as_scalartypeEv"),
-    "torch_function": (
-        "torch_cpu",
-        "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv",
-    ),
+    "torch_function": ("torch_cpu", "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv"),
     "torch_function_modes": ("torch_cpu", "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv"),
-    "autocast_enabled": (
-        "torch_cpu",
-        "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE",
-    ),
+    "autocast_enabled": ("torch_cpu", "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE"),
     "autocast_dtype": ("torch_cpu", "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE"),
     "autocast_cache": ("torch_cpu", "_ZN2at8autocast25is_autocast_cache_enabledEv"),
     "context": ("torch_cpu", "_ZN2at13globalContextEv"),
     "deterministic": ("torch_cpu", "_ZNK2at7Context23deterministicAlgorithmsEv"),
-    "deterministic_warn_only": (
-        "torch_cpu",
-        "_ZNK2at7Context31deterministicAlgorithmsWarnOnlyEv",
-    ),
-    "deterministic_fill": (
-        "torch_cpu",
-        "_ZNK2at7Context36deterministicFillUninitializedMemoryEv",
-    ),
+    "deterministic_warn_only": ("torch_cpu", "_ZNK2at7Context31deterministicAlgorithmsWarnOnlyEv"),
+    "deterministic_fill": ("torch_cpu", "_ZNK2at7Context36deterministicFillUninitializedMemoryEv"),
 }
 # The thread's dispatch key sets: two words.
 KEY_SETS_VARIABLE = ("c10", "_ZN3c104impl26raw_local_dispatch_key_setE")
@@ -195,7 +183,7 @@ def symbolically_traced() -> bool:
 
 # The variables of modules of torch that a state is: the module's dict and the name.
 STATE_VARIABLES: dict[str, tuple[dict[str, Any], str]] = {
-    "forward_ad": (vars(forward_ad), "_current_level"),
+    "forward_ad": (vars(forward_ad), "_current_level")
 }
 
 

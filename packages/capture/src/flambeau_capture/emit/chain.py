@@ -169,10 +169,7 @@ def _stopped_code(level: Level, names: EntryNames) -> CodeType:
 def _waiting_code(level: Level, names: EntryNames, may_return: bool) -> CodeType:
     """Calls the next frame's; goes on here if that one has returned to us."""
     host = Host(level, names)
-    call = [
-        *spelling.callable_from(spelling.load_fast_bound(CALLEE)),
-        *spelling.call(0),
-    ]
+    call = [*spelling.callable_from(spelling.load_fast_bound(CALLEE)), *spelling.call(0)]
     for one in call:
         one.positions = level.instruction.positions
     host.instructions += call

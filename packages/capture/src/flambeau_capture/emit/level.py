@@ -161,13 +161,7 @@ class Host:
     ) -> None:
         """Call the function that goes on at `target` and return what it returns."""
         known = resumption(
-            self.level,
-            self.names,
-            target,
-            slots,
-            callee=callee,
-            waiting=waiting,
-            inside=inside,
+            self.level, self.names, target, slots, callee=callee, waiting=waiting, inside=inside
         )
         emptied, values = passing(slots, 3 + len(known.arguments))
         self.instructions += emptied

@@ -61,11 +61,7 @@ class LimitWarning:
         self._told: set[tuple[str, str, int]] = set()
 
     def __call__(
-        self,
-        code: CodeType,
-        func: FunctionType,
-        arguments: dict[str, Any],
-        free: dict[str, Any],
+        self, code: CodeType, func: FunctionType, arguments: dict[str, Any], free: dict[str, Any]
     ) -> None:
         converter, cache = self._converter(), self._cache()
         if converter is None or cache is None:

@@ -261,10 +261,7 @@ class GraphBuilder:
         return self.calls == 0
 
     def finish(
-        self,
-        outputs: Sequence[fx.Node],
-        order: Callable[[Source], tuple[int, ...]],
-        name: str,
+        self, outputs: Sequence[fx.Node], order: Callable[[Source], tuple[int, ...]], name: str
     ) -> tuple[fx.GraphModule, tuple[GraphInput, ...]]:
         """The module, and its inputs in the order of its placeholders.
 

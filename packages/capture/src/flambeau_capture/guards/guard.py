@@ -94,9 +94,7 @@ def _relation(name: str, holds: Callable[[Any, Params], bool], texts: tuple[str,
 
 
 OBJECT_ALIASING = _relation(
-    "OBJECT_ALIASING",
-    lambda values, params: values[0] is values[1],
-    ("one object", "two objects"),
+    "OBJECT_ALIASING", lambda values, params: values[0] is values[1], ("one object", "two objects")
 )
 NO_ALIASING = _relation(
     "NO_ALIASING",

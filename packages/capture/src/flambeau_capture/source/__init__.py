@@ -7,14 +7,8 @@ messages. Invariant: a source says how to find an object and never holds it, exc
 `ConstantSource`.
 """
 
-from flambeau_capture.source.base import (
-    Scope,
-    Source,
-    load,
-)
-from flambeau_capture.source.emitting import (
-    emit,
-)
+from flambeau_capture.source.base import Scope, Source, load
+from flambeau_capture.source.emitting import emit
 from flambeau_capture.source.roots import (
     Builtin,
     CallResultSource,
