@@ -10,7 +10,7 @@ import os
 import flambeau_capture as fc
 import pytest
 import torch
-from flambeau_capture.library_rules import LIBRARIES
+from flambeau_capture.frame.skip_rules import LIBRARIES
 from flambeau_capture.values.functions.callables import CLASSES, RULES, TYPES, Action
 
 

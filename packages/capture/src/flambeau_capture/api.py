@@ -24,8 +24,8 @@ from flambeau_capture._native import FrameCache, compiled, disabled, set_foreign
 from flambeau_capture.breaks import REASONS, BreakReport, Unsupported
 from flambeau_capture.errors import CaptureFault
 from flambeau_capture.frame.compiler import FrameCompiler, first_line
+from flambeau_capture.frame.dynamism import DISABLED, MARK
 from flambeau_capture.frame.limits import LimitWarning
-from flambeau_capture.frame.markers import DISABLED, MARK
 from flambeau_capture.frame.skip_rules import skip_code
 from flambeau_capture.observe import logs
 from flambeau_capture.observe.records import RecordedFault, Records

@@ -2,8 +2,8 @@
 
 from flambeau_capture.bytecode import decode
 from flambeau_capture.bytecode import spelling as s
-from flambeau_capture.bytecode.binding import possibly_unbound
 from flambeau_capture.bytecode.opcodes import VERSION
+from flambeau_capture.bytecode.pools import possibly_unbound
 
 
 def unbound_names(function, *bound):

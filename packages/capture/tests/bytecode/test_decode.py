@@ -4,9 +4,9 @@ import sys
 
 import pytest
 from flambeau_capture.bytecode import decode
+from flambeau_capture.bytecode.assemble import exception_table
 from flambeau_capture.bytecode.decode import exception_rows, local_slots
 from flambeau_capture.bytecode.opcodes import SUPERINSTRUCTIONS, VERSION
-from flambeau_capture.bytecode.tables import exception_table
 
 
 def opnames(function) -> list[str]:

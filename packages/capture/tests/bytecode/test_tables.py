@@ -1,8 +1,8 @@
 """The side tables, written and read back over their whole range."""
 
 from flambeau_capture.bytecode import SourcePositions
+from flambeau_capture.bytecode.assemble import exception_table, line_table
 from flambeau_capture.bytecode.decode import exception_rows
-from flambeau_capture.bytecode.tables import exception_table, line_table
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 from flambeau_capture.bytecode import decode
 from flambeau_capture.bytecode.decode import UnknownOpcode
-from flambeau_capture.bytecode.versions import OPCODES
+from flambeau_capture.bytecode.opcodes import OPCODES
 
 
 def test_the_running_version_has_these_opcodes():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from flambeau_capture import CaptureWarning, disable
-from flambeau_capture.bytecode.versions import OPCODES
+from flambeau_capture.bytecode.opcodes import OPCODES
 from flambeau_capture.interp.opcodes import coverage, registry
 
 

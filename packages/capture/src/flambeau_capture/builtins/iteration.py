@@ -15,7 +15,7 @@ from typing import Any
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.bytecode.opcodes import VERSION
-from flambeau_capture.polyfills import calling, heaps, iterating
+from flambeau_capture.polyfills import calling, iterating
 from flambeau_capture.values.argument_errors import check_call
 from flambeau_capture.values.base import (
     TEE,
@@ -220,19 +220,19 @@ for _original, _python in {
     bisect.bisect_left: calling.bisect_left,
     bisect.bisect_right: calling.bisect_right,
     COUNT_ELEMENTS: calling.count_elements,
-    bisect.insort_left: heaps.insort_left,
-    bisect.insort_right: heaps.insort_right,
-    heapq.heapify: heaps.heapify,
-    heapq.heappush: heaps.heappush,
-    heapq.heappop: heaps.heappop,
-    heapq.heapreplace: heaps.heapreplace,
-    heapq.heappushpop: heaps.heappushpop,
+    bisect.insort_left: iterating.insort_left,
+    bisect.insort_right: iterating.insort_right,
+    heapq.heapify: iterating.heapify,
+    heapq.heappush: iterating.heappush,
+    heapq.heappop: iterating.heappop,
+    heapq.heapreplace: iterating.heapreplace,
+    heapq.heappushpop: iterating.heappushpop,
     **{
         getattr(heapq, name): python  # private, and named otherwise since Python 3.14
         for name, python in (
-            ("_heapify_max", heaps.heapify_max),
-            ("_heappop_max", heaps.heappop_max),
-            ("_heapreplace_max", heaps.heapreplace_max),
+            ("_heapify_max", iterating.heapify_max),
+            ("_heappop_max", iterating.heappop_max),
+            ("_heapreplace_max", iterating.heapreplace_max),
         )
         if hasattr(heapq, name)
     },

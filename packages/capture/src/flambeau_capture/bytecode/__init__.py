@@ -6,7 +6,14 @@ that cannot be written faithfully on the running Python raises; it is never writ
 
 from flambeau_capture.bytecode.assemble import assemble
 from flambeau_capture.bytecode.decode import CodeBody, Region, decode
-from flambeau_capture.bytecode.flow import FlowError, blocks, reachable, remove_dead_code
+from flambeau_capture.bytecode.flow import (
+    FlowError,
+    blocks,
+    live_locals,
+    liveness,
+    reachable,
+    remove_dead_code,
+)
 from flambeau_capture.bytecode.instruction import (
     NOWHERE,
     Instruction,
@@ -15,7 +22,6 @@ from flambeau_capture.bytecode.instruction import (
     clone,
 )
 from flambeau_capture.bytecode.listing import diff, listing
-from flambeau_capture.bytecode.liveness import live_locals, liveness
 from flambeau_capture.bytecode.opcodes import UnsupportedPython
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError, depths, max_depth, stack_effect

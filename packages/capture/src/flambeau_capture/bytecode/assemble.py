@@ -1,37 +1,278 @@
-"""Assembler: edited instructions to a code object.
+"""Assembler: instructions back to a code object.
 
-In: a `CodeBody` (instructions inserted, removed, reordered at will) and overrides for the fields of
-its template code object. Out: a code object that CPython runs. Invariant: what cannot be expressed
-on the running version (an unbound cell, a loop's exit that is no END_FOR, a jump out of the body)
-raises AssembleError; nothing is emitted that the interpreter would misread.
+In: a body. Out: `assemble`: its code object, with jumps spelt and operands widened until their
+distances fit, and the side tables co_exceptiontable (sorted, disjoint rows: CPython searches it by
+halving) and co_linetable. Invariant: operand widths only grow while offsets settle, so the search
+ends. Source: Objects/exception_handling_notes.txt and Objects/locations.md of CPython.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
-from flambeau_capture.bytecode.binding import before_their_cell, possibly_unbound
 from flambeau_capture.bytecode.decode import CodeBody, local_slots
 from flambeau_capture.bytecode.flow import covering, positions_in
 from flambeau_capture.bytecode.instruction import NOWHERE, Instruction, SourcePositions
-from flambeau_capture.bytecode.layout import CodeLayout, lay_out
 from flambeau_capture.bytecode.opcodes import (
+    BACKWARD,
     BINARY_OPERATORS,
     CHECKED_LOAD,
     COMPARE_MASKS,
     COMPARE_OPERATORS,
+    DIRECTIONS,
     FOLLOWERS,
     FOR_ITER_TARGET,
     INTRINSICS_1,
     INTRINSICS_2,
+    INVERSE,
+    OpcodeSpec,
     OperandKind,
     spec,
 )
-from flambeau_capture.bytecode.pools import AssembleError, ConstantPool, NamePool, Slots
+from flambeau_capture.bytecode.pools import (
+    AssembleError,
+    ConstantPool,
+    NamePool,
+    Slots,
+    before_their_cell,
+    possibly_unbound,
+)
 from flambeau_capture.bytecode.stack import entry_depth, max_depth, number
-from flambeau_capture.bytecode.tables import exception_table, line_table
+
+_NO_COLUMNS, _LONG, _NONE = 13, 14, 15
+_UNITS_PER_ENTRY = 8
+
+
+def exception_table(rows: Iterable[tuple[int, int, int, int, bool]]) -> bytes:
+    """Rows (start, end, handler, depth, lasti), the first three in code units, end exclusive."""
+    out = bytearray()
+    floor = 0
+    for start, end, handler, depth, lasti in rows:
+        if not floor <= start < end:
+            raise ValueError(f"exception table rows overlap or are empty at unit {start}")
+        floor = end
+        _big_endian(out, start, first=True)
+        _big_endian(out, end - start)
+        _big_endian(out, handler)
+        _big_endian(out, depth << 1 | int(lasti))
+    return bytes(out)
+
+
+def line_table(entries: Iterable[tuple[int, SourcePositions]], first_line: int) -> bytes:
+    """Entries (code units, position); neighbours of one position are written as one run."""
+    out = bytearray()
+    line = first_line
+    for units, positions in _runs(entries):
+        while units > 0:
+            taken = min(units, _UNITS_PER_ENTRY)
+            line = _location(out, taken, positions, line)
+            units -= taken
+    return bytes(out)
+
+
+def _runs(entries: Iterable[tuple[int, SourcePositions]]) -> list[tuple[int, SourcePositions]]:
+    runs: list[tuple[int, SourcePositions]] = []
+    for units, positions in entries:
+        if runs and runs[-1][1] == positions:
+            runs[-1] = (runs[-1][0] + units, positions)
+        else:
+            runs.append((units, positions))
+    return runs
+
+
+def _location(out: bytearray, units: int, positions: SourcePositions, line: int) -> int:
+    """Append one entry; answer the line that the next one counts from."""
+    lineno, end_lineno, column, end_column = positions
+    if lineno is None:
+        out.append(_head(_NONE, units))
+        return line
+    delta = lineno - line
+    if column is None or end_column is None:
+        if end_lineno is None or end_lineno == lineno:
+            out.append(_head(_NO_COLUMNS, units))
+            _signed(out, delta)
+            return lineno
+        column = end_column = -1
+    if end_lineno is None:
+        end_lineno = lineno
+    one_line = end_lineno == lineno and column >= 0
+    if one_line and delta == 0 and column < 80 and 0 <= end_column - column < 16:
+        out.append(_head(column >> 3, units))
+        out.append((column & 7) << 4 | end_column - column)
+    elif one_line and 0 <= delta <= 2 and column < 128 and 0 <= end_column < 128:
+        out.append(_head(10 + delta, units))
+        out.extend((column, end_column))
+    else:
+        out.append(_head(_LONG, units))
+        _signed(out, delta)
+        _little_endian(out, end_lineno - lineno)
+        _little_endian(out, column + 1)
+        _little_endian(out, end_column + 1)
+    return lineno
+
+
+def _head(code: int, units: int) -> int:
+    return 128 | code << 3 | units - 1
+
+
+def _little_endian(out: bytearray, value: int) -> None:
+    """Groups of 6 bits, the lowest first; bit 6 says that more follow."""
+    if value < 0:
+        raise ValueError(f"a position cannot end before it starts: {value}")
+    while value >= 64:
+        out.append(64 | value & 63)
+        value >>= 6
+    out.append(value)
+
+
+def _signed(out: bytearray, value: int) -> None:
+    _little_endian(out, -value << 1 | 1 if value < 0 else value << 1)
+
+
+def _big_endian(out: bytearray, value: int, *, first: bool = False) -> None:
+    """Groups of 6 bits, the highest first; bit 7 marks the first byte of a row."""
+    groups = [value & 63]
+    while value := value >> 6:
+        groups.append(64 | value & 63)
+    groups.reverse()
+    groups[0] |= 128 if first else 0
+    out.extend(groups)
+
+
+_EXTENDED_ARG = spec("EXTENDED_ARG").code
+_OR_POP = ("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
+
+
+@dataclass(frozen=True, slots=True)
+class CodeLayout:
+    """Bytes, and for each instruction its first code unit and how many it takes."""
+
+    code: bytes
+    starts: dict[Instruction, int]
+    units: dict[Instruction, int]
+
+
+@dataclass(eq=False, slots=True)
+class _Op:
+    """One opcode to be written; `goal` is the op a jump goes to."""
+
+    row: OpcodeSpec
+    operand: int = 0
+    to: Instruction | None = None
+    goal: _Op | None = None
+    start: int = 0
+    extended: int = 0
+
+    @property
+    def units(self) -> int:
+        return self.extended + 1 + self.row.caches
+
+
+def lay_out(
+    instructions: Sequence[Instruction],
+    operands: Mapping[Instruction, int],
+    opnames: Mapping[Instruction, str],
+) -> CodeLayout:
+    """Place the instructions.
+
+    operands: those of the instructions without a target.
+    opnames: what to write in place of an instruction's own opcode, where it is to be another.
+    """
+    where = {instruction: index for index, instruction in enumerate(instructions)}
+    groups: list[list[_Op]] = []
+    for index, instruction in enumerate(instructions):
+        if instruction.target is None:
+            opname = opnames.get(instruction, instruction.opname)
+            groups.append([_Op(spec(opname), operands[instruction])])
+        else:
+            backward = where[instruction.target] <= index
+            groups.append(_jump(instruction, instruction.target, backward=backward))
+    # A spelling that skips over a helper jump goes to whatever is written next.
+    heads = [group[0] for group in groups]
+    for index, group in enumerate(groups):
+        for op in group:
+            if op.to is not None:
+                op.goal = heads[where[op.to]]
+            elif op.row.opname in _JUMPS and op.goal is None:
+                if index + 1 == len(groups):
+                    raise AssembleError(f"{instructions[index]!r} falls off the end of the body")
+                op.goal = heads[index + 1]
+    ops = [op for group in groups for op in group]
+    _settle(ops)
+    return CodeLayout(
+        b"".join(_encode(op) for op in ops),
+        {instruction: head.start for instruction, head in zip(instructions, heads)},
+        {
+            instruction: sum(op.units for op in group)
+            for instruction, group in zip(instructions, groups)
+        },
+    )
+
+
+_JUMPS = frozenset(
+    concrete for pair in DIRECTIONS.values() for concrete in pair if concrete is not None
+)
+
+
+def _jump(instruction: Instruction, target: Instruction, *, backward: bool) -> list[_Op]:
+    """Spell a jump; where there is no backward form, as a forward one around a plain jump."""
+    name = instruction.opname
+    forward_name, backward_name = DIRECTIONS[name]
+    if not backward:
+        return [_Op(spec(forward_name), to=target)]
+    if backward_name is not None:
+        return [_Op(spec(backward_name), to=target)]
+    back = _Op(spec("JUMP_BACKWARD"), to=target)
+    if name in INVERSE:
+        return [_Op(spec(DIRECTIONS[INVERSE[name]][0])), back]
+    if name in _OR_POP:
+        return [_Op(spec(name), goal=back), _Op(spec("JUMP_FORWARD")), back]
+    raise AssembleError(f"{instruction!r}: CPython has no backward {name}")
+
+
+def _settle(ops: list[_Op]) -> None:
+    """Widen operands until every offset is consistent with the operands made from it."""
+    for op in ops:
+        op.extended = _extension(op.operand)
+    moved = True
+    while moved:
+        moved = False
+        unit = 0
+        for op in ops:
+            op.start = unit
+            unit += op.units
+        for op in ops:
+            if op.goal is None:
+                continue
+            op.operand = _distance(op, op.goal)
+            needed = _extension(op.operand)
+            if needed > op.extended:
+                op.extended, moved = needed, True
+
+
+def _distance(op: _Op, goal: _Op) -> int:
+    after = op.start + op.units
+    distance = after - goal.start if op.row.opname in BACKWARD else goal.start - after
+    if distance < 0:
+        raise AssembleError(f"{op.row.opname} at unit {op.start} goes the wrong way")
+    return distance
+
+
+def _extension(operand: int) -> int:
+    if not 0 <= operand < 1 << 32:
+        raise AssembleError(f"operand {operand} does not fit in 32 bits")
+    return (operand > 0xFF) + (operand > 0xFFFF) + (operand > 0xFFFFFF)
+
+
+def _encode(op: _Op) -> bytes:
+    out = bytearray()
+    for shift in range(8 * op.extended, 0, -8):
+        out += bytes((_EXTENDED_ARG, op.operand >> shift & 0xFF))
+    out += bytes((op.row.code, op.operand & 0xFF))
+    return bytes(out) + bytes(2 * op.row.caches)
+
 
 CO_VARARGS, CO_VARKEYWORDS = 0x04, 0x08
 

@@ -1,18 +1,21 @@
-"""Control-flow graph: successors, basic blocks, dead code.
+"""Control flow and liveness: successors, basic blocks, dead code, live variables.
 
 In: a body. Out: `covering` (the exception region of each instruction), `successors`, `reachable`,
-`blocks`, and a body without its dead code. Invariant: a region never covers or names an instruction
-that is not in its body.
+`blocks`, a body without its dead code, `liveness`. Invariant: a region covers instructions of its
+body only; a name that is not live is one whose slot nothing can read before writing it. Exceptions
+are edges. Every access through a cell needs it; before 3.12 `super()` reads the first variable and
+`__class__` unnamed. `locals()`, `eval` and frame inspection are not seen: their caller keeps all.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from flambeau_capture.bytecode.decode import CodeBody, Region
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.bytecode.opcodes import TERMINATORS
+from flambeau_capture.bytecode.opcodes import READS_SLOT, TERMINATORS, WRITES_SLOT
 
 
 class FlowError(ValueError):
@@ -148,3 +151,60 @@ def _runs(body: CodeBody, regions: dict[Instruction, Region]) -> Iterator[list[I
         run.append(instruction)
     if run:
         yield run
+
+
+_NAME_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
+
+
+def liveness(body: CodeBody) -> dict[Instruction, frozenset[str]]:
+    """Names (variables, cells, free variables) that may be read from each instruction on.
+
+    A live name is not always bound: a comprehension that 3.12 inlines saves and restores the slot
+    of its variable, which reads it even when it is empty.
+    """
+    following, regions = successors(body), covering(body)
+    before: dict[Instruction, set[Instruction]] = defaultdict(set)
+    for instruction, goals in following.items():
+        for goal in goals:
+            before[goal].add(instruction)
+    for instruction, region in regions.items():
+        before[region.handler].add(instruction)
+    live: dict[Instruction, frozenset[str]] = dict.fromkeys(body.instructions, frozenset())
+    pending = dict.fromkeys(reversed(body.instructions))
+    while pending:
+        instruction = next(iter(pending))
+        del pending[instruction]
+        needed: frozenset[str] = frozenset()
+        for goal in following[instruction]:
+            needed |= live[goal]
+        needed = (needed - _written(instruction)) | _read(instruction, body)
+        if instruction in regions:  # it may raise before it writes
+            needed |= live[regions[instruction].handler]
+        if needed != live[instruction]:
+            live[instruction] = needed
+            pending.update(dict.fromkeys(before[instruction]))
+    return live
+
+
+def live_locals(body: CodeBody, instruction: Instruction) -> frozenset[str]:
+    """Names that may be read from `instruction` on, that instruction included."""
+    found = liveness(body)
+    if instruction not in found:
+        raise FlowError(f"{instruction!r} is not in the body")
+    return found[instruction]
+
+
+def _read(instruction: Instruction, body: CodeBody) -> frozenset[str]:
+    if instruction.opname in READS_SLOT:
+        return frozenset({str(instruction.argval)})
+    if instruction.opname in _NAME_LOADS and instruction.argval == "super":
+        code = body.code
+        if "__class__" in (*code.co_freevars, *code.co_cellvars):
+            return frozenset({"__class__", *code.co_varnames[: min(1, code.co_argcount)]})
+    return frozenset()
+
+
+def _written(instruction: Instruction) -> frozenset[str]:
+    if instruction.opname in WRITES_SLOT:
+        return frozenset({str(instruction.argval)})
+    return frozenset()

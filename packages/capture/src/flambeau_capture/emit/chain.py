@@ -24,15 +24,22 @@ from flambeau_capture.emit.level import (
     Level,
     Places,
     following,
+    native,
     passing,
     places,
     resumption,
     waits,
 )
 from flambeau_capture.emit.names import EntryNames
-from flambeau_capture.emit.native import native
-from flambeau_capture.emit.resume import INSTEAD, Callee, as_function, stack_names
-from flambeau_capture.emit.stack import StackSlot, leave_stack, push_stack
+from flambeau_capture.emit.resume import (
+    INSTEAD,
+    Callee,
+    StackSlot,
+    as_function,
+    leave_stack,
+    push_stack,
+    stack_names,
+)
 from flambeau_capture.resuming import CALLEE, Completed, is_completed
 from flambeau_capture.values.base import Value
 from flambeau_capture.values.containers.sequences import TupleValue

@@ -26,12 +26,9 @@ from flambeau_capture.bytecode.instruction import Instruction, SourcePositions
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.effects.side_effects import Replayable
 from flambeau_capture.emit.chain import DONE, ChainPlan, make_plan, parts_of, returned
-from flambeau_capture.emit.level import Host, Level, following, waits
+from flambeau_capture.emit.level import Host, Level, following, native, run_original, waits
 from flambeau_capture.emit.names import EntryNames
-from flambeau_capture.emit.native import native
-from flambeau_capture.emit.original import run_original
-from flambeau_capture.emit.resume import INSTEAD, Callee
-from flambeau_capture.emit.stack import StackSlot, enter_handler
+from flambeau_capture.emit.resume import INSTEAD, Callee, StackSlot, enter_handler
 from flambeau_capture.emit.writer import BytecodeWriter, without_unused_temporaries
 from flambeau_capture.graph.builder import GraphInput
 from flambeau_capture.resuming import CALLEE

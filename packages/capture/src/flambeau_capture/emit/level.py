@@ -1,30 +1,40 @@
-"""Frame levels at a graph break, from the outermost to the innermost.
+"""Frame levels at a graph break, and the breaking instruction as it runs in each.
 
-In: interpreted frames as they stand. Out: `Level`, one frame; `Host`, the generated code that a
-frame goes on from. Invariant: what a host calls last is a resume function, whose result it returns.
+In: interpreted frames as they are at the instruction. Out: `Level`, one frame; `Host`, the
+generated code that a frame goes on from; `native`: instructions that do what the breaking one does,
+and where each leads; code that runs a frame's original with the frame hook off. Invariant: what a
+host calls last is a resume function, whose result it returns; an instruction whose effect on the
+stack is not known beforehand is spelt in a way whose effect is.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import CodeType
 from typing import Any
 
 from flambeau_capture.bytecode import spelling
-from flambeau_capture.bytecode.decode import CodeBody, Region
+from flambeau_capture.bytecode.assemble import assemble
+from flambeau_capture.bytecode.decode import CodeBody, Region, decode
 from flambeau_capture.bytecode.flow import covering
-from flambeau_capture.bytecode.instruction import Instruction
+from flambeau_capture.bytecode.instruction import Instruction, SourcePositions
+from flambeau_capture.bytecode.opcodes import TERMINATORS, VERSION
+from flambeau_capture.bytecode.stack import stack_effect
 from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.emit.resume import (
     INSTEAD,
     Callee,
     Resumption,
+    Slots,
+    StackSlot,
+    after,
+    leave_stack,
+    left,
     live_at,
     make_resumption,
-    stack_names,
 )
-from flambeau_capture.emit.stack import Slots, StackSlot, leave_stack, left
 from flambeau_capture.resuming import CALLEE, Continue, drive
 from flambeau_capture.values.base import IteratorValue, Value
 
@@ -230,7 +240,116 @@ def passing(slots: Slots, pushed: int) -> tuple[list[Instruction], list[list[Ins
     return leave_stack(slots), loads
 
 
-__all__ = [
-    "Host", "Level", "Places", "following", "passing", "places", "resumption", "stack_names",
-    "waits",
-]  # fmt: skip
+_VARIADIC = 0x04 | 0x08
+
+
+def emit_original(code: CodeType, disabled: Any) -> CodeType:
+    """`disabled` wraps a function so that it runs with the hook off."""
+    made = [*spelling.prefix((), code.co_freevars), *run_original(code, disabled)]
+    line = code.co_firstlineno
+    for instruction in made:
+        instruction.positions = SourcePositions(line, line, None, None)
+    return assemble(CodeBody(made, decode(code).code), cellvars=())
+
+
+def run_original(
+    code: CodeType, wrap: Any, *given: list[Instruction], cells: tuple[str, ...] = ()
+) -> list[Instruction]:
+    """Call the original code with this frame's arguments, as they are bound, and return.
+
+    wrap: is given the function, and what `given` loads. cells: of the arguments, those in cells."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
+    plain = code.replace(
+        co_argcount=count,
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_flags=code.co_flags & ~_VARIADIC,
+    )
+    made: list[Instruction] = [*spelling.callable_from(spelling.load_const(wrap))]
+    for name in code.co_freevars:
+        made += spelling.load_closure(name)
+    if code.co_freevars:
+        made += spelling.build_tuple(len(code.co_freevars))
+    made += spelling.make_function(plain, spelling.CLOSURE if code.co_freevars else 0)
+    for load in given:
+        made += load
+    made += spelling.call(1 + len(given))
+    made += spelling.callable_on_top()
+    for name in code.co_varnames[:count]:
+        made += spelling.load_deref(name) if name in cells else spelling.load_fast_bound(name)
+    return [*made, *spelling.call(count), *spelling.return_value()]
+
+
+CALLS = {"CALL": 2, "CALL_KW": 3}
+_METHOD: Slots = (
+    (StackSlot.VALUE, StackSlot.NULL) if spelling.NULL_ABOVE else (StackSlot.NULL, StackSlot.VALUE)
+)
+
+
+@dataclass(frozen=True)
+class Road:
+    """One way on: the instructions at its start, the original instruction it leads to."""
+
+    start: tuple[Instruction, ...]
+    target: Instruction
+    slots: Slots
+
+
+@dataclass(frozen=True)
+class Native:
+    instructions: tuple[Instruction, ...]
+    roads: tuple[Road, ...]
+
+
+def native(level: Level) -> Native:
+    """The instruction that a frame stopped at."""
+    instruction, slots = level.instruction, level.slots
+    made, done = _spelled(level)
+    for one in made:
+        one.positions = instruction.positions
+    if instruction.opname == "FOR_ITER":
+        return Native(tuple(made), _loop(level, made[-1]))
+    roads: list[Road] = []
+    if instruction.opname not in TERMINATORS:
+        roads.append(Road((), following(level.body, instruction), done))
+        if instruction.target is not None:
+            label = spelling.nop()
+            made[-1].target = label[0]
+            there = after(slots, stack_effect(instruction, jump=True))
+            roads.append(Road(tuple(label), instruction.target, there))
+    return Native(tuple(made), tuple(roads))
+
+
+def _spelled(level: Level) -> tuple[list[Instruction], Slots]:
+    """The instruction and what it needs in front, and the stack after it."""
+    instruction, slots = level.instruction, level.slots
+    opname, flags = instruction.opname, instruction.flags
+    if opname == "LOAD_METHOD" or (opname == "LOAD_ATTR" and flags.method):
+        load = spelling.load_attr(str(instruction.argval))
+        return [*load, *spelling.callable_on_top()], (*slots[:-1], *_METHOD)
+    if opname == "LOAD_SUPER_ATTR" and flags.method:
+        plain = replace(instruction, flags=replace(flags, method=False))
+        return [plain, *spelling.callable_on_top()], (*slots[:-3], *_METHOD)
+    if opname == "LOAD_GLOBAL" and flags.push_null:
+        plain = replace(instruction, flags=replace(flags, push_null=False))
+        return [plain, *spelling.callable_on_top()], (*slots, *_METHOD)
+    made = [replace(one) for one in (*level.preparation, instruction)]
+    if opname in CALLS and instruction.arg is not None:
+        return made, (*slots[: -(CALLS[opname] + instruction.arg)], StackSlot.VALUE)
+    if opname == "CALL_FUNCTION_EX":
+        return made, (*slots[: -(3 + (int(instruction.arg or 0) & 1))], StackSlot.VALUE)
+    return made, after(slots, stack_effect(instruction, jump=False))
+
+
+def _loop(level: Level, loop: Instruction) -> tuple[Road, ...]:
+    body, instruction = level.body, level.instruction
+    end = spelling.end_for()
+    loop.target = end[0]
+    assert instruction.target is not None
+    skipped = {(3, 11): 0, (3, 12): 1}.get(VERSION, 2)
+    exhausted = body.instructions[body.instructions.index(instruction.target) + skipped]
+    return (
+        Road((), following(body, instruction), (*level.slots, StackSlot.VALUE)),
+        Road(tuple(end), exhausted, level.slots[:-1]),
+    )

@@ -1,26 +1,92 @@
-"""Resume functions: the rest of a frame after a graph break.
+"""Resume functions: the rest of a frame, or of a generator, after a graph break.
 
-In: a code object, the instruction to go on at, the shape of the stack there, and the variables that
-are alive. Out: `Resumption`: the code of `__resume_at_<offset>_<n>` and the order of its arguments.
-Invariant: the function's frame is, at that instruction, what the original frame would be: no
-variable is left of what it was given besides.
+In: a code object, the instruction to go on at, what each place of the stack holds there, the live
+variables. Out: `Resumption`: the code of `__resume_at_<offset>_<n>`, its arguments in order; a
+generator function that waits at the same `yield`. Invariant: at that instruction the function's
+frame is what the original one would be; a place of the stack that saves the state of exception
+handling is made by raising the exception again and entering its handler.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import types
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import CodeType
+from typing import TYPE_CHECKING, Any
 
 from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.assemble import assemble
 from flambeau_capture.bytecode.decode import CodeBody, Region, decode
-from flambeau_capture.bytecode.flow import covering, remove_dead_code
+from flambeau_capture.bytecode.flow import covering, live_locals, remove_dead_code
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.bytecode.liveness import live_locals
-from flambeau_capture.emit.stack import Slots, StackSlot, push_stack
 from flambeau_capture.resuming import CALLEE, drive
+
+if TYPE_CHECKING:
+    from flambeau_capture.emit.level import Level
+
+
+class StackSlot(Enum):
+    """What a place of the stack holds."""
+
+    VALUE = "a value"
+    NULL = "the NULL beside a callable"
+    ERROR = "the exception that was handled before the present handler"
+
+
+Slots = tuple[StackSlot, ...]
+
+
+def push_stack(
+    slots: Iterable[StackSlot], load: Callable[[int], list[Instruction]]
+) -> tuple[list[Instruction], list[Region]]:
+    """Make the stack. `load` pushes the value of a place; for ERROR the exception to be handled."""
+    made: list[Instruction] = []
+    regions: list[Region] = []
+    for place, slot in enumerate(slots):
+        if slot is StackSlot.NULL:
+            made += spelling.push_null()
+            continue
+        made += load(place)
+        if slot is StackSlot.ERROR:
+            instructions, region = enter_handler(place)
+            made += instructions
+            regions.append(region)
+    return made, regions
+
+
+def enter_handler(depth: int) -> tuple[list[Instruction], Region]:
+    """exception -> the state before it; from then on the exception is being handled."""
+    raised = spelling.raise_varargs(1)
+    landing = [Instruction("PUSH_EXC_INFO"), *spelling.pop_top()]
+    return [*raised, *landing], Region(raised[0], raised[-1], landing[0], depth, False)
+
+
+def leave_stack(slots: Sequence[StackSlot], name: str = "___left_") -> list[Instruction]:
+    """Empty the stack into variables (see `left`); handlers are left on the way."""
+    made: list[Instruction] = []
+    for place in range(len(slots) - 1, -1, -1):
+        if slots[place] is StackSlot.ERROR:
+            made += [Instruction("POP_EXCEPT")]
+        else:
+            made += spelling.store_fast(f"{name}{place}")
+    return made
+
+
+def left(slots: Sequence[StackSlot], name: str = "___left_") -> list[list[Instruction]]:
+    """After `leave_stack`: the instructions that push each value again, bottom first."""
+    return [
+        spelling.load_fast_bound(f"{name}{place}")
+        for place, slot in enumerate(slots)
+        if slot is StackSlot.VALUE
+    ]
+
+
+def after(slots: Slots, net: int) -> Slots:
+    """The stack once an instruction of this effect has run, its pushes being values."""
+    return (*slots, *[StackSlot.VALUE] * net) if net >= 0 else slots[:net]
+
 
 _VARIADIC = 0x04 | 0x08
 _GENERATOR_LIKE = 0x20 | 0x80 | 0x200
@@ -172,3 +238,54 @@ def as_function(
     )
     told = _TELLING.intersection(code.co_names).difference(made.co_names)
     return made.replace(co_names=(*made.co_names, *sorted(told))) if told else made
+
+
+_AFTER_START = 3  # RETURN_GENERATOR, POP_TOP, RESUME
+
+
+def goes_on_at(body: CodeBody, position: int, started: bool) -> Instruction:
+    """The `yield` that a generator waits in, or its first instruction."""
+    instructions = body.instructions
+    if started:
+        return instructions[position - 1]
+    names = [instruction.opname for instruction in instructions]
+    return instructions[names.index("RETURN_GENERATOR") + _AFTER_START]
+
+
+def generator_code(level: Level, started: bool) -> types.CodeType:
+    """A generator function of `level.live()` and the values of the stack.
+
+    If the generator has started, the new one has to be advanced once, to the `yield` it waits in.
+    """
+    code = level.body.code
+    copy, twin = level.body.copy()
+    free = (*code.co_freevars, *code.co_cellvars)
+    start = [Instruction("COPY_FREE_VARS", len(free))] if free else []
+    start += [Instruction("RETURN_GENERATOR"), *spelling.pop_top(), *spelling.resume()]
+    pushed, regions = push_stack(
+        level.slots, lambda place: spelling.load_fast_bound(f"___stack_{place}")
+    )
+    start += pushed
+    if started:
+        start += spelling.load_const(None)
+    start += spelling.jump(twin[level.instruction])
+    for made in start:
+        made.positions = level.instruction.positions
+    whole = CodeBody([*start, *copy.instructions], code, [*copy.regions, *regions])
+    parameters = (*level.live(), *stack_names(level.slots))
+    return as_function(remove_dead_code(whole), parameters, code.co_name, code.co_qualname)
+
+
+def make_generator(
+    code: types.CodeType,
+    namespace: dict[str, Any],
+    started: bool,
+    cells: tuple[Any, ...],
+    arguments: tuple[Any, ...],
+) -> Any:
+    """Called by generated code."""
+    function = types.FunctionType(code, namespace, code.co_name, None, cells or None)
+    made = function(*arguments)
+    if started:
+        next(made)
+    return made

@@ -18,9 +18,8 @@ from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError
-from flambeau_capture.emit.generators import generator_code, make_generator
 from flambeau_capture.emit.level import Level
-from flambeau_capture.emit.resume import CannotResume
+from flambeau_capture.emit.resume import CannotResume, generator_code, make_generator
 from flambeau_capture.source import ConstantSource, Local, Source, emit
 from flambeau_capture.values.base import Unreconstructible, Value
 from flambeau_capture.values.constant import Constant

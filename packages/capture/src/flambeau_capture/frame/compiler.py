@@ -24,21 +24,20 @@ from flambeau_capture._native import SKIP, Entry, FrameCache, disabled, stance
 from flambeau_capture.backends import Backend
 from flambeau_capture.breaks import REASONS, BreakReport, SkipFrame, Unsupported, UserLine
 from flambeau_capture.builtins.tensors.torch_functions import is_packed_call
+from flambeau_capture.emit.level import emit_original
 from flambeau_capture.emit.names import EntryNames
-from flambeau_capture.emit.original import emit_original
 from flambeau_capture.errors import BackendError, CaptureFault, RecompileError
 from flambeau_capture.frame.conversion import FrameConversion, is_fault_of_a_stage
 from flambeau_capture.frame.dynamism import DynamismTracker
-from flambeau_capture.frame.limits import Patience, hint
+from flambeau_capture.frame.limits import Clock, Patience, Trial, TrialVerdict, hint
 from flambeau_capture.frame.skip_rules import runs_uncaptured, skip_code
-from flambeau_capture.frame.timing_trials import Clock, Trial, TrialVerdict
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.frame import Prepared
 from flambeau_capture.observe import frame_recording, logs
+from flambeau_capture.observe.logs import warn
 from flambeau_capture.observe.records import RecompileRecord, RecordedFault, Records
 from flambeau_capture.options import Options
 from flambeau_capture.source import Scope
-from flambeau_capture.user_warnings import warn
 
 LONGEST_WAIT = 600.0
 """Seconds that a call of one graph waits for another thread's compilation of it."""

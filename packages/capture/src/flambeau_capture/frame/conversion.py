@@ -34,7 +34,7 @@ from flambeau_capture.emit.frame import (
     plan_break,
     plan_return,
 )
-from flambeau_capture.emit.original import emit_original
+from flambeau_capture.emit.level import emit_original
 from flambeau_capture.emit.resume import CannotResume, Resumption
 from flambeau_capture.errors import BackendError
 from flambeau_capture.frame.eager_rerun import AsItIs, CallsThatRaise, what_it_leaves

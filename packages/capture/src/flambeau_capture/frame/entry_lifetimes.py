@@ -18,9 +18,9 @@ from typing import Any
 from flambeau_capture._native import Entry
 from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.frame.dynamism import DynamismTracker
+from flambeau_capture.guards.equality import Reference
 from flambeau_capture.guards.guard import Guard
 from flambeau_capture.guards.guardset import Guards
-from flambeau_capture.guards.reference import Reference
 from flambeau_capture.observe.records import Records
 
 

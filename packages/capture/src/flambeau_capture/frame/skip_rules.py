@@ -1,8 +1,9 @@
-"""Skip rules: frames that run as they are.
+"""Skip rules: frames that run uncaptured, and libraries by prefix of their modules' names.
 
-In: a code object. Out: whether to look at it. Invariant: code of torch (its modules' `forward`
-apart), of the standard library and of this project is never captured on its own; it is interpreted
-where captured code calls it.
+In: a code object, a module's name. Out: whether to capture it; what a call into the module is.
+Invariant: code of torch (except its modules' `forward`), of the standard library and of this
+project is never captured on its own; it is interpreted where captured code calls it. What is true
+of a module is true of all below it, unless a longer name says otherwise.
 """
 
 from __future__ import annotations
@@ -12,9 +13,71 @@ import importlib.util
 import os
 import sys
 import sysconfig
+from dataclasses import dataclass
 from types import CodeType
 
-from flambeau_capture.library_rules import LIBRARIES
+GRAPH = "graph"
+
+
+@dataclass(frozen=True)
+class LibraryRule:
+    """called: the break that a call of its Python functions is, or `GRAPH`: one call of the graph;
+    nothing: they are interpreted. skipped: whether its frames run as they are where no captured
+    code calls them."""
+
+    called: str = ""
+    skipped: bool = False
+
+
+_ALONE = LibraryRule(skipped=True)
+_OPAQUE = LibraryRule("FB0017")
+_LOGS = LibraryRule("FB0023")
+_GRAPH = LibraryRule(GRAPH)
+
+LIBRARIES: dict[str, LibraryRule] = {
+    "torch": _ALONE,
+    "torch.nn.functional": _GRAPH,
+    "torch.functional": _GRAPH,
+    "torch._VF": _GRAPH,
+    "torch._tensor_str": LibraryRule("FB0003"),
+    "torch.autograd.function": LibraryRule("FB0007"),
+    "torch.random": LibraryRule("FB0024"),
+    **dict.fromkeys(
+        (
+            "torch._dynamo", "torch._inductor", "torch._functorch", "torch.distributed",
+            "torch.multiprocessing", "torch.utils.checkpoint", "torch.utils.data",
+            "torch.serialization", "torch.jit", "torch.fx", "torch.cuda", "torch.profiler",
+            "torch._subclasses", "flambeau_capture.api", "threading", "multiprocessing", "asyncio",
+            "subprocess", "importlib", "random", "unittest",
+        ),
+        _OPAQUE,
+    ),
+    **dict.fromkeys(
+        ("numpy", "scipy", "pandas", "sklearn", "matplotlib", "triton", "sympy"),
+        LibraryRule("FB0017", skipped=True),
+    ),
+    **dict.fromkeys(("logging", "warnings"), _LOGS),
+    "tqdm": LibraryRule("FB0023", skipped=True),
+    **dict.fromkeys(
+        (
+            "PIL", "networkx", "pytest", "_pytest", "pluggy", "hypothesis", "IPython",
+            "flambeau_capture", "flambeau_prims", "flambeau_aot", "flambeau_inductor", "flambeau",
+            "tokenizers", "filelock", "huggingface_hub", "safetensors", "rich",
+        ),
+        _ALONE,
+    ),
+}  # fmt: skip
+
+
+@functools.cache
+def library_rule(module: str) -> tuple[str, LibraryRule]:
+    """The row that holds for a module, and its prefix."""
+    prefix = module
+    while prefix:
+        if prefix in LIBRARIES:
+            return prefix, LIBRARIES[prefix]
+        prefix = prefix.rpartition(".")[0]
+    return "", LibraryRule()
 
 
 def _folder(package: str) -> str | None:

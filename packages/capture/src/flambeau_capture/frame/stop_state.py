@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.emit.generators import goes_on_at
 from flambeau_capture.emit.level import Level
-from flambeau_capture.emit.resume import INSTEAD, CannotResume
-from flambeau_capture.emit.stack import StackSlot
+from flambeau_capture.emit.resume import INSTEAD, CannotResume, StackSlot, goes_on_at
 from flambeau_capture.interp.frame import NULL, ErrorState, Frame, Suspended
 from flambeau_capture.interp.top_frame import Variables
 from flambeau_capture.values.base import Value

@@ -5,7 +5,6 @@ Python, and with an explanation. Invariant: importing this needs no torch; tenso
 torch are looked at when the first such guard is added.
 """
 
-from flambeau_capture.guards.contents import TENSOR_VALUES
 from flambeau_capture.guards.guard import NO_ALIASING, OBJECT_ALIASING, Guard, GuardFailure
 from flambeau_capture.guards.guardset import Guards, GuardSet
 from flambeau_capture.guards.kinds import KINDS, GuardKind, register
@@ -19,7 +18,7 @@ from flambeau_capture.guards.sizes import (
     within,
 )
 from flambeau_capture.guards.state import GLOBAL_STATE, GlobalState
-from flambeau_capture.guards.tensor import TENSOR_MATCH, NotYetSymbolic, TensorSpec
+from flambeau_capture.guards.tensor import TENSOR_MATCH, TENSOR_VALUES, NotYetSymbolic, TensorSpec
 
 __all__ = [
     "GLOBAL_STATE",

@@ -1,12 +1,15 @@
-"""Equality of constants in guards.
+"""Equality of constants and keys as guards mean it, and references to objects.
 
-In: two objects. Out: a bool. Invariant: the classes are the same all the way down, so that 1 is not
-True and 1.0 is not 1; 0.0 is not -0.0, and NaN is NaN. The native twin is csrc/same.c.
+In: two values; an object. Out: whether they are the same to a program (1, True and 1.0 are not); a
+`Reference` that keeps the object alive only where it cannot be referred to weakly. Invariant: no
+code of the program runs.
 """
 
 from __future__ import annotations
 
 import math
+import types
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -52,3 +55,46 @@ def _same_float(left: float, right: float) -> bool:
     if math.isnan(left) or math.isnan(right):
         return math.isnan(left) and math.isnan(right)
     return left == right and math.copysign(1.0, left) == math.copysign(1.0, right)
+
+
+#: made anew by every access: nobody else holds them
+_MADE_BY_ACCESS = (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
+
+
+def _is_kept(obj: Any) -> bool:
+    """Tensors are, until the entry ends: torch swaps no tensor that is referred to weakly, and the
+    graph has those that guards know by identity."""
+    if isinstance(obj, _MADE_BY_ACCESS) or not type(obj).__weakrefoffset__:
+        return True
+    return any(kind.__module__ == "torch._C" for kind in type(obj).__mro__)
+
+
+class Reference:
+    """Called, it answers the object, or None where it is gone. `weak` is None if it is kept."""
+
+    __slots__ = ("_kept", "_place", "weak")
+
+    def __init__(self, obj: Any) -> None:
+        self._place = id(obj)
+        self._kept = None
+        self.weak: weakref.ref[Any] | None = None
+        if _is_kept(obj):
+            self._kept = obj
+        else:
+            self.weak = weakref.ref(obj)
+
+    def __call__(self) -> Any:
+        return self._kept if self.weak is None else self.weak()
+
+    def forget(self) -> None:
+        """Be of nothing from here on: what asked is never asked again."""
+        self._kept = None
+
+    def is_of(self, obj: Any) -> bool:
+        return obj is not None and self() is obj
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Reference) and other._place == self._place and self.is_of(other())
+
+    def __hash__(self) -> int:
+        return self._place

@@ -17,8 +17,7 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-from flambeau_capture.guards.equality import keys_of, same
-from flambeau_capture.guards.reference import Reference
+from flambeau_capture.guards.equality import Reference, keys_of, same
 from flambeau_capture.source import InstanceAttr, Source, instance_dict
 
 Params = tuple[Any, ...]

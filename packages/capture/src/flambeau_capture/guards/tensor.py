@@ -8,6 +8,7 @@ where, for the very tensor it was made from, they agreed with what torch says of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -173,5 +174,42 @@ TENSOR_MATCH = register(
         expected=lambda params: str(params[0]),
         got=_got,
         cost=2,
+    )
+)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The elements of a tensor, as Python has them."""
+
+    dtype: torch.dtype
+    elements: Any
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Contents:
+        return cls(tensor.dtype, tensor.tolist())
+
+    def hold(self, value: Any) -> bool:
+        found = getattr(value, "dtype", None) is self.dtype and value.device.type == "cpu"
+        return found and bool(value.tolist() == self.elements)
+
+    def __str__(self) -> str:
+        return f"a tensor of {self.elements}"
+
+
+def _hold(params: Params, value: Any) -> bool:
+    contents: Contents = params[0]
+    return contents.hold(value)
+
+
+TENSOR_VALUES = register(
+    GuardKind(
+        "TENSOR_VALUES",
+        holds=lambda value, params: _hold(params, value),
+        check=lambda params: ("PREDICATE", partial(_hold, params)),
+        expected=lambda params: str(params[0]),
+        got=lambda value, params: f"a tensor of {value.tolist()}",
+        cost=4,
+        prepare=lambda params: (Contents.of(params[0]),),
     )
 )

@@ -1,11 +1,3 @@
 """The symbolic interpreter: tracer, frames, opcode handlers."""
 
-from flambeau_capture.interp.opcodes import (
-    calls,
-    containers,
-    control_flow,
-    exceptions,
-    functions,
-    operators,
-    variables,
-)
+from flambeau_capture.interp.opcodes import calls, containers, control_flow, operators, variables

@@ -7,6 +7,7 @@ CPython would have there.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from flambeau_capture.bytecode.decode import CodeBody, Region, decode
 from flambeau_capture.bytecode.flow import covering
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.opcodes.registry import OpHandler, handler_of
+from flambeau_capture.observe import logs
 from flambeau_capture.values.base import Unreconstructible, UserError, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.functions import FunctionValue
@@ -24,6 +26,26 @@ from flambeau_capture.values.objects.exceptions import ExceptionValue
 
 if TYPE_CHECKING:
     from flambeau_capture.interp.tracer import SymbolicTracer
+
+
+def narrated(prepared: Prepared) -> Prepared:
+    """`prepared` with handlers that log their instruction, its line and the stack's depth."""
+    return dataclasses.replace(prepared, handlers=[_telling(h) for h in prepared.handlers])
+
+
+def _telling(handler: OpHandler) -> OpHandler:
+    def tell(frame: Any, instruction: Instruction) -> None:
+        logs.emit("instructions", lambda: _line(frame, instruction))
+        handler(frame, instruction)
+
+    return tell
+
+
+def _line(frame: Any, instruction: Instruction) -> str:
+    where = frame.line()
+    return (
+        f"{where.function} line {where.lineno}: {instruction!r}  [{len(frame.stack)} on the stack]"
+    )
 
 
 class NullValue(Value):

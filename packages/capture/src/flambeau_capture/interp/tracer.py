@@ -29,14 +29,20 @@ from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
 from flambeau_capture.guards import GuardSet
 from flambeau_capture.guards.equality import PLAIN
 from flambeau_capture.identity import IdentityMap
-from flambeau_capture.interp.binding import bind
-from flambeau_capture.interp.frame import Before, ErrorState, Frame, Prepared, Suspended, prepare
-from flambeau_capture.interp.inlining import before_inlining
-from flambeau_capture.interp.instruction_log import narrated
+from flambeau_capture.interp.binding import before_inlining, bind
+from flambeau_capture.interp.frame import (
+    Before,
+    ErrorState,
+    Frame,
+    Prepared,
+    Suspended,
+    narrated,
+    prepare,
+)
 from flambeau_capture.observe import logs
+from flambeau_capture.observe.logs import warn
 from flambeau_capture.options import Options
 from flambeau_capture.source import ConstantSource, Source
-from flambeau_capture.user_warnings import warn
 from flambeau_capture.values.base import (
     Args,
     Caller,

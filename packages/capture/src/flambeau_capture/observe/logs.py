@@ -1,16 +1,34 @@
-"""Logging of capture, by artifact.
+"""Logging of capture by artifact, and warnings that point at the program's lines.
 
-In: names of artifacts, from `set_logs` or the variable FLAMBEAU_LOGS. Out: records of the loggers
-`flambeau_capture.<artifact>`. Invariant: nothing is kept outside the `logging` module, and an
-artifact that nobody asked for costs one check of a level.
+In: names of artifacts, from `set_logs` or the variable FLAMBEAU_LOGS; a warning's text. Out:
+records of the loggers `flambeau_capture.<artifact>`; a `CaptureWarning` at the innermost line that
+is neither torch's, Python's nor this package's. Invariant: nothing is stored outside `logging`, and
+an artifact without a listener costs one check of a level.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
+import warnings
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import TextIO
+
+from flambeau_capture.errors import CaptureWarning
+from flambeau_capture.frame.skip_rules import skip_file
+
+
+def warn(text: str) -> None:
+    """Say that something runs eagerly that was to be compiled."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and skip_file(frame.f_code.co_filename):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(text, CaptureWarning, stacklevel=level if frame is not None else 2)
+
 
 ROOT = "flambeau_capture"
 ARTIFACTS = {

@@ -1,17 +1,18 @@
-"""Polyfill of torch's associative scan.
+"""Polyfills of torch's associative scan, sequential checkpoints and checks of sizes.
 
-In: a function that combines two elements, tensors in containers, a dimension. Out: all running
-results along it. Invariant: the function is called a number of times that grows with the logarithm
-of the length (Blelloch, Prefix sums and their applications, 1990).
+In, out: what the functions of the same name take and give. Invariant: the function of a scan is
+called a number of times that grows with the logarithm of the length (Blelloch, Prefix sums and
+their applications, 1990).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint
 
 Combine = Callable[[list[Any], list[Any]], list[Any]]
 
@@ -61,3 +62,38 @@ def _interleave(even: Any, odd: Any) -> Any:
     count = odd.shape[0]
     both = torch.stack([even[:count], odd], dim=1).flatten(0, 1)
     return both if even.shape[0] == count else torch.cat([both, even[count:]])
+
+
+def checkpoint_sequential(
+    functions: Any,
+    segments: int,
+    input: Any,
+    use_reentrant: bool | None = None,
+    preserve_rng_state: bool = True,
+) -> Any:
+    options: dict[str, Any] = {
+        "use_reentrant": use_reentrant,
+        "preserve_rng_state": preserve_rng_state,
+    }
+    steps = list(functions.children()) if isinstance(functions, torch.nn.Sequential) else functions
+    length = len(steps) // segments
+    for start in range(0, length * (segments - 1), length):
+        segment = _one_after_the_other(steps[start : start + length])
+        input = checkpoint(segment, input, **options)
+    return _one_after_the_other(steps[length * (segments - 1) :])(input)
+
+
+def _one_after_the_other(steps: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    def run(input: Any) -> Any:
+        for step in steps:
+            input = step(input)
+        return input
+
+    return run
+
+
+def check_is_size(i: Any, message: Any = None, *, max: Any = None) -> None:
+    """Whether a number is a size, and no larger than `max`."""
+    torch._check(i >= 0, message)
+    if max is not None:
+        torch._check(i <= max, message)

@@ -7,9 +7,7 @@ messages. Invariant: a source says how to find an object and never holds it, exc
 `ConstantSource`.
 """
 
-from flambeau_capture.source.base import Scope, Source, load
-from flambeau_capture.source.emitting import emit
-from flambeau_capture.source.roots import (
+from flambeau_capture.source.base import (
     Builtin,
     CallResultSource,
     ClosureSource,
@@ -17,7 +15,10 @@ from flambeau_capture.source.roots import (
     FreeCell,
     Global,
     Local,
+    Scope,
+    Source,
     SymbolExprSource,
+    load,
 )
 from flambeau_capture.source.steps import (
     Attr,
@@ -35,6 +36,7 @@ from flambeau_capture.source.steps import (
     ModuleEntry,
     NextItem,
     SizeOf,
+    emit,
     instance_dict,
     item_of,
 )

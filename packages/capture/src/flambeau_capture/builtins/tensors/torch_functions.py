@@ -18,10 +18,10 @@ from torch.nn.utils import rnn
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.tensors.nested_lists import tensor_of_open
-from flambeau_capture.frame.markers import is_compiling
-from flambeau_capture.graph.checks import ERRORS, require, require_all
+from flambeau_capture.frame.dynamism import is_compiling
+from flambeau_capture.graph.functions import ERRORS, require, require_all
 from flambeau_capture.observe.unguarded import name_of, of_arguments, unguarded
-from flambeau_capture.polyfills import sizes
+from flambeau_capture.polyfills import scanning
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
@@ -202,7 +202,7 @@ def _check(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(torch._check_is_size)
 def _check_is_size(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return tx.call_python(sizes.check_is_size, args, kwargs)
+    return tx.call_python(scanning.check_is_size, args, kwargs)
 
 
 @handles(compat.CHECK_ALL)

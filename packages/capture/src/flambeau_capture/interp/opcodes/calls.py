@@ -1,4 +1,4 @@
-"""Call opcodes, and calls that need the calling frame: super, locals, globals, vars, dir.
+"""Call opcodes, those that make functions and import, and calls that need the calling frame.
 
 In: a frame and an instruction. Out: the frame, with the result on the stack. Invariant: keyword
 arguments keep their order.
@@ -7,22 +7,25 @@ arguments keep their order.
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Callable
 
 from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.builtins.construction import made_by_init, new_object, nothing_answered
+from flambeau_capture.builtins.introspection import has_attr
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import NULL, Frame
 from flambeau_capture.interp.opcodes.registry import opcode
 from flambeau_capture.resuming import drive
+from flambeau_capture.source import Attr, ConstantSource, Item
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Value, unpack
 from flambeau_capture.values.constant import Constant, constant_of, evaluate, nameless
 from flambeau_capture.values.containers.dicts import DictValue, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.functions.functions import FunctionValue
-from flambeau_capture.values.functions.variables import GlobalsDict
+from flambeau_capture.values.functions.variables import CellValue, GlobalsDict
 from flambeau_capture.values.objects.attributes import assume_making, class_attribute, is_iterable
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.super import SuperValue
@@ -201,3 +204,110 @@ def _tail_call(frame: Frame, fn: Value, args: Args, kwargs: Kwargs) -> Value:
         return result
     nothing_answered(tx, result)
     return made
+
+
+DEFAULTS, KWDEFAULTS, ANNOTATIONS, CLOSURE = 1, 2, 4, 8
+
+
+@opcode("MAKE_FUNCTION", until=(3, 12))
+def make_function(frame: Frame, instruction: Instruction) -> None:
+    code = frame.pop()
+    flags = int(instruction.arg or 0)
+    parts = {
+        flag: frame.pop() for flag in (CLOSURE, ANNOTATIONS, KWDEFAULTS, DEFAULTS) if flags & flag
+    }
+    made = _function(frame, code)
+    for flag, part in parts.items():
+        _set(frame, made, flag, part)
+    frame.push(made)
+
+
+@opcode("MAKE_FUNCTION", since=(3, 13))
+def make_plain_function(frame: Frame, instruction: Instruction) -> None:
+    frame.push(_function(frame, frame.pop()))
+
+
+@opcode("SET_FUNCTION_ATTRIBUTE", since=(3, 13))
+def set_function_attribute(frame: Frame, instruction: Instruction) -> None:
+    made, part = frame.pop(), frame.pop()
+    assert isinstance(made, FunctionValue)
+    _set(frame, made, int(instruction.arg or 0), part)
+    frame.push(made)
+
+
+def _function(frame: Frame, code_value: Value) -> FunctionValue:
+    code = code_value.as_python()
+    return FunctionValue(
+        code,
+        frame.scope,
+        name=code.co_name,
+        qualname=code.co_qualname,
+        defaults=[],
+        kwdefaults={},
+        tx=frame.tx,
+    )
+
+
+def _set(frame: Frame, made: FunctionValue, flag: int, part: Value) -> None:
+    if flag == DEFAULTS:
+        made._defaults = unpack(frame.tx, part)
+    elif flag == KWDEFAULTS:
+        assert isinstance(part, DictValue)
+        made._kwdefaults = {constant_of(key): value for key, value in part.entries()}
+    elif flag == CLOSURE:
+        cells = unpack(frame.tx, part)
+        made._closure = [cell for cell in cells if isinstance(cell, CellValue)]
+        assert len(made._closure) == len(cells)
+    else:
+        made.annotations = part
+
+
+@opcode("IMPORT_NAME")
+def import_name(frame: Frame, instruction: Instruction) -> None:
+    names, level = frame.pop(), constant_of(frame.pop())
+    name = str(instruction.argval)
+    if level:
+        package = str(frame.scope.namespace.get("__package__") or "")
+        for _ in range(level - 1):
+            package = package.rpartition(".")[0]
+        name = f"{package}.{name}" if name else package
+    wanted = names.as_python()
+    if builtins.__import__ is not _IMPORT or sys.modules.get(name) is None:
+        raise Break("FB0005", f"first import of {name}, or an import of the program's own")
+    frame.tx.guard(
+        Attr(ConstantSource(builtins, "builtins"), "__import__"), "FUNCTION_MATCH", _IMPORT
+    )
+    found = _imported(frame, name)
+    if not wanted and not level:
+        found = _imported(frame, name.partition(".")[0])
+    frame.push(found)
+
+
+_IMPORT = builtins.__import__
+
+
+def _imported(frame: Frame, name: str) -> Value:
+    """What stands in `sys.modules`, where a program may put another module."""
+    where = Item(ConstantSource(sys.modules, "sys.modules"), name, "dict")
+    return frame.tx.wrap(sys.modules[name], where)
+
+
+@opcode("IMPORT_FROM")
+def import_from(frame: Frame, instruction: Instruction) -> None:
+    module = frame.stack[-1]
+    name = str(instruction.argval)
+    if not has_attr(frame.tx, module, name):
+        package = constant_of(frame.tx.get_attr(module, "__name__"))
+        if sys.modules.get(f"{package}.{name}") is None:
+            frame.tx.raise_error(ImportError, f"cannot import name '{name}'")
+        frame.push(_imported(frame, f"{package}.{name}"))
+        return
+    frame.push(frame.tx.get_attr(module, name))
+
+
+@opcode(
+    "IMPORT_STAR", "SETUP_ANNOTATIONS", "STORE_NAME", "DELETE_NAME", "PRINT_EXPR",
+    breaks="modules and class bodies, which are left alone",
+)  # fmt: skip
+def module_level(frame: Frame, instruction: Instruction) -> None:
+    raise Break("FB0008", instruction.opname)

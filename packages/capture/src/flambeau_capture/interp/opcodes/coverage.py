@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from flambeau_capture.bytecode.versions import OPCODES
+from flambeau_capture.bytecode.opcodes import OPCODES
 from flambeau_capture.interp.opcodes.registry import REGISTERED
 
 ABSENT, INTERPRETED, SPLIT, NEVER, BREAKS = "", "yes", "split", "not in code", "breaks"

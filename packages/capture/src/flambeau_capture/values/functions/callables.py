@@ -20,9 +20,9 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import REASONS, Break
-from flambeau_capture.frame.markers import BREAK, DISABLED, IN_GRAPH, MARK
+from flambeau_capture.frame.dynamism import BREAK, DISABLED, IN_GRAPH, MARK
+from flambeau_capture.frame.skip_rules import GRAPH, library_rule
 from flambeau_capture.identity import compares_itself
-from flambeau_capture.library_rules import GRAPH, library_rule
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, MadeBy, NotConcrete, Tracer, Value

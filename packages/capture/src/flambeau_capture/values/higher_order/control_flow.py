@@ -16,7 +16,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.graph.builder import GraphBuilder
 from flambeau_capture.graph.functions import checkpoint_call, cond_call, select, while_call
-from flambeau_capture.polyfills import scanning, segments
+from flambeau_capture.polyfills import scanning
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.callables import handles
@@ -64,7 +64,7 @@ def _checkpointed_parts(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     names = {"functions", "segments", "input", "use_reentrant", "preserve_rng_state"}
     if not names.issuperset(kwargs) or (len(args) < 4 and "use_reentrant" not in kwargs):
         raise Break("FB0025", "checkpoint_sequential without use_reentrant, or with other options")
-    return tx.call_python(segments.checkpoint_sequential, args, kwargs)
+    return tx.call_python(scanning.checkpoint_sequential, args, kwargs)
 
 
 @handles(torch.cond, *compat.conditionals())
