@@ -94,6 +94,11 @@ OF_FLOATS: dict[str, Callable[[Tensor], Any]] = {
     "difference of a quotient": lambda x: x / 3 - x * 7,
     "heaviside": lambda x: torch.heaviside(x, x.flip(0)), "hardsigmoid": F.hardsigmoid,
     "hardswish": F.hardswish, "xlogy 0": lambda x: torch.special.xlogy(x * 0, x),
+    "cross": lambda x: torch.linalg.cross(
+        torch.stack((x, x.flip(0), x.roll(1))), torch.stack((x.roll(2), x, x.flip(0))), dim=0
+    ),
+    "cross of itself": lambda x: torch.linalg.cross(*[torch.stack((x, x + 1, x * 3))] * 2, dim=0),
+    "NaN to an integer": lambda x: torch.igamma(-1 - x.abs(), x).to(torch.int64),
 }  # fmt: skip
 """Operators of a float tensor that are exact, one rounded operation after the other."""
 NEAR: dict[str, Callable[[Tensor], Any]] = {
@@ -103,6 +108,7 @@ NEAR: dict[str, Callable[[Tensor], Any]] = {
     "tanhshrink": F.tanhshrink, "softsign": F.softsign, "pow -0.5": lambda x: x**-0.5,
     "pow 2.5": lambda x: x**2.5, "2 ** x": lambda x: 2**x, "hypot": lambda x: torch.hypot(x, x),
     "logaddexp": lambda x: torch.logaddexp(x, x.flip(0)), "xlogy": lambda x: torch.xlogy(x, x),
+    "trigamma": lambda x: torch.polygamma(1, x),
 }  # fmt: skip
 """Operators of a float tensor that are not."""
 GRADIENTS: dict[str, Callable[[Tensor, Tensor], Any]] = {

@@ -27,10 +27,6 @@ KNOWN = {
     "gelu tanh": "a unit more of float64",
     "erfcx": "by another expansion; of large results some units more",
     "bessel_k": "by another expansion; at denormal operands infinite, where eager has NaN",
-    **dict.fromkeys(
-        ("chebyshev", "hermite", "laguerre", "legendre"),
-        "a recurrence: each step's rounding is multiplied by the degree",
-    ),
 }
 
 
