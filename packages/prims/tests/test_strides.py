@@ -29,6 +29,9 @@ CALLS = {
     "addr of a column": lambda x: x[0].t().addr(x[0, :, 0], x[0, :, 1]),
     "index_put": lambda x: x.index_put((INDEX,), x[:1]),
     "index_put by a mask": lambda x: x.index_put((x[0, 0] > 0,), x[:1, :1]),
+    "a float function of integers": lambda x: torch.special.legendre_polynomial_p(
+        (x[..., :1].abs() * 3).to(torch.uint8).expand(x.shape), (x.abs() * 5).to(torch.uint8)
+    ),
     "index_put of a row": lambda x: x.index_put((x[:, 0, 0] > 0,), x[0]),
 }
 

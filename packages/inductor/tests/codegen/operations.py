@@ -53,7 +53,7 @@ def binary_values(op: str) -> list[torch.Tensor]:
 def integer_values(op: str, dtype: torch.dtype) -> list[torch.Tensor]:
     """Two integer operands without a zero divisor; shifts by non-negative amounts."""
     a, b = torch.cartesian_prod(torch.arange(-7, 8), torch.tensor([-3, -2, -1, 1, 2, 3])).T
-    if op.startswith("shift"):
+    if op in ("shift_left", "shift_right"):
         b = b.abs()
     return [t.to(dtype).contiguous() for t in (a, b)]
 

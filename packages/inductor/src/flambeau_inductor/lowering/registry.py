@@ -87,7 +87,7 @@ OF_NAMES = {
 
 ON_CUDA = dict.fromkeys(
     (
-        *(f"chebyshev_{kind}" for kind in "tuvw"),
+        *(f"{shift}chebyshev_{kind}" for shift in ("", "shifted_") for kind in "tuvw"),
         *("hermite_h", "hermite_he", "laguerre_l", "legendre_p", "zeta"),
     ),
     "eager's kernel for CUDA has other answers than its kernel for CPUs at NaN and far out, of "

@@ -248,7 +248,7 @@ def elementwise(
             x = _rounded(brought(x, home), taken)
         placed.append(cast(brought(x, home), compute))
     value = cast(op(*meet(*placed)), result)
-    return with_strides(value, operand_strides(value.shape, operands, common))
+    return with_strides(value, operand_strides(value.shape, operands, taken))
 
 
 def operand_strides(

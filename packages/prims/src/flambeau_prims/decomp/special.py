@@ -24,13 +24,7 @@ from flambeau_prims.table import decomposition
 aten = torch.ops.aten
 FLOAT, SAME = Promotion.FLOAT, Promotion.SAME
 
-_SHIFTED = {f"special_shifted_chebyshev_polynomial_{k}": f"chebyshev_{k}" for k in "tuvw"}
 _KINDS = ("default", "x_scalar", "n_scalar", "self_scalar", "other_scalar")
-
-
-def _shifted(prim: Any) -> Any:
-    """The polynomial at 2x - 1."""
-    return lambda x, n: prim(e.sub(p.add(x, x), 1.0), n)
 
 
 def _register_functions() -> None:
@@ -44,8 +38,6 @@ def _register_functions() -> None:
 
 
 _register_functions()
-for _name, _prim in _SHIFTED.items():
-    decomposition(*overloads(_name, *_KINDS))(binary(_shifted(getattr(p, _prim)), FLOAT))
 
 
 @decomposition(aten.polygamma.default)

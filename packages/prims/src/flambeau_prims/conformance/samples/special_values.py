@@ -99,7 +99,7 @@ def extremes(dtype: torch.dtype, device: str = "cpu") -> Iterator[Extreme]:
 
 
 def _operands(name: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    if name.startswith("shift"):
+    if name in ("shift_left", "shift_right"):
         limits = torch.iinfo(dtype)
         counts = [n for n in SHIFTS if limits.min <= n <= limits.max]
         a, b = torch.cartesian_prod(special(dtype), torch.tensor(counts, dtype=dtype)).T

@@ -56,6 +56,12 @@ def _hermitian(g: Generator) -> Iterator[Call]:
             yield call(a, True)
 
 
+@samples("cholesky_inverse")
+def _cholesky_factors(g: Generator) -> Iterator[Call]:
+    for (a, upper), _ in _hermitian(g):
+        yield call(torch.linalg.cholesky(a, upper=upper), upper)
+
+
 @samples("ldl_factor")
 def _ldl(g: Generator) -> Iterator[Call]:
     for dtype in _DTYPES:

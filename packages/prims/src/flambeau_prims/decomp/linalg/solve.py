@@ -29,6 +29,7 @@ from flambeau_prims.decomp.linalg.matrices import (
 )
 from flambeau_prims.decomp.views.view import sliced, unsqueezed
 from flambeau_prims.ops.complex import REAL_OF
+from flambeau_prims.ops.pointwise import WIDE_FLOATS
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
@@ -53,6 +54,8 @@ def cholesky_solve_helper(b: Tensor, factor: Tensor, upper: bool) -> Tensor:
 
 @decomposition(aten.cholesky_inverse.default)
 def cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
+    if factor.is_complex():  # LAPACK reads the diagonal as real in a part of its steps
+        return p.cholesky_inverse(factor, upper)
     return _by_cholesky(identity(factor), factor, upper)
 
 
@@ -219,11 +222,14 @@ def cross(a: Tensor, b: Tensor, *, dim: int = -1) -> Tensor:
     where = canonical(dim, len(shape))
     if shape[where] != 3:
         raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3")
-    x, y = (e.expand(e.widen(t), shape) for t in (a, b))
+    x, y = (e.expand(t, shape) for t in (a, b))
 
     def turned(t: Tensor, by: int) -> Tensor:
         return p.cat([sliced(t, where, by, 3), sliced(t, where, 0, by)], where)
 
-    first = p.mul(turned(x, 1), turned(y, 2))
-    result = e.cast(p.sub(first, p.mul(turned(x, 2), turned(y, 1))), a.dtype)
+    first, other = (p.mul(turned(x, i), turned(y, 3 - i)) for i in (1, 2))
+    if x.dtype in WIDE_FLOATS:  # a difference of products: eager's kernels contract the first
+        result = p.fma(turned(x, 1), turned(y, 2), p.neg(other))
+    else:
+        result = p.sub(first, other)
     return e.in_format(result, torch.contiguous_format)

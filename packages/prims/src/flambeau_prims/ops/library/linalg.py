@@ -109,6 +109,24 @@ leaf(
 )
 
 
+def _cholesky_inverse_rule(factor: TensorMeta, upper: bool) -> TensorMeta:
+    del upper
+    check_matrices("cholesky_inverse", factor, square=True)
+    return columns(factor, factor.shape)
+
+
+leaf(
+    "cholesky_inverse(Tensor factor, bool upper) -> Tensor",
+    _cholesky_inverse_rule,
+    lambda factor, upper: aten.cholesky_inverse.default(factor, upper),
+    doc="The inverse of L L^H (`upper`: U^H U), of which `factor` is L (U); the other half is not"
+    " read.",
+    edge_cases={**NAN, "complex": "what a diagonal that is not real gives is the library's choice"},
+    source=f"{GOLUB}, 4.2",
+    flops=cubic(2 / 3),
+)
+
+
 def _qr_rule(a: TensorMeta, complete: bool) -> tuple[TensorMeta, TensorMeta]:
     m, n = check_matrices("qr", a)
     k = m if complete else least(m, n)

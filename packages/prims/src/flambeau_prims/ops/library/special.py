@@ -212,6 +212,12 @@ _BINARY: dict[str, PointwiseFunction] = {
         )
         for k in "tuvw"
     },
+    **{
+        f"shifted_chebyshev_{k}": _polynomial(
+            f"shifted_chebyshev_polynomial_{k}", f"Chebyshev's polynomial {k.upper()} of 2a - 1,"
+        )
+        for k in "tuvw"
+    },
     "hermite_h": _polynomial("hermite_polynomial_h", "Hermite's polynomial H"),
     "hermite_he": _polynomial("hermite_polynomial_he", "Hermite's polynomial He"),
     "laguerre_l": _polynomial("laguerre_polynomial_l", "Laguerre's polynomial L"),

@@ -263,24 +263,20 @@ def zeta(x, y):
 
 @triton.jit
 def trigamma(x):
-    """The second derivative of lgamma: ten steps of its recurrence, then the asymptotic series
-    (Abramowitz and Stegun, 6.4.6 and 6.4.12), reflected below a half; infinite at its poles."""
-    wide = x.to(tl.float64)
-    reflected = wide < 0.5
-    z = tl.where(reflected, 1.0 - wide, wide)
-    total = 0.0 / z
-    for _ in tl.static_range(10):
-        small = z < 10.0
-        total = tl.where(small, total + 1.0 / (z * z), total)
-        z = tl.where(small, z + 1.0, z)
+    """The second derivative of lgamma, rounded as eager's: reflected below a half, six steps of the
+    recurrence, then the asymptotic series (Abramowitz and Stegun, 6.4.6, 6.4.7 and 6.4.12). A pole
+    is as high as the sine of a rounded multiple of pi leaves it."""
+    reflected = x < 0.5
+    pi = tl.where(x == x, 3.141592653589793, x)
+    sine = tl.sin((tl.where(reflected, x, 0.5) * pi).to(tl.float64)).to(x.dtype)
+    total = tl.where(reflected, pi * pi / (sine * sine) * -1.0, 0.0)
+    z = tl.where(reflected, 1.0 - x, x)
+    for _ in tl.static_range(6):
+        total = total + 1.0 / (z * z)
+        z = z + 1.0
     s = 1.0 / (z * z)
-    p = (1.1666666666666667 * s - 0.2531135531135531) * s + 0.07575757575757576
-    p = ((p * s - 0.03333333333333333) * s + 0.023809523809523808) * s - 0.03333333333333333
-    p = (p * s + 0.16666666666666666) * s / z
-    value = total + p + 0.5 * s + 1.0 / z
-    rest = wide - tl.floor(wide + 0.5)
-    sine = tl.sin(3.141592653589793 * rest)
-    root = 3.141592653589793 / tl.where(sine == 0, 1.0, sine)
-    value = tl.where(reflected, root * root - value, value)
-    value = tl.where(reflected & (sine == 0), float("inf"), value)
-    return tl.where(wide != wide, wide, value).to(x.dtype)
+    series = (
+        1.0 + 1.0 / (2.0 * z) + s * (0.16666666666666666 - s * (0.03333333333333333 - s / 42.0))
+    )
+    total = total + series / z
+    return tl.where(reflected, total * -1.0, total)

@@ -4,9 +4,9 @@
 """Orthogonal polynomials of a degree that is an operand, by their recurrences.
 
 In: Triton tensors of float32 or float64, the degree as such a number. Out: the same shape and
-dtype. Invariant: the recurrences run in the operands' dtype, with eager's roundings in eager's
-order, so that what overflows there does here; a degree is truncated, and what is no number is none.
-A block asks whether it has ended once in sixteen steps: the answer is a reduction.
+dtype. Invariant: recurrences and closed forms round to the operands' dtype where eager's do, a
+step's product and sum as one `fma`, so that what overflows there does here; a degree is truncated,
+and what is no number is none. Whether all have ended is a reduction: once in sixteen steps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _chebyshev(x, second, degree):
     k = degree * 0 + 2
     while blocks.some((k <= degree) & (q == q)):
         for _ in range(16):
-            r = (x + x) * q - p
+            r = tl.fma(x + x, q, p * -1.0)
             on = (k <= degree) & (q == q)
             p = tl.where(on, q, p)
             q = tl.where(on, r, q)
@@ -42,72 +42,134 @@ def _chebyshev(x, second, degree):
 
 @triton.jit
 def _angle(x):
-    """The arc cosine in float64, 1 outside (-1, 1)."""
+    """The arc cosine, 1 outside (-1, 1)."""
     wide = x.to(tl.float64)
-    return fd.acos(tl.where(tl.abs(wide) < 1.0, wide, 0.5403023058681398))
+    return fd.acos(tl.where(tl.abs(wide) < 1.0, wide, 0.5403023058681398)).to(x.dtype)
 
 
 @triton.jit
-def chebyshev_t(x, n):
-    """Chebyshev's polynomial T."""
-    degree = _degree(n)
-    closed = (tl.abs(x) < 1.0) & (degree > 6)
+def _sin(x):
+    return tl.sin(x.to(tl.float64)).to(x.dtype)
+
+
+@triton.jit
+def _cos(x):
+    return tl.cos(x.to(tl.float64)).to(x.dtype)
+
+
+@triton.jit
+def _t(x, degree, closed):
+    """T, by its closed form where `closed`."""
     end = tl.abs(x) == 1.0
+    closed = closed & (tl.abs(x) < 1.0)
     value = _chebyshev(x, x, tl.where(closed | end, 0, degree))
-    inside = tl.cos(degree.to(tl.float64) * _angle(x))
-    value = tl.where(closed, inside.to(x.dtype), value)
+    value = tl.where(closed, _cos(degree.to(x.dtype) * _angle(x)), value)
     odd = (degree & 1) != 0
     value = tl.where(end, tl.where((x < 0) & odd, x, tl.abs(x)), value)
     return tl.where(degree < 0, 0.0, value)
 
 
 @triton.jit
+def _u(x, degree, closed):
+    """U, by its closed form where `closed`."""
+    end = tl.abs(x) == 1.0
+    closed = closed & (tl.abs(x) < 1.0)
+    value = _chebyshev(x, x + x, tl.where(closed | end, 0, degree))
+    angle = _angle(x)
+    count = (degree + 1).to(x.dtype)
+    value = tl.where(closed, _sin(count * angle) / _sin(angle), value)
+    odd = (degree & 1) != 0
+    value = tl.where(end, tl.where((x < 0) & odd, count * -1.0, count), value)
+    return tl.where(degree < 0, 0.0, value)
+
+
+@triton.jit
+def _v(x, degree, closed):
+    """V, by its closed form where `closed`."""
+    end = tl.abs(x) == 1.0
+    closed = closed & (tl.abs(x) < 1.0)
+    value = _chebyshev(x, x + x - 1.0, tl.where(closed | end, 0, degree))
+    angle = _angle(x)
+    quotient = _cos((degree.to(x.dtype) + 0.5) * angle) / _cos(angle * 0.5)
+    value = tl.where(closed, quotient, value)
+    near_end = closed & (_sin(angle * 0.5) == 1.0)  # the quotient has no digits left there
+    odd = (degree & 1) != 0
+    count = (degree + degree + 1).to(x.dtype)
+    at_end = tl.where(odd, count * -1.0, count)
+    value = tl.where(end & (x > 0), x, tl.where(end | near_end, at_end, value))
+    return tl.where(degree < 0, 0.0, value)
+
+
+@triton.jit
+def _w(x, degree, closed):
+    """W, by its closed form where `closed`."""
+    end = tl.abs(x) == 1.0
+    closed = closed & (tl.abs(x) < 1.0)
+    value = _chebyshev(x, x + x + 1.0, tl.where(closed | end, 0, degree))
+    angle = _angle(x)
+    quotient = _sin((degree.to(x.dtype) + 0.5) * angle) / _sin(angle * 0.5)
+    value = tl.where(closed, quotient, value)
+    end = end | (closed & (_cos(angle * 0.5) == 1.0))  # the limit, as eager has it there
+    odd = (degree & 1) != 0
+    count = (degree + degree + 1).to(x.dtype)
+    value = tl.where(end, tl.where(x > 0, count, tl.where(odd, x, x * -1.0)), value)
+    return tl.where(degree < 0, 0.0, value)
+
+
+@triton.jit
+def chebyshev_t(x, n):
+    """Chebyshev's polynomial T."""
+    degree = _degree(n)
+    return _t(x, degree, degree > 6)
+
+
+@triton.jit
+def shifted_chebyshev_t(x, n):
+    """Chebyshev's polynomial T at 2 x - 1."""
+    degree = _degree(n)
+    return _t(x + x - 1.0, degree, degree > 6)
+
+
+@triton.jit
 def chebyshev_u(x, n):
     """Chebyshev's polynomial U."""
     degree = _degree(n)
-    closed = (tl.abs(x) < 1.0) & (degree > 8)
-    end = tl.abs(x) == 1.0
-    value = _chebyshev(x, x + x, tl.where(closed | end, 0, degree))
-    angle = _angle(x)
-    count = degree.to(tl.float64) + 1.0
-    value = tl.where(closed, (tl.sin(count * angle) / tl.sin(angle)).to(x.dtype), value)
-    odd = (degree & 1) != 0
-    at_end = tl.where((x < 0) & odd, count * -1.0, count).to(x.dtype)
-    value = tl.where(end, at_end, value)
-    return tl.where(degree < 0, 0.0, value)
+    return _u(x, degree, degree > 8)
+
+
+@triton.jit
+def shifted_chebyshev_u(x, n):
+    """Chebyshev's polynomial U at 2 x - 1."""
+    degree = _degree(n)
+    return _u(x + x - 1.0, degree, degree > 6)
 
 
 @triton.jit
 def chebyshev_v(x, n):
     """Chebyshev's polynomial V."""
     degree = _degree(n)
-    closed = (tl.abs(x) < 1.0) & (degree > 8)
-    end = tl.abs(x) == 1.0
-    value = _chebyshev(x, x + x - 1.0, tl.where(closed | end, 0, degree))
-    half = _angle(x) * 0.5
-    count = 2.0 * degree.to(tl.float64) + 1.0
-    value = tl.where(closed, (tl.cos(count * half) / tl.cos(half)).to(x.dtype), value)
-    near_end = closed & (tl.sin(half) == 1.0)  # the quotient has no digits left there
-    odd = (degree & 1) != 0
-    at_end = tl.where(odd, count * -1.0, count).to(x.dtype)
-    value = tl.where(end & (x > 0), x, tl.where(end | near_end, at_end, value))
-    return tl.where(degree < 0, 0.0, value)
+    return _v(x, degree, degree > 8)
+
+
+@triton.jit
+def shifted_chebyshev_v(x, n):
+    """Chebyshev's polynomial V at 2 x - 1."""
+    degree = _degree(n)
+    return _v(x + x - 1.0, degree, degree > 6)
 
 
 @triton.jit
 def chebyshev_w(x, n):
     """Chebyshev's polynomial W."""
     degree = _degree(n)
-    closed = (tl.abs(x) < 1.0) & (degree > 8)
-    end = tl.abs(x) == 1.0
-    value = _chebyshev(x, x + x + 1.0, tl.where(closed | end, 0, degree))
-    half = _angle(x) * 0.5
-    count = 2.0 * degree.to(tl.float64) + 1.0
-    value = tl.where(closed, (tl.sin(count * half) / tl.sin(half)).to(x.dtype), value)
-    odd = (degree & 1) != 0
-    at_end = tl.where(x > 0, count.to(x.dtype), tl.where(odd, x, x * -1.0))
-    value = tl.where(end, at_end, value)
-    return tl.where(degree < 0, 0.0, value)
+    return _w(x, degree, degree > 8)
+
+
+@triton.jit
+def shifted_chebyshev_w(x, n):
+    """Chebyshev's polynomial W at 2 x - 1."""
+    degree = _degree(n)
+    return _w(x + x - 1.0, degree, degree > 4)
 
 
 @triton.jit
@@ -119,7 +181,7 @@ def hermite_h(x, n):
     k = degree * 0 + 2
     while blocks.some((k < degree + degree) & (q == q)):
         for _ in range(16):
-            r = (x + x) * q - k.to(x.dtype) * p
+            r = tl.fma(x + x, q, k.to(x.dtype) * p * -1.0)
             on = (k < degree + degree) & (q == q)
             p = tl.where(on, q, p)
             q = tl.where(on, r, q)
@@ -136,7 +198,7 @@ def hermite_he(x, n):
     k = degree * 0 + 1
     while blocks.some((k < degree) & (q == q)):
         for _ in range(16):
-            r = x * q - k.to(x.dtype) * p
+            r = tl.fma(x, q, k.to(x.dtype) * p * -1.0)
             on = (k < degree) & (q == q)
             p = tl.where(on, q, p)
             q = tl.where(on, r, q)
@@ -155,7 +217,7 @@ def laguerre_l(x, n):
     while blocks.some((k < last) & (q == q)):
         for _ in range(16):
             j = k.to(x.dtype)
-            r = ((j + j + (1.0 - x)) * q - j * p) / (j + 1.0)
+            r = tl.fma(j + j + (1.0 - x), q, j * p * -1.0) / (j + 1.0)
             on = (k < last) & (q == q)
             p = tl.where(on, q, p)
             q = tl.where(on, r, q)
@@ -175,7 +237,7 @@ def legendre_p(x, n):
     while blocks.some((k < last) & (q == q)):
         for _ in range(16):
             j = k.to(x.dtype)
-            r = ((j + j + 1.0) * x * q - j * p) / (j + 1.0)
+            r = tl.fma((j + j + 1.0) * x, q, j * p * -1.0) / (j + 1.0)
             on = (k < last) & (q == q)
             p = tl.where(on, q, p)
             q = tl.where(on, r, q)

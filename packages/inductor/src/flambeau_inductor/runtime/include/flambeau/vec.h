@@ -236,15 +236,25 @@ FL_INLINE f32 erfinv(f32 x) { return (f32)erfinv((f64)x); }
 extern "C" { __attribute__((weak)) i64 fl_zero = 0; }
 // Casts: to_T(from). A mask counts as 0 or 1. Zero is added where the compiler does not know it: GCC
 // makes a float's way through an integer and back into a rounding, which keeps the sign of -0.3.
+// A float that no integer of the type is near becomes the least one, constants that GCC folds too.
+template <class T, class S> FL_INLINE T of_float(S a) {
+  if constexpr ((T)0.5 != 0) return (T)a;
+  else {
+    constexpr T least = (T)1 << (8 * sizeof(T) - 1);
+    return a >= (S)least && a < -(S)least ? (T)a : least;
+  }
+}
 #define FL_CAST(T) \
-  FL_INLINE T to_##T(f32 a) { return (T)a; } FL_INLINE T to_##T(f64 a) { return (T)a; } \
+  FL_INLINE T to_##T(f32 a) { return of_float<T>(a); } \
+  FL_INLINE T to_##T(f64 a) { return of_float<T>(a); } \
   FL_INLINE T to_##T(i8 a) { return (T)a; } FL_INLINE T to_##T(u8 a) { return (T)a; } \
   FL_INLINE T to_##T(i16 a) { return (T)a; } \
   FL_INLINE T to_##T(i32 a) { return (T)(a + (i32)fl_zero); } \
   FL_INLINE T to_##T(i64 a) { return (T)(a + fl_zero); }
 // A float outside the range of a narrow integer goes through a wide one and wraps, as in eager.
 #define FL_CAST_NARROW(T) \
-  FL_INLINE T to_##T(f32 a) { return (T)(i64)a; } FL_INLINE T to_##T(f64 a) { return (T)(i64)a; } \
+  FL_INLINE T to_##T(f32 a) { return (T)of_float<i64>(a); } \
+  FL_INLINE T to_##T(f64 a) { return (T)of_float<i64>(a); } \
   FL_INLINE T to_##T(i8 a) { return (T)a; } FL_INLINE T to_##T(u8 a) { return (T)a; } \
   FL_INLINE T to_##T(i16 a) { return (T)a; } FL_INLINE T to_##T(i32 a) { return (T)a; } \
   FL_INLINE T to_##T(i64 a) { return (T)a; }
