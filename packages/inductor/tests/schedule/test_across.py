@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import flambeau_inductor
+import flambeau_prims
 import pytest
 import torch
+from flambeau_inductor import InductorError, Options
 from flambeau_inductor.ir.loops import Loop, Reduce, Store
-from torch import Tensor
+from torch import Tensor, fx
 
 from tests.evaluated import Outcome, against_eager
 from tests.schedule.pairs import APART, CASES, COLUMNS, JOINED, ROWS, norm_backward
@@ -118,3 +121,10 @@ def test_what_the_sums_store_and_the_rows_reduce_is_not_read_too_early() -> None
     limits = replace(JOINED, most_across=COLUMNS // 2 - 1, most_held=COLUMNS - 1)
     inputs = torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS)
     against_eager(both, *inputs, tolerance=1e-3, limits=limits)
+
+
+def test_cpp_refuses_a_joined_loop_by_name() -> None:
+    inputs = [*(torch.randn(ROWS, COLUMNS) for _ in "ab"), torch.randn(COLUMNS)]
+    gm = flambeau_prims.lower(fx.symbolic_trace(norm_backward), inputs)
+    with pytest.raises(InductorError, match="also sums their columns"):
+        flambeau_inductor.compile(gm, inputs, options=Options(limits=JOINED))

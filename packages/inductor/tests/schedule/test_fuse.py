@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from flambeau_inductor.ir.loops import Store
 from flambeau_inductor.schedule import Limits
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -162,3 +163,40 @@ def test_loops_that_walk_a_tensor_in_different_orders_stay_apart() -> None:
         tolerance=1e-4,
     )  # fmt: skip
     assert len(same.loops) == 1
+
+
+JOINED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "cat": lambda part, x: torch.cat([part, x])[7:],
+    "rolled": lambda part, x: torch.cat([part, x, x]).roll(9)[16:],
+    "padded": lambda part, x: F.pad(part, (0, 41))[7:] + x,
+    "row": lambda part, x: torch.select_scatter(x.expand(3, 41), x.sum().expand(41), 0, 1)[2],
+    "diagonal": lambda part, x: torch.diag_embed(part)[0, 1] + x,
+    "corner": lambda part, x: part[:, None].expand(7, 7).triu()[4, :3].sum() + x,
+}
+PARTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "constants": lambda x: torch.full((7, 3), 2.0).sum(1),
+    "elements": lambda x: (x.cos()[:7, None] * x[:3]).sum(1),
+    "scan": lambda x: x[:7].cumsum(0),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("joined", JOINED)
+def test_every_loop_stores_though_its_reader_shows_another_part(joined: str, part: str) -> None:
+    limits = Limits(tiny_points=0)
+    outcome = against_eager(
+        lambda x: JOINED[joined](PARTS[part](x), x) * 2, r(41), limits=limits, tolerance=1e-5
+    )
+    for loop in outcome.loops:
+        assert any(isinstance(instr, Store) for instr in loop.body)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 3)])
+@pytest.mark.parametrize("function", ["logsumexp", "softmax", "any", "var"])
+@pytest.mark.parametrize("dim", [0, -1])
+def test_reductions_of_no_elements(function: str, shape: tuple[int, ...], dim: int) -> None:
+    def reduced(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = getattr(torch, function)(x, dim)
+        return found, (found + found.sum()).float().exp()
+
+    against_eager(reduced, torch.empty(shape))

@@ -173,12 +173,12 @@ def _updates(plan: MaterializationPlan, outputs: Sequence[Ref | Scalar | None]) 
 
 
 def _stored(plan: MaterializationPlan, steps: Sequence[FusionGroup | LibraryCall]) -> set[Node]:
-    """Anchors that someone outside their own loop reads."""
+    """Anchors that someone outside their own loop reads; a loop over no points reads nothing."""
     stored = {o.node for o in plan.outputs if isinstance(o, StorageView)} | set(plan.checks)
     for step in steps:
         if isinstance(step, LibraryCall):
             stored.update(operands_of(plan, step))
-        else:
+        elif not decide_equal(step.numel, 0):
             stored |= step.reads.keys() - step.nodes()
     return stored & plan.anchors
 

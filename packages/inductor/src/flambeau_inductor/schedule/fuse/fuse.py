@@ -117,6 +117,28 @@ def _collect(state: Fusion) -> None:
             state.readers.setdefault(node, set()).add(number)
     state.kept.update(o.node for o in plan.outputs if isinstance(o, StorageView))
     state.kept.update(plan.checks)
+    _drop_unread(state)
+
+
+def _drop_unread(state: Fusion) -> None:
+    """Leave out values that no step reads: readers whose masks are constant need no memory.
+
+    A group that reads checked positions stays, since its reader is where the check is made.
+    """
+    for number in sorted(state.steps, reverse=True):
+        group = state.steps[number]
+        if not isinstance(group, FusionGroup) or not state.plan.checks.keys().isdisjoint(
+            group.reads
+        ):
+            continue
+        (node,) = group.nodes()
+        if node in state.kept or state.readers.get(node):
+            continue
+        del state.steps[number], state.maker[node]
+        state.plan.anchors.discard(node)
+        state.tiny.get(group.blocks, set()).discard(number)
+        for read in group.reads:
+            state.readers[read].discard(number)
 
 
 def _before(state: Fusion, read: Iterable[Node]) -> int:

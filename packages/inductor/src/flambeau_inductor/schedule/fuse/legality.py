@@ -140,8 +140,13 @@ def blocks_of(shape: Shape, reduced: frozenset[int]) -> tuple[Block, ...]:
 
 
 def row_flat(flat: Expr, blocks: tuple[Block, ...], ranges: Ranges) -> Expr:
-    """Row-major position among the rows, from the position in the whole space."""
+    """Row-major position among the rows, from the position in the whole space.
+
+    A space of no elements has no positions: all of its rows are at 0.
+    """
     result: Expr = flat * 0
+    if any(size == 0 for size, _ in blocks):
+        return result
     step, row_step = size_of(blocks, None), size_of(blocks, False)
     for position, (size, reduced) in enumerate(blocks):
         step //= size

@@ -26,6 +26,8 @@ def store(values: KernelVariables, position: ValueId) -> None:
     memory = values.dtype_of(instr.buffer)
     if memory is not value_dtype:
         raise CppUnsupported(f"a store of {value_dtype} into {memory}")
+    if instr.mode == "total":
+        raise CppUnsupported("a loop over rows that also sums their columns (`total` stores)")
     combine = COMBINE.get(instr.mode)
 
     def combined(there: str, value: str) -> str:
