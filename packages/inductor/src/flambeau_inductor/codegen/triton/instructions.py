@@ -18,12 +18,7 @@ from flambeau_inductor.codegen.triton.dtypes import HALF, register
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.expressions import to_triton
 from flambeau_inductor.codegen.triton.loop_facts import dtype_of, ends_in, one_plus, only_read_by
-from flambeau_inductor.codegen.triton.pointwise import (
-    EXACT_IN_HALF,
-    can_round,
-    spell,
-    spell_random,
-)
+from flambeau_inductor.codegen.triton.pointwise import EXACT_IN_HALF, can_round, spell, spell_random
 from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling, static_size
 from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import (

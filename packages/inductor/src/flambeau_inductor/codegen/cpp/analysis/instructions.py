@@ -10,16 +10,7 @@ import torch
 
 from flambeau_inductor.codegen.cpp.emit.pointwise import cost_of
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
-from flambeau_inductor.ir.loops import (
-    Instr,
-    Load,
-    Loop,
-    Point,
-    Reduce,
-    Scan,
-    Store,
-    axes_of,
-)
+from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Reduce, Scan, Store, axes_of
 from flambeau_inductor.ir.operands import operands
 
 Axes = frozenset[str]

@@ -24,9 +24,7 @@ KEEP_COST = 6
 
 
 def kept_values(
-    loop: Loop,
-    deps: tuple[frozenset[str], ...],
-    level: tuple[int, ...],
+    loop: Loop, deps: tuple[frozenset[str], ...], level: tuple[int, ...]
 ) -> frozenset[ValueId]:
     """The values worth a row, dearest first; an open row is assumed to be short enough."""
     inner = frozenset(a.var for a in loop.r)

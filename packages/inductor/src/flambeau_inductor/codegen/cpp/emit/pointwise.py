@@ -31,11 +31,7 @@ SAME_NAME = frozenset(
     )
 )
 COMPARISONS = frozenset(_words("""eq ne lt le gt ge"""))
-LOGICAL = {
-    "logical_and": "bitwise_and",
-    "logical_or": "bitwise_or",
-    "logical_xor": "bitwise_xor",
-}
+LOGICAL = {"logical_and": "bitwise_and", "logical_or": "bitwise_or", "logical_xor": "bitwise_xor"}
 INTEGER_DIVISION = frozenset(["trunc_div", "floor_div", "remainder", "fmod"])
 # on integers these are the identity
 WHOLE = frozenset(["ceil", "floor", "round", "trunc"])
@@ -194,10 +190,7 @@ def truth(text: str, dtype: torch.dtype, constant: Callable[[str, torch.dtype], 
 
 
 def cast(
-    text: str,
-    source: torch.dtype,
-    target: torch.dtype,
-    constant: Callable[[str, torch.dtype], str],
+    text: str, source: torch.dtype, target: torch.dtype, constant: Callable[[str, torch.dtype], str]
 ) -> str:
     """Conversion as eager does it; to half precision it rounds once, to nearest even."""
     if source is target:

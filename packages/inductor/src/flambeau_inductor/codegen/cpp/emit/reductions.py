@@ -94,9 +94,7 @@ class Accumulator:
             one = self.spread("1", lane)
             if self.width > 1:
                 one = f"keep({one}, ({lane})0, n)"
-            return [
-                f"welford_add(&{name}, &{name}_m2, &{name}_n, {value}, {one});",
-            ]
+            return [f"welford_add(&{name}, &{name}_m2, &{name}_n, {value}, {one});"]
         return [self._better(name, value, position)]
 
     def _better(self, name: str, value: str, position: str) -> str:

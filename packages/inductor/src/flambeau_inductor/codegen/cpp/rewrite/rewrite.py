@@ -12,13 +12,7 @@ from math import prod
 
 import torch
 
-from flambeau_inductor.indexing import (
-    Expr,
-    Ranges,
-    bounds,
-    decide_less,
-    hint,
-)
+from flambeau_inductor.indexing import Expr, Ranges, bounds, decide_less, hint
 from flambeau_inductor.ir.loops import (
     Axis,
     Const,
@@ -175,9 +169,7 @@ def _dtype(loop: Loop, value: ValueId) -> torch.dtype | None:
 
 
 def _limits(
-    instr: Instr,
-    known: dict[ValueId, tuple[int, int]],
-    ranges: Ranges,
+    instr: Instr, known: dict[ValueId, tuple[int, int]], ranges: Ranges
 ) -> tuple[int, int] | None:
     match instr:
         case Const(value=value, dtype=torch.int64):
