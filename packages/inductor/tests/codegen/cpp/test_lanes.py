@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flambeau_inductor.codegen.cpp.analysis.lanes import lane_step
+from flambeau_inductor.codegen.cpp.analysis.vectorization import lane_step
 from flambeau_inductor.indexing import Expr, Var
 from hypothesis import given
 from hypothesis import strategies as st

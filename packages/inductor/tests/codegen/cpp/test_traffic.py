@@ -15,7 +15,7 @@ from flambeau_inductor.codegen.cpp.analysis.streaming import (
     fetched_squares,
     streamed,
 )
-from flambeau_inductor.codegen.cpp.kernel import emit_kernel
+from flambeau_inductor.codegen.cpp.unit import emit_kernel
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Reduce, Store
 

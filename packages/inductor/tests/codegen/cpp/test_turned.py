@@ -8,7 +8,7 @@ import pytest
 import torch
 from flambeau_inductor.codegen.cpp.analysis import streaming
 from flambeau_inductor.codegen.cpp.analysis.plan import plan
-from flambeau_inductor.codegen.cpp.kernel import emit_kernel
+from flambeau_inductor.codegen.cpp.unit import emit_kernel
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store

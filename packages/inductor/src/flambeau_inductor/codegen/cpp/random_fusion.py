@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from flambeau_inductor.codegen.cpp.analysis.blocked_axes import blocked_axis, shared_axis
-from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan
-from flambeau_inductor.codegen.cpp.emit.unrolled_columns import columns_at_once
+from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan, blocked_axis, shared_axis
+from flambeau_inductor.codegen.cpp.emit.vector_loop import columns_at_once
 from flambeau_inductor.indexing import Expr, Var, as_expr
 from flambeau_inductor.ir.loops import Load, Store
 

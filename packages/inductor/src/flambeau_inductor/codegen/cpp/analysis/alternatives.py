@@ -6,11 +6,10 @@ Invariant: each is a neighbour of what the rules chose, and gives another kernel
 
 from __future__ import annotations
 
-from flambeau_inductor.codegen.cpp.analysis.blocked_axes import blocked_axis
-from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan, plan
+from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan, blocked_axis, plan
 from flambeau_inductor.codegen.cpp.analysis.variant import MOST, NARROW, Form
-from flambeau_inductor.codegen.cpp.analysis.vector_axis import in_order
-from flambeau_inductor.codegen.cpp.emit.unrolled_columns import TILES, columns_at_once
+from flambeau_inductor.codegen.cpp.analysis.vectorization import in_order
+from flambeau_inductor.codegen.cpp.emit.vector_loop import TILES, columns_at_once
 from flambeau_inductor.ir.loops import Load, Loop, Reduce, Scan, Store
 
 ACCUMULATORS = (8, 2)

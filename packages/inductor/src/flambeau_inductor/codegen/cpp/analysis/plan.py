@@ -1,8 +1,9 @@
-"""Vectorisation and parallelisation plan of a C++ loop.
+"""Plan of a C++ loop: vector axis, parallel axes, scratch rows, loop blocking.
 
-In: a `Loop`. Out: a `LoopPlan`, plain data that `kernel` prints. Invariant: an instruction that
+In: a `Loop`. Out: a `LoopPlan`, plain data that `unit` prints. Invariant: an instruction that
 depends on the vectorised axis is a vector, every other one is a scalar; an instruction of level `p`
-needs the results of `p` passes over the reduction axes.
+needs the results of `p` passes over the reduction axes; a value in a scratch row is written in the
+first pass that needs it and read in the later ones.
 """
 
 from __future__ import annotations
@@ -10,29 +11,152 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from flambeau_inductor.codegen.cpp.analysis.instructions import (
+import torch
+
+from flambeau_inductor.codegen.cpp.analysis.variant import RULES, Form
+from flambeau_inductor.codegen.cpp.analysis.vectorization import (
     Axes,
     cost,
     dependences,
     result_dtype,
+    vector_axis,
 )
-from flambeau_inductor.codegen.cpp.analysis.parallel_axes import private_axes
-from flambeau_inductor.codegen.cpp.analysis.scratch_rows import kept_values
-from flambeau_inductor.codegen.cpp.analysis.variant import RULES, Form
-from flambeau_inductor.codegen.cpp.analysis.vector_axis import vector_axis
-from flambeau_inductor.codegen.cpp.emit.pointwise import needs_error_flag
-from flambeau_inductor.indexing import Expr, Ranges, hint, is_open, symbols_in, to_c
+from flambeau_inductor.codegen.cpp.dtypes import spelling_of
+from flambeau_inductor.codegen.cpp.emit.pointwise import cost_of, needs_error_flag
+from flambeau_inductor.indexing import Expr, Ranges, decide_less, hint, is_open, symbols_in, to_c
 from flambeau_inductor.ir.loops import (
     Axis,
     Check,
     IndexValue,
+    Instr,
     Load,
     Loop,
     Point,
+    Reduce,
     Scan,
     Store,
     ValueId,
 )
+from flambeau_inductor.ir.operands import operands
+
+
+def private_axes(loop: Loop, sizes: dict[str, int]) -> Axes:
+    """The axes of `x` along which no two points store to one element."""
+    found = frozenset(a.var for a in loop.x)
+    for instr in loop.body:
+        if isinstance(instr, Store) and instr.scattered:
+            apart: set[str] = set()
+            for index in instr.apart:
+                apart |= _injective_axes(index, sizes)
+            found &= apart
+        elif isinstance(instr, Store) and instr.mode != "set":
+            return frozenset()
+    return found
+
+
+def _injective_axes(index: Expr, sizes: dict[str, int]) -> set[str]:
+    """Axes of an expression that has another value at each of their points."""
+    if any(v.startswith("%") for v in index.vars):
+        return set()
+    terms = [(index.coefficient(v), v) for v in index.vars if v in sizes]
+    steps = [(c, v) for c, v in terms if isinstance(c, int) and c > 0]
+    if len(steps) < len(terms):
+        return set()
+    reach = 0
+    for step, var in sorted(steps):
+        if step <= reach:
+            return set()
+        reach += step * (sizes[var] - 1)
+    return {var for _, var in steps}
+
+
+SCRATCH_BYTES = 1 << 17
+# a value cheaper than this is computed again
+KEEP_COST = 6
+
+
+def kept_values(
+    loop: Loop, deps: tuple[frozenset[str], ...], level: tuple[int, ...]
+) -> frozenset[ValueId]:
+    """The values worth a row, dearest first; an open row is assumed to be short enough."""
+    inner = frozenset(a.var for a in loop.r)
+    length = prod(a.size for a in loop.r)
+    chosen: set[ValueId] = set()
+    room: int | Expr = SCRATCH_BYTES
+    while True:
+        needs = _needs(loop, deps, level, inner, chosen)
+        dearest: tuple[int, ValueId] | None = None
+        for value, passes in needs.items():
+            if len(passes) < 2 or value in chosen or loop.r[-1].var not in deps[value]:
+                continue
+            price = _price(loop, value, deps, inner, chosen)
+            size = length * spelling_of(_dtype(loop.body[value])).size
+            better = price >= KEEP_COST and (dearest is None or price > dearest[0])
+            if better and not decide_less(room, size):
+                dearest = price, value
+        if dearest is None:
+            return frozenset(chosen)
+        chosen.add(dearest[1])
+        room = room - length * spelling_of(_dtype(loop.body[dearest[1]])).size
+
+
+def _needs(
+    loop: Loop,
+    deps: tuple[frozenset[str], ...],
+    level: tuple[int, ...],
+    inner: frozenset[str],
+    chosen: set[ValueId],
+) -> dict[ValueId, set[int]]:
+    """In which passes each element value is computed or recalled."""
+    needs: dict[ValueId, set[int]] = {}
+    have: set[ValueId] = set()
+    for number in range(max(level, default=0) + 1):
+        wanted: set[ValueId] = set()
+        for position, instr in enumerate(loop.body):
+            if isinstance(instr, Reduce) and level[instr.arg] == number:
+                wanted.add(instr.arg)
+            elif isinstance(instr, Store) and level[position] == number and deps[position] & inner:
+                wanted.update(operands(instr))
+        for position in range(len(loop.body) - 1, -1, -1):
+            if position not in wanted or not deps[position] & inner:
+                continue
+            needs.setdefault(position, set()).add(number)
+            if position not in have:
+                wanted.update(operands(loop.body[position]))
+        have |= {v for v in chosen if v in wanted}
+    return needs
+
+
+def _price(
+    loop: Loop,
+    value: ValueId,
+    deps: tuple[frozenset[str], ...],
+    inner: frozenset[str],
+    chosen: set[ValueId],
+) -> int:
+    """What computing `value` once more costs, given what is already kept."""
+    total = 0
+    seen: set[ValueId] = set()
+    stack = [value]
+    while stack:
+        position = stack.pop()
+        if position in seen or not deps[position] & inner:
+            continue
+        seen.add(position)
+        if position in chosen and position != value:
+            total += 1
+            continue
+        instr = loop.body[position]
+        total += cost_of(instr.op) if isinstance(instr, Point) else isinstance(instr, Load)
+        stack.extend(operands(instr))
+    return total
+
+
+def _dtype(instr: Instr) -> torch.dtype:
+    if isinstance(instr, Store):
+        raise TypeError("a store has no value to keep")
+    return instr.dtype
+
 
 # below this many operations on elements a second thread costs more than it brings
 THREAD_WORK = 65536
@@ -167,3 +291,31 @@ def transposed(loop: Loop) -> Loop:
 def _likely(axis: Axis) -> int:
     """What a loop is planned for: an open axis will be long some day, whatever it is now."""
     return axis.size if isinstance(axis.size, int) else max(hint(axis.size), LIKELY)
+
+
+def shared_axis(plan: LoopPlan) -> str | None:
+    """An inner axis whose parts threads may take, each with all points of the axes around it.
+
+    Rows that are added where others may be: a thread adds its columns of all of them, in order.
+    """
+    if not plan.serial or plan.loop.r:
+        return None
+    wide = [a.var for a in plan.loop.x[1:] if a.var in plan.private and plan.sizes[a.var] >= 32]
+    return wide[-1] if wide else None
+
+
+def blocked_axis(plan: LoopPlan) -> str | None:
+    """The outer axis along which memory is contiguous for an access that the lanes cross.
+
+    A transposition reads along one axis and writes along another: blocks of both stay in cache.
+    """
+    loop = plan.loop
+    if loop.r or plan.vector is None or len(loop.x) < 2:
+        return None
+    for instr in loop.body:
+        if not isinstance(instr, Load | Store) or instr.index.coefficient(plan.vector) in (0, 1):
+            continue
+        for axis in reversed(loop.x[:-1]):
+            if instr.index.coefficient(axis.var) == 1 and plan.sizes[axis.var] >= 16:
+                return axis.var
+    return None

@@ -16,10 +16,8 @@ from math import prod
 
 import torch
 
-from flambeau_inductor.codegen.cpp.analysis.blocked_axes import blocked_axis
-from flambeau_inductor.codegen.cpp.analysis.instructions import cost
-from flambeau_inductor.codegen.cpp.analysis.lanes import lane_step
-from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan
+from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan, blocked_axis
+from flambeau_inductor.codegen.cpp.analysis.vectorization import cost, lane_step
 from flambeau_inductor.ir.loops import Load, Reduce, Store, ValueId
 from flambeau_inductor.ir.operands import operands
 

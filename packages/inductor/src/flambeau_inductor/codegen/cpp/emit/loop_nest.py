@@ -9,18 +9,19 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from flambeau_inductor.codegen.cpp.analysis.blocked_axes import blocked_axis, shared_axis
-from flambeau_inductor.codegen.cpp.analysis.plan import THREAD_WORK, LoopPlan
+from flambeau_inductor.codegen.cpp.analysis.plan import (
+    THREAD_WORK,
+    LoopPlan,
+    blocked_axis,
+    shared_axis,
+)
 from flambeau_inductor.codegen.cpp.analysis.streaming import repeated_rows
-from flambeau_inductor.codegen.cpp.emit import row_buffers
 from flambeau_inductor.codegen.cpp.emit.compute import compute
-from flambeau_inductor.codegen.cpp.emit.passes import Pass
-from flambeau_inductor.codegen.cpp.emit.stores import store
-from flambeau_inductor.codegen.cpp.emit.tiles import emit_tile
+from flambeau_inductor.codegen.cpp.emit.memory import declare_rows, store
+from flambeau_inductor.codegen.cpp.emit.passes import ReductionPass, emit_tile
 from flambeau_inductor.codegen.cpp.emit.transpose import emit_squares, emit_transposed_tile, tile_of
-from flambeau_inductor.codegen.cpp.emit.unrolled_columns import columns_at_once
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
-from flambeau_inductor.codegen.cpp.text import SourceLines
+from flambeau_inductor.codegen.cpp.emit.vector_loop import columns_at_once
 from flambeau_inductor.ir.loops import Reduce, ReducePart, Store
 
 # collapse outer loops until threads have this many pieces to share
@@ -42,18 +43,9 @@ def _work(plan: LoopPlan) -> str:
 class Nest:
     """The loops over x and, inside them, row values and passes in the order of their levels."""
 
-    def __init__(
-        self,
-        plan: LoopPlan,
-        text: SourceLines,
-        values: KernelVariables,
-        threads: int | None,
-        by_rows: bool = False,
-    ) -> None:
-        self.plan = plan
-        self.by_rows = by_rows
-        self.text = text
-        self.values = values
+    def __init__(self, values: KernelVariables, threads: int | None, by_rows: bool = False) -> None:
+        plan = values.plan
+        self.plan, self.text, self.values, self.by_rows = plan, values.text, values, by_rows
         self.team = max(1, plan.cost // (THREAD_WORK // 2))
         if threads is not None:
             self.team = min(self.team, threads)
@@ -80,7 +72,7 @@ class Nest:
         if self.blocked is not None:
             self.order.append(self.blocked)
         self.block = plan.form.block or BLOCK
-        self.tile = tile_of(plan, values, self.blocked, self.block)
+        self.tile = tile_of(values, self.blocked, self.block)
         self.depth_of = {var: d for d, var in enumerate(self.order)}
         self.collapsed = self._collapse()
 
@@ -119,7 +111,7 @@ class Nest:
         if self.collapsed:
             self.text(f"#pragma omp parallel {self.threads}")
             with self.text.block(""):
-                row_buffers.declare(self.values)
+                declare_rows(self.values)
                 self._rows_at(-1)
                 how = f" collapse({self.collapsed})" if self.collapsed > 1 else ""
                 # what went past the caches is to be seen by all before they meet
@@ -130,7 +122,7 @@ class Nest:
                     self.text("fence();")
             return
         with self.text.block(""):
-            row_buffers.declare(self.values)
+            declare_rows(self.values)
             self._rows_at(-1)
             self._x_loop(0)
             if self.values.streamed and not self.by_rows:
@@ -160,7 +152,7 @@ class Nest:
         if var == self.blocked:
             if depth == self.depth_of[var]:
                 after = partial(self._after, depth)
-                if emit_squares(self.plan, self.text, self.values, var, self.block, after):
+                if emit_squares(self.values, var, self.block, after):
                     return
                 inside = f"{var} < {size} && {var} < {var}_b + {self.block}"
                 head = f"for (long {var} = {var}_b; {inside}; ++{var})"
@@ -188,7 +180,7 @@ class Nest:
         vector = var == self.plan.vector
         if vector and self.tile is not None and self.blocked is not None:
             point = partial(self._tile_point, depth)
-            emit_transposed_tile(self.plan, self.text, self.values, self.blocked, self.tile, point)
+            emit_transposed_tile(self.values, self.blocked, self.tile, point)
             return
         if vector and (tile := columns_at_once(self.plan)) > 1:
             self._column_tiles(depth, size, tile)
@@ -226,7 +218,7 @@ class Nest:
         def together() -> None:
             if depth >= self.collapsed - 1:
                 self._rows_at(depth, vectors=False)
-            emit_tile(self.plan, self.text, self.values, tile)
+            emit_tile(self.values, tile)
 
         with self.text.block(f"for (long t = 0; t < {size}; t += {reach})"):
             if exact is not None and exact % reach == 0:
@@ -256,7 +248,7 @@ class Nest:
                     store(self.values, position)
                 elif level and not isinstance(instr, Reduce | ReducePart | Store):
                     compute(self.values, position)
-            Pass(plan, self.text, self.values, level).emit(team)
+            ReductionPass(self.values, level).emit(team)
 
     def _stores_elements(self, instr: Store) -> bool:
         return any(a.var in instr.index.vars for a in self.plan.loop.r) or self.plan.is_element(

@@ -1,47 +1,153 @@
-"""Emission of one pass over the reduction axes.
+"""Passes over the reduction axes: reductions, scans, split rows, register tiles of columns.
 
-In: the plan and the number of the pass. Out: the loops, printed where the point of x is fixed.
-Invariant: sums of floats longer than a few thousand terms are formed in blocks; a pass that is
-split between threads is split in the same places whatever the number of threads.
+In: the plan and the number of the pass. Out: its loops, printed where the point of x is fixed.
+Invariant: a row that is split between threads is cut in the same places whatever their number, and
+its pieces are merged in order; the elements of a scan are taken in their order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
-from flambeau_inductor.codegen.cpp.analysis.instructions import cost
-from flambeau_inductor.codegen.cpp.analysis.pairwise_sum import BLOCK_STEPS, cascade_depth
 from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan
 from flambeau_inductor.codegen.cpp.analysis.streaming import fetched_ahead, fetched_down
-from flambeau_inductor.codegen.cpp.emit import row_buffers, scans
-from flambeau_inductor.codegen.cpp.emit.accumulators import PARTIAL, TOTAL, Accumulators
+from flambeau_inductor.codegen.cpp.analysis.vectorization import cost
+from flambeau_inductor.codegen.cpp.dtypes import literal
 from flambeau_inductor.codegen.cpp.emit.compute import compute
-from flambeau_inductor.codegen.cpp.emit.loads import fetch
-from flambeau_inductor.codegen.cpp.emit.split_rows import Limits, cut, emit_pieces
-from flambeau_inductor.codegen.cpp.emit.stores import store
-from flambeau_inductor.codegen.cpp.emit.unrolled_columns import (
+from flambeau_inductor.codegen.cpp.emit.memory import (
+    fetch,
+    keep_row,
+    recall_row,
+    row_position,
+    store,
+)
+from flambeau_inductor.codegen.cpp.emit.reductions import (
+    BLOCK_STEPS,
+    PARTIAL,
+    TOTAL,
+    Accumulators,
+    cascade_depth,
+)
+from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables, SourceLines
+from flambeau_inductor.codegen.cpp.emit.vector_loop import (
     by_rows,
+    copies_of,
     each_column,
+    emit_vector_loop,
     refer_saved,
     rows_at_once,
 )
-from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
-from flambeau_inductor.codegen.cpp.emit.vector_loop import copies_of, emit_vector_loop
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
-from flambeau_inductor.codegen.cpp.text import SourceLines
 from flambeau_inductor.ir.loops import Reduce, ReducePart, Scan, Store, ValueId
 from flambeau_inductor.ir.operands import operands
 
+# the operation of a scan, and what it starts with
+SCANS = {"sum": ("add", 0), "prod": ("mul", 1), "logsumexp": ("log_add_exp", -math.inf)}
 
-class Pass:
+
+def scans_among(plan: LoopPlan, needed: Iterable[ValueId]) -> list[tuple[ValueId, Scan]]:
+    """The scans among the values of a pass."""
+    body = plan.loop.body
+    return [(v, i) for v in sorted(needed) if isinstance(i := body[v], Scan)]
+
+
+def begin_scan(values: KernelVariables, value: ValueId, scan: Scan) -> None:
+    """Declare a running value, at its start."""
+    vector = values.plan.is_vector(value)
+    start = literal(SCANS[scan.kind][1], scan.dtype)
+    spread = f"splat{values.width}({start})" if vector else start
+    values.text(f"{values.type_of(scan.dtype, vector)} c{value} = {spread};")
+
+
+def begin_scan_tile(values: KernelVariables, value: ValueId, scan: Scan, tile: int) -> None:
+    """The same for `tile` vectors of columns."""
+    start = literal(SCANS[scan.kind][1], scan.dtype)
+    values.text(f"{values.type_of(scan.dtype, True)} c{value}s[{tile}];")
+    values.text(f"for (int u = 0; u < {tile}; ++u) c{value}s[u] = splat{values.width}({start});")
+
+
+def refer_scan(values: KernelVariables, value: ValueId, scan: Scan) -> None:
+    """Inside `each_column`: the running value of this column under its usual name."""
+    values.text(f"{values.type_of(scan.dtype, True)}& c{value} = c{value}s[u];")
+
+
+def advance_scan(values: KernelVariables, value: ValueId, scan: Scan) -> None:
+    """Take one more element into a running value."""
+    taken = values.operand(scan.arg, values.plan.is_vector(value))
+    values.text(f"c{value} = {SCANS[scan.kind][0]}(c{value}, {taken});")
+    values.text(f"const auto v{value} = c{value};")
+
+
+# pieces that a split row is cut into
+CHUNKS = 64
+
+Limits = dict[str, tuple[str, str]]
+"""Where the loop over an axis begins and ends, as C++, where that is not its whole size."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowSplit:
+    """The axis to cut, the length of a piece, as C++, and how many there are."""
+
+    var: str
+    length: str
+    pieces: int
+
+
+def cut(plan: LoopPlan) -> RowSplit | None:
+    """The longest axis in pieces, each a multiple of the width; the last ones of an open axis may
+    be empty. None where it is too short."""
+    var = max((a.var for a in plan.loop.r), key=lambda v: plan.sizes[v])
+    size = plan.sizes[var]
+    unit = plan.width if var == plan.vector else 1
+    length = -(-size // CHUNKS)
+    length = -(-length // unit) * unit
+    if length >= size:
+        return None
+    if plan.exact(var) is not None:
+        return RowSplit(var, str(length), -(-size // length))
+    piece = f"({plan.bound(var)} + {CHUNKS - 1}) / {CHUNKS}"
+    return RowSplit(var, f"(({piece} + {unit - 1}) / {unit} * {unit})", CHUNKS)
+
+
+def emit_pieces(
+    accumulators: Accumulators, cut: RowSplit, team: int, loops: Callable[[Limits], None]
+) -> None:
+    """`loops` for each piece, by `team` threads at most."""
+    values, held = accumulators.values, accumulators.by_position
+    text, size = values.text, values.plan.bound(cut.var)
+    for position, accumulator in held.items():
+        for suffix, lane in accumulator.fields:
+            text(f"{accumulator.type_of(lane)} q{position}{suffix}[{cut.pieces}];")
+    text(f"#pragma omp parallel for num_threads(team({team})) schedule(static)")
+    with text.block(f"for (long c = 0; c < {cut.pieces}; ++c)"):
+        text(f"const long lo = c * {cut.length};")
+        text(f"const long hi = lo + {cut.length} < {size} ? lo + {cut.length} : {size};")
+        accumulators.declare(TOTAL)
+        loops({cut.var: ("lo", "hi")})
+        for position, accumulator in held.items():
+            for suffix, _ in accumulator.fields:
+                text(f"q{position}{suffix}[c] = {TOTAL}{position}{suffix};")
+        if values.streamed:
+            text("fence();")
+    accumulators.declare(TOTAL)
+    if accumulators:
+        with text.block(f"for (long c = 0; c < {cut.pieces}; ++c)"):
+            for position, accumulator in held.items():
+                other = tuple(f"q{position}{suffix}[c]" for suffix, _ in accumulator.fields)
+                text(accumulator.merge(f"{TOTAL}{position}", other))
+
+
+class ReductionPass:
     """Pass `number` of a kernel: for a point of x, or for a tile of columns."""
 
-    def __init__(
-        self, plan: LoopPlan, text: SourceLines, values: KernelVariables, number: int
-    ) -> None:
-        self.plan, self.text, self.values, self.number = plan, text, values, number
+    def __init__(self, values: KernelVariables, number: int) -> None:
+        plan = values.plan
+        self.plan, self.text, self.values, self.number = plan, values.text, values, number
         self.reduces: list[tuple[ValueId, Reduce]] = []
         self.stores: list[ValueId] = []
         for position, instr in enumerate(plan.loop.body):
@@ -50,14 +156,14 @@ class Pass:
             elif isinstance(instr, Store) and plan.level[position] == number:
                 if plan.is_element(position):
                     self.stores.append(position)
-        self.accumulators = Accumulators(plan, text, values, self.reduces)
+        self.accumulators = Accumulators(values, self.reduces)
         self.cascade = cascade_depth(plan) if self.accumulators.cascade else None
         self.tile = 0
         self.saved: Sequence[str] = ()
         self.recalled: set[ValueId] = set()
         self.kept: set[ValueId] = set()
         self.needed = self._needed()
-        self.running = scans.scans_among(plan, self.needed)
+        self.running = scans_among(plan, self.needed)
         self.ahead = fetched_ahead(plan, values.dtype_of)
         self.down = fetched_down(plan, values.dtype_of)
 
@@ -90,14 +196,13 @@ class Pass:
         ):
             raise CppUnsupported("a reduction's result depends on a reduction axis")
         for value, scan in self.running:
-            scans.begin(self.text, self.values, value, scan)
+            begin_scan(self.values, value, scan)
         pieces = cut(self.plan) if team else None
         if pieces is None:
             self.accumulators.declare(TOTAL)
             self._loops(0, {})
         else:
-            streams, loops = bool(self.values.streamed), partial(self._loops, 0)
-            emit_pieces(self.plan, self.text, self.accumulators, pieces, team, streams, loops)
+            emit_pieces(self.accumulators, pieces, team, partial(self._loops, 0))
         for position, accumulator in self.accumulators.by_position.items():
             across = accumulator.width > 1 and not self.plan.is_vector(position)
             lines = accumulator.across if across else accumulator.named
@@ -112,7 +217,7 @@ class Pass:
         if not self.reduces and not self.stores:
             return
         for value, scan in self.running:
-            scans.begin_tile(self.text, self.values, value, scan, tile)
+            begin_scan_tile(self.values, value, scan, tile)
         self.accumulators.declare(TOTAL)
         self._loops(0, {})
 
@@ -150,9 +255,8 @@ class Pass:
             with self.text.block(""):
                 growing = self.accumulators.growing(self.cascade is not None)
                 body = partial(self._body, depth)
-                emit_vector_loop(
-                    self.plan, self.text, var, (low, high), growing, self._copies(var), body
-                )
+                copies = self._copies(var)
+                emit_vector_loop(self.values, var, (low, high), growing, copies, body)
             return
         rows = rows_at_once(self.plan, self.tile)
         if depth == len(self.plan.loop.r) - 1 and rows > 1:
@@ -174,10 +278,10 @@ class Pass:
     @contextmanager
     def _column(self) -> Iterator[None]:
         """A loop over the columns of a tile, with what is held for each of them."""
-        with each_column(self.plan, self.text, self.tile):
+        with each_column(self.values, self.tile):
             refer_saved(self.text, self.saved)
             for value, scan in self.running:
-                scans.refer(self.text, self.values, value, scan)
+                refer_scan(self.values, value, scan)
             self.accumulators.refer(TOTAL)
             if self.cascade is not None:
                 self.accumulators.refer(PARTIAL)
@@ -188,7 +292,7 @@ class Pass:
         if not self.tile:
             self.accumulators.merge_partial()
             return
-        with each_column(self.plan, self.text, self.tile):
+        with each_column(self.values, self.tile):
             self.accumulators.refer(TOTAL)
             self.accumulators.refer(PARTIAL)
             self.accumulators.merge_partial()
@@ -220,13 +324,13 @@ class Pass:
             if own != depth:
                 continue
             if value in self.recalled:
-                row_buffers.recall(self.values, value)
+                recall_row(self.values, value)
             elif isinstance(instr := self.plan.loop.body[value], Scan):
-                scans.advance(self.text, self.values, value, instr)
+                advance_scan(self.values, value, instr)
             else:
                 compute(self.values, value)
                 if value in self.kept:
-                    row_buffers.keep(self.values, value)
+                    keep_row(self.values, value)
 
     def _innermost(self) -> None:
         """Take the elements into the accumulators, and store those that are asked for."""
@@ -235,7 +339,7 @@ class Pass:
             vector = accumulator.width > 1
             name = self.accumulators.name(position, self.cascade is not None)
             value = self.values.operand(instr.arg, vector)
-            at = row_buffers.position(self.values, vector)
+            at = row_position(self.values, vector)
             if vector:
                 value = accumulator.padded(value)
                 if accumulator.kind.startswith("arg"):
@@ -244,3 +348,49 @@ class Pass:
                 self.text(line)
         for position in self.stores:
             store(self.values, position)
+
+
+def emit_tile(values: KernelVariables, tile: int) -> None:
+    """All passes for `tile` vectors of columns from `t` on, with the row values between them."""
+    values.text(f"const width<{values.width}> n{{}};")
+    saved: list[str] = []
+    before: ReductionPass | None = None
+    for level in range(max(values.plan.level, default=0) + 1):
+        saved += _emit_columns(values, level, before, saved, tile)
+        before = ReductionPass(values, level)
+        before.emit_tile(tile, saved)
+
+
+def _emit_columns(
+    values: KernelVariables,
+    level: int,
+    before: ReductionPass | None,
+    saved: Sequence[str],
+    tile: int,
+) -> list[str]:
+    """Row values of a level, from those that are saved and the pass before; names of the arrays."""
+    made: list[tuple[str, str]] = []
+    plan, text, inside = values.plan, values.text, SourceLines()
+    values.text = inside
+    if before is not None:
+        made += before.accumulators.name_results()
+    for position, instr in enumerate(plan.loop.body):
+        if plan.is_element(position) or plan.level[position] != level:
+            continue
+        if isinstance(instr, Store):
+            store(values, position)
+        elif not isinstance(instr, Reduce | ReducePart) and plan.is_vector(position):
+            compute(values, position)
+            made.append((f"v{position}", values.type_of(instr.dtype, True)))
+    values.text = text
+    if not inside.lines:
+        return []
+    for name, kind in made:
+        text(f"{kind} {name}s[{tile}];")
+    with each_column(values, tile):
+        refer_saved(text, saved)
+        for line in inside.lines:
+            text(line)
+        for name, _ in made:
+            text(f"{name}s[u] = {name};")
+    return [name for name, _ in made]

@@ -1,20 +1,25 @@
-"""Reduction kinds: initial value, update, merge, result.
+"""Reductions: accumulators, their kinds, pairwise summation.
 
-In: the kind, the type and the names of variables. Out: lines of C++. Invariant: `merge` is
-associative and does not depend on the order of arguments for `max`, `min`, `argmax`, `argmin`,
-`any`, `all`; sums are merged in a fixed order, so results do not depend on the number of threads.
+In: the plan and the reductions of one pass. Out: lines that declare, update and merge accumulators.
+Invariant: totals are called `a<position>`, the partial sums merged into them `b<position>`, and in
+a tile of columns each has an array, `a<position>s`; sums are merged in a fixed order, so results do
+not depend on the number of threads, and their error grows with the logarithm of the row's length.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 
+from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan
 from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, highest, literal, lowest, spelling_of
+from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.indexing import Expr, decide_less
-from flambeau_inductor.ir.loops import Reduce
+from flambeau_inductor.ir.loops import Reduce, ValueId
 
 SIMPLE = {
     "sum": ("add", "across_sum"),
@@ -167,3 +172,110 @@ def accumulator_of(
     if dtype in ROUNDED and reduce.kind in ("sum", "prod", "welford"):
         raise CppUnsupported(f"{reduce.kind} in {dtype}: half-precision sums are not formed")
     return Accumulator(reduce.kind, name, dtype, width)
+
+
+# steps of the innermost loop that go into one partial sum
+BLOCK_STEPS = 64
+# a nest shorter than this is summed directly
+DIRECT_STEPS = 128
+
+
+def cascade_depth(plan: LoopPlan) -> int | None:
+    """Depth of the loop whose sum is a partial one; the number of loops: cut the innermost. None
+    where the row is short."""
+    r = plan.loop.r
+    steps = [_steps(plan, a.var) for a in r]
+    if prod(steps) <= DIRECT_STEPS:
+        return None
+    if steps[-1] > BLOCK_STEPS:
+        return len(r)
+    together = 1
+    for depth in range(len(r) - 1, 0, -1):
+        together *= steps[depth]
+        if together * 2 >= BLOCK_STEPS:
+            return depth
+    return None
+
+
+def _steps(plan: LoopPlan, var: str) -> int:
+    size = plan.sizes[var]
+    steps = -(-size // plan.width) if var == plan.vector else size
+    # an open axis may be long in another call
+    return steps if plan.exact(var) is not None else max(steps, 2 * DIRECT_STEPS)
+
+
+TOTAL, PARTIAL = "a", "b"
+
+
+class Accumulators:
+    """`tile`: how many vectors of columns they are kept for, 0 where there is no tile."""
+
+    def __init__(self, values: KernelVariables, reduces: Sequence[tuple[ValueId, Reduce]]) -> None:
+        self.values = values
+        plan = values.plan
+        self.tile = 0
+        self.by_position: dict[ValueId, Accumulator] = {
+            position: accumulator_of(
+                instr, f"{TOTAL}{position}", values.dtype(instr.arg), plan.width, plan.length
+            )
+            for position, instr in reduces
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self.by_position)
+
+    @property
+    def cascade(self) -> bool:
+        """Whether some are formed of partial sums where their row is long."""
+        return any(a.cascades for a in self.by_position.values())
+
+    def growing(self, cascades: bool) -> list[tuple[Accumulator, str]]:
+        """Those that the innermost loop adds to, with their names."""
+        return [(a, self.name(p, cascades)) for p, a in self.by_position.items()]
+
+    def name(self, position: ValueId, cascades: bool) -> str:
+        """What an element goes into; `cascades`: partial sums are formed here."""
+        partial = cascades and self.by_position[position].cascades
+        return f"{PARTIAL if partial else TOTAL}{position}"
+
+    def _called(self, prefix: str) -> Iterator[tuple[ValueId, Accumulator]]:
+        for position, accumulator in self.by_position.items():
+            if prefix == TOTAL or accumulator.cascades:
+                yield position, accumulator
+
+    def declare(self, prefix: str) -> None:
+        """Totals, or partial sums, at their identities."""
+        for position, accumulator in self._called(prefix):
+            if not self.tile:
+                for line in accumulator.declare(f"{prefix}{position}"):
+                    self.values.text(line)
+                continue
+            for (suffix, lane), start in zip(accumulator.fields, accumulator.identity()):
+                name = f"{prefix}{position}{suffix}s"
+                self.values.text(f"{accumulator.type_of(lane)} {name}[{self.tile}];")
+                self.values.text(
+                    f"for (int u = 0; u < {self.tile}; ++u) "
+                    f"{name}[u] = {accumulator.spread(start, lane)};"
+                )
+
+    def refer(self, prefix: str) -> None:
+        """Inside `each_column`: those of this column under their usual names."""
+        for position, accumulator in self._called(prefix):
+            for suffix, lane in accumulator.fields:
+                name = f"{prefix}{position}{suffix}"
+                self.values.text(f"{accumulator.type_of(lane)}& {name} = {name}s[u];")
+
+    def merge_partial(self) -> None:
+        """Take the partial sums into the totals."""
+        for position, accumulator in self._called(PARTIAL):
+            self.values.text(accumulator.merge(f"{TOTAL}{position}", (f"{PARTIAL}{position}",)))
+
+    def name_results(self) -> list[tuple[str, str]]:
+        """Inside `each_column`: what the reductions of this pass give, with its types."""
+        found: list[tuple[str, str]] = []
+        self.refer(TOTAL)
+        for position, accumulator in self.by_position.items():
+            for line in accumulator.named(f"v{position}"):
+                self.values.text(line)
+            found += accumulator.results(f"v{position}")
+        return found

@@ -16,13 +16,11 @@ from dataclasses import dataclass
 
 import torch
 
-from flambeau_inductor.codegen.cpp.analysis.lanes import lane_step
-from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan
 from flambeau_inductor.codegen.cpp.analysis.streaming import fetched_squares
-from flambeau_inductor.codegen.cpp.emit.loads import fetch_at, turn, turn_tile
-from flambeau_inductor.codegen.cpp.emit.unrolled_columns import SHORT_BODY
+from flambeau_inductor.codegen.cpp.analysis.vectorization import lane_step
+from flambeau_inductor.codegen.cpp.emit.memory import fetch_at, turn, turn_tile
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
-from flambeau_inductor.codegen.cpp.text import SourceLines
+from flambeau_inductor.codegen.cpp.emit.vector_loop import SHORT_BODY
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Load, Store, ValueId
 
@@ -50,9 +48,9 @@ class TransposeTile:
     others: tuple[ValueId, ...]
 
 
-def transposed_loads(plan: LoopPlan, values: KernelVariables, var: str) -> list[ValueId]:
+def transposed_loads(values: KernelVariables, var: str) -> list[ValueId]:
     """Loads of numbers that lie apart for the lanes, but side by side along `var`."""
-    found = []
+    found, plan = [], values.plan
     stored = {i.buffer for i in plan.loop.body if isinstance(i, Store)}
     for position, instr in enumerate(plan.loop.body):
         if not isinstance(instr, Load) or instr.mask is not None or instr.buffer in stored:
@@ -65,13 +63,12 @@ def transposed_loads(plan: LoopPlan, values: KernelVariables, var: str) -> list[
     return found if plan.width in SQUARES else []
 
 
-def tile_of(
-    plan: LoopPlan, values: KernelVariables, blocked: str | None, rows: int
-) -> TransposeTile | None:
-    """The tile to turn at once; None where squares will do."""
+def tile_of(values: KernelVariables, blocked: str | None, rows: int) -> TransposeTile | None:
+    """The tile to transpose at once; None where squares will do."""
+    plan = values.plan
     if blocked is None or plan.vector != plan.loop.x[-1].var or rows % plan.width:
         return None
-    loads = transposed_loads(plan, values, blocked)
+    loads = transposed_loads(values, blocked)
     large = fetched_squares(plan, values.dtype_of, blocked)
     if not loads or not set(loads) & set(large):
         return None
@@ -81,17 +78,11 @@ def tile_of(
     return TransposeTile(rows, columns, tuple(loads), tuple(v for v in large if v not in loads))
 
 
-def emit_squares(
-    plan: LoopPlan,
-    text: SourceLines,
-    values: KernelVariables,
-    var: str,
-    block: int,
-    inside: Callable[[], None],
-) -> bool:
+def emit_squares(values: KernelVariables, var: str, block: int, inside: Callable[[], None]) -> bool:
     """The points of a block of axis `var`, as many at once as there are lanes; False, and no text,
-    where nothing is turned."""
-    turned = transposed_loads(plan, values, var)
+    where nothing is transposed."""
+    plan, text = values.plan, values.text
+    turned = transposed_loads(values, var)
     if not turned:
         return False
     size, width = plan.bound(var), plan.width
@@ -112,14 +103,10 @@ def emit_squares(
 
 
 def emit_transposed_tile(
-    plan: LoopPlan,
-    text: SourceLines,
-    values: KernelVariables,
-    var: str,
-    tile: TransposeTile,
-    inside: Callable[[], None],
+    values: KernelVariables, var: str, tile: TransposeTile, inside: Callable[[], None]
 ) -> None:
     """The points of a block of axis `var`, and all lanes: tile by tile."""
+    plan, text = values.plan, values.text
     lanes, width = plan.loop.x[-1].var, plan.width
     high, wide = plan.bound(var), plan.bound(lanes)
     with text.block(f"for (long {lanes}_b = 0; {lanes}_b < {wide}; {lanes}_b += {tile.columns})"):
@@ -132,28 +119,27 @@ def emit_transposed_tile(
             text.block(f"for (long {lanes} = {lanes}_b; {lanes} < {lanes}_e; {lanes} += {width})"),
             text.block(f"for (long {var}_t = {var}_b; {var}_t < {var}_e; {var}_t += {width})"),
         ):
-            _lanes(plan, text, "count", var, f"{var}_t")
-            _lanes(plan, text, "n", lanes, lanes)
+            _lanes(values, "count", var, f"{var}_t")
+            _lanes(values, "n", lanes, lanes)
             for value in tile.loads:
                 turn_tile(values, value, var, tile.columns)
             text(f"#pragma GCC unroll {width}")
             with text.block(f"for (long k = 0; k < {width}; ++k)"):
-                _prefetch_neighbours(text, values, tile, var, width)
+                _prefetch_neighbours(values, tile, var)
         with text.block(f"for (long {var} = {var}_b; {var} < {var}_e; ++{var})"):
             if len(plan.loop.body) <= SHORT_BODY:
                 text(f"#pragma GCC unroll {TOGETHER}")
             row = f"for (long {lanes} = {lanes}_b; {lanes} < {lanes}_e; {lanes} += {width})"
             with text.block(row):
-                _fetch_next(text, values, tile, var, width)
+                _fetch_next(values, tile, var)
                 values.in_lanes(lanes, f"{lanes}_e", plan.exact(lanes), inside)
     values.turned.clear()
 
 
-def _prefetch_neighbours(
-    text: SourceLines, values: KernelVariables, tile: TransposeTile, var: str, width: int
-) -> None:
-    """Ask for what is read beside the tile that is being turned, row by row: vector `k` of as many
-    as there are squares."""
+def _prefetch_neighbours(values: KernelVariables, tile: TransposeTile, var: str) -> None:
+    """Prefetch what is read with the tile that is being transposed, row by row: vector `k` of as
+    many as there are squares."""
+    text, width = values.text, values.width
     lanes = values.plan.loop.x[-1].var
     across, down = tile.columns // width, tile.rows // width
     places = f"({lanes} - {lanes}_b)", f"({var}_t - {var}_b)"
@@ -165,10 +151,9 @@ def _prefetch_neighbours(
     fetch_at(values, tile.others, {var: Var("row"), lanes: Var("column")})
 
 
-def _fetch_next(
-    text: SourceLines, values: KernelVariables, tile: TransposeTile, var: str, width: int
-) -> None:
-    """Ask for a vector of the next tile to turn."""
+def _fetch_next(values: KernelVariables, tile: TransposeTile, var: str) -> None:
+    """Prefetch a vector of the next tile to transpose."""
+    text, width = values.text, values.width
     lanes = values.plan.loop.x[-1].var
     across, down = tile.columns // width, tile.rows // width
     text(f"const unsigned long vector = (unsigned long)({lanes} - {lanes}_b) / {width};")
@@ -178,8 +163,9 @@ def _fetch_next(
     fetch_at(values, tile.loads, {var: Var("row"), lanes: Var("column")})
 
 
-def _lanes(plan: LoopPlan, text: SourceLines, name: str, axis: str, at: str) -> None:
+def _lanes(values: KernelVariables, name: str, axis: str, at: str) -> None:
     """Declare how many points of an axis a vector has from `at` on."""
+    plan, text = values.plan, values.text
     exact, width = plan.exact(axis), plan.width
     if exact is not None and exact % width == 0:
         text(f"const width<{width}> {name}{{}};")

@@ -1,4 +1,4 @@
-"""Variables of a kernel: names, types, addresses.
+"""Source lines and variables of a kernel: names, types, addresses.
 
 In: a `LoopPlan`. Out: the text of an operand, a type, an address; lines that declare `v<position>`.
 Invariant: a value is a scalar or a vector as the plan says, and one variable.
@@ -6,19 +6,42 @@ Invariant: a value is a scalar or a vector as the plan says, and one variable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
-from flambeau_inductor.codegen.cpp.analysis.instructions import result_dtype
-from flambeau_inductor.codegen.cpp.analysis.lanes import lane_step
 from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan
 from flambeau_inductor.codegen.cpp.analysis.streaming import streamed
+from flambeau_inductor.codegen.cpp.analysis.vectorization import lane_step, result_dtype
 from flambeau_inductor.codegen.cpp.dtypes import spelling_of
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
-from flambeau_inductor.codegen.cpp.text import SourceLines
 from flambeau_inductor.indexing import Expr, Var, to_c
 from flambeau_inductor.ir.loops import ReducePart, ValueId
+
+
+class SourceLines:
+    """A growing list of lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._depth = 0
+
+    def __call__(self, line: str) -> None:
+        """Add a line; preprocessor lines start in the first column."""
+        self.lines.append(line if line.startswith("#") else "  " * self._depth + line)
+
+    @contextmanager
+    def block(self, head: str, tail: str = "}") -> Iterator[None]:
+        """`head {`, the lines added inside, `tail`."""
+        self(f"{head} {{" if head else "{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self(tail)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines) + "\n"
 
 
 class KernelVariables:

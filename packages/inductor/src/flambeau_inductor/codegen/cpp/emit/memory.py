@@ -1,21 +1,21 @@
-"""Emission of loads: vectors, in-register transposes, prefetches.
+"""Memory accesses: loads, masked loads, in-register transposes, prefetches, stores, scratch rows.
 
-In: `KernelVariables` and the position of a load. Out: lines that declare `v<position>`, fill an
-array, or fetch. Invariant: outside the lanes in use (`n`), and where its mask is false, nothing is
-read.
+In: `KernelVariables` and the position of an instruction. Out: lines that read, fetch or write.
+Invariant: outside the lanes in use (`n`), and where a mask is false, nothing is read or written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
-from flambeau_inductor.codegen.cpp.analysis.lanes import whole_blocks
 from flambeau_inductor.codegen.cpp.analysis.streaming import Ahead
-from flambeau_inductor.codegen.cpp.dtypes import literal, spelling_of
+from flambeau_inductor.codegen.cpp.analysis.vectorization import whole_blocks
+from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, literal, spelling_of
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.indexing import Expr, Var, to_c
-from flambeau_inductor.ir.loops import Const, IndexValue, Load, Point, ValueId
+from flambeau_inductor.ir.loops import Const, IndexValue, Load, Point, Store, ValueId
 
 
 def load(values: KernelVariables, value: ValueId, instr: Load) -> None:
@@ -150,3 +150,90 @@ def _fetch(values: KernelVariables, instr: Load, moved: dict[str, Expr], near: b
     values.text(
         f"__builtin_prefetch({values.pointer(instr.buffer)} + {index}, 0, {3 if near else 2});"
     )
+
+
+COMBINE = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}
+"""What a store does with the element that is there."""
+
+
+def store(values: KernelVariables, position: ValueId) -> None:
+    """Write a value to its buffer."""
+    instr = values.plan.loop.body[position]
+    if not isinstance(instr, Store):
+        raise CppUnsupported(f"{type(instr).__name__} does not store")
+    base = values.pointer(instr.buffer)
+    values.stored.add(instr.buffer)
+    value_dtype = values.dtype(instr.value)
+    memory = values.dtype_of(instr.buffer)
+    if memory is not value_dtype:
+        raise CppUnsupported(f"a store of {value_dtype} into {memory}")
+    if instr.mode == "total":
+        raise CppUnsupported("a loop over rows that also sums their columns (`total` stores)")
+    combine = COMBINE.get(instr.mode)
+
+    def combined(there: str, value: str) -> str:
+        text = value if combine is None else f"{combine}({there}, {value})"
+        rounds = instr.mode in ("add", "mul") and memory in ROUNDED
+        return f"{ROUNDED[memory]}({text})" if rounds else text
+
+    if not values.plan.is_vector(position):
+        to, what = f"{base} + {values.address(instr.index)}", values.name(instr.value)
+        values.text(f"store1({to}, {combined(f'load1({to})', what)});")
+        return
+    if values.step(instr.index) == 1:
+        # neighbours never meet
+        to, what = f"{base} + {values.address(instr.index)}", values.operand(instr.value, True)
+        if position in values.streamed:
+            values.text(f"stream({to}, {what}, n);")
+            return
+        values.text(f"store({to}, {combined(f'load{values.width}({to}, n)', what)}, n);")
+        return
+    what = values.name(instr.value)
+    if values.plan.is_vector(instr.value):
+        what += "[l]"
+    to = f"{base} + {values.address(instr.index, 'l')}"
+    what = f"({spelling_of(value_dtype).value}){what}"
+    values.text(
+        f"for (long l = 0; l < (long)n; ++l) store1({to}, {combined(f'load1({to})', what)});"
+    )
+
+
+def declare_rows(values: KernelVariables) -> None:
+    """Local arrays for the element values that are kept from one pass to the next."""
+    length = to_c(values.plan.length, {})
+    for value in sorted(values.plan.scratch):
+        lane = spelling_of(values.dtype(value)).value
+        values.text(f"{lane} row{value}[{length}];")
+        values.text(f"{lane}* const s{value} = row{value};")
+
+
+def _row_index(values: KernelVariables) -> str:
+    """Where an element is in its row."""
+    axes = values.plan.loop.r
+    steps = [prod(b.size for b in axes[k + 1 :]) for k in range(len(axes))]
+    return " + ".join(
+        axis.var if isinstance(step, int) and step == 1 else f"{axis.var}*{to_c(step, {})}"
+        for axis, step in zip(axes, steps)
+    )
+
+
+def keep_row(values: KernelVariables, value: ValueId) -> None:
+    """Write an element value to its row."""
+    what = values.operand(value, True)
+    values.text(f"store(s{value} + {_row_index(values)}, {what}, n);")
+
+
+def recall_row(values: KernelVariables, value: ValueId) -> None:
+    """Read an element value back from its row."""
+    read = f"load{values.width}(s{value} + {_row_index(values)}, n)"
+    kind = values.type_of(values.dtype(value), True)
+    values.text(f"const {kind} v{value} = {read};")
+
+
+def row_position(values: KernelVariables, vector: bool) -> str:
+    """Position in the row as i32, in the flavour of an accumulator."""
+    first = f"(i32)({_row_index(values)})"
+    if not vector:
+        return first
+    moves = bool(values.plan.loop.r) and values.plan.vector == values.plan.loop.r[-1].var
+    return f"splat{values.width}({first})" + (f" + lanes{values.width}()" if moves else "")

@@ -1,18 +1,24 @@
-"""Choice of the vector axis and its width.
+"""Vectorisation analysis: dependences, lane strides, the vector axis and its width.
 
-In: a `Loop`, its sizes and what each instruction depends on. Out: the axis and its width, or None
-and 1. Invariant: a vector has room for the widest number that it is to hold.
+In: a `Loop` and its sizes. Out: what each instruction depends on, its pass and cost; the step of an
+index between neighbouring lanes, None where it varies; the axis to vectorise and its width.
+Invariant: a lane step holds for every block of lanes that starts at a multiple of the width; a
+vector has room for the widest number in it.
 """
 
 from __future__ import annotations
 
-from flambeau_inductor.codegen.cpp.analysis.instructions import Axes, cost
-from flambeau_inductor.codegen.cpp.analysis.lanes import lane_step
+import torch
+
 from flambeau_inductor.codegen.cpp.analysis.variant import Form
 from flambeau_inductor.codegen.cpp.dtypes import spelling_of
+from flambeau_inductor.codegen.cpp.emit.pointwise import cost_of
+from flambeau_inductor.codegen.cpp.errors import CppUnsupported
+from flambeau_inductor.indexing import Add, Expr, FloorDiv, IntegerConstant, Mod, Mul, Var, terms_of
 from flambeau_inductor.ir.loops import (
     RANDOM,
     IndexValue,
+    Instr,
     Load,
     Loop,
     Point,
@@ -21,8 +27,92 @@ from flambeau_inductor.ir.loops import (
     Scan,
     Store,
     ValueId,
+    axes_of,
 )
 from flambeau_inductor.ir.operands import operands
+
+Axes = frozenset[str]
+
+
+def result_dtype(instr: Instr) -> torch.dtype:
+    """The dtype of an instruction's value."""
+    if isinstance(instr, Store):
+        raise CppUnsupported("a store has no value")
+    return instr.dtype
+
+
+def cost(instr: Instr) -> int:
+    """Relative cost of one element."""
+    if isinstance(instr, Point):
+        return cost_of(instr.op)
+    return 1 if isinstance(instr, Load | Store | Reduce | Scan) else 0
+
+
+def dependences(loop: Loop) -> tuple[tuple[Axes, ...], tuple[int, ...]]:
+    axes = frozenset(a.var for a in (*loop.x, *loop.r))
+    outer = frozenset(a.var for a in loop.x)
+    deps: list[Axes] = []
+    level: list[int] = []
+    for instr in loop.body:
+        own = axes_of(loop, instr)
+        height = 0
+        for value in operands(instr):
+            own |= deps[value]
+            height = max(height, level[value])
+        if isinstance(instr, Reduce):
+            # done in the pass of its argument, known to the next
+            own, height = outer, height + 1
+        elif isinstance(instr, Scan):
+            own |= axes - outer
+        deps.append(own)
+        level.append(height)
+    return tuple(deps), tuple(level)
+
+
+def lane_step(expr: Expr, var: str, width: int) -> int | None:
+    """Step of `expr` when `var` moves by one inside a block; None when it is not constant."""
+    if var not in expr.vars:
+        return 0
+    if isinstance(expr, Var):
+        return 1
+    if isinstance(expr, Add):
+        total = 0
+        for arg in expr.args:
+            step = lane_step(arg, var, width)
+            if step is None:
+                return None
+            total += step
+        return total
+    if isinstance(expr, Mul) and isinstance(expr.args[0], IntegerConstant) and len(expr.args) == 2:
+        step = lane_step(expr.args[1], var, width)
+        return None if step is None else step * expr.args[0].value
+    if isinstance(expr, FloorDiv | Mod) and isinstance(expr.b, IntegerConstant):
+        step = lane_step(expr.a, var, width)
+        if step == 0:
+            return 0
+        if step is None or step < 0:
+            return None
+        reach = step * width
+        if expr.b.value % reach == 0 and _divisible(expr.a, var, width, reach):
+            return 0 if isinstance(expr, FloorDiv) else step
+    return None
+
+
+def whole_blocks(expr: Expr, var: str, width: int) -> bool:
+    """Whether a block of lanes lies on one side of zero: `expr < 0` is the same for all of them."""
+    return lane_step(expr, var, width) == 1 and _divisible(expr, var, width, width)
+
+
+def _divisible(expr: Expr, var: str, width: int, by: int) -> bool:
+    """Whether `expr` is a multiple of `by` at the first lane of every block."""
+    terms, constant = terms_of(expr)
+    if constant % by:
+        return False
+    return all(
+        (c * (width if isinstance(t, Var) and t.name == var else 1)) % by == 0
+        for t, c in terms.items()
+    )
+
 
 # scans that take longer to compute than to read and store
 COSTLY = frozenset({"logsumexp"})

@@ -1,0 +1,360 @@
+"""Loop rewrites before C++ emission: variance, constant selects, one-hot, narrow indices.
+
+In: a `Loop`. Out: a `Loop` that computes the same, rounded the same. Invariant: only what C++
+kernels profit from is changed here; Triton reads the loop as the schedule made it.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from math import prod
+
+import torch
+
+from flambeau_inductor.indexing import Expr, Ranges, Var, bounds, decide_less, hint
+from flambeau_inductor.ir.loops import (
+    Axis,
+    Const,
+    IndexValue,
+    Instr,
+    Load,
+    Loop,
+    Point,
+    Reduce,
+    ReducePart,
+    Scan,
+    Store,
+    ValueId,
+)
+from flambeau_inductor.ir.operands import operands, pruned, renumbered
+
+COMPARISONS = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
+CLOSED = frozenset(["add", "sub", "where", "maximum", "minimum"])
+# a row this long is still in cache when its variance is summed in a second pass
+TWO_PASS_ELEMENTS = 16384
+# what axes of open sizes are assumed to be shorter than where positions are computed with
+SHORT = 2**30
+
+
+def two_pass_variance(loop: Loop) -> Loop:
+    """`welford` over a row that fits in cache: the mean first, then the squared deviations.
+
+    Columns, and longer rows, are read once, since they do not wait in cache: sums of float32
+    numbers and of their squares are formed in float64, where the difference of the two keeps all
+    its digits up to means of 10,000 deviations.
+    """
+    count = prod(axis.size for axis in loop.r)
+    if hint(count) < 1:
+        return loop
+    long = hint(count) > TWO_PASS_ELEMENTS
+    once = long or (bool(loop.r) and bool(loop.x) and _crosses_rows(loop))
+    if not any(isinstance(i, Reduce) and i.kind == "welford" for i in loop.body):
+        return loop
+    body: list[Instr] = []
+    new: dict[ValueId, ValueId] = {}
+    parts: dict[ValueId, tuple[ValueId, ValueId]] = {}
+
+    def emit(instr: Instr) -> ValueId:
+        body.append(instr)
+        return len(body) - 1
+
+    for position, instr in enumerate(loop.body):
+        if isinstance(instr, Reduce) and instr.kind == "welford":
+            dtype, arg = instr.dtype, new[instr.arg]
+            if once and dtype is torch.float32:
+                parts[position] = _sums(emit, arg, count)
+                continue
+            if long:
+                new[position] = emit(renumbered(instr, new))
+                continue
+            total = emit(Reduce("sum", arg, dtype))
+            if isinstance(count, Expr):
+                size = emit(IndexValue(count, dtype))
+            else:
+                size = emit(Const(float(count), dtype))
+            mean = emit(Point("div", (total, size), dtype))
+            gap = emit(Point("sub", (arg, mean), dtype))
+            square = emit(Point("mul", (gap, gap), dtype))
+            parts[position] = (mean, emit(Reduce("sum", square, dtype)))
+        elif isinstance(instr, ReducePart) and instr.arg in parts:
+            new[position] = parts[instr.arg][instr.position]
+        else:
+            new[position] = emit(renumbered(instr, new))
+    return replace(loop, body=tuple(body))
+
+
+def _sums(
+    emit: Callable[[Instr], ValueId], arg: ValueId, count: int | Expr
+) -> tuple[ValueId, ValueId]:
+    """Mean and sum of squared deviations of float32 numbers from two sums in float64."""
+    wide = torch.float64
+    value = emit(Point("cast", (arg,), wide))
+    total = emit(Reduce("sum", value, wide))
+    squares = emit(Reduce("sum", emit(Point("mul", (value, value), wide)), wide))
+    size = emit(IndexValue(count, wide) if isinstance(count, Expr) else Const(float(count), wide))
+    mean = emit(Point("div", (total, size), wide))
+    apart = emit(Point("sub", (squares, emit(Point("mul", (total, mean), wide))), wide))
+    least = emit(Const(0.0, wide))
+    around = emit(Point("maximum", (apart, least), wide))
+    narrow = (emit(Point("cast", (v,), torch.float32)) for v in (mean, around))
+    return next(narrow), next(narrow)
+
+
+def _crosses_rows(loop: Loop) -> bool:
+    """Whether what is reduced lies apart in memory: its cache lines are shared with other rows."""
+    inner = loop.r[-1].var
+    return not any(isinstance(i, Load) and i.index.coefficient(inner) == 1 for i in loop.body)
+
+
+def short_ranges(axes: Iterable[Axis]) -> Ranges:
+    """Ranges of loop variables; axes of open sizes are assumed to be shorter than 2**30."""
+    found: dict[str, tuple[int, int]] = {}
+    for axis in axes:
+        if isinstance(axis.size, int):
+            found[axis.var] = (0, axis.size - 1)
+        elif decide_less(axis.size, SHORT):
+            found[axis.var] = (0, SHORT - 1)
+    return found
+
+
+def narrow_indices(loop: Loop) -> Loop:
+    """Hold positions that are only compared in 32 bits: twice the lanes of 64."""
+    if not any(isinstance(i, IndexValue) for i in loop.body):
+        return loop
+    ranges = short_ranges((*loop.x, *loop.r))
+    limits: dict[ValueId, tuple[int, int]] = {}
+    for position, instr in enumerate(loop.body):
+        found = _limits(instr, limits, ranges)
+        if found is not None and found[0] >= -(2**31) and found[1] < 2**31:
+            limits[position] = found
+    chosen = {v for v in limits if getattr(loop.body[v], "dtype", None) is torch.int64}
+    changed = True
+    while changed:
+        changed = False
+        for position, instr in enumerate(loop.body):
+            wide = [o for o in _valued(instr) if _dtype(loop, o) is torch.int64]
+            if not wide:
+                continue
+            together = [*wide, position] if position in limits else wide
+            if isinstance(instr, Point) and (
+                instr.op in COMPARISONS or (instr.op in CLOSED and position in chosen)
+            ):
+                keep = all(v in chosen for v in together)
+            else:
+                keep = isinstance(instr, Point) and instr.op == "cast"
+            if not keep and any(v in chosen for v in together):
+                chosen.difference_update(together)
+                changed = True
+    if not chosen:
+        return loop
+    body = tuple(
+        replace(i, dtype=torch.int32) if v in chosen and not isinstance(i, Store) else i
+        for v, i in enumerate(loop.body)
+    )
+    return replace(loop, body=body)
+
+
+def _valued(instr: Instr) -> tuple[ValueId, ...]:
+    """Operands by value: an index expression reads its values as 64-bit whatever they are."""
+    match instr:
+        case Load() | IndexValue():
+            return ()
+        case Store(value=value):
+            return (value,)
+    return operands(instr)
+
+
+def _dtype(loop: Loop, value: ValueId) -> torch.dtype | None:
+    return getattr(loop.body[value], "dtype", None)
+
+
+def _limits(
+    instr: Instr, known: dict[ValueId, tuple[int, int]], ranges: Ranges
+) -> tuple[int, int] | None:
+    match instr:
+        case Const(value=value, dtype=torch.int64):
+            return int(value), int(value)
+        case IndexValue(index=index, dtype=torch.int64):
+            return bounds(index, ranges)
+        case Point(op=op, args=args, dtype=torch.int64) if op in CLOSED:
+            parts = [known.get(a) for a in (args[1:] if op == "where" else args)]
+            if None in parts:
+                return None
+            (a, b), (c, d) = parts[0] or (0, 0), parts[1] or (0, 0)
+            if op == "add":
+                return a + c, b + d
+            if op == "sub":
+                return a - d, b - c
+            return min(a, c), max(b, d)
+    return None
+
+
+ARITHMETIC: Mapping[str, Callable[[float, float], float]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+}
+"""In float64, whose results for float32 numbers are the right ones once they are rounded again."""
+
+
+def choose_constants(loop: Loop) -> Loop:
+    """Where a mask as a number meets a constant: the one or the other of two constants."""
+    body: list[Instr] = []
+    new: dict[ValueId, ValueId] = {}
+    for position, instr in enumerate(loop.body):
+        found = _chosen(loop, instr)
+        if found is None:
+            body.append(renumbered(instr, new))
+        else:
+            mask, pair = found
+            for value in pair:
+                body.append(Const(value, torch.float32))
+            body.append(Point("where", (new[mask], len(body) - 2, len(body) - 1), torch.float32))
+        new[position] = len(body) - 1
+    return replace(loop, body=tuple(body)) if len(body) > len(loop.body) else loop
+
+
+def _chosen(loop: Loop, instr: Instr) -> tuple[ValueId, tuple[float, float]] | None:
+    """The mask, and what comes out where it is set and where it is not."""
+    if not isinstance(instr, Point) or instr.dtype != torch.float32 or len(instr.args) != 2:
+        return None
+    compute = ARITHMETIC.get(instr.op)
+    masks = [_mask(loop, a) for a in instr.args]
+    numbers = [_number(loop, a) for a in instr.args]
+    if compute is None or masks.count(None) != 1 or numbers.count(None) != 1:
+        return None
+    mask = next(m for m in masks if m is not None)
+    try:
+        found = [
+            _rounded(compute(*(_rounded(value if n is None else n) for n in numbers)))
+            for value in (1.0, 0.0)
+        ]
+    except (ZeroDivisionError, OverflowError):
+        return None
+    return mask, (found[0], found[1])
+
+
+def _rounded(value: float) -> float:
+    """The nearest float32; OverflowError where that is none."""
+    (found,) = struct.unpack("f", struct.pack("f", value))
+    return float(found)
+
+
+def _mask(loop: Loop, value: ValueId) -> ValueId | None:
+    """The mask that a value is the number of."""
+    instr = loop.body[value]
+    if not isinstance(instr, Point) or instr.op != "cast" or instr.dtype != torch.float32:
+        return None
+    (source,) = instr.args
+    return source if getattr(loop.body[source], "dtype", None) == torch.bool else None
+
+
+def _number(loop: Loop, value: ValueId) -> float | None:
+    instr = loop.body[value]
+    return float(instr.value) if isinstance(instr, Const) else None
+
+
+WIDE, NARROW = torch.int64, torch.int32
+
+Emit = Callable[[Instr], ValueId]
+
+
+def one_hot(loop: Loop) -> Loop:
+    """Sums of what is zero but at one position without a pass; comparisons in 32 bits."""
+    axes = loop.r or loop.x
+    compared = any(isinstance(i, Point) and i.op in COMPARISONS for i in loop.body)
+    if not axes or not compared or not any(isinstance(i, IndexValue) for i in loop.body):
+        return loop
+    inner = frozenset(a.var for a in loop.r) or {axes[-1].var}
+    moving = _moving(loop, inner)
+    body: list[Instr] = []
+    new: dict[ValueId, ValueId] = {}
+
+    def emit(instr: Instr) -> ValueId:
+        body.append(instr)
+        return len(body) - 1
+
+    changed = False
+    for position, instr in enumerate(loop.body):
+        made = _only_one(loop, instr, moving, new, emit)
+        if made is None:
+            made = _compared(loop, instr, moving, new, emit)
+        changed |= made is not None
+        new[position] = emit(renumbered(instr, new)) if made is None else made
+    return replace(loop, body=pruned(body)) if changed else loop
+
+
+def _moving(loop: Loop, inner: frozenset[str] | set[str]) -> set[ValueId]:
+    """The values that change along the inner axes."""
+    found: set[ValueId] = set()
+    for position, instr in enumerate(loop.body):
+        if isinstance(instr, Reduce | ReducePart):
+            continue
+        own = isinstance(instr, Load | IndexValue | Store) and bool(instr.index.vars & inner)
+        if own or isinstance(instr, Scan) or any(v in found for v in operands(instr)):
+            found.add(position)
+    return found
+
+
+def _only_one(
+    loop: Loop, instr: Instr, moving: set[ValueId], new: dict[ValueId, ValueId], emit: Emit
+) -> ValueId | None:
+    """The sum of `where(position == label, value, 0)` over all positions: `value`, if there is such
+    a position."""
+    if not isinstance(instr, Reduce) or instr.kind != "sum" or len(loop.r) != 1:
+        return None
+    chosen = loop.body[instr.arg]
+    if not isinstance(chosen, Point) or chosen.op != "where":
+        return None
+    test, other = loop.body[chosen.args[0]], loop.body[chosen.args[2]]
+    if not isinstance(other, Const) or other.value != 0 or chosen.args[1] in moving:
+        return None
+    if not isinstance(test, Point) or test.op != "eq":
+        return None
+    (axis,) = loop.r
+    for place, label in (test.args, test.args[::-1]):
+        at = loop.body[place]
+        if not isinstance(at, IndexValue) or at.dtype is not WIDE or at.index != Var(axis.var):
+            continue
+        if label in moving or not isinstance(axis.size, int):
+            continue
+        zero = emit(Const(0, WIDE))
+        size = emit(Const(axis.size, WIDE))
+        above = emit(Point("ge", (new[label], zero), torch.bool))
+        below = emit(Point("lt", (new[label], size), torch.bool))
+        nothing = emit(Const(other.value, instr.dtype))
+        found = emit(Point("where", (above, new[chosen.args[1]], nothing), instr.dtype))
+        found = emit(Point("where", (below, found, nothing), instr.dtype))
+        return emit(Point("add", (found, nothing), instr.dtype))  # a sum has no -0
+    return None
+
+
+def _compared(
+    loop: Loop, instr: Instr, moving: set[ValueId], new: dict[ValueId, ValueId], emit: Emit
+) -> ValueId | None:
+    """A comparison of a position with a number of the row, in 32 bits."""
+    if not isinstance(instr, Point) or instr.op not in COMPARISONS:
+        return None
+    ranges = short_ranges((*loop.x, *loop.r))
+    for k in range(2):
+        place, label = instr.args[k], instr.args[1 - k]
+        at, number = loop.body[place], loop.body[label]
+        if not isinstance(at, IndexValue) or at.dtype is not WIDE or place not in moving:
+            continue
+        if label in moving or isinstance(number, Const | IndexValue | Store):
+            continue
+        if any(v.startswith("%") for v in at.index.vars):
+            continue
+        low, high = bounds(at.index, ranges)
+        if low <= -(2**31) or high >= 2**31 - 1:
+            continue
+        most, least = emit(Const(high + 1, WIDE)), emit(Const(low - 1, WIDE))
+        inside = emit(Point("minimum", (new[label], most), WIDE))
+        inside = emit(Point("maximum", (inside, least), WIDE))
+        sides = [emit(IndexValue(at.index, NARROW)), emit(Point("cast", (inside,), NARROW))]
+        return emit(Point(instr.op, (sides[k], sides[1 - k]), torch.bool))
+    return None

@@ -1,1 +1,0 @@
-"""Rewrites of a loop before C++ is written."""
