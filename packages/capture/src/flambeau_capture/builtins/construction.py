@@ -19,7 +19,7 @@ import torch
 from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.argument_errors import check_call
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
 from flambeau_capture.values.constant import Constant, evaluate, is_none, name_in_errors
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.existing_containers import is_plain_tuple
@@ -32,6 +32,7 @@ from flambeau_capture.values.functions.callables import (
     TYPES,
     Action,
     CallRule,
+    answers,
     evaluate_call,
     handles,
     makes,
@@ -147,10 +148,8 @@ def _legacy_tensor(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> 
     if kwargs or not on_cpu or device.type != "cpu":
         raise Break("FB0012", f"call of {kind.describe()}")
     named = {"dtype": tx.wrap_new(dtype)}
-    try:
+    with needing("FB0012", lambda _: f"call of {kind.describe()} with tensors"):
         given = [arg.as_python() for arg in args]
-    except NotConcrete:
-        raise Break("FB0012", f"call of {kind.describe()} with tensors") from None
     if len(given) == 1 and isinstance(given[0], list | tuple | torch.Size):
         if isinstance(given[0], torch.Size):
             return graph_call(tx, "call_function", torch.empty, list(args), named)
@@ -331,11 +330,9 @@ def _check_exception(
     owners = [find_in_class(python_class, name) for name in ("__new__", "__init__")]
     if any(found is not None and isinstance(found[1], types.FunctionType) for found in owners):
         return
-    try:
+    with needing("FB0005", lambda error: f"{python_class.__name__} of {error}"):
         plain = [arg.as_python() for arg in args]
         named = {name: arg.as_python() for name, arg in kwargs.items()}
-    except NotConcrete as error:
-        raise Break("FB0005", f"{python_class.__name__} of {error}") from None
     evaluate(tx, layout, *plain, **named)
 
 
@@ -419,9 +416,13 @@ def _number_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return new_immutable(tx, kind, args[1:], kwargs) or new_object(kind)
 
 
-@handles(object)
-def _object(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return ObjectValue(object)
+answers(
+    {
+        object: lambda tx, args, kwargs: ObjectValue(object),
+        types.MethodType: lambda tx, args, kwargs: MethodValue(args[1], args[0]),
+        types.CellType: lambda tx, args, kwargs: CellValue(args[0] if args else None, tx=tx),
+    }
+)
 
 
 @handles(functools.partial)
@@ -432,24 +433,12 @@ def _partial(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return PartialValue(fn, list(args[1:]), dict(kwargs))
 
 
-@handles(types.MethodType)
-def _method(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return MethodValue(args[1], args[0])
-
-
-@handles(types.CellType)
-def _cell(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return CellValue(args[0] if args else None, tx=tx)
-
-
 @handles(torch.Size)
 def _size(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if not args:
         return tx.wrap_new(torch.Size())
-    try:
+    with needing("FB0002", lambda error: f"a size of {error}"):
         return tx.wrap_new(make_tuple(torch.Size, [v.as_python() for v in unpack(tx, args[0])]))
-    except NotConcrete as error:
-        raise Break("FB0002", f"a size of {error}") from None
 
 
 @handles(types.SimpleNamespace)

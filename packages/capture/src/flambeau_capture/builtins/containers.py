@@ -21,7 +21,7 @@ from flambeau_capture.values.containers.lists import DequeValue, ListValue
 from flambeau_capture.values.containers.sequences import SliceValue, TupleValue
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue
-from flambeau_capture.values.functions.callables import handles
+from flambeau_capture.values.functions.callables import answers, handles
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.objects.attribute_dicts import InstanceDict
 from flambeau_capture.values.objects.attributes import find_in_class
@@ -44,9 +44,12 @@ def _items(tx: Tracer, kind: type, args: Args, kwargs: Kwargs) -> list[Value]:
     return unpack(tx, args[0], hint=kind in (list, tuple)) if args else []
 
 
-@handles(list)
-def _list(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return ListValue(_items(tx, list, args, kwargs))
+answers(
+    {
+        list: lambda tx, args, kwargs: ListValue(_items(tx, list, args, kwargs)),
+        set: lambda tx, args, kwargs: _set_of(tx, set, args, kwargs),
+    }
+)
 
 
 @handles(tuple)
@@ -54,11 +57,6 @@ def _tuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if len(args) == 1 and isinstance(args[0], TupleValue) and args[0].cls is tuple:
         return args[0]
     return TupleValue(_items(tx, tuple, args, kwargs))
-
-
-@handles(set)
-def _set(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return _set_of(tx, set, args, kwargs)
 
 
 @handles(frozenset)

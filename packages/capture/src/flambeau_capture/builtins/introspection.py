@@ -20,10 +20,10 @@ from flambeau_capture.values.base import (
     Args,
     IteratorValue,
     Kwargs,
-    NotConcrete,
     Tracer,
     UserError,
     Value,
+    needing,
 )
 from flambeau_capture.values.constant import (
     Constant,
@@ -35,7 +35,7 @@ from flambeau_capture.values.constant import (
 )
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
-from flambeau_capture.values.functions.callables import breaks, describe_call, handles
+from flambeau_capture.values.functions.callables import answers, breaks, describe_call, handles
 from flambeau_capture.values.functions.methods import MethodValue
 from flambeau_capture.values.objects.attributes import (
     assume_special_methods,
@@ -101,27 +101,27 @@ def class_of(value: Value) -> type:
     """The class of a class value, or a break."""
     if isinstance(value, ClassValue):
         return value.python_class
-    try:
+    with needing("FB0009", lambda _: f"{value.describe()} as a class"):
         found = value.as_python()
-    except NotConcrete:
-        raise Break("FB0009", f"{value.describe()} as a class") from None
     if isinstance(found, type):
         return found
     raise Break("FB0009", f"{value.describe()} as a class")
 
 
-@handles(isinstance)
-def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(is_instance(tx, args[0], args[1]))
+answers(
+    {
+        isinstance: lambda tx, args, kwargs: Constant(is_instance(tx, args[0], args[1])),
+        hasattr: lambda tx, args, kwargs: Constant(has_attr(tx, args[0], _name_of(args[1]))),
+        repr: lambda tx, args, kwargs: Constant(text_of(tx, args[0], "__repr__")),
+    }
+)
 
 
 def is_instance(tx: Tracer, value: Value, kinds: Value) -> bool:
     if isinstance(kinds, TupleValue):
         return any(is_instance(tx, value, kind) for kind in kinds.parts())
-    try:
+    with needing("FB0009", lambda _: f"isinstance with {kinds.describe()}"):
         plain = kinds.as_python()
-    except NotConcrete:
-        raise Break("FB0009", f"isinstance with {kinds.describe()}") from None
     if isinstance(plain, types.UnionType):
         return any(is_instance(tx, value, tx.wrap_new(kind)) for kind in plain.__args__)
     kind: Any = plain
@@ -214,11 +214,6 @@ def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
             raise
         _guard_absence(tx, args[0], name)
         return args[2]
-
-
-@handles(hasattr)
-def _hasattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(has_attr(tx, args[0], _name_of(args[1])))
 
 
 def has_attr(tx: Tracer, value: Value, name: str) -> bool:
@@ -328,10 +323,8 @@ def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return Constant(hash(payload.value))
     if isinstance(args[0], ExceptionValue) and args[0].real is None:
         raise Break("FB0009", f"hash of {args[0].describe()}")
-    try:
+    with needing("FB0009", lambda _: f"hash of {args[0].describe()}"):
         return Constant(evaluate(tx, hash, args[0].as_python()))
-    except NotConcrete:
-        raise Break("FB0009", f"hash of {args[0].describe()}") from None
 
 
 @handles(len)
@@ -387,11 +380,6 @@ class _DirNames:
         return dir(target) == self.names
 
 
-@handles(repr)
-def _repr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(text_of(tx, args[0], "__repr__"))
-
-
 @handles(ascii)
 def _ascii(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(args[0], ObjectValue):
@@ -431,10 +419,8 @@ def text_of(tx: Tracer, value: Value, method: str) -> str:
         return value.text(tx)
     if isinstance(value, IteratorValue):
         raise Break("FB0009", f"text of {value.describe()}")
-    try:
+    with needing("FB0003", lambda error: f"text of {error}"):
         plain = value.as_python()
-    except NotConcrete as error:
-        raise Break("FB0003", f"text of {error}") from None
     return str(evaluate(tx, str if method == "__str__" else repr, plain))
 
 

@@ -31,7 +31,7 @@ from flambeau_capture.values.base import (
 from flambeau_capture.values.constant import Constant, constant_of, refuse
 from flambeau_capture.values.containers.lists import ListValue, sort_values
 from flambeau_capture.values.containers.sequences import TupleValue, index_of
-from flambeau_capture.values.functions.callables import Action, evaluate_call, handles
+from flambeau_capture.values.functions.callables import Action, answers, evaluate_call, handles
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.iterators.builtin import (
     ChainIterator,
@@ -112,14 +112,14 @@ def _zip(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return ZipIterator([arg.iterate(tx) for arg in args], strict)
 
 
-@handles(map)
-def _map(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return MapIterator(args[0], [arg.iterate(tx) for arg in args[1:]])
-
-
-@handles(filter)
-def _filter(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return FilterIterator(args[0], args[1].iterate(tx))
+answers(
+    {
+        map: lambda tx, args, kwargs: MapIterator(args[0], [arg.iterate(tx) for arg in args[1:]]),
+        filter: lambda tx, args, kwargs: FilterIterator(args[0], args[1].iterate(tx)),
+        itertools.chain: lambda tx, args, kwargs: ChainIterator(list(args)),
+        itertools.chain.from_iterable: lambda tx, args, kwargs: ChainIterator(unpack(tx, args[0])),
+    }
+)
 
 
 @handles(enumerate)
@@ -168,16 +168,6 @@ if VERSION[:2] == (3, 13):  # which keeps what it has made by weak references
 @handles(sorted)
 def _sorted(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return ListValue(sort_values(tx, unpack(tx, args[0], hint=True), kwargs))
-
-
-@handles(itertools.chain)
-def _chain(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return ChainIterator(list(args))
-
-
-@handles(itertools.chain.from_iterable)
-def _chain_from(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return ChainIterator(unpack(tx, args[0]))
 
 
 @handles(itertools.count)

@@ -23,6 +23,7 @@ from flambeau_capture.values.functions.callables import (
     TYPES,
     Action,
     CallRule,
+    answers,
     describe_call,
     handles,
 )
@@ -162,14 +163,14 @@ class _Answers:
         return bool(getattr(logger, self.method)(*self.args) == self.answer)
 
 
-@handles(logging.Logger.isEnabledFor)
-def _is_enabled(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return _ask(tx, "isEnabledFor", args)
-
-
-@handles(logging.Logger.getEffectiveLevel)
-def _effective_level(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return _ask(tx, "getEffectiveLevel", args)
+answers(
+    {
+        logging.Logger.isEnabledFor: lambda tx, args, kwargs: _ask(tx, "isEnabledFor", args),
+        logging.Logger.getEffectiveLevel: lambda tx, args, kwargs: _ask(
+            tx, "getEffectiveLevel", args
+        ),
+    }
+)
 
 
 def _ask(tx: Tracer, method: str, args: Args) -> Value:

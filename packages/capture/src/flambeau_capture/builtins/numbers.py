@@ -18,9 +18,9 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import text_of
 from flambeau_capture.builtins.operators import binary, unary
 from flambeau_capture.bytecode.opcodes import VERSION
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
 from flambeau_capture.values.constant import Constant, is_none
-from flambeau_capture.values.functions.callables import evaluate_call, handles, pure
+from flambeau_capture.values.functions.callables import answers, evaluate_call, handles, pure
 from flambeau_capture.values.objects.attributes import call_special, class_attribute, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.special_method_results import ask
@@ -63,9 +63,12 @@ for _kind in _NUMBERED_BY:
     _convert(_kind)
 
 
-@handles(bool)
-def _bool(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(args[0].truth(tx) if args else False)
+answers(
+    {
+        bool: lambda tx, args, kwargs: Constant(args[0].truth(tx) if args else False),
+        abs: lambda tx, args, kwargs: unary(tx, "abs", args[0]),
+    }
+)
 
 
 @handles(str)
@@ -86,11 +89,6 @@ def _round(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if args[0].special(tx, "__round__"):
         return tx.call(class_attribute(tx, args[0], args[0].cls, "__round__"), args[1:], kwargs)
     return evaluate_call(tx, round, args, kwargs)
-
-
-@handles(abs)
-def _abs(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return unary(tx, "abs", args[0])
 
 
 def _extreme(fn: Any, symbol: str) -> None:
@@ -193,10 +191,8 @@ for _fn in (*_module_functions(math), *_module_functions(cmath)):
         special = f"__{_fn.__name__}__"
         if special in _OWN and args[0].special(tx, special):
             return call_special(tx, args[0], special, [])
-        try:
+        with needing("FB0005", lambda error: f"math.{_fn.__name__}: {error}"):
             return evaluate_call(tx, _fn, [_as_number(tx, arg, kind) for arg in args], kwargs)
-        except NotConcrete as error:
-            raise Break("FB0005", f"math.{_fn.__name__}: {error}") from None
 
     handles(_fn)(_math)
 

@@ -14,7 +14,7 @@ from flambeau_capture.builtins.operators import binary, identical, unary
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate, refuse
 from flambeau_capture.values.containers.sequences import TupleValue, index_of
-from flambeau_capture.values.functions.callables import handles, pure
+from flambeau_capture.values.functions.callables import answers, handles, pure
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.tensor import TensorValue
@@ -46,24 +46,16 @@ def _unary_handler(symbol: str) -> Callable[[Tracer, Args, Kwargs], Value]:
 _register()
 
 
-@handles(operator.not_)
-def _not(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(not args[0].truth(tx))
-
-
-@handles(operator.is_)
-def _is(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(identical(tx, args[0], args[1]))
-
-
-@handles(operator.is_not)
-def _is_not(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(not identical(tx, args[0], args[1]))
-
-
-@handles(operator.contains)
-def _contains(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(args[0].contains(tx, args[1]))
+answers(
+    {
+        operator.not_: lambda tx, args, kwargs: Constant(not args[0].truth(tx)),
+        operator.is_: lambda tx, args, kwargs: Constant(identical(tx, args[0], args[1])),
+        operator.is_not: lambda tx, args, kwargs: Constant(not identical(tx, args[0], args[1])),
+        operator.contains: lambda tx, args, kwargs: Constant(args[0].contains(tx, args[1])),
+        operator.truth: lambda tx, args, kwargs: Constant(args[0].truth(tx)),
+        operator.index: lambda tx, args, kwargs: Constant(index_of(tx, args[0])),
+    }
+)
 
 
 @handles(operator.setitem)
@@ -76,11 +68,6 @@ def _setitem(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _delitem(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     args[0].del_item(tx, args[1])
     return Constant(None)
-
-
-@handles(operator.truth)
-def _truth(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(args[0].truth(tx))
 
 
 @handles(divmod)
@@ -107,11 +94,6 @@ def _pow(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if len(args) == 2:
         return binary(tx, "**", args[0], args[1])
     return tx.wrap_new(evaluate(tx, pow, *(arg.as_python() for arg in args)))
-
-
-@handles(operator.index)
-def _index(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(index_of(tx, args[0]))
 
 
 pure(operator.length_hint)

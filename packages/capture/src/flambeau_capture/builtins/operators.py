@@ -24,7 +24,7 @@ from flambeau_capture.builtins.operator_tables import (
     refuse,
 )
 from flambeau_capture.builtins.tensors.operators import by_tensors, refuses_tensors, tensor_operator
-from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
+from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value, needing
 from flambeau_capture.values.constant import Constant, evaluate, name_in_errors
 from flambeau_capture.values.containers.dicts import DictValue, DictView
 from flambeau_capture.values.containers.lists import DequeValue, ListValue
@@ -429,7 +429,5 @@ def unary(tx: Tracer, symbol: str, value: Value) -> Value:
         return call_special(tx, value, name, [])
     if isinstance(value, ObjectValue) and find_in_class(value.cls, name) is not None:
         return value.call_method(tx, name, [], {})
-    try:
+    with needing("FB0009", lambda _: f"{symbol}{value.describe()}"):
         return tx.wrap_new(evaluate(tx, fn, value.as_python()))
-    except NotConcrete:
-        raise Break("FB0009", f"{symbol}{value.describe()}") from None

@@ -31,7 +31,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.observe.unguarded import name_of, of_arguments, unguarded
 from flambeau_capture.polyfills.calling import replacing
 from flambeau_capture.source import ConstantSource
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.builtin_functions import PartialValue
@@ -40,6 +40,7 @@ from flambeau_capture.values.functions.callables import (
     NAMES,
     Action,
     CallRule,
+    answers,
     breaks,
     constant,
     evaluate_call,
@@ -74,9 +75,14 @@ def _is_dataclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return Constant(dataclasses.is_dataclass(kind))
 
 
-@handles(typing.cast)
-def _cast(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return args[1]
+answers(
+    {
+        typing.cast: lambda tx, args, kwargs: args[1],
+        sys.intern: lambda tx, args, kwargs: Constant(constant_of(args[0])),
+        inspect.isclass: lambda tx, args, kwargs: Constant(isinstance(args[0], ClassValue)),
+        inspect.ismethod: lambda tx, args, kwargs: Constant(isinstance(args[0], MethodValue)),
+    }
+)
 
 
 def _new_signature(target: Value) -> inspect.Signature:
@@ -84,11 +90,9 @@ def _new_signature(target: Value) -> inspect.Signature:
     fn = target.function if isinstance(target, MethodValue) else target
     if not isinstance(fn, FunctionValue) or "__wrapped__" in fn.attributes:
         raise Break("FB0005", f"inspect.signature of {target.describe()}")
-    try:
+    with needing("FB0005", lambda _: f"inspect.signature of {target.describe()}"):
         defaults = tuple(value.as_python() for value in fn.defaults())
         named = {name: value.as_python() for name, value in fn.kwdefaults().items()}
-    except NotConcrete:
-        raise Break("FB0005", f"inspect.signature of {target.describe()}") from None
     cells = tuple(types.CellType() for _ in fn.code.co_freevars)
     made = types.FunctionType(fn.code, {}, fn.name, defaults or None, cells or None)
     made.__kwdefaults__ = named or None
@@ -165,11 +169,6 @@ def _exc_info(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if error is None:
         return TupleValue([Constant(None)] * 3)
     return TupleValue([tx.wrap_new(error.cls), error, Constant(None)])
-
-
-@handles(sys.intern)
-def _intern(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(constant_of(args[0]))
 
 
 def _without_repr_guard(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
@@ -293,16 +292,6 @@ pure(
 )  # fmt: skip
 
 
-@handles(inspect.isclass)
-def _isclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(isinstance(args[0], ClassValue))
-
-
 @handles(inspect.isfunction)
 def _isfunction(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return Constant(issubclass(args[0].cls, types.FunctionType))
-
-
-@handles(inspect.ismethod)
-def _ismethod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(isinstance(args[0], MethodValue))

@@ -10,7 +10,8 @@ in whose place a polyfill made a value. Invariant: a value's Python identity is 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -183,6 +184,15 @@ class NotConcrete(Exception):
     """A value has no Python object that stands for it at capture time."""
 
 
+@contextmanager
+def needing(id: str, text: Callable[[NotConcrete], str]) -> Iterator[None]:
+    """Objects are needed at capture time: a break where a value has none."""
+    try:
+        yield
+    except NotConcrete as error:
+        raise Break(id, text(error)) from None
+
+
 class Unreconstructible(Exception):
     """A value that bytecode cannot build again; `step` is where it came to be."""
 
@@ -222,10 +232,8 @@ class Value:
 
     def graph_argument(self) -> Any:
         """What a graph's node holds for it; a break where it can hold nothing for it."""
-        try:
+        with needing("FB0015", lambda _: self.describe()):
             plain = self.as_python()
-        except NotConcrete:
-            raise Break("FB0015", self.describe()) from None
         if not _holdable(plain):
             raise Break("FB0015", self.describe())
         return plain
@@ -243,7 +251,10 @@ class Value:
         return False
 
     def truth(self, tx: Tracer) -> bool:
-        self.unknown("truth")
+        """An object is true, unless its class says that it may be false."""
+        if any(name in vars(kind) for kind in self.cls.__mro__ for name in ("__bool__", "__len__")):
+            self.unknown("truth")
+        return True
 
     def length(self, tx: Tracer) -> int:
         self.unknown("len")
@@ -283,7 +294,14 @@ class Value:
         return tx.call(tx.get_attr(self, name), args, kwargs)
 
     def reconstruct(self, writer: Any) -> None:
-        """Write the bytecode that makes or finds the value and pushes it."""
+        """Write the bytecode that finds the value, or makes it, and pushes it."""
+        if self.source is not None:
+            writer.load_source(self.source)
+        else:
+            self.rebuild(writer)
+
+    def rebuild(self, writer: Any) -> None:
+        """Write the bytecode that makes a value which the program did not have before."""
         raise Unreconstructible(self, f"{self.describe()} cannot be rebuilt")
 
 
@@ -313,9 +331,6 @@ class IteratorValue(Value):
 
     def iterate(self, tx: Tracer) -> IteratorValue:
         return self
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in ("__next__", "__iter__"):

@@ -27,9 +27,6 @@ from flambeau_capture.values.tensors.tensor import TensorValue
 class WeakReference(OpaqueValue):
     """weakref.ref."""
 
-    def truth(self, tx: Tracer) -> bool:
-        return True
-
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         target = self.real()
         tx.guard(self.source, "CALL", _Refers(target), "refers to the same object")
@@ -45,15 +42,10 @@ def _referent(reference: Any) -> Any:
 class NewReference(Value):
     """A weak reference that the program makes under capture."""
 
+    cls: type = weakref.ReferenceType
+
     def __init__(self, target: Value) -> None:
         self.target = target
-
-    @property
-    def cls(self) -> type:
-        return weakref.ReferenceType
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         """An object that the program had before lives on; whether a new one does, Python knows,
@@ -179,17 +171,12 @@ class ContextVariable(OpaqueValue):
 class Token(Value):
     """What `set` answers, for a `reset` under capture."""
 
+    cls: type = contextvars.Token
+
     def __init__(self, variable: ContextVariable, before: Value | None) -> None:
         self.variable = variable
         self.before = before
         self.used = False
-
-    @property
-    def cls(self) -> type:
-        return contextvars.Token
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
 
 
 def _set(variable: contextvars.ContextVar[Any], value: Any) -> None:

@@ -15,11 +15,10 @@ from typing import Any
 import torch
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break
 from flambeau_capture.identity import compares_itself
 from flambeau_capture.lookahead import can_look_ahead
 from flambeau_capture.source import Attr, ConstantSource, Source
-from flambeau_capture.values.base import NotConcrete, Tracer, Value
+from flambeau_capture.values.base import Tracer, Value, needing
 from flambeau_capture.values.constant import LITERALS, Constant
 from flambeau_capture.values.containers import existing_containers
 from flambeau_capture.values.containers.dicts import DictValue
@@ -128,10 +127,8 @@ class TypingValue(FrozenValue):
     """What typing makes: `List[int]` is evaluated."""
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
-        try:
+        with needing("FB0009", lambda error: f"{self.real}[{error}]"):
             return tx.wrap_new(self.real[key.as_python()])
-        except NotConcrete as error:
-            raise Break("FB0009", f"{self.real}[{error}]") from None
 
 
 @wraps_if(lambda obj: isinstance(obj, property | classmethod | staticmethod), 90)

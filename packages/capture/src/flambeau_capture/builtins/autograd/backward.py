@@ -37,18 +37,13 @@ from flambeau_capture.values.tensors.tensor import TensorValue
 class HandleValue(Value):
     """What `register_hook` answers: good for nothing inside of the graph."""
 
+    cls: type = RemovableHandle
+
     def __init__(self, step: int) -> None:
         self.step = step
 
-    @property
-    def cls(self) -> type:
-        return RemovableHandle
-
     def describe(self) -> str:
         return "the handle of a hook"
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         raise Break(_REASON, f"{name} of {self.describe()}")

@@ -16,7 +16,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.tensors.operators import asks_class
 from flambeau_capture.source import ConstantSource
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, needing, unpack
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
@@ -101,10 +101,8 @@ class _Places:
             return tuple(self.of(part) for part in value.parts())
         if isinstance(value, ObjectValue):
             return _StandIn()
-        try:
+        with needing("FB0012", lambda error: f"__torch_function__ with {error}"):
             return value.as_python()
-        except NotConcrete as error:
-            raise Break("FB0012", f"__torch_function__ with {error}") from None
 
     def back(self, tx: Tracer, obj: Any) -> Value:
         known = self._known.get(id(obj))
@@ -183,11 +181,9 @@ def _default(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         result = _call(tx, function, positional, named)
     finally:
         tx.as_plain -= 1
-    try:
+    with needing("FB0012", lambda _: f"__torch_function__ of {function.describe()}"):
         if function.as_python() in compat.results_left_plain():
             return result
-    except NotConcrete:
-        raise Break("FB0012", f"__torch_function__ of {function.describe()}") from None
     return _converted(tx, result, kind.python_class)
 
 

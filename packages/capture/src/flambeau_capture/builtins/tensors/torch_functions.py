@@ -30,6 +30,7 @@ from flambeau_capture.values.functions.callables import (
     RULES,
     Action,
     CallRule,
+    answers,
     breaks,
     constant,
     describe_call,
@@ -162,9 +163,13 @@ _answer(None, *compat.nothing_under_capture())
 _answer(0, *compat.zero_under_capture())
 
 
-@handles(torch.is_tensor)
-def _is_tensor(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(issubclass(args[0].cls, torch.Tensor))
+answers(
+    {
+        torch.is_tensor: lambda tx, args, kwargs: Constant(issubclass(args[0].cls, torch.Tensor)),
+        torch.jit.annotate: lambda tx, args, kwargs: args[1],
+        torch.numel: lambda tx, args, kwargs: args[0].call_method(tx, "numel", [], {}),
+    }
+)
 
 
 @handles(torch.overrides.is_tensor_like)
@@ -185,11 +190,6 @@ def _set_grad_enabled(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         tx.graph.record_mode(compat.set_grad_enabled, (mode,), tx.stack_trace())
         compat.set_grad_enabled(mode)  # capture restores the mode when it is done
     return Constant(None)
-
-
-@handles(torch.jit.annotate)
-def _annotate(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return args[1]
 
 
 @handles(torch._check)
@@ -275,11 +275,6 @@ def _shown(tx: Tracer, owner: Value) -> str:
                 size = value.fake.size()
                 shown.append(f"{name}: {'...' if value.fake.numel() == 1 else size}")
     return f"{owner.cls.__name__}({', '.join(shown)})"
-
-
-@handles(torch.numel)
-def _numel(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return args[0].call_method(tx, "numel", [], {})
 
 
 @handles(torch.from_numpy, torch.as_tensor, torch.asarray)

@@ -205,10 +205,7 @@ class DictValue(Value):
             self.unknown(f"method {name!r}")
         return handler(self, tx, args, kwargs)
 
-    def reconstruct(self, writer: Any) -> None:
-        if self.source is not None:
-            writer.load_source(self.source)
-            return
+    def rebuild(self, writer: Any) -> None:
         with writer.building(self):
             if self._class is collections.defaultdict:
                 factory = self.factory or Constant(None)

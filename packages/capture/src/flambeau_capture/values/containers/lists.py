@@ -66,9 +66,7 @@ def sort_values(tx: Tracer, items: list[Value], kwargs: Kwargs) -> list[Value]:
 
 
 class ListValue(SequenceValue):
-    @property
-    def cls(self) -> type:
-        return list
+    cls: type = list
 
     def describe(self) -> str:
         return f"list of {len(self._items)}"
@@ -122,10 +120,7 @@ class ListValue(SequenceValue):
             return sequence_method(self, tx, name, args, kwargs)
         return handler(self, tx, args, kwargs)
 
-    def reconstruct(self, writer: Any) -> None:
-        if self.source is not None:
-            writer.load_source(self.source)
-            return
+    def rebuild(self, writer: Any) -> None:
         with writer.building(self):
             for part in self.parts():
                 writer.load(part)
@@ -288,6 +283,8 @@ _LIST_METHODS: dict[str, Callable[[ListValue, Tracer, Args, Kwargs], Value]] = {
 class DequeValue(ListValue):
     """collections.deque, with its bound on the length."""
 
+    cls: type = collections.deque
+
     def __init__(
         self,
         items: Iterable[Value | Pending],
@@ -297,10 +294,6 @@ class DequeValue(ListValue):
     ) -> None:
         super().__init__(items, source, tx)
         self.maxlen = maxlen
-
-    @property
-    def cls(self) -> type:
-        return collections.deque
 
     def as_python(self) -> Any:
         return collections.deque((part.as_python() for part in self.parts()), self.maxlen)
@@ -362,10 +355,7 @@ class DequeValue(ListValue):
             return Constant(None)
         return super().call_method(tx, name, args, kwargs)
 
-    def reconstruct(self, writer: Any) -> None:
-        if self.source is not None:
-            writer.load_source(self.source)
-            return
+    def rebuild(self, writer: Any) -> None:
         with writer.building(self):
             writer.call(collections.deque, [TupleValue(self.parts()), Constant(self.maxlen)])
 

@@ -19,7 +19,15 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import ClassEntry, ConstantSource, Source, item_of
 from flambeau_capture.source.steps import ItemKind
-from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import (
+    Args,
+    IteratorValue,
+    Kwargs,
+    NotConcrete,
+    Tracer,
+    Value,
+    needing,
+)
 from flambeau_capture.values.constant import (
     Constant,
     constant_of,
@@ -41,6 +49,7 @@ from flambeau_capture.values.tensors.tensor import TensorValue, known_number
 
 
 class SliceValue(Value):
+    cls: type = slice
     built_once = True
 
     def __init__(
@@ -49,28 +58,19 @@ class SliceValue(Value):
         self.bounds = (start, stop, step)
         self.source = source
 
-    @property
-    def cls(self) -> type:
-        return slice
-
     def parts(self) -> list[Value]:
         return list(self.bounds)
 
     def describe(self) -> str:
         return "slice"
 
-    def truth(self, tx: Tracer) -> bool:
-        return True
-
     def as_python(self) -> Any:
         return slice(*(bound.as_python() for bound in self.bounds))
 
     def as_slice(self) -> slice:
         """The slice with integer bounds."""
-        try:
+        with needing("FB0002", lambda error: f"{error} as a bound of a slice"):
             found: slice = self.as_python()
-        except NotConcrete as error:
-            raise Break("FB0002", f"{error} as a bound of a slice") from None
         if any(issubclass(bound.cls, type) for bound in self.bounds):
             raise Break("FB0002", "a class as a bound of a slice")
         return found
@@ -371,10 +371,7 @@ class TupleValue(SequenceValue):
             return tx.call(self.get_attr(tx, name), args, kwargs)
         return sequence_method(self, tx, name, args, kwargs)
 
-    def reconstruct(self, writer: Any) -> None:
-        if self.source is not None:
-            writer.load_source(self.source)
-            return
+    def rebuild(self, writer: Any) -> None:
         with writer.building(self):
             if self._class is tuple:
                 for part in self.parts():

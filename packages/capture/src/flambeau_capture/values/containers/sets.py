@@ -152,10 +152,7 @@ class SetValue(Value):
         made._order = result
         return made
 
-    def reconstruct(self, writer: Any) -> None:
-        if self.source is not None:
-            writer.load_source(self.source)
-            return
+    def rebuild(self, writer: Any) -> None:
         parts, more = self.parts(), 0
         if self._order is not None and all(isinstance(part, Constant) for part in parts):
             keys, more = _as_inserted(self._order, self._class)

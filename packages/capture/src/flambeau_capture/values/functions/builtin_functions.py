@@ -14,7 +14,7 @@ from typing import Any
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, ConstantSource, Source
 from flambeau_capture.values.argument_errors import check_call, check_method
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant, evaluate, nameless
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -48,9 +48,6 @@ class BuiltinValue(Value):
     def as_python(self) -> Any:
         return self.fn
 
-    def truth(self, tx: Tracer) -> bool:
-        return True
-
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if not hasattr(self.fn, name):
             tx.raise_error(
@@ -77,10 +74,10 @@ class BuiltinValue(Value):
         if rule.handler is not None and not rule.of_called:
             check_call(tx, fn, args, kwargs)
             args, kwargs = by_place(fn, args, kwargs)
-            try:
+            with needing(
+                "FB0005", lambda error: f"{describe_call(fn, args)}: {error} is not known"
+            ):
                 found: Value = rule.handler(tx, args, kwargs)
-            except NotConcrete as error:
-                raise Break("FB0005", f"{describe_call(fn, args)}: {error} is not known") from None
             return found
         if rule.handler is not None:
             answered: Value = rule.handler(tx, self, args, kwargs)
@@ -148,6 +145,7 @@ def _is_attribute(owner: type, fn: Any) -> bool:
 class PartialValue(Value):
     """functools.partial."""
 
+    cls: type = functools.partial
     built_once = True
 
     def __init__(
@@ -158,10 +156,6 @@ class PartialValue(Value):
         self.kwargs = kwargs
         self.source = source
 
-    @property
-    def cls(self) -> type:
-        return functools.partial
-
     def describe(self) -> str:
         return f"partial({self.fn.describe()})"
 
@@ -171,9 +165,6 @@ class PartialValue(Value):
             *(arg.as_python() for arg in self.args),
             **{key: arg.as_python() for key, arg in self.kwargs.items()},
         )
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "func":
@@ -192,18 +183,15 @@ class PartialValue(Value):
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return tx.call(self.fn, [*self.args, *args], {**self.kwargs, **kwargs})
 
-    def reconstruct(self, writer: Any) -> None:
-        if self.source is not None:
-            writer.load_source(self.source)
-        else:
-            writer.call(
-                _make_partial,
-                [
-                    self.fn,
-                    TupleValue(self.args),
-                    DictValue([(Constant(k), v) for k, v in self.kwargs.items()]),
-                ],
-            )
+    def rebuild(self, writer: Any) -> None:
+        writer.call(
+            _make_partial,
+            [
+                self.fn,
+                TupleValue(self.args),
+                DictValue([(Constant(k), v) for k, v in self.kwargs.items()]),
+            ],
+        )
 
 
 def _make_partial(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

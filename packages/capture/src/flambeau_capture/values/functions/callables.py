@@ -12,7 +12,7 @@ import enum
 import functools
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ from flambeau_capture.frame.skip_rules import GRAPH, library_rule
 from flambeau_capture.identity import compares_itself
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import ConstantSource
-from flambeau_capture.values.base import Args, Kwargs, MadeBy, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, MadeBy, NotConcrete, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.numpy.scalars import in_python
 from flambeau_capture.values.objects.attributes import answers_for_itself
@@ -90,6 +90,11 @@ def handles(*fns: Any, action: Action = Action.ANSWER, python: Any = None) -> Ca
         return handler
 
     return register
+
+
+def answers(handlers: Mapping[Any, Handler]) -> None:
+    """Register handlers that are one expression each."""
+    RULES.update({fn: CallRule(Action.ANSWER, handler=handlers[fn]) for fn in handlers})
 
 
 unguarded(
@@ -169,11 +174,9 @@ def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
             computed = symbol_call(tx, fn, numbers)
             if computed is not None:
                 return computed
-    try:
+    with needing("FB0005", lambda error: f"{describe_call(fn, args)}: {error} is not known"):
         plain = [arg.as_python() for arg in args]
         named = {key: arg.as_python() for key, arg in kwargs.items()}
-    except NotConcrete as error:
-        raise Break("FB0005", f"{describe_call(fn, args)}: {error} is not known") from None
     if any(isinstance(arg, type) and answers_for_itself(type(arg)) for arg in plain):
         raise Break("FB0005", f"{describe_call(fn, args)}, which may ask the class's metaclass")
     by = MadeBy(fn, (*args,), {**kwargs})

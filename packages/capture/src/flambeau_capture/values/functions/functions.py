@@ -35,6 +35,8 @@ from flambeau_capture.values.registry import trusted_callable, wraps_type
 class FunctionValue(Value):
     """A Python function. `real` is None for one that the program made under capture."""
 
+    cls: type = types.FunctionType
+
     def __init__(
         self,
         code: types.CodeType,
@@ -65,10 +67,6 @@ class FunctionValue(Value):
         self.made_by: MadeBy | None = None  # what of the library it stands for
         self.annotations: Value | None = None  # names and values in turn, as code makes them
 
-    @property
-    def cls(self) -> type:
-        return types.FunctionType
-
     def describe(self) -> str:
         return f"UserFunctionVariable({self.name})"
 
@@ -76,9 +74,6 @@ class FunctionValue(Value):
         if self.real is None or self.attributes:
             raise NotConcrete(self.describe())
         return self.real
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
 
     def base(self) -> Source:
         """What parts of an existing function are read through."""
@@ -205,10 +200,7 @@ class FunctionValue(Value):
             return tx.inline(self, args, kwargs)
         return super().call_method(tx, name, args, kwargs)
 
-    def reconstruct(self, writer: Any) -> None:
-        if self.source is not None:
-            writer.load_source(self.source)
-            return
+    def rebuild(self, writer: Any) -> None:
         if self.made_by is not None:
             self.made_by.write(self, writer)
             return
@@ -321,13 +313,11 @@ def _new_part(fn: FunctionValue, tx: Tracer, name: str) -> Value:
 class FunctionDict(Value):
     """`__dict__` of a function under construction: functools.update_wrapper writes to it."""
 
+    cls: type = dict
+
     def __init__(self, shown: list[tuple[Value, Value]], fn: FunctionValue) -> None:
         self.fn = fn
         self.shown = shown
-
-    @property
-    def cls(self) -> type:
-        return dict
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         return BoundMethod(self, name)

@@ -9,30 +9,23 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
 from flambeau_capture.values.argument_errors import check_method
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, needing
 
 
 class BoundMethod(Value):
     """A method of a built-in kind: the receiver itself knows how to run it."""
 
+    cls: type = types.BuiltinMethodType
     built_once = True
 
     def __init__(self, receiver: Value, name: str) -> None:
         self.receiver = receiver
         self.name = name
 
-    @property
-    def cls(self) -> type:
-        return types.BuiltinMethodType
-
     def describe(self) -> str:
         return f"method {self.name!r} of {self.receiver.describe()}"
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "__self__":
@@ -46,10 +39,8 @@ class BoundMethod(Value):
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         check_method(tx, self.receiver, self.name, args, kwargs)
-        try:
+        with needing("FB0009", lambda error: f"{self.describe()}: {error} is not known"):
             return self.receiver.call_method(tx, self.name, args, kwargs)
-        except NotConcrete as error:
-            raise Break("FB0009", f"{self.describe()}: {error} is not known") from None
 
     def reconstruct(self, writer: Any) -> None:
         writer.load(self.receiver)
@@ -59,16 +50,13 @@ class BoundMethod(Value):
 class MethodValue(Value):
     """A Python function (or any callable) bound to a receiver."""
 
+    cls: type = types.MethodType
     built_once = True
 
     def __init__(self, receiver: Value, function: Value, source: Source | None = None) -> None:
         self.receiver = receiver
         self.function = function
         self.source = source
-
-    @property
-    def cls(self) -> type:
-        return types.MethodType
 
     def describe(self) -> str:
         return f"method {self.function.describe()} of {self.receiver.describe()}"
@@ -78,9 +66,6 @@ class MethodValue(Value):
             return types.MethodType(self.function.as_python(), self.receiver.as_python())
         except TypeError:
             raise NotConcrete(self.describe()) from None
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "__self__":

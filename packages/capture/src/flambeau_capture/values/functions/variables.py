@@ -22,6 +22,8 @@ from flambeau_capture.values.functions.methods import BoundMethod
 class CellValue(Value):
     """A closure cell. `content` is None while it is empty."""
 
+    cls: type = types.CellType
+
     def __init__(
         self,
         content: Value | None = None,
@@ -41,10 +43,6 @@ class CellValue(Value):
         self.pending = pending
         self._tx = tx
         self.written = False
-
-    @property
-    def cls(self) -> type:
-        return types.CellType
 
     @property
     def content(self) -> Value | None:
@@ -172,12 +170,10 @@ def _builtins_of(namespace: dict[str, Any]) -> dict[str, Any]:
 class GlobalsDict(Value):
     """`globals()`: names of a module as items."""
 
+    cls: type = dict
+
     def __init__(self, scope: GlobalsScope) -> None:
         self.scope = scope
-
-    @property
-    def cls(self) -> type:
-        return dict
 
     def describe(self) -> str:
         return "globals()"

@@ -50,9 +50,6 @@ class ContextValue(Value):
     def describe(self) -> str:
         return f"ctx of {self.kind.__name__}"
 
-    def truth(self, tx: Tracer) -> bool:
-        return True
-
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in self.attributes:
             return self.attributes[name]

@@ -16,7 +16,7 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import ConstantSource
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.functions.callables import handles
 from flambeau_capture.values.functions.methods import BoundMethod
@@ -31,9 +31,6 @@ class ContextManager(Value):
     @property
     def cls(self) -> type:
         return self.kind
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in ("__enter__", "__exit__"):
@@ -143,16 +140,14 @@ class KernelChoice(GraphMode):
     """Which kernels torch may choose: `sdpa_kernel`, `cudnn.flags`, as functions that the graph
     calls to begin and to end it."""
 
+    cls: type = _GeneratorContextManager
+
     calls = (compat.enter_choice, compat.exit_choice)
 
     def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
         super().__init__(compat.CHOICES[name][1], arguments)
         self.name = name
         self.outside: dict[Any, Any] = {}  # while it is entered: what was the case before
-
-    @property
-    def cls(self) -> type:
-        return _GeneratorContextManager
 
     def enter(self, tx: Tracer) -> Value:
         self.outside = {question: question() for question in _CHOSEN}
@@ -338,10 +333,8 @@ def autocast_settings(autocast: Any) -> tuple[Any, ...]:
 
 def autocast_arguments(args: Args, kwargs: Kwargs) -> tuple[list[Any], dict[str, Any]]:
     """What an autocast object is made of, in Python."""
-    try:
+    with needing("FB0013", lambda error: f"autocast with {error}"):
         return [a.as_python() for a in args], {key: a.as_python() for key, a in kwargs.items()}
-    except NotConcrete as error:
-        raise Break("FB0013", f"autocast with {error}") from None
 
 
 @handles(torch.autocast)
@@ -363,10 +356,8 @@ def _inference_mode(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(*compat.labels())
 def _label(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    try:
+    with needing("FB0013", lambda error: f"record_function with {error}"):
         plain = tuple(value.as_python() for value in [*args, *kwargs.values()])
-    except NotConcrete as error:
-        raise Break("FB0013", f"record_function with {error}") from None
     return Label(torch.profiler.record_function, plain)
 
 

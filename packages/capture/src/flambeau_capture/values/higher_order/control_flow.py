@@ -17,7 +17,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.graph.builder import GraphBuilder
 from flambeau_capture.graph.functions import checkpoint_call, cond_call, select, while_call
 from flambeau_capture.polyfills import scanning
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.callables import handles
 from flambeau_capture.values.higher_order.bodies import Captured, capture_body
@@ -33,10 +33,8 @@ def _checkpointed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     named = dict(kwargs)
     if "context_fn" in named or "debug" in named:
         raise Break("FB0025", "checkpoint with context_fn or debug")
-    try:
+    with needing("FB0025", lambda error: f"checkpoint with {error}"):
         options = {n: named.pop(n).as_python() for n in CHECKPOINT_OPTIONS if n in named}
-    except NotConcrete as error:
-        raise Break("FB0025", f"checkpoint with {error}") from None
     if not torch.is_grad_enabled():
         return tx.call(args[0], args[1:], named)  # nothing is kept for backward anyway
     reentrant = options.get("use_reentrant", True)

@@ -32,7 +32,14 @@ from flambeau_capture.graph.functions import (
     vjp_call,
     vmap_call,
 )
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Unreconstructible, Value
+from flambeau_capture.values.base import (
+    Args,
+    Kwargs,
+    Tracer,
+    Unreconstructible,
+    Value,
+    needing,
+)
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
@@ -46,20 +53,15 @@ from flambeau_capture.values.tensors.tensor import TensorValue
 class TransformValue(Value):
     """What torch.func.grad and its relatives answer."""
 
+    cls: type = types.FunctionType
+
     def __init__(self, kind: str, fn: Value, options: dict[str, Any]) -> None:
         self.kind = kind
         self.fn = fn
         self.options = options
 
-    @property
-    def cls(self) -> type:
-        return types.FunctionType
-
     def describe(self) -> str:
         return f"{self.kind} of {self.fn.describe()}"
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if kwargs:
@@ -91,10 +93,8 @@ def _bound(fn: Any, args: Args, kwargs: Kwargs) -> tuple[dict[str, Value], dict[
     """Arguments of a transform by name: what is a value of the program, and plain options."""
     bound = inspect.signature(fn).bind(*args, **kwargs).arguments
     values = {n: v for n, v in bound.items() if n in ("func", "primals", "tangents")}
-    try:
+    with needing("FB0005", lambda error: f"{fn.__name__} with {error}"):
         plain = {name: v.as_python() for name, v in bound.items() if name not in values}
-    except NotConcrete as error:
-        raise Break("FB0005", f"{fn.__name__} with {error}") from None
     return values, plain
 
 
@@ -171,6 +171,8 @@ _REASON = "FB0005"
 class DerivativeValue(Value):
     """The second result of vjp or linearize."""
 
+    cls: type = types.FunctionType
+
     def __init__(self, tx: Tracer, name: str, node: fx.Node, watched: list[torch.Tensor]) -> None:
         self.name = name
         self.node = node
@@ -178,25 +180,16 @@ class DerivativeValue(Value):
         self._graph = tx.graph
         self._watched = [(tensor, version_of(tensor)) for tensor in watched]
 
-    @property
-    def cls(self) -> type:
-        return types.FunctionType
-
     def describe(self) -> str:
         return f"a derivative made by {self.name}"
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if tx.graph is not self._graph:
             raise Break(_REASON, f"{self.describe()} in a function that torch maps or runs again")
         if any(version_of(tensor) != version for tensor, version in self._watched):
             raise Unreconstructible(self, f"{self.describe()} of what was written to since")
-        try:
+        with needing(_REASON, lambda error: f"{self.describe()} with {error}"):
             options = tuple((name, value.as_python()) for name, value in kwargs.items())
-        except NotConcrete as error:
-            raise Break(_REASON, f"{self.describe()} with {error}") from None
         given: list[TensorValue] = []
         apart = GraphBuilder(tx.graph)  # only to number the tensors: their values stay outside
         _, shape = arguments(apart, TupleValue(list(args)), given)
@@ -276,21 +269,16 @@ def _linearize(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 class VmapValue(Value):
     """What torch.vmap answers."""
 
+    cls: type = types.FunctionType
+
     def __init__(self, fn: Value, in_dims: Any, out_dims: Any, randomness: str) -> None:
         self.fn = fn
         self.in_dims = in_dims
         self.out_dims = out_dims
         self.randomness = randomness
 
-    @property
-    def cls(self) -> type:
-        return types.FunctionType
-
     def describe(self) -> str:
         return f"vmap of {self.fn.describe()}"
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if kwargs:
@@ -392,10 +380,8 @@ def make_vmap(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     names = ("func", "in_dims", "out_dims", "randomness", "chunk_size")
     given: dict[str, Value] = {**dict(zip(names, args)), **kwargs}
     fn = given.pop("func")
-    try:
+    with needing("FB0005", lambda error: f"torch.vmap with {error}"):
         plain = {name: value.as_python() for name, value in given.items()}
-    except NotConcrete as error:
-        raise Break("FB0005", f"torch.vmap with {error}") from None
     if plain.get("chunk_size") is not None:
         raise Break("FB0005", "torch.vmap in chunks")
     return VmapValue(

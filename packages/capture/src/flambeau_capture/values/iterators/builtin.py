@@ -185,13 +185,11 @@ def _iterator_of_another_size(kind: Any) -> Any:
 class IndexIterator(IteratorValue):
     """The old protocol: `__getitem__` with 0, 1, 2, ... until IndexError."""
 
+    cls: type = type(iter([]))
+
     def __init__(self, target: Value) -> None:
         self.target = target
         self.index = 0
-
-    @property
-    def cls(self) -> type:
-        return type(iter([]))
 
     def advance(self, tx: Tracer) -> Value | None:
         tx.heap.changed()
@@ -209,16 +207,14 @@ T = TypeVar("T")
 
 
 class ZipIterator(IteratorValue):
+    cls: type = zip
+
     def __init__(self, sources: list[IteratorValue], strict: bool = False) -> None:
         self.sources = sources
         self.strict = strict
 
     def holds(self) -> Iterable[Value]:
         return self.sources
-
-    @property
-    def cls(self) -> type:
-        return zip
 
     def advance(self, tx: Tracer) -> Value | None:
         items: list[Value] = []
@@ -252,16 +248,14 @@ def _zip_strict(*iterators: Any) -> Any:
 
 
 class EnumerateIterator(IteratorValue):
+    cls: type = enumerate
+
     def __init__(self, source: IteratorValue, start: int) -> None:
         self.source_iterator = source
         self.next = start
 
     def holds(self) -> Iterable[Value]:
         return [self.source_iterator]
-
-    @property
-    def cls(self) -> type:
-        return enumerate
 
     def advance(self, tx: Tracer) -> Value | None:
         item = self.source_iterator.advance(tx)
@@ -285,16 +279,14 @@ def _until_stopped(step: Callable[[], T]) -> T | None:
 
 
 class MapIterator(IteratorValue):
+    cls: type = map
+
     def __init__(self, fn: Value, sources: list[IteratorValue]) -> None:
         self.fn = fn
         self.sources = sources
 
     def holds(self) -> Iterable[Value]:
         return [self.fn, *self.sources]
-
-    @property
-    def cls(self) -> type:
-        return map
 
     def advance(self, tx: Tracer) -> Value | None:
         items = []
@@ -312,6 +304,8 @@ class MapIterator(IteratorValue):
 class UntilIterator(IteratorValue):
     """`iter(fn, sentinel)`: what a function answers, until it answers the sentinel."""
 
+    cls: type = type(iter(int, 0))
+
     def __init__(self, fn: Value, sentinel: Value) -> None:
         self.fn = fn
         self.sentinel = sentinel
@@ -319,10 +313,6 @@ class UntilIterator(IteratorValue):
 
     def holds(self) -> Iterable[Value]:
         return [self.fn, self.sentinel]
-
-    @property
-    def cls(self) -> type:
-        return type(iter(int, 0))
 
     def advance(self, tx: Tracer) -> Value | None:
         tx.heap.changed()
@@ -345,16 +335,14 @@ def _until(fn: Any, sentinel: Any, ended: bool) -> Any:
 
 
 class FilterIterator(IteratorValue):
+    cls: type = filter
+
     def __init__(self, fn: Value, source: IteratorValue) -> None:
         self.fn = fn
         self.source_iterator = source
 
     def holds(self) -> Iterable[Value]:
         return [self.fn, self.source_iterator]
-
-    @property
-    def cls(self) -> type:
-        return filter
 
     def advance(self, tx: Tracer) -> Value | None:
         while (item := self.source_iterator.advance(tx)) is not None:
@@ -374,16 +362,14 @@ class FilterIterator(IteratorValue):
 
 
 class ChainIterator(IteratorValue):
+    cls: type = itertools.chain
+
     def __init__(self, sources: list[Value]) -> None:
         self.sources = sources
         self.current: IteratorValue | None = None
 
     def holds(self) -> Iterable[Value]:
         return self.sources if self.current is None else [self.current, *self.sources]
-
-    @property
-    def cls(self) -> type:
-        return itertools.chain
 
     def advance(self, tx: Tracer) -> Value | None:
         while True:

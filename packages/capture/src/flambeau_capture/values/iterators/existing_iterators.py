@@ -59,9 +59,6 @@ class LiveIterator(IteratorValue):
     def _state(self) -> str:
         return f"has {self.taken} items" if self.ended else f"has more than {self.taken} items"
 
-    def reconstruct(self, writer: Any) -> None:
-        writer.load_source(self.source)
-
     def replay(self, writer: Any) -> None:
         writer.call(advance, [self, Constant(self.taken), Constant(self.ended)])
         writer.pop_top()
@@ -126,6 +123,3 @@ class ForeignIterator(IteratorValue):
         if name in ("__iter__", "__next__"):
             return super().call_method(tx, name, args, kwargs)
         raise Break("FB0014", f"method {name!r} of an existing {self.cls.__name__}")
-
-    def reconstruct(self, writer: Any) -> None:
-        writer.load_source(self.source)

@@ -109,10 +109,7 @@ class ArrayValue(Value):
         found: Value = rules().method(tx, self, name, args, kwargs)
         return found
 
-    def reconstruct(self, writer: Any) -> None:
-        if self.source is not None:
-            writer.load_source(self.source)
-            return
+    def rebuild(self, writer: Any) -> None:
         with writer.building(self):
             if self.known is not None:
                 writer.call(_Copy(self.known), [])
@@ -171,9 +168,6 @@ class NumpyFunction(OpaqueValue):
 
     def as_python(self) -> Any:
         return self.real
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "__name__":

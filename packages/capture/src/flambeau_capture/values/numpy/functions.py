@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
@@ -90,10 +90,8 @@ def _plain(value: Value) -> Any:
         return value.cls([_plain(part) for part in value.parts()])
     if isinstance(value, SliceValue):
         return value.as_slice()
-    try:
+    with needing("FB0003", lambda error: f"NumPy with {error}"):
         return value.as_python()
-    except NotConcrete as error:
-        raise Break("FB0003", f"NumPy with {error}") from None
 
 
 def _ask(tx: Tracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:

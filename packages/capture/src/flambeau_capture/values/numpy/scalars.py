@@ -102,9 +102,6 @@ class ArrayNumber(NumpyScalar):
                 return self.number
         return super().call_method(tx, name, args, kwargs)
 
-    def reconstruct(self, writer: Any) -> None:
-        writer.load_source(self.source)
-
 
 def open_scalar(tx: Tracer, scalar: Any, source: Source) -> Value | None:
     """The value of a scalar that was another one before; None where it has to be known."""

@@ -31,12 +31,10 @@ if TYPE_CHECKING:
 class InstanceDict(Value):
     """`obj.__dict__`: a view of the instance's attributes."""
 
+    cls: type = dict
+
     def __init__(self, owner: ObjectValue) -> None:
         self.owner = owner
-
-    @property
-    def cls(self) -> type:
-        return dict
 
     def truth(self, tx: Tracer) -> bool:
         return bool(list(self.owner.own_entries(tx)))
@@ -129,9 +127,7 @@ _READING = frozenset(vars(types.MappingProxyType)) - frozenset(vars(object)) | {
 class ReadOnly(Value):
     """A mapping proxy. `mapping` is what it shows."""
 
-    @property
-    def cls(self) -> type:
-        return types.MappingProxyType
+    cls: type = types.MappingProxyType
 
     def mapping(self, tx: Tracer) -> Value:
         raise NotImplementedError
@@ -247,9 +243,6 @@ class ProxyValue(ReadOnly):
 
     def mapping(self, tx: Tracer) -> Value:
         return self.inner
-
-    def reconstruct(self, writer: Any) -> None:
-        writer.load_source(self.source)
 
 
 def shown_by(proxy: Any) -> Any:

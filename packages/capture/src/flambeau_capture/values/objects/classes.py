@@ -17,7 +17,14 @@ from torch.utils.hooks import RemovableHandle
 from flambeau_capture.breaks import Break
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import Attr, ClassEntry, ConstantSource, Source
-from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import (
+    Args,
+    IteratorValue,
+    Kwargs,
+    Tracer,
+    Value,
+    needing,
+)
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
@@ -70,10 +77,8 @@ class ClassValue(SpecialMethods):
 
     def contains(self, tx: Tracer, item: Value) -> bool:
         if isinstance(self.python_class, enum.EnumMeta):
-            try:
+            with needing("FB0009", lambda error: f"{error} in {self.describe()}"):
                 member = item.as_python()
-            except NotConcrete as error:
-                raise Break("FB0009", f"{error} in {self.describe()}") from None
             return bool(evaluate(tx, operator.contains, self.python_class, member))
         return super().contains(tx, item)
 

@@ -191,12 +191,7 @@ def new_exception(kind: type[BaseException], args: list[Value]) -> ExceptionValu
 class TracebackValue(Value):
     """Where an exception has been: a program may ask whether there is one, and no more."""
 
-    @property
-    def cls(self) -> type:
-        return types.TracebackType
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
+    cls: type = types.TracebackType
 
 
 class ExistingException(ExceptionValue):

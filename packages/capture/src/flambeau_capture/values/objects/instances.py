@@ -366,12 +366,6 @@ class ObjectValue(SpecialMethods):
 
     # -- the compiled code's side ---------------------------------------------------------------
 
-    def reconstruct(self, writer: Any) -> None:
-        if self.source is not None:
-            writer.load_source(self.source)
-            return
-        self.rebuild(writer)
-
     def rebuild(self, writer: Any) -> None:
         """Make the object without running its class's code, then set what it holds."""
         immutable = (

@@ -19,7 +19,7 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import Attr, ConstantSource, InstanceAttr, Source
-from flambeau_capture.values.base import Args, Kwargs, MadeBy, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, MadeBy, NotConcrete, Tracer, Value, needing
 from flambeau_capture.values.constant import LITERALS, evaluate
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.attributes import (
@@ -44,12 +44,6 @@ class OpaqueValue(Value):
     def describe(self) -> str:
         return f"{type(self.real).__module__}.{type(self.real).__qualname__} object"
 
-    def truth(self, tx: Tracer) -> bool:
-        kind = type(self.real)
-        if find_in_class(kind, "__bool__") is None and find_in_class(kind, "__len__") is None:
-            return True
-        self.unknown("truth")
-
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "__class__":
             return tx.wrap_new(type(self.real))
@@ -62,9 +56,6 @@ class OpaqueValue(Value):
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         raise Break("FB0005", f"call_method {name} of {self.describe()}")
-
-    def reconstruct(self, writer: Any) -> None:
-        writer.load_source(self.source)
 
 
 #: `Tensor.shape.__get__`: what `__torch_function__` is told of
@@ -86,16 +77,12 @@ class FrozenValue(OpaqueValue):
         return int(evaluate(tx, len, self.real))
 
     def contains(self, tx: Tracer, item: Value) -> bool:
-        try:
+        with needing("FB0009", lambda error: f"{error} in {self.describe()}"):
             return bool(evaluate(tx, operator.contains, self.real, item.as_python()))
-        except NotConcrete as error:
-            raise Break("FB0009", f"{error} in {self.describe()}") from None
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
-        try:
+        with needing("FB0009", lambda error: f"{self.describe()}[{error}]"):
             return tx.wrap_new(evaluate(tx, operator.getitem, self.real, key.as_python()))
-        except NotConcrete as error:
-            raise Break("FB0009", f"{self.describe()}[{error}]") from None
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         origin = typing.get_origin(self.real)
@@ -116,11 +103,9 @@ class FrozenValue(OpaqueValue):
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "sub" and isinstance(self.real, re.Pattern) and args:
             return tx.call(tx.wrap_new(re.sub), [self, *args], kwargs)
-        try:
+        with needing("FB0009", lambda error: f"{self.describe()}.{name} with {error}"):
             plain = [arg.as_python() for arg in args]
             named = {key: arg.as_python() for key, arg in kwargs.items()}
-        except NotConcrete as error:
-            raise Break("FB0009", f"{self.describe()}.{name} with {error}") from None
         method = getattr(self.real, name)
         by = MadeBy(method, (*args,), {**kwargs})
         return tx.wrap_evaluated(evaluate(tx, method, *plain, **named), by)
@@ -142,22 +127,17 @@ _STAYS = (types.ModuleType, torch.dtype, torch.layout, torch.memory_format)
 class PyModuleValue(Value):
     """A module: its attributes are global variables of the program."""
 
+    cls: type = types.ModuleType
+
     def __init__(self, module: types.ModuleType, source: Source) -> None:
         self.module = module
         self.source = source
-
-    @property
-    def cls(self) -> type:
-        return types.ModuleType
 
     def describe(self) -> str:
         return f"module {self.module.__name__}"
 
     def as_python(self) -> Any:
         return self.module
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         scope = tx.scope_of(vars(self.module))

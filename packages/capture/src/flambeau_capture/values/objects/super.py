@@ -17,19 +17,14 @@ from flambeau_capture.values.objects.instances import ObjectValue
 
 
 class SuperValue(Value):
+    cls: type = super
+
     def __init__(self, owner: ClassValue, receiver: Value) -> None:
         self.owner = owner
         self.receiver = receiver
 
-    @property
-    def cls(self) -> type:
-        return super
-
     def describe(self) -> str:
         return f"super of {self.owner.describe()}"
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         return super_attribute(tx, self.owner, self.receiver, name)

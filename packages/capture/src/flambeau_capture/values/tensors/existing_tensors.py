@@ -108,10 +108,7 @@ class SubclassTensor(TensorValue):
             return call_special(tx, self, "__getitem__", [key])
         return super().get_item(tx, key)
 
-    def reconstruct(self, writer: Any) -> None:
-        if self.source is not None:
-            writer.load_source(self.source)
-            return
+    def rebuild(self, writer: Any) -> None:
         with writer.building(self):
             writer.load_graph_output(self.node)
             writer.push_call_on_top(_as_subclass, [Constant(self._class)])

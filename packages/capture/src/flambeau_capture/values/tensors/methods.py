@@ -13,7 +13,7 @@ import torch
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Called
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.numpy.arrays import rules
@@ -167,11 +167,9 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
 
 
 def _query(tx: Tracer, tensor: TensorValue, name: str, args: Args, kwargs: Kwargs) -> Any:
-    try:
+    with needing("FB0009", lambda error: f"call_method {name} with {error}"):
         plain = [_fake_or_python(arg) for arg in args]
         named = {key: _fake_or_python(arg) for key, arg in kwargs.items()}
-    except NotConcrete as error:
-        raise Break("FB0009", f"call_method {name} with {error}") from None
     fake = tensor.fake
     if name == "type":
         kind = fake.type()  # a fake tensor answers for its own device

@@ -193,11 +193,8 @@ class TensorValue(Value):
                 writer.load(self)
                 writer.store_attr(name)
 
-    def reconstruct(self, writer: Any) -> None:
-        if self.source is not None:
-            writer.load_source(self.source)
-        else:
-            writer.load_graph_output(self.node)
+    def rebuild(self, writer: Any) -> None:
+        writer.load_graph_output(self.node)
 
 
 def known_number(tx: Tracer, tensor: TensorValue) -> int | float | None:
