@@ -147,8 +147,7 @@ def is_instance(tx: Tracer, value: Value, kinds: Value) -> bool:
 
 
 def _by_metaclass(tx: Tracer, kind: type, name: str, asked: Value) -> bool | None:
-    """What a metaclass written in Python answers: its code is captured. What abstract base classes
-    answer is asked of them, and asked again by a guard."""
+    """The answer of a metaclass's Python code, which is captured; None for those of ABCs."""
     found = find_in_class(type(kind), name)
     if found is None or not isinstance(found[1], types.FunctionType):
         return None
@@ -231,8 +230,7 @@ def has_attr(tx: Tracer, value: Value, name: str) -> bool:
 
 
 def _holds(value: ObjectValue, name: str) -> bool:
-    """Whether the program's object has an attribute of its own, so that asking it again runs none
-    of the program's code; what comes from its class is guarded there."""
+    """Whether the object has an attribute of its own, so that reading it runs no code."""
     fallback = find_in_class(value.cls, "__getattr__")
     if fallback is not None and fallback[1] is not torch.nn.Module.__getattr__:
         return False

@@ -218,8 +218,7 @@ def _cached(tx: Tracer, called: BuiltinValue, args: Args, kwargs: Kwargs) -> Val
 
 
 def _uncached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
-    """What the function behind functools.lru_cache answers, which runs in every call of the graph:
-    one that writes to what outlives it would do so again, where the cache does not."""
+    """The answer of a cached function, which runs in every call of the graph: it may not write."""
     wrapped = fn.__wrapped__
     before = tx.heap.writes()
     answer = tx.call(tx.wrap(wrapped, ConstantSource(wrapped, wrapped.__name__)), args, kwargs)

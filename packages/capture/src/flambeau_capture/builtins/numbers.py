@@ -124,8 +124,7 @@ CARRIES_ERROR = VERSION >= (3, 12)
 
 @handles(sum)
 def _sum(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """One after the other; but from 3.12 on the error of more than two floats is carried along, so
-    that the numbers in front are added by Python itself."""
+    """From 3.12 on Python adds the leading numbers itself: it carries the error of floats along."""
     given = args[1] if len(args) > 1 else kwargs.get("start")
     total = Constant(0) if given is None else given
     items = unpack(tx, args[0])

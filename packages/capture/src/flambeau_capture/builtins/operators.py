@@ -106,8 +106,7 @@ def identical(tx: Tracer, left: Value, right: Value) -> bool:
 
 
 def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None = None) -> Value:
-    """`left symbol right`, in place if the symbol ends in `=` and is no comparison. `asked`: as
-    what it stands in the program."""
+    """`left symbol right`; `asked`: the symbol as the program has it."""
     if isinstance(left, ArrayValue) or isinstance(right, ArrayValue):
         made: Value = arrays.rules().binary(tx, symbol, left, right)
         return made
@@ -280,8 +279,7 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
 def _by_built_in(
     tx: Tracer, symbol: str, receiver: Value, method: str, argument: Value
 ) -> Value | None:
-    """What an object of a built-in class makes of an instance whose own class has left it to the
-    other side, and derives from a built-in one too."""
+    """What a built-in class makes of an instance whose class left an operator to the other side."""
     inner: Value | None = getattr(argument, "payload", None)
     if inner is None or isinstance(receiver, ObjectValue):
         return None

@@ -188,8 +188,7 @@ _UNKNOWN: Any = _UnknownSignature()
 
 
 def _sample(value: Value) -> Any:
-    """What stands for an argument's class. A constant that is only passed along stays so: its value
-    is looked at, and guarded only if the answer rests on it."""
+    """An object of an argument's class; a constant is guarded only if the answer depends on it."""
     if isinstance(value, SymbolValue):
         return value.cls(1)  # its number is left open
     if isinstance(value, Constant):

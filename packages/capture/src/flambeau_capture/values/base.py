@@ -167,10 +167,7 @@ class Tracer(Protocol):
 
 
 class UserError(Exception):
-    """An exception of the program, on its way to a handler. `value` is its exception object.
-
-    step: where it was raised; None until the frame that raises it has seen it.
-    """
+    """An exception of the program, until a handler takes it; `step`: where it was raised."""
 
     def __init__(self, value: Value, step: int | None = None, again: bool = False) -> None:
         super().__init__(value)
@@ -224,10 +221,7 @@ class Value:
         raise Break("FB0009", f"{operation} of {self.describe()}")
 
     def as_python(self) -> Any:
-        """The Python object, where all of it is known; a container is a copy.
-
-        Raises NotConcrete otherwise.
-        """
+        """The Python object, or a copy of a container; NotConcrete where part of it is unknown."""
         raise NotConcrete(self.describe())
 
     def graph_argument(self) -> Any:

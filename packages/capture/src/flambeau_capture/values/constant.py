@@ -168,8 +168,7 @@ def is_none(value: Value) -> bool:
 
 
 def name_in_errors(kind: type) -> str:
-    """A class as CPython's errors name it: one that is written in C mostly with its module. They
-    are asked: a class that is none of integers says by its whole name that it is not."""
+    """A class as CPython's errors name it: one that is written in C mostly with its module."""
     stranger = list if any(base is int for base in kind.__mro__) else int
     try:
         stranger.__new__(kind)
@@ -195,7 +194,6 @@ def nameless(value: Value) -> Any:
 
 
 def refuse(tx: Tracer, fn: Callable[..., Any], *values: Value, **methods: Any) -> Any:
-    """Raise what `fn` raises of objects that know nothing of it; the first has `methods` (None: set
-    to None, which Python takes for a refusal)."""
+    """Raise what `fn` raises of objects without its methods; the first has `methods`."""
     first = stand_in(values[0].cls, methods) if methods else nameless(values[0])
     return evaluate(tx, fn, first, *(nameless(value) for value in values[1:]))

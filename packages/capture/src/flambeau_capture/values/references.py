@@ -48,8 +48,7 @@ class NewReference(Value):
         self.target = target
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        """An object that the program had before lives on; whether a new one does, Python knows,
-        and a frame that goes on after a break would keep it alive."""
+        """The object of the program; whether a new one is still alive, only Python knows."""
         if self.target.place() is None and not isinstance(self.target, ClassValue):
             raise SkipFrame(f"it asks a weak reference to a new {self.target.cls.__name__}")
         return self.target

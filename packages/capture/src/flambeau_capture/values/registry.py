@@ -81,8 +81,7 @@ def already_tracked(tx: Tracer, obj: Any, source: Source) -> Value | None:
 
 
 def assume_there(tx: Tracer, source: Source) -> None:
-    """A value that is only passed along is not looked at, but it has to be where it was: reading it
-    would raise otherwise, before what the program does first and past its handlers."""
+    """Guard that a value that is only passed along is where it was: reading it would raise."""
     in_globals = isinstance(source, Item) and isinstance(source.base, ConstantSource)
     if in_globals or isinstance(source, _MAY_END):
         tx.guard(source, "EXISTS")

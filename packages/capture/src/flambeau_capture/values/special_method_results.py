@@ -54,8 +54,7 @@ def ask(
 
 
 def ask_length_hint(tx: Tracer, value: Value) -> None:
-    """Ask how many items there are, as what makes room for them does: `__len__` first. A TypeError
-    that is raised in the program is no answer, and no error."""
+    """Call `__len__`, else `__length_hint__`, as code does that makes room for items."""
     for name in ("__len__", "__length_hint__"):
         if not value.special(tx, name):
             continue

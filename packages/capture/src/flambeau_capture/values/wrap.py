@@ -149,10 +149,7 @@ def wrap_iterator(tx: Tracer, obj: Any, source: Source) -> Value:
 
 
 def wrap_new(tx: Tracer, obj: Any) -> Value:
-    """The value of an object that evaluation at capture time has made or found.
-
-    Containers are new objects of the program; everything else stands for itself.
-    """
+    """The value of an object that evaluation has made or found; containers are new objects."""
     kind = type(obj)
     if compares_itself(kind):
         return tx.wrap(obj, ConstantSource(obj, kind.__name__))

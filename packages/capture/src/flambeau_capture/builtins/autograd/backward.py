@@ -53,9 +53,7 @@ class HandleValue(Value):
 
 
 def register(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
-    """None where a hook cannot be a part of the graph; nor can it then be put on a result that the
-    same graph goes on from, where all that eager's hook sees would not pass: the graph ends before
-    anything reads the tensor."""
+    """A call that registers a hook; None where eager's hook would see more than the graph has."""
     made_here = tensor.source is None and tensor.real is None
     if not made_here or tx.graph is not tx.graph.outermost:
         return None

@@ -35,8 +35,7 @@ _OF_TENSORS = frozenset({"retain_grad", "register_hook"})
 
 
 def asks_for_derivatives(code: CodeType, namespace: Mapping[str, Any]) -> bool:
-    """Whether code names `torch.autograd.grad`, `retain_grad`, `register_hook`, or `backward` with
-    `inputs`."""
+    """Whether code names `grad`, `retain_grad`, `register_hook` or `backward(inputs=...)`."""
     names = {*code.co_names, *code.co_freevars}
     if names & _OF_TENSORS or any(namespace.get(name) is torch.autograd.grad for name in names):
         return True
@@ -51,8 +50,7 @@ def asks_for_derivatives(code: CodeType, namespace: Mapping[str, Any]) -> bool:
 def read_before_derivatives(
     graph: GraphBuilder, outputs: Sequence[fx.Node], codes: Sequence[tuple[CodeType, Any]]
 ) -> tuple[int, BreakReport] | None:
-    """The step at which the graph first reads a result that another one depends on, where the code
-    that goes on asks for derivatives; None where there is none."""
+    """The step that first reads a result of which later code takes a derivative; else None."""
     leaving = {node for node in outputs if _has_history(node)}
     if not leaving or not any(asks_for_derivatives(*each) for each in codes):
         return None
@@ -70,8 +68,7 @@ def read_before_derivatives(
 
 
 def first_reader(graph: GraphBuilder, node: fx.Node) -> int | None:
-    """The step at which the graph first reads what it has made of a value; None where it does not,
-    or has not made it: it came in, and was not written to."""
+    """The step at which the graph first reads what it has made of a value; else None."""
     if node.op in ("call_function", "call_method"):
         return graph.first_reader(node)
     value = node.meta.get("val")
@@ -134,9 +131,7 @@ def _grad(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @contextmanager
 def ends_before_readers(tx: Tracer, tensors: Sequence[Value]) -> Iterator[None]:
-    """Let a graph that ends because of a derivative by these tensors end before it reads one that
-    it made or wrote to: the results of one graph are of one node of autograd, and a derivative by
-    one of them sees nothing of what goes through another."""
+    """End the graph before it reads a tensor by which a derivative after it is taken."""
     try:
         yield
     except Break as error:
@@ -284,9 +279,7 @@ def keep_grad(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Va
 
 
 def leaving_leaf(graph: GraphBuilder, outputs: Sequence[fx.Node]) -> tuple[int, BreakReport] | None:
-    """Where to stop instead, before a leaf begins to require grad, if it leaves the graph itself,
-    or as the only one that a result depends on: whoever differentiates that later has to find it.
-    Beside other leaves it is unseen, as nobody holds it to ask for its derivative."""
+    """Where to stop before a new leaf that leaves the graph, or is all that a result depends on."""
     if not graph.begun:
         return None
     begun = {id(fake): (step, report) for fake, step, report in graph.begun}
@@ -309,8 +302,7 @@ def leaving_leaf(graph: GraphBuilder, outputs: Sequence[fx.Node]) -> tuple[int, 
 def copy_that_shows(
     graph: GraphBuilder, outputs: Sequence[fx.Node]
 ) -> tuple[int, BreakReport] | None:
-    """Where to stop instead, before a copy is made of what eager has a view of, if that shows:
-    something is written to either, or the copy leaves the graph."""
+    """Where to stop before a copy of what eager has a view of, if it is written to or leaves."""
     leaving = [value for node in outputs if isinstance(value := node.meta["val"], torch.Tensor)]
     for copy, whole, version, step, report in graph.copied:
         written = version_of(copy) != 0 or version_of(whole) != version

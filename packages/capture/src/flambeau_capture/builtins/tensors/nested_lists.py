@@ -26,10 +26,7 @@ from flambeau_capture.values.tensors.tensor import TensorValue
 
 
 def tensor_of_open(tx: Tracer, data: Value, kwargs: Kwargs) -> Value | None:
-    """`torch.tensor` of a symbol, or of lists that hold one among numbers; None for anything else.
-
-    Each number is a tensor of its own, and lists stack them.
-    """
+    """`torch.tensor` of symbols, or of lists of them, as stacked tensors; else None."""
     if not set(kwargs) <= {"dtype", "device"} or not _holds_open(data):
         return None
     leaves = _open_leaves(data)
@@ -212,8 +209,7 @@ def _numbers(value: Value) -> Value:
 
 
 def scalars_as_one(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
-    """Numbers, one for each tensor of a list, that are tensors themselves: code that knows that it
-    is compiled reads none. Torch takes them as one tensor."""
+    """Numbers that are tensors, one for each tensor of a list, as the one that torch takes."""
     given, named = list(args), dict(kwargs)
     scalars = given[3] if len(given) > 3 else named.get("scalars")
     parts = scalars.parts() if isinstance(scalars, SequenceValue) else []

@@ -31,8 +31,7 @@ def by_tensors(key: Value) -> bool:
 
 
 def asks_class(tx: Tracer, value: ObjectValue) -> bool:
-    """Whether torch finds `__torch_function__` in an object. It asks the object as `getattr` does,
-    so that ways to attributes that are the program's own are asked too."""
+    """Whether torch finds `__torch_function__` in an object, by `getattr`."""
     for name in ("__getattribute__", "__getattr__"):
         if value.special(tx, name):
             raise Break("FB0012", f"{value.describe()}, which is asked for __torch_function__")

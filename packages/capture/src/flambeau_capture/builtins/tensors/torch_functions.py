@@ -144,8 +144,7 @@ _answer(True, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, i
 
 @handles(torch.compiler.is_compiling)
 def _is_compiling(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """Where it is, the call of a module leaves out what its hooks with `always_call` do when
-    forward raises: there the answer is eager's."""
+    """False inside a module's call with `always_call` hooks, which eager runs as they are."""
     frame = tx.caller(1)
     call = compat.MODULE_CALLS[-1].__code__
     if frame is None or (frame.name, frame.filename) != (call.co_name, call.co_filename):
@@ -333,8 +332,7 @@ breaks(
 
 
 def _of_unknown_size(**fns: Any) -> None:
-    """Functions whose result is as large as data says, by their names as methods: their result is
-    in the graph where that is known."""
+    """Functions whose result's size depends on data, recorded where that is known."""
     for name, fn in fns.items():
 
         def handler(

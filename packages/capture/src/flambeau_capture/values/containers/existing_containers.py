@@ -141,8 +141,7 @@ def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
 
 
 def is_plain_tuple(kind: type) -> bool:
-    """Tuples whose items are all there is to them: a class that says in Python what subscripts,
-    iteration or comparison do is an instance with a tuple in it."""
+    """Whether a tuple class says nothing in Python of subscripts, iteration or comparison."""
     if kind is tuple or kind is torch.Size or hasattr(kind, "n_sequence_fields"):
         return True
     return hasattr(kind, "_fields") and not kind.__dictoffset__ and not _own_specials(kind)

@@ -80,8 +80,7 @@ _MOST = 32  # keys that a number is compared with, one after the other
 
 
 def is_among(tx: Tracer, value: Value, keys: Collection[Hashable]) -> bool:
-    """Whether a value is one of the keys. A number that is left open stays so where it is none:
-    it is compared with each."""
+    """Whether a value is one of the keys; an open number is compared with each, and stays open."""
     plain = len(keys) <= _MOST and all(type(key) in _PLAIN for key in keys)
     if plain and isinstance(value, SymbolValue):
         numbers = [key for key in keys if isinstance(key, int | float)]

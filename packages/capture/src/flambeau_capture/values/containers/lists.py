@@ -29,8 +29,7 @@ from flambeau_capture.values.objects.attributes import call_special
 
 
 class _ByComparison:
-    """A key that the program's own `<` compares. Keys of one class are asked for `__lt__` alone
-    first; only what that leaves open is asked as the operator asks, the same once more."""
+    """A sort key that the program's own `<` compares: first `__lt__` alone, then the operator."""
 
     def __init__(self, tx: Tracer, value: Value, alike: bool) -> None:
         self.tx = tx
@@ -134,8 +133,7 @@ class ListValue(SequenceValue):
 
 
 class ExistingList(ListValue):
-    """A list of the program. Nobody has assumed anything about what is in it until it is read:
-    appending to it reads nothing."""
+    """A list of the program. Nothing is assumed of its items until they are read."""
 
     def __init__(
         self, tx: Tracer, source: Source, read: Callable[[], list[Value | Pending]]

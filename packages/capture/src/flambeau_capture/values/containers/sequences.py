@@ -282,8 +282,7 @@ _PURE_LIST_METHODS = frozenset({"__repr__", "__str__", "__format__", "__sizeof__
 def existing_sequence(
     tx: Any, items: Iterable[Any], source: Source, kind: ItemKind
 ) -> list[Value | Pending]:
-    """The pending items of a sequence of the program; a list's or a tuple's are read as such,
-    whatever its class says of subscripts and iteration."""
+    """The pending items of a list or tuple of the program, whatever its class overrides."""
     own: Any = list.__iter__ if kind == "list" else tuple.__iter__ if kind == "tuple" else iter
     return [
         Pending(item, item_of(items, source, index, kind)) for index, item in enumerate(own(items))

@@ -172,10 +172,7 @@ class SetValue(Value):
 
 
 def _as_inserted(order: set[Hashable], kind: type) -> tuple[list[Hashable], int]:
-    """The keys in an order in which they make a set that is iterated as this one is, and how many
-    are added at once: which of two that want the same place comes first tells, and for how many
-    there was room. One that was larger before may have none, and of many keys it is not looked
-    for."""
+    """Keys in an order, and how many to add at once, that make a set which iterates as this one."""
     keys = wanted = list(order)
     chance = random.Random(len(keys))
     for trial in range(_TRIALS if 1 < len(keys) <= _FEW else 0):
@@ -200,8 +197,7 @@ _FEW = 8  # of more there are too many orders to be tried
 
 
 def _keys_of(tx: Tracer, given: Value) -> tuple[dict[Hashable, Value], Any]:
-    """The items of an argument, and their keys in a container of its kind: a set makes room for
-    those of another set or of a dict at once, for others one by one, which shows in its order."""
+    """The items of an argument, and their keys in a container of its kind: it decides the order."""
     payload = getattr(given, "payload", None)
     given = payload if isinstance(payload, SetValue) else given  # whatever its class iterates over
     if isinstance(given, SetValue):

@@ -121,8 +121,7 @@ def _method_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value | Non
 
 
 def is_found_by_name(method: Any) -> bool:
-    """Whether a bound method made in C is what its object answers to the method's name: neither
-    the object nor its class has put something else in its place."""
+    """Whether nothing has replaced a bound method made in C, in its object or its class."""
     receiver, name = method.__self__, method.__name__
     if isinstance(receiver, type):
         return True

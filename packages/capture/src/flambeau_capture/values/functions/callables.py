@@ -56,8 +56,7 @@ OWN = "its own"
 
 @dataclass(frozen=True)
 class CallRule:
-    """row: where in the table it stands. handler: what answers; `of_called`, one that is given
-    what is called before the arguments. python: what is interpreted instead. reason: of a break."""
+    """A rule: a handler (`of_called`: given the callable, too), or Python code to interpret."""
 
     action: Action
     row: str = OWN

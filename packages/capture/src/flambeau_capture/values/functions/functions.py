@@ -81,8 +81,7 @@ class FunctionValue(Value):
         return ConstantSource(self.real, self.name) if self.pinned else self.source
 
     def guard_part(self, name: str) -> None:
-        """How many items or which keys a part of an existing function has; what they hold is
-        guarded where it is read. Parts of what is trusted to stay are not looked at."""
+        """Guard how many items, or which keys, a part of an existing function has."""
         if self.real is None or trusted_callable(self.real):
             return
         part, source = getattr(self.real, name), Attr(self.base(), name)
@@ -371,8 +370,7 @@ def function_value(
 
 
 def _made_per_call(tx: Tracer, obj: types.FunctionType, source: Source) -> bool:
-    """Functions among a frame's arguments or closures are often made anew for each call; any other
-    is where another one stood when code was last made."""
+    """Whether a function may be made anew for each call, as arguments and closures often are."""
     if source.is_local():
         return True
     return not isinstance(source, ConstantSource) and tx.replaced(source, obj)

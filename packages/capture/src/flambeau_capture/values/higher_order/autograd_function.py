@@ -258,8 +258,7 @@ class _Application:
     def _bare_backward(
         self, forward: GraphBuilder, ctx: ContextValue, results: list[TensorValue]
     ) -> tuple[fx.GraphModule | tuple[str, str], list[fx.Node]]:
-        """The same for derivatives of which none is defined, as another function's backward that
-        answers None leaves them; for one that then raises, the error's class and text."""
+        """The backward of undefined derivatives; the class and text of the error, if it raises."""
         if not any(self.needs):
             return fx.GraphModule(torch.nn.Module(), _nothing(0, len(self.tensors))), []
         try:

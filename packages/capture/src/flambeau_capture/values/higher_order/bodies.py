@@ -100,10 +100,7 @@ def structure(tx: Tracer, value: Value, what: str) -> Any:
 def arguments(
     body: GraphBuilder, value: Value, given: list[TensorValue], enter: Enter | None = None
 ) -> tuple[Value, Any]:
-    """An argument as the body sees it, and its structure with places in `given` for tensors.
-
-    enter: what a tensor is inside the body; without it, what it is outside.
-    """
+    """An argument inside the body (tensors by `enter`), and where its tensors are in `given`."""
     if isinstance(value, TensorValue):
         example = value.fake if enter is None else enter(value)
         given.append(value)

@@ -137,8 +137,7 @@ class InferenceValue(GraphMode):
 
 
 class KernelChoice(GraphMode):
-    """Which kernels torch may choose: `sdpa_kernel`, `cudnn.flags`, as functions that the graph
-    calls to begin and to end it."""
+    """Which kernels torch may choose: `sdpa_kernel`, `cudnn.flags`, by calls of the graph."""
 
     cls: type = _GeneratorContextManager
 

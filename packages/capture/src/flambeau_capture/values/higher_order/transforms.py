@@ -115,8 +115,7 @@ def _identity(x: Any) -> Any:
 
 def _transformed(maker: Any) -> Any:
     def call(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
-        """A function that a transform has made before: what captured code would have in its place
-        is made of the variables that it encloses."""
+        """A function that a transform has made before, called on the variables that it encloses."""
         enclosed = {
             name: content
             for name, cell in zip(fn.code.co_freevars, fn.closure())
@@ -308,8 +307,7 @@ class VmapValue(Value):
     def _arguments_again(
         self, inner: Value, found: Value, given: list[TensorValue], dims: list[int]
     ) -> Value:
-        """The results, where one is an argument itself (of an operator in place, say) and is mapped
-        along the same dimension: that is the same tensor outside, too."""
+        """The results; one that is a mapped argument itself is the same tensor outside."""
         if isinstance(inner, SequenceValue) and isinstance(found, SequenceValue):
             pairs = zip(inner.parts(), found.parts())
             parts = [self._arguments_again(*pair, given, dims) for pair in pairs]

@@ -98,8 +98,7 @@ _SIZE_CHANGED: dict[type, str] = {
 
 
 class KeysIterator(IteratorValue):
-    """Over a snapshot of items; the container is asked whether it changed size. `now`: what an item
-    of the snapshot, which is a key, stands for when it is its turn."""
+    """Over a snapshot of items; `now` gives what an item represents when it is its turn."""
 
     def __init__(
         self,

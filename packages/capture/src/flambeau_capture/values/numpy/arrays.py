@@ -33,10 +33,7 @@ def rules() -> Any:
 
 
 class ArrayValue(Value):
-    """An array: `tensor` in the graph, or `known` while nothing has changed it or used it there.
-
-    scalar: one of NumPy's scalars whose number only running code knows.
-    """
+    """An array in the graph, or `known` until it is used there; `scalar`: a scalar of NumPy's."""
 
     def __init__(
         self,

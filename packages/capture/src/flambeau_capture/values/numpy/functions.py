@@ -232,10 +232,10 @@ def _element(tx: Tracer, value: Value, dtype: torch.dtype) -> Value:
 
 def _translated(tx: Tracer, fn: Any, give: Give, args: Args, kwargs: Kwargs) -> Value:
     expected = _ask(tx, fn, args, kwargs)
-    return _like(tx, expected, give(_TorchEquivalent(tx, expected), args, kwargs), _name(fn))
+    return _like(tx, expected, give(TorchEquivalent(tx, expected), args, kwargs), _name(fn))
 
 
-class _TorchEquivalent:
+class TorchEquivalent:
     """What a row of the tables may use."""
 
     def __init__(self, tx: Tracer, expected: Any) -> None:
@@ -272,6 +272,10 @@ class _TorchEquivalent:
     def cast(self, value: Value, dtype: torch.dtype) -> Value:
         assert isinstance(value, TensorValue)
         return value if value.fake.dtype is dtype else _cast(self._tx, value, dtype)
+
+    def rank(self, value: Value) -> int:
+        assert isinstance(value, TensorValue)
+        return value.fake.dim()
 
     def dtype(self) -> torch.dtype:
         return TORCH_DTYPES[np.dtype(self.expected.dtype)]

@@ -8,7 +8,7 @@ and shapes are not its business (see `array_functions`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,7 +17,10 @@ from flambeau_capture.values.base import Args, Kwargs, Value
 from flambeau_capture.values.constant import constant_of, is_none
 from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
 
-Give = Callable[[Any, Args, Kwargs], Value]
+if TYPE_CHECKING:
+    from flambeau_capture.values.numpy.functions import TorchEquivalent
+
+Give = Callable[["TorchEquivalent", Args, Kwargs], Value]
 
 # universal functions: operands are tensors of the dtype that NumPy computes in
 BY_ELEMENT: dict[str, Any] = {
@@ -71,7 +74,7 @@ def _given(args: Args, kwargs: Kwargs, *names: str) -> dict[str, Any]:
 
 
 def _reduction(target: Any, *, summing: bool = False) -> Give:
-    def give(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
+    def give(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
         given = _given(args, kwargs, "axis", "dtype", "out", "keepdims")
         tensor = torch_.tensor(args[0])
         axis, keep = given.get("axis"), bool(given.get("keepdims", False))
@@ -80,153 +83,137 @@ def _reduction(target: Any, *, summing: bool = False) -> Give:
         if summing:
             tensor = torch_.cast(tensor, torch_.dtype())
         if axis is None:
-            axis = tuple(range(len(tensor.fake.shape)))
-        found: Value = (
-            torch_.call(target, tensor, axis, keep) if axis != () else torch_.call("clone", tensor)
-        )
-        return found
+            axis = tuple(range(torch_.rank(tensor)))
+        if axis == ():
+            return torch_.call("clone", tensor)
+        return torch_.call(target, tensor, axis, keep)
 
     return give
 
 
 def _spread(target: Any) -> Give:
-    def give(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
+    def give(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
         given = _given(args, kwargs, "axis", "dtype", "out", "ddof", "keepdims")
         tensor = torch_.cast(torch_.tensor(args[0]), torch_.dtype())
         if given.get("out") is not None or given.get("dtype") is not None:
             raise Break("FB0003", "std or var of NumPy with out or dtype")
-        found: Value = torch_.call(
+        return torch_.call(
             target,
             tensor,
             given.get("axis"),
             correction=given.get("ddof", 0),
             keepdim=bool(given.get("keepdims", False)),
         )
-        return found
 
     return give
 
 
 def _position(target: Any) -> Give:
-    def give(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
+    def give(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
         given = _given(args, kwargs, "axis")
-        found: Value = torch_.call(target, torch_.tensor(args[0]), given.get("axis"))
-        return found
+        return torch_.call(target, torch_.tensor(args[0]), given.get("axis"))
 
     return give
 
 
 def _running(target: Any) -> Give:
-    def give(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
+    def give(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
         axis = _given(args, kwargs, "axis").get("axis")
         tensor = torch_.cast(torch_.tensor(args[0]), torch_.dtype())
         if axis is None:
             tensor, axis = torch_.call("reshape", tensor, -1), 0
-        found: Value = torch_.call(target, tensor, axis)
-        return found
+        return torch_.call(target, tensor, axis)
 
     return give
 
 
-def _one_product(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
+def _one_product(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     given = _given(args, kwargs, "axis", "dtype", "out", "keepdims")
     tensor = torch_.cast(torch_.tensor(args[0]), torch_.dtype())
     if given.get("out") is not None or isinstance(given.get("axis"), tuple):
         raise Break("FB0003", "prod of NumPy with out or several axes")
-    found: Value
-    if given.get("axis") is None:
-        if given.get("keepdims"):
-            raise Break("FB0003", "prod of NumPy with keepdims")
-        found = torch_.call(torch.prod, tensor)
-    else:
-        found = torch_.call(torch.prod, tensor, given["axis"], bool(given.get("keepdims", False)))
-    return found
+    if given.get("axis") is not None:
+        return torch_.call(torch.prod, tensor, given["axis"], bool(given.get("keepdims", False)))
+    if given.get("keepdims"):
+        raise Break("FB0003", "prod of NumPy with keepdims")
+    return torch_.call(torch.prod, tensor)
 
 
 def _joined(target: Any) -> Give:
-    def give(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
+    def give(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
         axis = _given(args, kwargs, "axis").get("axis", 0)
         if not isinstance(args[0], SequenceValue) or axis is None:
             raise Break("FB0003", "arrays joined along no axis")
         parts = TupleValue(torch_.common(args[0].parts()))
-        found: Value = torch_.call(target, parts, axis)
-        return found
+        return torch_.call(target, parts, axis)
 
     return give
 
 
-def _shaped(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
+def _shaped(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     """Whatever the arguments were, NumPy has said which shape it comes to (in C order)."""
     if "order" in kwargs:
         raise Break("FB0003", "a shape in another order")
-    found: Value = torch_.call("reshape", torch_.tensor(args[0]), tuple(torch_.expected.shape))
-    return found
+    return torch_.call("reshape", torch_.tensor(args[0]), tuple(torch_.expected.shape))
 
 
-def _flattened(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
-    found: Value = torch_.call("clone", _shaped(torch_, args, kwargs))
-    return found
+def _flattened(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
+    return torch_.call("clone", _shaped(torch_, args, kwargs))
 
 
-def _transposed(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
+def _transposed(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     given = [value.as_python() for value in [*args[1:], *kwargs.values()]]
     axes = given[0] if len(given) == 1 and not isinstance(given[0], int) else tuple(given)
     tensor = torch_.tensor(args[0])
     if not axes:
-        axes = tuple(reversed(range(len(tensor.fake.shape))))
-    found: Value = torch_.call("permute", tensor, tuple(axes))
-    return found
+        axes = tuple(reversed(range(torch_.rank(tensor))))
+    return torch_.call("permute", tensor, tuple(axes))
 
 
 def _plainly(target: Any, *names: str) -> Give:
     """The same positional arguments in both libraries."""
 
-    def give(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
+    def give(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
         given = _given(args, kwargs, *names)
         if list(given) != list(names)[: len(given)]:
             raise Break("FB0003", f"a call of NumPy with {', '.join(given)}")
-        found: Value = torch_.call(target, torch_.tensor(args[0]), *given.values())
-        return found
+        return torch_.call(target, torch_.tensor(args[0]), *given.values())
 
     return give
 
 
-def _cast_to(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
+def _cast_to(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     if len(args) != 2 or set(kwargs) - {"copy"}:
         raise Break("FB0003", "astype with more than a dtype")
     tensor = torch_.tensor(args[0])
-    found: Value = torch_.call("to", tensor, torch_.dtype(), copy=True)
-    return found
+    return torch_.call("to", tensor, torch_.dtype(), copy=True)
 
 
 def _products(target: Any) -> Give:
-    def give(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
+    def give(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
         if len(args) != 2 or kwargs:
             raise Break("FB0003", "a product of NumPy with out")
-        found: Value = torch_.call(target, *torch_.common(args))
-        return found
+        return torch_.call(target, *torch_.common(args))
 
     return give
 
 
-def _dot(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
+def _dot(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     left, right = torch_.common(args)
-    scalars = not left.fake.shape or not right.fake.shape
-    if len(right.fake.shape) > 2 or kwargs:
+    scalars = not torch_.rank(left) or not torch_.rank(right)
+    if torch_.rank(right) > 2 or kwargs:
         raise Break("FB0003", "numpy.dot of more than two dimensions")
-    found: Value = torch_.call(torch.mul if scalars else torch.matmul, left, right)
-    return found
+    return torch_.call(torch.mul if scalars else torch.matmul, left, right)
 
 
-def _chosen(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
+def _chosen(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     if len(args) != 3 or kwargs:
         raise Break("FB0004", "numpy.where of a condition alone")
     condition = torch_.cast(torch_.tensor(args[0]), torch.bool)
-    found: Value = torch_.call(torch.where, condition, *torch_.common(args[1:]))
-    return found
+    return torch_.call(torch.where, condition, *torch_.common(args[1:]))
 
 
-def _clipped(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
+def _clipped(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     given = dict(zip(("a", "a_min", "a_max"), args)) | dict(kwargs)
     low, high = given.get("a_min", given.get("min")), given.get("a_max", given.get("max"))
     if set(given) - {"a", "a_min", "a_max", "min", "max"}:
@@ -235,31 +222,29 @@ def _clipped(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
     for bound, target in ((low, torch.maximum), (high, torch.minimum)):
         if bound is not None and not is_none(bound):
             found = torch_.call(target, found, *torch_.common([bound]))
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _filled(value: Any) -> Give:
-    def give(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
+    def give(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
         number = constant_of(args[1]) if value is None else value
         number = number.item() if hasattr(number, "item") else number
         shape = tuple(torch_.expected.shape)
-        found: Value = torch_.call(torch.full, shape, number, dtype=torch_.dtype())
-        return found
+        return torch_.call(torch.full, shape, number, dtype=torch_.dtype())
 
     return give
 
 
-def _sorted(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
+def _sorted(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     axis = _given(args, kwargs, "axis").get("axis", -1)
     values: Any = torch_.call(torch.sort, torch_.tensor(args[0]), axis)
     return values.parts()[0]  # type: ignore[no-any-return]
 
 
-def _einsum(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
+def _einsum(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     if kwargs:
         raise Break("FB0003", "numpy.einsum with options")
-    found: Value = torch_.call(torch.einsum, args[0], *torch_.common(args[1:]))
-    return found
+    return torch_.call(torch.einsum, args[0], *torch_.common(args[1:]))
 
 
 REDUCTIONS: dict[str, Give] = {

@@ -77,8 +77,7 @@ def _is_known(python_class: type) -> bool:
 
 
 def _has_state_in_c(python_class: type) -> bool:
-    """Whether a class with the marks of a class statement is written in C all the same (locks,
-    threading.local, random.Random, hashes): its instances are larger than their slots make them."""
+    """Whether a class keeps state in C: its instances are larger than their slots make them."""
     if python_class.__itemsize__:
         return False  # tuples, integers: they derive from a class that is known
     slots = sum(
@@ -154,8 +153,7 @@ def assume_special_methods(tx: Tracer, python_class: type) -> None:
 
 
 def assume_entry(tx: Tracer, python_class: type, name: str) -> None:
-    """Assume what a class of the program, or one it derives from, has under a name, if anything, as
-    it stands there: a function and the same one behind staticmethod are two things."""
+    """Guard what a class of the program, or a base, has under a name, unbound."""
     if not trusted_class(python_class) or name in PATCHED:
         where = ConstantSource(python_class, python_class.__name__)
         tx.guard(where, "CLASS_ENTRY", *entry_of(python_class, name))
@@ -184,9 +182,7 @@ def assume_own(tx: Tracer, python_class: type, name: str) -> bool:
 
 
 def defines(tx: Tracer, python_class: type, name: str) -> bool:
-    """Whether a class of the program, and no built-in one, says what a special method does. Python
-    asks the class of an object and those it derives from, never the object itself; it asks each
-    time, so the answer is assumed."""
+    """Whether Python code of the class, or of a base, defines a special method; it is guarded."""
     if name not in SPECIAL_NAMES:  # which are assumed of every instance
         assume_entry(tx, python_class, name)
     found = find_in_class(python_class, name)
@@ -194,8 +190,7 @@ def defines(tx: Tracer, python_class: type, name: str) -> bool:
 
 
 def answers_for_itself(python_class: type) -> bool:
-    """Whether a class of the program has a special method, so that a built-in function which is
-    given an instance may run code of the program."""
+    """Whether a class of the program has special methods that a built-in function may call."""
     return any(
         name in SPECIAL_NAMES
         for owner in python_class.__mro__
@@ -260,10 +255,7 @@ def _is_hidden(python_class: type, name: str) -> bool:
 def class_attribute(
     tx: Tracer, receiver: Value, python_class: type, name: str, after: type | None = None
 ) -> Value:
-    """An attribute found on the class of a receiver, bound to it.
-
-    after: start behind this class in the method resolution order (`super()`).
-    """
+    """An attribute of a receiver's class, or of those after `after` (`super()`), bound to it."""
     mro = python_class.__mro__
     if after is not None:
         mro = mro[mro.index(after) + 1 :]

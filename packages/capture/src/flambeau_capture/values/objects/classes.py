@@ -220,8 +220,7 @@ class ClassValue(SpecialMethods):
         return None if self.finds_members() else super().forwards(tx, args, kwargs)
 
     def finds_members(self) -> bool:
-        """Whether it is called for a member of an enumeration, by code of the library alone, which
-        makes members of flags as they are asked for."""
+        """Whether calling it looks up a member of an enumeration, by the library's code alone."""
         kind: Any = self.python_class
         if not isinstance(kind, enum.EnumMeta) or type(kind).__call__ is not enum.EnumMeta.__call__:
             return False

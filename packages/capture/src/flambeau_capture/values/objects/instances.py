@@ -200,8 +200,7 @@ class ObjectValue(SpecialMethods):
         return self.generic_get_attr(tx, name)
 
     def _replaced(self, tx: Tracer, name: str) -> bool:
-        """Whether the class has put something else in the place of a built-in way to attributes:
-        a function, or another built-in method (`__setattr__ = dict.__setitem__`)."""
+        """Whether the class replaces a built-in access (`__setattr__ = dict.__setitem__`)."""
         hook = find_in_class(self.python_class, name)
         if hook is None or self.special(tx, name):
             return hook is not None

@@ -26,8 +26,7 @@ _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_
 
 
 class Given(list[Value]):
-    """Arguments by place; one that a handler needs and the program has not given is a break: the
-    function itself, in Python, says what it thinks of the call."""
+    """Arguments by position; one that was not given is a break: the function itself refuses it."""
 
     def __init__(self, fn: Any, args: Args) -> None:
         super().__init__(args)
@@ -90,8 +89,7 @@ def _public(name: str) -> str:
 
 
 def without_odd_names(op: str, name: str, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
-    """The call with no argument by a name that Python cannot write (`from`): those are put by
-    place, as the schema of the operator has them."""
+    """The call with arguments whose names Python cannot write (`from`) by position."""
     odd = [each for each in kwargs if keyword.iskeyword(each) or not each.isidentifier()]
     if not odd:
         return args, kwargs

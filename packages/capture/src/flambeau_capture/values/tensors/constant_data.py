@@ -78,8 +78,7 @@ READERS = frozenset(
 
 
 def known_data(tx: Tracer, tensor: TensorValue, assume: bool = True) -> torch.Tensor | None:
-    """What the tensor holds, if that is known; a guard fixes the inputs that it follows from.
-    Unless anything may be assumed, it has to follow from constants alone."""
+    """The tensor's data, if known; guards fix what it follows from, constants unless `assume`."""
     if not tensor.in_graph():
         _ = tensor.node  # an input from here on: it is read
     needed: dict[Source, torch.Tensor] = {}
@@ -101,8 +100,7 @@ def known_data(tx: Tracer, tensor: TensorValue, assume: bool = True) -> torch.Te
 def _cone(
     tx: Tracer, root: fx.Node, needed: dict[Source, torch.Tensor]
 ) -> dict[fx.Node, torch.Tensor | None] | None:
-    """The nodes that a node follows from, in an order in which they can be computed, with the
-    tensors of those that are there already; None where data of the program takes part."""
+    """The nodes that a node follows from, in order, with given tensors; None if unknown."""
     found: dict[fx.Node, torch.Tensor | None] = {}
     waiting = [(root, False)]
     while waiting:
@@ -230,8 +228,7 @@ def _as_recorded(node: fx.Node, real: Any) -> bool:
 
 
 def _is_read(node: fx.Node, counted: bool) -> bool:
-    """Whether nothing is done to a node, or to what shares its memory, that may write to it unseen.
-    counted: torch counts what its own operators write, which it does not in inference mode."""
+    """Whether nothing may write to a node's memory unseen; `counted`: torch counts writes."""
     seen: set[fx.Node] = set()
     waiting = [node]
     while waiting:
@@ -261,8 +258,7 @@ def _reads(user: fx.Node, counted: bool) -> bool:
 
 
 def of_torch(target: Any) -> bool:
-    """Whether a node's target is one of torch's own operators (or of Python's on them), by any
-    name: what is made elsewhere may do anything."""
+    """Whether a node's target is one of torch's own operators, or of Python's, by any name."""
     if isinstance(target, str) or getattr(target, "__module__", None) == "_operator":
         return True
     if isinstance(target, types.FunctionType):
@@ -347,8 +343,7 @@ def _with_indices(
 
 
 def write(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
-    """`x[mask] = values` likewise: how many values there are depends on data otherwise, which a
-    graph may hold and few backends take."""
+    """`x[mask] = values` by the places of a mask that is known: few backends take open sizes."""
     if len(args) != 3 or not isinstance(args[2], TensorValue) or args[2].fake.dim() == 0:
         return None
     return _with_indices(tx, "call_function", operator.setitem, args, kwargs, assume=False)

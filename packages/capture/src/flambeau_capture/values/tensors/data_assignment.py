@@ -79,8 +79,7 @@ def _parameter(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def track(tensor: TensorValue, tx: Tracer, flag: bool) -> bool:
-    """`requires_grad_()` of a leaf that the program has and the graph has not used yet: it comes
-    in as one that requires grad already. Whether it is of that kind."""
+    """`requires_grad_()` of an unused leaf of the program: it enters the graph requiring grad."""
     source, real = tensor.source, tensor.real
     if source is None or real is None or not flag or tx.graph is not tx.graph.outermost:
         return False

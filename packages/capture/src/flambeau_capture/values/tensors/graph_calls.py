@@ -146,8 +146,7 @@ def record_result(tx: Tracer, target: Any, args: tuple[Any, ...], result: Any) -
 def record_derivative(
     tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: list[TensorValue]
 ) -> Value:
-    """Record `torch.autograd.grad` in the form that graphs hold; known: tensors that it may answer
-    as they are."""
+    """Record `torch.autograd.grad`; `known`: tensors that it may return as they are."""
     result = run_call(tx, "call_function", torch.autograd.grad, args, kwargs)
     node = tx.graph.record("call_function", target, args, kwargs, result, tx.stack_trace())
     by_fake = {id(value.fake): value for value in known}
@@ -192,8 +191,7 @@ _ABOUT_SYMBOLS = re.compile(r"[Ss]ym(Int|Float|Bool|bolic)")
 def _numbers_fit(
     tx: Tracer, given: list[Value], values: dict[int, TensorValue], result: Any
 ) -> bool:
-    """Whether every open float that an operator is given is a number of the dtypes that it computes
-    with, which a guard then says: one that is not is refused by some and infinite to others."""
+    """Whether open floats fit the dtypes that an operator computes with, which a guard fixes."""
     numbers = open_floats(given)
     if not numbers:
         return True
@@ -290,8 +288,7 @@ def _public_class(fake: torch.Tensor) -> type:
 
 
 class _AsRegistered:
-    """A guard's question: an operator has the kernels and the derivative that it had. Names are
-    looked through only if there are more or fewer than when they were last."""
+    """Guard: an operator has the kernels and the derivative that it had."""
 
     def __init__(self, name: str, registered: set[str]) -> None:
         self.name = name

@@ -51,8 +51,7 @@ def pointwise_pair(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value |
 
 
 def foreach_pair(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
-    """`_foreach_addcdiv_(as, bs, cs, ts)`, with numbers in one tensor or in a list of tensors,
-    tensor by tensor."""
+    """`_foreach_addcdiv_(as, bs, cs, ts)` with numbers as tensors, tensor by tensor."""
     if len(args) != 4 or kwargs:
         return None
     lists = [arg for arg in args[:3] if isinstance(arg, SequenceValue)]
@@ -127,8 +126,7 @@ def _selected(tx: Tracer, args: Args) -> Value | None:
 
 
 def _pick(tx: Tracer, tensor: Value, dim: int, index: Value) -> Value | None:
-    """A copy of what eager has a view of: nothing may be written through either, and it may not
-    leave; else the graph ends before (see `GraphBuilder.copied`)."""
+    """A copy in place of eager's view, which may not be written to or leave the graph."""
     if tx.graph is not tx.graph.outermost or not isinstance(tensor, TensorValue):
         return None
     if tensor.fake.select(dim, 0).stride() != tensor.fake.select(dim, 0).contiguous().stride():

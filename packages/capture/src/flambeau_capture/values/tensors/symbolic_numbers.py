@@ -128,8 +128,7 @@ _LONGEST = 24  # numbers that one is computed of
 
 
 class SymbolValue(Constant):
-    """A symbolic integer or float. `node` is given where the graph has computed it, `term` where
-    guards can."""
+    """A symbolic integer or float; `node`: where the graph computes it, `term`: where guards d"""
 
     def __init__(
         self,
@@ -246,8 +245,7 @@ def _bits(tx: Tracer, symbol: str, number: Any, bits: int) -> Value | None:
 
 
 def symbol_call(tx: Tracer, fn: Any, args: Sequence[Value]) -> Value | None:
-    """A function of numbers, one of them symbolic, that Python computes before the graph runs and
-    hands it as an input; None: the numbers are to be fixed."""
+    """A function of numbers, computed in Python before the graph; None: the numbers are fixed."""
     if fn is divmod and len(args) == 2:
         return _divided(tx, args[0], args[1])
     computation = COMPUTED.get(fn) if isinstance(fn, Hashable) else None
