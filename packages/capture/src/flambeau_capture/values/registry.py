@@ -80,6 +80,20 @@ def already_tracked(tx: Tracer, obj: Any, source: Source) -> Value | None:
     return known
 
 
+def tracked(wrapper: Wrapper) -> Wrapper:
+    """A wrapper of objects that keep one value, by whatever name they are reached."""
+
+    @functools.wraps(wrapper)
+    def wrap(tx: Tracer, obj: Any, source: Source) -> Value:
+        known = already_tracked(tx, obj, source)
+        if known is None:
+            known = wrapper(tx, obj, source)
+            tx.heap.know(obj, known)
+        return known
+
+    return wrap
+
+
 def assume_there(tx: Tracer, source: Source) -> None:
     """Guard that a value that is only passed along is where it was: reading it would raise."""
     in_globals = isinstance(source, Item) and isinstance(source.base, ConstantSource)

@@ -37,8 +37,8 @@ from flambeau_capture.values.objects import (
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue
 from flambeau_capture.values.registry import (
-    already_tracked,
     assume_there,
+    tracked,
     trusted_callable,
     wraps_if,
     wraps_type,
@@ -138,14 +138,10 @@ def wrap_descriptor(tx: Tracer, obj: Any, source: Source) -> Value:
 
 
 @wraps_if(lambda obj: not type(obj).__flags__ & (1 << 9) and hasattr(type(obj), "__next__"), 100)
+@tracked
 def wrap_iterator(tx: Tracer, obj: Any, source: Source) -> Value:
-    known = already_tracked(tx, obj, source)
-    if known is not None:
-        return known
     tx.guard(source, "TYPE_MATCH", type(obj))
-    made = LiveIterator(obj, source) if can_look_ahead(obj) else ForeignIterator(obj, source)
-    tx.heap.know(obj, made)
-    return made
+    return LiveIterator(obj, source) if can_look_ahead(obj) else ForeignIterator(obj, source)
 
 
 def wrap_new(tx: Tracer, obj: Any) -> Value:

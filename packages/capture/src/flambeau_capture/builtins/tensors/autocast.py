@@ -24,7 +24,7 @@ from flambeau_capture.values.higher_order.context_managers import (
     autocast_arguments,
     autocast_settings,
 )
-from flambeau_capture.values.registry import already_tracked, wraps_type
+from flambeau_capture.values.registry import tracked, wraps_type
 
 OLDER = {torch.cuda.amp.autocast: "cuda", compat.CPU_AUTOCAST: "cpu"}
 
@@ -54,16 +54,12 @@ class ExistingAutocast(AutocastValue):
 
 
 @wraps_type(torch.autocast)
+@tracked
 def wrap_autocast(tx: Tracer, obj: Any, source: Source) -> Value:
-    known = already_tracked(tx, obj, source)
-    if known is not None:
-        return known
     tx.guard(source, "TYPE_MATCH", type(obj))
     for name, setting in zip(compat.AUTOCAST_SETTINGS, autocast_settings(obj), strict=True):
         tx.guard(Attr(source, name), "CONSTANT_MATCH", setting)
-    made = ExistingAutocast(obj, source)
-    tx.heap.know(obj, made)
-    return made
+    return ExistingAutocast(obj, source)
 
 
 # what leaves one that was entered before a break: torch's own, in one piece

@@ -20,7 +20,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, CallResultSource, ConstantSource, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.objects.opaque import OpaqueValue
-from flambeau_capture.values.registry import already_tracked, wraps_if
+from flambeau_capture.values.registry import tracked, wraps_if
 from flambeau_capture.values.tensors.graph_calls import graph_call, run_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -51,18 +51,14 @@ class GeneratorOfTensors(OpaqueValue):
 
 
 @wraps_if(lambda obj: isinstance(obj, torch.Generator), 60)
+@tracked
 def wrap_generator(tx: Tracer, obj: Any, source: Source) -> Value:
-    known = already_tracked(tx, obj, source)
-    if known is not None:
-        return known
     tx.guard(source, "TYPE_MATCH", type(obj))
     if compat.is_default_generator(obj):
         tx.guard(source, "ID_MATCH", obj)
     else:
         tx.guard(source, "CALL", _is_own, "is a generator of the program's own")
-    made = GeneratorOfTensors(obj, source)
-    tx.heap.know(obj, made)
-    return made
+    return GeneratorOfTensors(obj, source)
 
 
 def _is_own(generator: Any) -> bool:

@@ -36,6 +36,33 @@ from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
 
+def default_of(args: Args, kwargs: Kwargs) -> Value:
+    """The second argument of `get` and its like."""
+    return args[1] if len(args) > 1 else kwargs.get("default", Constant(None))
+
+
+class MappingValue(Value):
+    """A mapping whose subscripts and containment tests are all that it has."""
+
+    cls: type = dict
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        return BoundMethod(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "get":
+            return (
+                self.get_item(tx, args[0])
+                if self.contains(tx, args[0])
+                else default_of(args, kwargs)
+            )
+        if name == "__contains__":
+            return Constant(self.contains(tx, args[0]))
+        if name == "__getitem__":
+            return self.get_item(tx, args[0])
+        self.unknown(f"method {name!r}")
+
+
 class DictValue(Value):
     """dict, OrderedDict and defaultdict."""
 
@@ -203,7 +230,7 @@ class DictValue(Value):
         handler = DICT_METHODS.get(name)
         if handler is None:
             self.unknown(f"method {name!r}")
-        return handler(self, tx, args, kwargs)
+        return handler(self, tx, args, kwargs) or Constant(None)
 
     def rebuild(self, writer: Any) -> None:
         with writer.building(self):
@@ -371,14 +398,7 @@ class DictView(Value):
 _ANY_ITERABLE = frozenset({"__and__", "__or__", "__sub__", "__xor__"})
 
 
-Handler = Callable[[DictValue, Tracer, Args, Kwargs], Value]
-
-
-def _get(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    found = self.lookup(tx, args[0])
-    if found is not None:
-        return found
-    return args[1] if len(args) > 1 else kwargs.get("default", Constant(None))
+Handler = Callable[[DictValue, Tracer, Args, Kwargs], Value | None]
 
 
 def _pop(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
@@ -386,10 +406,8 @@ def _pop(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     found = None if empty else self.remove(tx, args[0])
     if found is not None:
         return found
-    if len(args) > 1:
-        return args[1]
-    if "default" in kwargs:
-        return kwargs["default"]
+    if len(args) > 1 or "default" in kwargs:
+        return default_of(args, kwargs)
     if self.cls is collections.OrderedDict:
         raise_ordered_key_error(tx, args[0])
     raise_key_error(tx, args[0])
@@ -409,26 +427,17 @@ def _popitem(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _setdefault(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     found = self.lookup(tx, args[0])
     if found is None:
-        found = args[1] if len(args) > 1 else kwargs.get("default", Constant(None))
+        found = default_of(args, kwargs)
         self.store(tx, args[0], found)
     return found
 
 
-def _update(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _update(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
     for given in args:
         for key, value in pairs_of(tx, given, ordered=self.cls is collections.OrderedDict):
             self.store(tx, key, value)
     for name, value in kwargs.items():
         self.store(tx, Constant(name), value)
-    return Constant(None)
-
-
-def _init(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if self._class is collections.defaultdict and args:
-        if not is_none(args[0]) and find_in_class(args[0].cls, "__call__") is None:
-            refuse(tx, collections.defaultdict, args[0])
-        self.factory, args = args[0], args[1:]
-    return _update(self, tx, args, kwargs)
 
 
 def _ior(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
@@ -436,50 +445,35 @@ def _ior(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return self
 
 
+def _init(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
+    if self._class is collections.defaultdict and args:
+        if not is_none(args[0]) and find_in_class(args[0].cls, "__call__") is None:
+            refuse(tx, collections.defaultdict, args[0])
+        self.factory, args = args[0], args[1:]
+    _update(self, tx, args, kwargs)
+
+
+def _copy(self: DictValue, tx: Tracer, args: Args = (), kwargs: Kwargs | None = None) -> DictValue:
+    return DictValue(self.entries(), self._class, tx=tx, factory=self.factory)
+
+
 def _or(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    other = getattr(args[0], "payload", None) or args[0]
-    if not isinstance(other, DictValue):
+    if not isinstance(getattr(args[0], "payload", None) or args[0], DictValue):
         return Constant(NotImplemented)
-    merged = _copy(self, tx, [], {})
-    assert isinstance(merged, DictValue)
+    merged = _copy(self, tx)
     _update(merged, tx, args, {})
     return merged
 
 
-def _copy(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return DictValue(self.entries(), self._class, tx=tx, factory=self.factory)
-
-
-def _clear(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    self.clear(tx)
-    return Constant(None)
-
-
-def _set_item(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    self.store(tx, args[0], args[1])
-    return Constant(None)
-
-
-def _del_item(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    self.del_item(tx, args[0])
-    return Constant(None)
-
-
-def _move_to_end(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _move_to_end(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
     last = args[1] if len(args) > 1 else kwargs.get("last", Constant(True))
     if not self.contains(tx, args[0]):
         raise_ordered_key_error(tx, args[0])
     self.move(tx, args[0], last.truth(tx))
-    return Constant(None)
-
-
-def _reversed(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return SequenceIterator(TupleValue(self.keys()[::-1]))
 
 
 def _equal(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    other = args[0]
-    other = getattr(other, "payload", None) or other
+    other = getattr(args[0], "payload", None) or args[0]
     if not isinstance(other, DictValue):
         return Constant(NotImplemented)
     if self.length(tx) != other.length(tx):
@@ -491,15 +485,8 @@ def _equal(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return Constant(True)
 
 
-def _view(kind: str) -> Handler:
-    def make(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        return DictView(self, kind)
-
-    return make
-
-
 DICT_METHODS: dict[str, Handler] = {
-    "get": _get,
+    "get": lambda s, tx, a, k: s.lookup(tx, a[0]) or default_of(a, k),
     "pop": _pop,
     "popitem": _popitem,
     "setdefault": _setdefault,
@@ -508,18 +495,19 @@ DICT_METHODS: dict[str, Handler] = {
     "__ior__": _ior,
     "__or__": _or,
     "copy": _copy,
-    "clear": _clear,
-    "keys": _view("keys"),
-    "values": _view("values"),
-    "items": _view("items"),
+    "clear": lambda s, tx, a, k: s.clear(tx),
+    "keys": lambda s, tx, a, k: DictView(s, "keys"),
+    "values": lambda s, tx, a, k: DictView(s, "values"),
+    "items": lambda s, tx, a, k: DictView(s, "items"),
     "move_to_end": _move_to_end,
     "__getitem__": lambda s, tx, a, k: s.get_item(tx, a[0]),
-    "__setitem__": _set_item,
-    "__delitem__": _del_item,
+    "__setitem__": lambda s, tx, a, k: s.store(tx, a[0], a[1]),
+    "__delitem__": lambda s, tx, a, k: s.del_item(tx, a[0]),
     "__contains__": lambda s, tx, a, k: Constant(s.contains(tx, a[0])),
     "__len__": lambda s, tx, a, k: Constant(s.length(tx)),
     "__iter__": lambda s, tx, a, k: s.iterate(tx),
-    "__reversed__": _reversed,
+    "__reversed__": lambda s, tx, a, k: SequenceIterator(TupleValue(s.keys()[::-1])),
     "__eq__": _equal,
     "__repr__": lambda s, tx, a, k: tx.wrap_new(repr(s.as_python())),
 }
+"""A method that returns nothing returns None to the program."""

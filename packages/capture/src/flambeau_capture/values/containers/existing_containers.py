@@ -21,7 +21,7 @@ from flambeau_capture.identity import compares_itself
 from flambeau_capture.source import Attr, DictKey, Item, KnownKey, Source, item_of
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import LITERALS, Constant
-from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.dicts import DictValue, default_of
 from flambeau_capture.values.containers.hashable_keys import raise_key_error
 from flambeau_capture.values.containers.lists import DequeValue, ExistingList, ListValue
 from flambeau_capture.values.containers.sequences import (
@@ -39,7 +39,7 @@ from flambeau_capture.values.objects.attributes import (
     layout_of,
 )
 from flambeau_capture.values.objects.opaque import OpaqueValue
-from flambeau_capture.values.registry import already_tracked, wraps_if, wraps_type
+from flambeau_capture.values.registry import already_tracked, tracked, wraps_if, wraps_type
 
 LARGE = 256
 
@@ -91,36 +91,27 @@ class LargeDict(LargeContainer):
         if not self.contains(tx, key):
             raise_key_error(tx, key)
         plain = self.key(key)
-        return tx.wrap(self.real[plain], Item(self._source(), plain, "dict"))
-
-    def _source(self) -> Source:
         assert self.source is not None
-        return self.source
+        return tx.wrap(self.real[plain], Item(self.source, plain, "dict"))
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "get":
-            if self.contains(tx, args[0]):
-                return self.get_item(tx, args[0])
-            return args[1] if len(args) > 1 else Constant(None)
-        if name == "__getitem__":
+        if name == "__getitem__" or (name == "get" and self.contains(tx, args[0])):
             return self.get_item(tx, args[0])
+        if name == "get":
+            return default_of(args, kwargs)
         return super().call_method(tx, name, args, kwargs)
 
 
 @wraps_type(list)
+@tracked
 def wrap_list(tx: Tracer, obj: list[Any], source: Source) -> Value:
-    known = already_tracked(tx, obj, source)
-    if known is not None:
-        return known
     tx.guard(source, "TYPE_MATCH", list)
 
     def read() -> list[Value | Pending]:
         tx.guard(source, "LIST_LENGTH", len(obj))
         return existing_sequence(tx, obj, source, "list")
 
-    made = ExistingList(tx, source, read)
-    tx.heap.know(obj, made)
-    return made
+    return ExistingList(tx, source, read)
 
 
 @wraps_if(lambda obj: isinstance(obj, tuple) and is_plain_tuple(type(obj)), 30)
@@ -222,15 +213,11 @@ def _key(tx: Tracer, key: Any, source: Source, index: int) -> Value:
 
 
 @wraps_type(set, frozenset)
+@tracked
 def wrap_set(tx: Tracer, obj: Any, source: Source) -> Value:
-    known = already_tracked(tx, obj, source)
-    if known is not None:
-        return known
     if type(obj) is set and len(obj) > LARGE:
         tx.guard(source, "TYPE_MATCH", set)
-        large = LargeSet(obj, source)
-        tx.heap.know(obj, large)
-        return large
+        return LargeSet(obj, source)
     if not all(type(item) in LITERALS or isinstance(item, type) for item in obj):
         raise Break("FB0009", f"a {type(obj).__name__} of objects that are no constants")
     if type(obj) is frozenset:
@@ -240,23 +227,17 @@ def wrap_set(tx: Tracer, obj: Any, source: Source) -> Value:
         tx.guard(source, "LENGTH", len(obj))
         for item in obj:
             tx.guard(source, "SET_CONTAINS", item)
-    made = SetValue([tx.wrap_new(item) for item in obj], type(obj), source, tx)
-    tx.heap.know(obj, made)
-    return made
+    return SetValue([tx.wrap_new(item) for item in obj], type(obj), source, tx)
 
 
 @wraps_type(collections.deque)
+@tracked
 def wrap_deque(tx: Tracer, obj: collections.deque[Any], source: Source) -> Value:
-    known = already_tracked(tx, obj, source)
-    if known is not None:
-        return known
     tx.guard(source, "TYPE_MATCH", type(obj))
     tx.guard(source, "LENGTH", len(obj))
     tx.guard(Attr(source, "maxlen"), "CONSTANT_MATCH", obj.maxlen)
     items = existing_sequence(tx, obj, source, "any")
-    made = DequeValue(items, obj.maxlen, source, tx)
-    tx.heap.know(obj, made)
-    return made
+    return DequeValue(items, obj.maxlen, source, tx)
 
 
 @wraps_type(slice)

@@ -81,6 +81,10 @@ class ListValue(SequenceValue):
         tx.heap.changed(self)
         self._items = list(items)
 
+    def add(self, tx: Tracer, items: list[Value]) -> None:
+        """Append."""
+        self.replace(tx, [*self.raw(), *items])
+
     def raw(self) -> list[Value | Pending]:
         """The items as they are, pending ones included."""
         return list(self._items)
@@ -117,7 +121,7 @@ class ListValue(SequenceValue):
         handler = _LIST_METHODS.get(name)
         if handler is None:
             return sequence_method(self, tx, name, args, kwargs)
-        return handler(self, tx, args, kwargs)
+        return handler(self, tx, args, kwargs) or Constant(None)
 
     def rebuild(self, writer: Any) -> None:
         with writer.building(self):
@@ -172,20 +176,12 @@ class ExistingList(ListValue):
         writer.pop_top()
 
 
-def _append(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if isinstance(self, ExistingList):
-        self.add(tx, [args[0]])
-        return Constant(None)
-    self.replace(tx, [*self.raw(), args[0]])
-    return Constant(None)
-
-
-def _extend(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if isinstance(self, ExistingList) and args[0] is not self:
-        self.add(tx, unpack(tx, args[0], hint=True))
-        return Constant(None)
-    self.replace(tx, [*self.raw(), *unpack(tx, args[0], hint=True)])
-    return Constant(None)
+def _extend(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
+    added = unpack(tx, args[0], hint=True)
+    if args[0] is self:
+        self.replace(tx, [*self.raw(), *added])
+    else:
+        self.add(tx, added)
 
 
 def _iadd(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
@@ -193,11 +189,10 @@ def _iadd(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return self
 
 
-def _insert(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _insert(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
     items = self.raw()
     items.insert(index_of(tx, args[0]), args[1])
     self.replace(tx, items)
-    return Constant(None)
 
 
 def _pop(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
@@ -212,70 +207,32 @@ def _pop(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return popped
 
 
-def _remove(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _remove(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
     index = next((i for i, one in enumerate(self.parts()) if tx_equal(tx, one, args[0])), None)
     if index is None:
         self.absent(tx, "remove", args[0])
     items = self.raw()
     del items[index]
     self.replace(tx, items)
-    return Constant(None)
 
 
-def _clear(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    self.replace(tx, [])
-    return Constant(None)
-
-
-def _copy(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return self.like(self.parts())
-
-
-def _reverse(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    self.replace(tx, reversed(self.raw()))
-    return Constant(None)
-
-
-def _sort(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    self.replace(tx, sort_values(tx, self.parts(), kwargs))
-    return Constant(None)
-
-
-def _init(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    self.replace(tx, unpack(tx, args[0], hint=True) if args else [])
-    return Constant(None)
-
-
-def _set_item(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    self.set_item(tx, args[0], args[1])
-    return Constant(None)
-
-
-def _del_item(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    self.del_item(tx, args[0])
-    return Constant(None)
-
-
-def _reversed(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return SequenceIterator(TupleValue(list(reversed(self.parts()))))
-
-
-_LIST_METHODS: dict[str, Callable[[ListValue, Tracer, Args, Kwargs], Value]] = {
-    "append": _append,
+_LIST_METHODS: dict[str, Callable[[ListValue, Tracer, Args, Kwargs], Value | None]] = {
+    "append": lambda s, tx, a, k: s.add(tx, [a[0]]),
     "extend": _extend,
     "__iadd__": _iadd,
     "insert": _insert,
     "pop": _pop,
     "remove": _remove,
-    "clear": _clear,
-    "copy": _copy,
-    "reverse": _reverse,
-    "sort": _sort,
-    "__init__": _init,
-    "__setitem__": _set_item,
-    "__delitem__": _del_item,
-    "__reversed__": _reversed,
+    "clear": lambda s, tx, a, k: s.replace(tx, []),
+    "copy": lambda s, tx, a, k: s.like(s.parts()),
+    "reverse": lambda s, tx, a, k: s.replace(tx, reversed(s.raw())),
+    "sort": lambda s, tx, a, k: s.replace(tx, sort_values(tx, s.parts(), k)),
+    "__init__": lambda s, tx, a, k: s.replace(tx, unpack(tx, a[0], hint=True) if a else []),
+    "__setitem__": lambda s, tx, a, k: s.set_item(tx, a[0], a[1]),
+    "__delitem__": lambda s, tx, a, k: s.del_item(tx, a[0]),
+    "__reversed__": lambda s, tx, a, k: SequenceIterator(TupleValue(s.parts()[::-1])),
 }
+"""A method that returns nothing returns None to the program."""
 
 
 class DequeValue(ListValue):

@@ -127,7 +127,7 @@ class SetValue(Value):
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name in _SET_MUTATIONS and self._class is set:
             tx.heap.changed(self)
-            return _SET_MUTATIONS[name](self, tx, args)
+            return _SET_MUTATIONS[name](self, tx, args) or Constant(None)
         if name in _SET_QUERIES:
             return _SET_QUERIES[name](self, tx, args)
         if name in _SET_ALGEBRA:
@@ -211,76 +211,58 @@ def _member(tx: Tracer, item: Value) -> Hashable:
     return key_of(tx, SetValue(unpack(tx, item), frozenset, tx=tx) if item.cls is set else item)
 
 
-SetHandler = Callable[[SetValue, Tracer, Args], Value]
+SetHandler = Callable[[SetValue, Tracer, Args], Value | None]
 
 
-def _set_add(self: SetValue, tx: Tracer, args: Args) -> Value:
-    self.insert(key_of(tx, args[0]), args[0])
-    return Constant(None)
-
-
-def _set_update(self: SetValue, tx: Tracer, args: Args) -> Value:
+def _set_update(self: SetValue, tx: Tracer, args: Args) -> None:
     for given in args:
         items, keys = _keys_of(tx, given)
         self.own_order().update(keys)
         for key, item in items.items():
             self._items.setdefault(key, item)
-    return Constant(None)
 
 
-def _set_discard(self: SetValue, tx: Tracer, args: Args) -> Value:
-    self.drop(_member(tx, args[0]))
-    return Constant(None)
-
-
-def _set_remove(self: SetValue, tx: Tracer, args: Args) -> Value:
+def _set_remove(self: SetValue, tx: Tracer, args: Args) -> None:
     if not self.contains(tx, args[0]):
         raise_key_error(tx, args[0])
-    return _set_discard(self, tx, args)
+    self.drop(_member(tx, args[0]))
 
 
-def _set_clear(self: SetValue, tx: Tracer, args: Args) -> Value:
-    self.empty()
-    return Constant(None)
-
-
-def _set_difference_update(self: SetValue, tx: Tracer, args: Args) -> Value:
+def _set_difference_update(self: SetValue, tx: Tracer, args: Args) -> None:
     for given in args:
         for item in unpack(tx, given):
             self.drop(key_of(tx, item))
-    return Constant(None)
 
 
-def _set_intersection_update(self: SetValue, tx: Tracer, args: Args) -> Value:
+def _set_intersection_update(self: SetValue, tx: Tracer, args: Args) -> None:
     kept = self._algebra(tx, "intersection", args)
     self.empty()
-    return _set_update(self, tx, [kept])
+    _set_update(self, tx, [kept])
 
 
-def _set_symmetric_difference_update(self: SetValue, tx: Tracer, args: Args) -> Value:
+def _set_symmetric_difference_update(self: SetValue, tx: Tracer, args: Args) -> None:
     for key, item in {key_of(tx, item): item for item in unpack(tx, args[0])}.items():
         if key in self._items:
             self.drop(key)
         else:
             self.insert(key, item)
-    return Constant(None)
 
 
 def _set_pop(self: SetValue, tx: Tracer, args: Args) -> Value:
     raise Break("FB0009", "set.pop: the item depends on the order of hashes")
 
 
-def _set_init(self: SetValue, tx: Tracer, args: Args) -> Value:
+def _set_init(self: SetValue, tx: Tracer, args: Args) -> None:
     self.empty()
-    return _set_update(self, tx, args)
+    _set_update(self, tx, args)
 
 
 _SET_MUTATIONS: dict[str, SetHandler] = {
-    "add": _set_add,
+    "add": lambda s, tx, a: s.insert(key_of(tx, a[0]), a[0]),
     "update": _set_update,
-    "discard": _set_discard,
+    "discard": lambda s, tx, a: s.drop(_member(tx, a[0])),
     "remove": _set_remove,
-    "clear": _set_clear,
+    "clear": lambda s, tx, a: s.empty(),
     "pop": _set_pop,
     "difference_update": _set_difference_update,
     "intersection_update": _set_intersection_update,
@@ -289,7 +271,7 @@ _SET_MUTATIONS: dict[str, SetHandler] = {
 }
 
 
-_SET_QUERIES: dict[str, SetHandler] = {
+_SET_QUERIES: dict[str, Callable[[SetValue, Tracer, Args], Value]] = {
     "__contains__": lambda s, tx, a: Constant(s.contains(tx, a[0])),
     "__len__": lambda s, tx, a: Constant(s.length(tx)),
     "__iter__": lambda s, tx, a: s.iterate(tx),

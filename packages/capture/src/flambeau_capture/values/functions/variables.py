@@ -13,10 +13,9 @@ from typing import Any
 from flambeau_capture.breaks import Break
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import Builtin, ConstantSource, FreeCell, Global, Item, Source
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.containers.dicts import MappingValue
 from flambeau_capture.values.containers.hashable_keys import raise_key_error
-from flambeau_capture.values.functions.methods import BoundMethod
 
 
 class CellValue(Value):
@@ -167,10 +166,8 @@ def _builtins_of(namespace: dict[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else vars(found)
 
 
-class GlobalsDict(Value):
+class GlobalsDict(MappingValue):
     """`globals()`: names of a module as items."""
-
-    cls: type = dict
 
     def __init__(self, scope: GlobalsScope) -> None:
         self.scope = scope
@@ -197,16 +194,6 @@ class GlobalsDict(Value):
 
     def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
         self.scope.store(tx, key.as_python(), value)
-
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        return BoundMethod(self, name)
-
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "get":
-            if self.contains(tx, args[0]):
-                return self.get_item(tx, args[0])
-            return args[1] if len(args) > 1 else Constant(None)
-        raise Break("FB0009", f"{name} of globals()")
 
     def reconstruct(self, writer: Any) -> None:
         writer.load_const(self.scope.namespace)

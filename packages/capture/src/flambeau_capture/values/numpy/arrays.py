@@ -20,7 +20,7 @@ from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.objects.opaque import OpaqueValue
-from flambeau_capture.values.registry import already_tracked
+from flambeau_capture.values.registry import tracked
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -176,23 +176,17 @@ class NumpyFunction(OpaqueValue):
         return found
 
 
+@tracked
 def wrap_array(tx: Tracer, obj: Any, source: Source) -> Value:
-    known = already_tracked(tx, obj, source)
-    if known is not None:
-        return known
     tx.guard(source, "TYPE_MATCH", type(obj))
-    made: Value
     try:
         tensor = shared_tensor(obj)
     except (LookupError, TypeError, ValueError):
-        made = OpaqueValue(obj, source)
-    else:
-        inner = Called(source, shared_tensor)
+        return OpaqueValue(obj, source)
+    inner = Called(source, shared_tensor)
 
-        def enter() -> Any:
-            tx.guard_tensor(inner, tensor)
-            return tx.graph.outermost.add_input(tensor, inner)
+    def enter() -> Any:
+        tx.guard_tensor(inner, tensor)
+        return tx.graph.outermost.add_input(tensor, inner)
 
-        made = ArrayValue(TensorValue(source=inner, enter=enter), source=source)
-    tx.heap.know(obj, made)
-    return made
+    return ArrayValue(TensorValue(source=inner, enter=enter), source=source)

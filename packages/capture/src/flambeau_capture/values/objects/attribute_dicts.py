@@ -16,7 +16,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Called, ClassEntry, ConstantSource, Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.containers.dicts import DictValue, pairs_of
+from flambeau_capture.values.containers.dicts import DictValue, MappingValue, default_of, pairs_of
 from flambeau_capture.values.containers.hashable_keys import raise_key_error
 from flambeau_capture.values.containers.sequences import Pending
 from flambeau_capture.values.functions.methods import BoundMethod
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from flambeau_capture.values.objects.instances import ObjectValue
 
 
-class InstanceDict(Value):
+class InstanceDict(MappingValue):
     """`obj.__dict__`: a view of the instance's attributes."""
-
-    cls: type = dict
 
     def __init__(self, owner: ObjectValue) -> None:
         self.owner = owner
@@ -56,10 +54,7 @@ class InstanceDict(Value):
             raise AssertionError
         return found
 
-    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
-        self._write(tx, key, value)
-
-    def _write(self, tx: Tracer, key: Value, value: Value | None) -> None:
+    def set_item(self, tx: Tracer, key: Value, value: Value | None) -> None:
         """Write past the class. What is replayed depends on what it has under the name."""
         name = key.as_python()
         if not isinstance(name, str):
@@ -69,7 +64,7 @@ class InstanceDict(Value):
 
     def del_item(self, tx: Tracer, key: Value) -> None:
         self.get_item(tx, key)
-        self._write(tx, key, None)
+        self.set_item(tx, key, None)
 
     def entries(self, tx: Tracer) -> Iterator[tuple[Value, Value]]:
         for name, value in self.owner.own_entries(tx):
@@ -78,19 +73,7 @@ class InstanceDict(Value):
     def iterate(self, tx: Tracer) -> IteratorValue:
         return DictValue(self.entries(tx)).iterate(tx)
 
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        return BoundMethod(self, name)
-
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "get":
-            found = self.owner.instance_get(tx, args[0].as_python())
-            if found is not None:
-                return found
-            return args[1] if len(args) > 1 else Constant(None)
-        if name == "__contains__":
-            return Constant(self.contains(tx, args[0]))
-        if name == "__getitem__":
-            return self.get_item(tx, args[0])
         if name == "__setitem__":
             self.set_item(tx, args[0], args[1])
             return Constant(None)
@@ -99,22 +82,21 @@ class InstanceDict(Value):
             for key, value in [*pairs, *((Constant(k), v) for k, v in kwargs.items())]:
                 self.set_item(tx, key, value)
             return Constant(None)
+        found = self.owner.instance_get(tx, args[0].as_python()) if args else None
+        if name == "get":
+            return found or default_of(args, kwargs)
         if name == "setdefault":
-            found = self.owner.instance_get(tx, args[0].as_python())
             if found is None:
-                found = args[1] if len(args) > 1 else Constant(None)
+                found = default_of(args, kwargs)
                 self.set_item(tx, args[0], found)
             return found
-        if name == "pop":
-            found = self.owner.instance_get(tx, args[0].as_python())
+        if name == "pop" and (found is not None or len(args) > 1):
             if found is not None:
-                self._write(tx, args[0], None)
-                return found
-            if len(args) > 1:
-                return args[1]
+                self.set_item(tx, args[0], None)
+            return found or args[1]
         if name in ("keys", "values", "items", "copy", "__iter__", "__len__"):
             return DictValue(self.entries(tx), tx=tx).call_method(tx, name, args, kwargs)
-        self.unknown(f"method {name!r} of __dict__")
+        return super().call_method(tx, name, args, kwargs)
 
     def reconstruct(self, writer: Any) -> None:
         writer.load(self.owner)
@@ -124,7 +106,7 @@ class InstanceDict(Value):
 _READING = frozenset(vars(types.MappingProxyType)) - frozenset(vars(object)) | {"__eq__", "__ne__"}
 
 
-class ReadOnly(Value):
+class ReadOnly(MappingValue):
     """A mapping proxy. `mapping` is what it shows."""
 
     cls: type = types.MappingProxyType
@@ -161,16 +143,8 @@ class ReadOnly(Value):
         return BoundMethod(self, name)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "get":
-            if self.contains(tx, args[0]):
-                return self.get_item(tx, args[0])
-            return args[1] if len(args) > 1 else Constant(None)
-        if name == "__contains__":
-            return Constant(self.contains(tx, args[0]))
-        if name == "__getitem__":
-            return self.get_item(tx, args[0])
-        if name not in _READING:
-            self.unknown(f"method {name!r}")
+        if name in ("get", "__contains__", "__getitem__") or name not in _READING:
+            return super().call_method(tx, name, args, kwargs)
         others = [unwrap_proxy(tx, arg) for arg in args]
         return self.mapping(tx).call_method(tx, name, others, kwargs)
 

@@ -19,7 +19,7 @@ from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.attributes import assume_special_methods, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.registry import already_tracked, trusted_class, wraps_if
+from flambeau_capture.values.registry import tracked, trusted_class, wraps_if
 from flambeau_capture.values.special_method_results import ask
 
 
@@ -251,12 +251,8 @@ _HEAP_TYPE = 1 << 9
 
 
 @wraps_if(lambda obj: isinstance(obj, BaseException), 30)
+@tracked
 def wrap_exception(tx: Tracer, obj: BaseException, source: Source) -> Value:
-    known = already_tracked(tx, obj, source)
-    if known is not None:
-        return known
     tx.guard(source, "TYPE_MATCH", type(obj))
     assume_special_methods(tx, type(obj))
-    made = ExistingException(obj, source, tx)
-    tx.heap.know(obj, made)
-    return made
+    return ExistingException(obj, source, tx)

@@ -38,7 +38,7 @@ from flambeau_capture.values.objects.reconstruction import (
     share_dict,
     shares_dict,
 )
-from flambeau_capture.values.registry import already_tracked, wraps_if
+from flambeau_capture.values.registry import tracked, wraps_if
 from flambeau_capture.values.special_methods import SpecialMethods
 
 if TYPE_CHECKING:
@@ -489,21 +489,15 @@ _ALWAYS_OBJECT = frozenset({"__setattr__", "__delattr__", "__getattribute__"})
 
 
 @wraps_if(lambda obj: True, 1000)
+@tracked
 def wrap_instance(tx: Tracer, obj: Any, source: Source) -> Value:
     """Whatever no other kind takes: an instance of a class."""
-    known = already_tracked(tx, obj, source)
-    if known is not None:
-        return known
     tx.guard(source, "TYPE_MATCH", type(obj))
     assume_special_methods(tx, type(obj))
-    made: Value
     python_made = type(obj).__flags__ & (1 << 9)  # a heap type: made by a class statement
     if (python_made or type(obj) is types.SimpleNamespace) and not isinstance(obj, type):
-        made = make_instance(tx, obj, source)
-    else:
-        made = OpaqueValue(obj, source)
-    tx.heap.know(obj, made)
-    return made
+        return make_instance(tx, obj, source)
+    return OpaqueValue(obj, source)
 
 
 def make_instance(tx: Tracer, obj: Any, source: Source) -> Value:
