@@ -77,7 +77,7 @@ def instantiate(
             made = rule.handler(tx, kind, args, kwargs)
             return made
         check_call(tx, python_class, args, kwargs)
-        made = rule.handler(tx, args, kwargs)
+        made = rule.handler(tx, args, kwargs) or Constant(None)
         return made
     meta_call = find_in_class(type(python_class), "__call__")
     if not plain and meta_call is not None and isinstance(meta_call[1], types.FunctionType):

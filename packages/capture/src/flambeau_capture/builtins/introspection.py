@@ -113,6 +113,8 @@ answers(
         isinstance: lambda tx, args, kwargs: Constant(is_instance(tx, args[0], args[1])),
         hasattr: lambda tx, args, kwargs: Constant(has_attr(tx, args[0], _name_of(args[1]))),
         repr: lambda tx, args, kwargs: Constant(text_of(tx, args[0], "__repr__")),
+        setattr: lambda tx, args, kwargs: args[0].set_attr(tx, _name_of(args[1]), args[2]),
+        delattr: lambda tx, args, kwargs: args[0].del_attr(tx, constant_of(args[1])),
     }
 )
 
@@ -188,8 +190,6 @@ def _abc_check(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _type(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if len(args) != 1:
         raise Break("FB0020", "type() with three arguments")
-    if isinstance(args[0], ObjectValue | TensorValue):
-        return tx.wrap_new(args[0].cls)
     return tx.wrap_new(args[0].cls)
 
 
@@ -245,25 +245,11 @@ def _guard_absence(tx: Tracer, value: Value, name: str) -> None:
         tx.guard(value.source, "NOT_HASATTR", name)
 
 
-@handles(setattr)
-def _setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    args[0].set_attr(tx, _name_of(args[1]), args[2])
-    return Constant(None)
-
-
-@handles(delattr)
-def _delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    args[0].del_attr(tx, constant_of(args[1]))
-    return Constant(None)
-
-
 @handles(object.__setattr__)
-def _object_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if not isinstance(args[0], ObjectValue):
-        args[0].set_attr(tx, constant_of(args[1]), args[2])
-    else:
-        args[0].generic_set_attr(tx, constant_of(args[1]), args[2])
-    return Constant(None)
+def _object_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> None:
+    owner = args[0]
+    write = owner.generic_set_attr if isinstance(owner, ObjectValue) else owner.set_attr
+    write(tx, constant_of(args[1]), args[2])
 
 
 @handles(object.__getattribute__)

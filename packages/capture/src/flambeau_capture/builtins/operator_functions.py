@@ -52,22 +52,12 @@ answers(
         operator.is_: lambda tx, args, kwargs: Constant(identical(tx, args[0], args[1])),
         operator.is_not: lambda tx, args, kwargs: Constant(not identical(tx, args[0], args[1])),
         operator.contains: lambda tx, args, kwargs: Constant(args[0].contains(tx, args[1])),
+        operator.setitem: lambda tx, args, kwargs: args[0].set_item(tx, args[1], args[2]),
+        operator.delitem: lambda tx, args, kwargs: args[0].del_item(tx, args[1]),
         operator.truth: lambda tx, args, kwargs: Constant(args[0].truth(tx)),
         operator.index: lambda tx, args, kwargs: Constant(index_of(tx, args[0])),
     }
 )
-
-
-@handles(operator.setitem)
-def _setitem(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    args[0].set_item(tx, args[1], args[2])
-    return Constant(None)
-
-
-@handles(operator.delitem)
-def _delitem(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    args[0].del_item(tx, args[1])
-    return Constant(None)
 
 
 @handles(divmod)

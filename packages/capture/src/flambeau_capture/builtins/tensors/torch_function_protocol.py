@@ -58,24 +58,20 @@ class _OverrideCall(BaseException):
         self.call = (function, args, kwargs)
 
 
+def _override(cls: type, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    raise _OverrideCall(function, args, kwargs or {})
+
+
 class _StandIn:
     """In the place of an object whose class overrides torch's functions."""
 
-    @classmethod
-    def __torch_function__(
-        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        raise _OverrideCall(function, args, kwargs or {})
+    __torch_function__: Any = classmethod(_override)
 
 
 class _TensorStandIn(torch.Tensor):
     """In the place of a tensor of a subclass."""
 
-    @classmethod
-    def __torch_function__(
-        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        raise _OverrideCall(function, args, kwargs or {})
+    __torch_function__: Any = classmethod(_override)
 
 
 class _Places:

@@ -77,7 +77,7 @@ class BuiltinValue(Value):
             with needing(
                 "FB0005", lambda error: f"{describe_call(fn, args)}: {error} is not known"
             ):
-                found: Value = rule.handler(tx, args, kwargs)
+                found: Value = rule.handler(tx, args, kwargs) or Constant(None)
             return found
         if rule.handler is not None:
             answered: Value = rule.handler(tx, self, args, kwargs)

@@ -31,7 +31,7 @@ from flambeau_capture.values.numpy.scalars import in_python
 from flambeau_capture.values.objects.attributes import answers_for_itself
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_call
 
-Handler = Callable[[Tracer, Args, Kwargs], Value]
+Handler = Callable[[Tracer, Args, Kwargs], Value | None]  # nothing: None to the program
 CalledHandler = Callable[[Tracer, Any, Args, Kwargs], Value]  # is given what is called, too
 H = TypeVar("H", bound=Handler)
 C = TypeVar("C", bound=CalledHandler)

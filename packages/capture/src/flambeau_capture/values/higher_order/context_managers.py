@@ -18,19 +18,25 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant, evaluate
-from flambeau_capture.values.functions.callables import handles
+from flambeau_capture.values.functions.callables import answers, handles
 from flambeau_capture.values.functions.methods import BoundMethod
 
 
 class ContextManager(Value):
-    """A context manager that capture knows. `live` is torch's own while it is entered."""
+    """A context manager that capture knows, made by `kind(*arguments)`."""
 
-    kind: type
-    live: Any = None
+    inside = False  # whether it is entered
+
+    def __init__(self, kind: type, arguments: tuple[Any, ...] = ()) -> None:
+        self.kind = kind
+        self.arguments = arguments
 
     @property
     def cls(self) -> type:
         return self.kind
+
+    def describe(self) -> str:
+        return f"{self.kind.__name__}{self.arguments}"
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in ("__enter__", "__exit__"):
@@ -50,24 +56,27 @@ class ContextManager(Value):
         self.unknown(f"method {name!r}")
 
     def enter(self, tx: Tracer) -> Value:
-        raise NotImplementedError(type(self).__name__)
+        self.inside = True
+        return self
 
     def leave(self, tx: Tracer) -> None:
-        raise NotImplementedError(type(self).__name__)
+        self.inside = False
+
+    def reconstruct(self, writer: Any) -> None:
+        given = [Constant(argument) for argument in self.arguments]
+        with writer.building(self):
+            if self.inside:
+                writer.call(_entered, [Constant(self.kind), *given])
+            else:
+                writer.call(self.kind, given)
 
 
 class GraphMode(ContextManager):
     """A mode that fake tensors are computed in, and that the graph enters and leaves."""
 
     calls: tuple[Any, Any]  # of the graph, to enter and to leave
-
-    def __init__(self, kind: type, arguments: tuple[Any, ...]) -> None:
-        self.kind = kind
-        self.arguments = arguments
-        self.node: Any = None
-
-    def describe(self) -> str:
-        return f"{self.kind.__name__}{self.arguments}"
+    live: Any = None  # torch's own while it is entered
+    node: Any = None
 
     def idle(self) -> bool:
         """Whether entering it changes nothing."""
@@ -75,6 +84,7 @@ class GraphMode(ContextManager):
 
     def enter(self, tx: Tracer) -> Value:
         idle = self.idle()
+        self.inside = True
         self.live = self.kind(*self.arguments)
         self.live.__enter__()
         tx.entered.append(self)
@@ -85,7 +95,7 @@ class GraphMode(ContextManager):
     def leave(self, tx: Tracer) -> None:
         tx.entered.remove(self)
         self.live.__exit__(None, None, None)
-        self.live = None
+        self.live, self.inside = None, False
         self.record_exit(tx)
 
     def record_exit(self, tx: Tracer) -> None:
@@ -93,14 +103,6 @@ class GraphMode(ContextManager):
         if self.node is not None:
             tx.graph.record_mode(self.calls[1], (self.node,), tx.stack_trace())
             self.node = None
-
-    def reconstruct(self, writer: Any) -> None:
-        with writer.building(self):
-            maker = self.kind if self.live is None else _entered
-            arguments = [Constant(argument) for argument in self.arguments]
-            writer.call(
-                maker, arguments if self.live is None else [Constant(self.kind), *arguments]
-            )
 
 
 class AutocastValue(GraphMode):
@@ -150,6 +152,7 @@ class KernelChoice(GraphMode):
 
     def enter(self, tx: Tracer) -> Value:
         self.outside = {question: question() for question in _CHOSEN}
+        self.inside = True
         self.live = self.kind(*self.arguments)
         self.live.__enter__()
         tx.entered.append(self)
@@ -196,43 +199,30 @@ class Label(ContextManager):
     does, the graph ends at its border, so that the profile has the range, unless the user wants one
     graph."""
 
-    def __init__(self, kind: type, arguments: tuple[Any, ...]) -> None:
-        self.kind = kind
-        self.arguments = arguments
-        self.inside = False
-
-    def describe(self) -> str:
-        return f"{self.kind.__name__}{self.arguments}"
-
     def enter(self, tx: Tracer) -> Value:
         module, variable = compat.PROFILING
         if not tx.options.nopython:
             profiling = tx.get_attr(tx.wrap(module, ConstantSource(module)), variable)
             if profiling.truth(tx):
                 raise Break("FB0013", f"{self.describe()}, a range for the profiler that records")
-        self.inside = True
-        return self
-
-    def leave(self, tx: Tracer) -> None:
-        self.inside = False
+        return super().enter(tx)
 
     def reconstruct(self, writer: Any) -> None:
+        if not self.inside:
+            super().reconstruct(writer)
+            return
         with writer.building(self):
-            if self.inside:
-                writer.call(nullcontext, [])  # a label does not last beyond a graph break
-            else:
-                writer.call(self.kind, [Constant(argument) for argument in self.arguments])
+            writer.call(nullcontext, [])  # a label does not last beyond a graph break
 
 
 class DeviceMode(ContextManager):
     """`with torch.device(...)`: the device of tensors that are made without one."""
 
-    kind = torch.device
+    before: torch.device | None = None
 
     def __init__(self, device: torch.device) -> None:
+        super().__init__(torch.device, (str(device),))
         self.device = device
-        self.before: torch.device | None = None
-        self.inside = False
 
     def describe(self) -> str:
         return f"with {self.device}"
@@ -247,8 +237,7 @@ class DeviceMode(ContextManager):
 
     def reconstruct(self, writer: Any) -> None:
         if self.inside:
-            with writer.building(self):
-                writer.call(_entered, [Constant(torch.device), Constant(str(self.device))])
+            super().reconstruct(writer)
         else:
             writer.load_const(self.device)
 
@@ -269,54 +258,30 @@ INDEXING_MODES = frozenset({"TransformGetItemToIndex"})
 class IndexingMode(ContextManager):
     """A mode of `INDEXING_MODES`."""
 
-    def __init__(self, kind: type) -> None:
-        self.kind = kind
-        self.inside = False
-
     def enter(self, tx: Tracer) -> Value:
-        self.inside = True
         tx.indexing += 1
-        return self
+        return super().enter(tx)
 
     def leave(self, tx: Tracer) -> None:
-        self.inside = False
+        super().leave(tx)
         tx.indexing -= 1
-
-    def reconstruct(self, writer: Any) -> None:
-        with writer.building(self):
-            if self.inside:
-                writer.call(_entered, [Constant(self.kind)])
-            else:
-                writer.call(self.kind, [])
 
 
 class PlainTensors(ContextManager):
     """`DisableTorchFunctionSubclass`: subclasses of tensors are as plain tensors."""
 
-    kind = compat.disable_torch_function_subclass
-
-    def __init__(self) -> None:
-        self.inside = False
-
     def enter(self, tx: Tracer) -> Value:
-        self.inside = True
+        super().enter(tx)
         tx.as_plain += 1
         return Constant(None)
 
     def leave(self, tx: Tracer) -> None:
-        self.inside = False
+        super().leave(tx)
         tx.as_plain -= 1
 
-    def reconstruct(self, writer: Any) -> None:
-        with writer.building(self):
-            writer.call(
-                _entered if self.inside else self.kind, [Constant(self.kind)][: self.inside]
-            )
 
-
-@handles(compat.disable_torch_function_subclass)
-def _plain_tensors(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return PlainTensors()
+_PLAIN: Any = compat.disable_torch_function_subclass
+answers({_PLAIN: lambda tx, args, kwargs: PlainTensors(_PLAIN)})
 
 
 def _entered(kind: Any, *arguments: Any) -> Any:
