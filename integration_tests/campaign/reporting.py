@@ -62,7 +62,7 @@ def grouped(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
 
 def reason_class(text: str) -> str:
     """A reason without the names of the program."""
-    short = re.sub(r"'[^']*'|\bTensorVariable\([^)]*\)|\d+(\.\d+)?|\([^)]*\)", "_", text)
+    short = re.sub(r"'[^']*'|\bTensorValue\([^)]*\)|\d+(\.\d+)?|\([^)]*\)", "_", text)
     identity = re.search(r"FB\d+", text)
     return (f"{identity[0]} " if identity else "") + short[:90].replace("|", "/")
 

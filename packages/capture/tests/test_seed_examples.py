@@ -107,7 +107,7 @@ def test_no_python_names_the_line():
     with pytest.raises(Unsupported) as caught:
         compiled(torch.randn(10), torch.randn(10))
     text = str(caught.value)
-    assert "generic_jump TensorVariable()" in text.replace("truth of ", "") or "FB0001" in text
+    assert "generic_jump TensorValue()" in text.replace("truth of ", "") or "FB0001" in text
     assert re.search(
         r'File ".*test_seed_examples.py", line \d+, in toy_example\n\s+if b.sum\(\) < 0:', text
     )

@@ -98,7 +98,7 @@ def _typed_dict(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Val
 
 
 class _AnyDict(typing.TypedDict):
-    """Tells the metaclass that typed dicts have."""
+    """Shows the metaclass that typed dicts have."""
 
 
 TYPES[type(_AnyDict)] = CallRule(  # a dict, whatever it is called

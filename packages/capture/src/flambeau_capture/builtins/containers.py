@@ -121,7 +121,7 @@ _SHARED = (
     FrozenValue,
     SliceValue,
 )
-#: what is asked for the items of a list or a dict, and what puts them into the copy
+#: methods that read the items of a list or a dict, and that put them into the copy
 _READ_BY_COPYING = ("__iter__", "__len__", "items", "append", "extend", "__setitem__")
 _HOOKS = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
 

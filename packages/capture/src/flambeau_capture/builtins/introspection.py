@@ -55,7 +55,7 @@ from flambeau_capture.values.tensors.tensor import TensorValue
 
 def is_protocol(kind: type) -> bool:
     """Whether a class is a protocol itself, not one that fulfils it."""
-    found = find_in_class(kind, "_is_protocol")  # its metaclass is not asked
+    found = find_in_class(kind, "_is_protocol")  # past its metaclass
     return found is not None and bool(found[1]) and kind is not typing.Protocol
 
 
@@ -86,14 +86,14 @@ def _has(
 
 
 def _members(kind: Any) -> set[str]:
-    """The names that a protocol asks for."""
+    """The names that a protocol needs."""
     known = getattr(kind, "__protocol_attrs__", None)  # since Python 3.12
     if known is None:
         known = typing._get_protocol_attrs(kind)  # type: ignore[attr-defined]
     return set(known)
 
 
-#: what `abc.ABCMeta` asks: it is written in C
+#: what `abc.ABCMeta` calls: functions in C
 _ABC_CHECKS = tuple(vars(abc)[name] for name in ("_abc_instancecheck", "_abc_subclasscheck"))
 
 

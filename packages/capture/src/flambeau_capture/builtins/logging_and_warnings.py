@@ -188,7 +188,7 @@ def _ask(tx: Tracer, method: str, args: Args) -> Value:
 
 
 def _once(tx: Tracer, cached: Any, args: Args, kwargs: Kwargs) -> Value | None:
-    """A method of loggers behind functools.lru_cache, so that a message comes once."""
+    """A method of loggers under functools.lru_cache, so that a message comes once."""
     if not args or not issubclass(args[0].cls, logging.Logger):
         return None
     known = [_known(value) for value in args[1:]]
@@ -199,7 +199,7 @@ def _once(tx: Tracer, cached: Any, args: Args, kwargs: Kwargs) -> Value | None:
 
 
 def _cached(tx: Tracer, called: BuiltinValue, args: Args, kwargs: Kwargs) -> Value:
-    """A call of a function behind functools.lru_cache."""
+    """A call of a function under functools.lru_cache."""
     fn = called.fn
     told = _once(tx, fn, args, kwargs)
     if told is not None:

@@ -32,7 +32,7 @@ _NUMBERED_BY: dict[type, tuple[str, ...]] = {
     float: ("__float__", "__index__"),
     complex: ("__complex__", "__float__", "__index__"),
 }
-"""By which special methods an object says which number it is, in the order that they are asked."""
+"""The special methods that convert an object to a number, in the order of their calls."""
 
 
 def _convert(kind: type) -> None:

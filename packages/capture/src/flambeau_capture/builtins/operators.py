@@ -61,7 +61,7 @@ from flambeau_capture.values.tensors.tensor import TensorValue
 
 
 def compares_by_identity(value: Value) -> bool:
-    """Whether `==` on a value that capture does not look into asks whether it is the object."""
+    """Whether `==` on an opaque value compares identity."""
     if not isinstance(value, OpaqueValue):
         return True
     found = find_in_class(type(value.real), "__eq__")
@@ -236,7 +236,7 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
         return binary(tx, symbol, contents[0], contents[1])
     attempts = [(left, name, right), (right, reflected, left)]
     if left.cls is right.cls and reflected.startswith("__r"):
-        attempts.pop()  # arithmetic of two objects of one class asks one of them
+        attempts.pop()  # arithmetic of two objects of one class calls one method
     elif left.cls is not right.cls and issubclass(right.cls, left.cls):
         attempts.reverse()
     for receiver, method, argument in attempts:
@@ -387,7 +387,7 @@ def _known(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Va
     """Objects that are fully known, formatting with `%` included."""
     _, name, reflected = OPERATORS[symbol]
     if left.special(tx, name) or right.special(tx, reflected):
-        return None  # they have been asked
+        return None  # they have been called
     if isinstance(right, ClassValue) and answers_for_itself(right.cls):
         return None
     try:

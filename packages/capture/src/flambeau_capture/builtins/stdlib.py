@@ -172,7 +172,7 @@ def _exc_info(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _without_repr_guard(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
-    """`__repr__` behind reprlib.recursive_repr, which asks whether it is running already."""
+    """`__repr__` under reprlib.recursive_repr, which checks whether it is running already."""
     place = fn.code.co_freevars.index("user_function")  # before 3.13 nothing else names it
     wrapped = fn.closure()[place].content
     return tx.call(fn.get_attr(tx, "__wrapped__") if wrapped is None else wrapped, args, kwargs)
@@ -196,7 +196,7 @@ def _dispatch(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Valu
     if not args:
         return None
     chooses = fn.code.co_name == "dispatch"
-    if chooses:  # `f.dispatch(cls)`, which functools.singledispatchmethod asks
+    if chooses:  # `f.dispatch(cls)`, as functools.singledispatchmethod does
         assert isinstance(args[0], ClassValue)
         cells = dict(zip(fn.code.co_freevars, real.__closure__))
         registry, kind = cells["registry"].cell_contents, args[0].python_class
@@ -233,7 +233,7 @@ def _expect_true(tx: Tracer, fn: Value, args: Args, kwargs: Kwargs) -> Value:
 # what is installed stays for a process
 for _name in ("version", "packages_distributions"):
     NAMES["importlib.metadata", _name] = CallRule(Action.EVALUATE, "importlib.metadata")
-# torch imports its exporter when it is asked for
+# torch imports its exporter at first use
 NAMES["torch.onnx", "is_in_onnx_export"] = constant(False, "torch.onnx")
 NAMES[compat.SYMBOLIC_SHAPES, "expect_true"] = CallRule(
     Action.ANSWER, compat.SYMBOLIC_SHAPES, _expect_true, of_called=True
@@ -257,7 +257,7 @@ unguarded(name_of(sys.exc_info), "what is handled is captured code's own, and kn
 unguarded(name_of(importlib.util.find_spec), "what is installed is a fact of the process")
 unguarded(
     name_of(collections.namedtuple),
-    "the class is made once, for all calls: nothing but its identity tells",
+    "the class is made once, for all calls: nothing but its identity differs",
 )
 
 
@@ -270,7 +270,7 @@ def _find_spec(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(collections.namedtuple)
 def _namedtuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """The class is made once, for all calls: nothing but its identity tells."""
+    """The class is made once, for all calls: nothing but its identity differs."""
     frame = tx.caller(1)
     named = dict(kwargs)
     if frame is not None:

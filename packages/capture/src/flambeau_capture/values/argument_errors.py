@@ -2,7 +2,7 @@
 
 In: a built-in function, class, or method of a built-in class, and how it is called. Out:
 `check_call`, `check_method`, which raise the program's TypeError in CPython's own words. Invariant:
-the words come from CPython, which is asked with stand-ins: for the number and names of arguments
+the words come from CPython, which is called on stand-ins: for the number and names of arguments
 with objects that have no operation, for their classes with constants as they are and containers
 without their items. Nothing of the program is touched.
 """
@@ -47,7 +47,7 @@ def _zero(*args: Any, **kwargs: Any) -> int:
     return 0
 
 
-#: for each class whose methods are asked, how an instance is made to ask
+#: for each class whose methods are tried, how an instance is made for the trial
 _SAMPLES: dict[type, Callable[[], Any]] = {
     list: list, tuple: tuple, dict: dict, set: set, frozenset: frozenset, str: str, bytes: bytes,
     int: int, float: float, complex: complex, bool: bool,
@@ -149,7 +149,7 @@ def _method(kind: type, name: str) -> Callable[..., Any] | None:
 
 
 def _refusal(fn: Callable[..., Any], count: int, names: tuple[str, ...]) -> str | None:
-    """The text of the TypeError that tells of the number or the names of arguments."""
+    """The text of the TypeError about the number or the names of arguments."""
     given = [_Argument() for _ in range(count)]
     try:
         fn(*given, **{name: _Argument() for name in names})
@@ -157,7 +157,7 @@ def _refusal(fn: Callable[..., Any], count: int, names: tuple[str, ...]) -> str 
         text = str(error)
         return text if _REFUSALS.search(text) and _Argument.__name__ not in text else None
     except Exception:
-        return None  # of what was given, not of how much: the values that are given will tell
+        return None  # of what was given, not of how much: the values themselves are checked later
     return None
 
 
@@ -177,7 +177,7 @@ def _check_classes(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
             _ = getattr(arg, "value", None)  # the answer rests on the constants
         tx.raise_error(type(error), *error.args)
     except Exception:
-        return  # of a value, or of an empty container: the handler tells which
+        return  # of a value, or of an empty container: the handler says which
 
 
 class _UnknownSignature:

@@ -54,7 +54,7 @@ class Tracer(Protocol):
     tensor_rules: TensorRules
     shapes: SymbolicShapes
     indexing: int  # how many modes that index with tensors of no dimension are entered
-    builtins: dict[str, Any]  # the names that the frame sees behind its globals
+    builtins: dict[str, Any]  # the names that the frame sees after its globals
     as_plain: int  # how many calls of `Tensor.__torch_function__` are under way
     entered: list[Any]  # torch's context managers that capture has entered and not left
 
@@ -102,7 +102,7 @@ class Tracer(Protocol):
         """Whether another object was found at a source before: then it is not assumed to stay."""
 
     def steady(self, source: Source, tensor: Any) -> bool:
-        """Whether the elements of a small tensor may be assumed: no others were met before."""
+        """Whether the elements of a small tensor may be assumed: no others were seen before."""
 
     def varies(self, source: Source, value: int | float) -> bool:
         """Whether a number is to be a symbol."""
@@ -347,7 +347,7 @@ class IteratorValue(Value):
 
 
 def unpack(tx: Tracer, value: Value, hint: bool = False) -> list[Value]:
-    """All items of an iterable; `hint`: as one makes room for them that asks first how many."""
+    """All items of an iterable; `hint`: room is made for them by their number first."""
     items = value.iterate(tx)
     if hint:
         tx.ask_length_hint(value)

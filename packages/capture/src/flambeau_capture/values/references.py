@@ -78,7 +78,7 @@ class _Refers:
         expected = None if self._target is None else self._target()
         return reference() is expected and (expected is not None or self._target is None)
 
-    def __eq__(self, other: object) -> bool:  # one guard, however often it is asked
+    def __eq__(self, other: object) -> bool:  # one guard, however often it is called
         return isinstance(other, _Refers) and other._target is self._target
 
     def __hash__(self) -> int:

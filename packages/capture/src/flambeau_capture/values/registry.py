@@ -49,7 +49,7 @@ def wraps_type(*types: type) -> Callable[[W], W]:
 
 
 def wraps_if(test: Callable[[Any], bool], priority: int) -> Callable[[W], W]:
-    """Register a wrapper for what a test accepts; lower priorities are asked first."""
+    """Register a wrapper for what a test accepts; lower priorities are tried first."""
 
     def register(wrapper: W) -> W:
         _BY_TEST.append((priority, test, wrapper))
@@ -73,7 +73,7 @@ def wrap_object(tx: Tracer, obj: Any, source: Source) -> Value:
 
 
 def already_tracked(tx: Tracer, obj: Any, source: Source) -> Value | None:
-    """The value of an object that was met by another name; that it still is the same is guarded."""
+    """The value of an object that has one by another name; that it is the same is guarded."""
     known: Value | None = tx.heap.find(obj)
     if known is not None and known.source is not None:
         tx.guard_alias(source, known.source)

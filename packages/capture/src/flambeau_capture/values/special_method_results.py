@@ -2,8 +2,8 @@
 
 In: a value and the name of a special method that its class defines in Python. Out: `ask`, the
 answer once Python has taken it. Invariant: whether an answer will do, what it becomes and the words
-of a refusal are CPython's own: the built-in function that asks is called on an object of the same
-name that gives the same answer.
+of a refusal are CPython's own: the built-in function is called on an object of the same name that
+gives the same answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ASKING: dict[str, tuple[type, Callable[..., Any]]] = {
     "__repr__": (str, repr),
     "__format__": (str, format),
 }
-"""The class of an answer, and the function that asks for it."""
+"""The class of an answer, and the function that calls for it."""
 
 _LIMITED = frozenset({"__len__", "__hash__"})  # not every integer will do
 

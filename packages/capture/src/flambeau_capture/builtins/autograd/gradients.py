@@ -34,7 +34,7 @@ from flambeau_capture.values.tensors.tensor import TensorValue
 _OF_TENSORS = frozenset({"retain_grad", "register_hook"})
 
 
-def asks_for_derivatives(code: CodeType, namespace: Mapping[str, Any]) -> bool:
+def names_derivatives(code: CodeType, namespace: Mapping[str, Any]) -> bool:
     """Whether code names `grad`, `retain_grad`, `register_hook` or `backward(inputs=...)`."""
     names = {*code.co_names, *code.co_freevars}
     if names & _OF_TENSORS or any(namespace.get(name) is torch.autograd.grad for name in names):
@@ -52,7 +52,7 @@ def read_before_derivatives(
 ) -> tuple[int, BreakReport] | None:
     """The step that first reads a result of which later code takes a derivative; else None."""
     leaving = {node for node in outputs if _has_history(node)}
-    if not leaving or not any(asks_for_derivatives(*each) for each in codes):
+    if not leaving or not any(names_derivatives(*each) for each in codes):
         return None
     given = {node for node in graph.graph.nodes if node.op == "placeholder" and _has_history(node)}
     found = [

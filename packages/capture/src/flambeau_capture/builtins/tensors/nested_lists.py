@@ -169,7 +169,7 @@ def shape_as_tensor(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value 
 
 
 def of_scalars(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
-    """NumPy's scalars among the data: torch asks each for its dtype, as of no number of Python."""
+    """NumPy's scalars among the data: torch reads the dtype of each, unlike of a Python number."""
     if len(args) != 1 or not _holds_scalar(args[0]):
         return None
     named = dict(kwargs)

@@ -30,7 +30,7 @@ def by_tensors(key: Value) -> bool:
     return all(isinstance(part, TensorValue) for part in parts)
 
 
-def asks_class(tx: Tracer, value: ObjectValue) -> bool:
+def has_torch_function(tx: Tracer, value: ObjectValue) -> bool:
     """Whether torch finds `__torch_function__` in an object, by `getattr`."""
     for name in ("__getattribute__", "__getattr__"):
         if value.special(tx, name):
@@ -62,7 +62,7 @@ def tensor_operator(tx: Tracer, symbol: str, left: Value, right: Value, asked: s
         return Constant(fn is operator.ne)
     by_object = symbol != "getitem" and isinstance(other, ObjectValue)
     if isinstance(other, ObjectValue):
-        asks_class(tx, other)
+        has_torch_function(tx, other)
     if by_object and (other is left or refuses_tensors(other)):
         assert isinstance(other, ObjectValue)
         answer = _by_object(tx, symbol, other, left, right)

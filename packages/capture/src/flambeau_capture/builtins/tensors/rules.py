@@ -1,7 +1,7 @@
 """The rules of operations on tensors, in one table.
 
 In: the rules. Out: `TENSOR_RULES`, which every tracer holds. Invariant: of two rewrites of one
-operator, the one that stands first is asked first.
+operator, the first in the table is tried first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The `__torch_function__` protocol of the program's classes.
 
 In: a call of torch with an argument of such a class (a tensor's subclass, or any object). Out: what
-the class's own Python code answers, interpreted. Invariant: which function the class is told of,
-and with which arguments, is asked of torch itself, by the same call on stand-ins.
+the class's own Python code answers, interpreted. Invariant: which function the class receives,
+and with which arguments, torch itself decides, by the same call on stand-ins.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.tensors.operators import asks_class
+from flambeau_capture.builtins.tensors.operators import has_torch_function
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, needing, unpack
 from flambeau_capture.values.constant import Constant
@@ -47,11 +47,11 @@ def _overrides(tx: Tracer, value: Value) -> bool:
         return not tx.as_plain
     if not isinstance(value, ObjectValue) or issubclass(value.cls, torch.nn.Module):
         return False
-    return asks_class(tx, value)
+    return has_torch_function(tx, value)
 
 
 class _OverrideCall(BaseException):
-    """What torch tells a class: function, positional and named arguments."""
+    """What torch passes to a class: function, positional and named arguments."""
 
     def __init__(self, function: Any, args: Any, kwargs: Any) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ def _ask(op: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> _Over
     except _OverrideCall as told:
         return told
     except (TypeError, ValueError, RuntimeError, IndexError):
-        return None  # it is refused before any class is asked: so it will be in the graph
+        return None  # it is refused before a class sees it: so it will be in the graph
     return None
 
 

@@ -79,7 +79,7 @@ STATE_QUESTIONS: dict[Any, None] = {}
 
 
 def _state(*fns: Any) -> None:
-    """Questions about the state of this thread: asked now, guarded by the state check."""
+    """Questions about the state of this thread: answered now, guarded by the state check."""
     STATE_QUESTIONS.update(dict.fromkeys(fns))
     pure(*fns)
 

@@ -121,7 +121,7 @@ class DictValue(Value):
         return [(key, self._read(hashed)) for hashed, (key, _) in list(self._entries.items())]
 
     def plain(self) -> DictValue:
-        """A new dict of the same entries; no key is asked for its hash again."""
+        """A new dict of the same entries; no key is hashed again."""
         made = DictValue(tx=self._tx)
         made._entries = {
             hashed: (key, self._read(hashed)) for hashed, (key, _) in self._entries.items()
@@ -140,7 +140,7 @@ class DictValue(Value):
         return None if place is None else self._read(*place)
 
     def _place(self, tx: Tracer, key: Value) -> tuple[Hashable] | None:
-        """Where a key is, if it is there; it is asked once for its hash."""
+        """Where a key is, if it is there; it is hashed once."""
         if isinstance(key, SymbolValue) and not is_among(tx, key, self._entries):
             return None
         hashed = key_of(tx, key)
@@ -300,8 +300,8 @@ def _ordered_pair(tx: Tracer, pair: Value) -> list[Value]:
 def pairs_of(tx: Tracer, given: Value, ordered: bool = False) -> Iterator[tuple[Value, Value]]:
     """Key and value pairs of a mapping or of an iterable of pairs, read one by one.
 
-    `ordered`: for OrderedDict, which asks every subclass of dict for its keys and items; a dict
-    asks those that do not iterate as it does.
+    `ordered`: for OrderedDict, which calls `keys` and `__getitem__` of every subclass of dict; a dict
+    calls those of subclasses that do not iterate as it does.
     """
     payload = getattr(given, "payload", None)
     if isinstance(payload, DictValue):

@@ -102,6 +102,6 @@ def raise_key_error(tx: Tracer, key: Value) -> NoReturn:
 
 
 def raise_ordered_key_error(tx: Tracer, key: Value) -> NoReturn:
-    """As methods of OrderedDict raise it: of None nothing is told, a tuple is all its arguments."""
+    """As methods of OrderedDict raise it: None is no argument, a tuple is all its arguments."""
     given = key.parts() if isinstance(key, TupleValue) else [] if is_none(key) else [key]
     raise UserError(tx.new_exception(KeyError, given))

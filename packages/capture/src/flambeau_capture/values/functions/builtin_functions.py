@@ -43,7 +43,7 @@ class BuiltinValue(Value):
         return type(self.fn)
 
     def describe(self) -> str:
-        return f"BuiltinVariable({getattr(self.fn, '__name__', type(self.fn).__name__)})"
+        return f"BuiltinValue({getattr(self.fn, '__name__', type(self.fn).__name__)})"
 
     def as_python(self) -> Any:
         return self.fn

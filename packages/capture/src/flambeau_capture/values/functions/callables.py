@@ -162,7 +162,7 @@ def describe_call(fn: Any, args: Args) -> str:
     name = getattr(fn, "__qualname__", None) or type(fn).__name__
     module = getattr(fn, "__module__", None)
     full = name if module in (None, "builtins") else f"{module}.{name}"
-    return f"BuiltinVariable({full}) [{', '.join(arg.describe() for arg in args)}]"
+    return f"BuiltinValue({full}) [{', '.join(arg.describe() for arg in args)}]"
 
 
 def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:

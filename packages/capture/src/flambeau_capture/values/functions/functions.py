@@ -68,7 +68,7 @@ class FunctionValue(Value):
         self.annotations: Value | None = None  # names and values in turn, as code makes them
 
     def describe(self) -> str:
-        return f"UserFunctionVariable({self.name})"
+        return f"FunctionValue({self.name})"
 
     def as_python(self) -> Any:
         if self.real is None or self.attributes:

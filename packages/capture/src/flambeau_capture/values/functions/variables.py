@@ -111,7 +111,7 @@ class GlobalsScope:
         builtin_names: dict[str, Any] | None = None,
     ) -> None:
         self.namespace = namespace
-        #: what code sees behind its globals: where it is not that of the frame, the module says
+        #: what code sees after its globals: the frame's, or what the module says
         self.builtins = _builtins_of(namespace) if builtin_names is None else builtin_names
         self.own = own  # whether they are the globals of the frame under capture
         self.written: dict[str, Value | None] = {}

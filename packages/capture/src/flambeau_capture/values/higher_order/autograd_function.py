@@ -301,14 +301,14 @@ def _calls(made: SequenceValue) -> set[fx.Node]:
 
 
 def _places(values: Sequence[Value], told: Sequence[Value]) -> tuple[int, ...]:
-    """Which of the values are among those that the context was told of."""
+    """Which of the values are among those that the context was given."""
     return tuple(
         place for place, value in enumerate(values) if any(value is other for other in told)
     )
 
 
 def _nothing(results: int, arguments: int) -> fx.Graph:
-    """A graph for a backward that nobody asks for."""
+    """A graph for a backward that is never called."""
     graph = fx.Graph()
     for place in range(results):
         graph.placeholder(f"grad{place}")

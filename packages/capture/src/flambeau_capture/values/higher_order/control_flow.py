@@ -48,7 +48,7 @@ def _checkpointed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return tx.call(args[0], args[1:], named)
 
     body = capture_body(tx, "a checkpointed function", run)
-    if _writes(body):  # it does so once more when it is run again: only torch itself can tell when
+    if _writes(body):  # it does so once more when it is run again: only torch itself knows when
         tx.heap.changed()
         raise Break("FB0025", "a checkpointed function writes to a tensor (batch norm in training)")
     own = {tensor.node for tensor in tensors}

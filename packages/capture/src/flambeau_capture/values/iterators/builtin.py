@@ -41,7 +41,7 @@ class SequenceIterator(IteratorValue):
     def __init__(self, sequence: Value, index: int = 0) -> None:
         self.sequence = sequence
         self.index: int | None = index
-        self.made_by: MadeBy | None = None  # `reversed`, of what is held in the order of its end
+        self.made_by: MadeBy | None = None  # `reversed`, over items in reverse order
         self.kind: type | None = None  # of what a pure function has made
 
     @property

@@ -54,7 +54,7 @@ class ArrayValue(Value):
         return found
 
     def describe(self) -> str:
-        return f"NumpyNdarrayVariable({self.shape()})"
+        return f"ArrayValue({self.shape()})"
 
     def shape(self) -> tuple[int, ...]:
         return tuple(self.known.shape if self.known is not None else self._shape())

@@ -1,4 +1,4 @@
-"""What of NumPy's stands in a program, and its scalars whose number varies from call to call.
+"""NumPy objects in a program, and its scalars whose number varies from call to call.
 
 In: an object of NumPy's; a scalar of a frame that was another one before. Out: its value, or
 `ArrayNumber`. Invariant: NumPy itself
@@ -185,7 +185,7 @@ def _compared(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | Non
 
 
 def in_python(fn: Any, args: Args) -> list[Value]:
-    """Arguments of a function that takes numbers alone, and asks each for the one it holds."""
+    """Arguments of a function that takes numbers alone, and converts each."""
     numbers_only = fn in (int, float, operator.index) or (
         isinstance(fn, types.BuiltinFunctionType) and fn.__module__ == "math"
     )

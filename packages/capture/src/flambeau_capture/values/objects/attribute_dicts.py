@@ -220,7 +220,7 @@ class ProxyValue(ReadOnly):
 
 
 def shown_by(proxy: Any) -> Any:
-    """The mapping behind a proxy."""
+    """The mapping that a proxy shows."""
     return gc.get_referents(proxy)[0]
 
 

@@ -1,8 +1,8 @@
 """Attribute lookup of instances through their class.
 
 In: a receiver, its class and a name. Out: `class_attribute`, the attribute bound as the descriptor
-protocol says. Invariant: what was found on a class of the program is guarded on the class that was
-asked, so that an overriding attribute set later is noticed.
+protocol says. Invariant: what was found on a class of the program is guarded on the
+receiver's class, so that an overriding attribute set later is noticed.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def is_subclass(tx: Tracer, python_class: type, kind: type) -> bool:
     """issubclass, and what the answer rests on: bases, the metaclass, what an ABC registers."""
     try:
         answer = issubclass(python_class, kind)
-    except TypeError as error:  # a protocol that asks for more than methods, a class that refuses
+    except TypeError as error:  # a protocol of more than methods, a class that refuses
         tx.raise_error(TypeError, *error.args)
     assume_bases(tx, python_class)
     assume_special_methods(tx, type(kind))
@@ -246,7 +246,7 @@ def written_attribute(tx: Tracer, mro: tuple[type, ...], name: str) -> Value | N
 
 
 def _is_hidden(python_class: type, name: str) -> bool:
-    """Whether the metaclass answers in place of an entry of the class, where the class is asked."""
+    """Whether the metaclass answers for the class in place of its own entry."""
     meta: Any = type(python_class)
     found = next((vars(kind)[name] for kind in meta.__mro__ if name in vars(kind)), None)
     return hasattr(type(found), "__set__") or meta.__getattribute__ is not type.__getattribute__

@@ -70,7 +70,7 @@ class ObjectValue(SpecialMethods):
         return self.python_class
 
     def describe(self) -> str:
-        return f"UserDefinedObject({self.python_class.__name__})"
+        return f"ObjectValue({self.python_class.__name__})"
 
     def as_python(self) -> Any:
         if self.real is not None and not self.written and is_immutable(self.real):
@@ -422,7 +422,7 @@ class ObjectValue(SpecialMethods):
 
 
 def _is_filled(slot: Any, real: Any) -> bool:
-    """Whether a slot holds something; no other way to the attribute is asked."""
+    """Whether a slot holds something; no other way to the attribute is tried."""
     try:
         slot.__get__(real, type(real))
     except AttributeError:
@@ -444,7 +444,7 @@ def is_immutable(obj: Any) -> bool:
     return isinstance(obj, enum.Enum | inspect.Signature | inspect.Parameter)
 
 
-# what `object` itself defines: it asks no method of the program's class
+# what `object` itself defines: it calls no method of the program's class
 
 
 def _object_setattr(self: ObjectValue, tx: Tracer, args: Args) -> Value:

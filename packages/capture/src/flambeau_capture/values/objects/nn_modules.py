@@ -41,7 +41,7 @@ class ModuleValue(ObjectValue):
         self.pinned = False  # by a guard of its identity
 
     def describe(self) -> str:
-        return f"NNModule({self.python_class.__name__})"
+        return f"ModuleValue({self.python_class.__name__})"
 
     def wrap_attribute(self, tx: Tracer, name: str, found: Any) -> Value:
         if name not in TABLES or type(found) is not dict:

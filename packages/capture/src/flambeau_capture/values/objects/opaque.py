@@ -58,7 +58,7 @@ class OpaqueValue(Value):
         raise Break("FB0005", f"call_method {name} of {self.describe()}")
 
 
-#: `Tensor.shape.__get__`: what `__torch_function__` is told of
+#: `Tensor.shape.__get__`: what `__torch_function__` receives
 _ACCESSORS = frozenset({"__get__", "__set__", "__delete__"})
 _METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _DESCRIPTORS = (property, types.GetSetDescriptorType, types.MemberDescriptorType)

@@ -61,7 +61,7 @@ def _raw(start: type, owner: type, name: str) -> Any:
 
 
 def super_slot(kind: Value, owner: type) -> Any:
-    """The built-in `__new__` behind a class in the order of a class."""
+    """The built-in `__new__` after a class in the order of a class."""
     mro = kind.python_class.__mro__  # type: ignore[attr-defined]
     after = mro[mro.index(owner) + 1 :]
     return next(one.__new__ for one in after if "__new__" in vars(one))

@@ -134,7 +134,7 @@ def _computes(node: fx.Node) -> bool:
 
 
 def _given(tx: Tracer, node: fx.Node, needed: dict[Source, torch.Tensor]) -> torch.Tensor | None:
-    """The tensor behind an input or an attribute of the graph, if its elements may be fixed."""
+    """The tensor of an input or an attribute of the graph, if its elements may be fixed."""
     builder = tx.graph.outermost
     constant = builder.constants.get(node)
     if constant is not None:
@@ -209,7 +209,7 @@ def compute(target: Any, args: Any, kwargs: Any) -> Any:
             else:
                 found = target(*args, **kwargs)
     except (RuntimeError, TypeError, ValueError, IndexError):
-        return None  # it is asked again, or raises, where the program does
+        return None  # it is computed again, or raises, where the program does
     fits = (type(one) is torch.Tensor and one.numel() <= LARGE for one in tensors_of(found))
     there = (one.device.type != "meta" for one in tensors_of(found))
     return found if all(fits) and all(there) else None

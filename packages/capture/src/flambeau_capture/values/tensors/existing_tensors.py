@@ -39,7 +39,7 @@ class SubclassTensor(TensorValue):
         self.owner = owner
 
     def describe(self) -> str:
-        return f"TensorVariable({self._class.__name__}{tuple(self.fake.shape)})"
+        return f"TensorValue({self._class.__name__}{tuple(self.fake.shape)})"
 
     def defines(self, name: str) -> bool:
         """Whether the class, or one between it and torch's, defines an attribute."""

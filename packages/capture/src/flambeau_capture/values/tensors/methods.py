@@ -1,6 +1,6 @@
 """Methods and attributes of tensors.
 
-In: a tensor, and a name that the program asks it for. Out: plain Python about its metadata, a call
+In: a tensor, and the name of a method or attribute. Out: plain Python about its metadata, a call
 in the graph, or a break with its reason. Invariant: what fake tensors count otherwise than real
 ones (versions, addresses) is never answered from a fake one.
 """
@@ -18,7 +18,7 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.numpy.arrays import rules
 from flambeau_capture.values.tensors.graph_calls import COUNTED_BY_DATA, graph_call
-from flambeau_capture.values.tensors.tensor import TensorValue, asks_what_is, has_place
+from flambeau_capture.values.tensors.tensor import TensorValue, requires_grad_already, has_place
 
 CONSTANT_ATTRIBUTES = frozenset(
     {
@@ -129,7 +129,7 @@ def storage_offset(tensor: torch.Tensor) -> int:
 def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
     if name == "as_subclass":
         return tx.call(tx.wrap_new(torch.Tensor.as_subclass), [tensor, *args], kwargs)
-    if name == "requires_grad_" and asks_what_is(tensor, tx, args, kwargs):
+    if name == "requires_grad_" and requires_grad_already(tensor, tx, args, kwargs):
         return tensor
     rule = tx.tensor_rules.methods.get(name)
     if rule is not None:

@@ -35,7 +35,7 @@ class TensorRules:
     by_data: the result of an operation on data that capture knows.
     known_data: what a tensor holds, if capture knows; guards fix what that follows from.
     set_data: assigning to `.data`.
-    new_leaf: told of tensors that the graph makes and that derivatives end at.
+    new_leaf: is given tensors that the graph makes and that derivatives end at.
     methods: those that drive autograd and that the graph can hold, sometimes.
     attribute, method: any other of a plain tensor, which always have an answer.
     """
@@ -107,13 +107,13 @@ class TensorValue(Value):
     @property
     def cls(self) -> type:
         if self._node is None:
-            _ = self.node  # what is asked about is guarded
+            _ = self.node  # what is looked at is guarded
         return self._class
 
     def describe(self) -> str:
         if self._node is None and self.real is not None:
-            return f"TensorVariable({tuple(self.real.shape)})"
-        return f"TensorVariable({tuple(self.fake.shape)})"
+            return f"TensorValue({tuple(self.real.shape)})"
+        return f"TensorValue({tuple(self.fake.shape)})"
 
     def truth(self, tx: Tracer) -> bool:
         if self.truth_known is not None:
@@ -161,7 +161,7 @@ class TensorValue(Value):
             tx.heap.changed(self)  # replayed where the program has the tensor
             return
         if name == "requires_grad":
-            if asks_what_is(self, tx, [value], {}):
+            if requires_grad_already(self, tx, [value], {}):
                 return
             if tx.tensor_rules.methods["requires_grad_"](self, tx, [value], {}) is not None:
                 return
@@ -210,7 +210,7 @@ def has_place(tx: Tracer, tensor: TensorValue) -> bool:
     return any(own is tensor for own in tx.graph.outermost.own_leaves)
 
 
-def asks_what_is(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> bool:
+def requires_grad_already(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> bool:
     """Whether `requires_grad_` would change nothing."""
     flag = [*args, *kwargs.values(), Constant(True)][0]
     return bool(tensor.fake.requires_grad) == flag.truth(tx)
