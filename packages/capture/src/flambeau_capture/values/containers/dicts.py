@@ -300,8 +300,8 @@ def _ordered_pair(tx: Tracer, pair: Value) -> list[Value]:
 def pairs_of(tx: Tracer, given: Value, ordered: bool = False) -> Iterator[tuple[Value, Value]]:
     """Key and value pairs of a mapping or of an iterable of pairs, read one by one.
 
-    `ordered`: for OrderedDict, which calls `keys` and `__getitem__` of every subclass of dict; a dict
-    calls those of subclasses that do not iterate as it does.
+    `ordered`: for OrderedDict, which calls `keys` and `__getitem__` of every subclass of dict; a
+    dict calls them where a subclass does not iterate as it does.
     """
     payload = getattr(given, "payload", None)
     if isinstance(payload, DictValue):

@@ -18,7 +18,7 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.numpy.arrays import rules
 from flambeau_capture.values.tensors.graph_calls import COUNTED_BY_DATA, graph_call
-from flambeau_capture.values.tensors.tensor import TensorValue, requires_grad_already, has_place
+from flambeau_capture.values.tensors.tensor import TensorValue, has_place, requires_grad_already
 
 CONSTANT_ATTRIBUTES = frozenset(
     {
