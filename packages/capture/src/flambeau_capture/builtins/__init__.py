@@ -15,12 +15,11 @@ from flambeau_capture.builtins import (
     operators,
     stdlib,
 )
-from flambeau_capture.builtins.tensors import autocast, rules, torch_functions
+from flambeau_capture.builtins.tensors import rules, torch_functions
 from flambeau_capture.values import references
 from flambeau_capture.values.higher_order import (
     autograd_function,
     context_managers,
     control_flow,
-    functional_call,
     transforms,
 )

@@ -38,6 +38,7 @@ from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.callables import answers, breaks, describe_call, handles
 from flambeau_capture.values.functions.methods import MethodValue
 from flambeau_capture.values.objects.attributes import (
+    ask,
     assume_special_methods,
     find_in_class,
     is_subclass,
@@ -48,7 +49,6 @@ from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.nn_modules import ModuleValue, call_module
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue, PyModuleValue
 from flambeau_capture.values.objects.reconstruction import instance_dict
-from flambeau_capture.values.special_method_results import ask
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 

@@ -21,9 +21,13 @@ from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.functions.callables import answers, evaluate_call, handles, pure
-from flambeau_capture.values.objects.attributes import call_special, class_attribute, find_in_class
+from flambeau_capture.values.objects.attributes import (
+    ask,
+    call_special,
+    class_attribute,
+    find_in_class,
+)
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.special_method_results import ask
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue, known_number
 

@@ -39,8 +39,7 @@ from flambeau_capture.values.functions.builtin_functions import BuiltinValue, Pa
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.numpy import arrays
-from flambeau_capture.values.numpy.arrays import ArrayValue
-from flambeau_capture.values.numpy.scalars import ArrayNumber, scalar_operator
+from flambeau_capture.values.numpy.arrays import ArrayNumber, ArrayValue, scalar_operator
 from flambeau_capture.values.objects.attribute_dicts import unwrap_proxy
 from flambeau_capture.values.objects.attributes import (
     answers_for_itself,

@@ -61,11 +61,15 @@ from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
 from flambeau_capture.values.iterators.builtin import RangeIterator, SequenceIterator
 from flambeau_capture.values.iterators.generators import GeneratorValue
-from flambeau_capture.values.objects.attributes import assume_entry, assume_special_methods, lacks
+from flambeau_capture.values.objects.attributes import (
+    ask_length_hint,
+    assume_entry,
+    assume_special_methods,
+    lacks,
+)
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import new_exception
 from flambeau_capture.values.registry import wrap_object
-from flambeau_capture.values.special_method_results import ask_length_hint
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.wrap import wrap_new
 

@@ -15,12 +15,12 @@ from flambeau_capture.values.containers.sequences import tx_equal
 from flambeau_capture.values.iterators.builtin import IndexIterator
 from flambeau_capture.values.iterators.existing_iterators import CallIterator
 from flambeau_capture.values.objects.attributes import (
+    ask,
     call_special,
     class_attribute,
     defines,
     find_in_class,
 )
-from flambeau_capture.values.special_method_results import ask
 
 
 class SpecialMethods(Value):

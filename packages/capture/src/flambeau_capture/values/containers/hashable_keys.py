@@ -14,8 +14,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, constant_of, evaluate, is_none, refuse
 from flambeau_capture.values.containers.sequences import TupleValue, tx_equal
-from flambeau_capture.values.objects.attributes import find_in_class
-from flambeau_capture.values.special_method_results import ask
+from flambeau_capture.values.objects.attributes import ask, find_in_class
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
 

@@ -40,11 +40,11 @@ from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.objects.attributes import (
     FIELD,
+    ask,
     assume_entry,
     class_attribute,
     find_in_class,
 )
-from flambeau_capture.values.special_method_results import ask
 from flambeau_capture.values.tensors.tensor import TensorValue, known_number
 
 

@@ -27,7 +27,7 @@ from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, MadeBy, NotConcrete, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant, evaluate
-from flambeau_capture.values.numpy.scalars import in_python
+from flambeau_capture.values.numpy.arrays import in_python
 from flambeau_capture.values.objects.attributes import answers_for_itself
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_call
 

@@ -21,8 +21,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
-from flambeau_capture.values.numpy.arrays import ArrayValue, NumpyScalar
-from flambeau_capture.values.numpy.scalars import ArrayNumber, scalar_call
+from flambeau_capture.values.numpy.arrays import ArrayNumber, ArrayValue, NumpyScalar, scalar_call
 from flambeau_capture.values.numpy.tables import (
     BY_ELEMENT,
     MADE_KNOWN,

@@ -30,6 +30,7 @@ from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.objects.attributes import (
+    ask,
     assume_bases,
     assume_entry,
     assume_special_methods,
@@ -38,7 +39,6 @@ from flambeau_capture.values.objects.attributes import (
     written_attribute,
 )
 from flambeau_capture.values.registry import trusted_class, wraps_if
-from flambeau_capture.values.special_method_results import ask
 from flambeau_capture.values.special_methods import SpecialMethods
 
 

@@ -17,10 +17,9 @@ from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Valu
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
-from flambeau_capture.values.objects.attributes import assume_special_methods, find_in_class
+from flambeau_capture.values.objects.attributes import ask, assume_special_methods, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.registry import tracked, trusted_class, wraps_if
-from flambeau_capture.values.special_method_results import ask
 
 
 class ExceptionValue(ObjectValue):
