@@ -314,7 +314,6 @@ def nothing_answered(tx: Tracer, found: Value) -> None:
 
 @functools.cache
 def _takes_anything(layout: type) -> bool:
-    """Whether a built-in exception is made of any arguments: most are."""
     try:
         for count in range(4):
             layout(*range(count))

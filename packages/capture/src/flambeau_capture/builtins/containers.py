@@ -35,7 +35,6 @@ from flambeau_capture.values.tensors.tensor import TensorValue
 
 
 def _items(tx: Tracer, kind: type, args: Args, kwargs: Kwargs) -> list[Value]:
-    """The items that a container begins with."""
     name = kind.__name__
     if kwargs:
         tx.raise_error(TypeError, f"{name}() takes no keyword arguments")

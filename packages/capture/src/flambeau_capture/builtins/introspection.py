@@ -86,7 +86,6 @@ def _has(
 
 
 def _members(kind: Any) -> set[str]:
-    """The names that a protocol needs."""
     known = getattr(kind, "__protocol_attrs__", None)  # since Python 3.12
     if known is None:
         known = typing._get_protocol_attrs(kind)  # type: ignore[attr-defined]
@@ -194,7 +193,6 @@ def _type(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _name_of(value: Value) -> str:
-    """The name of an attribute; a member of an enum that is also a string is its value."""
     if isinstance(value, FrozenValue) and isinstance(value.real, str):
         return str.__str__(value.real)
     found: str = constant_of(value)

@@ -52,8 +52,6 @@ from flambeau_capture.values.special_methods import SpecialMethods
 
 
 def _stand_in(original: Any, python: Any) -> None:
-    """Calls of the original are interpreted as calls of the Python function."""
-
     def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         check_call(tx, original, args, kwargs)
         made = tx.call_python(python, args, kwargs)

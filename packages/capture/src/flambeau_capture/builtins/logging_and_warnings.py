@@ -55,7 +55,6 @@ def _frozen(plain: Any) -> bool:
 
 
 def _none_is_an_error(module: Any) -> bool:
-    """Whether no filter of the module `warnings` turns warnings into errors."""
     return all(row[0] != "error" for row in module.filters)
 
 
@@ -199,7 +198,6 @@ def _once(tx: Tracer, cached: Any, args: Args, kwargs: Kwargs) -> Value | None:
 
 
 def _cached(tx: Tracer, called: BuiltinValue, args: Args, kwargs: Kwargs) -> Value:
-    """A call of a function under functools.lru_cache."""
     fn = called.fn
     told = _once(tx, fn, args, kwargs)
     if told is not None:

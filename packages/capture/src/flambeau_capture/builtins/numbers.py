@@ -58,7 +58,6 @@ def _convert(kind: type) -> None:
 
 
 def _payload(value: Value) -> Value:
-    """A number or a string for an instance of a class that derives from it."""
     inner = value.payload if isinstance(value, ObjectValue) else None
     return inner if isinstance(inner, Constant) else value
 

@@ -213,7 +213,6 @@ _SET_IN_PLACE = {"|=": "union", "&=": "intersection", "-=": "difference",
 
 
 def _namespaces(tx: Tracer, left: Value, right: Value, method: str) -> bool:
-    """Whether two values are compared as SimpleNamespace does, by their attributes."""
     kind = types.SimpleNamespace
     own = left.special(tx, method)
     return issubclass(left.cls, kind) and issubclass(right.cls, kind) and not own

@@ -54,7 +54,6 @@ from flambeau_capture.values.objects.classes import ClassValue
 
 
 def _inner_codes(code: types.CodeType) -> list[types.CodeType]:
-    """The code of functions made inside, at any depth."""
     inner = [one for one in code.co_consts if isinstance(one, types.CodeType)]
     return [*inner, *(deeper for one in inner for deeper in _inner_codes(one))]
 
@@ -86,7 +85,6 @@ answers(
 
 
 def _new_signature(target: Value) -> inspect.Signature:
-    """The signature of a function that the program has made under capture."""
     fn = target.function if isinstance(target, MethodValue) else target
     if not isinstance(fn, FunctionValue) or "__wrapped__" in fn.attributes:
         raise Break("FB0005", f"inspect.signature of {target.describe()}")
@@ -126,7 +124,6 @@ class _Variable:
 
 @handles(os.environ.get, os.getenv, os.environ.__getitem__)
 def _getenv(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """A variable of the environment, which a guard watches."""
     name = constant_of(args[0])
     found = os.environ.get(name)
     question = _Variable(name, found)
@@ -263,7 +260,6 @@ unguarded(
 
 @handles(importlib.util.find_spec)
 def _find_spec(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """Whether a package is installed: for a process, a constant."""
     found = importlib.util.find_spec(*(arg.as_python() for arg in args))
     return Constant(None) if found is None else tx.wrap(found, ConstantSource(found, "spec"))
 

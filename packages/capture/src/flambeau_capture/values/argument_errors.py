@@ -149,7 +149,6 @@ def _method(kind: type, name: str) -> Callable[..., Any] | None:
 
 
 def _refusal(fn: Callable[..., Any], count: int, names: tuple[str, ...]) -> str | None:
-    """The text of the TypeError about the number or the names of arguments."""
     given = [_Argument() for _ in range(count)]
     try:
         fn(*given, **{name: _Argument() for name in names})
@@ -162,7 +161,6 @@ def _refusal(fn: Callable[..., Any], count: int, names: tuple[str, ...]) -> str 
 
 
 def _check_classes(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
-    """Raise the TypeError that a built-in raises for what its arguments are."""
     sample = _sample_by_name if fn in _OF_ANY else _sample
     given = [sample(arg) for arg in args]
     named = {name: sample(arg) for name, arg in kwargs.items()}

@@ -307,7 +307,6 @@ _CLASSES = (float, int, bool, complex)
 
 
 def _holdable(value: Any) -> bool:
-    """Whether a node of the graph can hold a Python object."""
     if isinstance(value, tuple | list):
         return all(_holdable(item) for item in value)
     if isinstance(value, dict):

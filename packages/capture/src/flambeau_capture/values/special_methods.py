@@ -122,6 +122,5 @@ class SpecialMethods(Value):
         return call_special(tx, self, name, args)
 
     def _is_none(self, name: str) -> bool:
-        """Whether the class says by None that it has no such method."""
         found = find_in_class(self.cls, name)
         return found is not None and found[1] is None

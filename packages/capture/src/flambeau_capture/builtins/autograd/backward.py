@@ -121,7 +121,6 @@ def _must_only_compute(tx: Tracer, body: Captured, fake: torch.Tensor, before: l
 
 
 def _versions(tx: Tracer) -> list[int]:
-    """How often each tensor of the graph has been written to."""
     found = [node.meta.get("val") for node in tx.graph.graph.nodes if node.op != "get_attr"]
     return [t._version for t in found if isinstance(t, torch.Tensor) and not t.is_inference()]
 
@@ -250,7 +249,6 @@ def _unique(roots: list[TensorValue]) -> Iterator[torch.Tensor]:
 
 
 def _entered(tx: Tracer) -> Iterator[TensorValue]:
-    """The program's own tensors that the graph has as inputs or attributes."""
     for _, value in tx.heap.known():
         if isinstance(value, TensorValue) and value.real is not None and value.in_graph():
             yield value

@@ -80,12 +80,10 @@ def first_reader(graph: GraphBuilder, node: fx.Node) -> int | None:
 
 
 def _writes(graph: GraphBuilder, call: fx.Node, value: fx.Node) -> bool:
-    """Whether a call writes to a value that it is given."""
     return value in _written(graph, call)
 
 
 def _written(graph: GraphBuilder, call: fx.Node) -> set[Any]:
-    """What a call writes to."""
     if call in graph.written_by_functions:
         return graph.written_by_functions[call]
     name = str(getattr(call.target, "__name__", call.target))
@@ -182,7 +180,6 @@ def _in_graph(
 
 
 def _ancestors(nodes: Sequence[fx.Node]) -> set[fx.Node]:
-    """What these nodes are computed from, and they themselves."""
     found: set[fx.Node] = set()
     stack = list(nodes)
     while stack:
@@ -194,7 +191,6 @@ def _ancestors(nodes: Sequence[fx.Node]) -> set[fx.Node]:
 
 
 def _tensors(tx: Tracer, value: Value | None, name: str) -> list[TensorValue]:
-    """One tensor or several, as torch takes them."""
     if value is None:
         raise Break(_REASON, f"torch.autograd.grad without {name}")
     parts = [value] if isinstance(value, TensorValue) else unpack(tx, value)

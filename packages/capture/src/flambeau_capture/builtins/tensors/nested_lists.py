@@ -113,7 +113,6 @@ def _constant(named: dict[str, Value], name: str) -> Any:
 
 
 def _leaves(value: Value) -> list[Value] | None:
-    """The elements of nested lists of one shape; None where there is anything else."""
     if not isinstance(value, SequenceValue):
         if isinstance(value, TensorValue):
             return [value] if value.cls is torch.Tensor and value.fake.dim() == 0 else None

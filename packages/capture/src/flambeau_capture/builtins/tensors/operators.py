@@ -115,7 +115,6 @@ def _certain(fn: Callable[..., Any], left: TensorValue, bound: Any) -> bool | No
 
 
 def _own_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
-    """An operator that a tensor's subclass defines in Python."""
     row = OPERATORS[symbol]
     for receiver, name, argument in ((left, row[1], right), (right, row[2], left)):
         if isinstance(receiver, SubclassTensor) and name and receiver.defines(name):

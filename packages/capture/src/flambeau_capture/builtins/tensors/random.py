@@ -171,7 +171,6 @@ def _drawn(
     kwargs: dict[str, Any],
     fake: torch.Tensor,
 ) -> TensorValue:
-    """The input that the drawn tensor is."""
     sources: list[Source] = []
     present: list[Any] = []
 

@@ -197,7 +197,6 @@ def _call(tx: Tracer, function: Value, args: list[Value], kwargs: dict[str, Valu
 
 
 def _converted(tx: Tracer, value: Value, kind: type) -> Value:
-    """Tensors of a result become ones of the subclass."""
     if kind is torch.Tensor:
         return value
     if isinstance(value, TensorValue):

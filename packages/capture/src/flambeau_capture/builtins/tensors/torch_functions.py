@@ -55,7 +55,6 @@ breaks(
 
 
 def _refuse_packed(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> None:
-    """Break at the call of a recurrent layer on a packed sequence."""
     for given in (*args[1:2], *kwargs.values()):
         if issubclass(given.cls, rnn.PackedSequence):
             raise Break(_REASON, f"{fn.qualname} of a packed sequence")

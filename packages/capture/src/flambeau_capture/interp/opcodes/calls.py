@@ -28,7 +28,7 @@ from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.variables import CellValue, GlobalsDict
 from flambeau_capture.values.objects.attributes import assume_making, class_attribute, is_iterable
 from flambeau_capture.values.objects.classes import ClassValue
-from flambeau_capture.values.objects.super import SuperValue
+from flambeau_capture.values.objects.instances import SuperValue
 
 NULL_ABOVE = VERSION >= (3, 13)
 

@@ -17,7 +17,7 @@ from flambeau_capture.interp.opcodes.registry import opcode
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Value
 from flambeau_capture.values.functions.variables import CellValue
-from flambeau_capture.values.objects.super import super_attribute
+from flambeau_capture.values.objects.instances import super_attribute
 
 NULL_ABOVE = VERSION >= (3, 13)
 

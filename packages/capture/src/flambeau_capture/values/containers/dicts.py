@@ -272,7 +272,6 @@ def _refill(target: Any, entries: dict[Any, Any]) -> None:
 
 
 def _pair(tx: Tracer, index: int, pair: Value) -> list[Value]:
-    """Two values, in the words of dict."""
     if isinstance(pair, Constant) and find_in_class(pair.cls, "__iter__") is None:
         tx.raise_error(
             TypeError, f"cannot convert dictionary update sequence element #{index} to a sequence"

@@ -286,7 +286,6 @@ def wrap_payload(tx: Tracer, obj: Any, source: Source) -> Any:
 
 
 def _set_payload(tx: Tracer, obj: Any, source: Source, base: type) -> Any:
-    """The items of an instance that derives from set or frozenset."""
     items = list(base.__iter__(obj))  # type: ignore[attr-defined]
     if not all(type(item) in LITERALS or isinstance(item, type) for item in items):
         return NotImplemented
@@ -297,7 +296,6 @@ def _set_payload(tx: Tracer, obj: Any, source: Source, base: type) -> Any:
 
 
 def _builtin_base(kind: type) -> type:
-    """The built-in class that an instance's layout comes from."""
     for base in kind.__mro__:
         if base.__module__ != "typing" and base is layout_of(base):
             return object if base is types.SimpleNamespace else base

@@ -135,7 +135,6 @@ class SetValue(Value):
         self.unknown(f"method {name!r}")
 
     def _algebra(self, tx: Tracer, name: str, args: Args) -> Value:
-        """Set operators, by running them on the keys."""
         found = dict(self._items)
         keys: set[Any] = set(found) if self._order is None else set(self._order)
         others = []

@@ -119,7 +119,6 @@ def _is_none(value: Value) -> bool:
 
 @handles(*compat.function_applies())
 def _apply(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """`Function.apply(*args)`."""
     kind, given = args[0], list(args[1:])
     if not isinstance(kind, ClassValue) or kwargs or not _is_usual(kind.python_class):
         raise Break(NO_FUNCTION, f"apply of {kind.describe()}")
@@ -209,7 +208,6 @@ class _Application:
         return TupleValue(answers) if isinstance(result, SequenceValue) else answers[0]
 
     def _wants(self, inner: list[Value], result: TensorValue) -> bool:
-        """Whether the argument that a result is requires grad."""
         argument = self.given[_places(inner, [result])[0]]
         return isinstance(argument, TensorValue) and bool(argument.fake.requires_grad)
 
@@ -270,7 +268,6 @@ class _Application:
     def _answers(
         self, body: GraphBuilder, ctx: ContextValue, derivatives: list[Value]
     ) -> tuple[fx.GraphModule, list[fx.Node]]:
-        """What the program's backward makes of these, as the body's output."""
         tx = self.tx
         found = tx.call(tx.get_attr(self.kind, "backward"), [ctx, *derivatives], {})
         parts = unpack(tx, found) if isinstance(found, SequenceValue) else [found]
@@ -287,7 +284,6 @@ class _Application:
 
 
 def _text(error: Value) -> str:
-    """The message of an error of the program."""
     try:
         return str(error.as_python())
     except NotConcrete:
@@ -295,7 +291,6 @@ def _text(error: Value) -> str:
 
 
 def _calls(made: SequenceValue) -> set[fx.Node]:
-    """The call that some results are of."""
     found = [value.node for value in made.parts() if isinstance(value, TensorValue)]
     return {source for node in found for source in node.all_input_nodes}
 

@@ -132,7 +132,6 @@ def _associative_scan(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _writes(body: Captured) -> bool:
-    """Whether a body changes a tensor that it takes."""
     module = body.node.meta["val"]
     taken = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
     return any(tensor._version for tensor in taken if not tensor.is_inference()) and any(
@@ -150,7 +149,6 @@ def _changes(node: fx.Node) -> bool:
 
 
 def _fakes(body: Captured) -> Any:
-    """A body's result on fake tensors."""
     module = body.node.meta["val"]
     output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
     return fx.node.map_arg(output.args[0], lambda node: node.meta["val"])

@@ -158,7 +158,6 @@ def _jvp(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _moved(shape: Any, by: int) -> Any:
-    """A structure whose places begin later."""
     if isinstance(shape, TensorSlot):
         return TensorSlot(shape.index + by)
     if isinstance(shape, tuple | list):
@@ -201,7 +200,6 @@ class DerivativeValue(Value):
 
 
 def _derivative(tx: Tracer, name: str, target: Any, args: Args, options: Any) -> list[Value]:
-    """What a call of vjp or linearize answers."""
     fn, *primals = args
     given: list[TensorValue] = []
     shapes: list[Any] = []
@@ -335,7 +333,6 @@ class VmapValue(Value):
         given: list[TensorValue],
         dims: list[int],
     ) -> Value:
-        """An argument as the function of one example sees it."""
         if dim is None:
             return value
         if isinstance(dim, int):

@@ -77,7 +77,6 @@ class SequenceIterator(IteratorValue):
 
 
 def _ended(kind: type) -> Any:
-    """An iterator that has nothing more to give."""
     iterator = iter(kind() if kind in (list, tuple, str) else ())
     next(iterator, None)
     return iterator
@@ -227,7 +226,6 @@ class ZipIterator(IteratorValue):
         return tx.new_tuple(items) if items else None
 
     def _check_lengths(self, tx: Tracer, ended: int) -> None:
-        """Raise if the argument that has ended is not as long as the others."""
         if ended:
             self._refuse(tx, ended, "shorter", ended)
         for place, source in enumerate(self.sources[1:], start=1):

@@ -163,7 +163,6 @@ def _nothing() -> Iterator[Any]:
 
 
 def _exhausted() -> Any:
-    """A generator that has nothing more to give."""
     made = _nothing()
     next(made, None)
     return made

@@ -122,7 +122,6 @@ def _all_known(values: Args) -> bool:
 
 
 def _made(tx: Tracer, result: Any) -> Value:
-    """What NumPy has made at capture time."""
     if isinstance(result, np.ndarray):
         if result.dtype not in TORCH_DTYPES:
             raise Break("FB0003", f"an array of {result.dtype}")

@@ -374,7 +374,6 @@ def _cached_property(
 
 
 def _field(receiver: Value, field: Any, name: str) -> Value:
-    """An item of a named tuple, by its name."""
     items = getattr(receiver, "payload", None)
     if items is None:
         receiver.unknown(f"field {name!r}")

@@ -147,7 +147,6 @@ class ClassValue(SpecialMethods):
         return tx.wrap(value, ConstantSource(value, name) if trusted or interpreted else where)
 
     def _name(self, tx: Tracer, name: str) -> Value:
-        """What a class is called, where it is from: a program may change that."""
         found = getattr(self.python_class, name)
         if trusted_class(self.python_class):
             return tx.wrap_new(found)

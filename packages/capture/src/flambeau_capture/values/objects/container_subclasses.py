@@ -26,7 +26,6 @@ def _new(tx: Tracer, like: Value, *args: Value) -> Value:
 
 
 def _fill(target: Value, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """OrderedDict.update: item by item, through `__setitem__`."""
     for given in args:
         for key, value in pairs_of(tx, given, ordered=True):
             target.set_item(tx, key, value)

@@ -97,7 +97,6 @@ class ExceptionValue(ObjectValue):
         return super().generic_get_attr(tx, name) if found is None else found
 
     def _is_in_c(self, name: str) -> bool:
-        """Whether it is a built-in class of exceptions that an attribute is found in."""
         found = find_in_class(self.kind, name)
         return found is not None and not found[0].__flags__ & _HEAP_TYPE
 
@@ -175,7 +174,6 @@ class ExceptionValue(ObjectValue):
 
 
 def _make_exception(kind: Any, *args: Any) -> BaseException:
-    """An exception with these arguments, made without the code of the program's own classes."""
     base = next(k for k in kind.__mro__ if not k.__flags__ & _HEAP_TYPE)
     made: BaseException = base.__new__(kind, *args)
     base.__init__(made, *args)

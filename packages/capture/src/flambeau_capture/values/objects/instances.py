@@ -1,9 +1,9 @@
-"""Instances of Python classes as values.
+"""Instances of Python classes, and `super()` objects, as values.
 
-In: objects of the program, or ones made under capture. Out: `ObjectValue`. Invariant: attribute
-access does what the class defines (`__getattribute__`, properties, slots, `__getattr__`,
-`__setattr__`), interpreted like all code of the program; what was assumed about classes and
-instances is guarded.
+In: objects of the program, or ones made under capture. Out: `ObjectValue`, `SuperValue`.
+Invariant: attribute access does what the class defines (`__getattribute__`, properties, slots,
+`__getattr__`, `__setattr__`), interpreted like all code of the program; what was assumed about
+classes and instances is guarded; what `super()` finds is bound to the receiver.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, User
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.existing_containers import wrap_payload
+from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.objects.attribute_dicts import InstanceDict
 from flambeau_capture.values.objects.attributes import (
     assume_entry,
@@ -27,6 +28,7 @@ from flambeau_capture.values.objects.attributes import (
     find_in_class,
     property_lacks,
 )
+from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.container_subclasses import METHODS as CONTAINER_METHODS
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.objects.reconstruction import (
@@ -289,7 +291,6 @@ class ObjectValue(SpecialMethods):
         self.write(tx, name, value)
 
     def _refuse(self, tx: Tracer, name: str, in_class: bool) -> NoReturn:
-        """The instance has no place for an attribute."""
         shown = f"'{self.python_class.__name__}' object"
         if in_class:
             tx.raise_error(AttributeError, f"{shown} attribute '{name}' is read-only")
@@ -431,7 +432,6 @@ def _is_filled(slot: Any, real: Any) -> bool:
 
 
 def _overrides_instance(found: Any) -> bool:
-    """Whether a class attribute is a data descriptor, which wins over the instance's own."""
     kind = type(found)
     return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
 
@@ -513,3 +513,80 @@ def make_instance(tx: Tracer, obj: Any, source: Source) -> Value:
         tx.guard(source, "CALL", shares_dict, "is its own __dict__")
         made.shared = True
     return made
+
+
+class SuperValue(Value):
+    cls: type = super
+
+    def __init__(self, owner: ClassValue, receiver: Value) -> None:
+        self.owner = owner
+        self.receiver = receiver
+
+    def describe(self) -> str:
+        return f"super of {self.owner.describe()}"
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        return super_attribute(tx, self.owner, self.receiver, name)
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        self.unknown(f"assignment to attribute {name!r}")
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.call(super, [self.owner, self.receiver])
+
+
+def super_attribute(tx: Tracer, owner: Value, receiver: Value, name: str) -> Value:
+    """`super(owner, receiver).name`."""
+    assert isinstance(owner, ClassValue)
+    as_class = isinstance(receiver, ClassValue) and owner.python_class in receiver.mro()
+    start = receiver.python_class if as_class else receiver.cls  # type: ignore[attr-defined]
+    if name == "__class__":
+        return tx.wrap_new(super)
+    found = class_attribute(tx, receiver, start, name, after=owner.python_class)
+    if isinstance(found, BoundMethod):
+        return SlotOfBase(owner, receiver, name)
+    if as_class:
+        # a function found on a class through a class is not bound, a classmethod is to the class
+        bound = isinstance(found, MethodValue) and found.receiver is receiver
+        if bound and not isinstance(_raw(start, owner.python_class, name), classmethod):
+            return found.function  # type: ignore[attr-defined,no-any-return]
+    return found
+
+
+def _raw(start: type, owner: type, name: str) -> Any:
+    after = start.__mro__[start.__mro__.index(owner) + 1 :]
+    return next((vars(kind)[name] for kind in after if name in vars(kind)), None)
+
+
+def super_slot(kind: Value, owner: type) -> Any:
+    """The built-in `__new__` after a class in the order of a class."""
+    mro = kind.python_class.__mro__  # type: ignore[attr-defined]
+    after = mro[mro.index(owner) + 1 :]
+    return next(one.__new__ for one in after if "__new__" in vars(one))
+
+
+class SlotOfBase(BoundMethod):
+    """A built-in class's own method, reached past the overriding ones of the receiver's class."""
+
+    def __init__(self, owner: ClassValue, receiver: Value, name: str) -> None:
+        super().__init__(receiver, name)
+        self.owner = owner
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.call(super, [self.owner, self.receiver])
+        writer.load_attr(self.name)
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        receiver = self.receiver
+        if self.name == "__new__":
+            if len(args) > 1:
+                found = super_slot(args[0], self.owner.python_class)
+                return tx.call(tx.wrap_new(found), args, kwargs)
+            return tx.new_object(args[0])
+        if isinstance(receiver, ClassValue) and self.name == "__call__":
+            return tx.instantiate(receiver, args, kwargs, plain=True)
+        if isinstance(receiver, ObjectValue):
+            if self.name == "__init_subclass__" and receiver.payload is None:
+                return Constant(None)
+            return receiver.call_method(tx, self.name, args, kwargs)
+        return receiver.call_method(tx, self.name, args, kwargs)

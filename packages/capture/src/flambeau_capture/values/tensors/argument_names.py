@@ -70,7 +70,6 @@ def _of_torch(fn: Any) -> bool:
 
 @functools.cache
 def _leading(fn: Any) -> tuple[tuple[str, ...], ...]:
-    """Names of the arguments that may be given by place, for each form that a function has."""
     if fn in _OTHERS:
         return (_OTHERS[fn],)
     if isinstance(fn, types.FunctionType):
@@ -84,7 +83,6 @@ def _leading(fn: Any) -> tuple[tuple[str, ...], ...]:
 
 
 def _public(name: str) -> str:
-    """An argument's name in Python."""
     return "input" if name == "self" else name
 
 

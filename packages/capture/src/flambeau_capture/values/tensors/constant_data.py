@@ -363,7 +363,6 @@ def _with_size(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
 
 
 def _whole(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
-    """The result itself, of an operation on nothing but what is known."""
     if operator_name(target) not in PURE or not of_torch(target) or "out" in kwargs:
         return None
     try:

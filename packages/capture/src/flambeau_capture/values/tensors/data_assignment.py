@@ -23,7 +23,6 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 def _memory_of(tx: Tracer, value: TensorValue) -> TensorValue:
-    """`value.data`."""
     found = graph_call(tx, "call_function", getattr, [value, Constant("data")], {})
     assert isinstance(found, TensorValue)
     if found.fake is value.fake:

@@ -189,7 +189,6 @@ def _enter(tx: Tracer, obj: torch.Tensor, source: Source) -> Any:
 
 
 def _is_reassigned(tx: Tracer, obj: torch.Tensor, source: ModuleEntry) -> bool:
-    """Whether the program replaces a parameter or a buffer by another from call to call."""
     return tx.replaced(source, obj)
 
 

@@ -117,7 +117,6 @@ def _is_of_torch(target: Any) -> bool:
 
 
 def _says_it_writes(target: Any) -> bool:
-    """Whether the schema of an operator says that it writes to an argument."""
     if isinstance(target, torch._ops.OpOverloadPacket):
         return any(getattr(target, name)._schema.is_mutable for name in target.overloads())
     return isinstance(target, torch._ops.OpOverload) and bool(target._schema.is_mutable)
@@ -306,7 +305,6 @@ class _AsRegistered:
 
 
 def _guard_registrations(tx: Tracer, target: Any) -> None:
-    """Guard what is registered for an operator that is called."""
     name = compat.library_operator(target)
     if name is not None:
         registered = compat.registered_kernels()

@@ -288,7 +288,6 @@ def _divided(tx: Tracer, left: Value, right: Value) -> Value | None:
 
 
 def _is_within(tx: Tracer, term: Term, least: float, most: float) -> bool:
-    """Whether a number is where a function is defined, which a guard then says."""
     return (least == -math.inf or tx.shapes.compare("FLE", Term.of_float(least, least), term)) and (
         most == math.inf or tx.shapes.compare("FLE", term, Term.of_float(most, most))
     )

@@ -173,7 +173,6 @@ class TensorValue(Value):
         return tx.tensor_rules.method(self, tx, name, args, kwargs)
 
     def _may_be_grad(self, value: Value) -> bool:
-        """Whether torch accepts a value as `.grad`."""
         if isinstance(value, Constant):
             return is_none(value)
         if not isinstance(value, TensorValue):
