@@ -120,7 +120,6 @@ def lower_graph(
 
 
 def _given_at(made: Node) -> int | None:
-    """Where the input is in the boxed list."""
     return made.define.position if isinstance(made.define, Input) else None
 
 
@@ -232,7 +231,6 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any], fuel: int | None
 
 
 def _count(ctx: Context, node: fx.Node) -> None:
-    """Note that a rule has lowered `node`; views are not counted."""
     prim = prim_of(node.target)
     if prim is not None and prim.name not in VIEW_PRIMITIVES:
         ctx.graph.lowered.append((prim.name, node.name))

@@ -1,9 +1,8 @@
 """Symbolic sizes as index expressions, and back.
 
-In: `torch.SymInt`s of one shape environment. Out: `int | Expr` over symbols `size0, size1, ...`,
-named in the order in which they are met, so that equal graphs give equal text. Invariant: what the
-compile assumed about them is told to their environment at the end, and to nobody else: it is what
-checks it at each call.
+In: `torch.SymInt`s of one shape environment. Out: `int | Expr` over symbols `size0, size1, ...`, in
+order of first use, so that equal graphs give equal text. Invariant: what the compile assumed about
+them is recorded in their environment at the end, which checks it at each call.
 """
 
 from __future__ import annotations

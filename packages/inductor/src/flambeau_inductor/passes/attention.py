@@ -1,9 +1,9 @@
 """Pattern matching of written-out attention.
 
 In: `softmax(q @ k^T * scale + bias) @ v` in primitives, products in batches. Out:
-`attention(q, k, v, bias)`. Invariant: only where nobody else needs the scores or the weights (they
-are never in memory afterwards), and only for what the primitive computes by the same formula: a
-bias is finite, or hides no row; scores are replaced by what is so low that no score changes it.
+`attention(q, k, v, bias)`. Invariant: only where nobody else needs the scores or the weights, and
+only what the primitive computes by the same formula: a bias is finite, or hides no row; scores are
+replaced by what is so low that no score changes it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The constant evaluator: values of nodes that are the same at every call.
 
 In: a node of a graph of torch functions or of primitives. Out: its value, computed on the
-processor; None if anything else than constants goes into it, or if it is too much work.
-Invariant: what draws, has an effect, or is not torch's own is refused before it runs, by the tags
-of the operators that it dispatches to; memory is only written where it was made here.
+processor; None if it depends on anything but constants, or is too much work. Invariant: random,
+effectful and foreign operators are refused before they run, by their tags; memory is only written
+where it was made here.
 """
 
 from __future__ import annotations
@@ -162,7 +162,6 @@ def _ancestors(node: fx.Node) -> set[fx.Node] | None:
 
 
 def _computable(node: fx.Node) -> bool:
-    """Whether it may be called for a tensor of known sizes, with plain arguments."""
     if op_of(node) is None or "out" in node.kwargs:
         return False
     shapes = [getattr(part, "shape", None) for part in tree_leaves(val_of(node))]

@@ -1,13 +1,9 @@
 """Epilogue fusion into oneDNN's convolutions and linear maps.
 
-In: a graph of primitives. Out: the same, in which such a call and the function behind it are one
-call. Invariant: nobody else reads what lies between; only functions for which oneDNN gives what
-eager gives, for NaN and infinities too.
-
-oneDNN's `relu`, `hardtanh` and `hardsigmoid` are not among them: they make a number of NaN.
-
-It is worth it only where the result goes to memory anyway: a loop that reads it would compute the
-function as it reads.
+In: a graph of primitives. Out: the same, in which such a call and the function of its result are
+one call. Invariant: nobody else reads the intermediate values, and the result goes to memory anyway
+(a loop would compute the function as it reads); only functions for which oneDNN gives what eager
+gives, NaN and infinities included: its `relu`, `hardtanh` and `hardsigmoid` lose NaN.
 """
 
 from __future__ import annotations
@@ -126,7 +122,6 @@ def _as_one(m: Match, call: fx.Node, asked: Asked) -> fx.Node:
 
 
 def _is_in_memory(node: fx.Node) -> bool:
-    """Whether somebody reads the value from memory."""
     return any(
         reader.op == "output" or name_of(reader) in CALLS or name_of(reader) is None
         for reader in readers(node)

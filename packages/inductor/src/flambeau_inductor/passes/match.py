@@ -184,7 +184,6 @@ def placed(graph: fx.Graph) -> set[fx.Node]:
 
 
 def _with_memory(nodes: Iterable[fx.Node]) -> set[fx.Node]:
-    """The nodes, and what they are views of."""
     found: set[fx.Node] = set()
     work = [*nodes]
     while work:

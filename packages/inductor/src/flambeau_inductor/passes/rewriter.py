@@ -3,10 +3,9 @@
 In: a graph, of torch functions or of primitives, and rules. Out: the graph, rewritten in place.
 Invariant: a rule gives a value in the place of one node; nobody else uses what it leaves out.
 
-A pattern is written as the value is computed, `x * ops.sigmoid(x)`: operations have the names that
-`match.op_of` gives them, operands of sums and products come in either order, a name stands for one
-node wherever it occurs, and a number for a tensor that is that number everywhere. `Seen` looks
-through nodes that only show a value, and over any number of steps.
+A pattern is written as the value is computed, `x * ops.sigmoid(x)`: operations are named as by
+`match.op_of`, operands of sums and products come in either order, a name stands for one node, a
+number for a tensor that is that number everywhere.
 """
 
 from __future__ import annotations
@@ -240,8 +239,6 @@ class Seen(Pattern):
 
 
 class _Operations:
-    """`ops.exp(x)`: a call of the operation of that name."""
-
     def __getattr__(self, name: str) -> Callable[..., Call]:
         return lambda *operands, where=None: Call(
             frozenset({name}), tuple(map(_pattern, operands)), where

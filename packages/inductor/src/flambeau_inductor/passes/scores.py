@@ -2,9 +2,8 @@
 
 In: the steps by which scores were made of a product, as the rewriter found them. Out: `Scores`, and
 what a mask or bias is known to do. Invariant: what the graph does not show is not assumed: a bias
-is finite by the intervals of what it is computed of, or by its value.
-
-Fused kernels give 0 for a row in which every score is -inf, where the formula gives NaN.
+is finite by the intervals of its operands, or by its value. (Fused kernels give 0 for a row in
+which every score is -inf, where the formula gives NaN.)
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ POINTWISE = frozenset(name for name, prim in PRIMS.items() if "pointwise" in pri
 
 
 def _are_numbers(node: fx.Node) -> bool:
-    """Whether all operands are numbers that do not vary."""
     operands = node.all_input_nodes
     return bool(operands) and all(
         name_of(each) == "full" and not isinstance(each.args[1], fx.Node) for each in operands

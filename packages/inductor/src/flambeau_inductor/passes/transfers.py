@@ -1,9 +1,9 @@
 """Merged host-to-device transfers of numbers.
 
-In: a graph of primitives in which values of one element go from the CPU to a GPU one by one, each
-of which waits, as the bias corrections of an optimizer's step do. Out: they are put in a row that
-goes there at once, before anything runs on the GPU. Invariant: the CPU computes what it did, of
-inputs and constants alone; what the caller sees keeps its own memory.
+In: a graph of primitives in which values of one element (bias corrections of an optimizer's step)
+go from the CPU to a GPU one by one. Out: one transfer of all in a row, before anything runs on the
+GPU. Invariant: the CPU computes what it did, of inputs and constants alone; what the caller sees
+keeps its own memory.
 """
 
 from __future__ import annotations

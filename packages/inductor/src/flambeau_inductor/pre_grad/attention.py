@@ -1,16 +1,13 @@
-"""Attention of a captured graph, as the library's fused kernels, before autograd is traced.
+"""Attention fusion in a captured graph, and masks that are known when it is compiled.
 
 In: a captured graph of torch functions on fake tensors. Out: the same graph, in which
-`softmax(q @ k^T * scale) @ v` is a function of ours, and calls of attention are told what a mask
-says that is the same at every call: nothing, or what comes later. Invariant: only where nobody else
-needs the scores or the weights, without dropout, for operands that the kernels take, and where one
-of them needs a gradient or the mask is causal (other graphs without gradients are rewritten as
-primitives, where the graph itself can show more: `passes.attention`).
+`softmax(q @ k^T * scale) @ v` is a fused kernel, and calls of attention have no mask that hides
+nothing, or exactly what comes later. Invariant: only where nobody else needs the scores or weights,
+without dropout, and where an operand needs a gradient or the mask is causal (other graphs without
+gradients are rewritten as primitives, where more is known: `passes.attention`).
 
-Traced as it stands, such a program in training keeps the weights of every pair of positions for its
-backward; the fused kernels keep a number a row. Models make masks at every call, of positions, also
-where nothing is padded: one that was expanded along its keys is refused by all of the library's
-fused kernels, and torch then multiplies in float32 and keeps the weights too.
+Traced as it is written, a training program keeps the weights of every pair of positions; fused
+kernels keep a number a row, but refuse masks that models expand along the keys at every call.
 """
 
 from __future__ import annotations
@@ -103,7 +100,6 @@ def _along_rows(node: fx.Node) -> bool:
 
 
 def _products(a: Pattern, b: Pattern, where: Test, name: str | None) -> tuple[Call, Call]:
-    """The ways to write a product of matrices in batches."""
     by_letters = Call(frozenset({"einsum"}), (Argument(), a, b), where, name)
     return Call(frozenset({"matmul", "bmm"}), (a, b), None, name), by_letters
 
@@ -142,7 +138,6 @@ def _attention(m: Match, devices: Devices) -> fx.Node | None:
 
 
 def _fits(values: list[Any], causal: bool, devices: Devices) -> bool:
-    """Whether the kernels take queries, turned keys and values that give such a result."""
     first, second, third, result = values
     if first.device.type not in devices or len({t.device for t in values}) != 1:
         return False
@@ -180,7 +175,6 @@ def drop_constant_masks(
 
 
 def _told(m: Match, devices: Devices) -> fx.Node | None:
-    """Attention without its mask, if that says the same."""
     given = dict(zip(PARAMETERS, m.root.args, strict=False)) | m.root.kwargs
     made, q, k = (val_of(each) for each in (m.root, given.get("query"), given.get("key")))
     if not isinstance(made, Tensor) or made.device.type not in devices:

@@ -95,7 +95,6 @@ def folded(
 
 
 def _read_parameter(gm: fx.GraphModule, part: Any) -> Tensor | None:
-    """The parameter or buffer that a node reads."""
     if not isinstance(part, fx.Node) or part.op != "get_attr":
         return None
     value: Any = gm
@@ -120,7 +119,6 @@ CONVOLUTIONS = {f"{kind}{dims}d": dims for kind in ("conv", "conv_transpose") fo
 
 
 def _separate_bias(m: Match) -> fx.Node | None:
-    """The sum of a convolution of floating point numbers on a GPU and its bias."""
     made, bias, column = val_of(m.root), val_of(m["bias"]), m["bias"]
     if not isinstance(made, Tensor) or not isinstance(bias, Tensor):
         return None

@@ -1,11 +1,8 @@
 """Expansion of transformer encoder layers.
 
-In: a captured graph of torch functions. Out: the same graph, in which the one operator that
-`nn.TransformerEncoderLayer` calls in inference is a function of ours. Invariant: only batches of
-equal lengths without a mask; the operator's own order of operations is kept.
-
-Torch runs such a layer as one operator that a compiler cannot look into. Its parts - two norms,
-attention, four linear maps - can be fused and be sent to the libraries that are fastest for them.
+In: a captured graph of torch functions. Out: the same graph, in which the operator that
+`nn.TransformerEncoderLayer` calls in inference is a function of its parts (norms, attention, linear
+maps), which fuse. Invariant: only dense batches without a mask; the operator's order of operations.
 """
 
 from __future__ import annotations
@@ -23,7 +20,6 @@ OPERANDS = 18
 
 
 def _is_dense(node: fx.Node) -> bool:
-    """Whether the layer works on one dense batch, without a mask."""
     if (
         node.kwargs
         or len(node.args) < OPERANDS

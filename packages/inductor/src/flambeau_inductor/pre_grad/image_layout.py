@@ -67,7 +67,6 @@ def channels_last(gm: fx.GraphModule, packed: bool = False) -> int:
 
 
 def _reorder(gm: fx.GraphModule, image: fx.Node, reader: fx.Node, order: Any) -> None:
-    """Let `reader` find `image` in this order."""
     with gm.graph.inserting_before(reader):
         moved = gm.graph.call_method("contiguous", (image,), {"memory_format": order})
     moved.meta = {k: v for k, v in image.meta.items() if k == "stack_trace"}
@@ -92,7 +91,6 @@ def _keep_gradient(gm: fx.GraphModule, node: fx.Node) -> None:
 def _orders(
     gm: fx.GraphModule, convolutions: list[fx.Node], packed: bool
 ) -> list[torch.memory_format]:
-    """The order in which each convolution is to find its image."""
     kinds = [_kind(node) for node in convolutions]
     if "unknown" in kinds or not kinds:
         return []

@@ -91,7 +91,6 @@ def _call(node: fx.Node) -> _LstmCall | None:
 
 
 def _by_onednn(call: _LstmCall) -> tuple[int, ...] | None:
-    """Whether eager would call the fused layer for this call."""
     there = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
     return () if there and call.data.dtype == torch.float32 else None
 

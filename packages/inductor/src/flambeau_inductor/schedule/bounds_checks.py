@@ -143,7 +143,6 @@ def inline_bounds_checks(context: PassContext, program: Program) -> tuple[Progra
 
 
 def _next_loop(steps: Sequence[Step], place: int) -> int | None:
-    """The loop that comes next, if nothing else is computed before it."""
     for at in range(place + 1, len(steps)):
         step = steps[at]
         if isinstance(step, RunLoop):

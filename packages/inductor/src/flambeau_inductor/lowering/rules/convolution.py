@@ -1,14 +1,9 @@
 """Lowering of convolutions: library calls, or products for pointwise windows.
 
-In: images and weights. Out: `Call`s. Invariant: results have the layouts that the primitive's shape
-rule promised.
-
-A convolution of 1 x 1 over channels-last images is a product of a matrix with a row a point and one
-of weights. The library's convolution brings the weights into an order of its own first, which takes
-longer than the product where images are small.
-
-Of a single small image, and of one point by a single thread, torch makes a matrix of all windows
-and multiplies that. Where there is enough to compute oneDNN's convolution is faster.
+In: images and weights. Out: `LibraryCall`s. Invariant: results have the layouts that the
+primitive's shape rule promised. A convolution of 1 x 1 over channels-last images is a product of
+matrices, for which no weight is reordered; where torch would multiply the matrix of all windows
+(single small images, one thread) oneDNN's convolution is taken if there is enough to compute.
 """
 
 from __future__ import annotations
@@ -164,7 +159,6 @@ def _matrix(ctx: Context, w: Node) -> Node:
 
 
 def _image(ctx: Context, points: Node, meta: Meta) -> Node:
-    """A matrix with a row a point as the image of `meta`."""
     batch, _, high, wide = meta.shape
     n, channel, y, x = dims_of(IMAGE)
     flat = dot((n, y, x), flat_strides((batch, high, wide)))

@@ -108,7 +108,6 @@ def embedding_bag_backward(ctx: Context, grad: Node, indices: Node, *args: Any) 
 
 
 def _of_each(ctx: Context, of_bags: Node, bag_of: Node) -> Node:
-    """What its bag has, for each position."""
     shape = (*bag_of.shape, *of_bags.shape[1:])
     first, *rest = dims_of(len(shape))
     bags = of_bags.shape[0]

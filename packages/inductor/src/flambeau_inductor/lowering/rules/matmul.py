@@ -1,11 +1,8 @@
 """Lowering of matrix products: which library, and how it is called.
 
-In: matrices. Out: `Call`s. Invariant: operands come in any strides; a result has the layout that
-the primitive's shape rule promised.
-
-Torch sends products in float32 to its BLAS. It brings oneDNN along as well, which has kernels of
-its own: on some processors they are twice as fast. Which one is better is asked of `ctx.choices`,
-once the sizes say that it matters.
+In: matrices. Out: `LibraryCall`s. Invariant: operands come in any strides; a result has the layout
+that the primitive's shape rule promised. Float32 goes to torch's BLAS or to oneDNN, whichever
+`ctx.choices` prefers for the sizes.
 """
 
 from __future__ import annotations

@@ -157,7 +157,6 @@ def avg_pool(ctx: Context, a: Node, *geometry: Any) -> Lowered:
 
 
 def _elements(ctx: Context, windows: Windows, like: Node, with_padding: bool) -> Node:
-    """How many elements each window has."""
     first = len(like.shape) - SPATIAL
     margin = windows.padding if with_padding else (0, 0)
     factors: list[Node] = []

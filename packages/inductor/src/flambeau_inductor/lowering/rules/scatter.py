@@ -135,7 +135,6 @@ SUMMED = (torch.float32, torch.bfloat16, torch.float16)
 def _stored(
     ctx: Context, a: Node, src: Node, coordinates: tuple[Expr | IndexLookup, ...], mode: str
 ) -> Node:
-    """A copy of `a` with the elements of `src` combined into it."""
     if mode != "set" and a.dtype == torch.bool:
         raise LoweringError("bools that are combined where they meet")
     base = ctx.point("clone", (a,))

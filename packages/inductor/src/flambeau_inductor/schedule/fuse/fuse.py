@@ -1,12 +1,9 @@
-"""The fusion pass.
+"""Loop fusion, vertical and horizontal: the pass.
 
 In: a `MaterializationPlan`. Out: groups of anchors and library calls, in an order that respects
-what reads what.
-Invariant: the graph of groups and calls has no cycle.
-
-Every group and call has a bit; `before` of each is the set of those that must run earlier, so the
-cycle test of a fusion is two bit operations. A group is only compared with groups that it reads
-from, that read from it, or that read the same memory.
+what reads what. Invariant: the graph of groups and calls has no cycle; a group is only compared
+with groups that it reads from, that read from it, or that read the same memory. `before` of each is
+the bit set of those that must run earlier, so the cycle test of a fusion is two bit operations.
 """
 
 from __future__ import annotations
@@ -151,7 +148,6 @@ def _before(state: Fusion, read: Iterable[Node]) -> int:
 
 
 def _sweep(state: Fusion) -> bool:
-    """Try, for each group in order, the partners that save most; True if any were fused."""
     changed = False
     for number in sorted(state.steps):
         group = state.steps.get(number)
@@ -231,7 +227,6 @@ def _bits(mask: int) -> Iterable[int]:
 
 
 def _merge(state: Fusion, a: FusionGroup, b: FusionGroup) -> FusionGroup:
-    """Move the members of `b` into `a`, which keeps its number."""
     blocks = joint_space(a, b)
     assert blocks is not None
     state.merges.append(Merge(a.members[-1].node.name, b.members[-1].node.name))

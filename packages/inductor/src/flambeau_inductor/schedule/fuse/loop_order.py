@@ -5,7 +5,7 @@ at each are unchanged; reductions by position (argmax) keep the row-major order 
 
 1. An axis used as `v // k` and `v % k` becomes two, so that addresses are linear again.
 2. `x` axes (and `r` axes) are ordered by the strides of loads and stores, largest outermost.
-3. Neighbours that every address walks as one become one.
+3. Neighbours over which every address moves as over one become one.
 """
 
 from __future__ import annotations
@@ -81,7 +81,6 @@ def _drop_ones(loop: Loop) -> Loop:
 
 
 def _split(loop: Loop) -> Loop:
-    """Cut axes at the divisors that occur on them alone."""
     for _ in range(4):
         wanted: dict[str, set[int | Expr]] = {}
         for index in indices(loop.body):
@@ -113,7 +112,6 @@ def _divisors(expr: Expr, wanted: dict[str, set[int | Expr]]) -> None:
 
 
 def _is_number(expr: Expr) -> bool:
-    """Whether an expression is the same for every point of a loop."""
     return len(symbols_in(expr)) == len(expr.vars)
 
 

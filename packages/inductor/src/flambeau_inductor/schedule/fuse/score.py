@@ -100,7 +100,6 @@ def _read(group: FusionGroup, node: Node, blocks: tuple[Block, ...], at: int) ->
 
 
 def _coordinates(anchor: ComputedBuffer, blocks: tuple[Block, ...], at: int) -> dict[str, int]:
-    """Where an anchor is at a point of the space."""
     if not is_whole(anchor, blocks):
         digits = _digits(at, [size for size, _ in blocks])
         at = 0
@@ -110,7 +109,6 @@ def _coordinates(anchor: ComputedBuffer, blocks: tuple[Block, ...], at: int) -> 
 
 
 def _digits(flat: int, shape: Sequence[Size]) -> tuple[int, ...]:
-    """The coordinates of a row-major position in a space of known sizes."""
     digits = []
     for size in map(hint, reversed(shape)):
         digits.append(flat % size)

@@ -63,7 +63,6 @@ def _computed_again(plan: MaterializationPlan, steps: Steps, limits: Limits) -> 
 
 
 def _moved(plan: MaterializationPlan, steps: Steps) -> int:
-    """Bytes that the loops read and write."""
     groups = [step for step in steps if isinstance(step, FusionGroup)]
     needed, readers = _seen_outside(plan), _readers(groups)
     total = 0
@@ -79,7 +78,6 @@ def _moved(plan: MaterializationPlan, steps: Steps) -> int:
 
 
 def _readers(groups: list[FusionGroup]) -> dict[Node, list[FusionGroup]]:
-    """The loops that read each value."""
     readers: dict[Node, list[FusionGroup]] = {}
     for group in groups:
         for node in group.reads:

@@ -167,7 +167,6 @@ def sums_columns(loop: Loop, layout_of: LayoutOf, limits: Limits) -> bool:
 
 
 def _pair(loop: Loop, sums: Loop, along: int, down: int, limits: Limits) -> Pair | None:
-    """Whether a loop goes through the rows whose columns are summed."""
     (columns,), (rows,) = _sizes(sums.x) or (0,), _sizes(sums.r) or (0,)
     x, r = _sizes(loop.x), _sizes(loop.r)
     if (x, r) != ((rows,), (columns,)):

@@ -1,9 +1,9 @@
 """Loops of row and column reduction fusion.
 
-In: two loops over the same elements. Out: a loop in parts, each of which goes through some of the
-rows and adds up their columns, and a small loop that adds up the parts; None where one of the two
-would read another element than the one that is there. Invariant: what both compute is computed
-once, and what one stores and the other reads is not read from memory.
+In: two loops over the same elements. Out: a loop in parts, each of which goes through some rows and
+adds up their columns, and a small loop that adds up the parts; None where one of the two would read
+another element than the one at hand. Invariant: what both compute is computed once, and what one
+stores and the other reads is not read from memory.
 """
 
 from __future__ import annotations
@@ -155,7 +155,6 @@ class Joining:
         return walked
 
     def _wide(self) -> bool:
-        """Whether elements of more than 16 bits are read."""
         loads = [i for loop in (self.loop, self.sums) for i in loop.body if isinstance(i, Load)]
         return any(i.dtype.itemsize > 2 for i in loads if len(i.index.vars) > 1)
 
@@ -173,7 +172,6 @@ class Joining:
         return moved
 
     def _put(self, instr: Instr) -> ValueId:
-        """Append an instruction unless an equal one is there."""
         if isinstance(instr, Store):
             self.body.append(instr)
             return len(self.body) - 1

@@ -131,7 +131,6 @@ def rows_of_parts(
 
 
 def _parts(loop: Loop, limits: Limits) -> int:
-    """Into how many equal parts each row is cut."""
     sizes = [a.size for a in (*loop.x, *loop.r)]
     if not loop.r or not all(isinstance(size, int) for size in sizes):
         return 1
@@ -201,8 +200,6 @@ def _reduce(loop: Loop, position: ValueId) -> Reduce:
 
 
 class _InstructionBuilder:
-    """Instructions in the making."""
-
     def __init__(self) -> None:
         self.instrs: list[Instr] = []
 
@@ -381,7 +378,6 @@ def _results(reduce: Reduce) -> int:
 
 
 def _row_major(axes: Sequence[Axis]) -> Expr:
-    """The position of a point among those of `axes`."""
     index = as_expr(0)
     for axis in axes:
         index = index * as_expr(axis.size) + Var(axis.var)

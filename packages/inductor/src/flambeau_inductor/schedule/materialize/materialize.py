@@ -106,7 +106,6 @@ def materialize(context: PassContext, program: TensorProgram) -> tuple[TensorPro
 
 
 def _copy(made: MaterializationPlan, node: Node, stride: Shape | None = None) -> Node:
-    """A new anchor that copies `node`, just after it in the order."""
     steps = node.stride if stride is None else stride
     define = Pointwise("clone", (node,))
     copy = Node(
@@ -262,7 +261,6 @@ def _overlapping(made: MaterializationPlan, node: Node, stride: Shape) -> Storag
 
 
 def _overlaps(shape: Shape, stride: Shape) -> bool:
-    """Whether two elements may share memory."""
     reach: Size = 0
     pairs = [(s, n) for n, s in zip(shape, stride, strict=True) if decide_less(1, n)]
     if any(decide_equal(n, 0) for n in shape):
@@ -282,7 +280,6 @@ def _same_strides(layout: Layout, stride: Shape) -> bool:
 
 
 def _drop_dead(made: MaterializationPlan) -> None:
-    """Keep what the outputs and impure calls need."""
     live: set[Node | LibraryCall] = set()
     work: list[Node | LibraryCall] = [o.node for o in made.outputs if isinstance(o, StorageView)]
     work.extend(c for c in made.order if isinstance(c, LibraryCall) and c.impure)
@@ -310,8 +307,6 @@ def _is_view_of_live(item: Node | LibraryCall, live: set[Node | LibraryCall]) ->
 
 @dataclass(slots=True)
 class _Cost:
-    """What computing one element in place takes."""
-
     ops: int = 0
     expensive: int = 0
     loads: frozenset[Node] = frozenset()
@@ -372,7 +367,6 @@ def _worth_memory(node: Node, cost: _Cost, readers: dict[Node, list[Node]], limi
 
 
 def _points(node: Node) -> Size:
-    """How many elements are computed of what `node` reads."""
     define = node.define
     if isinstance(define, Scatter):
         return define.src.numel

@@ -90,7 +90,6 @@ def _touches(step: Compute) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _first_dependent(plan: Sequence[_Placed], here: int) -> int | None:
-    """The first step that has to stay behind the one at `here`."""
     moved = plan[here]
     for at in range(here + 1, len(plan)):
         other = plan[at]
@@ -238,7 +237,6 @@ def _from_the_end(plan: _OrderPlan) -> list[int]:
 
 
 def _needed(plan: _OrderPlan) -> list[set[int]]:
-    """For each step, those that must run before it."""
     writer: dict[str, int] = {}
     readers: dict[str, list[int]] = {}
     found: list[set[int]] = []

@@ -64,15 +64,8 @@ def copies(step: Compute, old: str, new: str) -> bool:
     """Whether a step only copies `old` into `new`, element by element."""
     if not isinstance(step, RunLoop) or len(step.loop.body) != 2:
         return False
-    load, store = step.loop.body
-    plain = isinstance(load, Load) and isinstance(store, Store) and load.buffer == old
-    return plain and same_elements(step.loop, old, new)
-
-
-def _may_fail(step: Compute) -> bool:
-    if isinstance(step, Extern):
-        return step.target not in STEADFAST
-    return isinstance(step, CheckIndex)
+    load = step.loop.body[0]
+    return isinstance(load, Load) and load.buffer == old and same_elements(step.loop, old, new)
 
 
 def update_in_place(context: PassContext, program: Program) -> tuple[Program, int]:
@@ -92,9 +85,12 @@ def in_place(
 
     alive: buffers whose memory is not free at any time: what is returned, or may be shared.
     """
-    if not updates:
-        return {}
-    sure = max((k for k, s in enumerate(steps) if _may_fail(s)), default=-1)
+    sure = -1  # the last step that may fail
+    for position, step in enumerate(steps):
+        if isinstance(step, CheckIndex) or (
+            isinstance(step, Extern) and step.target not in STEADFAST
+        ):
+            sure = position
     written: dict[str, list[int]] = {}
     read: dict[str, int] = {}
     for position, step in enumerate(steps):
@@ -113,16 +109,19 @@ def in_place(
             continue
         if buffers[new].layout != buffers[old].layout or read.get(old, -1) > at:
             continue
-        if not isinstance(step, RunLoop):
-            continue
-        if read.get(old) != at or (not step.loop.r and same_elements(step.loop, old, new)):
+        if isinstance(step, RunLoop) and (
+            read.get(old) != at or (not step.loop.r and same_elements(step.loop, old, new))
+        ):
             found[new] = old
     return found
 
 
 LONG_ROW = 1024
-"""Elements of a row that may be written over what is read of it: at least one for each thread of a
-program. Gradients of logits lie where the logits were, 31 MiB of 109 in a small Llama's step."""
+"""Elements of a row that may be written over what is read of it: one for each thread of a block at
+least, of which CUDA has no more than this."""
+
+
+# --- lifetimes --------------------------------------------------------------------------------
 
 
 def plan_lifetimes(context: PassContext, program: Program) -> tuple[Program, int]:
@@ -137,10 +136,7 @@ def with_lifetimes(
     """Put allocation and freeing around the steps."""
     last: dict[str, int] = {}
     for position, step in enumerate(steps):
-        reads, writes = touched(step)
-        made = _results(step)
-        for name in (*reads, *writes, *made):
-            last[name] = position
+        last.update(dict.fromkeys(set[str]().union(*touched(step), _results(step)), position))
     result: list[Step] = []
     stay = owned.kept.union(owned.updated.values())
     unused = [n for n in owned.given if n not in last and _may_die(n, stay)]
@@ -197,9 +193,7 @@ def _may_die(name: str, stay: frozenset[str]) -> bool:
 
 
 def _results(step: Compute) -> list[str]:
-    if isinstance(step, Extern):
-        return [r for r in step.results if r is not None]
-    return []
+    return [r for r in getattr(step, "results", ()) if r is not None]
 
 
 def _replaceable(
@@ -254,125 +248,109 @@ def _natural(name: str) -> tuple[str, int]:
     return head, int(digits) if digits else 0
 
 
-@dataclass(slots=True)
-class _ReusePlan:
-    buffers: Mapping[str, Buffer]
-    owned: BufferOwnership
-    device: torch.device
-    steps: list[Step]
-    live: list[int] = field(default_factory=list)
-    """Bytes held after each step."""
-
-    free: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
-    """By size: where buffers of that size were freed, and which; the latest last."""
-
-    plain: set[str] = field(default_factory=set)
-    """Buffers whose tensor is no view: the only ones that may be returned."""
+# --- buffer reuse -----------------------------------------------------------------------------
 
 
 def reuse_buffers(context: PassContext, program: Program) -> tuple[Program, int]:
     """Let later buffers take over the memory of finished ones."""
-    buffers = program.by_name
     allocated = (s.buffer for s in program.steps if isinstance(s, Alloc))
-    planned = program.steps
-    for device in dict.fromkeys(buffers[name].layout.device for name in allocated):
-        planned = _share_on(device, planned, buffers, program.owned)
-    return rescheduled(program, planned)
+    steps: Sequence[Step] = program.steps
+    for device in dict.fromkeys(program.by_name[name].layout.device for name in allocated):
+        steps = _ReusePlan(program.by_name, program.owned, device, list(steps)).shared()
+    return rescheduled(program, steps)
 
 
-def _share_on(
-    device: torch.device,
-    steps: Sequence[Step],
-    buffers: Mapping[str, Buffer],
-    owned: BufferOwnership,
-) -> tuple[Step, ...]:
-    plan = _ReusePlan(buffers, owned, device, list(steps))
-    plan.plain = {s.buffer for s in steps if isinstance(s, Alloc)}
-    plan.live = _live_places(plan)
-    peak = max(plan.live, default=0)
-    dropped: set[int] = set()
-    for position, step in enumerate(plan.steps):
-        if isinstance(step, FreeBuffer):
-            size = _size(plan, step.buffer)
-            if size and _lends(plan, step.buffer):
-                plan.free.setdefault(size, []).append((position, step.buffer))
-        elif isinstance(step, Reuse):
-            _inherit(plan, step)
-        elif isinstance(step, Alloc):
-            found = _dead(plan, step.buffer, position, peak)
-            if found is not None:
-                freed, old = found
-                dropped.add(freed)
-                taken = Reuse(step.buffer, old, dead=True)
-                plan.steps[position] = taken
-                _inherit(plan, taken)
-    return tuple(s for k, s in enumerate(plan.steps) if k not in dropped)
+@dataclass(slots=True)
+class _ReusePlan:
+    """Reuse on one device. `free`: by size, where buffers were freed, and which, the latest last;
+    `plain`: buffers whose tensor is no view, which alone may be returned."""
+
+    buffers: Mapping[str, Buffer]
+    owned: BufferOwnership
+    device: torch.device
+    steps: list[Step]
+    free: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
+    plain: set[str] = field(default_factory=set)
+
+    def shared(self) -> list[Step]:
+        """The steps, in which buffers take over memory where that does not raise the peak."""
+        self.plain = {s.buffer for s in self.steps if isinstance(s, Alloc)}
+        live = self._live()
+        peak = max(live, default=0)
+        dropped: set[int] = set()
+        for position, step in enumerate(self.steps):
+            if isinstance(step, FreeBuffer):
+                size = self._size(step.buffer)
+                if size and self._lends(step.buffer):
+                    self.free.setdefault(size, []).append((position, step.buffer))
+            elif isinstance(step, Reuse):
+                self._inherit(step)
+            elif isinstance(step, Alloc):
+                found = self._dead(step.buffer, position, live, peak)
+                if found is not None:
+                    dropped.add(found[0])
+                    taken = self.steps[position] = Reuse(step.buffer, found[1], dead=True)
+                    self._inherit(taken)
+        return [s for k, s in enumerate(self.steps) if k not in dropped]
+
+    def _live(self) -> list[int]:
+        """Bytes that are live after each step."""
+        live = sum(map(self._size, self.owned.donated))
+        found = []
+        for step in self.steps:
+            if isinstance(step, Alloc):
+                live += self._size(step.buffer)
+            elif isinstance(step, Extern):
+                live += sum(map(self._size, _results(step)))
+            elif isinstance(step, FreeBuffer):
+                if step.buffer not in self.owned.given or self._lends(step.buffer):
+                    live -= self._size(step.buffer)
+            found.append(live)
+        return found
+
+    def _size(self, name: str) -> int:
+        """Bytes of a buffer on the plan's device; 0 for any other, and for an open size."""
+        layout = self.buffers[name].layout
+        size = storage_bytes(layout)
+        return size if layout.device == self.device and isinstance(size, int) else 0
+
+    def _lends(self, name: str) -> bool:
+        owned = self.owned
+        return name not in owned.shared and (name not in owned.given or name in owned.donated)
+
+    def _dead(self, name: str, position: int, live: list[int], peak: int) -> tuple[int, str] | None:
+        """Where and what to take over: the latest of the same size that may wait so long."""
+        size = self._size(name)
+        candidates = self.free.get(size, [])
+        for number in range(len(candidates) - 1, -1, -1):
+            freed, old = candidates[number]
+            if not self._fits(name, old):
+                continue
+            if max(live[freed:position], default=0) + size > peak:
+                return None  # those freed earlier would have to wait even longer
+            for k in range(freed, position):
+                live[k] += size
+            del candidates[number]
+            return freed, old
+        return None
+
+    def _fits(self, name: str, old: str) -> bool:
+        new, had = self.buffers[name].layout, self.buffers[old].layout
+        if new.dtype.itemsize != had.dtype.itemsize:
+            return False
+        if _is_same(new, had):
+            return name not in self.owned.kept or old in self.plain
+        if self.device.type != "cpu" or name in self.owned.kept:
+            return False
+        return self._size(name) >= host_tuning().viewed_bytes
+
+    def _inherit(self, step: Reuse) -> None:
+        """A buffer in another one's memory is as plain as that, in the same layout."""
+        old, new = self.buffers[step.old].layout, self.buffers[step.buffer].layout
+        self.plain.discard(step.buffer)
+        if step.old in self.plain and _is_same(old, new):
+            self.plain.add(step.buffer)
 
 
-def _size(plan: _ReusePlan, name: str) -> int:
-    """Bytes of a buffer on the plan's device; 0 for any other, and for a size that is left open."""
-    layout = plan.buffers[name].layout
-    size = storage_bytes(layout)
-    return size if layout.device == plan.device and isinstance(size, int) else 0
-
-
-def _lends(plan: _ReusePlan, name: str) -> bool:
-    owned = plan.owned
-    return name not in owned.shared and (name not in owned.given or name in owned.donated)
-
-
-def _live_places(plan: _ReusePlan) -> list[int]:
-    held = sum(_size(plan, name) for name in plan.owned.donated)
-    found = []
-    for step in plan.steps:
-        if isinstance(step, Alloc):
-            held += _size(plan, step.buffer)
-        elif isinstance(step, Extern):
-            held += sum(_size(plan, name) for name in step.results if name is not None)
-        elif isinstance(step, FreeBuffer) and (
-            step.buffer not in plan.owned.given or _lends(plan, step.buffer)
-        ):
-            held -= _size(plan, step.buffer)
-        found.append(held)
-    return found
-
-
-def _dead(plan: _ReusePlan, name: str, position: int, peak: int) -> tuple[int, str] | None:
-    """Where and what to take over: the latest of the same size that may wait so long."""
-    size = _size(plan, name)
-    candidates = plan.free.get(size, [])
-    for number in range(len(candidates) - 1, -1, -1):
-        freed, old = candidates[number]
-        if not _fits(plan, name, old):
-            continue
-        between = plan.live[freed:position]
-        if between and max(between) + size > peak:
-            return None  # those freed earlier would have to wait even longer
-        for k in range(freed, position):
-            plan.live[k] += size
-        del candidates[number]
-        return freed, old
-    return None
-
-
-def _fits(plan: _ReusePlan, name: str, old: str) -> bool:
-    new, had = plan.buffers[name].layout, plan.buffers[old].layout
-    if new.dtype.itemsize != had.dtype.itemsize:
-        return False
-    if _same(new, had):
-        return name not in plan.owned.kept or old in plan.plain
-    if plan.device.type != "cpu":
-        return False
-    return name not in plan.owned.kept and _size(plan, name) >= host_tuning().viewed_bytes
-
-
-def _same(a: Layout, b: Layout) -> bool:
+def _is_same(a: Layout, b: Layout) -> bool:
     return a.dtype == b.dtype and same_sizes((*a.shape, *a.stride), (*b.shape, *b.stride))
-
-
-def _inherit(plan: _ReusePlan, step: Reuse) -> None:
-    """A buffer that has its memory from another one is as plain as that was, in the same layout."""
-    old, new = plan.buffers[step.old].layout, plan.buffers[step.buffer].layout
-    plan.plain.discard(step.buffer)
-    if step.old in plan.plain and _same(old, new):
-        plan.plain.add(step.buffer)
