@@ -88,7 +88,6 @@ def _rewrite(work: Compilation) -> None:
 
 
 def _lower(work: Compilation) -> None:
-    fuel, ordered = work.options.fuel, work.options.deterministic
     work.budget = Budget(work.options.autotune_seconds)
     work.library = library_choices(work.options, work.budget)
     gm = work.rewritten()
@@ -96,13 +95,12 @@ def _lower(work: Compilation) -> None:
         run_passes(work, "library", LIBRARY_PASSES, gm, lambda gm: gm.graph.lint()),
         work.example_inputs,
         work.info,
-        fuel.lowerings,
+        work.options.fuel,
         work.open_sizes,
-        ordered,
+        work.options.deterministic,
         work.library,
-        fuel.fusions,
     )
-    if ordered:
+    if work.options.deterministic:
         refuse_unordered(work.tensors)
 
 

@@ -31,3 +31,6 @@ class Fuel:
     lowerings: int | None = None
     fusions: int | None = None
     kernels: int | None = None
+
+
+ALL = Fuel()

@@ -193,7 +193,7 @@ def test_each_operation_takes_fuel(fuel: int) -> None:
     fused = fuse_epilogues(gm, choices.epilogues)
     assert fused is not gm and torch.equal(fused(x), gm(x))
     assert all(node.users for node in fused.graph.nodes if node.op == "call_function")
-    made = lowering.lower_graph(fused, [x], Info(), fuel, None, False, choices)
+    made = lowering.lower_graph(fused, [x], Info(), Fuel(lowerings=fuel), None, False, choices)
     assert len(made.lowered) <= fuel
     assert len(made.absorbed) == 0 or fuel >= len(made.lowered)
 

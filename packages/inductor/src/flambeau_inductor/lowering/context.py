@@ -16,6 +16,7 @@ import torch
 from flambeau_prims import NotYetSymbolic, TensorMeta
 from torch import fx
 
+from flambeau_inductor.fuel import Fuel
 from flambeau_inductor.indexing import Expr, Size, decide_less, plain, same_sizes, simplify
 from flambeau_inductor.ir.epilogues import NOTHING, Asked, CallWithEpilogue
 from flambeau_inductor.ir.loops import Scalar
@@ -51,27 +52,15 @@ Sizes = tuple[int, int, int]
 """Rows, terms and columns of a matrix product."""
 
 
-def torchs_own(sizes: Sizes) -> bool:
-    """Leave the choice to torch."""
-    del sizes
-    return False
-
-
-def no_epilogue(function: str) -> bool:
-    """Leave what follows a call to a loop."""
-    del function
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class LibraryChoices:
-    """`onednn_products`: whether oneDNN multiplies float32 matrices of these sizes faster than the
-    BLAS; it is asked of products of at least so many operations. `epilogues`: whether oneDNN should
-    apply a function (a key of `epilogues.FUNCTIONS`) to what it computes."""
+    """`onednn_products`: whether oneDNN multiplies float32 matrices of these sizes, of at least so
+    many operations, faster than the BLAS. `epilogues`: whether oneDNN should apply a function (a
+    key of `epilogues.FUNCTIONS`) to what it computes. By default both are torch's own choice."""
 
-    onednn_products: Callable[[Sizes], bool] = torchs_own
+    onednn_products: Callable[[Sizes], bool] = lambda sizes: False
     least_operations: int = field(default_factory=lambda: host_tuning().onednn_operations)
-    epilogues: Callable[[str], bool] = no_epilogue
+    epilogues: Callable[[str], bool] = lambda function: False
 
 
 class LoweringError(Exception):
@@ -96,13 +85,14 @@ class Context:
     """
 
     graph: TensorGraph
+    fuel: Fuel
+    sizes: GraphSizes
+    choices: LibraryChoices
+    deterministic: bool
     origin: str = ""
     metas: tuple[Meta | None, ...] = ()
     counter: int = 0
     seen_checks: set[tuple[int, Size, bool]] = field(default_factory=set)
-    sizes: GraphSizes = field(default_factory=GraphSizes)
-    deterministic: bool = False
-    choices: LibraryChoices = field(default_factory=LibraryChoices)
     after: CallWithEpilogue | None = None
 
     def node(
@@ -141,11 +131,10 @@ class Context:
                 raise NotYetSymbolic("a number that varies in a kernel of a GPU")
             return self.view(self.cast(value.node, dtype), shape, ())
         if isinstance(value, Expr):
-            kind = torch.float64 if dtype == torch.float64 else torch.int64
             if dtype == torch.bool:
                 raise LoweringError("whether an open size is zero")
-            whole = self.node(shape, kind, device, Position(value))
-            return self.cast(whole, dtype)
+            kind = torch.float64 if dtype == torch.float64 else torch.int64
+            return self.cast(self.node(shape, kind, device, Position(value)), dtype)
         return self.node(shape, dtype, device, Literal(convert(value, dtype)))
 
     def like(self, value: Scalar | Expr, node: Node) -> Node:
@@ -206,8 +195,8 @@ class Context:
         key = (id(node), size, wrap)
         if key not in self.seen_checks:
             self.seen_checks.add(key)
-            found = self.graph.checks.setdefault(node, [])
-            found.append(IndexCheck(node, size, wrap, error, message))
+            check = IndexCheck(node, size, wrap, error, message)
+            self.graph.checks.setdefault(node, []).append(check)
 
     def call(
         self,
@@ -222,8 +211,8 @@ class Context:
         metas: Sequence[Meta | None] | None = None,
     ) -> list[Node | None]:
         """A library call and its result nodes, laid out as `metas` (the FX node's) say."""
-        takes = self.after is not None and tuple(args[-3:]) == self.after.asked
-        also = self.after.names if self.after is not None and takes else ()
+        after = self.after
+        also = after.names if after is not None and tuple(args[-3:]) == after.asked else ()
         made = LibraryCall(
             self.origin,
             target,
@@ -236,14 +225,12 @@ class Context:
             (self.origin, *also),
         )
         self.graph.order.append(made)
-        results: list[Node | None] = []
-        for position, meta in enumerate(self.metas if metas is None else metas):
-            if meta is None:
-                results.append(None)
-                continue
-            define = Result(made, position)
-            results.append(self.node(meta.shape, meta.dtype, meta.device, define, meta.stride))
-        self.graph.results[made] = results
+        results = self.graph.results[made] = [
+            None
+            if meta is None
+            else self.node(meta.shape, meta.dtype, meta.device, Result(made, position), meta.stride)
+            for position, meta in enumerate(self.metas if metas is None else metas)
+        ]
         return results
 
 
@@ -285,10 +272,7 @@ def _through_view(
         if not names:
             result.append(e.substitute(plain))
         elif len(names) == 1 and e.key in names:
-            found = looked_up[e.key]
-            if not isinstance(found, IndexLookup):
-                raise AssertionError("a lookup was expected")
-            result.append(found)
+            result.append(looked_up[e.key])
         else:
             return None
     return tuple(result)
@@ -300,16 +284,13 @@ def meta_of(value: Any, where: str, open_sizes: GraphSizes | None = None) -> Met
         return None
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         raise NotYetSymbolic(f"{where}: a symbolic number in the graph")
-    if isinstance(value, torch.Tensor):
-        stride: Sequence[Any] = value.stride() if value.layout == torch.strided else ()
-        if value.layout != torch.strided:
-            raise LoweringError(f"{where}: a {value.layout} tensor")
-    elif isinstance(value, TensorMeta):
-        stride = value.stride
-    else:
+    if not isinstance(value, torch.Tensor | TensorMeta):
         raise LoweringError(f"{where}: a value of type {type(value).__name__}")
+    if isinstance(value, torch.Tensor) and value.layout != torch.strided:
+        raise LoweringError(f"{where}: a {value.layout} tensor")
+    stride: Sequence[Any] = value.stride() if callable(value.stride) else value.stride
     sizes = (*value.shape, *stride)
-    shape = tuple(value.shape)
+    shape: tuple[Any, ...] = tuple(value.shape)
     if not all(isinstance(n, int) for n in sizes):
         if open_sizes is None:
             raise NotYetSymbolic(f"{where}: a symbolic size among {sizes}")

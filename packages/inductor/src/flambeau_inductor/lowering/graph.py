@@ -24,6 +24,7 @@ from flambeau_inductor._torch_compat import (
     qualified_name,
     writes,
 )
+from flambeau_inductor.fuel import ALL, Fuel
 from flambeau_inductor.indexing import Size, decide_equal, hint, same, same_sizes
 from flambeau_inductor.info import ALONE, GraphInfo
 from flambeau_inductor.ir.epilogues import CallWithEpilogue
@@ -69,26 +70,22 @@ def lower_graph(
     gm: fx.GraphModule,
     example_inputs: Sequence[Any] | None = None,
     info: GraphInfo = ALONE,
-    fuel: int | None = None,
+    fuel: Fuel = ALL,
     open_sizes: GraphSizes | None = None,
     deterministic: bool = False,
     choices: LibraryChoices | None = None,
-    fusions: int | None = None,
 ) -> TensorGraph:
     """Lower `gm`. `example_inputs` stand in for missing `meta["val"]` of placeholders; what is
-    assumed about sizes that are left open is noted in `open_sizes`.
-
-    At most `fuel` operations are lowered by a rule, and `fusions` calls of the library apply the
-    function behind them, where that is not None: see `Fuel`.
-    """
+    assumed about sizes that are left open is noted in `open_sizes`. Fuel bounds the operations that
+    a rule lowers, and the library calls that apply an epilogue."""
     graph = TensorGraph(info.name)
     ctx = Context(
-        graph, deterministic=deterministic or torch.are_deterministic_algorithms_enabled()
+        graph,
+        fuel,
+        open_sizes or GraphSizes(),
+        choices or LibraryChoices(),
+        deterministic or torch.are_deterministic_algorithms_enabled(),
     )
-    if open_sizes is not None:
-        ctx.sizes = open_sizes
-    if choices is not None:
-        ctx.choices = choices
     env: dict[fx.Node, Any] = {}
     position = 0
     for node in gm.graph.nodes:
@@ -101,20 +98,19 @@ def lower_graph(
         elif node.op == "get_attr":
             env[node] = _attribute(ctx, gm, node)
         elif node.op == "output":
-            graph.outputs = [_output(ctx, env, a) for a in _flat(node.args[0])]
+            graph.outputs = [_output(ctx, env, a) for a in _several(node.args[0])]
         elif node.op == "call_function":
-            if isinstance(node.target, CallWithEpilogue):
-                env[node] = _with_epilogue(ctx, node.target, node, env, fuel, fusions)
-            else:
-                env[node] = _call(ctx, node, env, fuel)
+            lower = _with_epilogue if isinstance(node.target, CallWithEpilogue) else _call
+            env[node] = lower(ctx, node, env)
         else:
             raise LoweringError(f"{node.name}: {node.op} does not belong in a graph of primitives")
     graph.symbols = ctx.sizes.sources()
-    reusable = frozenset(info.reusable_inputs)
-    graph.donated = frozenset(
-        k for k, made in enumerate(graph.inputs) if _given_at(made) in reusable
-    )
-    places = {_given_at(made): k for k, made in enumerate(graph.inputs)}
+    places = {
+        made.define.position: k
+        for k, made in enumerate(graph.inputs)
+        if isinstance(made.define, Input)
+    }
+    graph.donated = frozenset(places[at] for at in info.reusable_inputs if at in places)
     graph.updates = {out: places[given] for out, given in info.updates if given in places}
     return graph
 
@@ -154,37 +150,31 @@ def _attribute(ctx: Context, gm: fx.GraphModule, node: fx.Node) -> Node:
         raise LoweringError(f"{node.name}: attribute {node.target} is not a tensor")
     value = in_memory(value.detach())
     meta = meta_of(value, node.name)
-    if meta is None:
-        raise LoweringError(f"{node.name}: attribute {node.target} has no metadata")
+    assert meta is not None
     node.meta.setdefault("val", value)
     define = Attribute(str(node.target), value)
     return ctx.node(meta.shape, meta.dtype, meta.device, define, meta.stride)
 
 
-def _with_epilogue(
-    ctx: Context,
-    fused: CallWithEpilogue,
-    node: fx.Node,
-    outer: dict[fx.Node, Any],
-    fuel: int | None,
-    fusions: int | None,
-) -> Any:
-    """A library call that applies a function to its result, or the nodes for themselves."""
-    graph, start = ctx.graph, len(ctx.graph.order)
+def _with_epilogue(ctx: Context, node: fx.Node, outer: dict[fx.Node, Any]) -> Any:
+    """A library call that applies a function to its result, or the nodes by themselves."""
+    fused, graph, start = node.target, ctx.graph, len(ctx.graph.order)
+    assert isinstance(fused, CallWithEpilogue)
     env: dict[fx.Node, Any] = {}
     inputs = fused.body.find_nodes(op="placeholder")
     for given, each in zip(inputs, node.all_input_nodes, strict=True):
         env[given], given.meta = outer[each], {"val": value_of(each)}
     nodes = [each for each in fused.body.nodes if each.op == "call_function"]
+    fuel = ctx.fuel.lowerings
     enough = fuel is None or fuel - len(graph.lowered) >= len(nodes)
-    taken = enough and len(graph.absorbed) != fusions
+    taken = enough and len(graph.absorbed) != ctx.fuel.fusions
     for each in nodes:
         if taken and each in fused.nodes:
             _count(ctx, each)
             continue
         ctx.origin, ctx.counter = each.name, 0
         ctx.after = fused if taken and each is fused.call else None
-        env[each], ctx.after = _call(ctx, each, env, fuel), None
+        env[each], ctx.after = _call(ctx, each, env), None
         if each is fused.call:
             calls = (item for item in graph.order[start:] if isinstance(item, LibraryCall))
             taken = taken and any(call.args[-3:] == fused.asked for call in calls)
@@ -193,14 +183,14 @@ def _with_epilogue(
     return env[fused.seen if taken else fused.nodes[-1]]
 
 
-def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any], fuel: int | None) -> Any:
+def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     if node.target is operator.getitem:
         operands: Any = fx.node.map_arg(node.args, env.__getitem__)
         return operands[0][operands[1]]
-    if isinstance(node.meta.get("val"), SYMBOLIC):
-        value = node.meta["val"]
-        if isinstance(value, torch.SymFloat):
-            return ctx.number(ctx.sizes.text(value))
+    value = node.meta.get("val")
+    if isinstance(value, torch.SymFloat):
+        return ctx.number(ctx.sizes.text(value))
+    if isinstance(value, SYMBOLIC):
         return ctx.sizes.size(value)
     prim = prim_of(node.target)
     name = prim.name if prim is not None else str(node.target)
@@ -215,7 +205,7 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any], fuel: int | None
         unheld = _unheld(ctx, node)
         if unheld is not None:
             rule, reason = None, unheld
-        elif len(ctx.graph.lowered) == fuel:
+        elif len(ctx.graph.lowered) == ctx.fuel.lowerings:
             rule, reason = None, "out of fuel"
     before = len(ctx.graph.order)
     if rule is not None:
@@ -282,11 +272,9 @@ def _laid_out(ctx: Context, name: str, result: Any) -> Any:
 def _in_layout(ctx: Context, node: Node | None, meta: Meta | None) -> Node | None:
     if node is None or meta is None:
         return node
-    if not same_sizes(node.shape, meta.shape) or node.dtype != meta.dtype:
-        raise AssertionError(
-            f"{node.name}: lowered to {node.dtype}{list(node.shape)},"
-            f" metadata say {meta.dtype}{list(meta.shape)}"
-        )
+    assert same_sizes(node.shape, meta.shape) and node.dtype == meta.dtype, (
+        f"{node.name}: lowered to {node.dtype}{list(node.shape)}, metadata say {meta}"
+    )
     own = ctx.origin in node.origins and not isinstance(node.define, View | Input | Result)
     if own and not same_sizes(node.stride, meta.stride) and is_dense(meta.shape, meta.stride):
         ctx.graph.strides[node] = meta.stride
@@ -311,15 +299,8 @@ def _output(ctx: Context, env: dict[fx.Node, Any], argument: Any) -> Output:
     if not isinstance(value, Node):
         return Output(value)
     meta = meta_of(value_of(argument), argument.name, ctx.sizes)
-    if meta is None:
-        raise LoweringError(f"{argument.name}: an output without metadata")
+    assert meta is not None, f"{argument.name}: an output without metadata"
     return Output(value, meta.stride)
-
-
-def _flat(outputs: Any) -> list[Any]:
-    if isinstance(outputs, tuple | list):
-        return list(outputs)
-    return [outputs]
 
 
 def library_call(
@@ -330,8 +311,7 @@ def library_call(
         raise LoweringError(f"{ctx.origin}: {target} is not an operator overload")
     if writes(target):
         raise LoweringError(f"{ctx.origin}: {target} writes to its argument")
-    many = isinstance(value, tuple | list)
-    values = list(value) if many else [value]
+    values = _several(value)
     metas = [meta_of(v, ctx.origin, ctx.sizes) for v in values]
     results = ctx.call(
         qualified_name(target),
@@ -342,15 +322,16 @@ def library_call(
         aliases=may_alias(target),
     )
     mixed = tuple(v if r is None else r for r, v in zip(results, values, strict=True))
-    return mixed if many else mixed[0]
+    return mixed if isinstance(value, tuple | list) else mixed[0]
+
+
+def _several(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, tuple | list) else [value]
 
 
 def _argument(value: Any) -> Argument:
-    if isinstance(value, list | tuple):
-        return tuple(_argument(v) for v in value)
-    if isinstance(value, Node) or value is None:
-        return value
-    return value  # type: ignore[no-any-return]
+    made: Argument = tuple(map(_argument, value)) if isinstance(value, list | tuple) else value
+    return made
 
 
 _UNORDERED = """

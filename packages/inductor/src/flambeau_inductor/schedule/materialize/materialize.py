@@ -65,6 +65,7 @@ from flambeau_inductor.schedule.materialize.plan import (
     StorageView,
     children,
     layout_of,
+    leaves,
     operands,
     operands_of,
     root_of,
@@ -106,11 +107,8 @@ def materialize(context: PassContext, program: TensorProgram) -> tuple[TensorPro
 
 
 def _copy(made: MaterializationPlan, node: Node, stride: Shape | None = None) -> Node:
-    steps = node.stride if stride is None else stride
-    define = Pointwise("clone", (node,))
-    copy = Node(
-        f"{node.name}.copy", node.shape, node.dtype, node.device, define, steps, node.origins
-    )
+    define, steps = Pointwise("clone", (node,)), node.stride if stride is None else stride
+    copy = replace(node, name=f"{node.name}.copy", define=define, stride=steps)
     made.order.insert(made.order.index(node) + 1, copy)
     made.anchors.add(copy)
     return copy
@@ -133,8 +131,7 @@ def _plan_argument(
     root = root_of(node)
     layout = layout_of(made.graph, node)
     if layout is None or _needs_copy(root):
-        root = _copy(made, node)
-        return StorageView(root)
+        return StorageView(_copy(made, node))
     if not made.has_memory(root):
         made.anchors.add(root)
     return StorageView(root, None if node is root else layout)
@@ -164,8 +161,7 @@ def _same_view(node: Node, base: Node) -> Node:
         ranges = dim_ranges(node.shape)
         index = tuple(simplify(e, ranges) for e in at(base.define.index, index))
         base = base.define.base
-    define = View(base, index)
-    return Node(node.name, node.shape, node.dtype, node.device, define, node.stride, node.origins)
+    return replace(node, define=View(base, index))
 
 
 def _plan_check(made: MaterializationPlan, node: Node) -> None:
@@ -194,10 +190,9 @@ def _check_now(root: Node, check: IndexCheck) -> None:
         most = at_most(define.index, {name: top for name, (_, top) in ranges.items()})
         if is_open(root.shape) and most is not None:
             high = plain(most)  # type: ignore[assignment]
-    elif isinstance(define, Literal):
-        low = high = int(define.value)
     else:
-        raise TypeError(root.name)
+        assert isinstance(define, Literal)
+        low = high = int(define.value)
     least = -check.size if check.wrap else 0
     if root.numel and (decide_less(low, least) or not decide_less(high, check.size)):
         raise LoweringError(f"{root.name}: positions {low} to {high} of {check.size}")
@@ -231,9 +226,7 @@ def _overlapping(made: MaterializationPlan, node: Node, stride: Shape) -> Storag
     """An output that repeats elements (stride 0): one copy of each, seen through the strides."""
     if isinstance(node.define, Literal):  # one number, however often it is seen
         reach = 1 + sum((n - 1) * step for n, step in zip(node.shape, stride, strict=True))
-        flat = Node(
-            f"{node.name}.all", (reach,), node.dtype, node.device, node.define, (1,), node.origins
-        )
+        flat = replace(node, name=f"{node.name}.all", shape=(reach,), stride=(1,))
         made.order.insert(made.order.index(node) + 1, flat)
         seen = Layout(node.shape, stride, node.dtype, node.device)
         return StorageView(_copy(made, flat), seen)
@@ -245,19 +238,15 @@ def _overlapping(made: MaterializationPlan, node: Node, stride: Shape) -> Storag
         zero if decide_equal(size, 1) else d
         for d, size in zip(dims_of(len(shape)), shape, strict=True)
     )
-    one = Node(
-        f"{node.name}.once", shape, node.dtype, node.device, Pointwise("clone", (node,)),
-        node.stride, node.origins,
-    )  # fmt: skip
-    define = node.define
-    base, moved = (node, index)
+    define, base, moved = node.define, node, index
     if isinstance(define, View):
         mapping = {f"d{i}": e for i, e in enumerate(index)}
         base, moved = define.base, tuple(e.substitute(mapping) for e in define.index)
-    view = Node(f"{node.name}.part", shape, node.dtype, node.device, View(base, moved), one.stride)
+    name, define = f"{node.name}.part", View(base, moved)
+    view = replace(node, name=name, shape=shape, define=define, origins=())
     made.order.insert(made.order.index(node) + 1, view)
-    copy = _copy(made, view, stride)
-    return StorageView(copy, Layout(node.shape, stride, node.dtype, node.device))
+    seen = Layout(node.shape, stride, node.dtype, node.device)
+    return StorageView(_copy(made, view, stride), seen)
 
 
 def _overlaps(shape: Shape, stride: Shape) -> bool:
@@ -275,8 +264,8 @@ def _overlaps(shape: Shape, stride: Shape) -> bool:
 def _same_strides(layout: Layout, stride: Shape) -> bool:
     if any(decide_equal(size, 0) for size in layout.shape):
         return True
-    triples = zip(layout.shape, layout.stride, stride, strict=True)
-    return all(same(a, b) or decide_equal(size, 1) for size, a, b in triples)
+    steps = zip(layout.shape, layout.stride, stride, strict=True)
+    return all(same(a, b) or decide_equal(size, 1) for size, a, b in steps)
 
 
 def _drop_dead(made: MaterializationPlan) -> None:
@@ -294,15 +283,13 @@ def _drop_dead(made: MaterializationPlan) -> None:
             work.append(call)
         else:
             work.extend(children(item))
-            if isinstance(item.define, View):
-                work.append(item.define.base)
-    made.order = [i for i in made.order if i in live or _is_view_of_live(i, live)]
-    made.anchors = {a for a in made.anchors if a in live}
+    made.order = [
+        item
+        for item in made.order
+        if item in live or (isinstance(item, Node) and root_of(item) in live)
+    ]
+    made.anchors &= live
     made.live = live
-
-
-def _is_view_of_live(item: Node | LibraryCall, live: set[Node | LibraryCall]) -> bool:
-    return isinstance(item, Node) and isinstance(item.define, View) and item.define.base in live
 
 
 @dataclass(slots=True)
@@ -335,7 +322,7 @@ def _choose_anchors(made: MaterializationPlan, limits: Limits, again: frozenset[
 def _cost(node: Node, costs: dict[Node, _Cost]) -> _Cost:
     below = [costs[c] for c in children(node)]
     define = node.define
-    own, expensive = 0, 0
+    own = expensive = 0
     if isinstance(define, Pointwise) and define.op != "clone":
         own, expensive = 1, int(is_expensive(define.op))
     elif isinstance(define, Choose):
@@ -378,8 +365,9 @@ def product_layouts(plan: MaterializationPlan) -> None:
     seen_by: dict[Node, list[tuple[LibraryCall, Node]]] = {}
     for item in plan.order:
         if isinstance(item, LibraryCall):
-            for node in _nodes((*item.args, *(v for _, v in item.kwargs))):
-                seen_by.setdefault(root_of(node), []).append((item, node))
+            for node in leaves((*item.args, *(v for _, v in item.kwargs))):
+                if isinstance(node, Node):
+                    seen_by.setdefault(root_of(node), []).append((item, node))
     for node, uses in seen_by.items():
         free = isinstance(node.define, Pointwise) and not plan.has_memory(node)
         if not free or len(node.shape) < 2 or any(hint(n) < 2 for n in node.shape[-2:]):
@@ -391,16 +379,6 @@ def product_layouts(plan: MaterializationPlan) -> None:
             plan.graph.strides[node] = _swapped(node.shape)
             if any(layout_of(plan.graph, seen) is None for _, seen in uses):
                 plan.graph.strides[node] = before
-
-
-def _nodes(arguments: tuple[Argument, ...]) -> list[Node]:
-    found: list[Node] = []
-    for argument in arguments:
-        if isinstance(argument, Node):
-            found.append(argument)
-        elif isinstance(argument, tuple):
-            found.extend(_nodes(argument))
-    return found
 
 
 def _swapped(shape: Shape) -> Shape:

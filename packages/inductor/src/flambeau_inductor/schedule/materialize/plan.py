@@ -7,6 +7,7 @@ Invariant: anchors are never views; `layout_of` is exact or None.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -134,11 +135,10 @@ def operands(node: Node) -> list[Node]:
         return list(define.args)
     if isinstance(define, Choose):
         return [*(b for _, b in define.branches), define.other]
-    if isinstance(define, Scatter):
+    if isinstance(define, Scatter | Gather):
+        written = [define.src] if isinstance(define, Scatter) else []
         looked_up = [p.node for p in define.index if isinstance(p, IndexLookup)]
-        return [define.base, define.src, *looked_up]
-    if isinstance(define, Gather):
-        return [define.base, *(p.node for p in define.index if isinstance(p, IndexLookup))]
+        return [define.base, *written, *looked_up]
     return []
 
 
@@ -154,8 +154,7 @@ def layout_of(graph: TensorGraph, node: Node) -> Layout | None:
     if node is root:
         return Layout(node.shape, stride, node.dtype, node.device)
     define = node.define
-    if not isinstance(define, View):
-        raise TypeError(node.name)
+    assert isinstance(define, View)
     if decide_equal(node.numel, 0):
         return Layout(node.shape, node.stride, node.dtype, node.device)
     flat = simplify(dot(define.index, stride), dim_ranges(node.shape))
@@ -165,24 +164,22 @@ def layout_of(graph: TensorGraph, node: Node) -> Layout | None:
         if step is None or decide_less(step, 0):
             return None
         steps.append(step if decide_less(1, size) else node.stride[len(steps)])
-    start = flat.substitute({d.name: 0 for d in dims_of(len(node.shape))})
-    offset = simplify(start, {})
+    offset = simplify(flat.substitute({d.name: 0 for d in dims_of(len(node.shape))}), {})
     if len(symbols_in(offset)) < len(offset.vars):
         return None
     return Layout(node.shape, tuple(steps), node.dtype, node.device, plain(offset))
 
 
-def _roots(arguments: tuple[PlannedArgument, ...]) -> list[Node]:
-    found: list[Node] = []
-    for argument in arguments:
-        if isinstance(argument, StorageView):
-            found.append(argument.node)
-        elif isinstance(argument, tuple):
-            found.extend(_roots(argument))
-    return found
+def leaves(argument: PlannedArgument) -> Iterator[PlannedArgument]:
+    """An argument of a call, or what it is made of."""
+    if isinstance(argument, tuple):
+        for each in argument:
+            yield from leaves(each)
+    else:
+        yield argument
 
 
 def operands_of(made: MaterializationPlan, call: LibraryCall) -> list[Node]:
     """Nodes whose memory the call reads."""
-    keywords = tuple(v for _, v in made.keywords[call])
-    return _roots(made.arguments[call]) + _roots(keywords)
+    arguments = (*made.arguments[call], *(v for _, v in made.keywords[call]))
+    return [each.node for each in leaves(arguments) if isinstance(each, StorageView)]
