@@ -117,7 +117,7 @@ def test_a_pass_that_breaks_a_rule_is_named() -> None:
 
     context = PassContext(options=Options(verify=True))
     passes = [Pass("begin", grow), Pass("grow", grow)]
-    with pytest.raises(AssertionError, match="behind grow: 2 is too much"):
+    with pytest.raises(AssertionError, match="after grow: 2 is too much"):
         run_passes(context, "numbers", passes, 0, verify)
     assert context.changed == {"begin": 1, "grow": 1}
     assert run_passes(PassContext(), "numbers", passes, 0, verify) == 2

@@ -67,8 +67,8 @@ class KernelText:
 class Compilation(PassContext):
     """One compile, as far as it has come.
 
-    library: what of torch's is used. tensors: lowered. schedule: its passes behind it. assembled:
-    emitted as loops. program: its passes behind it, and with them `chosen_kernels`, `forms` and
+    library: what of torch's is used. tensors: lowered. schedule: its passes done. assembled:
+    emitted as loops. program: its passes done, and with them `chosen_kernels`, `forms` and
     `choices`: what was chosen by measurement or by what is known, in words, by the names of values
     and loops. `budget`: seconds that all measurements may take together; `faults`: why a choice was
     not kept, or had to be made anew.

@@ -150,7 +150,7 @@ def _wrap(work: Compilation) -> None:
     functions = {name: each for built in work.built for name, each in built.functions.items()}
     known: dict[str, object] = {**functions, **dict(program.constants)}
     work.call = load_wrapper(work.wrapper.text, work.name, known)
-    work.open_sizes.tell()
+    work.open_sizes.record()
 
 
 STAGES: tuple[tuple[str, Callable[[Compilation], None]], ...] = (

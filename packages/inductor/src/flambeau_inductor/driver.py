@@ -1,6 +1,6 @@
 """The driver: runs the passes of a list over one level of IR.
 
-In: a context, a list of passes, an IR. Out: the IR behind the last of them. Invariant: a pass runs
+In: a context, a list of passes, an IR. Out: the IR after the last of them. Invariant: a pass runs
 from here alone, so that each is timed, counted as fuel, left out, verified and shown by its name.
 """
 
@@ -18,12 +18,12 @@ from flambeau_inductor.passes.rewriter import Ledger
 
 @dataclass(slots=True, kw_only=True)
 class PassContext:
-    """What passes are given beside their IR, and what the driver notes about them.
+    """What passes are given besides their IR, and what the driver notes about them.
 
     changed: how many places each pass that ran has changed. pass_seconds: what each took. begun:
     passes so far that may be left out, which is what fuel counts; ledger: the same of the rules of
-    the rewriter. show: told of each pass that changed something: the level, the pass' number and
-    name, the IR behind it, how many places.
+    the rewriter. show: called for each pass that changed something, with the level, the pass'
+    number and name, its IR, how many places.
     """
 
     options: Options = field(default_factory=Options)
@@ -48,7 +48,7 @@ Context = TypeVar("Context", bound=PassContext, contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Pass(Generic[Context, IR]):
-    """A step of one level: the IR behind it, and in how many places that is another.
+    """A step of one level: the IR after it, and in how many places that is another.
 
     name: a verb. when: the options with which it runs. required: it cannot be left out. rules: the
     names of its rules that are not the pass' own; each may be left out.
@@ -68,7 +68,7 @@ def run_passes(
     ir: IR,
     verify: Callable[[IR], object],
 ) -> IR:
-    """`ir` behind all passes but those that options leave out or fuel does not reach."""
+    """`ir` after all passes but those that options leave out or fuel does not reach."""
     options = context.options
     for number, each in enumerate(passes):
         if not each.required:
@@ -87,7 +87,7 @@ def run_passes(
             try:
                 verify(ir)
             except Exception as error:
-                raise AssertionError(f"behind {each.name}: {error}") from error
+                raise AssertionError(f"after {each.name}: {error}") from error
         if changed and context.show is not None:
             context.show(level, number, each.name, ir, changed)
     return ir

@@ -1,6 +1,6 @@
 """Exceptions of this package.
 
-In: nothing. Out: the exceptions. Invariant: each message is one sentence that names what was met.
+In: nothing. Out: the exceptions. Invariant: each message is one sentence that names what was seen.
 """
 
 from __future__ import annotations

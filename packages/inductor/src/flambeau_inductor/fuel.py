@@ -18,7 +18,7 @@ class Fuel:
 
     passes: those of the lists that may be left out (see `flambeau_inductor.pipeline`).
     rewrites: nodes replaced by rules of the rewriter (`flambeau_inductor.passes.rewriter`), before
-        autograd and behind it.
+        autograd and after it.
     lowerings: operations lowered by a rule. Later ones are library calls; views, which only say
         where elements are, are always lowered.
     fusions: pairs of loops joined.

@@ -50,8 +50,8 @@ class GraphInfo(Protocol):
         return ()
 
 
-class _Alone(GraphInfo):
+class _Undifferentiated(GraphInfo):
     """A graph that nobody differentiates, guards, or calls with the same weights again."""
 
 
-ALONE = _Alone()
+ALONE = _Undifferentiated()

@@ -1,8 +1,8 @@
 """Options of the inductor.
 
-In: keyword arguments, and the environment for what is left open. Out: `Options`.
-Invariant: plain frozen data that later stages are handed; nothing else in the package reads the
-environment for a choice.
+In: keyword arguments, and the environment for what is left open. Out: `Options`. Invariant: plain
+frozen data that later stages are handed; nothing else in the package reads the environment for a
+choice.
 """
 
 from __future__ import annotations
@@ -92,15 +92,15 @@ class Options:
     for its mask). The caller's decompositions follow it: see `flambeau_prims.decompositions`."""
 
     deterministic: bool = False
-    """Refuse library calls whose result depends on the order in which threads arrive
-    (`torch.use_deterministic_algorithms` asks for the same). Generated kernels always give the
-    same bits for the same inputs and number of threads."""
+    """Refuse library calls whose result depends on the order in which threads arrive, as
+    `torch.use_deterministic_algorithms` does. Generated kernels always give the same bits for the
+    same inputs and number of threads."""
 
     cuda_graphs: bool | None = None
     """Record a graph on a GPU after a few calls, and replay it as one launch (see
     `flambeau_inductor.runtime.gpu.cuda_graphs` for what is checked at each call). None: where
-    launching
-    was measured to take as long as the device does, and every step is known to allow it."""
+    launching was measured to take as long as the device does, and every step is known to allow
+    it."""
 
     kept_binaries: bool = True
     """Keep the binaries of a GPU's kernels in `cache_dir`, and load them in the next process by the
@@ -116,7 +116,7 @@ class Options:
     """How much of each kind of work is done, to find the step that makes an answer wrong."""
 
     observer: Callable[[str, Any], None] | None = field(default=None, compare=False, repr=False)
-    """Told the name of each stage when it is done, with the `Compilation` as far as it has come.
+    """Called with the name of each stage when it is done, and the `Compilation` as far as it is.
     It only looks: nothing that is compiled depends on it."""
 
 

@@ -100,7 +100,7 @@ LISTS: dict[str, tuple[str, Sequence[Pass[Any, Any]]]] = {
 
 CAPTURED = optional(CAPTURED_PASSES)
 OPTIONAL = optional(FX_PASSES, LIBRARY_PASSES, TENSOR_PASSES, PROGRAM_PASSES)
-"""Those that may be left out, before autograd and behind it, as fuel counts them."""
+"""Those that may be left out, before autograd and after it, as fuel counts them."""
 
 
 RULES = tuple(name for _, passes in LISTS.values() for each in passes for name in each.rules)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from flambeau_inductor.passes.constants import Constants
 from flambeau_inductor.passes.match import name_of, val_of
-from flambeau_inductor.passes.rewriter import Ledger, Number, Rule, Seen, Value, ops, rewrite
+from flambeau_inductor.passes.rewriter import Ledger, NumberPattern, Rule, Seen, Value, ops, rewrite
 from torch import Tensor, fx
 
 from tests.passes.test_fused_attention import captured
@@ -25,7 +25,7 @@ _power = ops.pow(_x, 2) | ops.square(_x) | _x * _x
 _mean = ops.mean(_power, where=lambda node: node.args[1:] == (-1,) and node.kwargs["keepdim"])
 RMS_NORM = Rule(
     "rms_norm",
-    (_x * ops.rsqrt(_mean + Number("eps")) * Value("w"),),
+    (_x * ops.rsqrt(_mean + NumberPattern("eps")) * Value("w"),),
     lambda m: m.call(F.rms_norm, m["x"], [val_of(m["w"]).shape[-1]], m["w"], m["eps"]),
 )
 

@@ -186,8 +186,8 @@ class Context:
         return made
 
     @property
-    def asked(self) -> Asked:
-        """What oneDNN is to do with a result before it is stored, as its operators are told."""
+    def epilogue(self) -> Asked:
+        """The function that oneDNN applies before it stores a result, as its operators take it."""
         return NOTHING if self.after is None else self.after.asked
 
     def check(self, node: Node, size: Size, wrap: bool, error: str, message: str) -> None:

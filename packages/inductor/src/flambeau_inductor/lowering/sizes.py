@@ -118,8 +118,8 @@ class GraphSizes:
             raise NotYetSymbolic(f"no input has exactly the size {missing[0]}")
         return tuple((s.name, self._sources[s.name]) for s in self._symbols.values())
 
-    def tell(self) -> None:
-        """Tell the environment what was assumed."""
+    def record(self) -> None:
+        """Record in the environment what was assumed."""
         for decision in self.decisions.made:
             value: Any = rebuilt(decision.expr, lambda var: self._numbers[var.name], int)
             truth = bool(value < 0) if decision.relation == "lt" else bool(value == 0)

@@ -71,10 +71,10 @@ def is_pure(op: OpOverload) -> bool:
 
 
 class Constants:
-    """The constants of one graph, worked out when they are asked for."""
+    """The constants of one graph, computed on demand."""
 
     def __init__(self, graph: fx.Graph) -> None:
-        self.used: dict[fx.Node, None] = {}  # all nodes that go into one that was asked for
+        self.used: dict[fx.Node, None] = {}  # all nodes that go into a computed one
         self._values: dict[object, Tensor | None] = {}
         self._graph = graph
         self._written: set[tuple[fx.Node, int | None]] | None = None
@@ -101,7 +101,7 @@ class Constants:
 
         try:
             with torch.device("cpu"), torch.no_grad(), _Pure():
-                for one in sorted(order):  # a node is less than those behind it
+                for one in sorted(order):  # a node is less than later ones
                     args, kwargs = map_aggregate((one.args, one.kwargs), given)
                     made = _called(one, args, kwargs)
                     parts, like = tree_leaves(made), tree_leaves(val_of(one))

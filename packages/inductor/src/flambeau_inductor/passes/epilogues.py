@@ -17,7 +17,16 @@ from torch import fx
 
 from flambeau_inductor.ir.epilogues import Asked, CallWithEpilogue
 from flambeau_inductor.passes.match import erase_unused, name_of, readers, val_of
-from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Number, Rule, Value, ops, rewrite
+from flambeau_inductor.passes.rewriter import (
+    Call,
+    Ledger,
+    Match,
+    NumberPattern,
+    Rule,
+    Value,
+    ops,
+    rewrite,
+)
 
 _x = Value("x", lambda node: name_of(node) != "full")
 _CUBE = _x * _x * _x
@@ -31,7 +40,11 @@ def _gelu_tanh(inner: Call) -> Call:
 
 FUNCTIONS: Mapping[str, tuple[tuple[Call, ...], str, str]] = {
     "hardswish": ((_x * _CLAMPED / 6.0,), "hardswish", ""),
-    "leaky_relu": ((ops.where(ops.gt(_x, 0.0), _x, _x * Number("slope")),), "leaky_relu", ""),
+    "leaky_relu": (
+        (ops.where(ops.gt(_x, 0.0), _x, _x * NumberPattern("slope")),),
+        "leaky_relu",
+        "",
+    ),
     "silu": ((_x * ops.sigmoid(_x),), "swish", ""),
     "gelu": (
         (
@@ -59,7 +72,7 @@ CALLS = PRODUCERS | {"bmm", "baddbmm", "attention", "topk", "sort"}
 def fuse_epilogues(
     gm: fx.GraphModule, wanted: Callable[[str], bool], ledger: Ledger | None = None
 ) -> fx.GraphModule:
-    """`gm`, or a copy in which calls take along those functions behind them that are wanted."""
+    """`gm`, or a copy in which calls apply those functions of their results that are wanted."""
     if not any(name_of(node) in PRODUCERS and _is_computed_so(node) for node in gm.graph.nodes):
         return gm
     graph = fx.Graph()

@@ -22,7 +22,7 @@ MOVES = frozenset({"broadcast_in_dim", "reshape", "permute", "slice", "diagonal"
 """Views whose elements are elements of their operand, at other places."""
 
 PLACING = frozenset({"as_strided", "as_strided_scatter"})
-"""Primitives that are told a place in the memory of their first operand."""
+"""Primitives that take a place in the memory of their first operand."""
 
 PRIMITIVES = "flambeau_prims"
 OURS = frozenset({"aten", PRIMITIVES})
@@ -87,7 +87,7 @@ def has_tag(node: fx.Node, tag: str) -> bool:
 
 def argument(node: fx.Node, name: str, otherwise: Any = None) -> Any:
     """What a function is given for one of its parameters, its default included; `otherwise` where
-    it is written in C, or takes anything, and is not told by name."""
+    it is written in C, or takes anything, and does not get it by name."""
     signature = _signature(node.target) if node.op == "call_function" else None
     if signature is None or name not in signature.parameters:
         return node.kwargs.get(name, otherwise)
@@ -114,7 +114,7 @@ def val_of(part: Any) -> Any:
     if "val" not in part.meta and name_of(part) is not None:
         from flambeau_inductor.ir.nodes import NoValue, value_of  # Torch IR needs no shape rules
 
-        with suppress(NoValue):  # inputs are told later
+        with suppress(NoValue):  # inputs are known later
             return value_of(part)
     return part.meta.get("val")
 

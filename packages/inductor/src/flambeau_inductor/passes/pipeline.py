@@ -25,7 +25,7 @@ InPlace = Callable[[PassContext, fx.Graph], tuple[fx.Graph, int]]
 
 
 def _rewriting(rewrite: Callable[[fx.Graph, Ledger], int]) -> InPlace:
-    """A pass of a function that says how many nodes it has replaced, and leaves them behind."""
+    """A pass of a function that says how many nodes it has replaced; they are erased here."""
 
     def run(context: PassContext, graph: fx.Graph) -> tuple[fx.Graph, int]:
         replaced = rewrite(graph, context.ledger)

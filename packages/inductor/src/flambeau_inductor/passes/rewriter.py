@@ -66,7 +66,7 @@ class Match:
         return float(part) if isinstance(part, int | float) else None
 
     def is_alone(self) -> bool:
-        """Whether nobody else uses what lies behind the root, and nobody writes to what it is made
+        """Whether nobody else uses the operands of the root, and nobody writes to what it is made
         of until the root is computed."""
         members = {*self.inside}
         if any(user not in members for node in members - {self.root} for user in node.users):
@@ -135,7 +135,7 @@ class Argument(Pattern):
 
 
 @dataclass(frozen=True)
-class Number(Pattern):
+class NumberPattern(Pattern):
     """A number, or one that is written there."""
 
     name: str | None = None
@@ -147,7 +147,7 @@ class Number(Pattern):
             yield from so_far.bind(self.name, found)
 
 
-def _nan(number: Number, found: float) -> bool:
+def _nan(number: NumberPattern, found: float) -> bool:
     return number.equal != number.equal and found != found
 
 
@@ -249,7 +249,7 @@ ops = _Operations()
 
 
 def _pattern(part: Pattern | float) -> Pattern:
-    return part if isinstance(part, Pattern) else Number(equal=float(part))
+    return part if isinstance(part, Pattern) else NumberPattern(equal=float(part))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,16 @@ from torch import Tensor, fx
 
 from flambeau_inductor.passes.constants import Constants
 from flambeau_inductor.passes.match import dtype_of, op_of
-from flambeau_inductor.passes.rewriter import REST, Look, Match, Number, Pattern, Seen, Value, ops
+from flambeau_inductor.passes.rewriter import (
+    REST,
+    Look,
+    Match,
+    NumberPattern,
+    Pattern,
+    Seen,
+    Value,
+    ops,
+)
 
 HALF = (torch.bfloat16, torch.float16)
 DTYPES = (*HALF, torch.float32)
@@ -28,10 +37,10 @@ LOWEST = -1e30
 """Scores are numbers far above this: added to one, or in its place, it gives itself, and powers of
 it are zero."""
 
-_MASK, _LOW = Value("mask"), Number("low")
+_MASK, _LOW = Value("mask"), NumberPattern("low")
 STEPS: tuple[tuple[str, Pattern], ...] = (
-    ("times", ops.mul(REST, Number("number"))),
-    ("over", ops.div(REST, Number("number"))),
+    ("times", ops.mul(REST, NumberPattern("number"))),
+    ("over", ops.div(REST, NumberPattern("number"))),
     ("hide", ops.masked_fill(REST, _MASK, _LOW)),
     ("hide", ops.where(_MASK, _LOW, REST)),
     ("show", ops.where(_MASK, REST, _LOW)),

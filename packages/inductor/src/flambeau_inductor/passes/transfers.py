@@ -98,7 +98,7 @@ def _gather(graph: fx.Graph, transfers: list[fx.Node], device: torch.device) -> 
 
 
 def _hoisted(graph: fx.Graph, sources: list[fx.Node]) -> fx.Node:
-    """The node behind which all sources are there: what they are computed of moves to the front."""
+    """The node after which all sources are there: what they are computed of moves to the front."""
     needed: set[fx.Node] = set()
     waiting = list(sources)
     while waiting:

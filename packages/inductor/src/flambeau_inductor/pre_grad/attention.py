@@ -62,8 +62,8 @@ def _shows(node: fx.Node) -> Sequence[fx.Node] | None:
     return (node,) if same else None
 
 
-def _turned(node: fx.Node) -> bool | None:
-    """Whether a product takes its second operand turned; None if it is none of matrices."""
+def _transposed(node: fx.Node) -> bool | None:
+    """Whether a product takes its second operand transposed; None if it is none of matrices."""
     if op_of(node) != "einsum":
         return False
     terms = re.fullmatch(
@@ -77,16 +77,16 @@ def _turned(node: fx.Node) -> bool | None:
     batch, row, column, inner = out[:-2], out[-2], out[-1], first[-1]
     if first != batch + row + inner or inner in out:
         return None
-    turned = second == batch + column + inner
-    return turned if turned or second == batch + inner + column else None
+    transposed = second == batch + column + inner
+    return transposed if transposed or second == batch + inner + column else None
 
 
 def _is_product(node: fx.Node) -> bool:
-    return _turned(node) is not None
+    return _transposed(node) is not None
 
 
 def _is_plain(node: fx.Node) -> bool:
-    return _turned(node) is False
+    return _transposed(node) is False
 
 
 def _along_rows(node: fx.Node) -> bool:
@@ -120,10 +120,10 @@ def fuse_attention(gm: fx.GraphModule, devices: Devices = GPU, ledger: Ledger | 
 def _attention(m: Match, devices: Devices) -> fx.Node | None:
     q, k, found = m["q"], m["k"], scores_of(m)
     values = [val_of(each) for each in (q, k, m["v"], m.root)]
-    turned = _turned(m["product"])
+    transposed = _transposed(m["product"])
     if found is None or not all(isinstance(t, Tensor) for t in values):
         return None
-    if turned:
+    if transposed:
         values[1] = values[1].transpose(-2, -1)
     causal = found.bias is not None or found.hidden is not None
     sizes = (
@@ -131,7 +131,7 @@ def _attention(m: Match, devices: Devices) -> fx.Node | None:
     )
     if not sizes or (causal and not found.later(m.constants, *sizes)):
         return None
-    if turned:
+    if transposed:
         k = m.call("transpose", k, -2, -1)
         k.meta["val"] = values[1]
     return m.call(attended, q, k, m["v"], float(found.scale), causal)
@@ -170,11 +170,11 @@ def drop_constant_masks(
     if torch.are_deterministic_algorithms_enabled():
         return 0
     call = ops.scaled_dot_product_attention(where=lambda node: True)
-    rule = Rule("drop_constant_masks", (call,), partial(_told, devices=devices))
+    rule = Rule("drop_constant_masks", (call,), partial(_without_mask, devices=devices))
     return rewrite_module(gm, (rule,), ledger)
 
 
-def _told(m: Match, devices: Devices) -> fx.Node | None:
+def _without_mask(m: Match, devices: Devices) -> fx.Node | None:
     given = dict(zip(PARAMETERS, m.root.args, strict=False)) | m.root.kwargs
     made, q, k = (val_of(each) for each in (m.root, given.get("query"), given.get("key")))
     if not isinstance(made, Tensor) or made.device.type not in devices:

@@ -115,7 +115,7 @@ def _constant(gm: fx.GraphModule, near: fx.Node, kind: str, value: Tensor) -> fx
 
 
 CONVOLUTIONS = {f"{kind}{dims}d": dims for kind in ("conv", "conv_transpose") for dims in (1, 2, 3)}
-"""Function: how many dimensions come behind the channels."""
+"""Function: how many dimensions follow the channels."""
 
 
 def _separate_bias(m: Match) -> fx.Node | None:

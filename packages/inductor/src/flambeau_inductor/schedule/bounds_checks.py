@@ -153,8 +153,7 @@ def _next_loop(steps: Sequence[Step], place: int) -> int | None:
 
 
 def _taken_over(steps: Sequence[Step], buffer: str) -> bool:
-    """Whether something is written over a buffer: its positions are gone then when it is looked at
-    behind the loop."""
+    """Whether something is written over a buffer, whose positions a later check needs."""
     return any(isinstance(step, Reuse) and step.old == buffer for step in steps)
 
 

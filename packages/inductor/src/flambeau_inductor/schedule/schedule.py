@@ -54,7 +54,7 @@ LOOP_PASSES: tuple[Pass[PassContext, Program], ...] = (
     Pass("plan_lifetimes", plan_lifetimes, required=True),
     Pass("reuse_buffers", reuse_buffers, lambda options: options.limits.share_memory),
 )
-"""Those on a program that every compile has; what chooses kernels comes behind them."""
+"""Those on a program that every compile has; what chooses kernels comes after them."""
 
 
 def schedule_tensors(context: PassContext, graph: TensorGraph) -> TensorProgram:

@@ -52,7 +52,7 @@ def convolution(ctx: Context, a: Node, w: Node, bias: Node | None, *geometry: An
         return _image(ctx, multiplied(ctx, points, whole, bias), meta)
     if _by_onednn(ctx, a, w, bias, meta, geometry):
         stride, padding, dilation, _, _, groups = geometry
-        how = (padding, stride, dilation, groups, *ctx.asked)
+        how = (padding, stride, dilation, groups, *ctx.epilogue)
         return called(ctx, ONEDNN, a, w, bias, *how)
     return called(ctx, "aten.convolution.default", a, w, bias, *geometry)
 

@@ -100,7 +100,7 @@ def embedding_bag_backward(ctx: Context, grad: Node, indices: Node, *args: Any) 
         if per_sample_weights is not None:
             values = _times(ctx, "mul", values, per_sample_weights)
         table = ctx.literal(0.0, (rows, grad.shape[1]), values.dtype, grad.device)
-        # who has bags has many tables: none of them is held in float32 besides
+        # models with bags have many tables: none of them gets a copy in float32
         spared_from = 0 if grad.dtype in HALF else None
         total = added(ctx, table, indices, values, spared_from)
         return narrowed(ctx, total, grad.dtype) or ctx.cast(total, grad.dtype)

@@ -44,7 +44,7 @@ def looked_up(
     ctx: Context, index: Node, where: Index, size: Size, wrap: bool, error: str, message: str
 ) -> IndexLookup:
     """The element of `index` at `where` as a position in a dimension of `size`, all of `index`
-    having been checked; or those behind it, if they were checked before they came here."""
+    having been checked; or the checked positions of which it is made."""
     base, place = index, where
     if isinstance(index.define, View):
         base, place = index.define.base, at(index.define.index, where)
@@ -143,7 +143,7 @@ def index(ctx: Context, a: Node, indices: Sequence[Node | None]) -> Node:
 def whole(ctx: Context, index: Node) -> Node:
     """`index`, or a copy where it shows part of a tensor in a way that strides cannot describe.
 
-    The check reads an index tensor through strides; the tensor behind it may hold positions that
+    The check reads an index tensor through strides; its base may have positions that
     are never looked up. What is known without memory is left alone: it is checked while compiling.
     """
     root, strided = index, True

@@ -28,7 +28,7 @@ ONEDNN_MORE = "mkldnn._linear_pointwise.binary"
 
 PART = 1024
 """oneDNN adds up all the terms one by one, which rounds more than a BLAS does that adds parts of
-them: sums of more terms than this are asked for in parts."""
+them: sums of more terms than this are computed in parts."""
 
 
 @rule(*PRODUCTS)
@@ -91,13 +91,13 @@ def multiplied(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node
 
 
 def linear(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node:
-    """`a @ b + bias` by oneDNN, row-major; `by_onednn` has been asked."""
+    """`a @ b + bias` by oneDNN, row-major, where `by_onednn` accepts it."""
     rows, terms, columns = *a.shape, b.shape[1]
     meta = Meta((rows, columns), (columns, 1), a.dtype, a.device)
     total: Node | None = None
     args: tuple[Argument, ...]
     parts = _parts(hint(terms))
-    after = ctx.asked if len(parts) == 1 else NOTHING
+    after = ctx.epilogue if len(parts) == 1 else NOTHING
     for start, count in parts:
         d = dims_of(2)
         some = ctx.view(a, (rows, count), (d[0], d[1] + start))

@@ -3,7 +3,7 @@
 In: a node, integer nodes, values. Out: `Scatter` nodes after checks of their positions; library
 calls. Invariant: values that meet on a CPU are combined in row-major order by one thread, as in
 eager, so that sums have the same bits; on a GPU they are added in float32 in any order, unless one
-was asked for, and rounded once: by atomic additions, or row by row into large tables, where the
+was requested, and rounded once: by atomic additions, or row by row into large tables, where the
 call takes what was widened for the sum, and is made anew where its result is narrowed.
 """
 

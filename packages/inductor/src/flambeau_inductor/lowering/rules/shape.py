@@ -33,7 +33,7 @@ from flambeau_inductor.lowering.rules.indexing import single
 
 CONCATENATION = "aten.cat.out"
 MOST_PIECES = 8
-"""More pieces than this are concatenated by the library: each element asks which piece it is of."""
+"""More pieces than this are concatenated by the library: each element would select its piece."""
 
 
 @rule("broadcast_in_dim")

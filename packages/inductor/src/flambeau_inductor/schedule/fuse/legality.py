@@ -54,7 +54,7 @@ Block = tuple[Size, bool]
 """Size, and whether it is reduced."""
 
 
-class _Blocks:
+class _IterationSpace:
     """What iterates over a space of blocks."""
 
     __slots__ = ()
@@ -76,7 +76,7 @@ class _Blocks:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ComputedBuffer(_Blocks):
+class ComputedBuffer(_IterationSpace):
     """An anchor before it is in any loop."""
 
     node: Node
@@ -191,7 +191,7 @@ def analyse(plan: MaterializationPlan, node: Node, position: int) -> ComputedBuf
 
 
 @dataclass(slots=True, eq=False)
-class FusionGroup(_Blocks):
+class FusionGroup(_IterationSpace):
     """Anchors that will be one loop."""
 
     number: int

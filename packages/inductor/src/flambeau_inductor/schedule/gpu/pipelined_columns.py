@@ -1,6 +1,6 @@
 """Software pipelining of column reductions whose kernels also store the elements.
 
-In: a loop that sums down the columns of elements which it stores too (a bias' gradient beside the
+In: a loop that sums down the columns of elements which it stores too (a bias' gradient and the
 gradient that it is a sum of). Out: a loop in parts that goes through rows a few at a time, blocks
 of which are on their way while one is computed, and a small loop that adds up the parts. Invariant:
 the stored elements and the sums are the loop's own; elsewhere the loop stays as it is.

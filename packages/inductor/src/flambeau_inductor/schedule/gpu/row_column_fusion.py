@@ -117,7 +117,7 @@ def _made(
 def _read_twice(loop: Loop, columns: int, limits: Limits) -> bool:
     """Whether a loop by itself reads its long rows again after it has reduced them: no registers
     hold them, nor several operands of half as many elements with what all rows share. Where it does
-    not, the two apart read no more than the two joined, and compute everything once."""
+    not, the two read no more than one would, and compute everything once."""
     along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}
     loads = [i for i in loop.body if isinstance(i, Load) and i.index.vars & along]
     elements = sum(bool(i.index.vars & rows) for i in loads)

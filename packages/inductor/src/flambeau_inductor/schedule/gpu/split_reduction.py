@@ -166,7 +166,7 @@ def _sizes(axes: Sequence[Axis]) -> tuple[int, ...]:
 
 
 def _contiguous(loop: Loop, axis: Axis) -> int:
-    """How many accesses walk memory in order along `axis`, of those that differ from element to
+    """How many accesses traverse memory in order along `axis`, of those that differ from element to
     element: what has one value a row weighs nothing against them."""
     x, r = {a.var for a in loop.x}, {a.var for a in loop.r}
     found = [i.index for i in loop.body if isinstance(i, Load | Store)]

@@ -66,8 +66,8 @@ def with_pieces(
 
 
 def joined_in_place(plan: MaterializationPlan, limits: Limits) -> Iterator[LibraryCall]:
-    """Calls, yet to be planned, that stand for loops of which each element asks which piece it is
-    of; new anchors stand for the pieces that loops write."""
+    """Calls, yet to be planned, that replace loops which select a piece for each element; new
+    anchors stand for the pieces that loops write."""
     read = {
         each
         for item in plan.order
@@ -81,7 +81,7 @@ def joined_in_place(plan: MaterializationPlan, limits: Limits) -> Iterator[Libra
             continue
         shown = node in plan.anchors
         apart = shown and node not in seen and _pays(joined)
-        if not apart and not (node in read and _asks_in_turn(plan, node, joined, limits)):
+        if not apart and not (node in read and _selects_by_element(plan, node, joined, limits)):
             continue
         computed = _computed(plan, joined.pieces)
         small = {
@@ -195,12 +195,11 @@ def _pays(joined: Joined) -> bool:
     return all(map(_stored_with_rows, joined.pieces))
 
 
-def _asks_in_turn(plan: MaterializationPlan, node: Node, joined: Joined, limits: Limits) -> bool:
+def _selects_by_element(
+    plan: MaterializationPlan, node: Node, joined: Joined, limits: Limits
+) -> bool:
     """Whether neighbours in a CPU's memory may be of different pieces, so that vectors are put
     together from what is read of each: it is faster to read what was put side by side.
-
-    1 thread, 4096 rows: relu of 100 and 37 numbers 0.82 ms and 0.14, the sums of three times 256
-    2.6 and 0.7; but relu of 64 and 64 0.06 and 0.13.
     """
     if node.device.type != "cpu" or hint(node.numel) <= limits.tiny_points:
         return False

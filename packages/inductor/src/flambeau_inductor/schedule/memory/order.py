@@ -7,7 +7,7 @@ lower and the same inputs are written in place; random draws keep their order, a
 check.
 
 The order of least peak is found from the end: of the steps that may come last, that one does before
-which the least is held.
+which the least memory is live.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def later(
     steps: Sequence[Compute], buffers: Mapping[str, Buffer], fixed: AbstractSet[str]
 ) -> list[Compute]:
     """Move what pays, the last loops first. fixed: buffers that may share memory with others."""
-    plan = [_Placed(step, *_touches(step)) for step in steps]
+    plan = list(map(_Placed.of, steps))
     makers: dict[str, _Placed] = {}
     for each in plan:
         for name in each.made:
@@ -81,43 +81,32 @@ class _Placed:
     seen: frozenset[str]
     made: frozenset[str]
 
-
-def _touches(step: Compute) -> tuple[frozenset[str], frozenset[str]]:
-    reads, writes = touched(step)
-    results = step.results if isinstance(step, Extern) else ()
-    made = frozenset(writes) | {name for name in results if name is not None}
-    return made | reads, made
+    @classmethod
+    def of(cls, step: Compute) -> _Placed:
+        reads, writes = touched(step)
+        results = step.results if isinstance(step, Extern) else ()
+        made = frozenset(writes) | {name for name in results if name is not None}
+        return cls(step, made | reads, made)
 
 
 def _first_dependent(plan: Sequence[_Placed], here: int) -> int | None:
     moved = plan[here]
-    for at in range(here + 1, len(plan)):
-        other = plan[at]
+    for at, other in enumerate(plan[here + 1 :], here + 1):
         if not other.seen.isdisjoint(moved.made) or not other.made.isdisjoint(moved.seen):
             return at
     return None
 
 
 def _seen_from(plan: Sequence[_Placed], here: int, first: int) -> frozenset[str]:
-    """Of what the step at `here` sees, what one at `first` or behind it sees too."""
-    wanted = plan[here].seen
-    found: set[str] = set()
-    for at in range(first, len(plan)):
-        found |= wanted & plan[at].seen
-        if len(found) == len(wanted):
-            break
-    return frozenset(found)
+    """Of what the step at `here` sees, what one from `first` on sees too."""
+    return plan[here].seen & frozenset[str]().union(*(each.seen for each in plan[first:]))
 
 
 def _bytes(names: AbstractSet[str], buffers: Mapping[str, Buffer]) -> int | None:
     """Of these buffers together; None where a size is open."""
-    total = 0
-    for name in names:
-        size = storage_bytes(buffers[name].layout)
-        if not isinstance(size, int):
-            return None
-        total += size
-    return total
+    sizes = [storage_bytes(buffers[name].layout) for name in names]
+    known = [size for size in sizes if isinstance(size, int)]
+    return sum(known) if len(known) == len(sizes) else None
 
 
 KNOWN = ("aten", "flambeau", "flambeau_inductor", "flambeau_prims")
@@ -161,8 +150,7 @@ def minimise_peak_memory(
 @dataclass(slots=True)
 class _OrderPlan:
     """Steps by position: what each touches and makes; which others must run before each; the
-    buffers that are alive behind those that are still to be placed, and who of them touches each
-    buffer."""
+    buffers that are alive after those that are still to be placed, and which of them touch each."""
 
     steps: Sequence[Compute]
     sizes: Mapping[str, int]
@@ -174,23 +162,21 @@ class _OrderPlan:
     alive: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        for at, step in enumerate(self.steps):
-            reads, writes = touched(step)
-            results = step.results if isinstance(step, Extern) else ()
-            self.made.append(frozenset(writes) | {name for name in results if name is not None})
-            self.seen.append(self.made[at] | reads)
-            for name in self.seen[at]:
+        placed = list(map(_Placed.of, self.steps))
+        self.seen, self.made = [each.seen for each in placed], [each.made for each in placed]
+        for at, names in enumerate(self.seen):
+            for name in names:
                 self.users.setdefault(name, set()).add(at)
         self.before = _needed(self)
         self.alive.update(name for name in self.users if self.stays(name))
 
     def stays(self, name: str) -> bool:
-        """Whether a buffer is there behind the last step, whatever the order."""
+        """Whether a buffer outlives the last step, whatever the order."""
         own = name not in self.owned.given or name in self.owned.donated
         return not own or name in self.owned.kept or name in self.owned.updated.values()
 
     def more_before(self, at: int) -> int:
-        """How much more is held before a step than behind it, if it is the next from the end."""
+        """How much more is live before a step than after it, if it is the next from the end."""
         begun = {n for n in self.made[at] if len(self.users[n]) == 1 and n not in self.owned.given}
         ended = self.seen[at] - self.alive - begun
         sizes = self.sizes
@@ -210,7 +196,7 @@ class _OrderPlan:
 
 def _from_the_end(plan: _OrderPlan) -> list[int]:
     """Positions of the steps in the order that is found; the later one where two are as good."""
-    waiting = [0] * len(plan.steps)  # steps that must run behind one and are not placed yet
+    waiting = [0] * len(plan.steps)  # steps that must run after one and are not placed yet
     for each in plan.before:
         for at in each:
             waiting[at] += 1
