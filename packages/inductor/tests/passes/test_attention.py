@@ -11,7 +11,7 @@ import pytest
 import torch
 from flambeau_inductor import Options
 from flambeau_inductor.driver import PassContext
-from flambeau_inductor.passes.attention import written_out_attention
+from flambeau_inductor.passes import attention, rewriter
 from flambeau_inductor.passes.pipeline import rewrite
 from torch import fx
 from torch.nn import functional as F
@@ -216,8 +216,8 @@ def test_inputs_of_which_nothing_is_known_are_left() -> None:
     def fn(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return torch.bmm(torch.softmax(torch.bmm(q, k), -1), v)
 
-    assert written_out_attention(lowered(fn, given).graph) == 1
+    assert rewriter.rewrite(lowered(fn, given).graph, attention.RULES) == 1
     gm = lowered(fn, given)
     for node in gm.graph.nodes:
         node.meta.pop("val", None)
-    assert written_out_attention(gm.graph) == 0
+    assert rewriter.rewrite(gm.graph, attention.RULES) == 0

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 from flambeau_inductor import Options, prepare
+from flambeau_inductor.passes.rewriter import rewrite_module
 from flambeau_inductor.pre_grad import convolutions
-from flambeau_inductor.pre_grad.convolutions import separate_convolution_biases
 from torch import Tensor, fx, nn
 from torch._subclasses import FakeTensorMode
 
@@ -57,7 +57,7 @@ def test_an_addition_follows(kind: Any) -> None:
 def test_gradients_stay() -> None:
     gm, inputs = graph_of(torch.conv2d), [t.requires_grad_() for t in inputs_of(torch.conv2d)]
     wanted = torch.autograd.grad(gm(*inputs)[0].square().sum(), inputs)
-    separate_convolution_biases(gm)
+    rewrite_module(gm, convolutions.RULES)
     found = torch.autograd.grad(gm(*inputs)[0].square().sum(), inputs)
     torch.testing.assert_close(found, wanted)
 
@@ -66,7 +66,7 @@ def test_under_autocast_the_bias_has_the_dtype_of_the_result() -> None:
     gm, inputs = graph_of(torch.conv2d, torch.bfloat16), inputs_of(torch.conv2d)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         wanted = gm(*inputs)
-        assert separate_convolution_biases(gm) == 1
+        assert rewrite_module(gm, convolutions.RULES) == 1
         found = gm(*inputs)
     assert found[0].dtype == wanted[0].dtype == torch.bfloat16
     # a CPU's library adds before it rounds
@@ -78,9 +78,9 @@ def test_left_alone() -> None:
     for node in on_cpu.graph.nodes:
         if "val" in node.meta:
             node.meta["val"] = torch.empty(2)
-    assert separate_convolution_biases(on_cpu) == 0
-    assert separate_convolution_biases(graph_of(torch.conv2d, bias=False)) == 0
-    assert separate_convolution_biases(graph_of(torch.conv2d, torch.complex64)) == 0
+    assert rewrite_module(on_cpu, convolutions.RULES) == 0
+    assert rewrite_module(graph_of(torch.conv2d, bias=False), convolutions.RULES) == 0
+    assert rewrite_module(graph_of(torch.conv2d, torch.complex64), convolutions.RULES) == 0
     skipped = Options(skip_passes=("separate_convolution_biases",))
     assert "separate_convolution_biases" not in prepare(graph_of(torch.conv2d), skipped)
     assert {kind.__name__ for kind in KINDS} == set(convolutions.CONVOLUTIONS)

@@ -6,7 +6,8 @@ import pytest
 import torch
 from flambeau_inductor import prepare
 from flambeau_inductor._torch_compat import encoder_layer
-from flambeau_inductor.pre_grad.encoder_layer import layer_by_parts, open_encoder_layers
+from flambeau_inductor.passes.rewriter import rewrite_module
+from flambeau_inductor.pre_grad.encoder_layer import RULES, layer_by_parts
 from torch import Tensor, fx, nn
 
 
@@ -59,4 +60,4 @@ def test_the_parts_compute_what_the_operator_does(activation: str, norm_first: b
 
 def test_a_layer_with_a_mask_is_left_alone() -> None:
     layer, x = layer_of("relu", False), torch.randn(3, 5, 16)
-    assert open_encoder_layers(captured(layer, x, torch.zeros(3, 5, dtype=torch.bool))) == 0
+    assert rewrite_module(captured(layer, x, torch.zeros(3, 5, dtype=torch.bool)), RULES) == 0

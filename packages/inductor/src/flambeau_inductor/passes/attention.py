@@ -20,7 +20,6 @@ from torch import fx
 from flambeau_inductor.passes.match import dtype_of, name_of, static_shape, val_of
 from flambeau_inductor.passes.rewriter import (
     Call,
-    Ledger,
     Match,
     Named,
     Pattern,
@@ -28,7 +27,6 @@ from flambeau_inductor.passes.rewriter import (
     Seen,
     Value,
     ops,
-    rewrite,
 )
 from flambeau_inductor.passes.scores import (
     DTYPES,
@@ -170,8 +168,3 @@ def _fits(hidden: Hidden, dtype: torch.dtype) -> bool:
 
 
 RULES = (Rule("written_out_attention", (ops.bmm(Seen(_WEIGHTS, _shows), Value("v")),), _attention),)
-
-
-def written_out_attention(graph: fx.Graph, ledger: Ledger | None = None) -> int:
-    """Rewrite every one; how many were."""
-    return rewrite(graph, RULES, ledger)

@@ -7,26 +7,19 @@ nobody computes with it element by element, and nobody else needs the product.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import torch
 from flambeau_prims import PRIMS
-from flambeau_prims.layout import TensorMeta
-from flambeau_prims.sizes import SizeNodes
 from torch import fx
 
 from flambeau_inductor.passes.match import has_tag, name_of, readers, same_meta, val_of
 from flambeau_inductor.passes.rewriter import (
     Argument,
-    Ledger,
     Match,
     Named,
     Rule,
     Value,
     ops,
-    rewrite,
 )
+from flambeau_inductor.passes.simplify import sizes_of
 
 COMPUTING = ("pointwise", "reduction", "shape", "index")
 _PRODUCT = Named("product", ops.mm(Value("a"), Value("b")))
@@ -68,22 +61,3 @@ RULES = (
     Rule("bias_into_product", (_PRODUCT + _BIAS,), _sum),
     Rule("bias_into_rows_of_product", (_SEEN + _BIAS,), _sum_by_rows),
 )
-
-
-def bias_into_product(graph: fx.Graph, ledger: Ledger | None = None) -> int:
-    """Rewrite every such sum."""
-    return rewrite(graph, RULES, ledger)
-
-
-def sizes_of(graph: fx.Graph, shape: Sequence[Any]) -> list[Any]:
-    """The sizes of a shape, computed where the graph is being extended."""
-    if not any(isinstance(size, torch.SymInt) for size in shape):
-        return list(shape)
-    known = SizeNodes(graph)
-    for node in graph.find_nodes(op="placeholder"):
-        value = node.meta.get("val")
-        if isinstance(value, torch.SymInt):
-            known.given(node, value)
-        elif isinstance(value, torch.Tensor):
-            known.seen(node, TensorMeta.of(value))
-    return [known.node_of(size) if isinstance(size, torch.SymInt) else size for size in shape]

@@ -262,11 +262,6 @@ class Rule:
     replacement: Callable[[Match], fx.Node | None]
 
 
-def names_of(rules: Sequence[Rule]) -> tuple[str, ...]:
-    """By which they are left out."""
-    return tuple(rule.name for rule in rules)
-
-
 @dataclass(slots=True)
 class Ledger:
     """The names of the rules that are left out, how often rules may act in all, and which did."""

@@ -7,17 +7,34 @@ shape, strides and dtype, bit for bit equal; two tensors that the caller gets st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from flambeau_prims import PRIMS
+from flambeau_prims.layout import TensorMeta
+from flambeau_prims.sizes import SizeNodes
 from torch import fx
 
+from flambeau_inductor._torch_compat import OpOverload, has_effect
 from flambeau_inductor.passes.match import MOVES, escaping, has_tag, name_of, placed, same_meta
-from flambeau_inductor.passes.products import sizes_of
 from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Rule, Value, ops, rewrite
 
 POINTWISE = frozenset(name for name, prim in PRIMS.items() if "pointwise" in prim.tags) | {"cast"}
+
+
+def sizes_of(graph: fx.Graph, shape: Sequence[Any]) -> list[Any]:
+    """The sizes of a shape as arguments of new nodes: open ones are read from the inputs."""
+    if not any(isinstance(size, torch.SymInt) for size in shape):
+        return list(shape)
+    known = SizeNodes(graph)
+    for node in graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            known.given(node, value)
+        elif isinstance(value, torch.Tensor):
+            known.seen(node, TensorMeta.of(value))
+    return [known.node_of(size) if isinstance(size, torch.SymInt) else size for size in shape]
 
 
 def _are_numbers(node: fx.Node) -> bool:
@@ -44,14 +61,9 @@ def _folded(m: Match) -> fx.Node | None:
     return m.call(PRIMS["full"].overload, sizes, made, dtype=meta.dtype, device=meta.device)
 
 
-RULES = (
+FOLDING = (
     Rule("fold_constants", (Call(POINTWISE | MOVES | {"device_put"}, (), _are_numbers),), _folded),
 )
-
-
-def fold_constants(graph: fx.Graph, ledger: Ledger | None = None) -> int:
-    """Replace views of constants, moves of them to a device and arithmetic on them by constants."""
-    return rewrite(graph, RULES, ledger)
 
 
 def _in_order(node: fx.Node) -> bool:
@@ -118,3 +130,16 @@ def _key(value: Any) -> Any:
         return tuple((k, _key(v)) for k, v in value.items())
     # By text: 1, 1.0 and True are equal, and so are 0.0 and -0.0, but they are not the same.
     return f"{type(value).__name__}:{value!r}"
+
+
+def remove_dead(graph: fx.Graph) -> None:
+    """Erase calls that nobody uses; only drawing a seed has an effect."""
+    for node in reversed(graph.nodes):
+        if node.op in ("call_function", "get_attr") and not node.users and not _impure(node):
+            graph.erase_node(node)
+
+
+def _impure(node: fx.Node) -> bool:
+    target = node.target
+    drawn = str(target) == "flambeau_prims.seed.default"
+    return drawn or node.is_impure() or (isinstance(target, OpOverload) and has_effect(target))

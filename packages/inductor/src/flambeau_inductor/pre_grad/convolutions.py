@@ -23,7 +23,6 @@ from flambeau_inductor.passes.rewriter import (
     Value,
     ops,
     rewrite,
-    rewrite_module,
 )
 
 LINEAR = ("conv1d", "conv2d", "conv3d", "linear")
@@ -136,8 +135,3 @@ def _separate_bias(m: Match) -> fx.Node | None:
 _OPERANDS = (Value(), Value(), Value("bias"))
 _CONVOLUTION = Call(frozenset(CONVOLUTIONS), _OPERANDS, lambda node: True)
 RULES = (Rule("separate_convolution_biases", (_CONVOLUTION,), _separate_bias),)
-
-
-def separate_convolution_biases(gm: fx.GraphModule, ledger: Ledger | None = None) -> int:
-    """Take the biases out of the convolutions of `gm`; how many were."""
-    return rewrite_module(gm, RULES, ledger)

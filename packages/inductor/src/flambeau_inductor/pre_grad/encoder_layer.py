@@ -13,7 +13,7 @@ from torch import Tensor, fx
 
 from flambeau_inductor._torch_compat import encoder_layer
 from flambeau_inductor.passes.match import val_of
-from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Rule, rewrite_module
+from flambeau_inductor.passes.rewriter import Call, Match, Rule
 
 OPERANDS = 18
 """Arguments before the mask."""
@@ -37,11 +37,6 @@ def _by_parts(m: Match) -> fx.Node:
 
 _LAYER = Call(frozenset({encoder_layer.__name__}), (), _is_dense)
 RULES = (Rule("open_encoder_layers", (_LAYER,), _by_parts),)
-
-
-def open_encoder_layers(gm: fx.GraphModule, ledger: Ledger | None = None) -> int:
-    """Write out every encoder layer that has no mask; how many were."""
-    return rewrite_module(gm, RULES, ledger)
 
 
 def layer_by_parts(

@@ -6,39 +6,45 @@ Invariant: each pass leaves a graph that runs as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torch import fx
 
 from flambeau_inductor.driver import Pass, PassContext, run_passes
 from flambeau_inductor.options import Options, settled
+from flambeau_inductor.passes.rewriter import Rule, rewrite_module
+from flambeau_inductor.pre_grad import convolutions, encoder_layer
 from flambeau_inductor.pre_grad.attention import drop_constant_masks, fuse_attention
-from flambeau_inductor.pre_grad.convolutions import fold_batch_norms, separate_convolution_biases
-from flambeau_inductor.pre_grad.encoder_layer import open_encoder_layers
 from flambeau_inductor.pre_grad.image_layout import channels_last
 from flambeau_inductor.pre_grad.lstm import keep_recurrent
 
 DEFAULT = Options()
 
-InPlace = Callable[[PassContext, fx.GraphModule], tuple[fx.GraphModule, int]]
+CapturedPass = Pass[PassContext, fx.GraphModule]
 
 
-def _rewriting(rewrite: Callable[..., int]) -> InPlace:
-    return lambda context, gm: (gm, rewrite(gm, ledger=context.ledger))
+def _pass(
+    name: str, rewrite: Callable[..., int], when: Callable[[Options], bool] = lambda options: True
+) -> CapturedPass:
+    return Pass(name, lambda context, gm: (gm, rewrite(gm, ledger=context.ledger)), when)
+
+
+def _rules(name: str, rules: Sequence[Rule]) -> CapturedPass:
+    return _pass(name, lambda gm, ledger: rewrite_module(gm, rules, ledger))
 
 
 def _channels_last(context: PassContext, gm: fx.GraphModule) -> tuple[fx.GraphModule, int]:
     return gm, channels_last(gm, packed=context.options.freezing)
 
 
-CAPTURED_PASSES: tuple[Pass[PassContext, fx.GraphModule], ...] = (
-    Pass("keep_recurrent", _rewriting(keep_recurrent)),
-    Pass("open_encoder_layers", _rewriting(open_encoder_layers)),
-    Pass("drop_constant_masks", _rewriting(drop_constant_masks), lambda o: not o.deterministic),
-    Pass("fuse_attention", _rewriting(fuse_attention), lambda o: not o.deterministic),
-    Pass("fold_batch_norms", _rewriting(fold_batch_norms), lambda o: o.freezing),
+CAPTURED_PASSES: tuple[CapturedPass, ...] = (
+    _pass("keep_recurrent", keep_recurrent),
+    _rules("open_encoder_layers", encoder_layer.RULES),
+    _pass("drop_constant_masks", drop_constant_masks, lambda o: not o.deterministic),
+    _pass("fuse_attention", fuse_attention, lambda o: not o.deterministic),
+    _pass("fold_batch_norms", convolutions.fold_batch_norms, lambda o: o.freezing),
     Pass("channels_last", _channels_last, lambda o: o.channels_last),
-    Pass("separate_convolution_biases", _rewriting(separate_convolution_biases)),
+    _rules("separate_convolution_biases", convolutions.RULES),
 )
 
 

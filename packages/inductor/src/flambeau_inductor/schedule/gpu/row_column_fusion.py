@@ -21,6 +21,7 @@ from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import (
     Axis,
     Check,
+    Const,
     Instr,
     Load,
     Loop,
@@ -104,7 +105,7 @@ def _made(
     if pair.columns <= limits.most_across or whole.holds_rows():
         return whole.loops(inside)
     two = split_row_loop(loop) if _read_twice(loop, pair.columns, limits) else None
-    if two is None or not _reads(two.first).isdisjoint(touched(RunLoop(sums))[1]):
+    if two is None or touched(RunLoop(two.first))[0] & touched(RunLoop(sums))[1]:
         return None
     pair = replace(pair, held=False)
     both = Joining(two.rest, sums, pair, layout_of, limits, new_buffer).loops(inside)
@@ -124,10 +125,6 @@ def _read_twice(loop: Loop, columns: int, limits: Limits) -> bool:
     return columns > limits.most_held or 2 <= elements < len(loads)
 
 
-def _reads(loop: Loop) -> set[str]:
-    return touched(RunLoop(loop))[0]
-
-
 def _loop(step: Compute) -> Loop | None:
     return step.loop if isinstance(step, RunLoop) else None
 
@@ -142,12 +139,10 @@ def sums_columns(loop: Loop, layout_of: LayoutOf, limits: Limits) -> bool:
     device = device_of(loop, layout_of)
     if device is None or device.type not in limits.split_on:
         return False
-    x, r = _sizes(loop.x), _sizes(loop.r)
-    if x is None or r is None or len(x) != 1 or len(r) != 1:
+    if any(len(_sizes(axes) or ()) != 1 for axes in (loop.x, loop.r)):
         return False
     column, row = loop.x[0].var, loop.r[0].var
-    walks = False
-    summed = False
+    walks = summed = False
     deep: list[bool] = []
     for instr in loop.body:
         below = any(deep[v] for v in operands(instr))
@@ -168,17 +163,13 @@ def sums_columns(loop: Loop, layout_of: LayoutOf, limits: Limits) -> bool:
 
 def _pair(loop: Loop, sums: Loop, along: int, down: int, limits: Limits) -> Pair | None:
     (columns,), (rows,) = _sizes(sums.x) or (0,), _sizes(sums.r) or (0,)
-    x, r = _sizes(loop.x), _sizes(loop.r)
-    if (x, r) != ((rows,), (columns,)):
+    if (_sizes(loop.x), _sizes(loop.r)) != ((rows,), (columns,)) or columns < limits.least_across:
         return None
-    if any(
+    ordered = any(
         isinstance(i, Scan | Check) or (isinstance(i, Store) and (i.mode != "set" or i.scattered))
         for i in loop.body
-    ):
-        return None
-    if columns < limits.least_across:
-        return None
-    return Pair(along, down, rows, columns)
+    )
+    return None if ordered else Pair(along, down, rows, columns)
 
 
 def _place(steps: Sequence[Compute], pair: Pair) -> int | None:
@@ -208,11 +199,6 @@ class SplitRowLoop:
     rest: Loop
     between: Mapping[str, torch.dtype]
 
-    def named(self, names: Mapping[str, str]) -> SplitRowLoop:
-        """With the names of the buffers that were made."""
-        between = {names.get(name, name): dtype for name, dtype in self.between.items()}
-        return SplitRowLoop(renamed(self.first, names), renamed(self.rest, names), between)
-
 
 def split_row_loop(loop: Loop) -> SplitRowLoop | None:
     """The two; None where no element waits for a reduction, or rows have several axes."""
@@ -237,10 +223,10 @@ def split_row_loop(loop: Loop) -> SplitRowLoop | None:
             instr = renumbered(instr, new)
         new[position] = len(rest)
         rest.append(instr)
-    kept = _without(first, stores)
-    return SplitRowLoop(
-        replace(loop, name=f"{loop.name}_sums", body=kept), replace(loop, body=tuple(rest)), between
-    )
+    for position in stores:
+        first[position] = Const(0, torch.int64)  # which `pruned` drops
+    sums = replace(loop, name=f"{loop.name}_sums", body=pruned(first))
+    return SplitRowLoop(sums, replace(loop, body=tuple(rest)), between)
 
 
 def _needed(loop: Loop, stores: list[ValueId]) -> set[ValueId]:
@@ -255,17 +241,6 @@ def _needed(loop: Loop, stores: list[ValueId]) -> set[ValueId]:
             if not isinstance(instr, Reduce | ReducePart):
                 todo.extend(operands(instr))
     return found
-
-
-def _without(body: list[Instr], stores: list[ValueId]) -> tuple[Instr, ...]:
-    """The body without some of its stores, and without what only they took."""
-    new: dict[ValueId, ValueId] = {}
-    kept: list[Instr] = []
-    for position, instr in enumerate(body):
-        if position not in stores:
-            new[position] = len(kept)
-            kept.append(renumbered(instr, new))
-    return pruned(kept)
 
 
 def renamed(loop: Loop, names: Mapping[str, str]) -> Loop:
