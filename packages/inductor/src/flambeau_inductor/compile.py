@@ -195,7 +195,6 @@ def _finished(work: Compilation, debug: DebugFolder) -> CompiledGraph:
     )
     debug.finish(report)
     kinds = {b.layout.device.type for b in program.buffers} if externs else set()
-    devices = filter(torch.amp.is_autocast_available, sorted(kinds))
     gpus = [d.index or 0 for b in program.buffers if (d := b.layout.device).type == "cuda"]
     gpu = gpus[0] if gpus and work.loops() else None
     parts = tuple(built.part for built in work.built if built.part is not None)
@@ -204,7 +203,7 @@ def _finished(work: Compilation, debug: DebugFolder) -> CompiledGraph:
         wrapper=work.wrapper.text,
         parts=parts,
         constants=dict(program.constants),
-        devices=tuple(devices),
+        devices=tuple(filter(torch.amp.is_autocast_available, sorted(kinds))),
         gpu=gpu,
         recorded=rules_of(program, work.info, work.options.cuda_graphs),
         report=report.to_dict(),

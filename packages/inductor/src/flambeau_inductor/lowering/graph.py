@@ -238,8 +238,7 @@ def _with_sizes(ctx: Context, value: Any) -> Any:
 
 
 def _placed(ctx: Context, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments with every device as the metadata name it: where devices enter, one without an
-    index, "cuda", is the one that was current when the graph was traced, "cuda:0"."""
+    """Arguments whose devices have an index: "cuda" is the one that the metadata name."""
     known = {m.device.type: m.device for m in ctx.metas if m is not None}
     return {
         key: known.get(value.type, value)

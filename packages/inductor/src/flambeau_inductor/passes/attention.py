@@ -135,8 +135,7 @@ def _attention(m: Match) -> fx.Node | None:
 def _added(
     m: Match, found: Scores, shape: tuple[int, ...], dtype: torch.dtype
 ) -> tuple[fx.Node | None, bool] | None:
-    """The bias of scores, in the dtype of the product, and whether later ones are hidden; None
-    where a kernel would give something else."""
+    """The bias of scores in the dtype of the product, and whether later ones are hidden."""
     bias, hidden, constants = found.bias, found.hidden, m.constants
     if found.later(constants, *shape[-2:]) and (hidden is None or _fits(hidden, dtype)):
         return None, True

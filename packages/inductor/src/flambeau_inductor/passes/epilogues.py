@@ -1,9 +1,10 @@
-"""Epilogue fusion into oneDNN's convolutions and linear maps.
+"""Epilogue fusion: biases into matrix products, functions into oneDNN's calls.
 
-In: a graph of primitives. Out: the same, in which such a call and the function of its result are
-one call. Invariant: nobody else reads the intermediate values, and the result goes to memory anyway
-(a loop would compute the function as it reads); only functions for which oneDNN gives what eager
-gives, NaN and infinities included: its `relu`, `hardtanh` and `hardsigmoid` lose NaN.
+In: a graph of primitives. Out: the same, in which `add(mm(a, b), bias)` is `addmm(bias, a, b)`, and
+oneDNN's convolutions and linear maps apply the function of their result. Invariant: nobody else
+reads the intermediate values, and the result goes to memory anyway (a loop would compute the sum or
+function as it reads); only functions for which oneDNN gives what eager gives, NaN and infinities
+included: its `relu`, `hardtanh` and `hardsigmoid` lose NaN.
 """
 
 from __future__ import annotations
@@ -13,20 +14,31 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
+from flambeau_prims import PRIMS
 from torch import fx
 
 from flambeau_inductor.ir.epilogues import Asked, CallWithEpilogue
-from flambeau_inductor.passes.match import erase_unused, name_of, readers, val_of
+from flambeau_inductor.passes.match import (
+    erase_unused,
+    has_tag,
+    name_of,
+    readers,
+    same_meta,
+    val_of,
+)
 from flambeau_inductor.passes.rewriter import (
+    Argument,
     Call,
     Ledger,
     Match,
+    Named,
     NumberPattern,
     Rule,
     Value,
     ops,
     rewrite,
 )
+from flambeau_inductor.passes.simplify import sizes_of
 
 _x = Value("x", lambda node: name_of(node) != "full")
 _CUBE = _x * _x * _x
@@ -139,3 +151,45 @@ def _is_in_memory(node: fx.Node) -> bool:
         reader.op == "output" or name_of(reader) in CALLS or name_of(reader) is None
         for reader in readers(node)
     )
+
+
+COMPUTING = ("pointwise", "reduction", "shape", "index")
+_PRODUCT = Named("product", ops.mm(Value("a"), Value("b")))
+_SEEN = Named("seen", ops.reshape(_PRODUCT, Argument()))
+_BIAS = Value("bias", lambda node: name_of(node) == "broadcast_in_dim")
+
+
+def _ends_here(product: fx.Node, total: fx.Node) -> bool:
+    """Whether the total has the product's place, and is not computed with."""
+    if len(product.users) != 1 or not same_meta(product, total):
+        return False
+    return not any(has_tag(r, tag) for r in readers(total) for tag in COMPUTING)
+
+
+def _sum(m: Match) -> fx.Node | None:
+    if not _ends_here(m["product"], m.root):
+        return None
+    return m.call(PRIMS["addmm"].overload, m["bias"], m["a"], m["b"], 1, 1)
+
+
+def _sum_by_rows(m: Match) -> fx.Node | None:
+    """The product is seen in another shape, and the bias is a row that its rows all get."""
+    row, _, dims = m["bias"].args[:3]
+    parts = (m["seen"], m["product"], row)
+    shape, product, width = (getattr(val_of(part), "shape", None) for part in parts)
+    if shape is None or product is None or width is None or not _ends_here(m["seen"], m.root):
+        return None
+    rows, columns = product
+    if tuple(dims) != (len(shape) - 1,) or shape[-1] != columns or tuple(width) != (columns,):
+        return None
+    with m.graph.inserting_before(m.root):
+        sizes = sizes_of(m.graph, (rows, columns))
+    repeated = m.call(PRIMS["broadcast_in_dim"].overload, row, sizes, [1])
+    total = m.call(PRIMS["addmm"].overload, repeated, m["a"], m["b"], 1, 1)
+    return m.call(PRIMS["reshape"].overload, total, *m["seen"].args[1:])
+
+
+BIASES = (
+    Rule("bias_into_product", (_PRODUCT + _BIAS,), _sum),
+    Rule("bias_into_rows_of_product", (_SEEN + _BIAS,), _sum_by_rows),
+)

@@ -12,7 +12,7 @@ import flambeau_prims
 from torch import fx
 
 from flambeau_inductor.driver import Pass, PassContext, run_passes
-from flambeau_inductor.passes import attention, products
+from flambeau_inductor.passes import attention, epilogues
 from flambeau_inductor.passes.rewriter import Ledger, Rule
 from flambeau_inductor.passes.rewriter import rewrite as apply_rules
 from flambeau_inductor.passes.simplify import FOLDING, drop_redundant, merge_equal, remove_dead
@@ -45,7 +45,7 @@ FX_PASSES: tuple[GraphPass, ...] = (
     _pass("merge_equal", lambda graph, _: merge_equal(graph)),
     _pass("gather_transfers", lambda graph, _: gather_transfers(graph)),
     _rules("written_out_attention", attention.RULES),
-    _rules("bias_into_product", products.RULES),
+    _rules("bias_into_product", epilogues.BIASES),
 )
 
 

@@ -60,12 +60,12 @@ def _folded(gm: fx.GraphModule, m: Match) -> fx.Node | None:
         return None
     image, weight, bias, *settings = (*before.args, None)[: max(len(before.args), 3)]
     given = (weight, mean, variance, bias, scale, shift)
-    tensors = [_read_parameter(gm, part) for part in given]
-    if any(part is not None and t is None for part, t in zip(given, tensors, strict=True)):
+    read = [_read_parameter(gm, part) for part in given]
+    if any(part is not None and t is None for part, t in zip(given, read, strict=True)):
         return None
-    if tensors[0] is None or tensors[1] is None or tensors[2] is None:
+    if read[0] is None or read[1] is None or read[2] is None:
         return None
-    made = folded(tensors[0], tensors[1], tensors[2], *tensors[3:], eps=eps)
+    made = folded(read[0], read[1], read[2], *read[3:], eps=eps)
     with gm.graph.inserting_before(before):
         kinds = zip(("weight", "bias"), made, strict=True)
         new = [_constant(gm, before, kind, held) for kind, held in kinds]

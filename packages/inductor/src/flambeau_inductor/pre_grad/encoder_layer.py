@@ -7,6 +7,8 @@ maps), which fuse. Invariant: only dense batches without a mask; the operator's 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
@@ -39,27 +41,12 @@ _LAYER = Call(frozenset({encoder_layer.__name__}), (), _is_dense)
 RULES = (Rule("open_encoder_layers", (_LAYER,), _by_parts),)
 
 
-def layer_by_parts(
-    source: Tensor,
-    width: int,
-    heads: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    out_weight: Tensor,
-    out_bias: Tensor,
-    gelu: bool,
-    norm_first: bool,
-    eps: float,
-    norm1_weight: Tensor,
-    norm1_bias: Tensor,
-    norm2_weight: Tensor,
-    norm2_bias: Tensor,
-    wide_weight: Tensor,
-    wide_bias: Tensor,
-    narrow_weight: Tensor,
-    narrow_bias: Tensor,
-) -> Tensor:
-    """What the operator computes of `source` [batch, length, width]."""
+def layer_by_parts(source: Tensor, width: int, heads: int, *rest: Any) -> Tensor:
+    """What the operator computes of `source` [batch, length, width]; `rest` are its operands: maps
+    and norms as weight and bias, and which activation and order of norms it has."""
+    qkv_weight, qkv_bias, out_weight, out_bias, gelu, norm_first, eps, *weights = rest
+    norm1_weight, norm1_bias, norm2_weight, norm2_bias, *maps = weights
+    wide_weight, wide_bias, narrow_weight, narrow_bias = maps
 
     def attended(x: Tensor) -> Tensor:
         batch, length, _ = x.shape

@@ -18,7 +18,6 @@ numbers in the order of memory, and what shares memory or not by strides (`resha
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -55,9 +54,7 @@ def channels_last(gm: fx.GraphModule, packed: bool = False) -> int:
     if reads is None:
         return 0
     for node, order in zip(found, orders, strict=True):
-        image = node.args[0]
-        assert isinstance(image, fx.Node)
-        _reorder(gm, image, node, order)
+        _reorder(gm, node, order)
         if order is torch.channels_last and torch.is_grad_enabled():
             _keep_gradient(gm, node)
     for value, reader in reads:
@@ -66,7 +63,9 @@ def channels_last(gm: fx.GraphModule, packed: bool = False) -> int:
     return orders.count(torch.channels_last)
 
 
-def _reorder(gm: fx.GraphModule, image: fx.Node, reader: fx.Node, order: Any) -> None:
+def _reorder(gm: fx.GraphModule, reader: fx.Node, order: Any) -> None:
+    image = reader.args[0]
+    assert isinstance(image, fx.Node)
     with gm.graph.inserting_before(reader):
         moved = gm.graph.call_method("contiguous", (image,), {"memory_format": order})
     moved.meta = {k: v for k, v in image.meta.items() if k == "stack_trace"}
@@ -74,13 +73,11 @@ def _reorder(gm: fx.GraphModule, image: fx.Node, reader: fx.Node, order: Any) ->
 
 
 def _keep_gradient(gm: fx.GraphModule, node: fx.Node) -> None:
-    """Let the gradient of a weight be row-major, as it is of row-major images: it goes back through
-    a flat form of the weight, which is the same memory."""
+    """Let a weight's gradient be row-major, through a flat form of the same memory."""
     weight = node.args[1]
     value = val_of(weight)
-    if not value.requires_grad or not value.is_contiguous():
-        return
-    if value.is_contiguous(memory_format=torch.channels_last):
+    last = value.is_contiguous(memory_format=torch.channels_last)
+    if last or not value.requires_grad or not value.is_contiguous():
         return
     with gm.graph.inserting_before(node):
         flat = gm.graph.call_method("reshape", (weight, -1))
@@ -156,8 +153,7 @@ def _kind(node: fx.Node) -> str:
 
 
 def _unseen(gm: fx.GraphModule) -> bool:
-    """Whether images leave the graph in row-major order alone, and no gradients of them, and none
-    has its strides read."""
+    """Whether no strides are seen: of results, of gradients, of what is read by strides."""
     for node in gm.graph.nodes:
         value = val_of(node)
         if node.op == "placeholder" and _is_image(node) and value.requires_grad:
@@ -166,9 +162,8 @@ def _unseen(gm: fx.GraphModule) -> bool:
             val_of(part).is_contiguous() for part in node.all_input_nodes if _is_image(part)
         ):
             return False
-        if node.op == "call_method" and str(node.target) in STRICT:
-            return False
-        if node.op == "call_function" and getattr(node.target, "__name__", "") in STRICT:
+        name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
+        if node.op in ("call_method", "call_function") and name in STRICT:
             return False
     return True
 
@@ -268,8 +263,7 @@ def _is_view(node: fx.Node) -> bool:
 
 
 def _writes_after_reads(gm: fx.GraphModule, reads: list[Read]) -> bool:
-    """Whether something is written that was read before in an order of its own, so that the write
-    or what was read would be another's memory."""
+    """Whether memory is written that was read before in a restored order."""
     held: dict[fx.Node, set[int | None]] = {}
     for value, reader in reads:
         held.setdefault(reader, set()).add(storage_of(value))
@@ -294,15 +288,8 @@ def _shares(gm: fx.GraphModule, reads: list[Read], reached: set[fx.Node]) -> boo
 # --- orders -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Order:
-    """The dimensions of a tensor without gaps, outermost in memory first."""
-
-    dims: tuple[int, ...] = field(default=())
-
-    @property
-    def row_major(self) -> bool:
-        return self.dims == tuple(sorted(self.dims))
+Order = tuple[int, ...]
+"""The dimensions of a tensor without gaps, outermost in memory first."""
 
 
 def order_of(value: Any) -> Order | None:
@@ -312,9 +299,9 @@ def order_of(value: Any) -> Order | None:
     ):
         return None
     if value.is_contiguous():
-        return Order(tuple(range(value.dim())))
+        return tuple(range(value.dim()))
     dims = tuple(sorted(range(value.dim()), key=lambda d: value.stride()[d], reverse=True))
-    return Order(dims) if value.permute(dims).is_contiguous() else None
+    return dims if value.permute(dims).is_contiguous() else None
 
 
 def restore(gm: fx.GraphModule, value: fx.Node, reader: fx.Node) -> None:
@@ -328,9 +315,9 @@ def restore(gm: fx.GraphModule, value: fx.Node, reader: fx.Node) -> None:
         return made
 
     with gm.graph.inserting_before(reader):
-        turned = value if order.row_major else call("permute", value, order.dims)
-        moved = call("contiguous", turned, memory_format=torch.contiguous_format)
-        if not order.row_major:
-            back = tuple(order.dims.index(d) for d in range(len(order.dims)))
-            moved = call("permute", moved, back)
+        permuted = order != tuple(range(len(order)))
+        source = call("permute", value, order) if permuted else value
+        moved = call("contiguous", source, memory_format=torch.contiguous_format)
+        if permuted:
+            moved = call("permute", moved, tuple(map(order.index, range(len(order)))))
     reader.replace_input_with(value, moved)

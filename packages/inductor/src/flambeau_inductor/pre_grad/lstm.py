@@ -61,8 +61,10 @@ def keep_recurrent(gm: fx.GraphModule, ledger: Ledger | None = None) -> int:
 
 def _kept_whole(m: Match) -> fx.Node | None:
     call = _call(m.root)
-    fits, function = WAYS.get(call.data.device.type, _NO_WAY) if call is not None else _NO_WAY
-    more = None if call is None else fits(call)
+    if call is None or call.data.device.type not in WAYS:
+        return None
+    fits, function = WAYS[call.data.device.type]
+    more = fits(call)
     return None if more is None else m.call(function, *m.root.args, *more)
 
 
@@ -103,10 +105,8 @@ def _by_cudnn(call: _LstmCall) -> tuple[int, ...] | None:
     if version is None or not torch.cuda.is_available():
         return None
     halves = version >= CUDNN_BFLOAT16 and torch.cuda.get_device_capability() >= (8, 0)
-    known = call.data.dtype in CUDNN_TYPES
-    if not known and not (call.data.dtype == torch.bfloat16 and halves):
-        return None
-    return (reserved_bytes(call),)
+    known = (*CUDNN_TYPES, torch.bfloat16) if halves else CUDNN_TYPES
+    return (reserved_bytes(call),) if call.data.dtype in known else None
 
 
 def reserved_bytes(call: _LstmCall) -> int:
@@ -195,7 +195,6 @@ class _Lstm(torch.autograd.Function):
 
 
 Fits = Callable[[_LstmCall], tuple[int, ...] | None]
-_NO_WAY: tuple[Fits, Callable[..., Any]] = (lambda call: None, torch.lstm)
 WAYS: dict[str, tuple[Fits, Callable[..., Any]]] = {
     "cpu": (_by_onednn, lstm_by_layers),
     "cuda": (_by_cudnn, lstm_by_cudnn),

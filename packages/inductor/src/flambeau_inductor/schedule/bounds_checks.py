@@ -158,8 +158,7 @@ def _taken_over(steps: Sequence[Step], buffer: str) -> bool:
 
 
 def _looking(loop: Loop, check: CheckIndex, layouts: Mapping[str, Layout]) -> Loop | None:
-    """The loop that looks itself; None where it does not write to a place of its own for each
-    position, or where not all is known."""
+    """The loop with the check; None where it writes elsewhere than by these positions."""
     layout = check.ref.layout or layouts[check.ref.buffer]
     numbers = (check.size, *layout.shape, *layout.stride, layout.offset)
     known = all(isinstance(number, int) for number in numbers)

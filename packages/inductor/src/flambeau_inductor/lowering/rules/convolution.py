@@ -90,8 +90,7 @@ def convolution_backward(ctx: Context, grad: Node, a: Node, w: Node, *rest: Any)
 def _by_onednn(
     ctx: Context, a: Node, w: Node, bias: Node | None, result: Meta, geometry: Sequence[Any]
 ) -> bool:
-    """Whether to ask oneDNN: torch would leave this convolution to others, though it is faster, or
-    it can do what comes next, too."""
+    """Whether oneDNN is faster than what torch would take, or can apply the epilogue."""
     stride, padding, dilation, transposed, _, groups = geometry
     known = not is_open((*a.shape, *w.shape, *result.shape))
     if a.device.type != "cpu" or not known or len(a.shape) != IMAGE or transposed:
@@ -114,7 +113,7 @@ def _empty(ctx: Context, node: Node) -> torch.Tensor:
 
 
 def _sooner_by_onednn(ctx: Context, w: Node, result: Meta) -> bool:
-    """Whether oneDNN computes this convolution of known sizes faster than a product of windows."""
+    """Whether oneDNN computes this convolution faster than a product of windows."""
     columns, terms = hint(result.shape[1]), hint(prod(w.shape[1:]))
     points = hint(prod(result.shape)) // max(columns, 1)
     single = prod(w.shape[2:]) == 1  # its matrix of windows is the image

@@ -46,8 +46,7 @@ def iota(
     (d0,) = dims_of(1)
     if not dtype.is_floating_point:
         index = d0 * _whole(step) + _whole(start)
-        whole = ctx.node((length,), torch.int64, device, Position(index))
-        return ctx.cast(whole, dtype)
+        return ctx.cast(ctx.node((length,), torch.int64, device, Position(index)), dtype)
     if isinstance(start, Expr) or isinstance(step, Expr):
         raise LoweringError("a float sequence from an open size")
     count = ctx.node((length,), torch.float64, device, Position(d0))

@@ -72,8 +72,7 @@ def _made_here(a: Node) -> bool:
 
 
 def _rows(ctx: Context, *operands: Node) -> tuple[Node, ...]:
-    """The operands with the elements of each row side by side, as the library's kernels for a CPU
-    take them, which do not ask how they lie."""
+    """Operands with unit steps along rows, which a CPU's kernels take for granted."""
     return tuple(node if _unit_step(node) else ctx.point("clone", (node,)) for node in operands)
 
 

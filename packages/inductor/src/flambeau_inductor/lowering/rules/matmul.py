@@ -52,8 +52,7 @@ def product_and_sum(
 
 
 def _row(x: Node) -> Node:
-    """The row that `x` repeats, if it does: libraries add it as they store the product, while a
-    whole matrix would be copied first."""
+    """The row that `x` repeats, which libraries add as they store; a matrix would be copied."""
     define = x.define
     if isinstance(define, View) and same_sizes(define.base.shape, x.shape[1:]):
         if define.index == dims_of(2)[1:]:

@@ -94,7 +94,7 @@ def _narrowest(ctx: Context, node: Node) -> Node:
 
 
 def _before_widening(ctx: Context, node: Node, dtype: torch.dtype) -> Node | None:
-    """`node`, which holds numbers of `dtype` in float32, in that; None if it may hold others."""
+    """What `node` widened from `dtype` to float32; None if it may hold other numbers."""
     define = node.define
     if isinstance(define, View):
         base = _before_widening(ctx, define.base, dtype)
@@ -158,8 +158,7 @@ def scatter(ctx: Context, name: str, a: Node, dim: int, index: Node, src: Node) 
 
 
 def _whole_rows(ctx: Context, a: Node, dim: int, index: Node, src: Node) -> Node | None:
-    """The sums where each row of `src` goes into one row of `a`, for its place is the same in all
-    columns; None where it is not, or where the library is as fast."""
+    """Sums of whole rows; None where columns differ in place, or the library is as fast."""
     shape, define = index.shape, index.define
     fits = dim == 0 and len(a.shape) == len(shape) == 2 and same(shape[1], a.shape[1])
     if not fits or index.dtype != torch.int64 or not isinstance(define, View):
@@ -214,8 +213,7 @@ def added(ctx: Context, a: Node, rows: Node, values: Node, spared_from: int | No
 
 
 def _put_in_float32(ctx: Context, a: Node, indices: Sequence[Node | None], values: Node) -> Node:
-    """`values` added by atomic additions in float32, rounded once at the end. The library sorts
-    the positions, and adds up what goes to one place by one thread."""
+    """`values` added by atomic additions in float32, rounded once at the end."""
     wide, src = (ctx.cast(node, torch.float32) for node in (a, values))
     return ctx.cast(_put(ctx, wide, indices, src, "add"), a.dtype)
 

@@ -35,11 +35,7 @@ from flambeau_inductor.ir.loops import Axis, IndexValue, Instr, Load, Loop, Redu
 
 def normalised(loop: Loop) -> Loop:
     """Split, order, merge, rename."""
-    loop = _drop_ones(loop)
-    loop = _split(loop)
-    loop = _ordered(loop)
-    loop = _merged(loop)
-    return _renamed(loop)
+    return _renamed(_merged(_ordered(_split(_drop_ones(loop)))))
 
 
 def ranges_of(loop: Loop) -> Ranges:
@@ -74,10 +70,8 @@ def _drop_ones(loop: Loop) -> Loop:
     ones = {a.var: 0 for a in (*loop.x, *loop.r) if decide_equal(a.size, 1)}
     if not ones:
         return loop
-    x = tuple(a for a in loop.x if a.var not in ones)
-    r = tuple(a for a in loop.r if a.var not in ones)
-    body = substituted(loop.body, ones, ranges_of(loop))
-    return replace(loop, x=x, r=r, body=body)
+    x, r = (tuple(a for a in axes if a.var not in ones) for axes in (loop.x, loop.r))
+    return replace(loop, x=x, r=r, body=substituted(loop.body, ones, ranges_of(loop)))
 
 
 def _split(loop: Loop) -> Loop:
@@ -152,18 +146,14 @@ def _by_stride(loop: Loop, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     """Axes from largest to smallest stride: each access votes, by the elements it touches."""
     if len(axes) < 2:
         return axes
-    accesses: list[tuple[Expr, int]] = []
-    seen: set[tuple[str, str]] = set()
+    accesses: dict[tuple[str, str], tuple[Expr, int]] = {}  # the first by place
     for instr in loop.body:
         if isinstance(instr, Load | Store):
-            key = (instr.buffer, instr.index.key)
-            if key not in seen:
-                seen.add(key)
-                weight = 3 if isinstance(instr, Store) else 2
-                accesses.append((instr.index, weight))
+            vote = (instr.index, 3 if isinstance(instr, Store) else 2)
+            accesses.setdefault((instr.buffer, instr.index.key), vote)
     votes: dict[str, float] = dict.fromkeys((a.var for a in axes), 0.0)
     sizes = [(hint(a.size), a.var) for a in axes]
-    for index, weight in accesses:
+    for index, weight in accesses.values():
         steps = {a.var: index.coefficient(a.var) for a in axes}
         moving = [(abs(hint(s)), v) for v, s in steps.items() if s]
         # By the elements touched: a vector that is broadcast must not outvote whole tensors.
@@ -190,12 +180,10 @@ def _merge_axes(
     for axis in axes:
         if merged and _may_collapse(merged[-1], axis, body):
             outer = merged.pop()
-            joint = Axis(axis.var, plain(outer.size * axis.size))
             # Affine in both with matching strides: the outer one's terms just go away.
             body = substituted(body, {outer.var: 0}, {})
-            merged.append(joint)
-        else:
-            merged.append(axis)
+            axis = Axis(axis.var, plain(outer.size * axis.size))
+        merged.append(axis)
     return tuple(merged), body
 
 
@@ -208,12 +196,10 @@ def _may_collapse(outer: Axis, inner: Axis, body: tuple[Instr, ...]) -> bool:
 
 
 def _renamed(loop: Loop) -> Loop:
-    mapping: dict[str, Expr] = {}
     x = tuple(Axis(f"x{i}", a.size) for i, a in enumerate(loop.x))
     r = tuple(Axis(f"r{i}", a.size) for i, a in enumerate(loop.r))
-    for old, new in zip((*loop.x, *loop.r), (*x, *r), strict=True):
-        if old.var != new.var:
-            mapping[old.var] = Var(new.var)
+    pairs = zip((*loop.x, *loop.r), (*x, *r), strict=True)
+    mapping = {old.var: Var(new.var) for old, new in pairs if old.var != new.var}
     if not mapping:
         return loop
     return replace(loop, x=x, r=r, body=substituted(loop.body, mapping, {}))

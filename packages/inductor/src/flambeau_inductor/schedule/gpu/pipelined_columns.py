@@ -68,8 +68,7 @@ def _in_turn(
 
 
 def _stores_elements(loop: Loop, layout_of: LayoutOf, most: int) -> bool:
-    """Whether elements are stored, and all that are read or stored have at most so many bytes and
-    lie side by side."""
+    """Whether it stores elements, all narrow and side by side."""
     both = {loop.x[0].var, loop.r[0].var}
     found = [i for i in loop.body if isinstance(i, Load | Store) and both <= i.index.vars]
     return any(isinstance(i, Store) for i in found) and all(

@@ -209,8 +209,7 @@ def _numbers(loop: Loop, limits: Limits) -> _Numbers | None:
 
 
 def _reading(loop: Loop, numbers: _Numbers) -> Loop | None:
-    """A loop with the numbers computed where it read them; None where it does not take rows in
-    turn."""
+    """A loop that computes what it read; None where it is no pipelined row kernel."""
     if not any(isinstance(i, Store) and i.mode == "total" for i in loop.body):
         return None
     along = {axis.var for axis in loop.r}

@@ -64,8 +64,7 @@ def fuse_rows_and_columns(context: PassContext, program: Program) -> tuple[Progr
 def _joinable(
     steps: list[Compute], down: int, limits: Limits, scratch: ScratchBuffers, kept: Container[str]
 ) -> Iterator[list[Compute]]:
-    """The steps with the sums at `down` taken into another loop, for each that might do; what is
-    `kept` is read when they have run."""
+    """The steps with the sums at `down` taken into another loop, for each that might do."""
     sums, layout_of = _loop(steps[down]), scratch.layout_of
     device = None if sums is None else device_of(sums, layout_of)
     if sums is None or device is None or not sums_columns(sums, layout_of, limits):
@@ -99,8 +98,7 @@ def _made(
     limits: Limits,
     new_buffer: NewBuffer,
 ) -> tuple[Loop, ...] | None:
-    """The loops in place of the two. Rows that no program holds are reduced first; what is stored
-    all along them is then stored by the loop that sums down their columns."""
+    """The loops in place of the two; rows that no program holds are reduced first."""
     whole = Joining(loop, sums, pair, layout_of, limits, new_buffer)
     if pair.columns <= limits.most_across or whole.holds_rows():
         return whole.loops(inside)
@@ -116,9 +114,7 @@ def _made(
 
 
 def _read_twice(loop: Loop, columns: int, limits: Limits) -> bool:
-    """Whether a loop by itself reads its long rows again after it has reduced them: no registers
-    hold them, nor several operands of half as many elements with what all rows share. Where it does
-    not, the two read no more than one would, and compute everything once."""
+    """Whether a loop reads its long rows again after reducing them, so that fusion saves."""
     along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}
     loads = [i for i in loop.body if isinstance(i, Load) and i.index.vars & along]
     elements = sum(bool(i.index.vars & rows) for i in loads)

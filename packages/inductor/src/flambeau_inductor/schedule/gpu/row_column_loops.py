@@ -85,8 +85,7 @@ class Joining:
         return within and whole is not None and live(whole) <= self.limits.light_registers[1]
 
     def _whole(self, light: bool, inside: Container[str]) -> Loop | None:
-        """What both loops do, with a total for each sum whose buffer is its position in the second
-        loop; None where one would read what is not there yet, or little is shared."""
+        """What both loops do, with a total for each sum; None where little is shared."""
         parts = parts_of(self.pair, self._wide(), light, self.limits)
         if parts is None:
             return None
@@ -122,9 +121,7 @@ class Joining:
         return Loop(self.loop.name, x, r, pruned(body), origins, points)
 
     def _take(self, loop: Loop, mapping: Mapping[str, Expr]) -> set[str] | None:
-        """What a loop does for each element, over the axes of both; the buffers whose elements it
-        reads or writes. None where it reads another element than the one that is there, or waits
-        for the sums."""
+        """Append a loop; the buffers traversed, None if other elements are needed."""
         down = loop is self.sums
         written = {name for name, _ in self.stored} | (
             {*rows_stored(self.sums)} if not down else set()

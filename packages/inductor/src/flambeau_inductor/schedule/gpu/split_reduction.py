@@ -149,8 +149,7 @@ def _parts(loop: Loop, limits: Limits) -> int:
 
 
 def _divisor(sizes: Sequence[int], wanted: int) -> int:
-    """The largest number up to `wanted` by which whole outer axes, and a share of the next, can
-    be taken off."""
+    """The largest number of parts up to `wanted` of whole outer axes and a share of the next."""
     taken = 1
     for size in sizes:
         if taken * size <= wanted:
@@ -166,8 +165,7 @@ def _sizes(axes: Sequence[Axis]) -> tuple[int, ...]:
 
 
 def _contiguous(loop: Loop, axis: Axis) -> int:
-    """How many accesses traverse memory in order along `axis`, of those that differ from element to
-    element: what has one value a row weighs nothing against them."""
+    """How many accesses traverse memory in order along `axis`, values of a row left out."""
     x, r = {a.var for a in loop.x}, {a.var for a in loop.r}
     found = [i.index for i in loop.body if isinstance(i, Load | Store)]
     return sum(
@@ -199,13 +197,19 @@ def _reduce(loop: Loop, position: ValueId) -> Reduce:
     return instr
 
 
-class _InstructionBuilder:
+class _Body:
+    """Instructions in the making, and where those of another body are among them."""
+
     def __init__(self) -> None:
         self.instrs: list[Instr] = []
+        self.new: dict[ValueId, ValueId] = {}
 
     def __call__(self, instr: Instr) -> ValueId:
         self.instrs.append(instr)
         return len(self.instrs) - 1
+
+    def copy(self, position: ValueId, instr: Instr) -> None:
+        self.new[position] = self(renumbered(instr, self.new))
 
 
 @dataclass
@@ -250,18 +254,18 @@ class _Peeling:
     def _partial(self) -> Loop:
         """Each part of each row, and the stores that wait for no reduction."""
         split, inner, along = self._cut()
-        body, new = _InstructionBuilder(), dict[ValueId, ValueId]()
+        body = _Body()
         loop = self.loop
         for position, instr in enumerate(loop.body):
             if self.facts.level[position] == 0:
                 # a row's own store, which waits for nothing, goes with the combined rows
                 if not isinstance(instr, Store) or self.facts.element[position]:
-                    new[position] = body(_substituted(renumbered(instr, new), along))
+                    body.copy(position, _substituted(instr, along))
         place = (Axis("part", self.parts), *loop.x)
         at = _row_major(place)
         for position in self.first:
             reduce = _reduce(loop, position)
-            made = body(replace(reduce, arg=new[reduce.arg]))
+            made = body(replace(reduce, arg=body.new[reduce.arg]))
             for part in range(_results(reduce)):
                 value = made
                 if _results(reduce) > 1:
@@ -304,7 +308,7 @@ class _Peeling:
         across = Axis("part", self.parts)
         at = _row_major((across, *loop.x))
         row = _row_major(loop.x)
-        body, new = _InstructionBuilder(), dict[ValueId, ValueId]()
+        body = _Body()
         pieces: dict[ValueId, tuple[ValueId, ...]] = {}
         for position in self.first:
             pieces[position] = self._combine(body, position, at)
@@ -312,24 +316,18 @@ class _Peeling:
             body(Store(buffer, row, pieces[position][part]))
         for position, instr in enumerate(loop.body):
             if position in pieces:
-                new[position] = pieces[position][0]
+                body.new[position] = pieces[position][0]
             elif isinstance(instr, ReducePart) and instr.arg in pieces:
-                new[position] = pieces[instr.arg][instr.position]
+                body.new[position] = pieces[instr.arg][instr.position]
             elif isinstance(instr, Check):
                 continue  # the parts have made it
-            elif not self.facts.element[position] and self._row_ready(position, new):
-                new[position] = body(renumbered(instr, new))
-        x = loop.x
-        made = Loop(f"{loop.name}_rows", x, (across,), pruned(body.instrs), loop.origins)
-        return normalised(made)
+            elif not self.facts.element[position] and not isinstance(instr, Reduce):
+                if all(v in body.new for v in operands(instr)):
+                    body.copy(position, instr)
+        name = f"{loop.name}_rows"
+        return normalised(Loop(name, loop.x, (across,), pruned(body.instrs), loop.origins))
 
-    def _row_ready(self, position: ValueId, new: Mapping[ValueId, ValueId]) -> bool:
-        instr = self.loop.body[position]
-        return not isinstance(instr, Reduce) and all(v in new for v in operands(instr))
-
-    def _combine(
-        self, body: _InstructionBuilder, position: ValueId, at: Expr
-    ) -> tuple[ValueId, ...]:
+    def _combine(self, body: _Body, position: ValueId, at: Expr) -> tuple[ValueId, ...]:
         reduce = _reduce(self.loop, position)
         dtype = reduce.dtype
         loads = [
@@ -353,18 +351,19 @@ class _Peeling:
         """What the rows are used for along `r`, with the rows read back."""
         loop = self.loop
         row = _row_major(loop.x)
-        body, new = _InstructionBuilder(), dict[ValueId, ValueId]()
+        body = _Body()
         for position, instr in enumerate(loop.body):
             if isinstance(instr, Check) or (isinstance(instr, Store) and position not in rest):
                 continue
             if position in self.first:
                 if (position, 1) not in results:
                     load = Load(results[position, 0], row, _reduce(loop, position).dtype)
-                    new[position] = body(load)
+                    body.new[position] = body(load)
             elif isinstance(instr, ReducePart) and instr.arg in self.first:
-                new[position] = body(Load(results[instr.arg, instr.position], row, instr.dtype))
+                load = Load(results[instr.arg, instr.position], row, instr.dtype)
+                body.new[position] = body(load)
             else:
-                new[position] = body(renumbered(instr, new))
+                body.copy(position, instr)
         instrs = pruned(body.instrs)
         name = f"{loop.name}_rest"
         if any(isinstance(instr, Reduce) for instr in instrs):

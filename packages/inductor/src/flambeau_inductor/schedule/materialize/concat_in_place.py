@@ -58,8 +58,8 @@ def with_pieces(
 ) -> tuple[Argument, ...]:
     """The arguments of `call`, in which new anchors stand for pieces that loops write in place."""
     joined = _joined(call)
-    whole = plan.results(call)[0] if joined is not None else None
-    chosen = set() if joined is None else _chosen(plan, joined.pieces, limits)
+    whole = None if joined is None else plan.results(call)[0]
+    chosen = None if joined is None else _chosen(plan, joined.pieces, limits)
     if joined is None or whole is None or not chosen:
         return call.args
     return (_placed(plan, whole, joined, chosen), joined.dim)
@@ -161,8 +161,7 @@ def _placed(
 
 
 def _chosen(plan: MaterializationPlan, pieces: tuple[Node, ...], limits: Limits) -> set[int]:
-    """The positions of the pieces that loops are to write; none where the calls that are left
-    would cost more."""
+    """Positions of pieces that loops write; none where the calls left would cost more."""
     computed = _computed(plan, pieces)
     sizes = {hint(pieces[k].numel) for k in computed}
     tiny = {size for size in sizes if size <= limits.tiny_points}
@@ -174,22 +173,20 @@ def _chosen(plan: MaterializationPlan, pieces: tuple[Node, ...], limits: Limits)
 
 def _computed(plan: MaterializationPlan, pieces: tuple[Node, ...]) -> set[int]:
     often = Counter(map(root_of, pieces))
-    return {k for k, node in enumerate(pieces) if _is_computed(plan, node, often)}
 
+    def is_computed(node: Node) -> bool:
+        """For the piece alone, or in the order of its own elements."""
+        root = root_of(node)
+        if isinstance(root.define, Input | Attribute | Result | TensorScan | Scatter):
+            return False
+        alone = often[root] == 1 and not plan.has_memory(root)
+        return alone or same(node.numel, root.numel)
 
-def _is_computed(plan: MaterializationPlan, node: Node, often: Counter[Node]) -> bool:
-    """Whether a loop computes the piece, for it alone or in the order of its own elements."""
-    root = root_of(node)
-    if isinstance(root.define, Input | Attribute | Result | TensorScan | Scatter):
-        return False
-    alone = often[root] == 1 and not plan.has_memory(root)
-    return alone or same(node.numel, root.numel)
+    return {k for k, node in enumerate(pieces) if is_computed(node)}
 
 
 def _pays(joined: Joined) -> bool:
-    """Whether a loop a piece costs less than one of the whole. On a GPU, that waits for launches
-    rather than for its arithmetic, only where the loops are there anyway: those that reduce rows.
-    """
+    """Whether a loop a piece costs less than one of all; on a GPU, where it adds no launch."""
     if joined.pieces[0].device.type == "cpu":
         return True
     return all(map(_stored_with_rows, joined.pieces))
@@ -198,9 +195,7 @@ def _pays(joined: Joined) -> bool:
 def _selects_by_element(
     plan: MaterializationPlan, node: Node, joined: Joined, limits: Limits
 ) -> bool:
-    """Whether neighbours in a CPU's memory may be of different pieces, so that vectors are put
-    together from what is read of each: it is faster to read what was put side by side.
-    """
+    """Whether a CPU's vectors would be put together of several pieces."""
     if node.device.type != "cpu" or hint(node.numel) <= limits.tiny_points:
         return False
     if not decide_equal(plan.graph.stride_of(node)[joined.dim], 1):

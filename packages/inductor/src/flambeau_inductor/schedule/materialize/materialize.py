@@ -392,10 +392,7 @@ def _swapped(shape: Shape) -> Shape:
 
 
 def _reads_transposed(plan: MaterializationPlan, node: Node) -> bool:
-    """Whether more bytes come in along the last dimension but one than along the last.
-
-    What the value is made of is taken as if it were in memory, copies looked through.
-    """
+    """Whether more bytes come in along the last dimension but one than along the last."""
 
     def where(other: Node) -> NodeStorage | None:
         define = other.define

@@ -149,8 +149,7 @@ def minimise_peak_memory(
 
 @dataclass(slots=True)
 class _OrderPlan:
-    """Steps by position: what each touches and makes; which others must run before each; the
-    buffers that are alive after those that are still to be placed, and which of them touch each."""
+    """Steps by position: what each touches and makes, what must run before it, what is alive."""
 
     steps: Sequence[Compute]
     sizes: Mapping[str, int]

@@ -117,8 +117,8 @@ def in_place(
 
 
 LONG_ROW = 1024
-"""Elements of a row that may be written over what is read of it: one for each thread of a block at
-least, of which CUDA has no more than this."""
+"""Elements of a row that may be written over what is read of it: of a shorter one than a block's
+threads, several may read the same element, and one may store before another has read."""
 
 
 # --- lifetimes --------------------------------------------------------------------------------
@@ -218,9 +218,7 @@ def _replaceable(
 
 
 def _in_long_rows(loop: Loop, new: str, layout: Layout) -> bool:
-    """Whether a GPU's loop over rows stores `new` when it goes through a row for the last time, so
-    that what was there is not read again. The rows must be long: of a short one several threads
-    may hold the same element, of which one stores before another has read."""
+    """Whether a loop over long rows stores `new` only after the last read of the row."""
     sizes = static_sizes(axis.size for axis in loop.r)
     if layout.device.type != "cuda" or sizes is None:
         return False
