@@ -15,7 +15,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flambeau_inductor.driver import PassContext
-from flambeau_inductor.indexing import Expr, Ranges, Var, decide_less, hint, simplify
+from flambeau_inductor.indexing import Expr, Ranges, Var, decide_less, simplify
 from flambeau_inductor.ir.loops import Const, IndexValue, Instr, Load, Loop, Point, Store, ValueId
 from flambeau_inductor.ir.operands import pruned, renumbered
 from flambeau_inductor.ir.program import Program, RunLoop
@@ -70,7 +70,7 @@ def _moved(plan: MaterializationPlan, steps: Steps) -> int:
         own = group.nodes()
         total += sum(size for node, size in group.reads.items() if node not in own)
         total += sum(
-            _size(node)
+            node.nbytes
             for node in own
             if node in needed or any(other is not group for other in readers.get(node, ()))
         )
@@ -83,10 +83,6 @@ def _readers(groups: list[FusionGroup]) -> dict[Node, list[FusionGroup]]:
         for node in group.reads:
             readers.setdefault(node, []).append(group)
     return readers
-
-
-def _size(node: Node) -> int:
-    return hint(node.numel) * node.dtype.itemsize
 
 
 def _is_cheap(anchor: ComputedBuffer, limits: Limits) -> bool:
@@ -112,15 +108,12 @@ def _saves(
         kept = source not in plan.anchors or source in needed
         if not kept and all(other is group for other in readers[source]):
             return False  # it would need memory instead
-    saved, added = _size(node) * (1 + len(others)), 0
-    for other in others:
-        own = other.nodes()
-        added += sum(
-            _size(source)
-            for source in anchor.reads
-            if source not in other.reads and source not in own
-        )
-    return 2 * added <= saved
+    added = sum(
+        source.nbytes
+        for other in others
+        for source in anchor.reads.keys() - other.reads.keys() - other.nodes()
+    )
+    return 2 * added <= node.nbytes * (1 + len(others))
 
 
 def _seen_outside(plan: MaterializationPlan) -> set[Node]:
