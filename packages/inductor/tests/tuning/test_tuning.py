@@ -45,7 +45,14 @@ def test_each_number_says_where_it_is_from_and_what_it_follows(name: str, kind: 
         assert ("measured" in row) != ("chosen" in row), number
         if "measured" in row:
             assert (PACKAGE.parents[1] / row["measured"]).is_file(), number
-        assert row.keys() <= {"value", "measured", "chosen", "follows", "leaves"}, number
+        assert row["is"] and row.keys() <= {
+            "value",
+            "is",
+            "measured",
+            "chosen",
+            "follows",
+            "leaves",
+        }
         assert not {"follows", "leaves"} <= row.keys(), number
         scaled = isinstance(row["value"], int | float)
         assert scaled or not {"follows", "leaves"} & row.keys(), number

@@ -33,43 +33,7 @@ Row = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Of one GPU. Rates are bytes or operations a second, times seconds.
-
-    tensor_operations, cache_rate: of one multiprocessor, in half precision with the largest tiles;
-    of what it reads of the level 2 cache. memory_rate, parts_rate: of all together; of the partial
-    sums of tiles in parts. program_start: before a program's first product. launch: of a kernel.
-    full_tile, tile_power: elements of a tile that keeps the tensor units busy, and the power of the
-    share of that by which a smaller one does. tile_bytes: of shared memory, for the tiles of a
-    program. walked_bytes: of those, what all but one of the blocks of rows in turn may take, two
-    programs of a multiprocessor at a time.
-
-    Rows of tiles are rows, columns, depth, warps, stages: product_tiles, small_tiles (of batches,
-    and of inner dimensions below short_inner), and with resident programs at the end
-    described_tiles, short_described_tiles, window_tiles (of convolutions, described or not).
-    depthwise_tiles: points, channels, warps. scatter_tile: columns, warps, rows read at a time.
-    attention_blocks by "float32" or the widest head, "biased" where that differs: queries, keys,
-    warps, stages, described, queries in registers, pipelined; attention_backward_blocks: pairs of
-    them, for keys and for queries.
-
-    Templates are taken for attention of so long sequences, so many operations and heads between two
-    widths; for convolutions over images of a few channels of so many operations and results a point
-    (`narrow_tile` for the fewest); for depthwise ones of so many results, whose blocks span so many
-    times the channels that there are; for grouped products of so few rows a group on average
-    (`pairs_gain`: what two programs of a multiprocessor must gain); for batches of so many
-    products, no side of which is longer.
-
-    across_bytes to recompute_ops: the thresholds of `Limits`. order_gain: the part of the peak that
-    another order of steps must save. added_rows_bytes, added_rows_widths: of memory that atomic
-    additions move more than rows added in order, from which on rows are sorted; of such rows, and
-    where that saves a table in float32. group_norm_bytes: of neighbouring channels that a norm by
-    groups must take at once for images to be channels-last. recorded_launches: of the smallest CUDA
-    graph. raced_points: of loops
-    whose tilings are measured; smaller ones are bound by their launch. flush_bytes: written to
-    empty the caches before a measurement.
-
-    Of a CUDA graph: copied_bytes, inputs and results below are copied rather than expected in place
-    or handed out; moving_bytes: of inputs, above which none is recorded unless requested.
-    """
+    """Of one GPU. What each number is, its file says in its row, with where it is from."""
 
     machine: Machine
     tensor_operations: float
@@ -139,24 +103,7 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class HostTuning:
-    """Of one CPU.
-
-    flush_bytes: written to empty the caches before a measurement. raced_bytes: of loops whose code
-    variants are measured. onednn_operations, _alone, _raced: of the smallest product for which
-    oneDNN is considered, by one thread, and that is measured by itself; onednn_least_side: its
-    least rows and columns; onednn_parts, onednn_parts_side: most parts of a sum, and the least rows
-    and columns of a product in parts. window_multiplications, point_multiplications, window_points:
-    of the smallest convolution that oneDNN takes instead of a product of windows, of 1 x 1, and its
-    points; gradient_multiplications: of the largest gradient of a weight that is a product.
-    concat_call_bytes: of pieces written in place that are worth a call; concat_copy_bytes: of a
-    piece that the library copies; concat_pieces: that one condition tells apart. viewed_bytes: of a
-    buffer that takes over memory of another layout. cheap_convolutions: share for channels-last.
-    linear_block_bytes, linear_most_bytes, linear_block_rows: of a block of a product with a large
-    result, at most, and its least rows. huge_page_bytes: of tensors worth a system call that asks
-    for huge pages. drawn_elements: of random numbers worth fetching the generator's state.
-    packed_share: a weight of one part in so many of image and result is worth packing.
-    triton_seconds: that compiling the kernels of one race may take.
-    """
+    """Of one CPU."""
 
     machine: Processor
     flush_bytes: int
@@ -193,7 +140,7 @@ def read(path: Path, kind: type[Kind], machine: Any = None) -> Kind:
     """What a file says of the machine that was measured, or what follows for another one.
 
     Raises:
-        ValueError: its version is another, it lacks a number, or one says not where it is from.
+        ValueError: its version is another, or it lacks a number, what it is or where it is from.
     """
     found = json.loads(path.read_text(encoding="utf-8"))
     if found["version"] != VERSION:
@@ -203,9 +150,10 @@ def read(path: Path, kind: type[Kind], machine: Any = None) -> Kind:
     wanted = {field.name for field in fields(kind)} - {"machine"}
     if rows.keys() != wanted:
         raise ValueError(f"{path.name}: {sorted(rows.keys() ^ wanted)}")
-    unsaid = [name for name, row in rows.items() if ("measured" in row) == ("chosen" in row)]
+    said = ({"is", "measured"}, {"is", "chosen"})
+    unsaid = [n for n, row in rows.items() if row.keys() & {"is", "measured", "chosen"} not in said]
     if unsaid:
-        raise ValueError(f"{path.name} does not say where {unsaid} are from")
+        raise ValueError(f"{path.name} does not say what {unsaid} are, or where they are from")
     same = machine is None or machine.name == measured.name
     target = measured if machine is None or same else machine
     numbers = {name: _scaled(row, target, measured) for name, row in rows.items()}

@@ -2,11 +2,11 @@
 
 In: the arguments of `aten.convolution`, or of oneDNN's own. Out: its result. Invariant: a packed
 weight is used only with the tensor that it was made of, while that tensor has not been written to;
-anything that oneDNN does not take goes to the plain operator.
+what oneDNN does not take goes to the plain operator.
 
 Without this each call reorders the weights anew, which for many channels and small images takes
-longer than the convolution. Writes through `.data` are not seen: whoever asks for `freezing`
-promises that there are none.
+longer than the convolution. Writes through `.data` are not seen: a user of `freezing` promises that
+there are none.
 """
 
 from __future__ import annotations
@@ -29,17 +29,12 @@ from flambeau_inductor.tuning import host_tuning
 IMAGE = 4
 
 MOST_FORMS = 8
-"""Packed forms of one weight that are kept."""
-
-Ints = Sequence[int]
+"""Packed forms of one weight that are kept: images of other sizes, and weights that were written
+to, have others."""
 
 
 class PackedForms:
-    """The last few packed forms of each weight, for as long as this lives.
-
-    Images of other sizes, and weights that were written to, have others: without an end those would
-    fill the memory.
-    """
+    """The last few packed forms of each weight, for as long as this lives."""
 
     def __init__(self) -> None:
         self._forms: dict[int, dict[tuple[Any, ...], tuple[Tensor, Tensor]]] = {}
@@ -58,22 +53,16 @@ class PackedForms:
 
 
 class PackedWeights:
-    """Weights in oneDNN's order, for as long as this lives."""
+    """Weights of convolutions in oneDNN's order, for as long as this lives."""
 
     def __init__(self, pack: OpOverload) -> None:
         self._pack = pack
         self._forms = PackedForms()
 
-    def of(
-        self,
-        weight: Tensor,
-        image: Tensor,
-        padding: Ints,
-        stride: Ints,
-        dilation: Ints,
-        groups: int,
-    ) -> Tensor:
-        """The weight for images of this size and order; itself where packing it does not pay."""
+    def of(self, weight: Tensor, image: Tensor, geometry: Sequence[Any]) -> Tensor:
+        """The weight for images of this size and order, `geometry` being padding, stride, dilation
+        and groups; itself where packing it does not pay."""
+        padding, stride, dilation, groups = geometry
         shape = tuple(image.shape)
         how = (shape, image.stride(1), *map(tuple, (stride, padding, dilation)))
 
@@ -86,7 +75,7 @@ class PackedWeights:
         return self._forms.of(weight, how, packed)
 
 
-def _pays(weight: Tensor, image: Tensor, stride: Ints) -> bool:
+def _pays(weight: Tensor, image: Tensor, stride: Sequence[int]) -> bool:
     """Whether a convolution is faster with a packed weight: that of a row-major image has its image
     and its result reordered at each call, which takes longer then, unless they are small."""
     if image.is_contiguous(memory_format=torch.channels_last):
@@ -103,36 +92,22 @@ class PackedConvolution:
         self._onednn = onednn_convolution()
         self._weights = None if self._onednn is None else PackedWeights(self._onednn[1])
 
-    def __call__(
-        self,
-        image: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        stride: Ints,
-        padding: Ints,
-        dilation: Ints,
-        transposed: bool,
-        output_padding: Ints,
-        groups: int,
-    ) -> Tensor:
+    def __call__(self, image: Tensor, weight: Tensor, bias: Tensor | None, *others: Any) -> Tensor:
+        stride, padding, dilation, transposed, _, groups = others
         fits = not transposed and image.dtype == torch.float32 and image.dim() == IMAGE
         fits = fits and image.numel() > 0 and weight.numel() > 0
-        packed = weight
+        geometry, packed = (padding, stride, dilation, groups), weight
         if self._weights is not None and fits:
-            packed = self._weights.of(weight, image, padding, stride, dilation, groups)
+            packed = self._weights.of(weight, image, geometry)
         if self._onednn is None or packed is weight:
-            result: Tensor = self._plain(
-                image, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-            )
-            return result
-        compute, _ = self._onednn
-        arguments: tuple[Any, ...] = (padding, stride, dilation, groups, "none", [], "")
-        result = compute(image, packed, bias, *arguments)
+            result: Tensor = self._plain(image, weight, bias, *others)
+        else:
+            result = self._onednn[0](image, packed, bias, *geometry, "none", [], "")
         return result
 
 
 class PackedOneDnn:
-    """Call it like oneDNN's convolution, which whoever compiled has chosen."""
+    """Call it like oneDNN's convolution, which the compiler has chosen."""
 
     def __init__(self) -> None:
         found = onednn_convolution()
@@ -141,26 +116,14 @@ class PackedOneDnn:
         self._compute, pack = found
         self._weights = PackedWeights(pack)
 
-    def __call__(
-        self,
-        image: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        padding: Ints,
-        stride: Ints,
-        dilation: Ints,
-        groups: int,
-        *after: Any,
-    ) -> Tensor:
-        packed = self._weights.of(weight, image, padding, stride, dilation, groups)
-        result: Tensor = self._compute(
-            image, packed, bias, padding, stride, dilation, groups, *after
-        )
+    def __call__(self, image: Tensor, weight: Tensor, bias: Tensor | None, *others: Any) -> Tensor:
+        packed = self._weights.of(weight, image, others[:4])
+        result: Tensor = self._compute(image, packed, bias, *others)
         return result
 
 
 class PackedLinear:
-    """Call it like oneDNN's linear map, which whoever compiled has chosen."""
+    """Call it like oneDNN's linear map, which the compiler has chosen."""
 
     def __init__(self) -> None:
         found = onednn_packed_linear()

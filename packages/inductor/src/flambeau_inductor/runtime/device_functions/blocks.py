@@ -1,6 +1,3 @@
-# Device functions take Triton's tensors, which have no types of their own.
-# mypy: disable-error-code="no-untyped-def,no-untyped-call"
-# ruff: noqa: ANN001, ANN201
 """What loops in device functions need of a block as a whole.
 
 In: Triton tensors, or single numbers. Out: one bool, or a tensor of the common shape. Invariant: of

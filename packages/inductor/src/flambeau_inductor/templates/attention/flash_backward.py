@@ -41,6 +41,7 @@ from flambeau_inductor.templates.attention.problem import (
     of_heads,
     padded,
 )
+from flambeau_inductor.templates.gemm.operands import masked
 from flambeau_inductor.tuning import MEASURED, Tuning
 
 
@@ -247,10 +248,9 @@ def _queries_step(text: Blocked, backward: Backward, *, diagonal: bool, ragged: 
     if a.bias is not None:
         masks = [f"(rows < {length})[None, :]"] if ragged else []
         masks += [f"(columns < {keys})[:, None]"] if keys % text.keys else []
-        mask = f", {' & '.join(masks)}, other=0" if masks else ""
         lines += [
             f"bias = tl.load({text.base(a.bias, 'head')} + (rows * {a.bias.strides[2]})[None, :]"
-            f" + (columns * {a.bias.strides[3]})[:, None]{mask})",
+            f" + (columns * {a.bias.strides[3]})[:, None]{masked(masks)})",
             "weights += bias.to(tl.float32)",
         ]
         by = f" * {LOG2_E!r}"

@@ -38,16 +38,20 @@ from flambeau_inductor.templates.attention.flash_backward import (
 from flambeau_inductor.templates.attention.problem import Attention, Blocks, Heads, Rows
 from flambeau_inductor.templates.gemm.problem import dtype_of, static_of
 
+_SDPA = "aten._scaled_dot_product_"
+KINDS = ("flash", "efficient", "cudnn")
 TARGETS = frozenset(
+    {"flambeau_prims.attention.default", *(f"{_SDPA}{kind}_attention.default" for kind in KINDS)}
+)
+BACKWARD_TARGETS = frozenset(
     {
-        "flambeau_prims.attention.default",
-        "aten._scaled_dot_product_flash_attention.default",
-        "aten._scaled_dot_product_efficient_attention.default",
-        "aten._scaled_dot_product_cudnn_attention.default",
+        "flambeau_prims.attention_backward.default",
+        *(f"{_SDPA}{kind}_attention_backward.default" for kind in KINDS),
     }
 )
 DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32})
-WIDEST = 256
+WIDEST, BACKWARD_WIDEST = 256, 128
+"""The widest heads that the kernels were made for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,18 +155,9 @@ def attention_of(step: Extern, layouts: Mapping[str, Layout]) -> Attention | Non
     scale = scale_of(given, width)
     if scale is None:
         return None
-    return Attention(
-        q,
-        k,
-        v,
-        result,
-        None if added is None else added[0],
-        (batch, many, kept, length, keys, width, third[3]),
-        dtype,
-        causal,
-        scale,
-        sums,
-    )
+    sizes = (batch, many, kept, length, keys, width, third[3])
+    biased = None if added is None else added[0]
+    return Attention(q, k, v, result, biased, sizes, dtype, causal, scale, sums)
 
 
 def arguments_of(step: Extern) -> dict[str, Argument]:
@@ -211,19 +206,6 @@ def heads_of(
     shape, stride, offset = found
     a, b, c, d = stride
     return Heads(argument.buffer, (a, b, c, d), offset), shape
-
-
-BACKWARD_WIDEST = 128
-
-
-BACKWARD_TARGETS = frozenset(
-    {
-        "flambeau_prims.attention_backward.default",
-        "aten._scaled_dot_product_flash_attention_backward.default",
-        "aten._scaled_dot_product_cudnn_attention_backward.default",
-        "aten._scaled_dot_product_efficient_attention_backward.default",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from flambeau_inductor.codegen.triton.dtypes import pointer
 from flambeau_inductor.codegen.triton.kernel import WITH_DESCRIPTORS, TritonKernel
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor, fits
 from flambeau_inductor.templates.attention.problem import Attention, Blocks, Heads, Rows, padded
+from flambeau_inductor.templates.gemm.operands import masked
 from flambeau_inductor.tuning.machine import TMA_ALIGNMENT
 
 HALF = ("bf16", "fp16")
@@ -131,10 +132,9 @@ class Blocked:
         down, across = ("[None, :]", "[:, None]") if turned else ("[:, None]", "[None, :]")
         masks = [f"({rows} < {length}){down}"] if ragged else []
         masks += [f"({inner} < {width}){across}"] if padded(width) != width else []
-        mask = f", {' & '.join(masks)}, other=0" if masks else ""
         return (
             f"{name} = tl.load({self.base(of, head)} + ({rows} * {of.strides[2]}){down}"
-            f" + ({inner} * {of.strides[3]}){across}{mask})"
+            f" + ({inner} * {of.strides[3]}){across}{masked(masks)})"
         )
 
     def _descriptor(

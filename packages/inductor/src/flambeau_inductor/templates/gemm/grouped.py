@@ -31,8 +31,8 @@ from flambeau_inductor.templates.gemm.problem import (
     Groups,
     Matrix,
     Product,
-    Static,
     dtype_of,
+    matrix_of,
     row_major,
     static_of,
 )
@@ -66,13 +66,8 @@ def grouped_of(step: Extern, layouts: Mapping[str, Layout]) -> Product | None:
     if groups is None and (len(left), len(right)) != (3, 3):
         return None
     batch = shape[0] if len(shape) == 3 else 1
-    return Product(
-        _matrix(given["self"], a),
-        _matrix(given["mat2"], b),
-        (batch, left[-2], right[-1], left[-1]),
-        dtype,
-        groups=groups,
-    )
+    operands = matrix_of(given["self"], a), matrix_of(given["mat2"], b)
+    return Product(*operands, (batch, left[-2], right[-1], left[-1]), dtype, groups=groups)
 
 
 def tiles_for(
@@ -141,13 +136,6 @@ def _groups(ends: Argument, layouts: Mapping[str, Layout], ranks: tuple[int, int
         return None
     assert isinstance(ends, Ref)
     return Groups(Matrix(ends.buffer, (0, 0, step), offset), count, along[ranks])
-
-
-def _matrix(argument: Argument, static: Static) -> Matrix:
-    assert isinstance(argument, Ref)
-    _, strides, offset = static
-    apart = strides[0] if len(strides) == 3 else 0
-    return Matrix(argument.buffer, (apart, strides[-2], strides[-1]), offset)
 
 
 BLOCKS = {"rows": "YBLOCK", "columns": "XBLOCK"}

@@ -36,7 +36,15 @@ from flambeau_inductor.templates.gemm.epilogue import (
     epilogue_of,
     plain,
 )
-from flambeau_inductor.templates.gemm.problem import Matrix, Product, layout_of, row_major
+from flambeau_inductor.templates.gemm.problem import (
+    Matrix,
+    Product,
+    Static,
+    dtype_of,
+    matrix_of,
+    row_major,
+    static_of,
+)
 
 TARGETS = frozenset({"aten.mm.out", "aten.bmm.out", "aten.addmm.out", "aten.baddbmm.out"})
 DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32})
@@ -92,61 +100,34 @@ def find(program: Program, tf32: bool, kernels: Container[str] = ()) -> list[Mat
 
 def product_of(step: Extern, layouts: Mapping[str, Layout], tf32: bool) -> Product | None:
     """The product that a library call computes; None for one that no template takes."""
-    added, operands = None, step.args
-    if len(step.args) == 3:
-        added, operands = step.args[0], step.args[1:]
-    a, b = (layout_of(each, layouts) for each in operands)
-    into = layout_of(step.into[0], layouts)
-    if a is None or b is None or into is None or into.device.type != "cuda":
+    *added, first, second = step.args
+    into = step.into[0]
+    found = [static_of(each, layouts) for each in (first, second, into, *added)]
+    dtypes = {dtype_of(each, layouts) for each in (first, second, into, *added)}
+    if None in found or len(dtypes) != 1:
         return None
-    try:
-        (left, a_strides, a_from), (right, b_strides, b_from) = a.static(), b.static()
-        shape, stride, start = into.static()
-        more = layout_of(added, layouts)
-        third = None if more is None else more.static()
-    except TypeError:  # a size is open
+    (dtype,) = dtypes
+    a, b, (shape, stride, start), *more = (each for each in found if each is not None)
+    if dtype not in DTYPES or start or 0 in (*a[0], *b[0]) or stride != row_major(shape):
         return None
-    if into.dtype not in DTYPES or not a.dtype == b.dtype == into.dtype or start:
-        return None
-    if 0 in (*left, *right) or stride != row_major(shape):
-        return None
-    batched = len(shape) == 3
-    batch = shape[0] if batched else 1
     kwargs = dict(step.kwargs)
     alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
     if not isinstance(alpha, int | float) or not isinstance(beta, int | float):
         return None
-    matrix = None
-    if added is not None:
-        if third is None or more is None or more.dtype != into.dtype:
-            return None
-        matrix = _spread(added, third, len(shape))
-    zero = () if batched else (0,)
-    return Product(
-        Matrix(_buffer(operands[0]), (*zero, *a_strides), a_from),  # type: ignore[arg-type]
-        Matrix(_buffer(operands[1]), (*zero, *b_strides), b_from),  # type: ignore[arg-type]
-        (batch, left[-2], right[-1], left[-1]),
-        into.dtype,
-        matrix,
-        float(alpha),
-        float(beta),
-        tf32,
-    )
+    assert dtype is not None
+    sizes = (shape[0] if len(shape) == 3 else 1, a[0][-2], b[0][-1], a[0][-1])
+    left, right = (matrix_of(each, static) for each, static in ((first, a), (second, b)))
+    spread = None if not added else _spread(added[0], more[0])
+    return Product(left, right, sizes, dtype, spread, float(alpha), float(beta), tf32)
 
 
-def _buffer(argument: Argument) -> str:
-    assert isinstance(argument, Ref)
-    return argument.buffer
-
-
-def _spread(
-    added: Argument, layout: tuple[tuple[int, ...], tuple[int, ...], int], rank: int
-) -> Matrix:
-    shape, stride, offset = layout
+def _spread(added: Argument, static: Static) -> Matrix:
+    """What is added to each element of a product, with strides of 0 where it is broadcast."""
+    shape, stride, offset = static
     steps = [0 if n == 1 else s for n, s in zip(shape, stride, strict=True)]
-    padded = [0] * (3 - len(steps)) + steps
-    assert rank in (2, 3)
-    return Matrix(_buffer(added), (padded[0], padded[1], padded[2]), offset)
+    batch, row, column = [0] * (3 - len(steps)) + steps
+    assert isinstance(added, Ref)
+    return Matrix(added.buffer, (batch, row, column), offset)
 
 
 def _stored(product: Product, result: str) -> ProductEpilogue:

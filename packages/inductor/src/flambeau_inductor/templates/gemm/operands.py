@@ -75,13 +75,10 @@ def _points(
     """Each step reads some channels of one point of the window."""
     _, m, n, _ = product.sizes
     run = -(-window.channels // tile.depth) * tile.depth
-    wide = window.kernel[1]
     high, width = window.image
-    _, by_channel, down, across = window.strides
-    of_channel, tap_down, tap_across = window.taps
     point = [
-        f"tap_y = step // {run * wide}",
-        f"tap_x = step // {run} % {wide}",
+        f"tap_y = step // {run * window.kernel[1]}",
+        f"tap_x = step // {run} % {window.kernel[1]}",
         f"channel = tl.multiple_of(step % {run}, KBLOCK) + inner",  # else loads are not vectors
     ]
     rows: list[str] = [f"(rows < {m})"] if m % tile.rows else []
@@ -100,22 +97,9 @@ def _points(
     a_masks = [f"({' & '.join(rows)})[:, None]"] if rows else []
     a_masks += [f"({end})[None, :]"] if end else []
     b_masks = [*_columns(n, tile), *([f"({end})[:, None]"] if end else [])]
-    shift = f"tap_y * {window.dilation[0] * down} + tap_x * {window.dilation[1] * across}"
-    taps = f"tap_y * {tap_down} + tap_x * {tap_across} + channel * {of_channel}"
-    return (
-        Reads(
-            images(product, window, names),
-            (
-                *point,
-                f"a = tl.load(a_at[:, None] + ({shift} + channel * {by_channel})[None, :]"
-                f"{masked(a_masks)})",
-            ),
-        ),
-        Reads(
-            _weights(product, names),
-            (f"b = tl.load(b_at[None, :] + ({taps})[:, None]{masked(b_masks)})",),
-        ),
-    )
+    shift, taps = _in_window(window)
+    shift = f"{shift} + channel * {window.strides[1]}"
+    return _window_reads(product, window, names, point, (shift, a_masks), (taps, b_masks))
 
 
 def _elements(
@@ -123,16 +107,14 @@ def _elements(
 ) -> tuple[Reads, Reads]:
     """Images of few channels: a step reads several points of the window."""
     _, m, n, k = product.sizes
-    wide = window.kernel[1]
-    high, width = window.image
-    _, by_channel, down, across = window.strides
-    of_channel, tap_down, tap_across = window.taps
-    a_masks = _rows(m, tile)
+    wide, (high, width) = window.kernel[1], window.image
+    channels, (of_channel, *tap_steps) = window.channels, window.taps
+    a_masks, b_masks = _rows(m, tile), _columns(n, tile)
     place = [
         "element = step + inner",
-        f"channel = element % {window.channels}",
-        f"tap_y = element // {window.channels * wide}",
-        f"tap_x = element // {window.channels} % {wide}",
+        f"channel = element % {channels}",
+        f"tap_y = element // {channels * wide}",
+        f"tap_x = element // {channels} % {wide}",
     ]
     if not window.inside:
         place += [
@@ -140,30 +122,38 @@ def _elements(
             f"a_x = image_x[:, None] + (tap_x * {window.dilation[1]})[None, :]",
         ]
         a_masks.append(f"(a_y >= 0) & (a_y < {high}) & (a_x >= 0) & (a_x < {width})")
-    b_masks = _columns(n, tile)
     if _whole(product, tile) != k:
         a_masks.append(f"(element < {k})[None, :]")
         b_masks.append(f"(element < {k})[:, None]")
-    shift = (
-        f"tap_y * {window.dilation[0] * down} + tap_x * {window.dilation[1] * across}"
-        f" + channel * {by_channel}"
-    )
-    taps = f"tap_y * {tap_down} + tap_x * {tap_across} + channel * {of_channel}"
-    if (tap_down, tap_across) == (
-        window.channels * wide * of_channel,
-        window.channels * of_channel,
-    ):
+    shift, taps = _in_window(window)
+    shift = f"{shift} + channel * {window.strides[1]}"
+    if tap_steps == [channels * wide * of_channel, channels * of_channel]:
         taps = f"element * {of_channel}"
-    return (
-        Reads(
-            images(product, window, names),
-            (*place, f"a = tl.load(a_at[:, None] + ({shift})[None, :]{masked(a_masks)})"),
-        ),
-        Reads(
-            _weights(product, names),
-            (f"b = tl.load(b_at[None, :] + ({taps})[:, None]{masked(b_masks)})",),
-        ),
-    )
+    return _window_reads(product, window, names, place, (shift, a_masks), (taps, b_masks))
+
+
+def _in_window(window: Window) -> tuple[str, str]:
+    """Where a point of the window is in an image, and an element of it in the weights."""
+    _, _, down, across = window.strides
+    of_channel, tap_down, tap_across = window.taps
+    shift = f"tap_y * {window.dilation[0] * down} + tap_x * {window.dilation[1] * across}"
+    return shift, f"tap_y * {tap_down} + tap_x * {tap_across} + channel * {of_channel}"
+
+
+def _window_reads(
+    product: Product,
+    window: Window,
+    names: Mapping[str, str],
+    place: list[str],
+    a: tuple[str, list[str]],
+    b: tuple[str, list[str]],
+) -> tuple[Reads, Reads]:
+    """`place`: lines that find the window's points; `a` and `b`: offsets and masks of the loads."""
+    weights = product.b
+    a_load = f"a = tl.load(a_at[:, None] + ({a[0]})[None, :]{masked(a[1])})"
+    b_load = f"b = tl.load(b_at[None, :] + ({b[0]})[:, None]{masked(b[1])})"
+    b_at = f"b_at = {names[weights.buffer]} + {weights.offset} + columns * {weights.strides[2]}"
+    return Reads(images(product, window, names), (*place, a_load)), Reads((b_at,), (b_load,))
 
 
 def images(product: Product, window: Window, names: Mapping[str, str]) -> tuple[str, ...]:
@@ -176,11 +166,6 @@ def images(product: Product, window: Window, names: Mapping[str, str]) -> tuple[
         f"a_at = {names[product.a.buffer]} + {product.a.offset}"
         f" + (rows // {high * wide} * {batch} + image_y * {down} + image_x * {across})",
     )
-
-
-def _weights(product: Product, names: Mapping[str, str]) -> tuple[str, ...]:
-    b = product.b
-    return (f"b_at = {names[b.buffer]} + {b.offset} + columns * {b.strides[2]}",)
 
 
 def _rows(m: int, tile: GemmTile) -> list[str]:

@@ -168,3 +168,11 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(step)
         step *= size
     return tuple(reversed(strides))
+
+
+def matrix_of(argument: Argument, static: Static) -> Matrix:
+    """An operand of two dimensions, or of three with a batch."""
+    assert isinstance(argument, Ref)
+    _, strides, offset = static
+    batch = strides[0] if len(strides) == 3 else 0
+    return Matrix(argument.buffer, (batch, strides[-2], strides[-1]), offset)

@@ -1,6 +1,3 @@
-# Device functions take Triton's tensors, which have no types of their own.
-# mypy: disable-error-code="no-untyped-def,no-untyped-call"
-# ruff: noqa: ANN001, ANN201, ANN202
 """Bessel's functions and Airy's.
 
 In: Triton tensors of float32 or float64. Out: the same shape and dtype. Invariant: polynomials

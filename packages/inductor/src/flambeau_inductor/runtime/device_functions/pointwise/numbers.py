@@ -1,6 +1,3 @@
-# Device functions take Triton's tensors, which have no types of their own.
-# mypy: disable-error-code="no-untyped-def,no-untyped-call"
-# ruff: noqa: ANN001, ANN201, ANN202
 """Numbers and their bits: distances, divisors, parts of a float.
 
 In: Triton tensors of floats, or of integers for `gcd` and `lcm`. Out: the same shape.
