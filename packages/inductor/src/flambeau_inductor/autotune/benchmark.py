@@ -78,12 +78,10 @@ class Budget:
         return self._spent + (0.0 if self._since is None else self._now() - self._since)
 
     def left(self) -> float:
-        """Seconds that are left, at least 0."""
         return max(0.0, self.seconds - self.spent)
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left."""
         return self.left() == 0
 
     @property
@@ -113,11 +111,7 @@ class Budget:
 
 
 def race(candidates: Sequence[Candidate], clock: ColdTimer, budget: Budget) -> BenchmarkOutcome:
-    """Run the candidates against each other.
-
-    Raises:
-        ValueError: there is no candidate.
-    """
+    """Run the candidates against each other. Raises ValueError: there is none."""
     if not candidates:
         raise ValueError("a race without candidates")
     first = candidates[0].name
@@ -168,7 +162,6 @@ def _run(
 
 
 def _winner(first: str, ready: Sequence[Candidate], medians: Mapping[str, float]) -> str:
-    """The fastest of who is left; the first candidate, unless that one is clearly slower."""
     left = {c.name: medians[c.name] for c in ready if c.name in medians}
     if not left:
         return ready[0].name if ready else first
@@ -179,7 +172,6 @@ def _winner(first: str, ready: Sequence[Candidate], medians: Mapping[str, float]
 
 
 def _still_in(ready: Sequence[Candidate], times: Mapping[str, list[float]]) -> list[Candidate]:
-    """Those whose median may still be the least."""
     ceiling = min(interval(times[c.name])[1] for c in ready)
     return [c for c in ready if interval(times[c.name])[0] <= ceiling]
 
@@ -245,10 +237,7 @@ class CudaClock:
 
 
 def stand_in(layout: Layout) -> torch.Tensor:
-    """A tensor of this layout.
-
-    Raises TypeError where a size is open.
-    """
+    """A tensor of this layout. Raises TypeError where a size is open."""
     shape, stride, _ = layout.static()
     span = 1 + sum(max(n - 1, 0) * s for n, s in zip(shape, stride, strict=True))
     memory = torch.empty(span, dtype=layout.dtype, device=layout.device)

@@ -39,7 +39,8 @@ RULED = "as_ruled"
 
 @dataclass(slots=True)
 class Chosen:
-    """`forms`: of loops whose kernels are not as the rules say; `told`: of all that were asked."""
+    """`forms`: of loops whose kernels are not as the rules say; `told`: of all that were
+    considered."""
 
     forms: dict[str, Form] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)
@@ -152,7 +153,6 @@ def _source(
     toolchain: cpp.Toolchain,
     threads: int | None,
 ) -> cpp.TranslationUnit:
-    """The kernels of a loop in all its forms."""
     copies = [replace(loop, name=name, origins=()) for name in forms]
     return cpp.generate(
         copies, lambda name: layouts[name].dtype, toolchain.vector_bytes, threads, forms=forms

@@ -53,11 +53,9 @@ class Tuner:
         candidates: Callable[[], Sequence[Candidate]],
         kin: str = "",
     ) -> str:
-        """The name of the best of `names` for `key`; `candidates` are made only to be raced.
-
-        The first of both is what is taken without a race: whoever asks puts the default there.
-        With `kin`, what won a race for another key of the same kin is taken too.
-        """
+        """The name of the best of `names` for `key`; `candidates` are made only to be raced. The
+        first of both is the default, taken without a race. With `kin`, what won a race for another
+        key of the same kin is taken too."""
         kept = self.kept(key, names)
         if kept is not None:
             self.known += 1

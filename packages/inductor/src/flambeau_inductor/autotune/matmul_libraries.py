@@ -34,7 +34,7 @@ SECONDS = 0.5
 
 
 def library_choices(options: Options, budget: Budget | None = None) -> LibraryChoices:
-    """What lowering may ask. With `max_autotune` products are measured at their own sizes, within
+    """The choices of lowering. With `max_autotune` products are measured at their own sizes, within
     `budget` (the options' own where none is given)."""
     wanted, cache_dir, host = options.products, options.cache_dir, host_tuning()
     if not options.max_autotune or wanted != "measured":

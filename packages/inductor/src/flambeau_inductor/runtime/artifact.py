@@ -69,7 +69,6 @@ class Artifact:
         }
 
     def files(self) -> dict[str, Path]:
-        """Files of all parts by a name each."""
         return {
             file_name(number, name): path
             for number, part in enumerate(self.parts)
@@ -83,7 +82,6 @@ Loader = Callable[[KernelPart, int | None], Loaded]
 
 
 def file_name(number: int, name: str) -> str:
-    """What a file of part `number` is called among those of all."""
     return f"{number}-{name}"
 
 

@@ -28,8 +28,8 @@ def takes(q: Tensor, width: int, out: int) -> bool:
 
 
 def attended(q: Tensor, turned: Tensor, v: Tensor, scale: float, causal: bool = False) -> Tensor:
-    """`softmax(q @ turned * scale) @ v`, contiguous as a product's result is; three dimensions
-    are heads of one batch each. If `causal`, a query sees no key behind its own position."""
+    """`softmax(q @ kt * scale) @ v`, contiguous as a product's result is; three dimensions are
+    heads of one batch each. If `causal`, a query sees no key after its own position."""
     k = turned.transpose(-2, -1)
     if q.dim() == 3:
         return _apply(q[:, None], k[:, None], v[:, None], scale, causal)[:, 0].contiguous()
@@ -78,7 +78,6 @@ class _FusedAttention(torch.autograd.Function):
 
 
 def _flash(q: Tensor, v: Tensor) -> bool:
-    """Whether the kernel for half precision applies, the faster one."""
     return q.dtype in HALF and q.shape[-1] == v.shape[-1]
 
 
@@ -127,7 +126,6 @@ def _back(
 def _by_formula(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients as operations that have derivatives."""
     scores = q @ k.mT * scale
     if causal:
         seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()

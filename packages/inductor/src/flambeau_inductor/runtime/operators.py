@@ -110,10 +110,8 @@ def rows_added(
     dtype: torch.dtype,
     base: Tensor | None,
 ) -> Tensor:
-    """`base` (zeros, where there is none) of `count` rows, with `values` added to those at `rows`.
-
-    A negative position counts from the end. Raises IndexError for one outside.
-    """
+    """`base` (zeros, where there is none) of `count` rows, with `values` added in float32 to those
+    at `rows`. A negative position counts from the end; one outside raises IndexError."""
     width = values.shape[1]
     wide = values.new_zeros((count, width), dtype=torch.float32) if base is None else base.float()
     return wide.index_put((rows,), values.float(), accumulate=True).to(dtype)

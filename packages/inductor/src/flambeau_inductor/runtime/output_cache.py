@@ -36,7 +36,6 @@ class _Block:
     address: int
 
     def holders(self) -> tuple[int, int]:
-        """References to the memory, by tensors and by Python."""
         return storage_users(handle_of_storage(self.storage)), sys.getrefcount(self.storage)
 
 
@@ -54,7 +53,6 @@ class KeptMemory:
     def __call__(
         self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype
     ) -> torch.Tensor:
-        """An uninitialised tensor."""
         last = sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
         size = (last + 1) * dtype.itemsize
         if not RETURNED <= size <= self.most:

@@ -66,7 +66,6 @@ class ScatterTile:
 
     @property
     def name(self) -> str:
-        """For reports."""
         return f"rows_{self.columns}_{self.warps}_{self.depth}"
 
 
@@ -87,11 +86,10 @@ class FoundRows:
 
     @property
     def result(self) -> str:
-        """The buffer that it makes."""
         return self.out.buffer
 
     def memory(self) -> dict[str, Buffer]:
-        """What the kernels hand to each other, by what it is."""
+        """The kernels' workspace."""
         sizes = {
             "counts": self.count + 1,  # the last one: where the next segment of `order` begins
             "starts": self.count,
@@ -114,7 +112,7 @@ class FoundRows:
         return {name: text.kernel(name) for name in ORDER if name != "parts" or "sums" in text.held}
 
     def loops(self, kernels: Mapping[str, TritonKernel]) -> tuple[Loop, ...]:
-        """Loops that say which buffers the kernels touch."""
+        """Loops over the buffers that the kernels touch."""
         held, loops = self.memory(), []
         for name, kernel in kernels.items():
             written = [held[each].name if each != "out" else self.result for each in WRITES[name]]
@@ -127,7 +125,6 @@ class FoundRows:
         return tuple(loops)
 
     def within(self, program: Program, loops: Sequence[Loop]) -> Program:
-        """The program with `loops` in place of the call, and memory around them."""
         held = tuple(self.memory().values())
         steps: list[Step] = [Alloc(buffer.name) for buffer in held]
         steps += [RunLoop(loop) for loop in loops[:-1]]
@@ -163,7 +160,7 @@ def tile_of(found: FoundRows, tuning: Tuning = MEASURED) -> ScatterTile:
 
 
 def sum_rows(selected: Selected) -> None:
-    """Put the kernels in the places of all the calls that they take the places of."""
+    """Replace all the calls."""
     while calls := find_rows(selected.program):
         found = calls[0]
         tile = tile_of(found, selected.tuning)
@@ -219,8 +216,6 @@ def _operand(argument: object, layouts: Mapping[str, Layout]) -> TableOperand | 
 
 
 class _ScatterAddText:
-    """Writes the kernels."""
-
     def __init__(self, found: FoundRows, tile: ScatterTile, held: Mapping[str, Buffer]) -> None:
         self.found, self.tile, self.held = found, tile, held
         self.operands = {
@@ -232,7 +227,6 @@ class _ScatterAddText:
             self.operands["base"] = found.base
 
     def kernel(self, name: str) -> TritonKernel:
-        """The kernel of this name."""
         f = self.found
         used = [n for n in dict.fromkeys((*READS[name], *WRITES[name])) if n in self.operands]
         arguments = tuple(dict.fromkeys(self.operands[n].buffer for n in used))
@@ -320,13 +314,12 @@ class _ScatterAddText:
         return [*lines, f"columns = {block}tl.arange(0, XBLOCK)"]
 
     def _mask(self, *more: str) -> str:
-        """What a store of a block is told of its mask."""
         ragged = self.found.width % self.tile.columns
         masks = [*more, *([f"(columns < {self.found.width})"] if ragged else [])]
         return f", {' & '.join(masks)}" if masks else ""
 
     def _read_where(self, *more: str) -> str:
-        """The same of a load, which gives zeros elsewhere."""
+        """The mask of a load, which gives zeros elsewhere."""
         mask = self._mask(*more)
         return f"{mask}, other=0" if mask else ""
 

@@ -180,13 +180,11 @@ def _frozen(value: Any) -> Any:
 
 @lru_cache(maxsize=16)
 def tuning_for(machine: Machine) -> Tuning:
-    """Of such a GPU."""
     return read(FOLDER / FILES.get(machine.name, FILES["NVIDIA H200"]), Tuning, machine)
 
 
 @lru_cache(maxsize=16)
 def host_tuning_for(machine: Processor) -> HostTuning:
-    """Of such a CPU."""
     return read(FOLDER / FILES.get(machine.name, FILES["AMD EPYC"]), HostTuning, machine)
 
 

@@ -57,7 +57,8 @@ def _result(rows: Tensor, weight: Tensor, allocate: Allocate) -> Tensor:
 
 
 def _blocks(made: Tensor, weight: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Blocks along the longer side; along the rows, too, where columns of the weight lie apart."""
+    """Blocks along the longer side; along the rows, too, where the weight's columns are not
+    contiguous."""
     rows, columns = made.shape
     by_rows = rows >= columns or not weight.is_contiguous()
     long, short = (rows, columns) if by_rows else (columns, rows)

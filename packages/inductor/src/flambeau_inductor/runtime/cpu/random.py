@@ -55,8 +55,6 @@ def bernoulli_by(
 
 
 class KernelBernoulli:
-    """`bernoulli` by a kernel."""
-
     def __init__(self, kernel: Callable[..., Any], allocate: Allocate | None = None) -> None:
         generator = torch.default_generator
         self._kernel = kernel
@@ -65,7 +63,6 @@ class KernelBernoulli:
         self.state = generator.get_state, torch.Tensor.data_ptr, generator.set_state
 
     def empty(self, shape: Sizes, stride: Sizes) -> Tensor:
-        """Where draws go."""
         if self._allocate is not None and math.prod(shape) >= host_tuning().huge_page_bytes:
             return self._allocate(shape, stride, torch.bool)
         return _empty(shape, stride)

@@ -104,7 +104,6 @@ class Binary:
 
     @cached_property
     def function(self) -> int:
-        """The driver's handle."""
         return self.driver.load(self.image.read_bytes(), self.name, self.metadata.shared)
 
     @property
@@ -195,7 +194,6 @@ def _prepare(
 
 
 def _descriptor(fields: Sequence[Any]) -> Descriptor:
-    """A descriptor out of JSON, which has lists for tuples."""
     argument, offset, sizes, strides, block, dtype = fields
     return Descriptor(argument, offset, tuple(sizes), tuple(strides), tuple(block), dtype)
 

@@ -106,7 +106,6 @@ class Rules:
     updates: tuple[tuple[int, int], ...] = ()
 
     def data(self) -> dict[str, Any]:
-        """The same of JSON's kinds."""
         return asdict(self)
 
 
@@ -192,7 +191,6 @@ class Recorded:
         return self._call(args)
 
     def _small_results(self) -> set[int]:
-        """Results that callers see and that are cheap to copy."""
         return {
             position
             for position, size in self._results.items()
@@ -244,7 +242,6 @@ class Recorded:
         return made
 
     def _moving(self, args: Sequence[Any]) -> int:
-        """Bytes of the inputs that each replay would copy."""
         return sum(
             value.untyped_storage().nbytes()
             for position, value in enumerate(args)
@@ -353,7 +350,6 @@ class Recorded:
         return tuple(outputs), Loan(stream, made.pool, owners) if owners else None
 
     def _misfit(self, recording: CudaGraphRecording, args: Sequence[Any]) -> str | None:
-        """Why this call cannot be a replay."""
         if self._recorder.stream() != recording.stream:
             return "another stream"
         here = [args[position].data_ptr() for position in recording.places]
@@ -390,7 +386,6 @@ BUSY = "the device takes longer than launching does"
 
 
 def _live_outputs(recording: CudaGraphRecording) -> list[int]:
-    """Outputs of the last replay whose memory somebody still refers to."""
     return [p for p, handle, users in recording.users if storage_users(handle) != users]
 
 

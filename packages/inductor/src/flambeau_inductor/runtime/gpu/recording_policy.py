@@ -24,17 +24,13 @@ DOMINATES = 0.6
 class LaunchWatch(Protocol):
     """A measurement of one run."""
 
-    def stop(self) -> None:
-        """All of the run is queued."""
-        ...
-
     def seconds(self) -> tuple[float, float] | None:
-        """What queueing took and what the device took, None while it has not finished."""
+        """Of queueing and of the device, None while it has not finished."""
         ...
 
 
 class Launching:
-    """The measurements of one compiled graph; `runs` counts those it was asked about."""
+    """The measurements of one compiled graph; `runs` counts those that might have been measured."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -42,7 +38,7 @@ class Launching:
         self._watch: LaunchWatch | None = None
 
     def dominates(self) -> bool:
-        """Whether it does, by all runs that have ended."""
+        """Whether launching dominates, by all runs that have ended."""
         taken = None if self._watch is None else self._watch.seconds()
         if taken is not None:
             self._watch = None
@@ -57,7 +53,7 @@ class Launching:
         return often and self._watch is None
 
     def measure(self, watch: LaunchWatch) -> None:
-        """The run that `watch` saw begin; it is asked for its seconds later."""
+        """`watch` saw a run begin; its seconds are read later."""
         self._watch = watch
 
     @property
@@ -97,11 +93,9 @@ class Steady:
         self._updated = frozenset(self.written.values())
 
     def moved(self, position: int) -> None:
-        """An input was elsewhere than a recording expects it."""
         self._moved.add(position)
 
     def __call__(self, position: int, value: torch.Tensor) -> bool:
-        """Whether an input is expected where it is now."""
         if position in self._static:
             return True
         if position in self._moved or self._seen.get(position) != value.data_ptr():

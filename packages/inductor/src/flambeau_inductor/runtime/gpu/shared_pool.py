@@ -64,13 +64,11 @@ class Register:
         self._lock = threading.Lock()
 
     def add(self, addresses: Iterable[int], loan: Loan | None) -> None:
-        """A recording hands out what is at these addresses."""
         with self._lock:
             for at in addresses:
                 self._found.setdefault(at, []).append(loan)
 
     def discard(self, addresses: Iterable[int], loan: Loan | None) -> None:
-        """That recording is gone."""
         with self._lock:
             for at in addresses:
                 entries = self._found[at]
@@ -92,7 +90,6 @@ RECORDED = Register()
 
 
 def is_recorded(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's memory belongs to a recording's outputs."""
     return address_of(tensor) in RECORDED
 
 
@@ -123,10 +120,8 @@ def best_loan(
 def lendable(
     outputs: Sequence[Any], inside: Iterable[int], kept: Iterable[int]
 ) -> dict[int, list[int]]:
-    """Positions of outputs by address, of memory that only another recording will read.
-
-    inside: outputs that no caller sees. kept: those that are copied at each replay.
-    """
+    """Positions of outputs by address, of memory that only another recording will read. inside:
+    outputs that no caller sees. kept: those that are copied at each replay."""
     lent, stays = frozenset(inside) - frozenset(kept), set[int]()
     found: dict[int, list[int]] = {}
     for position, output in enumerate(outputs):

@@ -35,7 +35,6 @@ class CudaRecorder:
         self.tuning = tuning_for(machine_of(device))
 
     def stream(self) -> int:
-        """The stream that the caller is on."""
         return current_raw_stream(self._device)
 
     def busy(self) -> str | None:
@@ -52,7 +51,6 @@ class CudaRecorder:
         return None
 
     def watch(self) -> CudaWatch:
-        """Begin to measure."""
         return CudaWatch(self._device)
 
     def record(
@@ -109,7 +107,6 @@ class CudaRecorder:
         return self._memory(whole.data_ptr(), whole.nbytes(), keep)
 
     def _memory(self, address: int, size: int, keep: object = None) -> torch.Tensor:
-        """Bytes that are there, as a tensor."""
         if not size:
             return torch.empty(0, dtype=torch.uint8, device=f"cuda:{self._device}")
         return torch.as_tensor(_Memory(address, size, keep), device=f"cuda:{self._device}")
@@ -132,14 +129,14 @@ class _Memory:
 
 
 def _abandoned(graph: torch.cuda.CUDAGraph) -> None:
-    """End a recording that failed; that it failed is known, and told by whoever made it."""
+    """End a recording that failed; whoever made it reports that."""
     with contextlib.suppress(RuntimeError):
         graph.capture_end()
 
 
 class CudaWatch:
-    """Two events around a run, and the clock on the wall for the thread that queues it: what that
-    thread computes is less than the device waits for it where processors are shared."""
+    """Two events around a run, and the wall clock of the thread that queues it: what that thread
+    computes is less than the device waits for it where processors are shared."""
 
     def __init__(self, device: int) -> None:
         stream = torch.cuda.current_stream(device)
@@ -153,7 +150,6 @@ class CudaWatch:
         self._taken = 0.0
 
     def stop(self) -> None:
-        """All is queued."""
         self._taken = time.perf_counter() - self._started
         self._after.record(self._stream)
 
@@ -223,7 +219,6 @@ class OwnInputs:
         return outputs
 
     def buffers(self, memory: Memory) -> tuple[torch.Tensor, ...]:
-        """Where the inputs go, in the order of `like`."""
         return tuple(
             _laid_out(memory(*place), value)
             for place, value in zip(self._places, self._like.values(), strict=True)
@@ -231,6 +226,5 @@ class OwnInputs:
 
 
 def _laid_out(memory: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Memory as a tensor of the layout of `value`."""
     made = torch.empty(0, dtype=value.dtype, device=memory.device)
     return made.set_(memory.untyped_storage(), 0, value.size(), value.stride())  # type: ignore[call-overload,no-any-return]

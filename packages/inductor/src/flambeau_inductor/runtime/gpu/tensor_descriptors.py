@@ -21,8 +21,8 @@ TYPES: Mapping[str, tuple[int, int]] = {"bf16": (9, 2), "fp16": (6, 2), "fp32": 
 
 
 class Descriptor(NamedTuple):
-    """Memory behind the kernel's `argument`, `offset` elements in: `sizes` and `strides` in
-    elements, outermost first, the last stride 1; the kernel reads `block`s of it."""
+    """Memory of the kernel's `argument`, `offset` elements in: `sizes` and `strides` in elements,
+    outermost first, the last stride 1; the kernel reads `block`s of it."""
 
     argument: int
     offset: int
@@ -61,7 +61,7 @@ def cuda_encode() -> int:
 
 
 def tiled(descriptor: Descriptor, meta: Mapping[str, Any]) -> Tiled:
-    """What the driver is told; `meta` is the compiled kernel's own record of its blocks."""
+    """The driver's form; `meta` is the compiled kernel's own record of its blocks."""
     number, itemsize = TYPES[descriptor.dtype]
     rank = len(descriptor.sizes)
     made = Tiled(

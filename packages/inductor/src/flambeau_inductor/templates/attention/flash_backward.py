@@ -57,7 +57,6 @@ class Backward:
 
     @property
     def operands(self) -> tuple[Heads | Rows, ...]:
-        """What both kernels of gradients read."""
         a = self.forward
         assert a.sums is not None
         read = (a.q, a.k, a.v, *([a.bias] if a.bias is not None else []))
@@ -83,8 +82,7 @@ def backward_blocks(
 
 
 def sums_of_rows(text: Blocked, backward: Backward, ragged: bool) -> str:
-    """`sums` of the rows, in powers of two unless there is a bias; behind the last one nothing has
-    weight."""
+    """`sums` of the rows, in powers of two unless there is a bias; +inf after the last one."""
     sums = backward.forward.sums
     assert sums is not None
     length = backward.forward.sizes[3]
@@ -95,7 +93,6 @@ def sums_of_rows(text: Blocked, backward: Backward, ragged: bool) -> str:
 
 
 def delta_of_rows(text: Blocked, backward: Backward, ragged: bool) -> str:
-    """`delta` of the rows."""
     delta = backward.delta
     mask = f", rows < {backward.forward.sizes[3]}, other=0" if ragged else ""
     return f"delta = tl.load({text.base(delta, 'head')} + rows * {delta.strides[2]}{mask})"
@@ -131,8 +128,7 @@ def queries_kernel(
     numels: Mapping[str, int],
     name: str = "queries",
 ) -> TritonKernel:
-    """The gradient of queries, and `delta`: for each of them the sum over its row of result times
-    gradient."""
+    """The gradient of queries, and `delta`."""
     a, delta = backward.forward, backward.delta
     batch, heads, _, length, keys, width, out = a.sizes
     grad_q = backward.grads[0]
@@ -158,7 +154,6 @@ def queries_kernel(
 
 
 def _keys_step(text: Blocked, backward: Backward, blocks: Blocks, masked: bool) -> list[str]:
-    """A block of keys; those behind the last one, and those not seen, have weights of zero."""
     a = backward.forward
     _, heads, _, _, keys, width, out = a.sizes
     ragged = masked and keys % blocks.keys != 0
@@ -190,7 +185,7 @@ def keys_kernel(
     numels: Mapping[str, int],
     name: str = "keys",
 ) -> TritonKernel:
-    """Gradients of keys and values. Columns behind the last key are not stored."""
+    """Gradients of keys and values."""
     a = backward.forward
     batch, heads, _, length, keys, width, out = a.sizes
     _, grad_k, grad_v = backward.grads
@@ -231,7 +226,6 @@ def keys_kernel(
 
 
 def _queries_step(text: Blocked, backward: Backward, *, diagonal: bool, ragged: bool) -> list[str]:
-    """A block of queries."""
     a = backward.forward
     _, heads, _, length, keys, width, out = a.sizes
     at = ("head", "start", "rows")

@@ -113,9 +113,9 @@ def places(
 def scores(
     text: Blocked, attention: Attention, blocks: Blocks, masked: bool
 ) -> tuple[list[str], float]:
-    """Lines that add to `scores`, products of `q` and keys, what else there is, and what they are
-    to be multiplied by, after a row's maximum is taken off if there is a bias: the smallest number,
-    by which many hide a key, would be -inf in powers of two. The position of keys is `columns`."""
+    """Lines that add the bias to `scores` (products of `q` and keys), and the factor to multiply
+    them by, after the row's maximum is subtracted if there is a bias: the smallest number, by which
+    many hide a key, would be -inf in powers of two."""
     a = attention
     *_, length, keys, _, _ = a.sizes
     if a.bias is None:
@@ -141,17 +141,14 @@ def unseen(attention: Attention, blocks: Blocks) -> list[str]:
 
 
 def precision(attention: Attention) -> str:
-    """How float32 is multiplied: as float32."""
     return "ieee" if attention.dtype == torch.float32 else "tf32"
 
 
 def indented(lines: Sequence[str]) -> list[str]:
-    """The lines of a loop."""
     return [f"    {line}" for line in lines]
 
 
 def _step(text: Blocked, attention: Attention, blocks: Blocks, masked: bool) -> list[str]:
-    """One block of keys."""
     return [
         *_score_product(text, attention, "scores", masked),
         *_used(text, attention, blocks, "start", masked, unseen(attention, blocks) * masked),
@@ -159,7 +156,7 @@ def _step(text: Blocked, attention: Attention, blocks: Blocks, masked: bool) -> 
 
 
 def _ahead(text: Blocked, attention: Attention, blocks: Blocks, last: str) -> list[str]:
-    """All of them, with the next scores asked for ahead; what is not seen is in the last."""
+    """All blocks of keys, pipelined; what is not seen is in the last."""
     columns = "columns = before + tl.arange(0, KBLOCK)"
     return ahead(
         "KBLOCK",
@@ -246,6 +243,6 @@ def ahead(
 
 
 def register_fence(name: str, rows: str, length: int) -> str:
-    """The line after which an operand is in registers: what was computed stays there, what was
-    loaded is read from shared memory again for every product."""
+    """The line after which an operand is in registers; what was loaded would be read from shared
+    memory again for every product."""
     return f"{name} = tl.where(({rows} < {length})[:, None], {name}, 0.0)"

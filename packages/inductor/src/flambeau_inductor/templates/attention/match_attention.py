@@ -63,13 +63,11 @@ class FoundAttention:
     result: str
 
     def within(self, program: Program, loop: Loop) -> Program:
-        """The program with `loop` in place of the call."""
         sums = self.attention.sums
         results = [self.result, *([sums.buffer] if sums is not None else [])]
         return in_place_of(program, self.call, results, [loop])
 
     def loop(self, name: str) -> Loop:
-        """A loop over the buffers that the kernel touches."""
         a = self.attention
         read = [a.q, a.k, a.v, *([a.bias] if a.bias is not None else [])]
         stored = [self.result, *([a.sums.buffer] if a.sums is not None else [])]
@@ -167,7 +165,6 @@ def arguments_of(step: Extern) -> dict[str, Argument]:
 
 
 def settings_of(given: Mapping[str, Argument]) -> tuple[Argument, Argument, Argument]:
-    """Dropout, causality and bias."""
     bias = given.get("attn_bias", given.get("bias"))
     return given.get("dropout_p", 0.0), given.get("is_causal", False), bias
 
@@ -237,7 +234,6 @@ class FoundBackward:
         )
 
     def loops(self, kernels: Sequence[TritonKernel]) -> tuple[Loop, ...]:
-        """Loops over the buffers that the kernels touch."""
         a = self.backward.forward
         grads = {grad.buffer for grad in self.backward.grads}
         queries, keys = kernels
@@ -251,7 +247,6 @@ class FoundBackward:
         return tuple(made)
 
     def within(self, program: Program, loops: Sequence[Loop]) -> Program:
-        """The program with `loops` in place of the call, and memory for `delta` around them."""
         grads = [grad.buffer for grad in self.backward.grads]
         return in_place_of(program, self.call, grads, loops, [self.memory])
 

@@ -36,10 +36,8 @@ def blocked(
 
 @dataclass(slots=True)
 class Blocked:
-    """Names of a kernel's buffers, and the descriptors asked for so far.
-
-    The text around has `sequence`, `head` and `kept` (the head of keys and values).
-    """
+    """Names of a kernel's buffers, and its descriptors so far. The lines around have `sequence`,
+    `head` and `kept` (the head of keys and values)."""
 
     arguments: tuple[str, ...]
     pointers: Mapping[str, str]
@@ -50,11 +48,9 @@ class Blocked:
     descriptors: list[Descriptor] = field(default_factory=list)
 
     def name(self, buffer: str) -> str:
-        """The parameter that a buffer is."""
         return f"b{self.arguments.index(buffer)}"
 
     def base(self, of: Heads | Rows, head: str) -> str:
-        """Where the rows of one head begin."""
         return (
             f"{self.name(of.buffer)} + {of.offset} + sequence * {of.strides[0]}"
             f" + {head} * {of.strides[1]}"
@@ -69,11 +65,9 @@ class Blocked:
         turned: bool = False,
         ragged: bool = False,
     ) -> list[str]:
-        """Lines that read `name`: rows by width, or `turned`.
-
-        `rows` are the text of the head, of the first row and of all; `sizes` heads, rows in memory
-        and their width. `ragged` blocks may reach behind the last row.
-        """
+        """Lines that read `name`: rows by width, or `transposed`. `rows` are the text of the head,
+        of the first row and of all; `sizes` heads, rows in memory and their width. `ragged` blocks
+        may reach past the last row."""
         head, first, all_rows = rows
         heads, length, width = sizes
         pointed = self._pointed(name, of, head, all_rows, (length, width), turned, ragged)
@@ -96,7 +90,6 @@ class Blocked:
     def kernel(
         self, name: str, lines: Sequence[str], blocks: Blocks, programs: int
     ) -> TritonKernel:
-        """The kernel of these lines."""
         constants: tuple[tuple[str, int], ...]
         constants = (("QBLOCK", blocks.queries), ("KBLOCK", blocks.keys))
         parameters = [f"b{i}" for i in range(len(self.arguments))]

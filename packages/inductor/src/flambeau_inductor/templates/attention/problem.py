@@ -39,10 +39,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """`sizes`: batch, heads, heads of keys, queries, keys, width of keys, width of values.
-
-    `sums` are the logarithms of the rows' sums of powers, where they are asked for.
-    """
+    """`sizes`: batch, heads, heads of keys, queries, keys, width of keys, width of values. `sums`:
+    the logarithms of the rows' sums of powers, if wanted."""
 
     q: Heads
     k: Heads
@@ -58,11 +56,9 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Queries of a program, keys of a step; `described` ones are read through descriptors.
-
-    `held`: queries are in registers instead of shared memory; `ahead`: the next step's scores are
-    asked for before this one's are used. Gradients take neither.
-    """
+    """Queries of a program, keys of a step; `described` ones are read through descriptors. `held`:
+    queries are in registers, not shared memory; `ahead`: the next step's scores are issued before
+    this one's are used. Gradients take neither."""
 
     queries: int
     keys: int
@@ -101,7 +97,6 @@ def of_heads(table: Mapping[str, Entry], attention: Attention) -> Entry:
 
 
 def block(row: tuple[int, ...]) -> Blocks:
-    """A row of such an entry."""
     queries, keys, warps, stages, *flags = row
     return Blocks(queries, keys, warps, stages, *map(bool, flags))
 
@@ -109,9 +104,9 @@ def block(row: tuple[int, ...]) -> Blocks:
 def fitting(
     attention: Attention, blocks: tuple[Blocks, ...], described: bool, tuning: Tuning
 ) -> tuple[Blocks, ...]:
-    """The blocks that find room in shared memory, with as many loads in flight as do, and are not
-    much longer than what they are taken of; at least one. Scores that
-    are asked for ahead are masked before they are scaled, in one block of a causal walk."""
+    """The blocks that fit in shared memory, with as many loads in flight as do, and are not much
+    longer than the problem; at least one. Pipelined scores are masked before they are scaled, in
+    one block of a causal loop."""
     *_, length, keys, _, _ = attention.sizes
     short = [
         b
@@ -128,8 +123,8 @@ def fitting(
 def in_shared(
     attention: Attention, blocks: Blocks, tuning: Tuning, keys_stay: bool = False
 ) -> Blocks | None:
-    """The blocks with as many loads in flight as find room beside what stays, if those are two: a
-    block of queries, or, for the gradients of keys and values, of those."""
+    """The blocks with as many loads in flight as fit beyond the block that stays (of queries, or of
+    keys for the gradients of keys and values), if those are two."""
     stay, moving = blocks.queries, blocks.keys
     if keys_stay:
         stay, moving = moving, stay

@@ -124,7 +124,6 @@ def _static(argument: Argument, layouts: Mapping[str, Layout]) -> Static | None:
 
 
 def _row(bias: Argument, layouts: Mapping[str, Layout]) -> Matrix | None:
-    """The bias as a matrix of which all rows are the same."""
     found = static_of(bias, layouts)
     if found is None or not isinstance(bias, Ref) or len(found[0]) != 1:
         return None
@@ -139,10 +138,8 @@ def _same(shape: Shape, strides: Shape, wanted: Shape, but: int | None = None) -
 
 
 def reordered(product: Product, name: str) -> Product | None:
-    """The product over a copy of the weights, `name`; None where they are read as they are.
-
-    Those of images of few channels are small, and read element by element in any order.
-    """
+    """The product over a copy of the weights, `name`; None where they are read as they are. Those
+    of images of few channels are small, and read element by element in any order."""
     window = product.window
     if window is None or not window.whole_points:
         return None

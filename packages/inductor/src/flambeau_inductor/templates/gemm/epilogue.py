@@ -33,7 +33,6 @@ class ProductEpilogue:
 
     @property
     def loop(self) -> Loop:
-        """The same as a loop over batch, rows and columns."""
         return Loop("epilogue", (*self.batch, *self.rows, *self.columns), (), self.body)
 
 
@@ -71,7 +70,6 @@ def epilogue_of(loop: Loop, result: str, sizes: tuple[int, int, int]) -> Product
 
 
 def plain(result: str, sizes: tuple[int, int, int], load: Load, store: Store) -> ProductEpilogue:
-    """The epilogue that stores the product as it is."""
     batch, rows, columns = (Axis(v, n) for v, n in zip(("z0", "y0", "x0"), sizes, strict=True))
     return ProductEpilogue((batch,), (rows,), (columns,), (load, store), result)
 

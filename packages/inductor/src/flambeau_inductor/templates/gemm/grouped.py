@@ -48,7 +48,6 @@ MOST = 1024
 
 
 def grouped_of(step: Extern, layouts: Mapping[str, Layout]) -> Product | None:
-    """The product that a call is."""
     given = dict(zip(NAMES, step.args, strict=False)) | dict(step.kwargs)
     if given.get("bias") is not None or not step.results or step.results[0] is None:
         return None
@@ -101,7 +100,7 @@ def tiles_for(
 
 def tiles_down(product: Product, tile: GemmTile) -> int:
     """Rows of tiles that all groups together take at most, each of which begins with a new one;
-    what lies behind the last group is as one more."""
+    what follows the last group counts as one more."""
     groups, rows = product.groups, product.sizes[1]
     if groups is None or groups.along != "rows":
         return -(-rows // tile.rows)
@@ -194,7 +193,6 @@ class GroupedWriter(ProductWriter):
             self.axes[axis.var] = axis.var
 
     def _shared_inner(self, product: Product, groups: Groups) -> None:
-        """From where to where the inner dimension is this program's."""
         ends, step, whole = self._ends(groups), groups.ends.strides[2], product.sizes[3]
         self._lines(
             [
@@ -252,7 +250,6 @@ class GroupedWriter(ProductWriter):
         self._lines([f"if {WITH_DESCRIPTORS}:", *_indented(through), "else:", *_indented(plain)])
 
     def _edges(self, product: Product, tile: GemmTile) -> tuple[list[str], list[str]]:
-        """Masks of rows and of columns."""
         _, m, n, _ = product.sizes
         rows = [f"(rows < {m})"] if m % tile.rows else []
         columns = [f"(columns < {n})"] if n % tile.columns else []

@@ -92,11 +92,9 @@ class ProductWriter(KernelWriter):
         )
 
     def _grid(self, product: Product, tile: GemmTile) -> tuple[int, int]:
-        """How many tiles there are down and across a product."""
         return -(-product.sizes[1] // tile.rows), -(-product.sizes[2] // tile.columns)
 
     def _tile(self, product: Product, tile: GemmTile) -> None:
-        """Which of them the one at `place` is."""
         down, across = self._grid(product, tile)
         self._line(f"first = place // {GROUP * across} * {GROUP}")
         self._line(f"height = tl.minimum({down} - first, {GROUP})")
@@ -105,7 +103,7 @@ class ProductWriter(KernelWriter):
         self._line("column_tile = within // height")
 
     def _wide(self) -> str:
-        """What makes a position one of 64 bits, where that takes them."""
+        """The conversion of positions to 64 bits, where they need it."""
         return ".to(tl.int64)" if max(self.numels.values(), default=0) > INT32_LIMIT else ""
 
     def _places(self, product: Product, tile: GemmTile) -> None:

@@ -52,8 +52,8 @@ DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32})
 
 @dataclass(frozen=True, slots=True)
 class MatchedProduct:
-    """`call` is the position of the library call, `reader` that of the loop behind it, whose
-    instructions `epilogue` has; without one the epilogue stores the product to `result`."""
+    """`call` is the position of the library call, `reader` that of the loop that reads its result,
+    whose instructions `epilogue` has; without one the epilogue stores the product to `result`."""
 
     product: Product
     epilogue: ProductEpilogue
@@ -64,8 +64,8 @@ class MatchedProduct:
 
 
 def find(program: Program, tf32: bool, kernels: Container[str] = ()) -> list[MatchedProduct]:
-    """The products that a template could compute, in order; `kernels` are the names of loops that
-    stand for kernels of templates, which take nothing more in."""
+    """The products that a template could compute, in order. Loops of the names `kernels` are
+    templates' kernels, which fuse no more."""
     layouts = {b.name: b.layout for b in program.buffers}
     readers = _readers(program)
     found: list[MatchedProduct] = []
@@ -169,11 +169,8 @@ def _reader(
 
 
 def fused_steps(program: Program, found: MatchedProduct, loops: tuple[Loop, ...]) -> Program:
-    """The program with `loops` in place of the call (and of its reader).
-
-    Memory of the product itself is not asked for any more, and memory of the operands, which are
-    read until the end of the loop now, is given to nobody before that.
-    """
+    """The program with `loops` in place of the call (and of its reader): without memory for the
+    product itself, and with that of the operands freed after the loops."""
     new: list[Step] = [RunLoop(loop) for loop in loops]
     if found.reader is None:
         call = program.steps[found.call]

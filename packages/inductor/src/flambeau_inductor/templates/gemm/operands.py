@@ -19,18 +19,13 @@ from flambeau_inductor.templates.gemm.tiles import GemmTile
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Lines for one operand."""
-
     before: tuple[str, ...]
     inside: tuple[str, ...]
 
 
 def reads_of(product: Product, tile: GemmTile, names: Mapping[str, str]) -> tuple[Reads, Reads]:
-    """Of the left and of the right operand, whose buffers have these `names`.
-
-    Both use `inner`, the positions of a step; the right one's lines use what the left one's found
-    out about the window.
-    """
+    """Of the left and of the right operand, whose buffers have these `names`. Both use `inner`, the
+    positions of a step; the right one's lines use the window's points that the left one's found."""
     if product.window is None:
         return _matrices(product, tile, names)
     if product.window.whole_points:
@@ -177,5 +172,5 @@ def _columns(n: int, tile: GemmTile) -> list[str]:
 
 
 def _whole(product: Product, tile: GemmTile) -> int:
-    """Positions of the inner dimension that all parts walk over."""
+    """Positions of the inner dimension, of all parts together."""
     return tile.share(product.padded(tile.depth)) * tile.parts

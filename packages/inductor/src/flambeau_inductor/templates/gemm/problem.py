@@ -30,13 +30,11 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The rows of the left operand are windows of images, one for each point of the result.
-
-    Along the inner dimension a window goes by its points, row by row, and of each by its channels.
-    Pairs are (down, across). In a `depthwise` convolution each channel of the result is made of the
-    same one of the images. `strides` are of the images: batch, channel, down, across; `taps` of
-    the weights: channel, down, across.
-    """
+    """The rows of the left operand are windows of images, one for each point of the result: along
+    the inner dimension point by point, row by row, and of each its channels. Pairs are (down,
+    across). In a `depthwise` convolution each channel of the result is made of the same one of the
+    images. `strides` are of the images: batch, channel, down, across; `taps` of the weights:
+    channel, down, across."""
 
     channels: int
     image: tuple[int, int]
@@ -71,12 +69,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """`count` products whose rows, columns or inner dimensions lie behind each other.
-
-    `ends` (int32, one a group, ascending) says where each ends; behind the last one nothing is
-    multiplied, and rows and columns of the result are zeros. Strides of an operand along the batch
-    are from group to group, 0 for one that all groups lie in.
-    """
+    """`count` products whose rows, columns or inner dimensions follow each other. `ends` (int32,
+    one a group, ascending) says where each ends; after the last nothing is multiplied, and rows and
+    columns of the result are zeros. An operand's stride along the batch is from group to group, 0
+    for one that all groups lie in."""
 
     ends: Matrix
     count: int
@@ -85,12 +81,10 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """`alpha * a @ b + beta * added`, `sizes` are batch, rows, columns and inner dimension.
-
-    With a `window`, `a` says where the images begin, and `b` the stride of the weights' columns.
-    With `groups` the sizes are those of all groups together; the batch is 1, or the groups where
-    they share the inner dimension.
-    """
+    """`alpha * a @ b + beta * added`; `sizes` are batch, rows, columns and inner dimension. With a
+    `window`, `a` says where the images begin, and `b` the stride of the weights' columns. With
+    `groups` the sizes are those of all together; the batch is 1, or the groups where they share the
+    inner dimension."""
 
     a: Matrix
     b: Matrix
@@ -105,25 +99,21 @@ class Product:
 
     @property
     def operands(self) -> tuple[Matrix, ...]:
-        """All memory that is read."""
         ends = None if self.groups is None else self.groups.ends
         return tuple(each for each in (self.a, self.b, self.added, ends) if each is not None)
 
     @property
     def outer(self) -> tuple[int, int, int]:
-        """Batch, rows and columns."""
         return self.sizes[:3]
 
     @property
     def multiplications(self) -> int:
-        """Of the elements of both operands."""
         groups = self.groups
         shared = groups.count if groups is not None and groups.along == "inner" else 1
         return prod(self.sizes) // shared
 
     @property
     def runs(self) -> int:
-        """Into how many runs of equal length the inner dimension falls."""
         return 1 if self.window is None else self.window.runs
 
     def padded(self, depth: int) -> int:

@@ -58,7 +58,6 @@ class Several:
     templates: tuple[str, ...]
 
     def within(self, program: Program) -> Program:
-        """The program, which runs the loops, with their memory around them."""
         buffers = (*program.buffers, *(each.buffer for each in self.kept))
         steps = tuple(made for step in program.steps for made in self._around(step))
         return replace(program, steps=steps, buffers=buffers)
@@ -120,7 +119,6 @@ def split_product(
 def _rest(
     product: Product, epilogue: ProductEpilogue, partials: str, parts: int, name: str
 ) -> Loop:
-    """The epilogue, reading the sum of the parts."""
     _, m, n, _ = product.sizes
     row, column = _flat(epilogue.rows), _flat(epilogue.columns)
     made: list[Instr] = []
@@ -191,7 +189,7 @@ def partial_kernel(
 
 
 class PartWriter(ProductWriter):
-    """The same without scaling: `part` is known already, and the sums are stored as they are."""
+    """The same without scaling: `part` is known already."""
 
     def _places(self, product: Product, tile: GemmTile) -> None:
         held = self.epilogue

@@ -22,11 +22,9 @@ from flambeau_inductor.tuning.machine import MMA_DEPTH
 @dataclass(frozen=True, slots=True)
 class GemmTile:
     """A program computes `rows` x `columns` elements, `depth` of the inner dimension at a time,
-    `stages` loads in flight; `parts` programs share the inner dimension of one tile.
-
-    With `described`, operands are read through tensor descriptors (sm_90 and newer). `resident`
-    programs of each of the device's `multiprocessors` take one tile after the other, if not 0.
-    """
+    `stages` loads in flight; `parts` programs share the inner dimension of one tile. With
+    `described`, operands are read through tensor descriptors (sm_90 and newer). `resident` programs
+    of each of the device's `multiprocessors` take one tile after the other, if not 0."""
 
     rows: int
     columns: int
@@ -45,7 +43,7 @@ class GemmTile:
         return text if self.parts == 1 else f"{text}k{self.parts}"
 
     def share(self, inner: int) -> int:
-        """What one part walks over of an inner dimension, in whole steps."""
+        """What one part takes of an inner dimension, in whole steps."""
         return -(-inner // (self.depth * self.parts)) * self.depth
 
     def programs(self, tiles: int) -> int:
@@ -66,11 +64,9 @@ def candidates(
     runs: int = 0,
     tuning: Tuning = MEASURED,
 ) -> tuple[GemmTile, ...]:
-    """The `most` tiles that the model prefers; `parts` allows to share the inner dimension.
-
-    With `described`, as many with descriptors and half as many without. `runs`: how many runs the
-    inner dimension of a convolution falls into; of those, a third is without descriptors.
-    """
+    """The `most` tiles that the model prefers; `parts` allows to share the inner dimension. With
+    `described`, as many with descriptors and half as many without. `runs`: how many runs the inner
+    dimension of a convolution falls into; of those, a third is without descriptors."""
     if runs:
         first = _best(
             tuning.window_tiles, described, (m, n, k, batch), itemsize, parts, runs, tuning

@@ -26,8 +26,8 @@ DTYPES = frozenset({torch.bfloat16, torch.float16})
 @dataclass(frozen=True, slots=True)
 class TmaOperand:
     """`name` is that of the block in the kernel. `along` is the first row or column of the tile, as
-    text; `inner_first` says that the inner dimension is the outer one of the memory, and `turned`
-    what makes the block rows by inner (or inner by columns)."""
+    text; `inner_first`: the inner dimension is the outer one of the memory; `transpose` makes the
+    block rows by inner (or inner by columns)."""
 
     name: str
     matrix: Matrix
@@ -41,7 +41,6 @@ class TmaOperand:
     """What a product of the batch takes of the outer dimension."""
 
     def descriptor(self, arguments: Sequence[str], dtype: str) -> Descriptor:
-        """What the launcher is told."""
         number = arguments.index(self.matrix.buffer)
         return Descriptor(
             number, self.matrix.offset, self.sizes, (self.stride, 1), self.block, dtype
@@ -49,7 +48,6 @@ class TmaOperand:
 
     @property
     def at(self) -> str:
-        """Where the block at `step` of the inner dimension begins."""
         outer, last = ("step", self.along) if self.inner_first else (self.along, "step")
         if self.step:
             outer = f"(product * {self.step}).to(tl.int32) + {outer}"

@@ -35,7 +35,6 @@ def product_kernel(
 
 
 def writer_of(product: Product) -> type[ProductWriter]:
-    """What writes the kernels of such a product."""
     if product.groups is not None:
         return GroupedWriter
     if product.window is not None and product.window.depthwise:
@@ -52,8 +51,7 @@ def written(
     numels: Mapping[str, int],
     name: str,
 ) -> TritonKernel:
-    """The kernel that a kind of writer writes. `dtypes` and `numels` are of all the buffers that
-    it touches."""
+    """The same by a kind of writer."""
     rows = Dimension("y", epilogue.rows, tile.rows)
     columns = Dimension("x", epilogue.columns, tile.columns)
     tiling = Tiling((rows, columns), tile.warps)

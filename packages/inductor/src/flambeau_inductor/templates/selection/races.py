@@ -263,7 +263,6 @@ def _into(bench: Bench, result: str, library: Run, call: Extern) -> Run:
 
 
 def _text(kernels: Sequence[TritonKernel]) -> str:
-    """What decides how fast it is, without names."""
     return "\n".join(
         kernel.source.replace(kernel.name, "kernel") + repr((kernel.constants, kernel.programs))
         for kernel in kernels

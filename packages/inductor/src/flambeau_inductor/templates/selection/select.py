@@ -113,7 +113,6 @@ def _raced(work: Compilation, program: Program, index: int, tuning: Tuning) -> S
 
 
 def machine(index: int) -> str:
-    """What measurements hold for."""
     major, minor = torch.cuda.get_device_capability(index)
     return f"{torch.cuda.get_device_name(index)} sm_{major}{minor}"
 

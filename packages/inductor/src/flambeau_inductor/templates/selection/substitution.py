@@ -53,11 +53,8 @@ def facts(program: Program) -> tuple[dict[str, torch.dtype], dict[str, int]]:
 
 
 def way_of(program: Program, found: MatchedProduct, tile: GemmTile) -> Several:
-    """The kernels of a product with such tiles.
-
-    Raises:
-        TritonUnsupported: the loop behind it has no Triton form.
-    """
+    """The kernels of a product with such tiles. Raises TritonUnsupported: its reader has no Triton
+    form."""
     dtypes, numels = facts(program)
     name = f"{found.result}_{tile.name}"
     device = next(b.layout.device for b in program.buffers if b.name == found.result)
@@ -93,7 +90,7 @@ def _kernels(
 
 
 def with_product(selected: Selected, found: MatchedProduct, way: Several) -> None:
-    """Put the kernels of a product in the place of a call, and of the loop behind it."""
+    """Put the kernels of a product in the place of a call, and of the loop that reads it."""
     selected.program = way.within(fused_steps(selected.program, found, way.loops))
     for kernel in way.kernels:
         if kernel.name in way.templates:
@@ -101,7 +98,6 @@ def with_product(selected: Selected, found: MatchedProduct, way: Several) -> Non
 
 
 def with_attention(selected: Selected, found: FoundAttention, kernel: TritonKernel) -> None:
-    """Put `kernel` in the place of a call."""
     selected.program = found.within(selected.program, found.loop(kernel.name))
     selected.kernels[kernel.name] = kernel
 
@@ -109,7 +105,6 @@ def with_attention(selected: Selected, found: FoundAttention, kernel: TritonKern
 def with_backward(
     selected: Selected, found: FoundBackward, kernels: Sequence[TritonKernel]
 ) -> None:
-    """Put `kernels` in the place of a call."""
     loops = found.loops(kernels)
     selected.program = found.within(selected.program, loops)
     for loop, kernel in zip(loops, kernels, strict=True):

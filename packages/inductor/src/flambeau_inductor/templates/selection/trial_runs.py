@@ -46,7 +46,6 @@ class Bench:
         self._tensors: dict[str, torch.Tensor] = {}
 
     def tensor(self, name: str) -> torch.Tensor:
-        """The tensor that stands for a buffer."""
         found = self._tensors.get(name)
         if found is None:
             found = self._tensors[name] = stand_in(self._layouts[name])
@@ -106,8 +105,6 @@ def _late() -> None:
 
 
 def in_order(*runs: Run) -> Run:
-    """One run after the other."""
-
     def run() -> None:
         for each in runs:
             each()
