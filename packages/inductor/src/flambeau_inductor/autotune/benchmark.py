@@ -1,14 +1,12 @@
-"""Benchmark of candidates on stand-in buffers, with as few runs as tell them apart.
+"""Benchmark of candidates on stand-in buffers, in as few runs as distinguish them.
 
 In: candidates, a clock, a budget of seconds. Out: `BenchmarkOutcome`. Invariant: the first
-candidate, which a model of the machine prefers, wins unless another one was measured to be faster;
-a sample contains the run alone: emptying the caches before it, and waiting for earlier work, are
-outside; nothing of the caller's is read or written.
+candidate, which a model prefers, wins unless another was measured to be faster; a sample is the run
+alone, with empty caches; nothing of the caller's is read or written.
 
-Candidates run in turns, so that a change of the machine's clock affects all of them. After each
-round one whose median lies above the leader's with confidence is out: the intervals are those of
-order statistics, which assume nothing of the distribution (Conover, Practical Nonparametric
-Statistics, 3.2; ranks n/2 - sqrt(n) and n/2 + sqrt(n) hold the median with about 95 %).
+Candidates run in turns. After each round those whose median lies above the leader's with
+confidence are out, by intervals of order statistics (Conover, Practical Nonparametric Statistics,
+3.2; ranks n/2 - sqrt(n) and n/2 + sqrt(n) bracket the median with about 95 %).
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 In: a program without a GPU in it. Out: the same, and the compile's `forms` and `choices`.
 Invariant: a form is taken only where it was measured to be faster, at the loop's own sizes and with
-empty caches; what cannot be built or is not reached within the budget stays as the rules have it.
-Nothing is measured where other sums than those of the rules are not wanted (`deterministic`), or
-while bisecting. The outcome is kept by the texts of the kernels that raced.
+empty caches; nothing is measured with `deterministic`, whose sums are those of the rules, or while
+bisecting. The outcome is kept by the texts of the kernels that raced.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fused attention of the library, with derivatives of any order.
 
-In: queries, keys (turned), values and a factor of the scores. Out: the result. Invariant: the
-first derivative is the fused backward; where that is itself to be differentiated
-(`create_graph=True`), it is computed by the formula instead, for the fused one has none.
+In: queries, transposed keys, values and a factor of the scores. Out: the result. Invariant: the
+first derivative is the fused backward; where that is itself differentiated (`create_graph=True`),
+it is computed by the formula instead, for the fused one has none.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def takes(q: Tensor, width: int, out: int) -> bool:
     return width % ALIGNED == 0 and out % ALIGNED == 0 and max(width, out) <= WIDEST
 
 
-def attended(q: Tensor, turned: Tensor, v: Tensor, scale: float, causal: bool = False) -> Tensor:
+def attended(q: Tensor, kt: Tensor, v: Tensor, scale: float, causal: bool = False) -> Tensor:
     """`softmax(q @ kt * scale) @ v`, contiguous as a product's result is; three dimensions are
     heads of one batch each. If `causal`, a query sees no key after its own position."""
-    k = turned.transpose(-2, -1)
+    k = kt.transpose(-2, -1)
     if q.dim() == 3:
         return _apply(q[:, None], k[:, None], v[:, None], scale, causal)[:, 0].contiguous()
     return _apply(q, k, v, scale, causal).contiguous()

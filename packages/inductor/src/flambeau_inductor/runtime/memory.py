@@ -1,7 +1,7 @@
 """Tensors over existing memory.
 
 In: tensors and layouts (shapes and strides in elements). Out: tensors over the same memory, or over
-new memory of the layout asked for. Invariant: offsets count from the tensor's own first element.
+new memory of a layout. Invariant: offsets count from the tensor's own first element.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Output cache: memory of large results, reused by the next call.
 
 In: the layout of a CPU tensor. Out: the tensor, uninitialised. Invariant: memory is handed out
-again only when nobody else in the process holds it, by any tensor, view, array or storage; and only
-if it is still the memory that was allocated (what is moved to shared memory, or resized, is let
-go).
-
-The C library gives blocks of more than 32 MiB back to the system as soon as they are freed. The
-system clears every page before it hands it out again, which takes as long as a kernel that fills
-it.
+again only when nobody else refers to it, by any tensor, view, array or storage, and it is still
+what was allocated (not resized, nor moved to shared memory). The C library returns large blocks to
+the system, which clears every page before handing it out: as slow as a kernel that fills it.
 """
 
 from __future__ import annotations

@@ -4,11 +4,8 @@ In: a library call, and where its operands lie. Out: `FoundRows`: Triton kernels
 of `ORDER`. Invariant: each sum is float32 and rounded once; a position outside ends the kernel that
 counts, before memory is written.
 
-How often each row is named is counted; the ranks that the counting gives say where in `order` a
-position of its goes, so that those of one row are neighbours. A row's program adds up what they
-name. Rows that are named often do not make their programs long: `CHUNK` neighbours that name one
-row are added up ahead by programs of their own (`parts`), and the row's program adds those sums.
-The order of the ranks is that in which threads arrive.
+The ranks that counting gives sort positions by row into `order`. A row's program adds up what they
+name; `CHUNK` neighbours that name one row are added ahead by programs of their own (`parts`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Blocked oneDNN products with large results.
 
 In: the arguments of oneDNN's linear map. Out: its result, in memory of `allocate`. Invariant: each
-number is computed from the same operands as in one call.
-
-The library allocates its own results. One of more than 32 MiB is mapped by the system anew at each
-call, in small pages, and given back afterwards: that takes as long as the product itself where it
-has few terms. A block stays in the cache until it has been copied.
+number is computed from the same operands as in one call. The library allocates its own results, of
+which the system maps large ones anew at each call, as slowly as a product of few terms.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Large CPU tensors in huge pages.
 
 In: the layout of a tensor. Out: the tensor, uninitialised. Invariant: only a hint is given to the
-kernel, and no answer depends on it.
-
-Memory that the allocator has just got from the system is mapped page by page as a kernel first
-writes to it: for a result of 128 MiB, 32,768 faults of 4 KiB take several times as long as the
-kernel that fills it. Where the system leaves huge pages to whoever asks (`madvise` in
-`/sys/kernel/mm/transparent_hugepage/enabled`, the default of most distributions), this asks.
+kernel, and no answer depends on it. Mapping new memory page by page takes several times as long as
+the kernel that fills it; most distributions leave huge pages to programs that request them
+(`madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """Prepacked weights of convolutions and linear maps.
 
 In: the arguments of `aten.convolution`, or of oneDNN's own. Out: its result. Invariant: a packed
-weight is used only with the tensor that it was made of, while that tensor has not been written to;
-what oneDNN does not take goes to the plain operator.
-
-Without this each call reorders the weights anew, which for many channels and small images takes
-longer than the convolution. Writes through `.data` are not seen: a user of `freezing` promises that
-there are none.
+weight is used only with the tensor that it was made of, while that has not been written to (but
+through `.data`, which `freezing` rules out); what oneDNN does not take goes to the plain operator.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """Eager's CPU random numbers, drawn by a kernel.
 
 In: the layout of a result, a probability. Out: the tensor that eager would have drawn, and its
-generator moved on as far. Invariant: the kernel is used only where it has just been seen to draw
-what torch draws and to leave the generator where torch leaves it; else torch draws.
-
-On most processors torch draws one number after the other from a Mersenne Twister, on some by a
-library's generator of its own that it seeds from that. The kernel knows the former, whole vectors
-at a time.
+generator moved on as far. Invariant: the kernel, a Mersenne Twister, is used only where it has just
+been seen to draw what torch draws and to leave the generator where torch leaves it.
 """
 
 from __future__ import annotations
@@ -97,7 +93,7 @@ def run_after_draws(
     if not isinstance(draw, KernelBernoulli):
         return drawn_before
 
-    def drawn_beside(shape: Sizes, stride: Sizes, p: float, kept: bool, *at: int) -> Tensor | None:
+    def drawn_within(shape: Sizes, stride: Sizes, p: float, kept: bool, *at: int) -> Tensor | None:
         if math.prod(shape) < draw.least:
             return drawn_before(shape, stride, p, kept, *at)
         made = draw.empty(shape, stride) if kept else None
@@ -105,7 +101,7 @@ def run_after_draws(
         drawing(*draw.state, limit(p), *at[:place], address, *at[place:])
         return made
 
-    return drawn_beside
+    return drawn_within
 
 
 def limit(p: float) -> int:

@@ -1,4 +1,4 @@
-"""What loops in device functions need of a block as a whole.
+"""Whole-block operations for loops in device functions.
 
 In: Triton tensors, or single numbers. Out: one bool, or a tensor of the common shape. Invariant: of
 a single number the answer is that number's.

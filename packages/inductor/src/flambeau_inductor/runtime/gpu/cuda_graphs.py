@@ -1,25 +1,17 @@
 """CUDA graphs: record once, replay by one launch.
 
 In: a function of the boxed convention whose work is queued on a CUDA stream. Out: one that gives
-the same results. Invariant: what a caller still holds is never overwritten, and no input is read at
-an address other than the one it has now; whatever does not fit the recording runs as it would
-without one, and is counted with its reason.
+the same results. Invariant: what a caller still refers to is never overwritten, and no input is
+read at an address other than its present one; what does not fit the recording runs as it would
+without one, counted with its reason.
 
-The rules: an input with a stable address (a parameter, the output of another recording, what an
-optimizer updates) is read, and written, where it is, and its address is checked at each call; any
-other input is copied into the recording's memory, which is free for the recording's own values once
-the input was read for the last time.
-Outputs are handed out as they are: the next replay first makes sure that nobody holds their memory
-any more. One that callers keep holding (a loss in a list) is copied out by the next recording.
-
-What a recording saves for another one is lent: the other is recorded in the same memory, and puts
-its own values where it has read for the last time (see `lending`). So the memory of a forward and
-of its backward graph is that of the larger, not the sum.
-
-A recording that nobody asked for (`Rules.automatic`) is made only where launching took most of a
-run. Small results are copied out from the start where the rules say so. Recordings that copy
-everything out share the memory of a stream: between two replays nothing of theirs is alive. Any
-other one has memory of its own, for what is replayed later writes over whatever it shares.
+An input with a stable address (a parameter, another recording's output, what an optimizer updates)
+is read and written in place; any other is copied into the recording's memory. Outputs are handed
+out as they are: the next replay makes sure that nobody refers to them; one that callers keep is
+copied out by the next recording. What a recording saves for another is lent (`shared_pool`), so
+that the memory of a forward and its backward graph is that of the larger. A recording that nobody
+requested (`Rules.automatic`) is made only where launching took most of a run. Recordings that copy
+everything out share the memory of a stream.
 """
 
 from __future__ import annotations

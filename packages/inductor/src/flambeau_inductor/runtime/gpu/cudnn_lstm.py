@@ -127,8 +127,8 @@ def _lstm_like(
     width = h.shape[2] * (2 if both else 1)
     output = x.new_empty((x.shape[steps], x.shape[batch], width))
     kept = x.new_empty((reserve,), dtype=torch.uint8)
-    turned = output.transpose(0, 1) if batch_first else output
-    return turned, h.new_empty(h.shape), c.new_empty(c.shape), kept
+    result = output.transpose(0, 1) if batch_first else output
+    return result, h.new_empty(h.shape), c.new_empty(c.shape), kept
 
 
 def _backward_like(

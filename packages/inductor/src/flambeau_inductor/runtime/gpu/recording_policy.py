@@ -1,10 +1,9 @@
-"""Policy of CUDA graph recordings: launch-bound detection, and which inputs are read in place.
+"""Policy of CUDA graph recordings: launch-bound detection, and static inputs.
 
-In: measured runs (seconds that queueing took, and between two events of the device); the inputs of
-plain calls. Out: a verdict, or none yet; whether an input may be expected where it is. Invariant:
-other work can only make a measurement longer, so of several the shortest of each kind count, and a
-verdict against a recording is never the last one; an input that was elsewhere at one call is not
-expected to stay, but for parameters, and the address of one that is gets checked at each replay.
+In: measured runs (seconds of queueing, and between two events of the device); the inputs of plain
+calls. Out: a verdict, or none yet; whether an input stays where it is. Invariant: other work only
+lengthens a measurement, so the shortest of each kind counts, and a verdict against a recording is
+never the last one; an input that moved once is not static, but for parameters.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ DOMINATES = 0.6
 class LaunchWatch(Protocol):
     """A measurement of one run."""
 
+    def stop(self) -> None: ...
     def seconds(self) -> tuple[float, float] | None:
         """Of queueing and of the device, None while it has not finished."""
         ...

@@ -2,11 +2,8 @@
 
 In: what a recording made for another one alone: what a forward graph saves for its backward. Out:
 the same memory, in which the second recording puts its own values once it has read it. Invariant:
-memory is lent once, by the recording that made it to one that nobody reads it after; results that
-callers see, and whatever two places refer to, are never lent.
-
-Between two replays of the lender the borrower may write over all of its pool but what is not lent.
-The lender therefore asks, before each replay, whether somebody holds what the borrower made.
+memory is lent once, to a recording after which nobody reads it; results that callers see are never
+lent; the lender replays only when nobody refers to what the borrower made.
 """
 
 from __future__ import annotations

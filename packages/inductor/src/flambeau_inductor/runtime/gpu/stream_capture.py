@@ -1,10 +1,9 @@
 """CUDA stream capture, and the cost of launching.
 
-In: a function that queues work, inputs that are elsewhere at each call. Out: a function that queues
-all of it again at once, after those inputs were copied into memory of the recording. Invariant:
-what is recorded for one stream shares neither temporary memory nor a library's workspace with what
-is recorded for another; between a copy into a recording's memory and the end of the replay that
-follows nobody else writes there.
+In: a function that queues work, inputs that move. Out: a function that queues all of it again at
+once, after those inputs were copied into the recording. Invariant: what is recorded for one stream
+shares neither temporary memory nor a library's workspace with what is recorded for another; from
+a copy into a recording's memory to the end of the replay nobody else writes there.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Flash attention backward as two Triton kernels.
 
-In: an `Attention`, the gradient of its result, `Blocks`. Out: `TritonKernel`s in the order to run
-them in: gradients of queries and `delta` (for each query the product of its result and its
-gradient), then gradients of keys and values, a program for each block of keys. Invariant: each
-gradient is summed in float32 by one program, in the same order every time; keys after the last, and
-those that a query does not see, have weights of zero, as has a row whose logarithm is +inf.
+In: an `Attention`, the gradient of its result, `Blocks`. Out: two kernels: gradients of queries,
+with `delta` (for each query the product of result and gradient); gradients of keys and values.
+Invariant: each gradient is summed in float32 by one program, in the same order every time; keys
+that a query does not see have weights of zero.
 
-Weights are computed again from the scores and the logarithms of the rows' sums (T. Dao et al.:
-FlashAttention, 2022). With w the weights and g the gradient of the result, that of the scores is
-w * (g v^T - delta).
+Weights are recomputed from the scores and the logarithms of the rows' sums (T. Dao et al.:
+FlashAttention, 2022): of w the weights, g the gradient of the result, w * (g v^T - delta).
 """
 
 from __future__ import annotations

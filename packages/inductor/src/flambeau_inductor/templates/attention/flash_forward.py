@@ -1,15 +1,13 @@
-"""Flash attention forward as one Triton kernel.
+"""Flash attention forward as one Triton kernel, with an online softmax and software pipelining.
 
 In: an `Attention` and `Blocks`. Out: a `TritonKernel`. Invariant: the softmax of a row is summed in
 float32 whatever the order of blocks; a row in which a bias makes every score -inf gives zeros, as
-the library's fused kernels do, and the logarithm of its sum is +inf, which makes its weights zeros.
+the library's kernels do, and +inf as the logarithm of its sum.
 
-The rows' maxima and sums are carried from block to block of keys (M. Milakov and N. Gimelshein:
-Online normalizer calculation for softmax, 2018; T. Dao et al.: FlashAttention, 2022), in powers of
-two, for which the machine has an instruction, or as they are if there is a bias. Keys of which all
-are seen by all rows come first, in a loop without masks; the diagonal follows, and what is left of
-the keys. With software pipelining the next block's scores are issued before this block's are used,
-so that the tensor units multiply while powers are taken (J. Shah et al.: FlashAttention-3, 2024).
+Maxima and sums go from block to block of keys (M. Milakov and N. Gimelshein: Online normalizer
+calculation for softmax, 2018; T. Dao et al.: FlashAttention, 2022), in powers of two unless there
+is a bias; keys that all rows see come first, without masks. Pipelined, the next block's scores are
+issued before this one's are used (J. Shah et al.: FlashAttention-3, 2024).
 """
 
 from __future__ import annotations
@@ -161,7 +159,7 @@ def _ahead(text: Blocked, attention: Attention, blocks: Blocks, last: str) -> li
     return ahead(
         "KBLOCK",
         last,
-        asked=lambda: _score_product(text, attention, "following", ragged=True),
+        issued=lambda: _score_product(text, attention, "following", ragged=True),
         used=lambda final: [columns, *_used(text, attention, blocks, "before", final, [])],
         hidden=[columns, *unseen(attention, blocks)],
     )
@@ -175,7 +173,7 @@ def _score_product(text: Blocked, attention: Attention, name: str, ragged: bool)
     at = ("kept", "start", "columns")
     return [
         "columns = start + tl.arange(0, KBLOCK)",
-        *text.block("k", a.k, at, (kept, keys, width), turned=True, ragged=ragged),
+        *text.block("k", a.k, at, (kept, keys, width), transposed=True, ragged=ragged),
         f"{name} = tl.dot(q, k, input_precision={precision(a)!r})",
     ]
 
@@ -220,19 +218,20 @@ Lines = Sequence[str]
 def ahead(
     block: str,
     last: str,
-    asked: Callable[[], Lines],
+    issued: Callable[[], Lines],
     used: Callable[[bool], Lines],
     hidden: Lines,
 ) -> list[str]:
-    """Blocks of `block` (the name of a constant) to before `last`, of which there is at least one.
+    """Software pipelining over blocks of `block` (the name of a constant) to before `last`, of
+    which there is at least one.
 
-    `asked` makes `following`, the scores of the block at `start`; `used` computes with `scores` of
-    the block at `before`, and is told whether that is the last; `hidden` masks scores of the last.
+    `issued` makes `following`, the scores of the block at `start`; `used` computes with `scores` of
+    the block at `before`, the last one or not; `hidden` masks scores of the last.
     """
-    inside = [*asked(), f"before = start - {block}", *used(False), "scores = following"]
+    inside = [*issued(), f"before = start - {block}", *used(False), "scores = following"]
     return [
         "start = 0",
-        *asked(),
+        *issued(),
         "scores = following",
         f"for start in range({block}, {last}, {block}):",
         *(f"    {line}" for line in inside),

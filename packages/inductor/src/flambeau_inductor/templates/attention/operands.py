@@ -62,7 +62,7 @@ class Blocked:
         of: Heads,
         rows: tuple[str, str, str],
         sizes: tuple[int, int, int],
-        turned: bool = False,
+        transposed: bool = False,
         ragged: bool = False,
     ) -> list[str]:
         """Lines that read `name`: rows by width, or `transposed`. `rows` are the text of the head,
@@ -70,7 +70,7 @@ class Blocked:
         may reach past the last row."""
         head, first, all_rows = rows
         heads, length, width = sizes
-        pointed = self._pointed(name, of, head, all_rows, (length, width), turned, ragged)
+        pointed = self._pointed(name, of, head, all_rows, (length, width), transposed, ragged)
         block = {"rows": "QBLOCK", "columns": "KBLOCK"}[all_rows]
         told = self._descriptor(of, (self.batch, heads, length, width), block)
         if told is None:
@@ -82,7 +82,7 @@ class Blocked:
         text = f"{name} = d{number}.load({at}).reshape([{block}, {padded(width)}])"
         return [
             f"if {WITH_DESCRIPTORS}:",
-            f"    {text}{'.T' if turned else ''}",
+            f"    {text}{'.T' if transposed else ''}",
             "else:",
             f"    {pointed}",
         ]
@@ -117,12 +117,12 @@ class Blocked:
         head: str,
         rows: str,
         sizes: tuple[int, int],
-        turned: bool,
+        transposed: bool,
         ragged: bool,
     ) -> str:
         length, width = sizes
         inner = f"tl.arange(0, {padded(width)})"
-        down, across = ("[None, :]", "[:, None]") if turned else ("[:, None]", "[None, :]")
+        down, across = ("[None, :]", "[:, None]") if transposed else ("[:, None]", "[None, :]")
         masks = [f"({rows} < {length}){down}"] if ragged else []
         masks += [f"({inner} < {width}){across}"] if padded(width) != width else []
         return (

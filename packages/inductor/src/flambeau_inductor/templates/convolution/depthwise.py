@@ -1,12 +1,8 @@
 """Depthwise convolution template with epilogue.
 
-In: a `Product` whose window is depthwise, its `Epilogue`, a `GemmTile` of points and channels. Out:
-a
-`TritonKernel`. Invariant: as in other products, sums are float32 and rounded once before what
-follows; what lies outside of an image is zero and its memory is not touched.
-
-There is nothing for the tensor units here: a program reads each point of all its windows, many of
-them from the first level cache, multiplies and adds.
+In: a `Product` whose window is depthwise, its `ProductEpilogue`, a `GemmTile` of points and
+channels. Out: a `TritonKernel`, without tensor units. Invariant: sums are float32 and rounded once;
+what lies outside of an image is zero and its memory is not touched.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
 """Pattern matching of convolutions as implicit GEMM, and the layout of their weights.
 
-In: a library call; a product with a window whose weights are in another order. Out: its `Product`,
-None for one that no template takes; the same over a copy of the weights, and the loop that makes
-it. Invariant: images are channels-last, so that what a window has of a point is contiguous; the
-result is a dense matrix with a row a point and a column a channel; the copy has the weights of a
-result in one piece, point by point and channel by channel (of a depthwise one those of a point).
+In: a library call; a product whose weights are in another order. Out: its `Product`, None for one
+that no template takes; the same over a copy of the weights, and the loop that makes it. Invariant:
+images are channels-last and results dense, a row a point and a column a channel.
 
-A window of one point that moves by one is a product of matrices as it is; any other is read from
-the images by the kernel, which never has the matrix of all windows (implicit GEMM: S. Chetlur et
-al., cuDNN: Efficient Primitives for Deep Learning, 2014, section 3).
+A window of one point that moves by one is a product of matrices; of any other the matrix of all
+windows is never in memory (implicit GEMM: S. Chetlur et al., cuDNN, 2014, section 3).
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
 """Grouped products: several of different sizes in one launch, with an epilogue.
 
-In: a library call, or a `Product` of groups, its `ProductEpilogue`, a `GemmTile`. Out: the call's
-`Product`; a `TritonKernel`. Invariant: where groups end is read by each program, never on the host;
-sums are float32 and rounded once; an empty group is no tile, or zeros where the inner dimension is
-shared.
+In: a library call; its `Product` of groups, `ProductEpilogue`, `GemmTile`. Out: the `Product`; a
+`TritonKernel`. Invariant: where groups end is read by each program, never on the host; an empty
+group is no tile, or zeros where the inner dimension is shared.
 
-Of two operands one or both are matrices in which the groups follow each other: rows of the left one
-(the tokens of each expert, with a matrix of weights an expert), columns of the right one, or both
-along the inner dimension (gradients of such weights). Rows (or columns) of tiles are numbered over
-all groups, each beginning with a new one; as many programs are launched as that can be at most.
-What follows the last group is one more, with nothing to multiply: zeros. Groups that share the
-inner dimension are a batch: what a step would read of the next group is masked, which only the last
-step of a group needs, so that whole steps are read through descriptors.
+Groups are rows of the left operand, columns of the right one, or both along the inner dimension.
+Tiles are numbered over all groups, each beginning with a new one; what follows the last is one more
+group, with nothing to multiply. Groups that share the inner dimension are a batch, of which only
+the last step is masked: whole steps are read through descriptors.
 """
 
 from __future__ import annotations
@@ -86,7 +82,7 @@ def tiles_for(
     some = [tile for tile in found if not tile.resident][:most]
     if groups.along == "rows":  # of tiles that the model holds for equal, the taller were faster
         some.sort(key=lambda t: (seconds(t, *sizes, item, tuning=tuning), -t.rows))
-    # two beside each other on a multiprocessor: one stores while the other multiplies
+    # two on a multiprocessor: one stores while the other multiplies
     pairs = [tile for tile in found if tile.resident > 1]
     sooner = (
         pairs
@@ -239,7 +235,7 @@ class GroupedWriter(ProductWriter):
             return
         until = "inner_whole" if shared else "inner_end"
         reads = [
-            f"{each.name} = d{number}.load({each.at}){each.turned}"
+            f"{each.name} = d{number}.load({each.at}){each.transpose}"
             for number, each in enumerate(operands)
         ]
         through = [f"for step in range({first}, {until}, KBLOCK):"]

@@ -1,17 +1,11 @@
-"""Matrix product template with epilogue.
+"""Matrix product template with epilogue: swizzled tiles, a persistent kernel where resident.
 
-In: a `Product`, its `ProductEpilogue`, a `GemmTile`. Out: a `TritonKernel`, built and launched like
-any other.
-Invariant: products are summed in float32, scaled, added to and rounded once to the result's dtype
-before the epilogue sees them, as the library does; float32 operands are multiplied as float32
-unless TF32 is allowed.
+In: a `Product`, its `ProductEpilogue`, a `GemmTile`. Out: a `TritonKernel`. Invariant: products are
+summed in float32, scaled, added to and rounded once to the result's dtype before the epilogue, as
+the library does; float32 operands are multiplied as float32 unless TF32 is allowed.
 
-Programs walk over tiles in groups of rows, so that those that run together share what they read
-(P. Tillet's tutorial calls it grouped ordering). With several parts a program sums its share of
-the inner dimension into float32 memory; a loop adds the parts up and does the rest.
-A described tile is read through tensor descriptors where the kernel has them (DESCRIPTORS), else
-through pointers; outside of a matrix a descriptor reads zeros. Where the rows of the left operand
-are windows of images the product is a convolution.
+A described tile is read through tensor descriptors where the kernel has them, else through
+pointers. Where the rows of the left operand are windows of images the product is a convolution.
 """
 
 from __future__ import annotations
@@ -150,7 +144,7 @@ class ProductWriter(KernelWriter):
             if name in described:
                 number, operand = described[name]
                 self._line(f"if {WITH_DESCRIPTORS}:")
-                self._line(f"    {name} = d{number}.load({operand.at})" + operand.turned)
+                self._line(f"    {name} = d{number}.load({operand.at})" + operand.transpose)
                 self._line("else:")
                 self._lines([f"    {line}" for line in each.inside])
             else:

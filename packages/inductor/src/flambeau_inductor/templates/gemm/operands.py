@@ -1,11 +1,9 @@
 """Block loads of a product's operands through pointers.
 
 In: a `Product` and a `GemmTile`. Out: `Reads`: lines before the loop over the inner dimension and
-within it, which leave the block of this `step` in `a` and `b`. Invariant: what lies outside of an
-operand, of an image or behind the end of a run is zero and its memory is not touched.
-
-`step` counts positions of the padded inner dimension (`Product.padded`), `rows` and `columns` are
-those of the tile.
+within it, which leave the block of this `step` (a position of the padded inner dimension) in `a`
+and `b`. Invariant: what lies outside of an operand, of an image or after the end of a run is zero
+and its memory is not touched.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from flambeau_inductor.ir.loops import (
 from flambeau_inductor.ir.operands import renumbered
 from flambeau_inductor.ir.program import Alloc, Buffer, FreeBuffer, Layout, Program, RunLoop, Step
 from flambeau_inductor.schedule.fuse.loop_order import normalised
+from flambeau_inductor.templates.attention.match_attention import touching
 from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue
 from flambeau_inductor.templates.gemm.kernel import ProductWriter
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
@@ -102,18 +103,12 @@ def split_product(
     dtypes = {**dtypes, partials: torch.float32}
     numels = {**numels, partials: tile.parts * m * n}
     first = partial_kernel(found.product, tile, partials, dtypes, numels, name)
-    # what it touches, for whoever asks a loop which buffers it needs
-    at = Var("x0") + as_expr(0)
-    body: tuple[Instr, ...] = (
-        Load(found.product.a.buffer, at, dtypes[found.product.a.buffer]),
-        Load(found.product.b.buffer, at, dtypes[found.product.b.buffer]),
-        Store(partials, at, 0),
-    )
-    told = Loop(name, (Axis("x0", tile.parts * m * n),), (), body)
+    read = [found.product.a.buffer, found.product.b.buffer]
+    made = touching(name, read, [partials], tile.parts * m * n, found.product.dtype)
     second = _rest(found.product, found.epilogue, partials, tile.parts, f"{name}_rest")
     kernel = generate(second, dtypes, numels)
     between = Kept(Buffer(partials, layout), 0, 1)
-    return Several((between,), (told, second), (first, kernel), (name,))
+    return Several((between,), (made, second), (first, kernel), (name,))
 
 
 def _rest(

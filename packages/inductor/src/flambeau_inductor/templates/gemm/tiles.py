@@ -1,13 +1,11 @@
 """Tile candidates of a matrix product, by a model of the machine.
 
 In: the product's sizes and the width of its elements. Out: a few `GemmTile`s, the best by the model
-first. Invariant: each fits in shared memory with all its stages, and holds at most as many
-accumulators a thread as there are registers for.
+first. Invariant: each fits in shared memory with all its stages.
 
-The model, whose rates are the device's (`tuning`): a tile's multiply-adds over the rate of the
-tensor units, which small tiles do not keep busy, or its bytes over what a multiprocessor gets of
-the level 2 cache, whichever is longer, times the number of waves that the device needs for all of
-them; at least what reading the operands from memory takes.
+The model: a tile's multiply-adds over the rate of the tensor units, which small tiles do not keep
+busy, or its bytes over a multiprocessor's rate of the level 2 cache, whichever is longer, times the
+waves that the device needs for all; at least what reading the operands from memory takes.
 """
 
 from __future__ import annotations

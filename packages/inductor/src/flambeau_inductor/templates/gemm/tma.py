@@ -2,10 +2,8 @@
 
 In: a `Product` and a `GemmTile`. Out: two `TmaOperand`s: descriptors of the matrices, and where in
 them a tile of this program lies. Invariant: elements outside of a matrix are read as zeros or fall
-into rows and columns that are not stored.
-
-A descriptor has two dimensions. Products in batches are one tall matrix, where they lie behind each
-other and no block of the inner dimension reaches into the next one.
+into rows and columns that are not stored. A descriptor has two dimensions: batches are one tall
+matrix, if they follow each other and no block of the inner dimension reaches into the next one.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ class TmaOperand:
     block: tuple[int, int]
     along: str
     inner_first: bool
-    turned: str
+    transpose: str
     step: int
     """What a product of the batch takes of the outer dimension."""
 
@@ -60,7 +58,7 @@ def operands_of(product: Product, tile: GemmTile) -> tuple[TmaOperand, ...]:
         return ()
     batch, m, n, k = product.sizes
     groups, along = product.groups, None
-    if groups is not None:  # those that lie behind each other in an operand are one matrix
+    if groups is not None:  # those that lie after each other in an operand are one matrix
         batch, along = groups.count, groups.along
         if _unaligned(product, groups):
             return ()
@@ -118,8 +116,8 @@ def _operand(
         return None
     if batch > 1 and apart != outer * stride:
         return None
-    turned = "" if (inner == 1) != down else ".T"
+    transpose = "" if (inner == 1) != down else ".T"
     more = outer if batch > 1 else 0
-    made = TmaOperand(block_of, matrix, shape, stride, block, first, inner != 1, turned, more)
+    made = TmaOperand(block_of, matrix, shape, stride, block, first, inner != 1, transpose, more)
     told = Descriptor(0, matrix.offset, shape, (stride, 1), block, "bf16")
     return made if fits(told) else None

@@ -1,16 +1,12 @@
-"""Which library calls a template is taken for where nothing is measured.
+"""Library calls that templates replace unmeasured.
 
 In: a call of a program, what it computes, the device's tuning. Out: yes or no, and with which tile.
 Invariant: on a measured device only calls that the template was faster than at every size measured
-(`benchmarks/results/h200-gpu-check.md`), and only where the work outweighs the compile; on others
-what follows from that by `tuning_for`.
+(`benchmarks/results/h200-gpu-check.md`), where the work outweighs the compile.
 
-Attention in half precision: the library's kernel for operands with a bias takes longer than the
-template, and so does its other one, FlashAttention 2, on devices that are newer than it; cuDNN's is
-faster and stays. So are the library's convolutions over images of a few channels slower, and
-depthwise ones and grouped products than the template with what follows in the same kernel. Other
-products stay: with what follows fused they are faster one by one, but no model gained what
-compiling them costs.
+Those are, in half precision, attention with a bias and by FlashAttention 2 on newer devices than it
+was made for (cuDNN's stays), convolutions over images of a few channels, and depthwise ones and
+grouped products with an epilogue. No model gained what compiling other products costs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Selection of templates and tilings, by autotuning or by a model of the device.
 
 In: a scheduled program on a GPU. Out: `Selected`: the program with some library calls and the loops
-that read them replaced, and the kernels of its loops that are not generated as usual. Invariant: a
-replaced call computes the same; without a GPU nothing is done; what `library_replacements` names is
-taken unmeasured, and stays where nothing is measured faster or no time is left in the budget, which
-is that of the whole graph.
+that read them replaced, and kernels of its loops. Invariant: a replaced call computes the same;
+what `library_replacements` names is taken unmeasured, and where nothing is measured faster or the
+budget of the graph is spent.
 """
 
 from __future__ import annotations

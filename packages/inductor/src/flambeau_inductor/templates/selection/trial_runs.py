@@ -1,10 +1,9 @@
 """Trial runs of kernels and library calls, and the check of the former against the latter.
 
 In: steps of a program, kernels by the names of their loops. Out: callables without arguments; one
-that raises in place of a candidate that gave other numbers than the library. Invariant: nothing of
-the caller's is read or written: every buffer is a new tensor of the program's layout, floats drawn
-at random, integers zero (a position that is always there). A kernel that a compiler got wrong wins
-no race; rounding, in whichever order sums are made, is no reason.
+that raises in place of a candidate that gave other numbers than the library, beyond rounding.
+Invariant: nothing of the caller's is read or written: every buffer is a new tensor of the program's
+layout, floats drawn at random, integers zero (a position that is always there).
 """
 
 from __future__ import annotations
