@@ -69,6 +69,7 @@ class Artifact:
         }
 
     def files(self) -> dict[str, Path]:
+        """Files of all parts by a name each."""
         return {
             file_name(number, name): path
             for number, part in enumerate(self.parts)

@@ -21,7 +21,7 @@ from flambeau_inductor.runtime.gpu.cuda_graphs import Call, RecordedGraph, Rules
 from flambeau_inductor.tuning import machine_of, tuning_for
 
 SHARE_OF_MEMORY = 32
-"""Recordings that nobody asked for hold at most this part of the device's memory each."""
+"""Recordings that nobody requested hold at most this part of the device's memory each."""
 
 
 class CudaRecorder:

@@ -58,7 +58,7 @@ def operands_of(product: Product, tile: GemmTile) -> tuple[TmaOperand, ...]:
         return ()
     batch, m, n, k = product.sizes
     groups, along = product.groups, None
-    if groups is not None:  # those that lie after each other in an operand are one matrix
+    if groups is not None:  # those that follow each other in an operand are one matrix
         batch, along = groups.count, groups.along
         if _unaligned(product, groups):
             return ()
