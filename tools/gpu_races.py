@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import flambeau_prims
 from flambeau_inductor import Options
 from flambeau_inductor.autotune import BenchmarkOutcome, Budget, CudaClock, Tuner
-from flambeau_inductor.autotune.kept_choices import ChoiceStore
+from flambeau_inductor.autotune.benchmark import ChoiceStore
 from flambeau_inductor.cache import open_store, open_values
 from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.compile import STAGES

@@ -90,7 +90,7 @@ def chosen(work: Any, folder: Path, clock: Told, seconds: float = 60.0, **change
     layouts = {b.name: b.layout for b in work.scheduled().buffers}
     toolchain = replace(find_toolchain(), **changes)
     made = choose_forms(work.loops(), layouts, Tuner(values, clock, Budget(seconds)), toolchain)
-    made.told |= {"faults": " ".join(values.faults)} if values.faults else {}
+    made.words |= {"faults": " ".join(values.faults)} if values.faults else {}
     return made
 
 
@@ -99,8 +99,8 @@ def test_the_fastest_is_taken_and_kept(folder: Path, fastest: str) -> None:
     first = chosen(work, folder, clock)
     ((loop, form),) = first.forms.items()
     assert form.accumulators == 2 and clock.samples > 0
-    assert first.told[loop].startswith(fastest)
-    assert f"{fastest} takes 0.50 of the time of {RULED}" in first.told[loop]
+    assert first.words[loop].startswith(fastest)
+    assert f"{fastest} takes 0.50 of the time of {RULED}" in first.words[loop]
     again = Told()
     assert chosen(work, folder, again) == first
     assert again.samples == 0
@@ -110,7 +110,7 @@ def test_without_time_the_rules_stand_and_nothing_is_kept(folder: Path, fastest:
     work, clock = scheduled(), Told()
     made = chosen(work, folder, clock, seconds=0.0)
     assert made.forms == {} and clock.samples == 0
-    (told,) = made.told.values()
+    (told,) = made.words.values()
     assert "no time was left" in told
     assert chosen(work, folder, clock).forms != {}
 
@@ -137,7 +137,7 @@ def test_the_budget_is_for_building_too(
     tuner = Tuner(open_values(str(folder), "autotune"), Told(), budget)
     made = choose_forms(loops, layouts, tuner, find_toolchain())
     assert len(built) == 1 and made.forms == {}
-    assert sorted(made.told) == sorted([loop.name, "other"])
+    assert sorted(made.words) == sorted([loop.name, "other"])
 
 
 def test_a_broken_choice_is_said_and_made_anew(folder: Path, fastest: str) -> None:
@@ -149,7 +149,7 @@ def test_a_broken_choice_is_said_and_made_anew(folder: Path, fastest: str) -> No
     clock = Told()
     second = chosen(work, folder, clock)
     assert second.forms == first.forms and clock.samples > 0
-    assert "broken" in second.told["faults"]
+    assert "broken" in second.words["faults"]
     assert chosen(work, folder, Told()) == first
 
 
@@ -167,7 +167,7 @@ def test_a_choice_that_is_offered_no_more_is_made_anew(folder: Path, fastest: st
 def test_what_cannot_be_built_is_said(folder: Path) -> None:
     made = chosen(scheduled(), folder, Told(), compiler="/bin/false")
     assert made.forms == {}
-    (told,) = made.told.values()
+    (told,) = made.words.values()
     assert told.startswith(RULED) and "cannot be built" in told
 
 

@@ -4,12 +4,13 @@ from flambeau_inductor.autotune.benchmark import (
     BenchmarkOutcome,
     Budget,
     Candidate,
+    ChoiceStore,
     ColdTimer,
     CpuClock,
     CudaClock,
+    Tuner,
     race,
 )
-from flambeau_inductor.autotune.kept_choices import ChoiceStore, Tuner
 
 __all__ = [
     "Budget",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,8 +19,7 @@ from pathlib import Path
 
 import torch
 
-from flambeau_inductor.autotune.benchmark import Budget, Candidate, CpuClock, stand_in
-from flambeau_inductor.autotune.kept_choices import Tuner
+from flambeau_inductor.autotune.benchmark import Budget, Candidate, CpuClock, Tuner, stand_in
 from flambeau_inductor.cache import open_values
 from flambeau_inductor.codegen import cpp
 from flambeau_inductor.codegen.cpp.analysis.alternatives import alternatives
@@ -38,11 +37,10 @@ RULED = "as_ruled"
 
 @dataclass(slots=True)
 class Chosen:
-    """`forms`: of loops whose kernels are not as the rules say; `told`: of all that were
-    considered."""
+    """`forms`: of loops whose kernels are not as the rules say; `words`: of all considered."""
 
     forms: dict[str, Form] = field(default_factory=dict)
-    told: dict[str, str] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,43 +68,37 @@ def choose_forms(
     known = [race for race in races if tuner.kept(race.key, race.forms) is not None]
     new = [race for race in races if race not in known]
     for race in known:
-        _take(chosen, race, tuner.choose(race.key, list(race.forms), lambda: ()), tuner)
+        _take(chosen, race, tuner, lambda: ())
     workers = max(1, os.cpu_count() or 1)
     for start in range(0, len(new), workers):
-        some = new[start : start + workers]
         if not tuner.budget.enough:
-            for race in new[start:]:
-                _report_choice(chosen, race, f"{RULED}: no time was left to measure")
+            late = (name for race in new[start:] for name in race.names)
+            chosen.words |= dict.fromkeys(late, f"{RULED}: no time was left to measure")
             break
-        _raced(chosen, some, layouts, tuner, toolchain)
+        some = new[start : start + workers]
+        with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
+            for race, path in zip(some, _built(some, tuner, toolchain, folder), strict=True):
+                if isinstance(path, str):
+                    why = f"{RULED}: the others cannot be built: {path}"
+                    chosen.words |= dict.fromkeys(race.names, why)
+                else:
+                    _take(chosen, race, tuner, partial(_candidates, race, layouts, path))
     return chosen
 
 
-def _raced(
-    chosen: Chosen,
-    races: Sequence[_Race],
-    layouts: Mapping[str, Layout],
-    tuner: Tuner,
-    toolchain: cpp.Toolchain,
-) -> None:
-    """Build the kernels of some loops side by side, then measure one loop after the other."""
-    with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
+def _built(
+    races: Sequence[_Race], tuner: Tuner, toolchain: cpp.Toolchain, folder: str
+) -> list[Path | str]:
+    """The libraries of some races, built side by side, or why one has none."""
 
-        def built(race: _Race) -> Path | str:
-            try:
-                return cpp.build(toolchain, race.source.text, Path(folder))
-            except (cpp.CompilerFailed, OSError) as error:
-                return str(error)
+    def built(race: _Race) -> Path | str:
+        try:
+            return cpp.build(toolchain, race.source.text, Path(folder))
+        except (cpp.CompilerFailed, OSError) as error:
+            return str(error)
 
-        with tuner.budget.spending(), ThreadPoolExecutor(len(races)) as pool:
-            paths = tuner.budget.making(lambda: list(pool.map(built, races)))
-        for race, path in zip(races, paths, strict=True):
-            if isinstance(path, str):
-                _report_choice(chosen, race, f"{RULED}: the others cannot be built: {path}")
-                continue
-            made = partial(_candidates, race, layouts, path)
-            winner = tuner.choose(race.key, list(race.forms), made)
-            _take(chosen, race, winner, tuner)
+    with tuner.budget.spending(), ThreadPoolExecutor(len(races)) as pool:
+        return tuner.budget.making(lambda: list(pool.map(built, races)))
 
 
 def _races(
@@ -117,22 +109,23 @@ def _races(
 ) -> list[_Race]:
     """One race for all loops that are alike, those over the most memory first."""
     found: dict[str, _Race] = {}
-    at_once = threads or torch.get_num_threads()
+    at_once, lanes = threads or torch.get_num_threads(), toolchain.vector_bytes
     for loop in loops:
         sizes = [storage_bytes(layouts[name]) for name in _buffers(loop)]
         size = sum(n for n in sizes if isinstance(n, int))
         if size < host_tuning().raced_bytes or not all(isinstance(n, int) for n in sizes):
             continue
         planned = prepared(from_starts(anonymous(loop)[0])[0])
-        forms = {RULED: RULES} | alternatives(planned, toolchain.vector_bytes)
-        source = _source(loop, forms, layouts, toolchain, threads)
+        forms = {RULED: RULES} | alternatives(planned, lanes)
+        copies = [replace(loop, name=name, origins=()) for name in forms]
+        source = cpp.generate(copies, lambda name: layouts[name].dtype, lanes, threads, forms=forms)
         numbers = {name: source.entries[name].number for name in forms}
         firsts = {number: name for name, number in reversed(numbers.items())}
         forms = {name: form for name, form in forms.items() if firsts[numbers[name]] == name}
         if len(forms) == 1:
             continue  # they would all be one kernel
-        asked = "\0".join((source.text, toolchain.identity))
-        digest = hashlib.sha256(asked.encode()).hexdigest()[:32]
+        text = "\0".join((source.text, toolchain.identity))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:32]
         key = f"loop {digest}, {size} bytes, {at_once} threads"
         alike = found.get(key)
         names = (*(alike.names if alike else ()), loop.name)
@@ -143,19 +136,6 @@ def _races(
 def _buffers(loop: Loop) -> set[str]:
     reads, writes = touched(RunLoop(loop))
     return reads | writes
-
-
-def _source(
-    loop: Loop,
-    forms: Mapping[str, Form],
-    layouts: Mapping[str, Layout],
-    toolchain: cpp.Toolchain,
-    threads: int | None,
-) -> cpp.TranslationUnit:
-    copies = [replace(loop, name=name, origins=()) for name in forms]
-    return cpp.generate(
-        copies, lambda name: layouts[name].dtype, toolchain.vector_bytes, threads, forms=forms
-    )
 
 
 def _candidates(race: _Race, layouts: Mapping[str, Layout], path: Path) -> Sequence[Candidate]:
@@ -176,22 +156,21 @@ def _candidates(race: _Race, layouts: Mapping[str, Layout], path: Path) -> Seque
     return made
 
 
-def _take(chosen: Chosen, race: _Race, winner: str, tuner: Tuner) -> None:
+def _take(
+    chosen: Chosen, race: _Race, tuner: Tuner, candidates: Callable[[], Sequence[Candidate]]
+) -> None:
+    winner = tuner.choose(race.key, list(race.forms), candidates)
     for name in race.names if winner != RULED else ():
         chosen.forms[name] = race.forms[winner]
     seconds = tuner.seconds(race.key)
     others = {name: n for name, n in seconds.items() if name != RULED}
-    told = f"{winner} of {', '.join(race.forms)}"
+    words = f"{winner} of {', '.join(race.forms)}"
     if not seconds:
-        told += ": no time was left to measure"
+        words += ": no time was left to measure"
     if RULED in seconds and others:
         best = winner if winner != RULED else min(others, key=others.__getitem__)
-        told += f": {best} takes {seconds[best] / seconds[RULED]:.2f} of the time of {RULED}"
-    _report_choice(chosen, race, told)
-
-
-def _report_choice(chosen: Chosen, race: _Race, what: str) -> None:
-    chosen.told |= dict.fromkeys(race.names, what)
+        words += f": {best} takes {seconds[best] / seconds[RULED]:.2f} of the time of {RULED}"
+    chosen.words |= dict.fromkeys(race.names, words)
 
 
 def select_variants(work: Compilation, program: Program) -> tuple[Program, int]:
@@ -203,6 +182,6 @@ def select_variants(work: Compilation, program: Program) -> tuple[Program, int]:
     tuner = Tuner(values, CpuClock(), budget)
     toolchain = cpp.find_toolchain(options.compiler)
     made = choose_forms(loops_of(program), layouts, tuner, toolchain, options.threads)
-    work.forms, work.choices = made.forms, made.told
+    work.forms, work.choices = made.forms, made.words
     work.faults += values.faults
     return program, 0

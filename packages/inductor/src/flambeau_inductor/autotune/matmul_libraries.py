@@ -13,8 +13,7 @@ from functools import lru_cache
 import torch
 
 from flambeau_inductor._torch_compat import onednn_linear
-from flambeau_inductor.autotune.benchmark import Budget, Candidate, CpuClock
-from flambeau_inductor.autotune.kept_choices import Tuner
+from flambeau_inductor.autotune.benchmark import Budget, Candidate, CpuClock, Tuner
 from flambeau_inductor.cache import open_values
 from flambeau_inductor.lowering.context import LibraryChoices, Sizes
 from flambeau_inductor.options import Options, Products

@@ -3,14 +3,13 @@
 from flambeau_inductor.templates.gemm.epilogue import NoEpilogue, ProductEpilogue, epilogue_of
 from flambeau_inductor.templates.gemm.problem import Matrix, Product
 from flambeau_inductor.templates.gemm.tiles import GemmTile, candidates
-from flambeau_inductor.templates.gemm.writers import TemplateKernel, product_kernel
+from flambeau_inductor.templates.gemm.writers import product_kernel
 
 __all__ = [
     "ProductEpilogue",
     "Matrix",
     "NoEpilogue",
     "Product",
-    "TemplateKernel",
     "GemmTile",
     "candidates",
     "epilogue_of",

@@ -30,7 +30,8 @@ from flambeau_inductor.ir.program import (
     Step,
 )
 from flambeau_inductor.runtime.operators import ROWS_ADDED
-from flambeau_inductor.templates.attention.match_attention import touching
+from flambeau_inductor.templates.attention.match_attention import matched, touching
+from flambeau_inductor.templates.gemm.kernel import template_kernel
 from flambeau_inductor.templates.gemm.problem import dtype_of, static_of
 from flambeau_inductor.templates.selection.substitution import Selected
 from flambeau_inductor.tuning import MEASURED, Tuning
@@ -170,14 +171,7 @@ def sum_rows(selected: Selected) -> None:
 
 def find_rows(program: Program) -> list[FoundRows]:
     """The calls that the kernels take the places of, in order."""
-    layouts = {buffer.name: buffer.layout for buffer in program.buffers}
-    found = []
-    for place, step in enumerate(program.steps):
-        if isinstance(step, Extern) and step.target == ROWS_ADDED:
-            made = _found(step, place, layouts)
-            if made is not None:
-                found.append(made)
-    return found
+    return matched(program, {ROWS_ADDED}, _found)
 
 
 def _found(step: Extern, place: int, layouts: Mapping[str, Layout]) -> FoundRows | None:
@@ -247,13 +241,10 @@ class _ScatterAddText:
             programs = many * -(-f.width // self.tile.columns)
             constants = (("XBLOCK", self.tile.columns),)
         pointers = {self.operands[n].buffer: pointer(self.operands[n].dtype) for n in used}
-        own = f"{f.result}_{name}"
-        parameters = [f"b{k}" for k in range(len(arguments))]
-        parameters += [f"{constant}: tl.constexpr" for constant, _ in constants]
         body = [f"    {line}" for line in ["program = tl.program_id(0)", *lines]]
-        source = "\n".join([f"@triton.jit\ndef {own}({', '.join(parameters)}):", *body]) + "\n"
         types = tuple(pointers[buffer] for buffer in arguments)
-        return TritonKernel(own, source, arguments, types, constants, programs, warps)
+        own = f"{f.result}_{name}"
+        return template_kernel(own, body, arguments, types, constants, programs, warps)
 
     def _clear(self, at: Mapping[str, str]) -> list[str]:
         return [

@@ -8,9 +8,10 @@ leaves is the same whoever made it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TypeVar
 
 import torch
 
@@ -103,16 +104,32 @@ def in_place_of(
     return replace(program, steps=all_steps, buffers=(*program.buffers, *workspace))
 
 
+Match = TypeVar("Match")
+
+
+def matched(
+    program: Program,
+    targets: Container[str],
+    read: Callable[[Extern, int, Mapping[str, Layout]], Match | None],
+) -> list[Match]:
+    """What `read` makes of the library calls of such targets and their positions, in order."""
+    layouts = {b.name: b.layout for b in program.buffers}
+    found = (
+        read(step, position, layouts)
+        for position, step in enumerate(program.steps)
+        if isinstance(step, Extern) and step.target in targets
+    )
+    return [each for each in found if each is not None]
+
+
 def find_attention(program: Program) -> list[FoundAttention]:
     """The calls that the template could take the place of, in order."""
-    layouts = {b.name: b.layout for b in program.buffers}
-    found = []
-    for position, step in enumerate(program.steps):
-        if isinstance(step, Extern) and step.target in TARGETS:
-            attention = attention_of(step, layouts)
-            if attention is not None:
-                found.append(FoundAttention(attention, position, attention.out.buffer))
-    return found
+
+    def read(step: Extern, at: int, layouts: Mapping[str, Layout]) -> FoundAttention | None:
+        a = attention_of(step, layouts)
+        return None if a is None else FoundAttention(a, at, a.out.buffer)
+
+    return matched(program, TARGETS, read)
 
 
 def attention_of(step: Extern, layouts: Mapping[str, Layout]) -> Attention | None:
@@ -253,14 +270,7 @@ class FoundBackward:
 
 def find_backward(program: Program) -> list[FoundBackward]:
     """The calls that the templates could take the place of, in order."""
-    layouts = {b.name: b.layout for b in program.buffers}
-    found = []
-    for position, step in enumerate(program.steps):
-        if isinstance(step, Extern) and step.target in BACKWARD_TARGETS:
-            made = backward_of(step, position, layouts)
-            if made is not None:
-                found.append(made)
-    return found
+    return matched(program, BACKWARD_TARGETS, backward_of)
 
 
 def backward_of(step: Extern, position: int, layouts: Mapping[str, Layout]) -> FoundBackward | None:

@@ -15,6 +15,7 @@ from flambeau_inductor.codegen.triton.dtypes import pointer
 from flambeau_inductor.codegen.triton.kernel import WITH_DESCRIPTORS, TritonKernel
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor, fits
 from flambeau_inductor.templates.attention.problem import Attention, Blocks, Heads, Rows, padded
+from flambeau_inductor.templates.gemm.kernel import template_kernel
 from flambeau_inductor.templates.gemm.operands import masked
 from flambeau_inductor.tuning.machine import TMA_ALIGNMENT
 
@@ -70,14 +71,21 @@ class Blocked:
         may reach past the last row."""
         head, first, all_rows = rows
         heads, length, width = sizes
-        pointed = self._pointed(name, of, head, all_rows, (length, width), transposed, ragged)
+        inner = f"tl.arange(0, {padded(width)})"
+        down, across = ("[None, :]", "[:, None]") if transposed else ("[:, None]", "[None, :]")
+        masks = [f"({all_rows} < {length}){down}"] if ragged else []
+        masks += [f"({inner} < {width}){across}"] if padded(width) != width else []
+        pointed = (
+            f"{name} = tl.load({self.base(of, head)} + ({all_rows} * {of.strides[2]}){down}"
+            f" + ({inner} * {of.strides[3]}){across}{masked(masks)})"
+        )
         block = {"rows": "QBLOCK", "columns": "KBLOCK"}[all_rows]
-        told = self._descriptor(of, (self.batch, heads, length, width), block)
-        if told is None:
+        descriptor = self._descriptor(of, (self.batch, heads, length, width), block)
+        if descriptor is None:
             return [pointed]
-        if told not in self.descriptors:
-            self.descriptors.append(told)
-        number = self.descriptors.index(told)
+        if descriptor not in self.descriptors:
+            self.descriptors.append(descriptor)
+        number = self.descriptors.index(descriptor)
         at = f"[sequence.to(tl.int32), ({head}).to(tl.int32), {first}, 0]"
         text = f"{name} = d{number}.load({at}).reshape([{block}, {padded(width)}])"
         return [
@@ -90,45 +98,11 @@ class Blocked:
     def kernel(
         self, name: str, lines: Sequence[str], blocks: Blocks, programs: int
     ) -> TritonKernel:
-        constants: tuple[tuple[str, int], ...]
         constants = (("QBLOCK", blocks.queries), ("KBLOCK", blocks.keys))
-        parameters = [f"b{i}" for i in range(len(self.arguments))]
-        parameters += [f"d{i}" for i in range(len(self.descriptors))]
-        if self.descriptors:
-            constants = (*constants, (WITH_DESCRIPTORS, 1))
-        parameters += [f"{constant}: tl.constexpr" for constant, _ in constants]
-        header = f"@triton.jit\ndef {name}({', '.join(parameters)}):"
-        return TritonKernel(
-            name=name,
-            source="\n".join([header, *(f"    {line}" for line in lines)]) + "\n",
-            arguments=self.arguments,
-            pointers=tuple(self.pointers[buffer] for buffer in self.arguments),
-            constants=constants,
-            programs=programs,
-            warps=blocks.warps,
-            stages=blocks.stages,
-            descriptors=tuple(self.descriptors),
-        )
-
-    def _pointed(
-        self,
-        name: str,
-        of: Heads,
-        head: str,
-        rows: str,
-        sizes: tuple[int, int],
-        transposed: bool,
-        ragged: bool,
-    ) -> str:
-        length, width = sizes
-        inner = f"tl.arange(0, {padded(width)})"
-        down, across = ("[None, :]", "[:, None]") if transposed else ("[:, None]", "[None, :]")
-        masks = [f"({rows} < {length}){down}"] if ragged else []
-        masks += [f"({inner} < {width}){across}"] if padded(width) != width else []
-        return (
-            f"{name} = tl.load({self.base(of, head)} + ({rows} * {of.strides[2]}){down}"
-            f" + ({inner} * {of.strides[3]}){across}{masked(masks)})"
-        )
+        pointers = tuple(self.pointers[buffer] for buffer in self.arguments)
+        body = [f"    {line}" for line in lines]
+        head = (name, body, self.arguments, pointers, constants, programs)
+        return template_kernel(*head, blocks.warps, blocks.stages, tuple(self.descriptors))
 
     def _descriptor(
         self, of: Heads, sizes: tuple[int, int, int, int], block: str

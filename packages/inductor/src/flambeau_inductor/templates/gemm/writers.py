@@ -19,8 +19,6 @@ from flambeau_inductor.templates.gemm.kernel import ProductWriter
 from flambeau_inductor.templates.gemm.problem import Product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
 
-TemplateKernel = TritonKernel
-
 
 def product_kernel(
     product: Product,
