@@ -1,6 +1,7 @@
 import inspect
 
 import pytest
+from flambeau_inductor.pipeline import skippable
 
 import flambeau
 from flambeau.choices import MODES, Choices, choose, known_options, of_stage, options_of
@@ -110,6 +111,13 @@ def test_arguments_of_compile_are_checked_by_their_names(argument):
 def test_a_path_is_text(tmp_path):
     assert choose(options={"debug_dir": tmp_path}).inductor.debug_dir == str(tmp_path)
     assert (tmp_path).is_dir()
+
+
+def test_every_pass_and_every_rule_can_be_skipped():
+    known = skippable()
+    assert {"fold_constants", "bias_into_rows_of_product", "epilogue_gelu"} <= known
+    for name in known:
+        assert choose(options={"skip_passes": (name,)}).inductor.skip_passes == (name,)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -107,6 +107,11 @@ RULES = tuple(name for _, passes in LISTS.values() for each in passes for name i
 """Rules that may be left out one by one, besides those that are a pass of the same name."""
 
 
+def skippable() -> frozenset[str]:
+    """What `Options.skip_passes` may name: passes, and rules of the rewriter."""
+    return frozenset({*CAPTURED, *OPTIONAL, *RULES})
+
+
 def page() -> str:
     """The lists as they are documented."""
     rows = ["| passes on | in order |", "| --- | --- |"]

@@ -1,4 +1,4 @@
-"""Every touch of a torch interface that is private or moves (tried on torch 2.11 and 2.13)."""
+"""Private and moving interfaces of torch (tried on torch 2.11 and 2.13)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def first_bucket_bytes() -> int:
 
 
 def default_store() -> Any:
-    """The key-value store that the default process group met in."""
+    """The key-value store of the default process group."""
     return torch.distributed.distributed_c10d._get_default_store()
 
 

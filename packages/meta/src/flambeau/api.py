@@ -80,7 +80,7 @@ def _reduce(compiled: Any) -> Any:
 
 
 CALLS = 3
-"""Calls of each graph that are checked, unless another number is asked for."""
+"""Calls of each graph that are checked, unless another number is given."""
 
 AFTER = "FLAMBEAU_REPRO_AFTER"
 """Said again in `flambeau.repro.hook`, which a first call without it does not import."""

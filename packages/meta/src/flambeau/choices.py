@@ -65,7 +65,9 @@ def checked(stage: str, name: str, value: object) -> Any:
             above = "on" if most == float("inf") else f"to {most}"
             raise BadOption(full, value, f"a number from {least} {above}")
     if full == "inductor.skip_passes":
-        known = _passes()
+        from flambeau_inductor.pipeline import skippable  # every pass, which few programs name
+
+        known = skippable()
         if not known.issuperset(value):  # type: ignore[arg-type]
             raise BadOption(full, value, f"names out of {', '.join(sorted(known))}")
     if full in WRITTEN and value is not None:
@@ -79,12 +81,6 @@ def checked(stage: str, name: str, value: object) -> Any:
 @functools.cache
 def _hints(stage: str) -> dict[str, Any]:
     return get_type_hints(STAGES[stage])
-
-
-def _passes() -> frozenset[str]:
-    from flambeau_inductor.pipeline import CAPTURED, OPTIONAL, RULES  # which few programs name
-
-    return frozenset({*CAPTURED, *OPTIONAL, *RULES})
 
 
 def _fits(hint: Any, value: object) -> bool:

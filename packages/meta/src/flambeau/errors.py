@@ -18,7 +18,7 @@ class FlambeauError(RuntimeError):
 
 
 class FlambeauWarning(UserWarning):
-    """The program goes on, but not as it was asked to."""
+    """The program goes on, but not as it was meant to."""
 
 
 def warn(text: str, category: type[Warning] = FlambeauWarning) -> None:

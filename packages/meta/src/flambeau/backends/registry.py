@@ -236,7 +236,7 @@ def _offered() -> dict[str, EntryPoint]:
 
 
 class BackendName(str):
-    """A name that `backend=` takes. about: what it is. needs: what it wants beside torch, in words.
+    """A name that `backend=` takes. about: what it is. needs: what it needs besides torch, in words.
     available: whether that is here."""
 
     about: str

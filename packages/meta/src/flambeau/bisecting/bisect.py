@@ -1,6 +1,6 @@
 """Bisection from a wrong answer to the responsible step, in one call.
 
-In: a function and arguments. Out: a `Verdict`. Invariant: layers are asked from the outermost in;
+In: a function and arguments. Out: a `Verdict`. Invariant: layers are tried from the outermost in;
 the first that is wrong is to blame, since it was given what the one before it got right.
 """
 
@@ -271,7 +271,7 @@ def bisect(
 
     also: more calls `((args), {kwargs})` that are made after the first one, where it takes several
     to go wrong (a guard that does not look at what changed). check: `check(expected, got)` returns
-    a `Difference` or None; by default runs are held against one without compiling and one in double
+    a `Difference` or None; by default runs are compared with one without compiling and one in double
     precision. options: those of `flambeau.compile`. backend: another one than Flambeau's own: if
     the captured graphs are right, the graph is found that it gets wrong, and what in it.
 

@@ -145,8 +145,8 @@ class TrialProgram:
         """Compile, make every call, and return the first difference.
 
         afresh: forget what was compiled before each call. capture, inductor: options of
-        theirs. A graph that a stage could not compile counts as a difference, unless that is
-        turned off.
+        theirs. A graph that a stage could not compile counts as a difference, unless
+        `fallbacks_count` is false.
         """
         own = recorder or RecordCollector()
         choices = self.choices()

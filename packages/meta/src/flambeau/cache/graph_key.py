@@ -142,7 +142,7 @@ def _refuse_options(options: Options) -> None:
 
 
 def _options(choices: Choices) -> str:
-    """The options of the stages behind capture; folders decide nothing."""
+    """The options of the stages after capture; folders decide nothing."""
     inductor = replace(choices.inductor, cache_dir=None, debug_dir=None)
     text = f"{replace(choices.aot, classify=None)}\n{inductor}"
     if " at 0x" in text:

@@ -2,8 +2,8 @@
 
 In: a captured graph whose placeholders' fake values hold symbols. Out: their text for a key; what a
 compile has assumed about them, as data; and the same assumed again in another process. Invariant:
-after `assume` the graph's shape environment holds what it held after the compile that `learnt` was
-asked about, so that whoever guards the environment guards the same.
+`assume` brings the graph's shape environment to where the compile left it that `learnt` describes,
+so that whoever guards the environment guards the same.
 """
 
 from __future__ import annotations

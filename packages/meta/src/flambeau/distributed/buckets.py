@@ -68,9 +68,9 @@ class OutputSlot:
 
 
 def by_buckets(backend: Backend) -> Backend:
-    """The backend; a graph met inside the forward of DistributedDataParallel goes to it in parts.
+    """The backend; a graph captured inside the forward of DistributedDataParallel goes to it in parts.
 
-    Where ranks meet different graphs there, it says so (`compare_ranks`).
+    Where ranks have different graphs there, it says so (`compare_ranks`).
     """
 
     def divided(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -108,7 +108,7 @@ def _kernels(events: Iterable[Event]) -> Iterator[KernelTime]:
 
 def kernel_report(folder: Path, most: int) -> str:
     """Of a trace, a line for each of the `most` kernels that lose most, of all processes: where it
-    runs, and its time beside a copy's. Raises NoTrace where the folder holds none."""
+    runs, and its time next to a copy's. Raises NoTrace where the folder holds none."""
     events = [event for part in load(folder) for event in part.events]
     rows = by_time_lost(events)[: max(0, most)]
     lines = [f"{each.graph:<12}{each.half:<10}{each.timed}" for each in rows]

@@ -133,7 +133,7 @@ def learned(cache_dir: str | None = None) -> CostModel:
 
 
 def samples_of(records: Iterable[GraphRecord]) -> list[Sample]:
-    """What records tell: those of graphs that the inductor compiled from scratch."""
+    """The samples in records: those of graphs that the inductor compiled from scratch."""
     return [
         Sample(record.nodes, record.kind == "training", sum(record.seconds.values()))
         for record in records

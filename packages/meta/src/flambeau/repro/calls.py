@@ -1,7 +1,7 @@
 """Script that reproduces a missing guard.
 
 In: a function and calls of which the last is answered by stale code. Out: a file, with tensors and
-modules beside it where text does not do. Invariant: what a script shows was seen to fail with the
+modules next to it where text does not do. Invariant: what a script shows was seen to fail with the
 very values that the script makes.
 """
 

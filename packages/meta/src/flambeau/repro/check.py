@@ -1,7 +1,7 @@
 """Oracle of the minifier: does this graph still fail?
 
 In: a graph, inputs, the name of a backend. Out: a `GraphFailure`, or None. Invariant: a graph is
-held against itself, run by torch: what it computes has no part in the judgement.
+compared with itself, run by torch: what it computes has no part in the judgement.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class GraphFailure:
 
 @dataclass(frozen=True)
 class GraphCheck:
-    """Compiles graphs in one way, and holds what they give against running them by torch.
+    """Compiles graphs in one way, and compares what they give with running them by torch.
 
     backend: a name, or a callable; `inductor half` gives the graph to the inductor alone, as
     ahead-of-time autograd would. accuracy: compare results too, not only whether it compiles.
@@ -71,7 +71,7 @@ class GraphCheck:
     def of_compiled(
         self, gm: fx.GraphModule, compiled: Callable[..., Any], inputs: Sequence[Any]
     ) -> GraphFailure | None:
-        """Hold a compiled graph against the graph, on these inputs."""
+        """Compare a compiled graph with the graph, on these inputs."""
         found = compared(gm, compiled, inputs, backward=self.backend != HALF)
         return None if found is None else GraphFailure("wrong", str(found))
 

@@ -31,7 +31,7 @@ class FunctionText:
     """A function by its text.
 
     definition: the function. helpers: definitions that it needs. imports: lines. constants: plain
-    values that it reads, by name. held: tensors and modules that it reads, by name.
+    values that it reads, by name. `held`: tensors and modules that it reads, by name.
     """
 
     definition: ast.FunctionDef

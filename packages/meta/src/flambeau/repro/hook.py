@@ -40,7 +40,7 @@ class Settings:
     after: `capture`: graphs as they were captured, for any backend; `aot`: the halves that the
     inductor is given. level: 1: a graph that cannot be compiled is written as it is; 2: and shrunk
     (the default); 3: every graph is written before it is compiled, for what ends the process, and
-    removed when that went well; 4: what compiled code gives is held against eager and double
+    removed when that went well; 4: what compiled code gives is compared with eager and double
     precision, and a wrong graph is written and shrunk; after capture, so are whole calls. folder:
     where scripts go.
     """

@@ -1,6 +1,6 @@
 """Script that reproduces a failing graph.
 
-In: a graph, inputs, how it fails. Out: a file, with tensors beside it where drawn numbers do not
+In: a graph, inputs, how it fails. Out: a file, with tensors next to it where drawn numbers do not
 do; and the graph again from such a file. Invariant: what a script shows was seen to fail with just
 the inputs that the script makes.
 """
@@ -33,7 +33,7 @@ TENSORS = "_tensors.pt"
 
 @dataclass(frozen=True)
 class Script:
-    """A script on disk. `saved`: the inputs are in a file beside it, and not drawn."""
+    """A script on disk. `saved`: the inputs are in a file next to it, and not drawn."""
 
     path: Path
     failure: GraphFailure
@@ -268,7 +268,7 @@ SECONDS = 120.0
 
 
 def minify(path: Path, most_tests: int = 400) -> Script | None:
-    """Write `NAME_min.py` beside a script; None where its graph does not fail (any more)."""
+    """Write `NAME_min.py` next to a script; None where its graph does not fail (any more)."""
     kind = re.search(r"^FAILURE = '(\w+)'", path.read_text(encoding="utf-8"), re.MULTILINE)
     if kind is None:
         raise CannotWrite(f"{path} holds no graph that fails (one of calls is short already)")

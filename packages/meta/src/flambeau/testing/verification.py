@@ -1,6 +1,6 @@
 """`verify`: compiled graphs checked against eager while the program runs.
 
-In: a backend. Out: a backend whose graphs are held against eager, and against double precision, in
+In: a backend. Out: a backend whose graphs are compared with eager, and with double precision, in
 their first calls. Invariant: a graph that was seen to be wrong is not used again, and the call in
 which it was seen gives what eager gives.
 """
