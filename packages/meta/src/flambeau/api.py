@@ -29,61 +29,10 @@ from flambeau.errors import BadOption, Fault
 from flambeau.events import logs
 from flambeau.events.bus import first_runs
 from flambeau.events.records import RecordCollector, Report, recorded, recorder_of, remember, total
-from flambeau.variables import check_variables
-
-RECIPE = "__flambeau_recipe__"
-TARGET = "__flambeau_target__"
-
-
-def make_copyable(compiled: Any, target: Any, recipe: Mapping[str, object]) -> None:
-    """Let `compiled` be copied and pickled as `compile(target, **recipe)`."""
-    known = dict(recipe)
-    if not isinstance(compiled, torch.nn.Module):
-        compiled.__dict__[RECIPE], compiled.__dict__[TARGET] = known, target
-        copyreg.pickle(type(compiled), _reduce)
-        return
-
-    notes: Any = object.__getattribute__(compiled, NOTES)
-    notes.update({RECIPE: known, TARGET: target})
-    kind: Any = type(compiled)  # a class of its own
-    kind.__reduce_ex__, kind.__deepcopy__ = _reduce_module, _copy_module
-
-
-def _reduce_module(compiled: Any, protocol: Any) -> Any:
-    notes = object.__getattribute__(compiled, NOTES)
-    return compiled_again, (notes[TARGET], notes[RECIPE])
-
-
-def _copy_module(compiled: Any, memo: dict[int, Any]) -> Any:
-    notes = object.__getattribute__(compiled, NOTES)
-    return compiled_again(copy.deepcopy(notes[TARGET], memo), notes[RECIPE])
-
-
-def compiled_again(target: Any, recipe: Mapping[str, Any]) -> Any:
-    """`compile(target, **recipe)`: what copies and pickles are made by."""
-    from flambeau.api import compile  # which makes its results copyable by this module
-
-    return compile(target, **recipe)
-
-
-def _reduce(compiled: Any) -> Any:
-    """A global name, or the target and the recipe."""
-    name = str(getattr(compiled, "__qualname__", ""))
-    found: Any = sys.modules.get(str(getattr(compiled, "__module__", "")))
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    if found is compiled:
-        return name
-    if TARGET not in compiled.__dict__:
-        raise TypeError(f"{compiled!r} was not made by flambeau.compile: it cannot be copied")
-    return compiled_again, (compiled.__dict__[TARGET], compiled.__dict__[RECIPE])
-
+from flambeau.variables import REPRO_AFTER, check_variables
 
 CALLS = 3
 """Calls of each graph that are checked, unless another number is given."""
-
-AFTER = "FLAMBEAU_REPRO_AFTER"
-"""Said again in `flambeau.repro.hook`, which a first call without it does not import."""
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
@@ -161,7 +110,7 @@ def compile(
     choices = choose(mode, own, nopython=fullgraph, dynamic=dynamic)
     recorder = RecordCollector(is_foreign=not is_built_in(backend))
     settings = None
-    if os.environ.get(AFTER):
+    if os.environ.get(REPRO_AFTER):
         from flambeau.repro.calls import watched_calls  # tools, which a first call need not import
         from flambeau.repro.hook import Settings
 
@@ -232,3 +181,48 @@ def _report_of(compiled: Any, recorder: RecordCollector) -> Report:
         backend_errors=(*map(str, seen.backend_errors), *map(str, foreign)),
         settled=tuple(seen.settled),
     )
+
+
+RECIPE = "__flambeau_recipe__"
+TARGET = "__flambeau_target__"
+
+
+def make_copyable(compiled: Any, target: Any, recipe: Mapping[str, object]) -> None:
+    """Let `compiled` be copied and pickled as `compile(target, **recipe)`."""
+    known = dict(recipe)
+    if not isinstance(compiled, torch.nn.Module):
+        compiled.__dict__[RECIPE], compiled.__dict__[TARGET] = known, target
+        copyreg.pickle(type(compiled), _reduce)
+        return
+    notes: Any = object.__getattribute__(compiled, NOTES)
+    notes.update({RECIPE: known, TARGET: target})
+    kind: Any = type(compiled)  # a class of its own
+    kind.__reduce_ex__, kind.__deepcopy__ = _reduce_module, _copy_module
+
+
+def _reduce_module(compiled: Any, protocol: Any) -> Any:
+    notes = object.__getattribute__(compiled, NOTES)
+    return compiled_again, (notes[TARGET], notes[RECIPE])
+
+
+def _copy_module(compiled: Any, memo: dict[int, Any]) -> Any:
+    notes = object.__getattribute__(compiled, NOTES)
+    return compiled_again(copy.deepcopy(notes[TARGET], memo), notes[RECIPE])
+
+
+def compiled_again(target: Any, recipe: Mapping[str, Any]) -> Any:
+    """`compile(target, **recipe)`: what copies and pickles are made by."""
+    return compile(target, **recipe)
+
+
+def _reduce(compiled: Any) -> Any:
+    """A global name, or the target and the recipe."""
+    name = str(getattr(compiled, "__qualname__", ""))
+    found: Any = sys.modules.get(str(getattr(compiled, "__module__", "")))
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is compiled:
+        return name
+    if TARGET not in compiled.__dict__:
+        raise TypeError(f"{compiled!r} was not made by flambeau.compile: it cannot be copied")
+    return compiled_again, (compiled.__dict__[TARGET], compiled.__dict__[RECIPE])

@@ -17,6 +17,9 @@ from flambeau.errors import FlambeauError, UnknownName
 from flambeau.events import logs
 from flambeau.tracing.trace import VARIABLE as TRACE
 
+REPRO_AFTER = "FLAMBEAU_REPRO_AFTER"
+"""What `flambeau.repro.hook` reads, which is not imported without it."""
+
 
 class BadSetting(FlambeauError, ValueError):
     """A variable of the environment with a value that means nothing."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import flambeau_aot
 import flambeau_inductor
-import torch
+from flambeau_aot.sizes import has_symbols
 from torch import fx
 
 from flambeau.backends.request import Backend, Request
@@ -231,12 +231,7 @@ def derivative_failure_hook(request: Request, name: str, lines: str) -> Callable
 
 def has_open_sizes(gm: fx.GraphModule) -> bool:
     """Whether a captured graph leaves sizes or numbers open."""
-    for node in gm.graph.nodes:
-        value = node.meta.get("val") if node.op == "placeholder" else None
-        sizes = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
-        if any(isinstance(size, torch.SymInt | torch.SymFloat) for size in sizes):
-            return True
-    return False
+    return any(has_symbols(node.meta.get("val")) for node in gm.graph.find_nodes(op="placeholder"))
 
 
 def _failure(gm: fx.GraphModule, error: Exception, stage: str) -> StageFailure:

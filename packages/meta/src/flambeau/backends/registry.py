@@ -236,8 +236,8 @@ def _offered() -> dict[str, EntryPoint]:
 
 
 class BackendName(str):
-    """A name that `backend=` takes. about: what it is. needs: what it needs besides torch, in words.
-    available: whether that is here."""
+    """A name that `backend=` takes. about: what it is. needs: besides torch, in words. available:
+    whether that is here."""
 
     about: str
     needs: str

@@ -23,7 +23,7 @@ from flambeau.backends.fallback import graph_name, with_fallback
 from flambeau.backends.request import Backend, Request
 from flambeau.bisecting.in_inductor import blame_inductor
 from flambeau.bisecting.trials import Call, Check, MakeBackend, TrialProgram, Verdict
-from flambeau.events.stage_products import user_lines_of
+from flambeau.events.stage_products import called, user_lines_of
 from flambeau.repro.check import GraphCheck, spelled
 from flambeau.repro.shrink import shrink
 from flambeau.testing.comparison import Difference, first_bad
@@ -32,29 +32,18 @@ from flambeau.testing.isolated_run import copied, copied_graph
 CALL = re.compile(r"call (\d+), ")
 
 
-class Entries:
-    """Keeps the entries that a run made."""
-
-    def __init__(self) -> None:
-        self.found: list[EntryRecord] = []
-
-    def __call__(self, kind: str, record: object) -> None:
-        if isinstance(record, EntryRecord):
-            self.found.append(record)
-
-
 def blame_capture(program: TrialProgram, found: Difference) -> Verdict:
     """A guard, a frame, or capture as a whole."""
-    entries = Entries()
-    program.attempt("again, looking at its frames", "eager", capture={"watch": entries})
+    entries: list[EntryRecord] = []
+    program.attempt("again, looking at its frames", "eager", capture=_noted_in(entries))
     if len(program.calls) > 1:
-        afresh = Entries()
+        afresh: list[EntryRecord] = []
         right = program.attempt(
-            "each call compiled afresh", "eager", afresh=True, capture={"watch": afresh}
+            "each call compiled afresh", "eager", afresh=True, capture=_noted_in(afresh)
         )
         if right is None:
             return _guard(entries, afresh, _fewest_calls(program, found))
-    names = list(dict.fromkeys(entry.function for entry in entries.found))
+    names = list(dict.fromkeys(entry.function for entry in entries))
     for name in names if len(names) > 1 else []:
         only = {"debug_function": name}
         wrong = program.attempt(f"only frames of {name}", "eager", capture=only)
@@ -62,6 +51,16 @@ def blame_capture(program: TrialProgram, found: Difference) -> Verdict:
             return Verdict("capture", step="frame", name=name, lines=_places(entries, name))
     name = names[0] if len(names) == 1 else ""
     return Verdict("capture", step="frame", name=name, lines=_places(entries, name))
+
+
+def _noted_in(entries: list[EntryRecord]) -> dict[str, Any]:
+    """Options of capture with which the entries of a run are noted."""
+
+    def watch(kind: str, record: object) -> None:
+        if isinstance(record, EntryRecord):
+            entries.append(record)
+
+    return {"watch": watch}
 
 
 def _fewest_calls(program: TrialProgram, found: Difference) -> str:
@@ -79,25 +78,22 @@ def _fewest_calls(program: TrialProgram, found: Difference) -> str:
     return ""
 
 
-def _guard(entries: Entries, afresh: Entries, fewest: str) -> Verdict:
+def _guard(entries: list[EntryRecord], afresh: list[EntryRecord], fewest: str) -> Verdict:
     """An entry was used that should not have been: what a new one would have guarded."""
-    had = {str(guard) for entry in entries.found for guard in entry.guards.items}
+    had = {str(guard) for entry in entries for guard in entry.guards.items}
     lacks = [
-        str(guard)
-        for entry in afresh.found
-        for guard in entry.guards.items
-        if str(guard) not in had
+        str(guard) for entry in afresh for guard in entry.guards.items if str(guard) not in had
     ]
-    used = entries.found[-1].function if entries.found else ""
-    told = f"of {used}: an entry was used for a call that it does not fit"
+    used = entries[-1].function if entries else ""
+    what = f"of {used}: an entry was used for a call that it does not fit"
     lines = tuple(f"a new entry would also guard {guard}" for guard in dict.fromkeys(lacks))
     lines = (lines or _places(entries, used)) + ((fewest,) if fewest else ())
     note = "a script of the two calls: flambeau.repro.write_calls(path, fn, [Call(args), ...])"
-    return Verdict("capture", step="guards", name=told, lines=lines, note=note)
+    return Verdict("capture", step="guards", name=what, lines=lines, note=note)
 
 
-def _places(entries: Entries, name: str) -> tuple[str, ...]:
-    found = [f"{e.filename}:{e.lineno} {e.function}" for e in entries.found if e.function == name]
+def _places(entries: list[EntryRecord], name: str) -> tuple[str, ...]:
+    found = [f"{e.filename}:{e.lineno} {e.function}" for e in entries if e.function == name]
     return tuple(dict.fromkeys(found))
 
 
@@ -116,23 +112,19 @@ def through(decompositions: Table, *, simplify: bool = True, save_all: bool = Fa
                 classify=classify,
                 simplify=simplify,
             )
-            given: dict[str, Any] = {"partition": _save_all} if save_all else {}
+            partition = {"partition": flambeau_aot.save_all} if save_all else {}
             return flambeau_aot.compile(
                 gm,
                 inputs,
                 flambeau_aot.run_as_is,
                 decompositions=decompositions,
                 options=options,
-                **given,
+                **partition,  # type: ignore[arg-type]
             )
 
         return with_fallback(backend, request, "aot")
 
     return make
-
-
-def _save_all(joint: Any, options: Any) -> Any:
-    return flambeau_aot.save_all(joint, options)
 
 
 def blame_aot(program: TrialProgram, found: Difference) -> Verdict:
@@ -226,7 +218,7 @@ def blame_backend(program: TrialProgram, found: Difference, backend: Given, coun
             "backend", step="graph", name=spelled(backend), graph=graph_name(gm), avoid=avoid
         )
     nodes = [node for node in left.gm.graph.nodes if node.op.startswith("call")]
-    named = ", ".join(_target(node) for node in nodes)
+    named = ", ".join(called(node.target) for node in nodes)
     lines = tuple(dict.fromkeys(user_lines_of(nodes).values()))
     return Verdict(
         "backend",
@@ -236,10 +228,6 @@ def blame_backend(program: TrialProgram, found: Difference, backend: Given, coun
         lines=(str(left.failure), *lines),
         avoid=avoid,
     )
-
-
-def _target(node: fx.Node) -> str:
-    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "?")
 
 
 LAYERS: tuple[tuple[str, str], ...] = (
@@ -271,8 +259,8 @@ def bisect(
 
     also: more calls `((args), {kwargs})` that are made after the first one, where it takes several
     to go wrong (a guard that does not look at what changed). check: `check(expected, got)` returns
-    a `Difference` or None; by default runs are compared with one without compiling and one in double
-    precision. options: those of `flambeau.compile`. backend: another one than Flambeau's own: if
+    a `Difference` or None; by default runs are compared with eager and with double precision.
+    options: those of `flambeau.compile`. backend: another one than Flambeau's own: if
     the captured graphs are right, the graph is found that it gets wrong, and what in it.
 
     The function is run often, each time on copies of its arguments and with the state of the

@@ -76,9 +76,7 @@ def _lines(gm: fx.GraphModule, tensors: list[torch.Tensor]) -> list[str]:
 
 
 def _attribute(gm: fx.GraphModule, target: str, tensors: list[torch.Tensor]) -> str:
-    found: Any = gm
-    for part in target.split("."):
-        found = getattr(found, part)
+    found = operator.attrgetter(target)(gm)
     if isinstance(found, fx.GraphModule):
         body = "\n  ".join(_lines(found, tensors))
         return f"graph {{\n  {body}\n}}"

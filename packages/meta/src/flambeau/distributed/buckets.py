@@ -13,10 +13,10 @@ import itertools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
+from flambeau_aot.sizes import has_symbols
 from torch import fx
 from torch.nn.parallel import DistributedDataParallel
 
@@ -68,7 +68,7 @@ class OutputSlot:
 
 
 def by_buckets(backend: Backend) -> Backend:
-    """The backend; a graph captured inside the forward of DistributedDataParallel goes to it in parts.
+    """The backend; a graph inside the forward of DistributedDataParallel goes to it in parts.
 
     Where ranks have different graphs there, it says so (`compare_ranks`).
     """
@@ -89,7 +89,7 @@ def split(gm: fx.GraphModule, limits: BucketLimits) -> Parts | None:
 
     A graph with open sizes is left whole: its parts are compiled after capture has closed them.
     """
-    if any(_open(node.meta.get("val")) for node in gm.graph.nodes):
+    if any(has_symbols(node.meta.get("val")) for node in gm.graph.nodes):
         return None
     nodes = [
         node for node in gm.graph.nodes if node.op not in ("placeholder", "get_attr", "output")
@@ -100,11 +100,6 @@ def split(gm: fx.GraphModule, limits: BucketLimits) -> Parts | None:
     borders = [0, *cuts, len(nodes)]
     stretches = [nodes[a:b] for a, b in itertools.pairwise(borders)]
     return _parts(gm, stretches)
-
-
-def _open(value: Any) -> bool:
-    sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
-    return any(isinstance(size, torch.SymInt | torch.SymFloat) for size in sizes)
 
 
 def _cuts(gm: fx.GraphModule, nodes: list[fx.Node], limits: BucketLimits) -> list[int]:
@@ -129,7 +124,7 @@ def _due(gm: fx.GraphModule, nodes: list[fx.Node]) -> list[int]:
     for node in gm.graph.nodes:
         if node.op != "get_attr":
             continue
-        value = reduce(getattr, str(node.target).split("."), gm)
+        value = operator.attrgetter(str(node.target))(gm)
         readers = [place[user] for user in node.users if user in place]
         if isinstance(value, torch.Tensor) and value.requires_grad and readers:
             size = value.numel() * value.element_size()
@@ -205,7 +200,7 @@ def _stretch(stretch: list[fx.Node], leaving: list[fx.Node]) -> tuple[fx.Graph, 
 
 def _result(gm: fx.GraphModule, slots: dict[fx.Node, int], node: fx.Node) -> Any:
     if node.op == "get_attr":
-        return reduce(getattr, str(node.target).split("."), gm)
+        return operator.attrgetter(str(node.target))(gm)
     return OutputSlot(slots[node])
 
 

@@ -108,6 +108,11 @@ def in_bytes(size: float | None) -> str:
     return f"{size:.2f} GB"
 
 
+def called(target: Any) -> str:
+    """What a node calls, by its name."""
+    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+
+
 def user_lines_of(nodes: Iterable[fx.Node]) -> dict[str, str]:
     """The innermost line of the user's program of each node, by the node's name."""
     return {node.name: line for node in nodes if (line := user_line(node))}

@@ -22,7 +22,7 @@ from flambeau.backends.request import Request
 from flambeau.choices import choose
 from flambeau.events.bus import GraphRun, Listener, StageProduct, timed
 from flambeau.events.records import RecordCollector, Report, recorder_of
-from flambeau.events.stage_products import HalfFacts, facts_of
+from flambeau.events.stage_products import HalfFacts, called, facts_of
 from flambeau.explaining.costs import ConvertedFrame, Figures, Line
 from flambeau.explaining.explanation import (
     BreakFacts,
@@ -156,7 +156,7 @@ def _graphs(records: Records, report: Report, halves: list[HalfFacts]) -> tuple[
             name=name,
             function=record.function,
             inputs=record.inputs,
-            operations=tuple(_called(node.target) for node in calls),
+            operations=tuple(called(node.target) for node in calls),
             kind=known.kind if known is not None else "eager",
             failure="" if failure is None else str(failure),
             halves=tuple(half for half in halves if half.graph == name),
@@ -171,10 +171,6 @@ def _graphs(records: Records, report: Report, halves: list[HalfFacts]) -> tuple[
             )
         made.append(facts)
     return tuple(made)
-
-
-def _called(target: Any) -> str:
-    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
 
 
 def _breaks(records: Records, runs: list[GraphRun] | None, ended: float) -> list[BreakFacts]:

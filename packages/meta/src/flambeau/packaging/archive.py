@@ -8,6 +8,7 @@ leads out of the folder it is unpacked to, and a file appears whole or not at al
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import struct
@@ -17,6 +18,8 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from flambeau.errors import Refused
 
@@ -55,6 +58,13 @@ def write(
     finally:
         aside.unlink(missing_ok=True)
     return path.stat().st_size
+
+
+def tensor_bytes(tensors: list[torch.Tensor]) -> bytes:
+    """Tensors as the content of a file, which `torch.load` reads with `weights_only=True`."""
+    written = io.BytesIO()
+    torch.save([tensor.detach() for tensor in tensors], written)
+    return written.getvalue()
 
 
 def facts_of(path: Path, kind: str) -> dict[str, Any]:

@@ -7,7 +7,6 @@ why whoever reads checks first that the folder is to be trusted.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from typing import Any
 import torch
 from flambeau_aot.serialize.saved_program import Stored, stored_from
 from flambeau_inductor.runtime.artifact import Artifact, Loader, from_data, load_artifact
+
+from flambeau.packaging.archive import tensor_bytes
 
 DATA = "program.json"
 TENSORS = "tensors.pt"
@@ -30,7 +31,7 @@ class Bundle:
     stored: Stored
     halves: tuple[Artifact, ...]
 
-    def files(self, prefix: str = "") -> dict[str, bytes | Path]:
+    def files(self) -> dict[str, bytes | Path]:
         """Contents and places of all files, by name. Raises CannotSave."""
         data = {
             "program": self.stored.data(),
@@ -40,22 +41,20 @@ class Bundle:
         tensors = list(self.stored.constants)
         for half in self.halves:
             tensors += [half.constants[name] for name in sorted(half.constants)]
-        found: dict[str, bytes | Path] = {f"{prefix}{DATA}": json.dumps(data).encode()}
+        found: dict[str, bytes | Path] = {DATA: json.dumps(data).encode()}
         if tensors:
-            written = io.BytesIO()
-            torch.save([tensor.detach() for tensor in tensors], written)
-            found[f"{prefix}{TENSORS}"] = written.getvalue()
+            found[TENSORS] = tensor_bytes(tensors)
         for which, artifact in zip(HALVES, self.halves, strict=False):
             for name, path in artifact.files().items():
-                found[f"{prefix}{which}-{name}"] = path
+                found[f"{which}-{name}"] = path
         return found
 
 
-def read(folder: Path, prefix: str = "") -> Bundle:
+def read(folder: Path) -> Bundle:
     """The bundle in `folder`. Raises OSError, KeyError, TypeError or ValueError where it is not
     one, AotError where a later version wrote it."""
-    data: Mapping[str, Any] = json.loads((folder / f"{prefix}{DATA}").read_text())
-    path = folder / f"{prefix}{TENSORS}"
+    data: Mapping[str, Any] = json.loads((folder / DATA).read_text())
+    path = folder / TENSORS
     tensors: Sequence[torch.Tensor] = ()
     if path.exists():
         tensors = torch.load(path, weights_only=True)
@@ -66,7 +65,7 @@ def read(folder: Path, prefix: str = "") -> Bundle:
     halves = []
     for half, described, constants in zip(HALVES, data["halves"], names, strict=False):
         given = {name: next(rest) for name in constants}
-        halves.append(from_data(described, given, folder, f"{prefix}{half}-"))
+        halves.append(from_data(described, given, folder, f"{half}-"))
     return Bundle(stored, tuple(halves))
 
 

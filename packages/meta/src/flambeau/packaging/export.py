@@ -9,11 +9,11 @@ refused when it is read.
 from __future__ import annotations
 
 import importlib
-import io
 import json
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +66,10 @@ class Exported(flambeau_capture.Exported):
             }
         except (CannotSave, CannotKey, NotImplementedError, TypeError, ValueError) as error:
             raise CannotPackage(f"no form in a file: {error}") from error
-        written = io.BytesIO()
-        torch.save(tensors, written)
         files: dict[str, bytes | Path] = {
             GRAPH: json.dumps(data).encode(),
             TEXT: str(self).encode(),
-            TENSORS: written.getvalue(),
+            TENSORS: archive.tensor_bytes(tensors),
         }
         target = Path(path)
         archive.write(target, KIND, {"torch": torch.__version__}, files)
@@ -206,9 +204,7 @@ def _graph_data(gm: fx.GraphModule, tensors: list[torch.Tensor]) -> list[dict[st
 
 
 def _attribute(gm: fx.GraphModule, target: str, tensors: list[torch.Tensor]) -> dict[str, Any]:
-    found: Any = gm
-    for part in target.split("."):
-        found = getattr(found, part)
+    found = attrgetter(target)(gm)
     if isinstance(found, fx.GraphModule):
         return {"target": target, "graph": _graph_data(found, tensors)}
     if not isinstance(found, torch.Tensor):
@@ -280,10 +276,8 @@ def _function(name: str) -> Any:
         raise LookupError(f"a graph does not call {name}")
     for end in range(len(parts) - 1, 0, -1):
         try:
-            found: Any = importlib.import_module(".".join(parts[:end]))
+            module = importlib.import_module(".".join(parts[:end]))
         except ModuleNotFoundError:
             continue
-        for part in parts[end:]:
-            found = getattr(found, part)
-        return found
+        return attrgetter(".".join(parts[end:]))(module)
     raise LookupError(f"there is no function {name}")

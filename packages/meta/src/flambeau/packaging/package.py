@@ -8,7 +8,6 @@ written.
 
 from __future__ import annotations
 
-import io
 import json
 import tempfile
 from collections.abc import Callable, Sequence
@@ -95,11 +94,9 @@ def _packaged(
     call = _call(exported, leaves, statics, names, weights)
     call["open"] = None if form is None else form.data()
     files[CALL] = json.dumps(call).encode()
-    kept = [t.detach() for t, name in zip(statics, names) if weights or name is None]
+    kept = [t for t, name in zip(statics, names) if weights or name is None]
     if kept:
-        written = io.BytesIO()
-        torch.save(kept, written)
-        files[WEIGHTS] = written.getvalue()
+        files[WEIGHTS] = archive.tensor_bytes(kept)
     facts = machine_facts() | {"function": _name(fn), "weights": weights}
     gpus = {half.gpu for half in halves if half.gpu is not None}
     if gpus:

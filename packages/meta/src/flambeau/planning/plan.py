@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import flambeau_capture
@@ -16,6 +17,7 @@ from flambeau_capture.api import compiler_of
 from torch import fx
 
 from flambeau.events.records import operations
+from flambeau.events.stage_products import called
 from flambeau.planning.model import learned
 
 
@@ -53,18 +55,11 @@ def memory_of(gm: fx.GraphModule, training: bool) -> MemoryPlan:
 def _bytes(node: fx.Node) -> int:
     value = node.meta.get("val")
     if value is None and node.op == "get_attr":
-        value = _attribute(node)
+        value = attrgetter(str(node.target))(node.graph.owning_module)
     values = value if isinstance(value, tuple | list) else (value,)
     return sum(
         int(item.numel()) * item.element_size() for item in values if isinstance(item, torch.Tensor)
     )
-
-
-def _attribute(node: fx.Node) -> Any:
-    value: Any = node.graph.owning_module
-    for part in str(node.target).split("."):
-        value = getattr(value, part, None)
-    return value
 
 
 #: methods and functions whose result looks at their first argument's memory
@@ -77,8 +72,7 @@ VIEWS = frozenset(
 
 
 def _is_view(node: fx.Node) -> bool:
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return name in VIEWS
+    return called(node.target) in VIEWS
 
 
 @dataclass(frozen=True)

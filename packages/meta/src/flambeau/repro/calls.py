@@ -8,6 +8,7 @@ very values that the script makes.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 from flambeau_capture.api import compiler_of
 from flambeau_capture.observe.records import FrameRecord
 
+from flambeau._torch_compat import pytree
 from flambeau.errors import warn
 from flambeau.repro.check import GraphFailure
 from flambeau.repro.function_text import (
@@ -56,7 +58,7 @@ def write_calls(
 def _write(path: Path, short: ShortFunction) -> Script:
     short = _with_bare_modules(short)
     held = dict(short.text.held)
-    drawn = [_with_drawn(call, held) for call in short.calls]
+    drawn = [_with_drawn(call) for call in short.calls]
     found = stale(short.text.function(), drawn)
     saved = found is None
     failure = GraphFailure(STALE, str(found or short.difference))
@@ -139,26 +141,18 @@ def _check_loads(name: str, value: Any) -> None:
             raise CannotWrite(f"{name} is a {own}: put its class into a file that can be imported")
 
 
-def _with_drawn(call: RecordedCall, held: dict[str, Any]) -> RecordedCall:
+def _with_drawn(call: RecordedCall) -> RecordedCall:
     """The call with numbers from a seed in place of its tensors."""
-    numbers = iter(range(10_000))
-
-    def made(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return drawn_like(value, next(numbers))
-        if type(value) in (list, tuple):
-            return type(value)(map(made, value))
-        if type(value) is dict:
-            return {key: made(item) for key, item in value.items()}
-        return value
-
-    kwargs = {name: made(value) for name, value in call.kwargs.items()}
-    return replace(call, args=tuple(map(made, call.args)), kwargs=kwargs)
+    numbers = itertools.count()
+    args, kwargs = pytree.tree_map_only(
+        torch.Tensor, lambda value: drawn_like(value, next(numbers)), (call.args, dict(call.kwargs))
+    )
+    return replace(call, args=args, kwargs=kwargs)
 
 
 def _call_text(call: RecordedCall, held: dict[str, Any], saved: bool) -> str:
     """A call as source; what has no text goes into `held`, once."""
-    numbers = iter(range(10_000))
+    numbers = itertools.count()
 
     def spelled(value: Any) -> str:
         if is_constant(value):

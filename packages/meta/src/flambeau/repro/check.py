@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import flambeau_aot
@@ -92,10 +93,8 @@ def found_backend(backend: str | Callable[..., Any]) -> str | Callable[..., Any]
     if not isinstance(backend, str) or ":" not in backend:
         return backend
     module, _, name = backend.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found  # type: ignore[no-any-return]
+    found: Callable[..., Any] = attrgetter(name)(importlib.import_module(module))
+    return found
 
 
 def compared(

@@ -15,6 +15,7 @@ import textwrap
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -91,7 +92,7 @@ def text_of(function: types.FunctionType) -> FunctionText:
             if isinstance(value, types.FunctionType) and value in seen:
                 continue
             beside = isinstance(value, types.FunctionType) and value.__module__ == own
-            line = None if beside else _import(name, value)
+            line = None if beside else import_line(name, value)
             if is_constant(value):
                 constants[name] = value
             elif isinstance(value, torch.Tensor | torch.nn.Module):
@@ -169,17 +170,19 @@ def _names(code: types.CodeType) -> set[str]:
     return found
 
 
-def _import(name: str, value: Any) -> str | None:
+def import_line(name: str, value: Any) -> str | None:
     """The line that gives a name this value, where a module that is not the program offers it."""
     if isinstance(value, types.ModuleType):
         return f"import {value.__name__} as {name}" if value.__name__ != name else f"import {name}"
     module, own = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
-    if not isinstance(module, str) or module == "__main__" or not own.isidentifier():
+    if not isinstance(module, str) or module == "__main__":
         return None
     try:
-        there = getattr(importlib.import_module(module), own, None)
-    except (ImportError, ValueError):
+        there = attrgetter(own)(importlib.import_module(module))
+    except (ImportError, ValueError, AttributeError):
         return None
     if there is not value:
         return None
-    return f"from {module} import {own}" + ("" if own == name else f" as {name}")
+    root, _, rest = own.partition(".")
+    line = f"from {module} import {root}" + ("" if own == name else f" as {name}")
+    return f"{line}; {name} = {name}.{rest}" if rest else line

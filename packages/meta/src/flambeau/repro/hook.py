@@ -25,9 +25,8 @@ from flambeau.repro.check import HALF, GraphCheck, GraphFailure
 from flambeau.repro.script import Script, write_script
 from flambeau.repro.shrink import shrink
 from flambeau.testing.isolated_run import copied
-from flambeau.variables import BadSetting
+from flambeau.variables import REPRO_AFTER, BadSetting
 
-AFTER = "FLAMBEAU_REPRO_AFTER"
 LEVEL = "FLAMBEAU_REPRO_LEVEL"
 DIR = "FLAMBEAU_REPRO_DIR"
 STAGES = ("capture", "aot")
@@ -71,11 +70,11 @@ class Settings:
         Raises BadSetting and UnknownName for values that mean nothing.
         """
         env = os.environ if environment is None else environment
-        after = env.get(AFTER, "")
+        after = env.get(REPRO_AFTER, "")
         if not after:
             return None
         if after not in STAGES:
-            raise UnknownName(AFTER, after, STAGES)
+            raise UnknownName(REPRO_AFTER, after, STAGES)
         level = env.get(LEVEL, "") or "2"
         if level not in ("1", "2", "3", "4"):
             raise BadSetting(f"{LEVEL} is 1, 2, 3 or 4, not {level!r}")

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from torch import fx
 
 from flambeau.events.records import operations
 from flambeau.repro.check import GraphCheck, GraphFailure, found_backend, spelled
-from flambeau.repro.function_text import CannotWrite, function_of, text_of
+from flambeau.repro.function_text import CannotWrite, function_of, import_line, text_of
 from flambeau.repro.shrink import Test, shrink
 
 SEED = 0
@@ -56,7 +57,7 @@ def write_script(
     """
     values = [*inputs]
     names = [node.target for node in gm.graph.nodes if node.op == "get_attr"]
-    held = {str(name): _attribute(gm, str(name)) for name in dict.fromkeys(names)}
+    held = {str(name): attrgetter(str(name))(gm) for name in dict.fromkeys(names)}
     saved = True
     if test is not None:
         drawn = [drawn_like(value, number) for number, value in enumerate(values)]
@@ -150,29 +151,13 @@ def _imports(names: dict[str, Any]) -> list[str]:
             found.append(f"from math import {'nan' if math.isnan(value) else 'inf'}")
         elif value is type(None):
             found.append(f"{name} = type(None)")
-        elif isinstance(value, type(torch)):
-            found.append(f"import {value.__name__} as {name}")
         elif getattr(torch, name, None) is value:
             found.append(f"from torch import {name}")
+        elif (line := import_line(name, value)) is not None:
+            found.append(line)
         else:
-            found.append(_import_of(name, value))
+            raise CannotWrite(f"{value!r} cannot be imported by name")
     return found
-
-
-def _import_of(name: str, value: Any) -> str:
-    module = str(getattr(value, "__module__", "") or "")
-    own = str(getattr(value, "__qualname__", ""))
-    try:
-        there: Any = importlib.import_module(module)
-        for part in own.split("."):
-            there = getattr(there, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise CannotWrite(f"{value!r} cannot be imported by name: {error}") from error
-    if there is not value:
-        raise CannotWrite(f"{module}.{own} is not {value!r}")
-    root, _, rest = own.partition(".")
-    line = f"from {module} import {root} as {name}"
-    return f"{line}; {name} = {name}.{rest}" if rest else line
 
 
 def _registered(name: str, value: Any) -> str:
@@ -184,13 +169,6 @@ def _registered(name: str, value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"self.register_buffer({name!r}, {loaded})"
     raise CannotWrite(f"the attribute {name} is a {type(value).__name__}, not a tensor")
-
-
-def _attribute(gm: fx.GraphModule, name: str) -> Any:
-    value: Any = gm
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
 
 
 def _plain(value: Any) -> Any:
