@@ -62,8 +62,8 @@ class Verdict:
 
     def __str__(self) -> str:
         if not self.layer:
-            told = f"nothing is wrong in any layer ({len(self.tried)} compiles)"
-            return f"{told}\n  {self.note}" if self.note else told
+            text = [f"nothing is wrong in any layer ({len(self.tried)} compiles)"]
+            return "\n  ".join([*text, *filter(None, [self.note])])
         where = f" in {self.graph}" if self.graph else ""
         half = f" ({self.half})" if self.half else ""
         text = [f"{self.layer}: {self.step} {self.name}".rstrip() + where + half]
@@ -82,11 +82,7 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         return {
-            "layer": self.layer,
-            "step": self.step,
-            "name": self.name,
-            "graph": self.graph,
-            "half": self.half,
+            **{key: getattr(self, key) for key in ("layer", "step", "name", "graph", "half")},
             "lines": list(self.lines),
             "difference": None if self.difference is None else str(self.difference),
             "avoid": {key: repr(value) for key, value in self.avoid.items()},
@@ -126,7 +122,7 @@ class TrialProgram:
         return replace(made, inductor=replace(made.inductor, cache_dir=self.cache_dir))
 
     def judge(self, place: int, got: Observed) -> Difference | None:
-        """Hold the run of one call against the program as it is."""
+        """Compare the run of one call with the program as it is."""
         if self.check is not None:
             return self.check(self.expected[place], got)
         return difference(self.expected[place], got, self.exact[place])
@@ -140,13 +136,11 @@ class TrialProgram:
         capture: Mapping[str, Any] | None = None,
         inductor: Mapping[str, Any] | None = None,
         afresh: bool = False,
-        fallbacks_count: bool = True,
     ) -> Difference | None:
         """Compile, make every call, and return the first difference.
 
         afresh: forget what was compiled before each call. capture, inductor: options of
-        theirs. A graph that a stage could not compile counts as a difference, unless
-        `fallbacks_count` is false.
+        theirs. A graph that a stage could not compile counts as a difference.
         """
         own = recorder or RecordCollector()
         choices = self.choices()
@@ -167,8 +161,7 @@ class TrialProgram:
             found = self.judge(place, got)
             if found is not None and len(self.calls) > 1:
                 found = replace(found, place=f"call {place + 1}, {found.place}")
-            if found is None and fallbacks_count:
-                found = _failure(own)
+            found = found or _failure(own)
             if found is not None:
                 break
         self.tried.append(Tried(how, found))

@@ -126,10 +126,10 @@ def calibrate(cache_dir: str | None = None, lengths: Sequence[int] = LENGTHS) ->
     return fit(samples)
 
 
-def learned(cache_dir: str | None = None) -> CostModel:
+def learned() -> CostModel:
     """The model of what is on disk and of what this process has compiled so far."""
     seen = [record for _, recorder in recorded() for record in recorder.report().records]
-    return fit([*known_samples(cache_dir), *samples_of(seen)])
+    return fit([*known_samples(), *samples_of(seen)])
 
 
 def samples_of(records: Iterable[GraphRecord]) -> list[Sample]:

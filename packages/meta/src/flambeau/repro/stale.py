@@ -111,7 +111,8 @@ def two_calls(
     return None
 
 
-Test = Callable[[Function, Sequence[RecordedCall]], Difference | None]
+MOST_TESTS = 300
+"""Functions that are tried at most."""
 
 
 @dataclass
@@ -124,47 +125,43 @@ class ShortFunction:
     tests: int = 0
 
 
-def shorten(
-    text: FunctionText, calls: Sequence[RecordedCall], test: Test = stale, most_tests: int = 300
-) -> ShortFunction | None:
+def shorten(text: FunctionText, calls: Sequence[RecordedCall]) -> ShortFunction | None:
     """The shortest function found that fails; None where the text does not fail."""
-    found = _tried(text, calls, test)
+    found = _tried(text, calls)
     if found is None:
         return None
     state = ShortFunction(text, tuple(calls), found, 1)
     progress = True
-    while progress and state.tests < most_tests:
+    while progress and state.tests < MOST_TESTS:
         progress = False
         for move in (_fewer_statements, _smaller_expressions, _fewer_variables):
             place = 0
-            while state.tests < most_tests:
+            while state.tests < MOST_TESTS:
                 made = move(state.text.definition, place)
                 if made is None:
                     break
-                if _taken(state, replace(state.text, definition=made), state.calls, test):
+                if _taken(state, replace(state.text, definition=made), state.calls):
                     progress = True
                 else:
                     place += 1
         for name in [each.arg for each in state.text.definition.args.args]:
             fewer = _without(state, name)
-            if fewer is not None and _taken(state, *fewer, test):
+            if fewer is not None and _taken(state, *fewer):
                 progress = True
-    _forget_what_is_not_read(state, test)
+    _forget_what_is_not_read(state)
     return state
 
 
-def _tried(text: FunctionText, calls: Sequence[RecordedCall], test: Test) -> Difference | None:
+def _tried(text: FunctionText, calls: Sequence[RecordedCall]) -> Difference | None:
     try:
-        return test(text.function(), calls)
+        return stale(text.function(), calls)
     except Exception:  # a text without what it needs is no candidate, however it says so
         return None
 
 
-def _taken(
-    state: ShortFunction, text: FunctionText, calls: Sequence[RecordedCall], test: Test
-) -> bool:
+def _taken(state: ShortFunction, text: FunctionText, calls: Sequence[RecordedCall]) -> bool:
     state.tests += 1
-    found = _tried(text, calls, test)
+    found = _tried(text, calls)
     if found is None:
         return False
     state.text, state.calls, state.difference = text, tuple(calls), found
@@ -301,7 +298,7 @@ def _renumbered(place: str, gone: int) -> str:
     return "" if int(name) == gone else f"{int(name) - 1}{dot}{rest}"
 
 
-def _forget_what_is_not_read(state: ShortFunction, test: Test) -> None:
+def _forget_what_is_not_read(state: ShortFunction) -> None:
     """Leave out names that the text does not read any more, and state that does not matter."""
     whole = "\n".join((*state.text.helpers, state.text.text))
     read = {node.id for node in ast.walk(ast.parse(whole)) if isinstance(node, ast.Name)}
@@ -321,4 +318,4 @@ def _forget_what_is_not_read(state: ShortFunction, test: Test) -> None:
         replace(call, state={k: v for k, v in call.state.items() if k not in same})
         for call in state.calls
     ]
-    _taken(state, text, calls, test)
+    _taken(state, text, calls)
