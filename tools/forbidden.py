@@ -112,9 +112,7 @@ ALLOWED = (
     Allowed("flambeau_prims/sweep/judge.py", "computed", 1, _DTYPE),
     Allowed("flambeau_prims/conformance/backends.py", "computed", 1, _GIVEN),
     Allowed(f"{_META}repro/check.py", "computed", 1, _GIVEN),
-    Allowed(
-        f"{_META}backends/engines.py", "computed", 1, "other packages' backends, by a table"
-    ),
+    Allowed(f"{_META}backends/engines.py", "computed", 1, "other packages' backends, by a table"),
     Allowed(f"{_META}repro/function_text.py", "computed", 1, _AGAIN),
     Allowed(f"{_META}repro/script.py", "computed", 1, _AGAIN),
     Allowed(

@@ -69,10 +69,7 @@ MODE_ENTRIES = (
     torch.amp.autocast_mode._enter_autocast,
     torch.autograd.grad_mode._enter_inference_mode,
 )
-MODE_EXITS = (
-    torch.amp.autocast_mode._exit_autocast,
-    torch.autograd.grad_mode._exit_inference_mode,
-)
+MODE_EXITS = (torch.amp.autocast_mode._exit_autocast, torch.autograd.grad_mode._exit_inference_mode)
 
 
 def active_ddp() -> DistributedDataParallel | None:

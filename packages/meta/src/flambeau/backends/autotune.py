@@ -229,11 +229,7 @@ class Switching:
         return self._run(*inputs)
 
     def _work(
-        self,
-        gm: fx.GraphModule,
-        inputs: list[Any],
-        request: Request,
-        surroundings: Surroundings,
+        self, gm: fx.GraphModule, inputs: list[Any], request: Request, surroundings: Surroundings
     ) -> None:
         from flambeau.backends.registry import resolve  # the table there names this module's
 

@@ -198,11 +198,7 @@ class AotEngine:
         return compiled
 
     def _compile(
-        self,
-        gm: fx.GraphModule,
-        inputs: Sequence[Any],
-        tally: RecordTally,
-        open_sizes: bool = True,
+        self, gm: fx.GraphModule, inputs: Sequence[Any], tally: RecordTally, open_sizes: bool = True
     ) -> flambeau_aot.Compiled:
         name = graph_name(gm)
         compiled = flambeau_aot.compile(

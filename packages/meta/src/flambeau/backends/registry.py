@@ -89,10 +89,7 @@ TABLE: dict[str, BuiltinBackend] = {
         "TorchScript with nvFuser", engines.nvfuser, "nvfuser", pip="nvfuser-cu12-torch28"
     ),
     "onnxrt": _engine(
-        "ONNX Runtime, inference",
-        engines.onnxrt,
-        *("onnxruntime", "onnx"),
-        pip="onnxruntime onnx",
+        "ONNX Runtime, inference", engines.onnxrt, *("onnxruntime", "onnx"), pip="onnxruntime onnx"
     ),
     "tensorrt": _engine("Torch-TensorRT", engines.tensorrt, "torch_tensorrt", pip="torch-tensorrt"),
     "openxla": _engine("PyTorch/XLA", engines.openxla, "torch_xla", pip="torch_xla"),

@@ -126,10 +126,7 @@ def user_line(node: fx.Node) -> str:
 
 
 def _step(
-    step: Any,
-    sizes: Mapping[str, int | None],
-    items: Mapping[str, int],
-    lines: Mapping[str, str],
+    step: Any, sizes: Mapping[str, int | None], items: Mapping[str, int], lines: Mapping[str, str]
 ) -> StepFacts | None:
     loop, target = getattr(step, "loop", None), getattr(step, "target", None)
     if loop is None and target is None:

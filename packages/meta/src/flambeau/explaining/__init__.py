@@ -9,11 +9,4 @@ from flambeau.explaining.explanation import (
     RecompileFacts,
 )
 
-__all__ = [
-    "BreakFacts",
-    "Explanation",
-    "GraphFacts",
-    "KeptInEager",
-    "RecompileFacts",
-    "explain",
-]
+__all__ = ["BreakFacts", "Explanation", "GraphFacts", "KeptInEager", "RecompileFacts", "explain"]

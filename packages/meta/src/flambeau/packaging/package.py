@@ -31,14 +31,7 @@ from flambeau.errors import CannotPackage
 from flambeau.packaging import archive
 from flambeau.packaging.bundle import Bundle
 from flambeau.packaging.export import open_form
-from flambeau.packaging.loading import (
-    CALL,
-    KIND,
-    WEIGHTS,
-    described,
-    gpu_facts,
-    machine_facts,
-)
+from flambeau.packaging.loading import CALL, KIND, WEIGHTS, described, gpu_facts, machine_facts
 
 LOADABLE = frozenset({"cpp", "cubin"})
 """Loaders of kernels that the runtime has by itself."""

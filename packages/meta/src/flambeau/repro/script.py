@@ -227,10 +227,7 @@ def read_script(path: Path) -> tuple[fx.GraphModule, list[Any], str | Callable[.
 
 
 def run_script(
-    module: torch.nn.Module,
-    inputs: Sequence[Any],
-    backend: str | Callable[..., Any],
-    failure: str,
+    module: torch.nn.Module, inputs: Sequence[Any], backend: str | Callable[..., Any], failure: str
 ) -> int:
     """What a script does: 1 and the failure while it fails as it did, 0 once it does not."""
     gm = fx.symbolic_trace(module)

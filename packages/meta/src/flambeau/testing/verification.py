@@ -52,12 +52,7 @@ def verified(backend: Backend, request: Request) -> Backend:
 class Verified:
     """A compiled graph that is checked in its first calls."""
 
-    def __init__(
-        self,
-        gm: fx.GraphModule,
-        compiled: Callable[..., Any],
-        request: Request,
-    ) -> None:
+    def __init__(self, gm: fx.GraphModule, compiled: Callable[..., Any], request: Request) -> None:
         self.gm = gm
         self.by = request.by
         self.choices = request.choices
