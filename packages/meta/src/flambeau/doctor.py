@@ -46,10 +46,9 @@ class Finding:
 def python() -> Iterator[Finding]:
     """The interpreter: capture knows the bytecode of some versions only."""
     version = platform.python_version()
-    if PYTHONS.contains(version, prereleases=True):
-        yield Finding("ok", "python", version)
-    else:
-        yield Finding("error", "python", version, f"use a Python of {PYTHONS}")
+    fits = PYTHONS.contains(version, prereleases=True)
+    advice = "" if fits else f"use a Python of {PYTHONS}"
+    yield Finding("ok" if fits else "error", "python", version, advice)
 
 
 def pytorch() -> Iterator[Finding]:
@@ -138,21 +137,19 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
 )  # fmt: skip
 
 
-def examine() -> list[Finding]:
-    """All findings, in the order of the road; a check that fails is a finding itself."""
-    found: list[Finding] = []
+def examine() -> Iterator[Finding]:
+    """All findings, in the order of a call; a check that fails is a finding itself."""
     for check in CHECKS:
         try:
-            found += check()
+            yield from check()
         except Exception as error:
             text = f"cannot be looked at: {type(error).__name__}: {error}"
-            found.append(Finding("error", check.__name__, text, "please report this"))
-    return found
+            yield Finding("error", check.__name__, text, "please report this")
 
 
 def main() -> int:
     """Print the findings."""
-    found = examine()
+    found = list(examine())
     for finding in found:
         print(finding)
     return int(any(finding.level == "error" for finding in found))

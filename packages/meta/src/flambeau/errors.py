@@ -24,13 +24,9 @@ class FlambeauWarning(UserWarning):
 def warn(text: str, category: type[Warning] = FlambeauWarning) -> None:
     """Warn at the innermost line that belongs neither to Flambeau nor to torch: the user's."""
     frame, level = sys._getframe(1), 2
-    while frame is not None and _inside(frame.f_globals.get("__name__", "")):
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OWN:
         frame, level = frame.f_back, level + 1  # type: ignore[assignment]
     warnings.warn(text, category, stacklevel=level if frame is not None else 2)
-
-
-def _inside(module: str) -> bool:
-    return module.partition(".")[0] in OWN
 
 
 OWN = frozenset({"flambeau", "flambeau_capture", "flambeau_aot", "flambeau_inductor", "torch"})
@@ -43,13 +39,11 @@ class IncompatibleSiblings(FlambeauError, ImportError):
 class UnknownName(FlambeauError, ValueError):
     """A name that is not in its table; the text lists what is."""
 
-    def __init__(self, kind: str, name: object, known: Iterable[str], more: str = "") -> None:
+    def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         names = sorted(known)
-        text = f"unknown {kind} {name!r}; known: {', '.join(names)}"
         close = get_close_matches(str(name), names)
-        if close:
-            text = f"unknown {kind} {name!r}: did you mean {close[0]!r}? known: {', '.join(names)}"
-        super().__init__(f"{text}{more}")
+        hint = f": did you mean {close[0]!r}?" if close else ";"
+        super().__init__(f"unknown {kind} {name!r}{hint} known: {', '.join(names)}")
         self.name = name
 
 

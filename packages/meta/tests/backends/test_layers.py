@@ -44,7 +44,9 @@ def test_the_order(monkeypatch):
         resolve(name, request())
         assert applied == wanted
     applied.clear()
-    resolve("inductor", request(never_slower=True, verify=2, told=lambda compiled, graph: compiled))
+    resolve(
+        "inductor", request(never_slower=True, verify=2, timing=lambda compiled, graph: compiled)
+    )
     assert applied == [*expected["inductor"], "never_slower", "verify", "run_events"]
     applied.clear()
     resolve(lambda gm, inputs: gm.forward, request())

@@ -230,20 +230,13 @@ def blame_backend(program: TrialProgram, found: Difference, backend: Given, coun
     )
 
 
-LAYERS: tuple[tuple[str, str], ...] = (
-    ("capture", "eager"),
-    ("aot", "aot_eager"),
-    ("prims", "aot_eager_prims"),
-    ("inductor", "inductor"),
+LAYERS: tuple[tuple[str, Callable[[TrialProgram, Difference], Verdict]], ...] = (
+    ("eager", blame_capture),
+    ("aot_eager", blame_aot),
+    ("aot_eager_prims", blame_prims),
+    ("inductor", blame_inductor),
 )
-"""Each layer, with the backend that ends after it."""
-
-BLAME: Mapping[str, Callable[[TrialProgram, Difference], Verdict]] = {
-    "capture": blame_capture,
-    "aot": blame_aot,
-    "prims": blame_prims,
-    "inductor": blame_inductor,
-}
+"""The backend that ends after each layer, and what finds the step of it to blame."""
 
 
 def bisect(
@@ -268,11 +261,11 @@ def bisect(
     """
     with tempfile.TemporaryDirectory(prefix="flambeau-bisect-") as folder:
         program = TrialProgram(fn, [(args, kwargs), *also], options or {}, folder, check)
-        outside = backend not in [ends for _, ends in LAYERS]
-        for layer, ends in LAYERS[:1] if outside else LAYERS:
+        outside = backend not in [ends for ends, _ in LAYERS]
+        for ends, blame in LAYERS[:1] if outside else LAYERS:
             found = program.attempt(f'backend="{ends}"', ends)
             if found is not None:
-                verdict = BLAME[layer](program, found)
+                verdict = blame(program, found)
                 return replace(verdict, difference=found, tried=tuple(program.tried))
             if ends == backend:
                 break

@@ -119,7 +119,7 @@ KIND = "cache"
 
 def save(path: str | Path, folder: str | Path | None = None) -> int:
     """Write all whole entries of the cache folder to one file; how many there were."""
-    place = cache_folder(None if folder is None else str(folder))
+    place = _folder(folder)
     files: dict[str, bytes | Path] = {}
     count = 0
     with tempfile.TemporaryDirectory(prefix="flambeau-") as aside:
@@ -151,7 +151,7 @@ def load(path: str | Path, folder: str | Path | None = None) -> int:
     Raises Refused for a file of another kind of machine, with what differs. What is in the file
     will be run: load your own.
     """
-    place = cache_folder(None if folder is None else str(folder))
+    place = _folder(folder)
     reason = objection(place)
     if reason is not None:
         raise Refused(f"the cache folder {place} is not used: {reason}")

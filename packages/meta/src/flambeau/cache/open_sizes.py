@@ -160,7 +160,7 @@ class GraphSymbols:
                 found.append(["GreaterThan", self.tree(symbol), low])
             if high != high_before and high is not None:
                 found.append(["LessThan", self.tree(symbol), high])
-        return [tree for number, tree in enumerate(found) if tree not in found[:number]]
+        return _distinct(found)
 
     def conditions(self) -> list[Tree]:
         """All that is assumed about sizes, as it is of the graph's symbols now, short ones first.
@@ -176,8 +176,7 @@ class GraphSymbols:
             now = condition.xreplace(equal)
             if now is not compat.symbolic("true"):
                 found.append(self.tree(now))
-        distinct = [tree for number, tree in enumerate(found) if tree not in found[:number]]
-        return sorted(distinct, key=lambda tree: len(str(tree)))
+        return sorted(_distinct(found), key=lambda tree: len(str(tree)))
 
     def fit(self, conditions: Sequence[Tree]) -> bool:
         """Whether conditions hold for the sizes of this call."""
@@ -188,6 +187,10 @@ class GraphSymbols:
         for tree in conditions:
             if not compat.assume(self.environment, self.expression(tree)):
                 raise ValueError(f"the condition {tree} does not hold")
+
+
+def _distinct(trees: list[Tree]) -> list[Tree]:
+    return [tree for number, tree in enumerate(trees) if tree not in trees[:number]]
 
 
 def open_sizes(gm: fx.GraphModule) -> GraphSymbols | None:

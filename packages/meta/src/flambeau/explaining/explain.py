@@ -21,7 +21,7 @@ from flambeau.backends import resolve
 from flambeau.backends.request import Request
 from flambeau.choices import choose
 from flambeau.events.bus import GraphRun, Listener, StageProduct, timed
-from flambeau.events.records import RecordCollector, Report, recorder_of
+from flambeau.events.records import GraphRecord, RecordCollector, Report, recorder_of
 from flambeau.events.stage_products import HalfFacts, called, facts_of
 from flambeau.explaining.costs import ConvertedFrame, Figures, Line
 from flambeau.explaining.explanation import (
@@ -83,44 +83,14 @@ def _explain(
     finally:
         recorder.watch.own.remove(collector)
     ended = time.perf_counter()
-    name = str(compiler.converter.backend_name)
-    timed_runs = runs if made is None else None
-    return gather(result, name, compiler.records, recorder, collector.halves, timed_runs, ended)
-
-
-def compiled_with(
-    fn: Callable[..., Any],
-    recorder: RecordCollector,
-    options: Mapping[str, object],
-    backend: str | Callable[..., Any] = "inductor",
-    runs: list[GraphRun] | None = None,
-) -> Any:
-    """The function, compiled so that a recorder of ours sees what happens, and `runs` when its
-    graphs run."""
-    choices = choose(None, options)
-    timing = None if runs is None else partial(timed, note=runs.append)
-    chosen = resolve(backend, Request(choices, recorder, timing=timing))
-    watched = replace(choices.capture, watch=recorder.watch.publish)
-    return flambeau_capture.optimize(chosen, options=watched)(fn)
-
-
-def gather(
-    result: Any,
-    backend: str,
-    records: Records,
-    recorder: RecordCollector,
-    halves: list[HalfFacts],
-    runs: list[GraphRun] | None,
-    ended: float,
-) -> Explanation:
-    """The facts of one run together."""
+    records, halves = compiler.records, collector.halves
     found = explanation_of(records, result)
     report = recorder.report(breaks=tuple(map(str, records.breaks)))
-    breaks = _breaks(records, runs, ended)
+    breaks = _breaks(records, runs if made is None else None, ended)
     own = sum(frame.seconds - frame.backend_seconds for frame in records.frames)
     return Explanation(
         result=result,
-        backend=backend,
+        backend=str(compiler.converter.backend_name),
         graphs=_graphs(records, report, halves),
         breaks=tuple(sorted(breaks, key=_cost, reverse=True)),
         guards=tuple(str(guard) for guard in found.out_guards),
@@ -140,6 +110,22 @@ def gather(
     )
 
 
+def compiled_with(
+    fn: Callable[..., Any],
+    recorder: RecordCollector,
+    options: Mapping[str, object],
+    backend: str | Callable[..., Any] = "inductor",
+    runs: list[GraphRun] | None = None,
+) -> Any:
+    """The function, compiled so that a recorder of ours sees what happens, and `runs` when its
+    graphs run."""
+    choices = choose(None, options)
+    timing = None if runs is None else partial(timed, note=runs.append)
+    chosen = resolve(backend, Request(choices, recorder, timing=timing))
+    watched = replace(choices.capture, watch=recorder.watch.publish)
+    return flambeau_capture.optimize(chosen, options=watched)(fn)
+
+
 def _cost(facts: BreakFacts) -> tuple[float, int]:
     return (facts.run_ms or 0.0) + (facts.capture_ms or 0.0), facts.bytes or 0
 
@@ -150,26 +136,23 @@ def _graphs(records: Records, report: Report, halves: list[HalfFacts]) -> tuple[
     made = []
     for record in records.graphs:
         name = type(record.module).__name__
-        known, failure = compiled.get(name), failed.get(name)
-        calls = (n for n in record.module.graph.nodes if n.op in ("call_function", "call_method"))
-        facts = GraphFacts(
-            name=name,
-            function=record.function,
-            inputs=record.inputs,
-            operations=tuple(called(node.target) for node in calls),
-            kind=known.kind if known is not None else "eager",
-            failure="" if failure is None else str(failure),
-            halves=tuple(half for half in halves if half.graph == name),
-        )
-        if known is not None:
-            facts = replace(
-                facts,
+        known = compiled.get(name) or GraphRecord(name, "eager", 0)
+        calls = (node for node in record.module.graph.nodes if node.op.startswith("call_"))
+        made.append(
+            GraphFacts(
+                name=name,
+                function=record.function,
+                inputs=record.inputs,
+                operations=tuple(called(node.target) for node in calls),
+                kind=known.kind,
                 kernels=known.kernels,
                 fused_ops=known.fused_ops,
                 library_calls=dict(known.externs),
                 seconds=dict(known.seconds),
+                failure=str(failed.get(name, "")),
+                halves=tuple(half for half in halves if half.graph == name),
             )
-        made.append(facts)
+        )
     return tuple(made)
 
 
