@@ -1,7 +1,8 @@
-"""Translation of the user's choices into options of each stage.
+"""Translation and validation of the user's choices, into options of each stage.
 
 In: `mode` and `options` of `flambeau.compile`. Out: one frozen options object a stage.
-Invariant: every key reaches exactly one stage; a key that no stage has is an error, never dropped.
+Invariant: every key reaches exactly one stage, never dropped; what a value may be is read off the
+field's annotation and, for numbers and names, the tables here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Bisection from a wrong answer to the responsible step, in one call.
 
 In: a function and arguments. Out: a `Verdict`. Invariant: layers are tried from the outermost in;
-the first that is wrong is to blame, since it was given what the one before it got right.
+the first that is wrong is to blame, since it was given what the one before it got right. A guard is
+blamed only where the same call is right when nothing was compiled before it; a decomposition, by
+adding them one by one in the order in which the program needs them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""One trial of a bisection: compile under restrictions, run, compare with eager.
+"""Trials of a bisection: compile under restrictions, run, compare with eager; and its verdict.
 
 In: a program with its calls, a backend. Out: the difference from the program as it is. Invariant:
-every trial compiles from nothing, in a cache folder of its own, and leaves no trace in the program.
+every trial compiles from nothing, in a cache folder of its own, and leaves no trace in the program;
+a verdict names what was tried, so that any step can be repeated.
 """
 
 from __future__ import annotations

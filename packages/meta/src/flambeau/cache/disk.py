@@ -1,7 +1,8 @@
-"""Inspection of the cache folder: entries, sizes, reasons for misses.
+"""The cache folder: entries, reasons for misses, and its transfer as one file.
 
-In: a folder (the one in use by default). Out: figures, keys, differences. Invariant: looking
-changes nothing; clearing removes whole entries, which another process may be about to make again.
+In: a folder (the one in use by default), a file. Out: figures, keys, differences; entries in
+another folder. Invariant: looking changes nothing; clearing removes whole entries; a file that was
+changed, or made with other versions or for another processor, is refused and changes nothing.
 """
 
 from __future__ import annotations

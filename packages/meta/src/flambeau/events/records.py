@@ -1,7 +1,8 @@
 """Records of compilation: one per graph, one report per compiled callable.
 
 In: the public report objects of the stages. Out: frozen records, and sums over them.
-Invariant: a recorder belongs to one compiled callable; a fallback is a record like any other.
+Invariant: a recorder belongs to one compiled callable; a fallback is a record like any other; a
+failure is a candidate until the program has run eagerly in its place.
 """
 
 from __future__ import annotations

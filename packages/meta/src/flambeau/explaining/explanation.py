@@ -1,7 +1,8 @@
 """The explanation as plain data: text, dictionary, page.
 
 In: facts. Out: `Explanation`. Invariant: breaks are sorted by what they cost; every part of the
-program that did not become a kernel is in `kept_in_eager`, with the reason.
+program that did not become a kernel is in `kept_in_eager`, with the reason; the text has no control
+character, so that it may go into a log.
 """
 
 from __future__ import annotations

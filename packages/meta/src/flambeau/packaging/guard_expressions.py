@@ -1,8 +1,8 @@
-"""Guard expressions on dynamic shapes, as plain data.
+"""Guard expressions on dynamic shapes, as plain data, and where a call has its sizes.
 
-In: trees of JSON's kinds over numbered symbols. Out: their values, and their text. Invariant: a
-tree is data, evaluated exactly and by one table of operations alone: neither sympy nor torch is
-needed to check one.
+In: trees of JSON's kinds over numbered symbols; the arguments of a call. Out: values, text, or the
+condition that is broken. Invariant: a tree is data, evaluated exactly, by one table of operations:
+neither sympy nor torch is needed to check one.
 
 A tree is an int, `["s", k]` (symbol k), `["float", text]`, or a list of an operation's name and its
 operands.

@@ -1,4 +1,4 @@
-"""Loader of packages, with the runtime alone.
+"""Loader of packages, with the runtime alone, on a machine that fits.
 
 In: a file that `flambeau.package` wrote. Out: a callable. Invariant: no compiler, tracer or
 symbolic mathematics is imported; a file that was changed, or made for another machine, is refused

@@ -1,7 +1,8 @@
-"""View model of a page, built from events.
+"""View model of a page, built from events or from an explanation.
 
-In: a `ProcessEvents`. Out: `ProcessView`: cards, tables, spans. Invariant: each graph is on one
-card, with every artefact of every stage that left one.
+In: a `ProcessEvents`, an `Explanation`. Out: `ProcessView`: cards, tables, spans, guard trees.
+Invariant: each graph is on one card, with every artefact of every stage that left one; every guard
+is in the tree once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Model of compile time, from what is known of a graph beforehand.
+"""Model of compile time, calibrated on this machine.
 
-In: samples: features of graphs that were compiled on this machine, and their seconds. Out: a fitted
-model that predicts, and says how far off it was on the samples. Invariant: no coefficient is
-negative, so that more work is never predicted to take less time.
+In: samples: features of graphs that were compiled from scratch, and their seconds. Out: a fitted
+model that predicts, and how far off it was on the samples; samples on disk. Invariant: no
+coefficient is negative, so that more work is never predicted to take less time; a kernel from the
+cache is no sample.
 """
 
 from __future__ import annotations

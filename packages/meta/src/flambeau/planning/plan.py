@@ -1,7 +1,8 @@
 """`plan`: predicted compile time and memory of a function.
 
 In: a function and arguments. Out: a `Plan`. Invariant: nothing is compiled: the function runs once,
-captured, with its operators as they are.
+captured, with its operators as they are; memory is an upper bound, as if nothing was fused and all
+that a backward half might read was kept.
 """
 
 from __future__ import annotations

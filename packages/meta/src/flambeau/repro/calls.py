@@ -1,8 +1,9 @@
-"""Script that reproduces a missing guard.
+"""Calls that stale code answers, found while the program runs, as a script.
 
-In: a function and calls of which the last is answered by stale code. Out: a file, with tensors and
-modules next to it where text does not do. Invariant: what a script shows was seen to fail with the
-very values that the script makes.
+In: a compiled callable and what it was made from; or a function and calls of which the last goes
+wrong. Out: a file, with tensors and modules next to it where text does not do. Invariant: what a
+script shows was seen to fail with the very values that it makes; a function is run a second time
+only where capture saw that it writes to nothing, and what fails here is a warning.
 """
 
 from __future__ import annotations

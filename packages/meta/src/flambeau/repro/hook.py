@@ -1,7 +1,8 @@
-"""Hook around a backend that turns failures into scripts.
+"""Hook around a backend that turns failures into scripts, as the environment says.
 
-In: a backend and settings. Out: a backend that gives the same. Invariant: a fault of making a
-script is a warning; the program is compiled as it would be without.
+In: a backend; variables of the environment. Out: a backend that gives the same. Invariant: nothing
+is written unless FLAMBEAU_REPRO_AFTER is set; a fault of making a script is a warning, and the
+program is compiled as it would be without.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Script that reproduces a failing graph.
+"""Script that reproduces a failing graph, and the minifier of such scripts.
 
-In: a graph, inputs, how it fails. Out: a file, with tensors next to it where drawn numbers do not
-do; and the graph again from such a file. Invariant: what a script shows was seen to fail with just
-the inputs that the script makes.
+In: a graph, inputs, how it fails; or a script. Out: a file, with tensors next to it where drawn
+numbers do not do; and the graph again from such a file. Invariant: what a script shows was seen to
+fail with just the inputs that the script makes; a graph that ends the process is minified in
+processes of its own.
 """
 
 from __future__ import annotations

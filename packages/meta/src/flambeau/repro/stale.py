@@ -1,7 +1,8 @@
-"""Call sequences that stale code answers.
+"""Call sequences that stale code answers, and the shortest function with which it does.
 
-In: a function, calls. Out: a `Difference`, or None. Invariant: a call counts as answered by stale
-code only where the same call is right when it is the first one: a guard is missing, nothing else.
+In: a function, calls. Out: a `Difference`, or None; a shorter text and calls. Invariant: a call
+counts as answered by stale code only where the same call is right when it is the first one: a guard
+is missing, nothing else; every text that is kept was itself seen to fail.
 """
 
 from __future__ import annotations

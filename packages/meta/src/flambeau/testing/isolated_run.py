@@ -1,4 +1,4 @@
-"""Isolated run of a program on copies of its inputs and state.
+"""Isolated run of a program on copies of its inputs, graph and state.
 
 In: a callable, arguments, the modules whose state it may change. Out: `Observed`: results,
 gradients, what was written to the arguments. Invariant: the caller's tensors, modules and random
