@@ -70,7 +70,7 @@ def _packaged(
     choices: Choices,
 ) -> Path:
     exported = flambeau_capture.export(fn, *args, **kwargs)
-    leaves = _leaves(args, kwargs)
+    leaves = pytree.tree_leaves((args, kwargs))
     flat = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     compiled, halves = _compiled(exported, flat, choices, _name(fn))
     halves = [_for_the_runtime(half, folder, choices) for half in halves]
@@ -220,10 +220,6 @@ def _plain(value: Any) -> Any:
         return flambeau_aot.encoded(value)
     except flambeau_aot.CannotSave as error:
         raise CannotPackage(f"an argument is neither a tensor nor plain data: {error}") from error
-
-
-def _leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    return list(pytree.tree_flatten((args, kwargs))[0])
 
 
 def _name(fn: Any) -> str:

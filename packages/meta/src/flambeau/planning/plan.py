@@ -44,7 +44,7 @@ def memory_of(gm: fx.GraphModule, training: bool) -> MemoryPlan:
     peak = made = 0
     for place, node in enumerate(nodes):
         if node.op in ("call_function", "call_method"):
-            live[node] = 0 if _is_view(node) else _bytes(node)
+            live[node] = 0 if called(node.target) in VIEWS else _bytes(node)
             made += live[node]
         peak = max(peak, sum(live.values()))
         for source in node.all_input_nodes:
@@ -70,10 +70,6 @@ VIEWS = frozenset(
         "chunk", "split", "getitem", "detach", "narrow", "select", "unbind",
     }
 )  # fmt: skip
-
-
-def _is_view(node: fx.Node) -> bool:
-    return called(node.target) in VIEWS
 
 
 @dataclass(frozen=True)
@@ -156,7 +152,9 @@ def plan(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan:
     found: list[tuple[fx.GraphModule, bool]] = []
 
     def only_looks(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        wanted = any(_requires_grad(value) for value in [*inputs, *gm.parameters()])
+        wanted = any(
+            getattr(value, "requires_grad", False) for value in [*inputs, *gm.parameters()]
+        )
         found.append((gm, torch.is_grad_enabled() and wanted))
         return gm.forward
 
@@ -179,7 +177,3 @@ def plan(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan:
         samples=model.samples,
         result=result,
     )
-
-
-def _requires_grad(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.requires_grad

@@ -159,7 +159,10 @@ def _failing_half(
     """The half that fails when the inductor is given it alone, with inputs of its own."""
     check = GraphCheck(HALF, accuracy=failure.kind == "wrong", choices=choices)
     for half in halves_of(gm, inputs):
-        given = [_real(node.meta["val"], n) for n, node in enumerate(_placeholders(half))]
+        given = [
+            _real(node.meta["val"], n)
+            for n, node in enumerate(half.graph.find_nodes(op="placeholder"))
+        ]
         found = check(half, given)
         if found is not None:
             return half, given, found, check
@@ -180,10 +183,6 @@ def halves_of(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[fx.GraphModule]
     table = flambeau_prims.decompositions()
     flambeau_aot.compile(gm, copied(list(inputs)), note, decompositions=table, options=options)
     return seen
-
-
-def _placeholders(gm: fx.GraphModule) -> list[fx.Node]:
-    return [node for node in gm.graph.nodes if node.op == "placeholder"]
 
 
 def _real(value: Any, seed: int) -> Any:

@@ -233,7 +233,7 @@ def _replaced(state: Shrunk, nodes: Sequence[fx.Node]) -> ShrinkCandidate | None
         old.replace_all_uses_with(new)
         value = values[node]
         floating = value.is_floating_point() or value.is_complex()
-        wants = floating and any(_requires_grad(each) for each in state.inputs)
+        wants = floating and any(getattr(each, "requires_grad", False) for each in state.inputs)
         inputs.append(value.requires_grad_(wants))
     return _finished(made, [*inputs, *state.inputs])
 
@@ -258,7 +258,3 @@ def _calls(gm: fx.GraphModule) -> list[fx.Node]:
 def _alike(one: Any, other: Any) -> bool:
     both = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
     return both and (one.shape, one.dtype, one.device) == (other.shape, other.dtype, other.device)
-
-
-def _requires_grad(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.requires_grad

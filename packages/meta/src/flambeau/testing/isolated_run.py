@@ -38,7 +38,8 @@ def observe(
     """
     given, named_given = copied((tuple(args), dict(kwargs or {})))
     leaves = [leaf for leaf in pytree.tree_leaves((given, named_given)) if _tensor(leaf)]
-    with kept_state(modules), torch.random.fork_rng(devices=_devices(leaves)):
+    devices = sorted({leaf.device.index or 0 for leaf in leaves if leaf.is_cuda})
+    with kept_state(modules), torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         try:
             result = fn(*given, **named_given)
@@ -179,10 +180,6 @@ def _doubled(value: Any) -> Any:
 
 def _tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
-
-
-def _devices(leaves: Sequence[torch.Tensor]) -> list[int]:
-    return sorted({leaf.device.index or 0 for leaf in leaves if leaf.device.type == "cuda"})
 
 
 def copied_graph(gm: fx.GraphModule, where: dict[fx.Node, fx.Node] | None = None) -> fx.GraphModule:

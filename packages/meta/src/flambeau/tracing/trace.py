@@ -41,7 +41,6 @@ from flambeau.events.bus import (
     StageProduct,
     listening,
 )
-from flambeau.events.records import GraphRecord
 from flambeau.events.stage_products import facts_of, nbytes, user_lines_of
 from flambeau.tracing.writer import EventWriter
 
@@ -225,10 +224,6 @@ def _kernels(trace: Trace, product: KernelsProduct, owner: int) -> Fields:
     }
 
 
-def _compiled(trace: Trace, product: GraphRecord, owner: int) -> Fields:
-    return {"graph": product.name, "record": asdict(product)}
-
-
 def _fallback(trace: Trace, product: StageFailure, owner: int) -> Fields:
     return {
         "graph": product.graph,
@@ -279,7 +274,7 @@ RECORDED: Mapping[str, Callable[[Trace, Any, int], Fields | None]] = {
     "aot": _aot,
     "stage": _stage,
     "kernels": _kernels,
-    "compiled": _compiled,
+    "compiled": lambda trace, product, owner: {"graph": product.name, "record": asdict(product)},
     "fallback": _fallback,
     "run": _run,
 }
