@@ -4,7 +4,7 @@ import copy
 import pickle
 
 import torch
-from flambeau_aot.graph_module import TracedModule
+from flambeau_aot.partition.split import TracedModule
 from torch import fx
 
 

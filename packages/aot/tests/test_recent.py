@@ -3,7 +3,7 @@
 import flambeau_aot as aot
 import pytest
 import torch
-from flambeau_aot.runtime.last_call_guard import like
+from flambeau_aot.frontends import like
 
 
 def test_it_holds_for_equal_metadata_only() -> None:

@@ -1,9 +1,9 @@
 """Ahead-of-time autograd: forward and backward traced once, partitioned, compiled.
 
-What comes in: a captured graph, function or module, example inputs and graph compilers.
-What goes out: a callable with the results, gradients and side effects of the original.
-Invariant: this layer knows no primitive set and no code generator; both are handed to it. A name
-is loaded at its first use, so that what a restored program runs on is had without the tracer.
+In: a captured graph, function or module, example inputs and graph compilers. Out: a callable with
+the results, gradients and side effects of the original.
+Invariant: this layer knows no primitive set and no code generator; both are handed to it. A name is
+loaded at its first use, so that what a restored program runs on is had without the tracer.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any
 from flambeau_aot.__about__ import __version__
 
 if TYPE_CHECKING:
-    from flambeau_aot.backends import aot_eager, aot_nop, run_as_is
     from flambeau_aot.compile import PASSES, compile
-    from flambeau_aot.display.joint_picture import draw_joint
-    from flambeau_aot.display.memory_curve import draw_curve
+    from flambeau_aot.display.pictures import draw_curve, draw_joint
     from flambeau_aot.display.text import show_graph, show_joint
     from flambeau_aot.errors import (
         AotError,
@@ -31,15 +29,20 @@ if TYPE_CHECKING:
         Unsupported,
     )
     from flambeau_aot.export import JointExport, JointInput, JointOutput, export_joint
-    from flambeau_aot.frontends import aot_function, aot_module
-    from flambeau_aot.info import Boxed, GraphCompiler, GraphInfo
-    from flambeau_aot.options import Classifier, OpClass, Options
+    from flambeau_aot.frontends import aot_eager, aot_function, aot_module, aot_nop, run_as_is
+    from flambeau_aot.interface import (
+        Boxed,
+        Classifier,
+        GraphCompiler,
+        GraphInfo,
+        OpClass,
+        Options,
+        Report,
+    )
     from flambeau_aot.partition.budget import CurvePoint
-    from flambeau_aot.partition.mincut import memory_curve, min_cut_partition
-    from flambeau_aot.partition.save_all import save_all
-    from flambeau_aot.report import Report
-    from flambeau_aot.runtime.boxed import boxed
+    from flambeau_aot.partition.mincut import memory_curve, min_cut_partition, save_all
     from flambeau_aot.runtime.call import Compiled
+    from flambeau_aot.runtime.codegen import boxed
     from flambeau_aot.serialize.lazy_retrace import restore_graph, static_tensors
     from flambeau_aot.serialize.saved_program import (
         CannotSave,
@@ -55,13 +58,13 @@ if TYPE_CHECKING:
 
 #: the module of each public name, and what it is called there where that differs
 _HOMES = {
-    "aot_eager": "backends",
-    "aot_nop": "backends",
-    "run_as_is": "backends",
+    "aot_eager": "frontends",
+    "aot_nop": "frontends",
+    "run_as_is": "frontends",
     "PASSES": "compile",
     "compile": "compile",
-    "draw_joint": "display.joint_picture",
-    "draw_curve": "display.memory_curve",
+    "draw_joint": "display.pictures",
+    "draw_curve": "display.pictures",
     "AotError": "errors",
     "CompilerContractError": "errors",
     "DataDependent": "errors",
@@ -75,18 +78,18 @@ _HOMES = {
     "export_joint": "export",
     "aot_function": "frontends",
     "aot_module": "frontends",
-    "Boxed": "info",
-    "GraphCompiler": "info",
-    "GraphInfo": "info",
-    "Classifier": "options",
-    "OpClass": "options",
-    "Options": "options",
+    "Boxed": "interface",
+    "GraphCompiler": "interface",
+    "GraphInfo": "interface",
+    "Classifier": "interface",
+    "OpClass": "interface",
+    "Options": "interface",
     "CurvePoint": "partition.budget",
     "memory_curve": "partition.mincut",
     "min_cut_partition": "partition.mincut",
-    "save_all": "partition.save_all",
-    "Report": "report",
-    "boxed": "runtime.boxed",
+    "save_all": "partition.mincut",
+    "Report": "interface",
+    "boxed": "runtime.codegen",
     "Compiled": "runtime.call",
     "show_graph": "display.text",
     "show_joint": "display.text",
@@ -100,7 +103,7 @@ _HOMES = {
     "Stored": "serialize.saved_program",
     "restore": "serialize.saved_program",
     "stored_from": "serialize.saved_program",
-    "default_partition": "partition.save_all",
+    "default_partition": "partition.mincut",
 }
 _CALLED = {"default_partition": "save_all"}
 

@@ -1,9 +1,9 @@
 """The pipeline from a program to a callable: passes in order.
 
-What comes in: a captured graph and example inputs, compilers for the halves, a decomposition
-table. What goes out: a `Compiled`, which takes the program's inputs positionally.
-Invariant: every pass is in `PASSES`' names, times itself under that name, and hands on frozen
-data; compilers see fake values only.
+In: a captured graph and example inputs, compilers for the halves, a decomposition table. Out: a
+`Compiled`, which takes the program's inputs positionally.
+Invariant: every pass is in `PASSES`' names, times itself under that name, and hands on frozen data;
+compilers see fake values only.
 """
 
 from __future__ import annotations
@@ -18,25 +18,22 @@ import torch
 from torch import fx
 
 from flambeau_aot import facts
-from flambeau_aot.control import HIGHER_ORDER
 from flambeau_aot.errors import AotError
+from flambeau_aot.higher_order.control_flow import HIGHER_ORDER
 from flambeau_aot.higher_order.lazy_derivative import Derivatives
-from flambeau_aot.info import Boxed, GraphCompiler, GraphInfo
-from flambeau_aot.inputs.upstream_derivatives import refuse_upstream
-from flambeau_aot.joint.ambient_state import ambient
+from flambeau_aot.interface import Boxed, GraphCompiler, GraphInfo, Options, Report
 from flambeau_aot.joint.program import InputProgram, of_graph_module
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.joint.tracer import Decompositions
-from flambeau_aot.options import Options
-from flambeau_aot.partition.cut import checked_cut
 from flambeau_aot.partition.mincut import min_cut_partition
 from flambeau_aot.partition.must_not_recompute import relying_on_leaves, watching
-from flambeau_aot.partition.split import Halves, inference, split
+from flambeau_aot.partition.split import Halves, checked_cut, inference, split, tangents_of
 from flambeau_aot.plan import RuntimePlan
-from flambeau_aot.report import Report
-from flambeau_aot.runtime.autograd_function import Crossing, HigherOrder
+from flambeau_aot.runtime.ambient_state import ambient
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
 from flambeau_aot.runtime.check import Checked
+from flambeau_aot.runtime.crossing import Crossing, HigherOrder
+from flambeau_aot.runtime.unasked_derivatives import refuse_upstream
 from flambeau_aot.serialize.saved_program import Contract, Higher, Stored, contract_of
 from flambeau_aot.simplify import simplify
 from flambeau_aot.subclasses import unwrapped
@@ -145,7 +142,7 @@ def compile_program(
         )
         compiled.again = again
         return compiled
-    refuse_upstream(joint, inputs)
+    refuse_upstream(joint, inputs, tangents_of(joint))
     with clock.timed("partition"):
         saved = checked_cut(joint, partition(joint, options))
         joint = relying_on_leaves(joint, saved, options.classify)

@@ -1,7 +1,7 @@
 """Exceptions of this package.
 
-What comes in: the words of what was met and, where known, the user's source lines.
-What goes out: exceptions whose text names the line, what was met and what to change.
+In: the words of what was met and, where known, the user's source lines. Out: exceptions whose text
+names the line, what was met and what to change.
 Invariant: every refusal of this package is an `AotError`; anything else is a defect.
 """
 

@@ -1,8 +1,8 @@
 """Export of a joint graph, with a description of its inputs and outputs.
 
-What comes in: a callable, module or FX graph and example inputs. What goes out: a `JointExport`.
-Invariant: `inputs` and `outputs` describe the graph module's inputs and outputs, in order; each
-is named by where the program has it (`layer.weight`, `args[0]['mask']`, `result[1]`).
+In: a callable, module or FX graph and example inputs. Out: a `JointExport`.
+Invariant: `inputs` and `outputs` describe the graph module's inputs and outputs, in order; each is
+named by where the program has it (`layer.weight`, `args[0]['mask']`, `result[1]`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import pytree
-from flambeau_aot.control import HIGHER_ORDER
 from flambeau_aot.frontends import program_of
-from flambeau_aot.graph_module import TracedModule
+from flambeau_aot.higher_order.control_flow import HIGHER_ORDER
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.joint.tracer import Decompositions
+from flambeau_aot.partition.split import TracedModule
 from flambeau_aot.plan import FromFunction, FromGraph, ViewOfOutput
 from flambeau_aot.simplify import simplify
 

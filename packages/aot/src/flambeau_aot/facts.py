@@ -1,6 +1,6 @@
 """Facts of a traced and partitioned program, for compilers, runtime and report.
 
-What comes in: a `Joint` and its halves. What goes out: frozen data.
+In: a `Joint` and its halves. Out: frozen data.
 Invariant: everything here is read off the graphs; nothing is decided.
 """
 
@@ -14,21 +14,15 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import FakeTensor, expression_of
-from flambeau_aot.info import GraphInfo
+from flambeau_aot.interface import GraphInfo, Options, Report
 from flambeau_aot.joint.trace import Joint
-from flambeau_aot.options import Options
 from flambeau_aot.partition.classify import classify
 from flambeau_aot.partition.memory import live_bytes, owned_inputs, peak_bytes, shares_memory
-from flambeau_aot.partition.save_all import save_all
+from flambeau_aot.partition.mincut import save_all
 from flambeau_aot.partition.split import Halves, readers_of, tangents_of
 from flambeau_aot.plan import RuntimePlan
-from flambeau_aot.report import Report
-from flambeau_aot.runtime.autograd_function import (
-    Crossing,
-    HigherOrder,
-    TangentLayout,
-    higher_order_primals,
-)
+from flambeau_aot.runtime.autograd_function import higher_order_primals
+from flambeau_aot.runtime.crossing import Crossing, HigherOrder, TangentLayout
 from flambeau_aot.runtime.prologue import alone
 from flambeau_aot.runtime.result_nodes import own_results
 from flambeau_aot.sizes import has_symbols, sized

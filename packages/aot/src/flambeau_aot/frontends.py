@@ -1,14 +1,14 @@
-"""Front ends without capture: functions and modules.
+"""Front ends without capture: functions, modules, and ready-made backends.
 
-What comes in: a function of tensors, or a module. What goes out: a callable that compiles one
-graph for each metadata of the inputs it meets.
+In: a function of tensors, a module, or a captured graph. Out: a callable that compiles one graph
+for each metadata of the inputs it is given.
 Invariant: a graph runs only on inputs of the metadata, grad mode and module flags it was traced
 with. What else the Python code reads (globals, closures, attributes) is taken as constant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,15 +16,59 @@ from torch import fx
 
 from flambeau_aot._torch_compat import flattens, pytree
 from flambeau_aot.compile import Compilers, Partition, compile_program
-from flambeau_aot.info import GraphCompiler
+from flambeau_aot.compile import compile as compile_graph
+from flambeau_aot.interface import Boxed, GraphCompiler, GraphInfo, Options
 from flambeau_aot.joint.program import InputProgram, of_callable, of_graph_module, of_module_call
 from flambeau_aot.joint.tracer import Decompositions
-from flambeau_aot.options import Options
 from flambeau_aot.partition.mincut import min_cut_partition
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.call import Compiled
-from flambeau_aot.runtime.last_call_guard import Predicate, like
+from flambeau_aot.runtime.codegen import boxed, defined
 from flambeau_aot.subclasses import plain_tensors, spec_of
+
+Predicate = Callable[[tuple[Any, ...]], bool]
+_MOST = 8
+
+
+def like(values: Sequence[Any]) -> Predicate | None:
+    """A predicate on argument tuples; None unless the call is of a few distinct tensors."""
+    tensors = all(isinstance(value, torch.Tensor) for value in values)
+    if not values or len(values) > _MOST or not tensors:
+        return None
+    if len({id(value) for value in values}) != len(values):
+        return None
+    scope: dict[str, Any] = {
+        "grad": torch.is_grad_enabled,
+        "inference": torch.is_inference_mode_enabled,
+    }
+    tests = [
+        f"grad() is {torch.is_grad_enabled()}",
+        f"inference() is {torch.is_inference_mode_enabled()}",
+    ]
+    for place, value in enumerate(values):
+        scope[f"type{place}"], scope[f"shape{place}"] = type(value), value.shape
+        scope[f"stride{place}"], scope[f"dtype{place}"] = value.stride(), value.dtype
+        scope[f"device{place}"] = value.device
+        name = f"a{place}"
+        tests += [
+            f"type({name}) is type{place}",
+            f"{name}.shape == shape{place}",
+            f"{name}.dtype is dtype{place}",
+            f"{name}.requires_grad is {value.requires_grad}",
+            f"{name}.is_leaf is {value.is_leaf}",
+            f"{name}.stride() == stride{place}",
+            f"{name}.device == device{place}",
+        ]
+        tests += [f"{name} is not a{other}" for other in range(place)]
+    names = ", ".join(f"a{place}" for place in range(len(values)))
+    lines = [
+        "def like(args):",
+        f"    if len(args) != {len(values)}:",
+        "        return False",
+        f"    {names}{',' if len(values) == 1 else ''} = args",
+        f"    return {' and '.join(tests)}",
+    ]
+    return defined("like", lines, scope)
 
 
 def aot_function(
@@ -228,3 +272,17 @@ def _metadata_of_subclass(value: torch.Tensor) -> tuple[Any, ...]:
     except TypeError as error:
         raise refusal("AO0024", cls=spec.cls.__name__) from error
     return spec, value.requires_grad, value.is_leaf, metadata_of(list(plain_tensors(value, spec)))
+
+
+def run_as_is(gm: fx.GraphModule, example_inputs: list[Any], info: GraphInfo) -> Boxed:
+    """A graph compiler that compiles nothing."""
+    del example_inputs, info
+    return boxed(gm)
+
+
+def aot_eager(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+    """Backend: trace forward and backward ahead of time, run them operator by operator."""
+    return compile_graph(gm, example_inputs, run_as_is)
+
+
+aot_nop = aot_eager

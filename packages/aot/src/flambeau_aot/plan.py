@@ -1,7 +1,7 @@
 """Runtime plan of a compiled graph, as data.
 
-What comes in: facts that `analyze` found while the program was traced. What goes out: frozen
-dataclasses that `runtime` reads.
+In: facts that `analyze` found while the program was traced. Out: frozen dataclasses that `runtime`
+reads.
 Invariant: a plan names tensors by position only; it can be printed, and holds no value of a call
 but literals of the program itself.
 """

@@ -1,8 +1,8 @@
 """Dead-code and common-subexpression elimination on a joint graph.
 
-What comes in: a joint graph. What goes out: the same graph object with fewer operators.
-Invariant: no random operator is added, removed, merged or moved past another, so that the
-random stream is eager's; no two results come to share memory that did not share it.
+In: a joint graph. Out: the same graph object with fewer operators.
+Invariant: no random operator is added, removed, merged or moved past another, so that the random
+stream is eager's; no two results come to share memory that did not share it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Symbolic sizes as graph nodes and as Python.
 
-What comes in: `torch.SymInt`s of one shape environment. What goes out: nodes that compute the same
-number when the graph runs; functions from the symbols' values to a structure with numbers in it.
-Invariant: an expression that neither can say raises `NotYetSymbolic`; a symbol is never replaced
-by the value it has in this compile.
+In: `torch.SymInt`s of one shape environment. Out: nodes that compute the same number when the graph
+runs; functions from the symbols' values to a structure with numbers in it.
+Invariant: an expression that neither can say raises `NotYetSymbolic`; a symbol is never replaced by
+the value it has in this compile.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Whole training steps as one graph: forward, loss, backward, optimizer.
 
-What comes in: a function that trains modules by optimizers, and these. What goes out: a callable
-that does the same by one graph without derivatives, for autograd runs inside the trace.
+In: a function that trains modules by optimizers, and these. Out: a callable that does the same by
+one graph without derivatives, for autograd runs inside the trace.
 Invariant: after a call, parameters, buffers, gradients and the optimizers' state are what the
 function itself would have left, and are the same objects where it would have kept them.
 
-The first call runs the function as it is, since optimizers make their state then; it is counted
-in `eager_calls`. Hyperparameters that are numbers are constants of a graph, and another value is
+The first call runs the function as it is, since optimizers make their state then; it is counted in
+`eager_calls`. Hyperparameters that are numbers are constants of a graph, and another value is
 another graph: a schedule goes in a tensor (`lr=torch.tensor(0.1)`), which is an input.
 """
 
@@ -22,10 +22,9 @@ import torch
 from flambeau_aot._torch_compat import compiling, pytree
 from flambeau_aot.compile import Compilers, compile_program
 from flambeau_aot.frontends import metadata_of, name_of
-from flambeau_aot.info import GraphCompiler
+from flambeau_aot.interface import GraphCompiler, Options
 from flambeau_aot.joint.program import of_module_call
 from flambeau_aot.joint.tracer import Decompositions
-from flambeau_aot.options import Options
 from flambeau_aot.partition.mincut import min_cut_partition
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.call import Compiled

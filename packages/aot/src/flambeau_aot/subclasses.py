@@ -1,8 +1,7 @@
 """Desugaring of tensor subclasses that flatten.
 
-What comes in: a program with inputs or parameters that have `__tensor_flatten__`. What goes out: a
-program of their inner tensors; around its compiled form, what takes arguments apart and puts
-results together.
+In: a program with inputs or parameters that have `__tensor_flatten__`. Out: a program of their
+inner tensors; around its compiled form, what takes arguments apart and puts results together.
 Invariant: the subclass's own `__torch_dispatch__` says what every operator does, in the forward and
 in the backward pass, while the program is traced; a gradient is of the subclass, as in eager.
 """

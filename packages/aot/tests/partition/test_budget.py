@@ -6,8 +6,7 @@ from dataclasses import replace
 import flambeau_aot as aot
 import pytest
 import torch
-from flambeau_aot.partition.budget import curve
-from flambeau_aot.partition.knapsack import keep
+from flambeau_aot.partition.budget import curve, keep
 from flambeau_aot.partition.mincut import cheapest
 from flambeau_aot.partition.problem import problem_of
 from hypothesis import given, settings

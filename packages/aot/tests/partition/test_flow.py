@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from flambeau_aot.partition.max_flow import Unbounded, minimum_cut
+from flambeau_aot.partition.mincut import Unbounded, minimum_cut
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,6 +1,8 @@
-"""Fake tensors, and the errors of operators that cannot take them.
+"""Fake tensors, and symbolic sizes and numbers.
 
-In: a fake mode. Out: fake tensors and operators run on them. Invariant: no memory is touched.
+In: a fake mode, symbolic numbers, sympy expressions. Out: fake tensors, operators run on them, the
+errors of those that cannot be; numbers for expressions and the other way round.
+Invariant: no memory is touched, and nothing is assumed of a size by reading its value.
 """
 
 from __future__ import annotations
@@ -30,3 +32,45 @@ def new_fake(mode: FakeTensorMode, meta: torch.Tensor, device: torch.device) -> 
 def run_fake(mode: FakeTensorMode, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Run one operator on fake tensors, no dispatch mode being active."""
     return mode.__torch_dispatch__(func, (), args, kwargs)
+
+
+def expression_of(number: Any) -> Any:
+    """The sympy expression of a symbolic number, with what its environment has learnt since."""
+    return number.node.expr
+
+
+def environment_of(number: Any) -> Any:
+    """The shape environment that a symbolic number belongs to."""
+    return number.node.shape_env
+
+
+def symbolic_integer(expression: Any, like: torch.SymInt) -> Any:
+    """A symbolic integer for an expression over the symbols of `like`'s environment."""
+    environment = environment_of(like)
+    values = values_of(environment)
+    known = expression.xreplace(values)
+    hint = int(known) if known.is_Integer else None
+    return environment.create_symintnode(expression, hint=hint)
+
+
+def symbolic_number(expression: Any, like: Any) -> Any:
+    """A symbolic number, an integer where the expression is one, of `like`'s environment."""
+    if expression.is_integer:
+        return symbolic_integer(expression, like)
+    environment = environment_of(like)
+    values = values_of(environment)
+    return environment.create_symfloatnode(expression, hint=float(expression.xreplace(values)))
+
+
+def hint(number: Any) -> int:
+    """The value of a size in this compile, for estimates: nothing is assumed by asking."""
+    if isinstance(number, torch.SymInt):
+        known = number.node.hint
+        return 0 if known is None else int(known)
+    return int(number)
+
+
+def values_of(environment: Any) -> Any:
+    """The values of symbols in this compile; 2.13 has another name for them than 2.11."""
+    name = "backed_var_to_val" if hasattr(environment, "backed_var_to_val") else "var_to_val"
+    return getattr(environment, name)

@@ -1,6 +1,6 @@
 """Joint graphs as runnable Python text.
 
-What comes in: a `Joint` and, where it was cut, its halves. What goes out: text.
+In: a `Joint` and, where it was cut, its halves. Out: text.
 Invariant: the text of a graph is valid Python; each line names the class of its operator, and
 whether its value crosses from forward to backward.
 """
@@ -14,8 +14,8 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import is_operator
+from flambeau_aot.interface import Classifier
 from flambeau_aot.joint.trace import Joint
-from flambeau_aot.options import Classifier
 from flambeau_aot.partition.classify import classify
 from flambeau_aot.partition.split import backward_only
 

@@ -1,7 +1,7 @@
 """Bodies of higher-order operators, traced, and operators made of them.
 
-What comes in: a function and the functional tensors it is called on. What goes out: its joint
-graph; callables that compute its results and gradients; an operator that calls such a one.
+In: a function and the functional tensors it is called on. Out: its joint graph; callables that
+compute its results and gradients; an operator that calls such a one.
 Invariant: a function is traced when the program is, and what it does besides computing new tensors
 of one metadata is refused. What it draws is drawn once: a gradient draws the same again.
 
@@ -33,7 +33,7 @@ from flambeau_aot.partition.classify import is_random, runs_anyway
 from flambeau_aot.partition.split import backward_only
 from flambeau_aot.plan import FromGraph
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime.random import streams
+from flambeau_aot.runtime.ambient_state import streams
 
 NAMESPACE = "flambeau_aot_branches"
 Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]

@@ -1,7 +1,7 @@
 """Double backward: the derivative of a program as a program.
 
-What comes in: a program and the joint graph of its first trace. What goes out: a program of the
-program's inputs and the cotangents of its results, whose results are the gradients.
+In: a program and the joint graph of its first trace. Out: a program of the program's inputs and the
+cotangents of its results, whose results are the gradients.
 Invariant: the derivative is what torch's autograd engine does with `create_graph=True` on the
 operators of the program itself, so that a region without gradient, a user's own derivative and a
 stop of the gradient mean in the second derivative what they mean in eager.

@@ -1,34 +1,197 @@
-"""Derivatives of a compiled program, compiled at first use.
+"""Derivatives of a compiled program, compiled at first use or run eagerly.
 
-What comes in: a traced program and the way programs are compiled. What goes out: a callable from
-the values of its inputs and cotangents to gradients that can themselves be differentiated.
-Invariant: nothing is traced or compiled before the first backward pass with `create_graph=True`; a
-derivative that cannot be compiled is run eagerly.
+In: a traced program, the way programs are compiled, values of its inputs and cotangents. Out:
+gradients that can themselves be differentiated.
+Invariant: nothing is traced or compiled before the first backward pass with `create_graph=True`. A
+derivative that cannot be compiled is what eager does after the forward pass, which is run again on
+copies of what the program writes to, but for what its backward part alone writes to.
 """
 
 from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from flambeau_aot._torch_compat import autograd_nodes, expression_of, is_of_python, pytree
 from flambeau_aot.errors import AotError
 from flambeau_aot.higher_order.bodies import NAMESPACE as BRANCHES
-from flambeau_aot.higher_order.derivative import Needs, derivative, needs, read_after_all
-from flambeau_aot.higher_order.eager_derivative import eager_derivative, same_memory
-from flambeau_aot.joint.ambient_state import Ambient
+from flambeau_aot.higher_order.derivative import (
+    Needs,
+    derivative,
+    needs,
+    own_inputs,
+    plan_of,
+    read_after_all,
+)
 from flambeau_aot.joint.program import InputProgram
+from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.joint.trace import Joint
+from flambeau_aot.plan import FromFunction, FromGraph, InputPlan, ViewOfOutput
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime.autograd_function import HigherOrder
+from flambeau_aot.runtime.ambient_state import Ambient, Streams, replayed
 from flambeau_aot.runtime.call import Compiled
-from flambeau_aot.runtime.random import Streams, replayed
-from flambeau_aot.runtime.result_nodes import Request
-from flambeau_aot.runtime.visits import Visits
+from flambeau_aot.runtime.crossing import HigherOrder, Visits
+from flambeau_aot.runtime.result_nodes import Gradient, Request, ended, linked
+from flambeau_aot.sizes import sized
+
+
+@dataclass(frozen=True)
+class _Untraced:
+    """In the place of a tracer, for a program that is not traced."""
+
+    lines: Lines = field(default_factory=Lines)
+
+
+def eager_derivative(
+    program: InputProgram,
+    joint: Joint,
+    needed: Needs,
+    ambience: Ambient,
+    read: Sequence[torch.Tensor],
+    cotangents: Sequence[torch.Tensor | None],
+    symbols: Sequence[int] = (),
+    visits: Visits | None = None,
+    request: Request | None = None,
+) -> Sequence[torch.Tensor | None]:
+    """Gradients of those primals that have one, as part of the autograd graph if grad is enabled.
+
+    read: the primals of `needed.handed`. visits: is told when a later pass runs
+    functions of this one. request: what is wanted where results depend on others. Raises
+    DoubleBackwardError where the program now does something else than when it was traced; else what
+    the program raises.
+    """
+    constants = len(joint.static) - needed.statics
+    plan = plan_of(joint, constants, symbols)
+    own = own_inputs(joint, needed)
+    handed = iter(read)
+    starts: dict[int, torch.Tensor] = {}
+    values: dict[int, torch.Tensor] = {}
+    for index in own:
+        if index in needed.read:
+            given = next(handed) if index in needed.handed else joint.static[index]
+        else:
+            given = _like(joint, index, symbols)
+        # what stands for an input: the hooks on the input are not this run's to call
+        starts[index] = values[index] = same_memory(given) if given.requires_grad else given
+        if index in joint.plan.written:
+            with torch.enable_grad():
+                values[index] = starts[index].clone()
+    ordered = [values[index] for index in own]
+    args = _arguments(plan, ordered, len(program.input_names))
+    try:
+        with ambience.restored(), torch.set_grad_enabled(joint.plan.grad_mode):
+            results = program.run(ordered[: plan.static], args, _Untraced())  # type: ignore[arg-type]
+    except AotError as error:
+        raise (error.__cause__ or error) from None
+    ends = _ends(joint, results, values)
+    pairs = [(end, item) for end, item in zip(ends, cotangents, strict=True) if item is not None]
+    if any(end is None or end.shape != item.shape for end, item in pairs):
+        raise refusal("AO0145", name=program.name)
+    flat, _ = pytree.tree_flatten(results)
+    create_graph = torch.is_grad_enabled()
+    wanted = [starts[index] for index in own if joint.grads[index] is not None]
+    depended = joint.plan.depended if request else ()
+    inner = {place: flat[place] if place >= 0 else values[~place] for place in depended}
+    whole: Mapping[int, Gradient] = request.whole if request else {}
+    if request and request.asked:
+        whole = dict.fromkeys(request.asked)
+        wanted = [inner[place] for place in request.asked]
+    reached = [(end, item) for end, item in pairs if end is not None and end.requires_grad]
+    if not wanted or not reached:
+        return [None] * len(wanted)
+    if visits is not None:
+        _note_visits([end for end, _ in reached], visits)
+    with torch.enable_grad(), ended(whole, inner):
+        found = torch.autograd.grad(
+            [end for end, _ in reached],
+            wanted,
+            [item for _, item in reached],
+            create_graph=create_graph,
+            allow_unused=True,
+        )
+    return linked(request.main, found, inner) if request and create_graph else found
+
+
+def _note_visits(ends: Sequence[torch.Tensor], visits: Visits) -> None:
+    """Have it noted when one of the program's functions is run; where there is none, when the way
+    to an input is, for what is done besides gradients is then done by hooks."""
+    kind: Any = _Same
+    nodes: list[Any] = [node for node, _ in autograd_nodes([end.grad_fn for end in ends])]
+    last = [node for node in nodes if isinstance(node, kind._backward_cls)]
+    own = [node for node in nodes if is_of_python(node) and node not in last]
+    for node in own or last:
+        node.register_prehook(lambda _: visits.note("derived"))
+
+
+def same_memory(given: torch.Tensor) -> torch.Tensor:
+    """A tensor computed from one that requires grad, of the same memory, and no view of it."""
+    with torch.enable_grad():
+        same: torch.Tensor = _Same.apply(given)  # type: ignore[no-untyped-call]
+        return same
+
+
+class _Same(torch.autograd.Function):
+    """The same memory; a gradient, sparse or not, is handed on as it is."""
+
+    @staticmethod
+    def forward(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+        ctx.set_materialize_grads(False)
+        return given.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> torch.Tensor | None:
+        return grads[0]
+
+
+def _like(joint: Joint, index: int, symbols: Sequence[int]) -> torch.Tensor:
+    """Zeros of the metadata of an input whose elements no gradient depends on."""
+    value = joint.primals[index].meta["val"]
+    open_sizes = [expression_of(node.meta["val"]) for node in joint.symbols]
+    shape, stride = sized((tuple(value.shape), tuple(value.stride())), open_sizes)(symbols)
+    made = torch.empty_strided(shape, stride, dtype=value.dtype, device=value.fake_device)
+    return made.zero_().requires_grad_(index in joint.wanting)
+
+
+def _arguments(plan: InputPlan, values: Sequence[torch.Tensor], count: int) -> list[Any]:
+    """The program's arguments, where nothing is merged."""
+    args: list[Any] = [None] * count
+    for place, position in enumerate(plan.primals):
+        args[position] = values[plan.static + place]
+    for position, primal in plan.duplicates:
+        args[position] = values[primal]
+    for position, value in plan.literals:
+        args[position] = value
+    return args
+
+
+def _ends(
+    joint: Joint, results: Any, values: Mapping[int, torch.Tensor]
+) -> list[torch.Tensor | None]:
+    """What the cotangents are of: results, bases of results, new values of inputs."""
+    plan = joint.plan
+    found: dict[int, Any] = {}
+    flat, _ = pytree.tree_flatten(results)
+    if len(flat) != len(plan.results):
+        return [None] * len(plan.differentiable)
+    for item, result in zip(plan.results, flat):
+        if isinstance(item, ViewOfOutput) and isinstance(result, torch.Tensor):
+            found.setdefault(item.output, result._base)
+        elif isinstance(item, FromFunction):
+            found[plan.visible + item.place] = result
+    for item, result in zip(plan.results, flat):
+        if isinstance(item, FromGraph):
+            found[item.output] = result
+    for update in plan.updates:
+        if update.differentiable:
+            found[update.output] = values[update.primal]
+    ends = [found.get(place) for place in plan.differentiable]
+    return [end if isinstance(end, torch.Tensor) else None for end in ends]
+
 
 Derive = Callable[..., Sequence[torch.Tensor | None]]
 CompileProgram = Callable[[InputProgram, Sequence[Any]], Compiled]

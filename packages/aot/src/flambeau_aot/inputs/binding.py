@@ -1,9 +1,9 @@
 """Binding of a program's arguments to graph inputs.
 
-What comes in: a program and its example inputs. What goes out: the primals with an `InputPlan`;
-once there are stand-ins for the primals, the values to run the program on.
-Invariant: one tensor given twice is one primal; arguments that share memory are parts of one
-primal exactly if they are asked for in `overlapping`.
+In: a program and its example inputs. Out: the primals with an `InputPlan`; once there are stand-ins
+for the primals, the values to run the program on.
+Invariant: one tensor given twice is one primal; arguments that share memory are parts of one primal
+exactly if they are asked for in `overlapping`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 In: the inputs and their fake values. Out: functional tensors to run the program on, and afterwards
 the pure values they stand for; what each input is, as one record.
-Invariant: a stand-in that requires grad is not a leaf: `leaf` is what to differentiate by, and
-no operator is recorded between the two, so that writing to the stand-in is legal.
+Invariant: a stand-in that requires grad is not a leaf: `leaf` is what to differentiate by, and no
+operator is recorded between the two, so that writing to the stand-in is legal.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Memory overlap between tensors.
 
-What comes in: the tensors of a trace, and how the values that they stand for were made as views.
-What goes out: whether two elements of one, or an element of one and one of another, have one
-address. Invariant: "no" is proven; where the search would be long the answer is "yes", and where
-sizes that are left open decide, it is `NotYetSymbolic`.
+In: the tensors of a trace, and how the values that they stand for were made as views. Out: whether
+two elements of one, or an element of one and one of another, have one address. Invariant: "no" is
+proven; where the search would be long the answer is "yes", and where sizes that are left open
+decide, it is `NotYetSymbolic`.
 
 An address is a sum of strides, each times an index; two addresses are equal where a sum of strides,
 each times a difference of indices, is the distance of the offsets. Differences are searched from

@@ -1,13 +1,13 @@
 """Synthetic bases: written arguments that share memory, as views of one tensor.
 
-What comes in: tensors. What goes out: a `Merged`, that is where each lies in the memory of a
-common base; at every call that base, from the arguments of the call.
+In: tensors. Out: a `Merged`, that is where each lies in the memory of a common base; at every call
+that base, from the arguments of the call.
 Invariant: a base and its members overlap in the call as they did when the program was traced;
 otherwise the call is not this plan's, and `AliasingChanged` says so.
 
 Where members are views that autograd knows of, the base is the tensor they are views of, and a
-write to it reaches them by autograd's own rules. Where none is part of a graph, the base is a
-flat tensor over the memory they cover, with a version counter of its own.
+write to it reaches them by autograd's own rules. Where none is part of a graph, the base is a flat
+tensor over the memory they cover, with a version counter of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Autocast cache: one cast of a leaf for all its readers.
 
-What comes in: the stand-ins of a program's inputs, and the arguments of a call under autocast. What
-goes out: the arguments with the leaf in place of its stand-in, where the input is such that eager's
-autocast remembers its cast.
+In: the stand-ins of a program's inputs, and the arguments of a call under autocast. Out: the
+arguments with the leaf in place of its stand-in, where the input is such that eager's autocast
+remembers its cast.
 Invariant: autocast itself decides, casts and forgets; it is only shown what it sees in eager. So
 the gradients of all uses are summed in the lower precision, and cast back once.
 """

@@ -1,8 +1,8 @@
 """Functional forms of custom operators that write to their arguments.
 
-What comes in: an operator whose schema marks arguments as written to: tensors, lists of them,
-optional ones. What goes out: an operator that takes the same arguments and returns, after the
-operator's own results, the new value of every tensor that it would have written to.
+In: an operator whose schema marks arguments as written to: tensors, lists of them, optional ones.
+Out: an operator that takes the same arguments and returns, after the operator's own results, the
+new value of every tensor that it would have written to.
 Invariant: the new operator runs the old one, as it is registered at that call, on clones; tensors
 that share memory with one that is written to are views of one clone. Its results are tensors, one
 after the other, also where the old one returns a list among them: a graph has no lists in tuples.

@@ -1,7 +1,7 @@
 """In-place writes: eager's checks, strides, version counters and views.
 
-In: calls on functional tensors that may write to one. Out: the calls, with what eager leaves;
-what eager raises; a refusal where functionalization would give another value than eager.
+In: calls on functional tensors that may write to one. Out: the calls, with what eager leaves; what
+eager raises; a refusal where functionalization would give another value than eager.
 Invariant: a tensor that is written to keeps its strides, and its memory those of its base; no call
 reads memory that it writes, but for elements at the indices that they are written at; an input that
 is a leaf, or a view of one, is not written to with grad enabled.

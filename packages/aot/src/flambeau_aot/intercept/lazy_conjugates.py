@@ -1,7 +1,7 @@
 """Lazy conjugation and negation: bits of a tensor, kept as eager keeps them.
 
-What comes in: calls on tensors of a trace in which a decomposition computes the conjugate, so that
-the value has no such bit. What goes out: what eager answers where the bit decides.
+In: calls on tensors of a trace in which a decomposition computes the conjugate, so that the value
+has no such bit. Out: what eager answers where the bit decides.
 Invariant: a tensor has the bit if an odd number of the views that it was made by turn it.
 """
 

@@ -1,7 +1,7 @@
 """Masked writes of values that require grad.
 
-What comes in: calls that put values where a mask is true. What goes out: the same call with a
-derivative of known sizes, None where the call has one.
+In: calls that put values where a mask is true. Out: the same call with a derivative of known sizes,
+None where the call has one.
 Invariant: the forward pass is the library's, with its refusals; how many elements of the mask are
 true is asked of the values, which have a row for each of them, and never of the mask.
 

@@ -1,6 +1,6 @@
 """Calls with `out=` arguments.
 
-What comes in: the tensor, the function and its other arguments. What goes out: what the call gives.
+In: the tensor, the function and its other arguments. Out: what the call gives.
 Invariant: `out` keeps its strides. Functionalization loses views of a tensor that is resized, so
 one that would be is refused; so is what eager refuses, by a kernel that is chosen by the dtype of
 `out` on CUDA.

@@ -1,7 +1,7 @@
 """Running statistics of normalisation, as declared input mutations.
 
-What comes in: calls of torch's batch and instance normalisation. What goes out: the same values
-through operators whose schema marks the statistics as written.
+In: calls of torch's batch and instance normalisation. Out: the same values through operators whose
+schema marks the statistics as written.
 Invariant: nothing is written outside training.
 
 Batch normalisation updates its running statistics inside kernels whose schema does not say so.

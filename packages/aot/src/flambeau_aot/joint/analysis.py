@@ -1,10 +1,10 @@
 """Analysis of a traced program: input mutations, aliasing of results.
 
-What comes in: the stand-ins of the inputs after the program ran on them, and its flat results.
-What goes out: the updates of inputs, a plan for each result, and the values the graph returns.
-Invariant: two results share memory under the plan exactly if they did in the program; what
-cannot be planned so is refused. A view is made again outside the graph only if its gradient goes by
-the views alone: one that goes through a derivative of the user's is made by the autograd function.
+In: the stand-ins of the inputs after the program ran on them, and its flat results. Out: the
+updates of inputs, a plan for each result, and the values the graph returns.
+Invariant: two results share memory under the plan exactly if they did in the program; what cannot
+be planned so is refused. A view is made again outside the graph only if its gradient goes by the
+views alone: one that goes through a derivative of the user's is made by the autograd function.
 """
 
 from __future__ import annotations

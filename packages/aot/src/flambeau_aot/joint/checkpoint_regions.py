@@ -1,8 +1,8 @@
 """Activation checkpointing: regions traced once and marked.
 
-What comes in: hooks on saved tensors that `torch.utils.checkpoint` puts around a region.
-What goes out: `node.meta["recompute"]` on the nodes of the region, for the partition: the name
-of a checkpoint policy, "must_recompute" where the region has none of its own.
+In: hooks on saved tensors that `torch.utils.checkpoint` puts around a region. Out:
+`node.meta["recompute"]` on the nodes of the region, for the partition: the name of a checkpoint
+policy, "must_recompute" where the region has none of its own.
 Invariant: a region is traced once. What it would compute again in the backward pass is the
 partition's to repeat, so that a random operator in it draws once and its result is saved.
 

@@ -1,7 +1,7 @@
 """Corrections of fake metadata that differ from the kernels' results.
 
-What comes in: an operator, its fake arguments and the metadata of its fake results. What goes out:
-the metadata that the kernel's results have.
+In: an operator, its fake arguments and the metadata of its fake results. Out: the metadata that the
+kernel's results have.
 Invariant: a rule says only what was found to differ, on the device whose kernel does.
 Tried on torch 2.11 and 2.13.
 """

@@ -1,13 +1,13 @@
 """Dependence of backward values on cotangents, and undefined cotangents.
 
-What comes in: the operators of a backward pass, while they are recorded. What goes out: the same
-operators, reading through a `where` what depends on cotangents that they do not all depend on.
+In: the operators of a backward pass, while they are recorded. Out: the same operators, reading
+through a `where` what depends on cotangents that they do not all depend on.
 Invariant: a value that depends on a set of cotangents is eager's where one of the set is defined,
 and anything, NaN included, where none is; nothing but such a `where` reads it then.
 
-Eager's engine never calls a derivative for which no gradient is asked, and adds nothing for it.
-The backward graph computes all of them, of zeros; a zero times an infinite derivative is NaN. Where
-two gradients of different origin meet, the one that nobody asked for is replaced by zeros.
+Eager's engine never calls a derivative for which no gradient is asked, and adds nothing for it. The
+backward graph computes all of them, of zeros; a zero times an infinite derivative is NaN. Where two
+gradients of different origin meet, the one that nobody asked for is replaced by zeros.
 
 A function of the program's (a derivative of its own, a hook) is called by eager if one of its
 gradients is defined, and given zeros for the others: what it computes belongs to all of them.

@@ -1,8 +1,8 @@
 """Metadata of results without computation.
 
-What comes in: an operator and arguments holding fake tensors. What goes out: fake results.
-Invariant: an operator is run at most once for the same argument metadata; the results of a
-repeated call have the same sizes, strides, dtypes and devices as those of the first.
+In: an operator and arguments holding fake tensors. Out: fake results.
+Invariant: an operator is run at most once for the same argument metadata; the results of a repeated
+call have the same sizes, strides, dtypes and devices as those of the first.
 
 A run of an operator on fake tensors costs several hundred microseconds and a model repeats its
 layers, so results are remembered by (operator, metadata of the arguments). View operators are

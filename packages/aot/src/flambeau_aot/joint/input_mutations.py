@@ -1,8 +1,8 @@
 """Input mutations of the traced program.
 
-What comes in: stand-ins of the inputs after the program ran. What goes out: for each input the
-value to copy into it, the shape it is given in place, whether it begins or ceases to require
-grad, and whether its version counter is to be raised.
+In: stand-ins of the inputs after the program ran. Out: for each input the value to copy into it,
+the shape it is given in place, whether it begins or ceases to require grad, and whether its version
+counter is to be raised.
 Invariant: what an input becomes is told by its base, the memory in the input's own shape; every
 view of the input follows from the base by the steps recorded for it.
 """

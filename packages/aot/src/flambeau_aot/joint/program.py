@@ -1,8 +1,7 @@
 """The program to compile, in one form for every front end.
 
-What comes in: a captured `fx.GraphModule`, or any callable with tensors it reads.
-What goes out: a `InputProgram`: its static tensors (parameters, buffers) and a way to run it on
-stand-ins for them and for the inputs.
+In: a captured `fx.GraphModule`, or any callable with tensors it reads. Out: a `InputProgram`: its
+static tensors (parameters, buffers) and a way to run it on stand-ins for them and for the inputs.
 Invariant: the program reads no tensor but those it is handed; a GraphModule's own tensors are
 replaced at every `get_attr`.
 """

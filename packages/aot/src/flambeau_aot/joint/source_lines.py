@@ -1,7 +1,7 @@
 """Source lines of the user's program, for graph nodes.
 
-What comes in: the node of the captured graph being run, or the Python stack when a plain
-function is traced; sequence numbers of autograd nodes. What goes out: metadata for new nodes.
+In: the node of the captured graph being run, or the Python stack when a plain function is traced;
+sequence numbers of autograd nodes. Out: metadata for new nodes.
 Invariant: a backward operator gets the lines of the forward operator whose autograd node runs.
 """
 

@@ -1,8 +1,7 @@
 """One trace of a program into a joint graph.
 
-What comes in: a `InputProgram`, its example inputs and a decomposition table.
-What goes out: a `Joint`: the functional graph with every tensor a placeholder, and the plan of
-what happens around it.
+In: a `InputProgram`, its example inputs and a decomposition table. Out: a `Joint`: the functional
+graph with every tensor a placeholder, and the plan of what happens around it.
 Invariant: the program is run once (again if it turns out to write to arguments that share memory);
 the backward part is what torch's autograd engine does on the values of that run.
 """
@@ -51,12 +50,10 @@ from flambeau_aot.intercept.registry import Interception
 from flambeau_aot.intercept.sparse_embeddings import SparseUses, moved
 from flambeau_aot.intercept.strides import Spans
 from flambeau_aot.joint.analysis import analyze
-from flambeau_aot.joint.backward_writes import WrittenInBackward
 from flambeau_aot.joint.checkpoint_regions import mark
-from flambeau_aot.joint.depended_results import history_of, reentrant_tangents, result_nodes
-from flambeau_aot.joint.differentiate import NeedsAccumulation, backward_part
+from flambeau_aot.joint.differentiate import NeedsAccumulation, WrittenInBackward, backward_part
+from flambeau_aot.joint.history import history_of, is_linear, reentrant_tangents, result_nodes
 from flambeau_aot.joint.input_mutations import Effects, Returned
-from flambeau_aot.joint.linearity import is_linear
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.tracer import FRESH, Decompositions, JointTracer
 from flambeau_aot.plan import (

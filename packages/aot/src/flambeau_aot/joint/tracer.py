@@ -1,16 +1,17 @@
 """The tracer: a dispatch mode that records the joint graph.
 
-What comes in: operators on fake values, as they arrive below autograd and functionalization.
-What goes out: an `fx.Graph` of the decomposed operators, each with its fake value.
-
-Invariant: every recorded operator is functional by its schema; one that writes to an argument
-is refused. Decompositions are applied here, so a graph is never rewritten afterwards.
+In: operators on fake values, as they arrive below autograd and functionalization. Out: an
+`fx.Graph` of the decomposed operators, each with its fake value.
+Invariant: every recorded operator is functional by its schema; one that writes to an argument is
+refused. Decompositions are applied here, so a graph is never rewritten afterwards. Random masks are
+drawn one after the other as in eager.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from flambeau_aot._torch_compat import (
     is_conj_or_neg,
     is_view_op,
     sequence_number,
+    without_modes,
 )
 from flambeau_aot.errors import AotError
 from flambeau_aot.inputs.memory_overlap import is_dense
@@ -40,11 +42,36 @@ from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.data_dependent import may_raise
 from flambeau_aot.joint.fake_metadata import FakeValues
 from flambeau_aot.joint.nested import map_tensors, tensors_in
-from flambeau_aot.joint.random import inverse, memory_order
 from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.plan import Presence, ViewStep
 from flambeau_aot.refusals import refusal
 from flambeau_aot.sizes import SizeNodes, is_symbolic
+
+
+def memory_order(value: torch.Tensor, device: torch.device) -> list[int] | None:
+    """The dimensions of a tensor in the order of its memory; None where nothing depends on it."""
+    shape, stride = tuple(value.shape), tuple(value.stride())
+    if value.is_contiguous() or not is_dense(shape, stride):
+        return None
+    if device.type == "cpu" and not _drawn_by_memory():
+        return None
+    return sorted(range(value.dim()), key=lambda dim: (-stride[dim], dim))
+
+
+def inverse(order: list[int]) -> list[int]:
+    """The permutation that undoes one."""
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
+@cache
+def _drawn_by_memory() -> bool:
+    """Whether `bernoulli_` on this processor fills a transposed tensor by its memory."""
+    with without_modes():
+        made = [torch.empty(8, 16) for _ in range(2)]
+        made[0].t().bernoulli_(0.5, generator=torch.Generator().manual_seed(0))
+        made[1].bernoulli_(0.5, generator=torch.Generator().manual_seed(0))
+        return torch.equal(*made)
+
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 

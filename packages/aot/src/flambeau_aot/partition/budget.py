@@ -1,9 +1,9 @@
-"""Memory budget: less saved for more recomputation, and the curve of all cuts.
+"""Bounds on a cut: the memory saved, and the work done twice.
 
-What comes in: a partition problem and a budget. What goes out: the nodes to save, or the points
-of the curve.
-Invariant: the bytes saved are within the budget, or the budget is refused with the least that
-can be reached.
+In: a partition problem, a budget or a share of the work, and a way to cut. Out: the nodes to save,
+or the points of the curve of all cuts.
+Invariant: the bytes saved are within the budget, or the budget is refused with the least that can
+be reached; the work done twice is within the share, but for what a checkpoint policy forces.
 
 A plain cut never runs a matrix product or a library call twice. Here some may: a knapsack chooses
 which of them to keep, by the work that keeping each spares, within a capacity; the rest may run
@@ -13,16 +13,97 @@ through a value computed from it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+import torch
 from torch import fx
 
 from flambeau_aot.errors import AotError
 from flambeau_aot.partition.cost import nbytes, work
-from flambeau_aot.partition.knapsack import keep
-from flambeau_aot.partition.limit import BoundedCut, within_share
-from flambeau_aot.partition.problem import Problem
+from flambeau_aot.partition.problem import Problem, mark_of
+
+_GRID = 1024
+
+
+def keep(sizes: Sequence[int], values: Sequence[float], capacity: int) -> set[int]:
+    """Positions whose values add up to the most within the capacity."""
+    if sum(sizes) <= capacity:
+        return set(range(len(sizes)))
+    kept = {place for place, size in enumerate(sizes) if size == 0}
+    rest = [place for place, size in enumerate(sizes) if 0 < size <= capacity]
+    if not rest or capacity <= 0:
+        return kept
+    unit = max(1, -(-capacity // _GRID))
+    cells = capacity // unit
+    best = torch.zeros(cells + 1, dtype=torch.float64)
+    taken = torch.zeros((len(rest), cells + 1), dtype=torch.bool)
+    for row, place in enumerate(rest):
+        size = -(-sizes[place] // unit)
+        if size > cells:
+            continue
+        with_it = best[: cells + 1 - size] + values[place]
+        better = with_it > best[size:]
+        taken[row, size:] = better
+        best[size:] = torch.where(better, with_it, best[size:])
+    cell = int(best.argmax())
+    for row in range(len(rest) - 1, -1, -1):
+        if taken[row, cell]:
+            kept.add(rest[row])
+            cell -= -(-sizes[rest[row]] // unit)
+    return kept
+
+
+_ROUNDS = 6
+
+
+class BoundedCut(Protocol):
+    """Values to save, where `allowed` may run twice and `banned` may not."""
+
+    def __call__(
+        self, problem: Problem, allowed: Collection[fx.Node] = (), banned: Collection[fx.Node] = ()
+    ) -> list[fx.Node]: ...
+
+
+def within_share(
+    problem: Problem, share: float, cut: BoundedCut, allowed: Collection[fx.Node] = ()
+) -> list[fx.Node]:
+    """The cut, the costliest of what would run twice being banned until the rest is within."""
+    banned: set[fx.Node] = set()
+    for _ in range(_ROUNDS):
+        saved = cut(problem, allowed, banned)
+        excess = _over(problem, saved, share)
+        if not excess:
+            return saved
+        banned |= excess
+    return cut(problem, (), {node for node in problem.candidates if not _forced(node)})
+
+
+def _over(problem: Problem, saved: list[fx.Node], share: float) -> set[fx.Node]:
+    """The costliest operators that run twice, so many that the others are within the share."""
+    again = problem.again(saved)
+    if problem.share(again) <= share:
+        return set()
+    free = sorted(
+        (node for node in again if not _forced(node)),
+        key=lambda node: work(node, problem.kinds[node]),
+        reverse=True,
+    )
+    chosen: set[fx.Node] = set()
+    left = set(again)
+    step = max(1, len(free) // 16)
+    for start in range(0, len(free), step):
+        chosen.update(free[start : start + step])
+        left.difference_update(free[start : start + step])
+        if problem.share(left) <= share:
+            break
+    return {node for node in chosen if work(node, problem.kinds[node])}
+
+
+def _forced(node: fx.Node) -> bool:
+    return mark_of(node) == "must_recompute" or node.op != "call_function"
+
 
 _SEARCH_STEPS = 7
 

@@ -1,11 +1,10 @@
 """Classification of operators by kind of work.
 
-What comes in: an operator, and the caller's own classifier if there is one.
-What goes out: an `OpClass`.
+In: an operator, and the caller's own classifier if there is one. Out: an `OpClass`.
 Invariant: an operator nothing is known of is a "leaf", the class that is never run twice.
 
-A random operator is never run twice either: a second run would draw other numbers and shift
-the stream of what follows.
+A random operator is never run twice either: a second run would draw other numbers and shift the
+stream of what follows.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import is_operator, is_view_op
-from flambeau_aot.options import Classifier, OpClass
+from flambeau_aot.interface import Classifier, OpClass
 from flambeau_aot.sizes import ARITHMETIC
 
 _BY_NAME: dict[str, OpClass] = {

@@ -1,12 +1,12 @@
 """Cost model of saving and of rematerialisation, both in bytes.
 
-What comes in: nodes with their fake values. What goes out: whole numbers; those of symbolic sizes
-are for the sizes of this compile.
+In: nodes with their fake values. Out: whole numbers; those of symbolic sizes are for the sizes of
+this compile.
 Invariant: costs are non-negative; `None` as a recompute cost means never.
 
-Saving a value costs its size. Computing a fusible operator again costs a small part of its
-size: the work itself is hidden behind the memory traffic of the kernel it is fused into, but a
-chain that is too long must not be free. A reduction reads its whole input again.
+Saving a value costs its size. Computing a fusible operator again costs a small part of its size:
+the work itself is hidden behind the memory traffic of the kernel it is fused into, but a chain that
+is too long must not be free. A reduction reads its whole input again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from torch import fx
 
 from flambeau_aot._torch_compat import hint
-from flambeau_aot.options import OpClass
+from flambeau_aot.interface import OpClass
 
 # Parts of a byte of output (of input, for reductions) that one byte saved is worth.
 _RECOMPUTE_PART: dict[OpClass, float] = {

@@ -1,8 +1,8 @@
 """Peak memory of a graph, with aliasing.
 
-What comes in: a graph. What goes out: storages, and bytes.
-Invariant: a storage lives from the operator that makes it to the last one that reads a value in
-it; results live on. Scratch memory inside a kernel is not seen.
+In: a graph. Out: storages, and bytes.
+Invariant: a storage lives from the operator that makes it to the last one that reads a value in it;
+results live on. Scratch memory inside a kernel is not seen.
 """
 
 from __future__ import annotations

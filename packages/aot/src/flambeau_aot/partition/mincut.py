@@ -1,38 +1,108 @@
-"""Minimum cut: the cheapest values to save.
+"""Partitioners: the minimum cut, and save-everything, the tests' oracle.
 
-What comes in: a partition problem, and which expensive operators may run twice. What goes out:
-the nodes to save.
-Invariant: random operators, and operators nobody knows, run once; so do matrix products and
-library calls unless they are allowed. An input that nobody writes to is free to save, for it is
-alive anyway.
-
-A result that eager keeps for its backward pass is all but free to save too: whoever is given it
-keeps it, as a rule, until the backward pass of what was made of it, and eager keeps it in any case.
-So where an input and a result would do, the one from which less is computed again is taken. Under a
-memory budget it costs what it takes, for a caller may let it go.
+In: a joint graph, or its partition problem, and which expensive operators may run twice. Out: the
+nodes to save.
+Invariant: random operators, and operators nobody knows, run once; so do matrix products and library
+calls unless they are allowed. An input that nobody writes to is free to save; a result that eager
+keeps for its backward pass all but free, except under a memory budget, as a caller may release it.
+Save-everything runs no forward operator in the backward graph but what a checkpoint policy asks
+for.
 
 Every candidate value v becomes two vertices, v.in -> v.out, with the bytes of v as capacity:
 cutting there saves v. A value whose v.in falls on the sink's side is computed in the backward
-graph, and an edge source -> v.in with the cost of doing so is cut then; where it must not be,
-that edge is infinite. Values that only the backward part needs are computed there for nothing.
+graph, and an edge source -> v.in with the cost of doing so is cut then; where it must not be, that
+edge is infinite (max-flow min-cut: Ford and Fulkerson 1956; the solver is networkx's).
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import replace
 
 from torch import fx
 
+from flambeau_aot.interface import Options
+from flambeau_aot.joint.differentiate import in_backward
 from flambeau_aot.joint.trace import Joint
-from flambeau_aot.options import Options
-from flambeau_aot.partition.budget import CurvePoint, curve, within_budget
+from flambeau_aot.partition.budget import CurvePoint, curve, within_budget, within_share
 from flambeau_aot.partition.cost import WRITE_PART, recompute_cost, save_cost
-from flambeau_aot.partition.limit import within_share
-from flambeau_aot.partition.max_flow import Edge, minimum_cut
 from flambeau_aot.partition.problem import Problem, mark_of, problem_of
-from flambeau_aot.partition.save_all import isinstance_tensor
+from flambeau_aot.partition.split import backward_only, forward_part
+
+Edge = tuple[Hashable, Hashable, int | None]
+"""From, to, capacity; None is infinite."""
+
+
+class Unbounded(ValueError):
+    """Source and sink are joined by edges of infinite capacity only."""
+
+
+def minimum_cut(
+    edges: Iterable[Edge], source: Hashable, sink: Hashable
+) -> tuple[int, set[Hashable]]:
+    """The cut's capacity and the vertices on the source's side.
+
+    Parallel edges add up. A network in which nothing reaches the sink has a cut of 0.
+    """
+    # inference never cuts, and its first call would wait for these imports
+    import networkx as nx
+    from networkx.algorithms.flow import boykov_kolmogorov
+
+    graph = nx.DiGraph()
+    graph.add_nodes_from((source, sink))
+    for start, end, capacity in edges:
+        if graph.has_edge(start, end):
+            present = graph[start][end].get("capacity")
+            if present is None:
+                continue
+            if capacity is None:
+                del graph[start][end]["capacity"]
+            else:
+                graph[start][end]["capacity"] = present + capacity
+        elif capacity is None:
+            graph.add_edge(start, end)
+        else:
+            graph.add_edge(start, end, capacity=capacity)
+    try:
+        value, (near, _) = nx.minimum_cut(graph, source, sink, flow_func=boykov_kolmogorov)
+    except nx.NetworkXUnbounded as error:
+        raise Unbounded("no finite cut separates source and sink") from error
+    return int(value), set(near)
+
+
+def save_all(joint: Joint, options: Options | None = None) -> list[fx.Node]:
+    """Every value of the forward part that the backward part reads."""
+    del options
+    late = backward_only(joint)
+    early = forward_part(joint) | set(joint.primals)
+    wanted: list[fx.Node] = []
+    seen: set[fx.Node] = set()
+    stack = [node for node in joint.grads if node is not None]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node in joint.symbols:
+            continue  # both halves take them
+        known = node in early or not in_backward(node)
+        if known and node not in late and _may_be_saved(node):
+            wanted.append(node)
+        elif node.op != "placeholder":
+            stack.extend(node.all_input_nodes)
+    return wanted
+
+
+def isinstance_tensor(node: fx.Node) -> bool:
+    """Whether a node's value is one tensor, rather than a list of them."""
+    return hasattr(node.meta["val"], "shape")
+
+
+def _may_be_saved(node: fx.Node) -> bool:
+    marked = node.op == "call_function" and mark_of(node) == "must_recompute"
+    return isinstance_tensor(node) and not marked
+
 
 _SOURCE, _SINK = "source", "sink"
 

@@ -1,7 +1,7 @@
 """Values that must not be recomputed: written between forward and backward, or random.
 
-What comes in: a joint graph. What goes out: the values that a backward part may not compute again,
-for they are computed from an input, or a result, that eager's autograd would not have kept.
+In: a joint graph. Out: the values that a backward part may not compute again, for they are computed
+from an input, or a result, that eager's autograd would not have kept.
 Invariant: a compiled program keeps an input or a result for its backward part only if eager does,
 so that a write to it after the call is noticed exactly where eager notices it. A value in a region
 under a checkpoint is computed again from the region's inputs, as eager does.
@@ -19,9 +19,9 @@ from dataclasses import replace
 
 from torch import fx
 
+from flambeau_aot.interface import Classifier
 from flambeau_aot.joint.differentiate import in_backward
 from flambeau_aot.joint.trace import FRESH, Joint
-from flambeau_aot.options import Classifier
 from flambeau_aot.partition.classify import classify
 from flambeau_aot.partition.split import backward_only, readers_of
 from flambeau_aot.plan import Saved, Watched

@@ -1,7 +1,7 @@
 """The partitioning problem, read off a joint graph.
 
-What comes in: a `Joint` and the caller's classifier. What goes out: a `Problem`: the values that
-could cross from forward to backward, and what is known of each.
+In: a `Joint` and the caller's classifier. Out: a `Problem`: the values that could cross from
+forward to backward, and what is known of each.
 Invariant: every value the backward part reads is computed from candidates alone.
 
 A value may carry `node.meta["recompute"]`, put there by a checkpoint policy: "must_recompute",
@@ -19,8 +19,8 @@ from typing import Literal, cast
 from torch import fx
 
 from flambeau_aot.errors import AotError
+from flambeau_aot.interface import Classifier, OpClass
 from flambeau_aot.joint.trace import Joint
-from flambeau_aot.options import Classifier, OpClass
 from flambeau_aot.partition.classify import classify as class_of
 from flambeau_aot.partition.classify import is_random, is_repeatable
 from flambeau_aot.partition.cost import work

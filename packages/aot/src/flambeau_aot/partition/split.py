@@ -1,9 +1,10 @@
 """Splitting of a joint graph at the saved values.
 
-What comes in: a `Joint` and the nodes whose values cross from forward to backward.
-What goes out: a `Halves`: two graph modules and where each backward input comes from.
-Invariant: the backward graph reads nothing but saved values and tangents; an input that the
-program writes to is saved as a copy, for its own memory will hold another value by then.
+In: a `Joint` and the nodes whose values cross from forward to backward, perhaps a user's choice.
+Out: a `Halves`: two graph modules and where each backward input comes from; or the rule that is
+broken.
+Invariant: the backward graph reads nothing but saved values and tangents; an input that the program
+writes to is saved as a copy, for its own memory has another value by then.
 """
 
 from __future__ import annotations
@@ -18,15 +19,54 @@ from torch import fx
 
 from flambeau_aot._torch_compat import FakeTensor
 from flambeau_aot.errors import AotError
-from flambeau_aot.graph_module import TracedModule
 from flambeau_aot.inputs.memory_overlap import has_gaps, is_dense
+from flambeau_aot.interface import Classifier
 from flambeau_aot.joint.trace import Joint
-from flambeau_aot.options import Classifier
 from flambeau_aot.partition.classify import classify, has_effect, runs_anyway
 from flambeau_aot.partition.cost import work
 from flambeau_aot.partition.memory import shares_memory
 from flambeau_aot.plan import Saved
 from flambeau_aot.sizes import has_symbols
+
+
+class TracedModule(fx.GraphModule):
+    """A graph module whose code is generated at the first use of `forward` or `code`."""
+
+    def __init__(self, root: Any, graph: fx.Graph | None = None, class_name: str = "") -> None:
+        if isinstance(root, fx.Graph):
+            root, graph = torch.nn.Module(), root
+        self.__dict__["deferred"] = True
+        super().__init__(root, graph, class_name or "TracedModule")  # type: ignore[arg-type]
+
+    def recompile(self) -> Any:
+        """Generate the Python of `forward`; while the module is being built, put it off."""
+        if self.__dict__.pop("deferred", False):
+            self.__dict__["pending"] = True
+            return None
+        self.__dict__["pending"] = False
+        return super().recompile()
+
+    def ready(self) -> fx.GraphModule:
+        """This module with its code generated."""
+        if self.__dict__.get("pending"):
+            self.recompile()
+        return self
+
+    def forward(self, *args: Any) -> Any:
+        """Generate the code, which replaces this method on the instance's own class; run it."""
+        self.ready()
+        return type(self).forward(self, *args)
+
+    @property
+    def code(self) -> str:
+        """The Python of `forward`."""
+        text: str = fx.GraphModule.code.fget(self.ready())  # type: ignore[attr-defined]
+        return text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its code, as every graph module is."""
+        self.ready()
+        return super().__reduce__()
 
 
 @dataclass(frozen=True)
@@ -293,3 +333,60 @@ def _copy(graph: fx.Graph, node: fx.Node) -> fx.Node:
     memory.meta, filled.meta = dict(node.meta), dict(node.meta)
     memory.meta["val"] = filled.meta["val"] = value.new_zeros([reach])
     return laid
+
+
+RULES = (
+    "a partition returns the nodes of the joint graph whose values are kept for the backward part: "
+    "inputs and values that the forward part computes, enough to compute every gradient from"
+)
+
+
+def checked_cut(joint: Joint, saved: Any) -> Sequence[fx.Node]:
+    """The cut, if it is one."""
+    if not isinstance(saved, Iterable):
+        raise AotError(f"the partition returned {saved!r}; {RULES}")
+    chosen = list(saved)
+    nodes = set(joint.graph.nodes)
+    for item in chosen:
+        if not isinstance(item, fx.Node) or item not in nodes:
+            raise AotError(f"the partition returned {item!r}, no node of the joint graph; {RULES}")
+    late = _after_tangents(joint)
+    wrong = [node for node in chosen if node in late]
+    if wrong:
+        raise AotError(
+            f"the partition saves {[node.name for node in wrong]}, which only the backward part "
+            f"can compute; {RULES}",
+            wrong[0].meta.get("stack_trace") or "",
+        )
+    missing = _missing(joint, set(chosen))
+    if missing:
+        raise AotError(
+            f"the cut leaves out {[node.name for node in missing]}, which the gradients need; "
+            f"{RULES}"
+        )
+    return chosen
+
+
+def _after_tangents(joint: Joint) -> set[fx.Node]:
+    found = set(joint.late_inputs)
+    for node in joint.graph.nodes:
+        if any(source in found for source in node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def _missing(joint: Joint, saved: set[fx.Node]) -> list[fx.Node]:
+    """Inputs that the gradients are computed from and that are not saved."""
+    given = saved | set(joint.late_inputs) | set(joint.symbols)
+    seen: set[fx.Node] = set()
+    stack = [node for node in joint.grads if node is not None]
+    missing: list[fx.Node] = []
+    while stack:
+        node = stack.pop()
+        if node in given or node in seen:
+            continue
+        seen.add(node)
+        if node.op == "placeholder":
+            missing.append(node)
+        stack.extend(node.all_input_nodes)
+    return missing

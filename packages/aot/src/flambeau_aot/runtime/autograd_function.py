@@ -1,21 +1,20 @@
 """The autograd function around a compiled forward and backward graph.
 
-What comes in: two boxed callables, what crosses between them, and derivatives of higher order.
-What goes out: a callable on primals whose outputs autograd can differentiate, any number of times.
+In: two boxed callables, what crosses between them, and derivatives of higher order. Out: a callable
+on primals whose outputs autograd can differentiate, any number of times.
 Invariant: everything saved goes through `save_for_backward`, so that writing to a saved tensor
 before the backward pass raises as it does in eager; what only a higher derivative reads is held
 beside it, and a write to that is an error only there.
 
-The forward and backward methods are generated: straight lines with no loop over what a graph
-does not have.
+The forward and backward methods are generated: straight lines with no loop over what a graph does
+not have.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
@@ -38,134 +37,27 @@ from flambeau_aot._torch_compat import (
     write_counter,
 )
 from flambeau_aot.errors import DoubleBackwardError
-from flambeau_aot.info import Boxed
+from flambeau_aot.interface import Boxed
 from flambeau_aot.plan import (
-    InsideView,
-    LateWrite,
-    Presence,
     ResultNode,
-    Saved,
-    SparseGrad,
-    Watched,
 )
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime.batched_cotangents import over_samples
+from flambeau_aot.runtime.ambient_state import streams
 from flambeau_aot.runtime.codegen import defined, display, settling
+from flambeau_aot.runtime.crossing import (
+    Crossing,
+    DeviceFlags,
+    HigherOrder,
+    Visits,
+    as_traced,
+    assembled,
+    harmless,
+    over_samples,
+    without_tangents,
+)
 from flambeau_aot.runtime.epilogue import replay
-from flambeau_aot.runtime.random import Streams, streams
 from flambeau_aot.runtime.result_nodes import Gradient, Parts, Request, ResultNodes, arrived
-from flambeau_aot.runtime.sparse import assembled
 from flambeau_aot.runtime.unasked_derivatives import refuse_unasked
-from flambeau_aot.runtime.visits import Visits
-from flambeau_aot.sizes import Sized
-
-
-@dataclass(frozen=True)
-class TangentLayout:
-    """What the backward graph was traced with for one cotangent.
-
-    sized: for symbolic sizes, from the symbols' values to shape and stride.
-    """
-
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-    sized: Sized | None = None
-
-    def at(self, symbols: Sequence[int]) -> TangentLayout:
-        """The layout for these values of the symbols."""
-        if self.sized is None:
-            return self
-        shape, stride = self.sized(symbols)
-        return TangentLayout(shape, stride, self.dtype, self.device)
-
-
-@dataclass(frozen=True)
-class Crossing:
-    """What the autograd function needs to know besides the two callables.
-
-    visible: number of forward outputs handed on; the saved ones follow.
-    grads: for each primal, the position of its gradient among the backward outputs, or None.
-    reusable: positions of backward inputs that the backward graph may overwrite.
-    tangents_of: for each primal, which tangents its gradient depends on. A gradient whose
-    tangents are all undefined is undefined, as in eager, and not zero.
-    readers_of: for each saved value, the tangents it is read for; one that is read for undefined
-    ones alone may have been written to.
-    symbols: how many of the primals, the last ones, are values of symbols; both graphs take them.
-    handed: visible outputs without a gradient that are results, or that results are views of.
-    inside: views that the function makes itself; `differentiable` counts them behind the visible.
-    late: primals that the backward graph takes, behind the flags, as they are when it is run, and
-    where `grads` has the places of their new values.
-    presences: what the flags say that the backward graph takes behind the cotangents.
-    watched: what is not saved and must not be written to before the backward pass all the same.
-    changed: primals that the call itself changes when the forward graph has run.
-    depended: results through which the gradients of others go, by place, with the cotangents that
-    are their own. reentrant: tangents that lead to a checkpoint with
-    use_reentrant=True. linear: whether gradients are linear in the cotangents.
-    sparse: gradients that are made of two results of the backward graph; `grads` goes on behind
-    the primals with the places of the second ones.
-    """
-
-    visible: int
-    differentiable: tuple[int, ...]
-    saved: tuple[Saved, ...]
-    grads: tuple[int | None, ...]
-    tangents: tuple[TangentLayout, ...]
-    reusable: tuple[int, ...]
-    tangents_of: tuple[frozenset[int], ...]
-    symbols: int = 0
-    sparse: tuple[SparseGrad, ...] = ()
-    readers_of: tuple[frozenset[int], ...] = ()
-    presences: tuple[Presence, ...] = ()
-    handed: tuple[int, ...] = ()
-    inside: tuple[InsideView, ...] = ()
-    late: tuple[LateWrite, ...] = ()
-    watched: tuple[Watched, ...] = ()
-    changed: frozenset[int] = frozenset()
-    depended: tuple[tuple[int, int | None], ...] = ()
-    reentrant: frozenset[int] = frozenset()
-    linear: bool = True
-
-    @property
-    def watched_after(self) -> tuple[int, ...]:
-        """Primals to be watched from the end of the call on, which changes them."""
-        inputs = (item.source for item in self.watched if item.source.kind == "input")
-        return tuple(item.index for item in inputs if item.index in self.changed)
-
-
-@dataclass(frozen=True)
-class HigherOrder:
-    """What derivatives of higher order read, and the callable that gives them.
-
-    read: primals whose values the gradients depend on. static: primals below this position are
-    bound to the derivative. draws: devices whose random streams the forward graph draws on.
-    refusal: why there is no derivative, "" where there is one. kept: primals, static ones too, of
-    which they read what they were before the call.
-    """
-
-    read: tuple[int, ...]
-    static: int
-    draws: tuple[torch.device, ...]
-    refusal: str
-    call: HigherCall
-    kept: tuple[int, ...] = ()
-
-
-class HigherCall(Protocol):
-    """Gradients from primals and cotangents, as part of the autograd graph if grad is enabled;
-    request: what is wanted where results depend on others. visits: is told when nodes of theirs are
-    run."""
-
-    def __call__(
-        self,
-        read: Sequence[torch.Tensor],
-        cotangents: Sequence[torch.Tensor | None],
-        streams: Streams,
-        symbols: Sequence[int] = (),
-        visits: Visits | None = None,
-        request: Request | None = None,
-    ) -> Sequence[torch.Tensor | None]: ...
 
 
 class Life:
@@ -411,31 +303,10 @@ def _batched(
     return batched
 
 
-def without_tangents(cotangents: Sequence[torch.Tensor | None]) -> None:
-    """Raise AotError where forward-mode differentiation would lose the tangent of one of them."""
-    for item in cotangents:
-        if item is not None and forward_ad.unpack_dual(item).tangent is not None:
-            raise refusal("AO0155")
-
-
 def _reads_vary(crossing: Crossing) -> bool:
     """Whether something saved is not read for every cotangent."""
     every = len(crossing.differentiable)
     return any(len(readers) < every for readers in crossing.readers_of)
-
-
-class DeviceFlags:
-    """True and false on a device, made when they are first asked for."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.made: dict[bool, torch.Tensor] = {}
-
-    def __getitem__(self, value: bool) -> torch.Tensor:
-        flag = self.made.get(value)
-        if flag is None:
-            flag = self.made[value] = torch.full((), value, dtype=torch.bool, device=self.device)
-        return flag
 
 
 def _read_for(crossing: Crossing) -> Callable[..., list[torch.Tensor]]:
@@ -446,7 +317,7 @@ def _read_for(crossing: Crossing) -> Callable[..., list[torch.Tensor]]:
         read = [not readers.isdisjoint(defined) for readers in crossing.readers_of]
         tensors = saved_where_checked(ctx, read, ctx.saved_versions)
         return [
-            tensor if known or version(tensor) == was else _harmless(tensor)
+            tensor if known or version(tensor) == was else harmless(tensor)
             for tensor, known, was in zip(tensors, read, ctx.saved_versions, strict=True)
         ]
 
@@ -484,14 +355,6 @@ def watch_from_now(node: Any, crossing: Crossing, primals: Sequence[torch.Tensor
             for source, known in zip(own, node.watched, strict=True)
         )
         node.watched_versions = versions(node.watched)
-
-
-def _harmless(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor laid out as this one, of numbers no operator has a pole at; indices are 0."""
-    real = tensor.is_floating_point() or tensor.is_complex()
-    layout = (tuple(tensor.shape), tuple(tensor.stride()))
-    made = torch.empty_strided(*layout, dtype=tensor.dtype, device=tensor.device)
-    return made.fill_(0.4375 if real else 0)
 
 
 def _undefined(crossing: Crossing) -> Callable[..., tuple[Any, ...]]:
@@ -614,22 +477,3 @@ def _parts(crossing: Crossing, higher: HigherOrder | None) -> Parts:
         return derive(ctx, given, Request(ctx, {}, asked))
 
     return parts
-
-
-def as_traced(value: torch.Tensor | None, layout: TangentLayout) -> torch.Tensor:
-    """A cotangent in the layout the backward graph expects; zeros where there is none."""
-    if value is None:
-        zeros = torch.empty_strided(
-            layout.shape, layout.stride, dtype=layout.dtype, device=layout.device
-        )
-        return zeros.zero_()
-    value = value.resolve_conj().resolve_neg()
-    if value.layout == torch.strided and value.dtype == layout.dtype:
-        if value.stride() == layout.stride:
-            return value
-    elif value.layout != torch.strided:
-        value = value.to_dense()
-    result = torch.empty_strided(
-        layout.shape, layout.stride, dtype=layout.dtype, device=layout.device
-    )
-    return result.copy_(value)

@@ -1,13 +1,12 @@
 """Contract check of a compiled graph's results at its first call.
 
-What comes in: a boxed callable and the fake values of the graph's outputs.
-What goes out: a boxed callable whose outputs have the traced metadata, whose fresh results share
-memory neither with the inputs nor with each other, and whose saved values cannot be written to
-without autograd's notice.
-Invariant: the check runs at the first call only; sharing that it finds is undone by copies at
-every call, since what a compiled graph aliases does not change from call to call. So are strides
-other than those that were traced, but for graphs run as they are: a kernel of torch knows better
-than torch's description of it how its result is laid out in eager.
+In: a boxed callable and the fake values of the graph's outputs. Out: a boxed callable whose outputs
+have the traced metadata, whose fresh results share memory neither with the inputs nor with each
+other, and whose saved values cannot be written to without autograd's notice.
+Invariant: the check runs at the first call only; sharing that it finds is undone by copies at every
+call, since what a compiled graph aliases does not change from call to call. So are strides other
+than those that were traced, but for graphs run as they are: a kernel of torch knows better than
+torch's description of it how its result is laid out in eager.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from torch import fx
 
 from flambeau_aot._torch_compat import FakeTensor, copied, expression_of, is_functional
 from flambeau_aot.errors import CompilerContractError
-from flambeau_aot.info import Boxed
+from flambeau_aot.interface import Boxed
 from flambeau_aot.sizes import has_symbols, sized
 
 Extent = tuple[int, int, int]

@@ -1,8 +1,8 @@
 """Runtime epilogue: graph outputs to the caller's results.
 
-What comes in: the primals of this call and what the graph returned. What goes out: the results.
-Invariant: inputs are updated before any view of them is made again and reshaped after it, and a
-result that is an input, or shares memory with one, does so here.
+In: the primals of this call and what the graph returned. Out: the results.
+Invariant: inputs are updated, once each, before any view of them is made again, and reshaped after
+it; a result that is an input, or shares memory with one, does so here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import raise_version, raise_versions
+from flambeau_aot._torch_compat import copy_all_, raise_version, raise_versions
 from flambeau_aot.plan import (
     FromFunction,
     FromGraph,
@@ -25,8 +25,49 @@ from flambeau_aot.plan import (
     ViewOfOutput,
     ViewStep,
 )
-from flambeau_aot.runtime.copies import copies
 from flambeau_aot.runtime.result_nodes import ResultNodes
+
+Pairs = list[tuple[int, int]]
+"""(input, output) by position."""
+
+
+def copies(
+    updates: Sequence[InputUpdate], unseen: bool = False
+) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+    """The function that copies outputs into inputs beside autograd.
+
+    unseen: no version counter is to notice, as eager's batch norm updates its statistics.
+    """
+    groups: list[Pairs] = []
+
+    def copy(primals: Sequence[Any], outputs: Sequence[Any]) -> None:
+        if not groups:
+            groups.extend(grouped(updates, primals, outputs))
+        with torch.no_grad():
+            for pairs in groups:
+                apart = [(to, of) for to, of in pairs if outputs[of] is not primals[to]]
+                targets = [primals[to] for to, _ in apart]
+                if unseen:
+                    targets = [target.data for target in targets]
+                if apart:
+                    copy_all_(targets, [outputs[of] for _, of in apart])
+                if not unseen and len(apart) < len(pairs):
+                    raise_versions([primals[to] for to, of in pairs if outputs[of] is primals[to]])
+
+    return copy
+
+
+def grouped(
+    updates: Sequence[InputUpdate], primals: Sequence[Any], outputs: Sequence[Any]
+) -> list[Pairs]:
+    """The updates by device and dtype of both sides, in order of first appearance."""
+    by_kind: dict[Any, Pairs] = {}
+    for item in updates:
+        to, of = primals[item.primal], outputs[item.output]
+        kind = (to.device, to.dtype, of.device, of.dtype)
+        by_kind.setdefault(kind, []).append((item.primal, item.output))
+    return list(by_kind.values())
+
 
 Epilogue = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 Result = Callable[[Sequence[Any], Sequence[Any]], Any]

@@ -1,8 +1,7 @@
 """Runtime prologue: the caller's arguments to graph inputs.
 
-What comes in: the positional arguments of a call. What goes out: the list of primals, values of
-symbols last, and after them those arguments that are parts of a primal (`RuntimePlan.inputs.bound`
-says where they begin).
+In: the positional arguments of a call. Out: the list of primals, values of symbols last, and after
+them those arguments that are parts of a primal (`RuntimePlan.inputs.bound` says where they begin).
 Invariant: arguments that were one tensor when traced are one tensor now, and an argument the
 program writes to shares memory with those it did then; else `AliasingChanged` is raised.
 """

@@ -1,7 +1,7 @@
 """Autograd nodes of their own for results that depend on other results.
 
-What comes in: what the autograd function of a compiled program returned. What goes out: the same
-tensors, with edges to the results that they depend on.
+In: what the autograd function of a compiled program returned. Out: the same tensors, with edges to
+the results that they depend on.
 Invariant: a backward pass that nobody observes goes through the compiled backward part alone, and
 nothing goes along those edges. Where a hook or `retain_grad` is on such a result, or its gradient
 is asked for, what other results give to it is sent along them, and the compiled call drops it.

@@ -1,16 +1,23 @@
-"""User-defined derivatives upstream of a call that no gradient asks for.
+"""User-defined derivatives upstream of a program's inputs, which no gradient may need.
 
-What comes in: the node of the call, its gradients. What goes out: nothing, or an error.
-Invariant: a user's derivative that no gradient is asked of is not run, or the pass raises.
+In: the node of a call with its gradients, or a traced program with its inputs. Out: nothing, or a
+refusal.
+Invariant: eager runs no derivative whose gradient nobody needs. The autograd function of a program
+leads from each result to all inputs, and torch's engine goes on to where it has no gradient: its
+own derivatives give none there, while a user's is run on zeros, and may do anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flambeau_aot._torch_compat import autograd_nodes, of_a_user
 from flambeau_aot.refusals import refusal
+
+if TYPE_CHECKING:  # what a loaded program runs on knows nothing of tracing
+    from flambeau_aot.joint.trace import Joint
+import torch
 
 
 def refuse_unasked(node: Any, gradients: Sequence[Any]) -> None:
@@ -23,3 +30,30 @@ def refuse_unasked(node: Any, gradients: Sequence[Any]) -> None:
 def leads_to_users_derivative(node: Any) -> bool:
     """Whether a pass that comes to this node comes to a derivative of a user's."""
     return node is not None and any(of_a_user(each) for each, _ in autograd_nodes([node]))
+
+
+def refuse_upstream(joint: Joint, inputs: Sequence[Any], reached: Sequence[frozenset[int]]) -> None:
+    """Raise Unsupported for a program of which a result leads to such a derivative alone through
+    the function around the program."""
+    plan = joint.plan
+    first = len(joint.static)
+    places = {
+        first + place: inputs[position]
+        for place, position in enumerate(plan.inputs.primals)
+        if first + place not in plan.apart
+    }
+    behind_any = [x.grad_fn for x in places.values() if isinstance(x, torch.Tensor) and x.grad_fn]
+    if not any(of_a_user(node) for node, _ in autograd_nodes(behind_any)):
+        return
+    found = [place for place, value in places.items() if _is_downstream_of_users(value)]
+    every = len(joint.tangents)
+    if any(len(reached[place]) < every for place in found):
+        raise refusal("AO0158")
+
+
+def _is_downstream_of_users(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor)
+        and value.requires_grad
+        and leads_to_users_derivative(value.grad_fn)
+    )

@@ -1,7 +1,7 @@
 """Lazy retrace of a loaded program from its captured graph.
 
-What comes in: a stored program, the graph, the compiled halves, the inputs at hand. What goes out:
-a `Compiled` that has everything a fresh one has but the graphs of its compile.
+In: a stored program, the graph, the compiled halves, the inputs at hand. Out: a `Compiled` that has
+everything a fresh one has but the graphs of its compile.
 Invariant: nothing is traced before something is asked for that data cannot say: arguments that
 share memory in another way, a derivative of second order.
 """
@@ -18,14 +18,13 @@ from torch import fx
 
 from flambeau_aot._torch_compat import FakeTensorMode, expression_of
 from flambeau_aot.errors import AotError
-from flambeau_aot.info import Boxed
-from flambeau_aot.joint.ambient_state import Ambient, ambient
+from flambeau_aot.interface import Boxed
 from flambeau_aot.joint.program import of_graph_module
 from flambeau_aot.plan import SymbolPlace
+from flambeau_aot.runtime.ambient_state import Ambient, Streams, ambient
 from flambeau_aot.runtime.call import Compiled
-from flambeau_aot.runtime.random import Streams
+from flambeau_aot.runtime.crossing import Visits
 from flambeau_aot.runtime.result_nodes import Request
-from flambeau_aot.runtime.visits import Visits
 from flambeau_aot.serialize.saved_program import Stored, restore
 from flambeau_aot.sizes import Sized, has_symbols, is_symbolic, sized
 

@@ -1,7 +1,7 @@
 """Saved program: plain data, and a callable again without tracing.
 
-What comes in: a `Compiled`. What goes out: data of JSON's kinds and tensors; from these, static
-tensors and the compiled halves, a `Compiled` again.
+In: a `Compiled`. Out: data of JSON's kinds and tensors; from these, static tensors and the compiled
+halves, a `Compiled` again.
 Invariant: only the classes of `CLASSES` and values with a spelling of their own are written; what
 has none raises `CannotSave` with its name, and nothing that is read is run.
 """
@@ -18,12 +18,11 @@ import torch
 from flambeau_aot import plan as plans
 from flambeau_aot._torch_compat import is_operator, operator_named, pytree
 from flambeau_aot.errors import AotError
-from flambeau_aot.info import Boxed
+from flambeau_aot.interface import Boxed, Report
 from flambeau_aot.refusals import refusal
-from flambeau_aot.report import Report
-from flambeau_aot.runtime.autograd_function import Crossing, HigherCall, HigherOrder, TangentLayout
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
 from flambeau_aot.runtime.check import Checked
+from flambeau_aot.runtime.crossing import Crossing, HigherCall, HigherOrder, TangentLayout
 from flambeau_aot.sizes import Sized, only_arithmetic
 
 

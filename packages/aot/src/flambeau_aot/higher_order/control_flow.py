@@ -1,10 +1,10 @@
-"""`while_loop` as a higher-order operator of the traced program.
+"""`cond` and `while_loop` as higher-order operators of the traced program.
 
-What comes in: a call of torch's higher-order operator on functional tensors. What goes out: the
-results of an operator made for it, which goes round as often as the values say; its derivative is
-another one.
-Invariant: nothing is kept of a round between forward and backward. The derivative goes round
-again, keeps what is carried into each round while it runs, and then goes back through them.
+In: a call of torch's operator on functional tensors. Out: the results of an operator made for it,
+which decides, or loops, at each call; its derivative is another one.
+Invariant: functions are traced when the program is; a branch is never taken at trace time, and no
+value of a round is kept from forward to backward: the derivative loops again, keeps what is carried
+into each round while it runs, and then goes back through them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,74 @@ from flambeau_aot.joint.corrections import contiguous
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.joint.tracer import JointTracer
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime.random import replayed, streams
+from flambeau_aot.runtime.ambient_state import replayed, streams
+
+
+def cond(
+    tracer: JointTracer, pred: Any, true: Any, false: Any, operands: Sequence[Any] = ()
+) -> Any:
+    """`torch.ops.higher_order.cond`."""
+    if not isinstance(pred, torch.Tensor):
+        return true(*operands) if pred else false(*operands)
+    tensors = tensors_of("cond", operands)
+    sides = [traced(tracer, side, tensors, "cond") for side in (true, false)]
+    layouts = [layouts_of(side) for side in sides]
+    if layouts[0] != layouts[1] or sides[0].plan.structure != sides[1].plan.structure:
+        raise refusal("AO0142", layouts=layouts[0], others=layouts[1])
+    count, draws = len(layouts[0]), draws_on(sides)
+    wanting = [1 + index for index, tensor in enumerate(tensors) if tensor.requires_grad]
+    if not (torch.is_grad_enabled() and wanting and any(side.training for side in sides)):
+        run = _choice(sides, layouts[0], draws)
+        return rebuilt(sides[0], run([pred, *tensors])[:count] if draws else run([pred, *tensors]))
+    refuse_unrepeatable(sides, "cond")
+    run = _choice(sides, layouts[0], draws)
+    derive = _choice_derivative(sides, tensors, wanting, draws)
+    known = zip(*(differentiable_results(side) for side in sides), strict=True)
+    constant = [place for place, either in enumerate(known) if True not in either]
+    given = (run, derive, wanting, constant, count, pred, *tensors)
+    results = Differentiated.apply(*given)  # type: ignore[no-untyped-call]
+    return rebuilt(sides[0], results[:count])
+
+
+def _choice(
+    sides: Sequence[Joint], layouts: Sequence[Layout], draws: Sequence[torch.device]
+) -> Any:
+    """From the predicate and the operands to the results, and to the generators' states."""
+    true, false = (forward(side) for side in sides)
+
+    def run(given: list[torch.Tensor]) -> list[Any]:
+        pred, *operands = given
+        states = noted(draws)
+        return [*(true(operands) if bool(pred) else false(operands)), *states]
+
+    return registered("Tensor[] given", run, [*layouts, *state_layouts(draws)], draws)
+
+
+def _choice_derivative(
+    sides: Sequence[Joint],
+    operands: Sequence[torch.Tensor],
+    wanting: Sequence[int],
+    draws: Sequence[torch.device],
+) -> Any:
+    """The gradients of the operands that require grad; zeros where there is none."""
+    found = [gradients(side, [place - 1 for place in wanting]) for side in sides]
+
+    def run(
+        given: list[torch.Tensor], cotangents: list[torch.Tensor], states: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        pred, *own = given
+        with replayed(tuple(zip(draws, states, strict=True))):
+            grads = found[0 if bool(pred) else 1](own, cotangents)
+        return [
+            torch.zeros_like(given[place]) if grad is None else grad
+            for place, grad in zip(wanting, grads, strict=True)
+        ]
+
+    layouts: list[Layout] = []
+    for place in wanting:
+        shape, _, dtype, device = layout_of(current_value(operands[place - 1]))
+        layouts.append((shape, contiguous(shape), dtype, device))
+    return registered("Tensor[] given, Tensor[] cotangents, Tensor[] states", run, layouts)
 
 
 def while_loop(
@@ -61,13 +128,13 @@ def while_loop(
         raise refusal("AO0143")
     draws = draws_on((ask, step))
     once = _round(forward(step), starts, len(tensors))
-    run = _operator(forward(ask), once, starts, draws)
+    run = _loop(forward(ask), once, starts, draws)
     if not any(needed) or not step.training:
         results = run(tensors)
         return rebuilt(step, results[:count] if draws else results)
     refuse_unrepeatable((ask, step), "while_loop")
     wanting = [index for index, needs in enumerate(needed) if needs]
-    derive = _derivative(forward(ask), once, step, inside, wanting, tensors, draws)
+    derive = _loop_derivative(forward(ask), once, step, inside, wanting, tensors, draws)
     constant = [place for place in range(count) if not inside[place]]
     given = (run, derive, wanting, constant, count, *tensors)
     results = Differentiated.apply(*given)  # type: ignore[no-untyped-call]
@@ -113,7 +180,7 @@ def _round(once: Run, starts: Sequence[Layout], operands: int) -> Run:
     return run
 
 
-def _operator(ask: Run, once: Run, starts: Sequence[Layout], draws: Sequence[torch.device]) -> Any:
+def _loop(ask: Run, once: Run, starts: Sequence[Layout], draws: Sequence[torch.device]) -> Any:
     """From the operands to what is carried out, and to the generators' states before it."""
 
     def run(operands: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -126,7 +193,7 @@ def _operator(ask: Run, once: Run, starts: Sequence[Layout], draws: Sequence[tor
     return registered("Tensor[] operands", run, [*starts, *state_layouts(draws)], draws)
 
 
-def _derivative(
+def _loop_derivative(
     ask: Run,
     once: Run,
     step: Joint,
@@ -175,3 +242,7 @@ def _derivative(
         shape, _, dtype, device = layout_of(current_value(operands[place]))
         layouts.append((shape, contiguous(shape), dtype, device))
     return registered("Tensor[] given, Tensor[] cotangents, Tensor[] states", run, layouts)
+
+
+HIGHER_ORDER: dict[str, Callable[..., Any]] = {"cond": cond, "while_loop": while_loop}
+"""By the operator's name, what is called in its place."""

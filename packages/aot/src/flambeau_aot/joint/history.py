@@ -1,0 +1,237 @@
+"""History of the results: what autograd knows of the way from them to the inputs.
+
+In: what the program returned, with its autograd graph; the joint graph. Out: the results, and
+inputs written to, that other results' gradients flow through; the tangents that lead to reentrant
+checkpoints; whether the gradients are linear in the cotangents.
+Invariant: a result that depends on others is a result of a node of its own, with edges to those
+others: in eager it has the whole of its gradient. An operator that is not known is not linear:
+eager runs a user's derivative once, of the whole gradient, and parts of it need not add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_aot._torch_compat import accumulates_only, autograd_nodes, is_functional, of_a_user
+from flambeau_aot.joint.input_mutations import Effects, in_graph
+from flambeau_aot.plan import IsInput, LiteralResult, ResultNode, SameResult
+from flambeau_aot.refusals import refusal
+
+History = Sequence[tuple[Any, tuple[Any, ...]]]
+"""The autograd nodes behind the function's results, each with those that follow."""
+
+
+def history_of(effects: Effects) -> History:
+    """What autograd knows of the results that gradients go through."""
+    ends = [x.wrapper for x in effects.from_function if x.wrapper is not None and x.differentiable]
+    return autograd_nodes([end.grad_fn for end in ends])
+
+
+def result_nodes(
+    effects: Effects,
+    history: History,
+    results: Sequence[Any],
+    differentiable: Sequence[int],
+    primals: Sequence[torch.Tensor],
+    hooked: Sequence[torch.Tensor],
+) -> tuple[ResultNode, ...]:
+    """The nodes of their own that results get which others are behind, in the order of their
+    making: neither a view that the autograd function makes nor what it is of, and no edge leads to
+    what these depend on, nor to a result that the program itself puts a hook on. Raises Unsupported
+    for an input written to that keeps its gradient: it keeps that of the value written."""
+    # a view that the autograd function makes would not be one of what another node gives
+    whole = {item.source.index for item in effects.inside if item.source.kind == "output"}
+    known = [(place, effects.from_function[place].wrapper) for place in differentiable]
+    ends = [(place, end.grad_fn) for place, end in known if end is not None]
+    bound = [n for at, n in ends if at >= len(effects.returned) or at in whole]
+    ends = [(at, node) for at, node in ends if node not in bound]
+    targets = _targets(effects, history, results, hooked)
+    if not targets:
+        return ()
+    behind = _targets_behind(history, targets)
+    without = frozenset().union(*(behind[node] for node in bound))
+    behind = {node: found - without for node, found in behind.items()}
+    for target in targets.keys() - without:
+        if target < 0 and ~target < len(primals) and primals[~target].retains_grad:
+            raise refusal("AO0132")
+    levels: dict[Any, int] = {}
+    groups: dict[int, dict[int, frozenset[int]]] = {}
+    for node, _ in reversed(history):
+        levels[node] = max((levels[targets[t]] + 1 for t in behind[node]), default=0)
+        same = [at for at, own in ends if own is node]
+        if same and levels[node]:
+            groups.setdefault(levels[node], {}).update(dict.fromkeys(same, behind[node]))
+    return tuple(
+        ResultNode(tuple(sorted(group)), tuple(sorted(frozenset().union(*group.values()))))
+        for _, group in sorted(groups.items())
+    )
+
+
+def _targets(
+    effects: Effects, history: History, results: Sequence[Any], hooked: Sequence[torch.Tensor]
+) -> dict[int, Any]:
+    """The autograd nodes of the results, and (~primal) of the inputs written to, that gradients of
+    other results go through; an input itself is none."""
+    behind = {other for _, following in history for other in following}
+    targets = {
+        place: result.grad_fn
+        for place, (result, plan) in enumerate(zip(results, effects.results, strict=True))
+        if is_functional(result)
+        and not isinstance(plan, (IsInput, LiteralResult, SameResult))
+        and not getattr(plan, "late", False)
+        and in_graph(result)
+        and all(result is not other for other in hooked)
+    }
+    for update in effects.updates:
+        wrapper = effects.returned[update.output].wrapper
+        if update.differentiable and wrapper is not None:
+            targets[~update.primal] = wrapper.grad_fn
+    return {target: node for target, node in targets.items() if node in behind}
+
+
+def _targets_behind(history: History, targets: Mapping[int, Any]) -> dict[Any, frozenset[int]]:
+    """For each node, the targets that stand behind it."""
+    at: dict[Any, frozenset[int]] = {}
+    for target, node in targets.items():
+        at[node] = at.get(node, frozenset()) | {target}
+    found: dict[Any, frozenset[int]] = {}
+    nothing: frozenset[int] = frozenset()
+    for node, following in reversed(history):
+        found[node] = nothing.union(*(found[n] | at.get(n, nothing) for n in following))
+    return found
+
+
+def reentrant_tangents(
+    effects: Effects, history: History, differentiable: Sequence[int]
+) -> frozenset[int]:
+    """The tangents that lead to a checkpoint with use_reentrant=True, which eager's engine goes
+    through only where gradients are accumulated in all leaves."""
+    if not any(accumulates_only(node) for node, _ in history):
+        return frozenset()
+    ends = [effects.from_function[place].wrapper for place in differentiable]
+    return frozenset(
+        order
+        for order, end in enumerate(ends)
+        if end is not None and any(accumulates_only(n) for n, _ in autograd_nodes([end.grad_fn]))
+    )
+
+
+_SUMS = frozenset(
+    {
+        "add", "sub", "cat", "stack", "rsub", "where", "index_put", "index_add",
+        "scatter_add", "select_scatter", "slice_scatter", "diagonal_scatter",
+        "as_strided_scatter", "index_copy", "scatter",
+    }
+)  # fmt: skip
+"""Linear in all of their tensors that are compared with none and index nothing."""
+
+_PRODUCTS = frozenset(
+    {
+        "mul", "mm", "bmm", "mv", "dot", "vdot", "matmul", "einsum", "outer", "convolution",
+        "linear", "convolution_backward", "kron",
+    }
+)  # fmt: skip
+"""Linear in each of their tensors."""
+
+_OF_FIRST = frozenset(
+    {
+        "div", "sum", "mean", "neg", "clone", "contiguous", "_to_copy", "to", "index",
+        "index_select", "gather", "flip", "roll", "cumsum", "masked_fill", "repeat", "tril",
+        "triu", "trace", "real", "imag", "conj_physical", "sum_to_size", "constant_pad_nd",
+        "_reshape_alias", "_unsafe_view", "alias", "select_backward",
+        "slice_backward", "diagonal_backward", "unfold_backward", "index_backward",
+        "lift_fresh", "convert_element_type",
+    }
+)  # fmt: skip
+"""Linear in the first one; the others are none that a gradient is in."""
+
+_ZEROS = frozenset(
+    f"{kind}{rest}" for kind in ("zeros", "empty") for rest in ("", "_like", "_strided")
+) | frozenset(("new_zeros", "new_empty", "new_empty_strided"))
+"""What adds nothing, or is written to before it is read."""
+
+_OF_SHAPE = _ZEROS | {
+    *("ones", "full", "rand", "randn", "ones_like", "full_like", "rand_like", "randn_like"),
+    *("new_ones", "new_full"),
+}
+"""What reads no element."""
+
+
+def is_linear(
+    history: History, graph: fx.Graph, tangents: Sequence[fx.Node], grads: Sequence[Any]
+) -> bool:
+    """Whether the gradients are linear in the cotangents; it is looked at where a derivative of a
+    user's is among those that they are made of."""
+    if not any(of_a_user(node) for node, _ in history):
+        return True
+    linear, zeros, other = set(tangents), set[fx.Node](), set[fx.Node]()
+    either = set(tangents)
+    for node in graph.nodes:
+        inputs = node.all_input_nodes
+        if _is_zero(node):
+            zeros.add(node)
+            either.add(node)
+        elif _name(node) in _OF_SHAPE:
+            continue
+        elif not any(each in linear or each in other for each in inputs):
+            if any(each in zeros for each in inputs) and _keeps(node, zeros):
+                zeros.add(node)
+                either.add(node)
+        elif any(each in other for each in inputs) or not _keeps(node, either):
+            other.add(node)
+        else:
+            linear.add(node)
+            either.add(node)
+    return not any(grad in other for grad in grads)
+
+
+def _keeps(node: fx.Node, linear: set[fx.Node]) -> bool:
+    """Whether a value is linear, where some of what it is computed from are."""
+    name = _name(node)
+    held: list[Any] = [each for each in node.all_input_nodes if each in linear]
+    if name == "getitem" or _is_view(node):
+        return held == [node.args[0]]
+    if name in _SUMS:
+        values: list[Any] = [each for each in node.all_input_nodes if not _indexes(each)]
+        if name in ("add", "sub", "rsub", "where"):
+            values += [item for item in node.args[-2:] if not isinstance(item, fx.Node)]
+        return all(each in linear or _is_zero(each) for each in values)
+    if name == "copy":
+        return node.args[1] in linear
+    if name in _PRODUCTS:
+        return len(held) == 1 and _count(node, held[0]) == 1
+    return name in _OF_FIRST and held == [node.args[0]] and _count(node, held[0]) == 1
+
+
+def _indexes(node: fx.Node) -> bool:
+    """Whether it is places or conditions rather than a value."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype in (torch.bool, torch.int64)
+
+
+def _count(node: fx.Node, operand: fx.Node) -> int:
+    return sum(each is operand for each in node.args)
+
+
+def _is_zero(part: Any) -> bool:
+    if not isinstance(part, fx.Node):
+        return bool(part == 0)
+    name = _name(part)
+    return name in _ZEROS or (name in ("full", "full_like", "scalar_tensor") and 0 in part.args[:2])
+
+
+def _name(node: fx.Node) -> str:
+    target: Any = node.target
+    schema = getattr(target, "_schema", None)
+    return schema.name.split("::")[-1] if schema else getattr(target, "__name__", "")
+
+
+def _is_view(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(
+        item.alias_info is not None and not item.alias_info.is_write for item in schema.returns
+    )
