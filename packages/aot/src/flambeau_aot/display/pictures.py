@@ -26,7 +26,7 @@ from flambeau_aot.partition.cost import nbytes
 from flambeau_aot.partition.problem import problem_of
 from flambeau_aot.partition.split import backward_only
 
-_WIDTH, _HEIGHT, _MARGIN = 640, 360, 64
+_WIDTH, _HEIGHT, _FRAME = 640, 360, 64
 
 
 def draw_curve(points: Sequence[CurvePoint], title: str = "memory for work") -> str:
@@ -35,20 +35,20 @@ def draw_curve(points: Sequence[CurvePoint], title: str = "memory for work") -> 
     most_share = max((point.share for point in points), default=1.0) or 1.0
 
     def place(point: CurvePoint) -> tuple[float, float]:
-        x = _MARGIN + (_WIDTH - 2 * _MARGIN) * point.saved_bytes / most_bytes
-        y = _HEIGHT - _MARGIN - (_HEIGHT - 2 * _MARGIN) * point.share / most_share
+        x = _FRAME + (_WIDTH - 2 * _FRAME) * point.saved_bytes / most_bytes
+        y = _HEIGHT - _FRAME - (_HEIGHT - 2 * _FRAME) * point.share / most_share
         return round(x, 1), round(y, 1)
 
-    bottom, right = _HEIGHT - _MARGIN, _WIDTH - _MARGIN
+    bottom, right = _HEIGHT - _FRAME, _WIDTH - _FRAME
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         'font-family="sans-serif" font-size="12">',
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
-        f'<text x="{_MARGIN}" y="28" font-size="15">{title}</text>',
-        f'<path d="M{_MARGIN} {_MARGIN}V{bottom}H{right}" fill="none" stroke="black"/>',
+        f'<text x="{_FRAME}" y="28" font-size="15">{title}</text>',
+        f'<path d="M{_FRAME} {_FRAME}V{bottom}H{right}" fill="none" stroke="black"/>',
         f'<text x="{right}" y="{bottom + 32}" text-anchor="end">saved for backward, up to '
         f"{in_units(most_bytes)}</text>",
-        f'<text x="{_MARGIN}" y="{_MARGIN - 12}">work done twice, up to {most_share:.1%}</text>',
+        f'<text x="{_FRAME}" y="{_FRAME - 12}">work done twice, up to {most_share:.1%}</text>',
     ]
     if len(points) > 1:
         path = " ".join(f"{x},{y}" for x, y in map(place, points))
