@@ -31,10 +31,10 @@ from flambeau_aot.partition.split import Halves, checked_cut, inference, split, 
 from flambeau_aot.plan import RuntimePlan
 from flambeau_aot.runtime.ambient_state import ambient
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
-from flambeau_aot.runtime.check import Checked
+from flambeau_aot.runtime.check import Checked, Contract
 from flambeau_aot.runtime.crossing import Crossing, HigherOrder
 from flambeau_aot.runtime.unasked_derivatives import refuse_upstream
-from flambeau_aot.serialize.saved_program import Contract, Higher, Stored, contract_of
+from flambeau_aot.serialize.saved_program import Stored
 from flambeau_aot.simplify import simplify
 from flambeau_aot.subclasses import unwrapped
 
@@ -184,8 +184,7 @@ def _inference(
         call = _compiled(compiler, gm, info, joint.plan.visible, frozenset(), options, joint.plan)
     report = facts.inference_report(joint, gm, options, removed, clock.seconds)
     run = inference_call(joint.plan, joint.static, arguments, call, grad_mode, joint.requires_grad)
-    contract = contract_of(call)
-    stored = _stored(joint, own, arguments, report, contract, grad_mode=grad_mode)
+    stored = _stored(joint, own, arguments, report, call.contract, grad_mode=grad_mode)
     return direct(Compiled(run, report, joint, None, gm, None, stored=stored))
 
 
@@ -226,11 +225,8 @@ def _training(
     run = training_call(joint.plan, joint.static, arguments, forward, backward, crossing, higher)
     stored = None
     if isinstance(backward, Checked):
-        behind = None
-        if higher is not None:
-            behind = Higher(higher.read, higher.static, higher.draws, higher.refusal, higher.kept)
-        both = contract_of(forward), contract_of(backward)
-        stored = _stored(joint, own, arguments, report, *both, crossing=crossing, higher=behind)
+        both = forward.contract, backward.contract
+        stored = _stored(joint, own, arguments, report, *both, crossing=crossing, higher=higher)
     return direct(Compiled(run, report, joint, halves, halves.forward, backward_gm, stored=stored))
 
 
@@ -243,7 +239,7 @@ def _stored(
     backward: Contract | None = None,
     grad_mode: bool = True,
     crossing: Crossing | None = None,
-    higher: Higher | None = None,
+    higher: HigherOrder | None = None,
 ) -> Stored:
     """The program as data, `own` of its static tensors being those it came with.
 
@@ -294,17 +290,14 @@ def _compiled(
         raise
     if not callable(call):
         raise AotError(f"the compiler of {info.name} returned {call!r}, which cannot be called")
-    checked = Checked(
-        call,
-        gm,
+    contract = Contract(
         info.name,
         fresh,
         shareable,
-        options.check_outputs,
         differentiable=info.kind == "forward",
         strides=info.kind != "backward",
         roots=plan.roots if plan and info.kind == "inference" else frozenset(),
-        viewed=plan.viewed if plan else frozenset(),
         updates=info.updates,
+        viewed=plan.viewed if plan else frozenset(),
     )
-    return checked
+    return Checked(call, contract, gm if options.check_outputs else None)

@@ -273,19 +273,8 @@ def _takes_shape_only(node: fx.Node) -> bool:
     return name is not None and name.name in SHAPE_ONLY
 
 
-SHAPE_ONLY = frozenset(
-    f"aten::{name}"
-    for name in (
-        "empty_like",
-        "full_like",
-        "new_empty",
-        "new_empty_strided",
-        "new_full",
-        "new_ones",
-        "new_zeros",
-        "ones_like",
-        "rand_like",
-        "randn_like",
-        "zeros_like",
-    )
+_LIKE = (
+    "empty_like full_like new_empty new_empty_strided new_full new_ones new_zeros ones_like "
+    "rand_like randn_like zeros_like"
 )
+SHAPE_ONLY = frozenset(f"aten::{name}" for name in _LIKE.split())

@@ -250,7 +250,7 @@ class Derivatives:
         needed = self.needs
         refused = self.refused()
         why, kept = (refused.message, ()) if refused else ("", needed.kept)
-        return HigherOrder(needed.read, needed.statics, needed.draws, why, self, kept)
+        return HigherOrder(needed.read, needed.statics, needed.draws, why, kept, self)
 
     def __call__(
         self,

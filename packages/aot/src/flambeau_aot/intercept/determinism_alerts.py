@@ -15,66 +15,38 @@ import torch
 
 from flambeau_aot.joint.nested import tensors_in
 
-#: arguments by name -> whether the call alerts
-_Question = Callable[[Mapping[str, Any]], bool]
+_When = Callable[[Mapping[str, Any]], bool]
+"""From the arguments, by name, to whether the call alerts."""
 
 
 def _always(given: Mapping[str, Any]) -> bool:
     return True
 
 
-def _overwrites(given: Mapping[str, Any]) -> bool:
-    return not given.get("accumulate", False)
-
-
-def _has_weights(given: Mapping[str, Any]) -> bool:
-    return given.get("weights") is not None
-
-
-def _multiplies(given: Mapping[str, Any]) -> bool:
-    return given.get("reduce") == "prod"
-
-
 def _of_fractions(given: Mapping[str, Any]) -> bool:
-    tensor = given["self"]
-    return bool(tensor.is_floating_point() or tensor.is_complex())
+    return bool(given["self"].is_floating_point() or given["self"].is_complex())
 
 
-#: on every device
-_ANYWHERE: dict[str, _Question] = {
-    "aten::put": _overwrites,
+_ANYWHERE: dict[str, _When] = {
+    "aten::put": lambda given: not given.get("accumulate", False),
     "aten::max_unpool2d": _always,
     "aten::max_unpool3d": _always,
 }
-#: on CUDA alone
-_ON_GPU: dict[str, _Question] = {
-    "aten::put": _always,
-    "aten::avg_pool3d_backward": _always,
-    "aten::_adaptive_avg_pool2d_backward": _always,
-    "aten::_adaptive_avg_pool3d_backward": _always,
-    "aten::max_pool3d_with_indices_backward": _always,
-    "aten::adaptive_max_pool2d_backward": _always,
-    "aten::fractional_max_pool2d_backward": _always,
-    "aten::fractional_max_pool3d_backward": _always,
-    "aten::upsample_linear1d_backward": _always,
-    "aten::upsample_bilinear2d_backward": _always,
-    "aten::upsample_bicubic2d_backward": _always,
-    "aten::upsample_trilinear3d_backward": _always,
-    "aten::reflection_pad1d_backward": _always,
-    "aten::reflection_pad2d_backward": _always,
-    "aten::reflection_pad3d_backward": _always,
-    "aten::replication_pad1d_backward": _always,
-    "aten::replication_pad2d_backward": _always,
-    "aten::replication_pad3d_backward": _always,
-    "aten::grid_sampler_2d_backward": _always,
-    "aten::grid_sampler_3d_backward": _always,
-    "aten::_ctc_loss_backward": _always,
-    "aten::histc": _always,
-    "aten::bincount": _has_weights,
-    "aten::kthvalue": _always,
-    "aten::scatter_reduce": _multiplies,
+_BACKWARDS = (
+    "avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d max_pool3d_with_indices "
+    "adaptive_max_pool2d fractional_max_pool2d fractional_max_pool3d upsample_linear1d "
+    "upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d reflection_pad1d "
+    "reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d "
+    "grid_sampler_2d grid_sampler_3d _ctc_loss"
+)
+_ON_GPU: dict[str, _When] = {
+    **dict.fromkeys((f"aten::{name}_backward" for name in _BACKWARDS.split()), _always),
+    **dict.fromkeys(("aten::put", "aten::histc", "aten::kthvalue"), _always),
+    "aten::bincount": lambda given: given.get("weights") is not None,
+    "aten::scatter_reduce": lambda given: given.get("reduce") == "prod",
     "aten::cumsum": _of_fractions,
 }
+"""Of operators that alert on CUDA alone."""
 
 
 def alerts(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

@@ -36,35 +36,12 @@ _META = torch.device("meta")
 
 # Operators whose kernels on the meta device give the metadata of every other device: structured
 # kernels and views. Pointwise operators are known by their tag.
-_SAME_ON_META: frozenset[str] = frozenset(
-    "aten::" + name
-    for name in [
-        "mm",
-        "bmm",
-        "addmm",
-        "baddbmm",
-        "sum",
-        "mean",
-        "amax",
-        "amin",
-        "_softmax",
-        "_log_softmax",
-        "_softmax_backward_data",
-        "_log_softmax_backward_data",
-        "view",
-        "_unsafe_view",
-        "t",
-        "transpose",
-        "permute",
-        "expand",
-        "slice",
-        "select",
-        "unsqueeze",
-        "squeeze",
-        "detach",
-        "alias",
-    ]
+_STRUCTURED = (
+    "mm bmm addmm baddbmm sum mean amax amin _softmax _log_softmax _softmax_backward_data "
+    "_log_softmax_backward_data view _unsafe_view t transpose permute expand slice select "
+    "unsqueeze squeeze detach alias"
 )
+_SAME_ON_META = frozenset(f"aten::{name}" for name in _STRUCTURED.split())
 
 
 class FakeValues:

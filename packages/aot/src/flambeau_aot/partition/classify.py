@@ -18,77 +18,24 @@ from flambeau_aot._torch_compat import is_operator, is_view_op
 from flambeau_aot.interface import Classifier, OpClass
 from flambeau_aot.sizes import ARITHMETIC
 
-_BY_NAME: dict[str, OpClass] = {
-    **dict.fromkeys(("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"), "matmul"),
-    **dict.fromkeys(
-        (
-            "aten::_to_copy",
-            "aten::clone",
-            "aten::where",
-            "aten::masked_fill",
-            "aten::tril",
-            "aten::triu",
-            "aten::lerp",
-            "aten::copy",
-            "aten::hardtanh",
-            "aten::fill",
-        ),
-        "pointwise",
+_NAMES: dict[OpClass, str] = {
+    "matmul": "mm bmm addmm baddbmm",
+    "pointwise": "_to_copy clone where masked_fill tril triu lerp copy hardtanh fill",
+    "shape": (
+        "_unsafe_view cat constant_pad_nd repeat flip slice_scatter select_scatter stack "
+        "view_copy expand_copy permute_copy"
     ),
-    **dict.fromkeys(
-        (
-            "aten::_unsafe_view",
-            "aten::cat",
-            "aten::constant_pad_nd",
-            "aten::repeat",
-            "aten::flip",
-            "aten::slice_scatter",
-            "aten::select_scatter",
-            "aten::stack",
-            "aten::view_copy",
-            "aten::expand_copy",
-            "aten::permute_copy",
-        ),
-        "shape",
+    "reduction": (
+        "_softmax _log_softmax var_mean logsumexp native_layer_norm native_group_norm "
+        "_native_batch_norm_legit_functional _native_batch_norm_legit"
     ),
-    **dict.fromkeys(
-        (
-            "aten::_softmax",
-            "aten::_log_softmax",
-            "aten::var_mean",
-            "aten::logsumexp",
-            "aten::native_layer_norm",
-            "aten::native_group_norm",
-            "aten::_native_batch_norm_legit_functional",
-            "aten::_native_batch_norm_legit",
-        ),
-        "reduction",
+    "creation": (
+        "full zeros ones arange full_like zeros_like ones_like scalar_tensor empty empty_like "
+        "new_zeros new_full new_ones new_empty new_empty_strided eye"
     ),
-    **dict.fromkeys(
-        (
-            "aten::full",
-            "aten::zeros",
-            "aten::ones",
-            "aten::arange",
-            "aten::full_like",
-            "aten::zeros_like",
-            "aten::ones_like",
-            "aten::scalar_tensor",
-            "aten::empty",
-            "aten::empty_like",
-            "aten::new_zeros",
-            "aten::new_full",
-            "aten::new_ones",
-            "aten::new_empty",
-            "aten::new_empty_strided",
-            "aten::eye",
-        ),
-        "creation",
-    ),
-    **dict.fromkeys(
-        ("aten::embedding", "aten::index_select", "aten::gather", "aten::index"), "index"
-    ),
+    "index": "embedding index_select gather index",
 }
+_BY_NAME = {f"aten::{name}": kind for kind, names in _NAMES.items() for name in names.split()}
 
 
 def is_random(target: Any) -> bool:

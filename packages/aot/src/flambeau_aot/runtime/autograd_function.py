@@ -409,6 +409,7 @@ def _derive(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., Seq
         visits = None
         if (crossing.late or not crossing.linear) and torch.is_grad_enabled():
             visits = ctx.visits = getattr(ctx, "visits", None) or Visits()
+        assert higher.call is not None
         return higher.call(read, cotangents, streams_before, symbols, visits, request)
 
     return derive

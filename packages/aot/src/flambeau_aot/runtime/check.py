@@ -12,6 +12,7 @@ torch's description of it how its result is laid out in eager.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,41 +29,35 @@ AS_IS = "runs the graph as it is"
 """Attribute of a boxed callable that runs a graph's operators one by one."""
 
 
-class Checked:
-    """A boxed callable with its outputs checked at the first call."""
+@dataclass(frozen=True)
+class Contract:
+    """What a compiled graph has to keep, but for the metadata that is compared.
 
-    def __init__(
-        self,
-        call: Boxed,
-        gm: fx.GraphModule | None,
-        name: str,
-        fresh: int,
-        shareable: frozenset[int],
-        compare: bool,
-        differentiable: bool = False,
-        strides: bool = True,
-        roots: frozenset[int] = frozenset(),
-        updates: tuple[tuple[int, int], ...] = (),
-        viewed: frozenset[int] = frozenset(),
-    ) -> None:
-        """`gm`: None where nothing is compared; `fresh`: the first so many outputs must own their
-        memory; `shareable`: inputs that an output may be a view of all the same;
-        `differentiable`: the outputs are those of an autograd function; `strides`: whether these
-        matter, as those of gradients do not; `roots`: outputs that the caller gets together with
-        views of them; `updates`: outputs that may be an input itself, with its new value; `viewed`:
-        outputs of which results are made as views, which need the strides that were traced."""
+    fresh: the first so many outputs must own their memory. shareable: inputs that an output may be
+    a view of all the same. differentiable: the outputs are those of an autograd function. strides:
+    whether these matter, as those of gradients do not. roots: outputs that the caller gets together
+    with views of them. updates: outputs that may be an input itself, with its new value. viewed:
+    outputs of which results are made as views, which need the strides that were traced.
+    """
+
+    name: str
+    fresh: int
+    shareable: frozenset[int] = frozenset()
+    differentiable: bool = False
+    strides: bool = True
+    roots: frozenset[int] = frozenset()
+    updates: tuple[tuple[int, int], ...] = ()
+    viewed: frozenset[int] = frozenset()
+
+
+class Checked:
+    """A boxed callable with its outputs checked at the first call, against `gm` where given."""
+
+    def __init__(self, call: Boxed, contract: Contract, gm: fx.GraphModule | None = None) -> None:
         self.call = call
-        self.name = name
+        self.contract = contract
         self.nodes = [] if gm is None else _outputs(gm)
-        self.layouts = _layouts(gm, self.nodes) if compare and gm is not None else None
-        self.fresh = fresh
-        self.shareable = shareable
-        self.compare = compare
-        self.differentiable = differentiable
-        self.strides = strides
-        self.roots = frozenset(range(fresh)) if differentiable else roots
-        self.updates = updates
-        self.viewed = viewed
+        self.layouts = None if gm is None else _layouts(gm, self.nodes)
         self.views: tuple[int, ...] = ()
         self.copies: tuple[int, ...] | None = None
         self.as_is = bool(getattr(call, AS_IS, False))
@@ -94,24 +89,24 @@ class Checked:
         taken = [
             extent(value)
             for place, value in enumerate(args)
-            if isinstance(value, torch.Tensor) and place not in self.shareable
+            if isinstance(value, torch.Tensor) and place not in self.contract.shareable
         ]
         given = [value for value in args if isinstance(value, torch.Tensor)]
-        updated = {output: args[place] for output, place in self.updates}
+        updated = {output: args[place] for output, place in self.contract.updates}
         layouts = self.layouts(args) if self.layouts is not None else []
         returned = self.call(args)
         if not isinstance(returned, (list, tuple)):
             raise CompilerContractError(
-                f"the compiled {self.name} returned a {type(returned).__name__}; it has to return "
-                f"a list or tuple of {len(self.nodes)} outputs, in the order of the graph's"
+                f"the compiled {self.contract.name} returned a {type(returned).__name__}; it must "
+                f"return a list or tuple of {len(self.nodes)} outputs, in the order of the graph's"
             )
         outputs = list(returned)
-        if self.compare:
+        if self.layouts is not None:
             self._check(outputs, layouts)
             for index in self.laid_otherwise:
                 outputs[index] = laid(outputs[index], layouts[index][1])
         copies: list[int] = []
-        for index in range(min(self.fresh, len(outputs))):
+        for index in range(min(self.contract.fresh, len(outputs))):
             if index in updated and outputs[index] is updated[index]:
                 continue
             own = extent(outputs[index])
@@ -122,12 +117,11 @@ class Checked:
                 outputs[index] = copied(outputs[index])
                 own = extent(outputs[index])
             taken.append(own)
-        self.views = tuple(
-            index for index in sorted(self.roots) if outputs[index]._base is not None
-        )
+        roots = range(self.contract.fresh) if self.contract.differentiable else self.contract.roots
+        self.views = tuple(index for index in sorted(roots) if outputs[index]._base is not None)
         for index in self.views:
             outputs[index] = owner(outputs[index])
-        if self.differentiable:
+        if self.contract.differentiable:
             copies.extend(self._hidden_aliases(given, outputs))
         self.copies = tuple(copies)
         return outputs
@@ -139,7 +133,7 @@ class Checked:
         and tensors made over another's memory do not.
         """
         copies: list[int] = []
-        for index in range(self.fresh, len(outputs)):
+        for index in range(self.contract.fresh, len(outputs)):
             saved = outputs[index]
             own = extent(saved)
             hidden = any(
@@ -147,7 +141,7 @@ class Checked:
                 for value in given
             ) or any(
                 _overlap(own, extent(value)) and not _share_versions(saved, value)
-                for value in outputs[: self.fresh]
+                for value in outputs[: self.contract.fresh]
             )
             if hidden:
                 copies.append(index)
@@ -166,7 +160,7 @@ class Checked:
     def _check(self, outputs: list[Any], layouts: Sequence[Any]) -> None:
         if len(outputs) != len(self.nodes):
             raise CompilerContractError(
-                f"the compiled {self.name} returned {len(outputs)} outputs instead of "
+                f"the compiled {self.contract.name} returned {len(outputs)} outputs instead of "
                 f"{len(self.nodes)}; return one for each output of the graph, in its order"
             )
         laid_otherwise: list[int] = []
@@ -175,12 +169,12 @@ class Checked:
                 continue
             shape, stride = layouts[index]
             problem = _difference(value, node.meta["val"].dtype, shape)
-            held = self.strides and (index in self.viewed or not self.as_is)
+            held = self.contract.strides and (index in self.contract.viewed or not self.as_is)
             if not problem and held and _strides_differ(value, stride):
                 laid_otherwise.append(index)
             if problem:
                 raise CompilerContractError(
-                    f"output {index} ({node.name}) of the compiled {self.name} {problem}",
+                    f"output {index} ({node.name}) of the compiled {self.contract.name} {problem}",
                     node.meta.get("stack_trace") or "",
                 )
         self.laid_otherwise = tuple(laid_otherwise)

@@ -9,7 +9,7 @@ each sample of a batch that `vmap` hides.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -128,8 +128,8 @@ class HigherOrder:
     static: int
     draws: tuple[torch.device, ...]
     refusal: str
-    call: HigherCall
     kept: tuple[int, ...] = ()
+    call: HigherCall | None = field(default=None, compare=False)
 
 
 class HigherCall(Protocol):

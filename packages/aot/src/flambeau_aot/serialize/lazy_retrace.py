@@ -98,6 +98,7 @@ class LateDerivatives:
                 f"{compiled.report.name} reads other inputs at the sizes {tuple(symbols)} than "
                 "where it was compiled first: no derivative of second order"
             )
+        assert higher.call is not None
         return higher.call(read, cotangents, streams, (), visits, request)
 
     def _compile(self, symbols: Sequence[int]) -> Compiled:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -21,37 +21,13 @@ from flambeau_aot.errors import AotError
 from flambeau_aot.interface import Boxed, Report
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
-from flambeau_aot.runtime.check import Checked
+from flambeau_aot.runtime.check import Checked, Contract
 from flambeau_aot.runtime.crossing import Crossing, HigherCall, HigherOrder, TangentLayout
 from flambeau_aot.sizes import Sized, only_arithmetic
 
 
 class CannotSave(AotError):
     """A program that holds what has no spelling as data, with its name."""
-
-
-@dataclass(frozen=True)
-class Contract:
-    """What `Checked` has to know of a compiled half, but for the metadata that it compares."""
-
-    name: str
-    fresh: int
-    shareable: frozenset[int]
-    differentiable: bool
-    strides: bool
-    roots: frozenset[int]
-    updates: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class Higher:
-    """`HigherOrder` but for the callable."""
-
-    read: tuple[int, ...]
-    static: int
-    draws: tuple[torch.device, ...]
-    refusal: str
-    kept: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,7 +47,7 @@ class Stored:
     forward: Contract
     backward: Contract | None
     crossing: Crossing | None
-    higher: Higher | None
+    higher: HigherOrder | None
     report: Report
 
     def data(self) -> dict[str, Any]:
@@ -90,19 +66,6 @@ def stored_from(data: Mapping[str, Any], constants: Sequence[torch.Tensor]) -> S
         return Stored(constants=tuple(constants), **known)
     except (KeyError, TypeError, ValueError, LookupError) as error:
         raise AotError(f"not a stored program: {type(error).__name__}: {error}") from error
-
-
-def contract_of(checked: Checked) -> Contract:
-    """The contract of a compiled half."""
-    return Contract(
-        checked.name,
-        checked.fresh,
-        checked.shareable,
-        checked.differentiable,
-        checked.strides,
-        checked.roots,
-        checked.updates,
-    )
 
 
 def restore(
@@ -124,7 +87,7 @@ def restore(
         raise AotError(f"the program has {own} parameters and buffers, given are {len(static)}")
     tensors = [*static, *stored.constants]
     report = replace(stored.report, seconds={})
-    first = _checked(forward, stored.forward)
+    first = Checked(forward, stored.forward)
     if stored.backward is None or stored.crossing is None:
         run = inference_call(
             stored.plan, tensors, stored.arguments, first, stored.grad_mode, stored.shield
@@ -132,7 +95,7 @@ def restore(
     else:
         if backward is None:
             raise AotError(f"{stored.report.name} has a backward part, and none is given")
-        last = _checked(backward, stored.backward)
+        last = Checked(backward, stored.backward)
         order = _higher(stored.higher, higher)
         run = training_call(
             stored.plan, tensors, stored.arguments, first, last, stored.crossing, order
@@ -140,63 +103,21 @@ def restore(
     return direct(Compiled(run, report, None, None, None, None, again, stored))
 
 
-def _checked(call: Boxed, contract: Contract) -> Checked:
-    return Checked(
-        call,
-        None,
-        contract.name,
-        contract.fresh,
-        contract.shareable,
-        False,
-        differentiable=contract.differentiable,
-        strides=contract.strides,
-        roots=contract.roots,
-        updates=contract.updates,
-    )
-
-
-def _higher(known: Higher | None, call: HigherCall | None) -> HigherOrder | None:
-    if known is None:
-        return None
-    if call is None:
-        why = known.refusal or refusal("AO0160").message
-        return HigherOrder((), known.static, known.draws, why, _refused)
-    return HigherOrder(known.read, known.static, known.draws, known.refusal, call, known.kept)
-
-
-def _refused(*args: Any, **kwargs: Any) -> Any:
-    raise AotError("derivatives of second order are refused before they are asked for")
+def _higher(known: HigherOrder | None, call: HigherCall | None) -> HigherOrder | None:
+    if known is None or call is not None:
+        return known and replace(known, call=call)
+    why = known.refusal or refusal("AO0160").message
+    return replace(known, read=(), kept=(), refusal=why)
 
 
 CLASSES: Mapping[str, type[Any]] = {
     cls.__name__: cls
     for cls in (
-        plans.ViewStep,
-        plans.Saved,
-        plans.Member,
-        plans.Merged,
-        plans.SymbolPlace,
-        plans.InputPlan,
-        plans.InputUpdate,
-        plans.Reshape,
-        plans.SameResult,
-        plans.FromGraph,
-        plans.IsInput,
-        plans.ViewOfInput,
-        plans.ViewOfOutput,
-        plans.InsideView,
-        plans.FromFunction,
-        plans.LiteralResult,
-        plans.ResultNode,
-        plans.RuntimePlan,
+        *(each for each in vars(plans).values() if is_dataclass(each) and isinstance(each, type)),
         Crossing,
         TangentLayout,
-        plans.SparseGrad,
-        plans.Presence,
-        plans.Watched,
-        plans.LateWrite,
         Contract,
-        Higher,
+        HigherOrder,
         Report,
         Sized,
     )
@@ -244,7 +165,11 @@ def encoded(value: Any) -> Any:
     if isinstance(value, pytree.TreeSpec):
         return {"tree": _tree(value)}
     if CLASSES.get(kind.__name__) is kind:
-        own = {each.name: getattr(value, each.name) for each in fields(value) if each.init}
+        own = {
+            each.name: getattr(value, each.name)
+            for each in fields(value)
+            if each.init and each.compare
+        }
         if own.get("sized") is not None:
             own |= _GIVEN_BY_SIZES[kind.__name__]
         return {"class": kind.__name__, "fields": {n: encoded(item) for n, item in own.items()}}
