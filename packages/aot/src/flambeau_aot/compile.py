@@ -82,15 +82,14 @@ def compile(
     """Compile a captured graph for the metadata of these inputs.
 
     Parameters and buffers the graph reads through `get_attr` become its first inputs. With grad
-    enabled and an input or parameter that requires grad, forward and backward are compiled;
-    else the forward part alone, and no autograd machinery is in the way of a call.
+    enabled and an input or parameter that requires grad, forward and backward are compiled; else
+    the forward part alone, and no autograd machinery is in the way of a call.
 
     Raises `AotError`: `TraceError` or `DataDependent` where the program cannot be run on fake
-    values, `Unsupported` where it does what this layer refuses, `NotYetSymbolic` for symbolic
-    sizes that it cannot leave open. Sizes are left open where the placeholders' `meta["val"]` have
-    symbols; what their shape environment holds when this returns has been relied on, and is for
-    the caller to check at each call. With `open_sizes=False` every size is what it is for these
-    inputs.
+    values, `Unsupported` where it does what this layer refuses, `NotYetSymbolic` for symbolic sizes
+    that it cannot leave open. Sizes are left open where the placeholders' `meta["val"]` have
+    symbols; what their shape environment holds when this returns has been relied on, and is for the
+    caller to check at each call. With `open_sizes=False` every size is what it is for these inputs.
     """
     options = options or Options()
     program = of_graph_module(gm, options.name)

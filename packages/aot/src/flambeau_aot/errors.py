@@ -1,7 +1,7 @@
 """Exceptions of this package.
 
-In: the words of what was met and, where known, the user's source lines. Out: exceptions whose text
-names the line, what was met and what to change.
+In: the words of what was found and, where known, the user's source lines. Out: exceptions whose
+text names the line, what was found and what to change.
 Invariant: every refusal of this package is an `AotError`; anything else is a defect.
 """
 
@@ -46,9 +46,9 @@ class RefusedCall(TraceError, Unsupported):
 def is_refusal(error: BaseException) -> bool:
     """Whether an error is the program's or torch's own, and not a defect of this stack.
 
-    The rule: torch refuses with errors of exactly these classes; those that Python raises
-    itself, or for code too, are refusals unless the frame that raised is of these packages. An
-    assertion inside torch is none.
+    The rule: torch refuses with errors of exactly these classes; those that Python raises itself,
+    or for code too, are refusals unless the frame that raised is of these packages. An assertion
+    inside torch is none.
     """
     if type(error) in (RuntimeError, NotImplementedError):
         if not any(words in str(error) for words in _OF_PYTHON):
@@ -90,4 +90,4 @@ class CompilerContractError(AotError):
 
 
 class DoubleBackwardError(AotError):
-    """Derivatives of second order through a compiled graph were asked for."""
+    """Derivatives of second order through a compiled graph that there are none of."""

@@ -31,8 +31,8 @@ OutputKind = Literal["result", "base of results", "mutation", "gradient"]
 class JointInput:
     """One input of a joint graph.
 
-    source: the name of a parameter or buffer, the path of an argument, or, of a tangent, what it
-    is the cotangent of.
+    source: the name of a parameter or buffer, the path of an argument, or, of a tangent, what it is
+    the cotangent of.
     """
 
     name: str
@@ -49,8 +49,8 @@ class JointInput:
 class JointOutput:
     """One output of a joint graph.
 
-    source: the path of a result, the input that a mutation writes to, or the input that a
-    gradient is of. A "base of results" is what the results named are views of.
+    source: the path of a result, the input that a mutation writes to, or the input that a gradient
+    is of. A "base of results" is what the results named are views of.
     """
 
     name: str

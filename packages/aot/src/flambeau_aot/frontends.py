@@ -82,8 +82,8 @@ def aot_function(
 ) -> Callable[..., Any]:
     """A compiled form of a function; arguments and results may be nested containers.
 
-    Tensors reach the function through its arguments only: closing over one that requires grad
-    is refused. A module goes to `aot_module`.
+    Tensors reach the function through its arguments only: closing over one that requires grad is
+    refused. A module goes to `aot_module`.
     """
     if isinstance(fn, torch.nn.Module):
         return aot_module(

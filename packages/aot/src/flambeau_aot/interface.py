@@ -1,4 +1,4 @@
-"""What callers and graph compilers are handed: options, facts of a graph, a report.
+"""Interface to callers and graph compilers: options, facts of a graph, a report.
 
 In: the caller's choices; what the passes have established. Out: frozen plain data.
 Invariant: hashable where it goes into a cache key: no tensor, no node, callables by reference.
@@ -33,7 +33,7 @@ class Options:
     check_outputs: compare number, shape, dtype and stride of what a compiled graph returns at
         its first call with what was traced.
     higher_order: allow `create_graph=True` through the compiled graph. The derivative is traced
-        and compiled when it is first asked for; inputs that it alone reads stay referenced
+        and compiled at its first use; inputs that it alone reads stay referenced
         between forward and backward.
     memory_budget: how much the cut may save for the backward part. None or 1.0: what costs the
         least time. A float below 1: a point between the least memory (0.0) and that. An int:
@@ -62,12 +62,11 @@ class GraphInfo:
     """Facts about one graph; tuples hold positions, in increasing order.
 
     static_inputs: parameters and buffers, whose addresses stay the same from call to call.
-    saved_outputs: outputs kept alive for the backward graph only.
-    reusable_inputs: inputs that nobody reads after this graph; the callee may overwrite them.
-    mutated_outputs: outputs that are copied into an input after the call.
-    updates: (output, input): of these outputs, those that the callee may write into the input's own
-    memory instead, and return that very tensor: the caller sees neither the output nor the old
-    value, and no other input shares the memory.
+    saved_outputs: outputs kept alive for the backward graph only. reusable_inputs: inputs that
+    nobody reads after this graph; the callee may overwrite them. mutated_outputs: outputs that are
+    copied into an input after the call. updates: (output, input): of these outputs, those that the
+    callee may write into the input's own memory instead, and return that very tensor: the caller
+    sees neither the output nor the old value, and no other input shares the memory.
     """
 
     kind: Kind
@@ -87,14 +86,14 @@ GraphCompiler = Callable[[fx.GraphModule, list[Any], GraphInfo], Boxed]
 class Report:
     """Counts and times of one compile.
 
-    seconds: by pass name. recomputed: operators that run in forward and backward.
-    saved_bytes: kept from forward to backward; saved_bytes_save_all: what saving everything the
-    backward part reads would keep. held_inputs: inputs that only a derivative of second order
-    reads, kept referenced for it (their bytes are the caller's). removed: operators
-    removed, by rule. recomputed_share: their estimated part of all work.
-    forward_peak_bytes, backward_peak_bytes: the most that lives at once beyond the inputs while
-    a graph runs operator by operator; in the backward graph with what is saved.
-    fake_runs, fake_remembered: operators whose metadata was computed, or known from before.
+    seconds: by pass name. recomputed: operators that run in forward and backward. saved_bytes: kept
+    from forward to backward; saved_bytes_save_all: what saving everything the backward part reads
+    would keep. `held_inputs`: inputs that only a derivative of second order reads, kept referenced
+    for it (their bytes are the caller's). removed: operators removed, by rule. recomputed_share:
+    their estimated part of all work. forward_peak_bytes, backward_peak_bytes: the most that lives
+    at once beyond the inputs while a graph runs operator by operator; in the backward graph with
+    what is saved. fake_runs, fake_remembered: operators whose metadata was computed, or known from
+    before.
     """
 
     name: str

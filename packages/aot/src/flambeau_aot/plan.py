@@ -60,8 +60,8 @@ class Presence:
 class Member:
     """An argument that is part of a base, by its place in the base's storage.
 
-    recorded: a view that autograd knows of. whole: it is the base itself. counter: members of
-    one number share a version counter.
+    recorded: a view that autograd knows of. whole: it is the base itself. counter: members of one
+    number share a version counter.
     """
 
     position: int
@@ -77,8 +77,8 @@ class Member:
 class Merged:
     """Arguments that share memory one of which is written to; the graph takes their base.
 
-    size, stride, offset: the base in its storage. own: the base is the tensor they are views
-    of; else it is made over their memory, beside autograd.
+    size, stride, offset: the base in its storage. own: the base is the tensor they are views of;
+    else it is made over their memory, without autograd.
     """
 
     size: tuple[int, ...]
@@ -108,11 +108,11 @@ class SymbolPlace:
 class InputPlan:
     """How the caller's arguments become the graph's primals.
 
-    primals: for each primal after the static ones, the position of the argument it is; the bases
-    of `merged` follow. Plans count the members of bases as primals that come after these.
-    duplicates: (position, primal): this argument was the same tensor as that primal.
-    literals: (position, value): an argument that is no tensor, fixed at its traced value.
-    symbols: the sizes that are left open, numbers that are the last primals of all.
+    primals: for each primal after the static ones, the position of the argument it is; the bases of
+    `merged` follow. Plans count the members of bases as primals that come after these. duplicates:
+    (position, primal): this argument was the same tensor as that primal. literals: (position,
+    value): an argument that is no tensor, fixed at its traced value. symbols: the sizes that are
+    left open, numbers that are the last primals of all.
     """
 
     static: int
@@ -132,9 +132,9 @@ class InputPlan:
 class InputUpdate:
     """An input the program writes to: the graph's output `output` is copied into it.
 
-    differentiable: the write is part of the autograd graph, as in-place operators are.
-    counted: the version counter notices, as it does not where `Tensor.data` was written to.
-    writes: by how much the program raises it.
+    differentiable: the write is part of the autograd graph, as in-place operators are. counted: the
+    version counter notices, as it does not where `Tensor.data` was written to. writes: by how much
+    the program raises it.
     """
 
     primal: int
@@ -179,8 +179,8 @@ class IsInput:
 class ViewOfInput:
     """A result that is a view of an input, made again at every call.
 
-    requires_grad: whether it is made with grad enabled, as the program made it.
-    late: a view of what the input is after it was given another shape, or detached.
+    requires_grad: whether it is made with grad enabled, as the program made it. late: a view of
+    what the input is after it was given another shape, or detached.
     """
 
     primal: int
@@ -209,7 +209,7 @@ class LiteralResult:
 
 @dataclass(frozen=True)
 class InsideView:
-    """A view that the autograd function makes, and returns behind the graph's outputs: one whose
+    """A view that the autograd function makes, and returns after the graph's outputs: one whose
     gradient goes another way than through the views that lead to it (a user's derivative).
 
     source: the primal or the output of the graph that it is a view of.
@@ -230,8 +230,8 @@ class FromFunction:
 class ResultNode:
     """An autograd node of their own for results that depend on other results.
 
-    outputs: what the autograd function returns at these places. behind: the results, by place, and
-    (~primal) the inputs written to, through which their gradients go.
+    outputs: what the autograd function returns at these places. `behind`: the results, by place,
+    and (~primal) the inputs written to, through which their gradients go.
     """
 
     outputs: tuple[int, ...]
@@ -273,23 +273,21 @@ class RuntimePlan:
     """Everything outside the graphs.
 
     differentiable: positions of the outputs that autograd knows of, in tangent order: of the
-    graph's, and behind the visible ones of those `inside`.
-    visible: number of graph outputs the caller gets or that update inputs; saved ones follow.
-    inside: views that the autograd function makes. apart: primals that require grad and that no
-    output with a gradient depends on: the function must have no edge to them.
-    grad_mode_after: the grad mode the program leaves behind, None where it leaves it alone.
-    offsets: (primal, storage offset): primals whose offset in their storage the graph relies on.
-    grad_mode: the grad mode the program was traced in.
-    reshapes: inputs given another shape. begin_grad: inputs on which the program calls
-    requires_grad_(). end_grad: those on which it calls detach_(). touched: inputs whose version
-    counter is to be raised although nothing is copied into them. beside: inputs that share the
-    memory, and so the counter, of one that is touched or reshaped. hooks: (primal, hook): what the
-    program puts on the gradients of inputs. leaves: inputs that the backward part reads, though
-    eager would not, because they are leaves that require grad. watched: what must not be written to
-    between the call and a backward pass, whether or not its value is kept. reentrant: tangents that
-    lead to a checkpoint with use_reentrant=True. result_nodes: nodes of results that depend on
-    others, each after those that it leads to. linear: whether the gradients are linear in the
-    cotangents.
+    graph's, and after the visible ones of those `inside`. visible: number of graph outputs the
+    caller gets or that update inputs; saved ones follow. inside: views that the autograd function
+    makes. `apart`: primals that require grad and that no output with a gradient depends on: the
+    function must have no edge to them. grad_mode_after: the grad mode the program leaves, None
+    where it leaves it alone. offsets: (primal, storage offset): primals whose offset in their
+    storage the graph relies on. grad_mode: the grad mode the program was traced in. reshapes:
+    inputs given another shape. begin_grad: inputs on which the program calls requires_grad_().
+    end_grad: those on which it calls detach_(). touched: inputs whose version counter is to be
+    raised although nothing is copied into them. `beside`: inputs that share the memory, and so the
+    counter, of one that is touched or reshaped. hooks: (primal, hook): what the program puts on the
+    gradients of inputs. leaves: inputs that the backward part reads, though eager would not,
+    because they are leaves that require grad. watched: what must not be written to between the call
+    and a backward pass, whether or not its value is kept. reentrant: tangents that lead to a
+    checkpoint with use_reentrant=True. result_nodes: nodes of results that depend on others, each
+    after those that it leads to. linear: whether the gradients are linear in the cotangents.
     """
 
     inputs: InputPlan

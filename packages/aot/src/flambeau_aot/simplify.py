@@ -176,8 +176,8 @@ def _same_metadata(node: fx.Node, source: fx.Node) -> bool:
 
 
 def _merge_repeated(joint: Joint, moved: dict[fx.Node, fx.Node]) -> int:
-    """Common subexpressions; a value made for a result is never replaced by another, nor one
-    that a checkpoint policy marks by one that it does not."""
+    """Common subexpressions; a value made for a result is never replaced by another, nor one that a
+    checkpoint policy marks by one that it does not."""
     protected = _protected(joint)
     seen: dict[Any, fx.Node] = {}
     removed = 0

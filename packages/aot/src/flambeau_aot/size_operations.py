@@ -19,9 +19,9 @@ from typing import Any
 class SizeOperation:
     """One operation.
 
-    compute: exact, of two numbers (of one where `unary`); of more, from the left.
-    sign: between operands; or, a name of letters, before them.
-    in_graphs: whether a node may call `compute`; conditions and what is spelled otherwise are not.
+    compute: exact, of two numbers (of one where `unary`); of more, from the left. sign: between
+    operands; or, a name of letters, before them. in_graphs: whether a node may call `compute`;
+    conditions and what is spelled otherwise are not.
     """
 
     compute: Callable[..., Any]

@@ -246,8 +246,8 @@ def aot_step(
 ) -> AotStep:
     """A training step as one graph; `fn` may call `backward()`, `zero_grad()` and `step()`.
 
-    Its results are without gradient. Raises `AotError` as `compile` does, and `Unsupported`
-    where an optimizer keeps numbers that change (LBFGS, a count of steps that is no tensor).
+    Its results are without gradient. Raises `AotError` as `compile` does, and `Unsupported` where
+    an optimizer keeps numbers that change (LBFGS, a count of steps that is no tensor).
     """
     return AotStep(
         fn,

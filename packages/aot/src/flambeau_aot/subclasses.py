@@ -1,7 +1,7 @@
 """Desugaring of tensor subclasses that flatten.
 
 In: a program with inputs or parameters that have `__tensor_flatten__`. Out: a program of their
-inner tensors; around its compiled form, what takes arguments apart and puts results together.
+inner tensors; around its compiled form, what desugars arguments and puts results together.
 Invariant: the subclass's own `__torch_dispatch__` says what every operator does, in the forward and
 in the backward pass, while the program is traced; a gradient is of the subclass, as in eager.
 """
@@ -98,7 +98,7 @@ class _Together(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        """The gradient, taken apart."""
+        """The gradient, as plain tensors."""
         _refuse_differentiating(ctx.spec)
         found = plain_tensors(grads[0], ctx.spec)
         return None, *(g if wanted else None for g, wanted in zip(found, ctx.floats, strict=True))
@@ -147,8 +147,8 @@ class Unwrapped:
     """A program of plain tensors, and what a call of it needs.
 
     statics: those of the program that are subclasses; they come before the arguments. specs: of
-    these and of the arguments, None for what is plain. results: what each result is: the spec of
-    a subclass, the place of an argument that it is, or None. written: places of arguments that the
+    these and of the arguments, None for what is plain. results: what each result is: the spec of a
+    subclass, the place of an argument that it is, or None. written: places of arguments that the
     program writes to, and whether autograd knows of it; the new values of those of which it does
     follow the results.
     """
@@ -190,7 +190,7 @@ class Unwrapped:
 
 
 def flat(specs: Sequence[SubclassSpec | None], values: Sequence[Any]) -> list[Any]:
-    """The values with every subclass in its place taken apart."""
+    """The values with every subclass in its place as plain tensors."""
     found: list[Any] = []
     for spec, value in zip(specs, values, strict=True):
         found.extend([value] if spec is None else differentiable_parts(spec, value))

@@ -1,7 +1,7 @@
 """Autograd graph internals: nodes, order, saved tensors.
 
 In: tensors with a history, contexts of autograd functions, the backward pass being run. Out: what
-is asked of them. Invariant: the graph is read; only what a node saved is ever released.
+is needed of them. Invariant: the graph is read; only what a node saved is ever released.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def will_run(node: Any) -> bool:
 
 
 def backward_keeps_graph() -> bool:
-    """Whether the backward pass being run was asked to retain its graph."""
+    """Whether the backward pass being run retains its graph."""
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
@@ -165,7 +165,7 @@ def saved_tensors_released(ctx: Any) -> None:
         release()
 
 
-# What an autograd function's context is told by its methods `save_for_backward`,
+# What an autograd function sets on its context by the methods `save_for_backward`,
 # `set_materialize_grads` and `mark_non_differentiable`, each of which sets one of these.
 CTX_TO_SAVE = "to_save"
 
@@ -180,15 +180,15 @@ FORWARD_AD_LEVEL = "forward_ad._current_level"
 def appliers(
     function: type[torch.autograd.Function],
 ) -> tuple[Callable[..., Any], Callable[..., Any], Callable[[], bool]]:
-    """`function.apply`, the same without the Python frame that serves `torch.func`, and a
-    callable that says whether a transform of `torch.func` is active, so that the first is needed.
+    """`function.apply`, the same without the Python frame that serves `torch.func`, and a callable
+    that says whether a transform of `torch.func` is active, so that the first is needed.
     """
     direct = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     return function.apply, direct, torch._C._are_functorch_transforms_active
 
 
 class _WhereDefined(OrderedDict[int, Any]):
-    """The hooks of a tensor, none of them called for a gradient that nobody asked for."""
+    """The hooks of a tensor, none of them called for a gradient that is undefined."""
 
     def __setitem__(self, key: int, hook: Any) -> None:
         super().__setitem__(key, lambda grad: None if grad is None else hook(grad))
@@ -198,7 +198,7 @@ def separate_hooks(function: type[torch.autograd.Function]) -> None:
     """Let the results of an autograd function have hooks as results of nodes of their own have: an
     engine that runs a node for one result calls the hooks of all, with None.
 
-    `Tensor.register_hook` tells the node of the first hook that a tensor gets.
+    `Tensor.register_hook` calls the node at the first hook that a tensor gets.
     """
     node: Any = function._backward_cls  # type: ignore[attr-defined]
     usual = node._register_hook_dict

@@ -32,9 +32,9 @@ def left_alone(call: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """`torch.compiler.is_compiling()` inside this block: optimizers then keep their count of
-    steps in tensors on any device. Torch has one flag for the process; it is set for the time of
-    a trace, and what another thread's optimizer does meanwhile is the same by tensors.
+    """`torch.compiler.is_compiling()` inside this block: optimizers then keep their count of steps
+    in tensors on any device. Torch has one flag for the process; it is set for the time of a trace,
+    and what another thread's optimizer does meanwhile is the same by tensors.
     """
     before = torch.compiler._is_compiling_flag
     torch.compiler._is_compiling_flag = True
@@ -87,7 +87,7 @@ def _is_composite(operator: Any) -> bool:
 
 @functools.cache
 def operators_with_python_forms() -> tuple[Any, ...]:
-    """ATen's operators with kernels of their own that have a Python form beside them."""
+    """ATen's operators with kernels of their own that have a Python form as well."""
     found = []
     for name in dir(torch.ops.aten):
         packet = getattr(torch.ops.aten, name)

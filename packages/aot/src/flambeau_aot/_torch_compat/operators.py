@@ -42,7 +42,7 @@ def is_higher_order(target: object) -> bool:
 
 
 def is_custom_op(func: Any) -> bool:
-    """Whether an operator was made by `torch.library.custom_op`, as far as torch tells."""
+    """Whether an operator was made by `torch.library.custom_op`, as far as torch says."""
     try:
         from torch._library.custom_ops import OPDEFS  # not a module of every torch
     except ImportError:

@@ -57,8 +57,8 @@ def guard_top_hooks(guarded: Callable[[Any], Any]) -> None:
 
 
 def watch_checkpoint_policy(note: Any) -> None:
-    """Let `note(policy)` be told, for every operator, what the policy of the checkpoint around it
-    says: the name of a `CheckpointPolicy`, in lower case."""
+    """Let `note(policy)` be called, for every operator, with what the policy of the checkpoint
+    around it says: the name of a `CheckpointPolicy`, in lower case."""
     for mode in _get_current_dispatch_mode_stack():
         asked = getattr(mode, "policy_fn", None)
         if asked is None or type(mode).__name__ != "_CachingTorchDispatchMode":

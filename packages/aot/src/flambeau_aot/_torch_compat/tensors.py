@@ -1,7 +1,7 @@
 """Tensor internals: storage, views, version counters.
 
-In: tensors. Out: what torch keeps beside their data. Invariant: a count of writes that is raised to
-find something out is set back.
+In: tensors. Out: what torch keeps besides their data. Invariant: a count of writes that is raised
+to find something out is set back.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def share_version_counter(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def raise_version(tensor: torch.Tensor) -> None:
-    """Count a write that autograd was not told of."""
+    """Count a write that autograd does not know of."""
     if not tensor.is_inference():
         torch.autograd.graph.increment_version(tensor)
 

@@ -217,9 +217,9 @@ def registered(
 class Differentiated(torch.autograd.Function):
     """What an operator computes, with a derivative by another operator.
 
-    run: from operands to results, and behind these the states of generators before it. derive:
-    from operands, cotangents and states to the gradients by the operands `wanting`. constant:
-    results without a gradient.
+    run: from operands to results, and after these the states of generators before it. derive: from
+    operands, cotangents and states to the gradients by the operands `wanting`. constant: results
+    without a gradient.
     """
 
     @staticmethod

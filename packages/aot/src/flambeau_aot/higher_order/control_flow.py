@@ -148,8 +148,8 @@ def _step(
     needed: Sequence[bool],
     count: int,
 ) -> tuple[Joint, list[bool]]:
-    """The body, and which of its operands require grad in some round: what is carried into a
-    round requires grad from when what a round before it carried out did."""
+    """The body, and which of its operands require grad in some round: what is carried into a round
+    requires grad from when what a round before it carried out did."""
     inside = list(needed)
     while True:
         step = traced(tracer, body, tensors, "while_loop", inside)

@@ -48,12 +48,12 @@ class Needs:
     """What a derivative takes besides the cotangents, by primal of the traced program.
 
     statics: how many of the primals are the program's own static tensors. handed: those of the
-    primals read that a call hands over; the others are bound to the derivative.
-    read: primals whose values the gradients depend on, constants of the trace left out.
-    written: those of them that the program overwrites, so that nothing is left to start from.
-    kept: those that it overwrites beside autograd (buffers): a copy is made ahead of the call.
-    draws: devices whose random stream the program draws on. unrepeatable: draws that cannot be
-    made again: those of the backward part, and those from a generator of the program's own.
+    primals read that a call hands over; the others are bound to the derivative. read: primals whose
+    values the gradients depend on, constants of the trace left out. written: those of them that the
+    program overwrites, so that nothing is left to start from. kept: those that it overwrites
+    without autograd (buffers): a copy is made ahead of the call. draws: devices whose random stream
+    the program draws on. unrepeatable: draws that cannot be made again: those of the backward part,
+    and those from a generator of the program's own.
     """
 
     statics: int
@@ -121,12 +121,11 @@ def derivative(
 ) -> InputProgram:
     """The program of the gradients, of those of `joint.grads` that are not None, in that order.
 
-    symbols: the values of the open sizes; the derivative is that of these sizes alone.
-    defined: the cotangents there are, all of them by default; a gradient that depends on none of
-    them is None.
+    symbols: the values of the open sizes; the derivative is that of these sizes alone. defined: the
+    cotangents there are, all of them by default; a gradient that depends on none of them is None.
     Its static tensors and first inputs are the primals read, its further inputs the cotangents.
-    Running it raises DoubleBackwardError where the program now does something else than when
-    it was first traced.
+    Running it raises DoubleBackwardError where the program now does something else than when it was
+    first traced.
     """
     defined = range(len(joint.tangents)) if defined is None else defined
     _statics, constants = needed.statics, len(joint.static) - needed.statics

@@ -60,10 +60,9 @@ def eager_derivative(
 ) -> Sequence[torch.Tensor | None]:
     """Gradients of those primals that have one, as part of the autograd graph if grad is enabled.
 
-    read: the primals of `needed.handed`. visits: is told when a later pass runs
-    functions of this one. request: what is wanted where results depend on others. Raises
-    DoubleBackwardError where the program now does something else than when it was traced; else what
-    the program raises.
+    read: the primals of `needed.handed`. visits: notified when a later pass runs functions of this
+    one. request: what is wanted where results depend on others. Raises DoubleBackwardError where
+    the program now does something else than when it was traced; else what the program raises.
     """
     constants = len(joint.static) - needed.statics
     plan = plan_of(joint, constants, symbols)
@@ -206,9 +205,9 @@ def warn_of(error: Exception) -> None:
 class Derivatives:
     """The derivatives of one compiled program, one for each set of cotangents that need grad.
 
-    compiled: None for one that runs eagerly. told: is called with why, once for each. apart: makes
-    of a function one that whoever has captured the program does not look into. observed: whether a
-    pass has run eagerly for what the caller has put on results.
+    compiled: None for one that runs eagerly. `told`: is called with why, once for each. `apart`:
+    makes of a function one that whoever has captured the program does not look into. observed:
+    whether a pass has run eagerly for what the caller has put on results.
     """
 
     program: InputProgram
@@ -263,11 +262,10 @@ class Derivatives:
     ) -> Sequence[torch.Tensor | None]:
         """Gradients, of those primals that have one, as part of the autograd graph.
 
-        read: the primals of `needs.handed`, with their history. streams: the
-        random streams as they were before the program ran. symbols: values of the open sizes; a
-        derivative is compiled for each, and for each set of defined cotangents. request: what
-        is wanted where results depend on others; such a pass runs eagerly. visits: is told when
-        nodes of a derivative are run.
+        read: the primals of `needs.handed`, with their history. streams: the random streams as they
+        were before the program ran. symbols: values of the open sizes; a derivative is compiled for
+        each, and for each set of defined cotangents. request: what is wanted where results depend
+        on others; such a pass runs eagerly. visits: notified when nodes of a derivative are run.
         """
         if all(grad is None for grad in self.joint.grads[: len(self.joint.primals)]):
             return []
@@ -284,7 +282,7 @@ class Derivatives:
     ) -> Sequence[torch.Tensor | None]:
         own = (self.program, self.joint, self.needs, self.ambience, read, cotangents, symbols)
         if request:
-            self._tell_of_observers()
+            self._notify_of_observers()
             with replayed(streams):
                 return eager_derivative(*own, visits, request)
         defined = tuple(place for place, item in enumerate(cotangents) if item is not None)
@@ -293,7 +291,7 @@ class Derivatives:
         if pattern not in self.compiled:
             with self.lock:
                 if pattern not in self.compiled:
-                    entry = self._compiled_or_told([*read, *known], symbols, defined)
+                    entry = self._compiled_or_none([*read, *known], symbols, defined)
                     self.compiled[pattern] = entry
         entry = self.compiled[pattern]
         with replayed(streams):
@@ -306,12 +304,12 @@ class Derivatives:
                 node.register_prehook(lambda _: visits.note("derived"))
         return grads
 
-    def _tell_of_observers(self) -> None:
+    def _notify_of_observers(self) -> None:
         if not self.observed:
             self.observed = True
             self.told(refusal("AO0153", name=self.name))
 
-    def _compiled_or_told(
+    def _compiled_or_none(
         self, examples: Sequence[torch.Tensor], symbols: Sequence[int], defined: Sequence[int]
     ) -> Compiled | None:
         """The compiled derivative; None, and `told` why, where it is run eagerly: a program that

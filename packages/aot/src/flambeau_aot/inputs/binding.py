@@ -3,7 +3,7 @@
 In: a program and its example inputs. Out: the primals with an `InputPlan`; once there are stand-ins
 for the primals, the values to run the program on.
 Invariant: one tensor given twice is one primal; arguments that share memory are parts of one primal
-exactly if they are asked for in `overlapping`.
+exactly if they are in `overlapping`.
 """
 
 from __future__ import annotations
@@ -160,13 +160,13 @@ def parts_of(plan: InputPlan, stand_ins: Sequence[FunctionalInput]) -> list[Synt
         for member in merged.members:
             view = member.recorded or member.whole
             kind = (member.counter, view)
-            # A detached view is made beside autograd too: writing through views of a strided
+            # A detached view is made without autograd too: writing through views of a strided
             # view of another view is more than functionalization follows.
             root = roots.setdefault(kind, whole if view else whole.data)
             if member.whole:
                 part = root
             else:
-                # Beside autograd grad mode says only whether the view may be written to later.
+                # Without autograd, grad mode says only whether the view may be written to later.
                 with torch.set_grad_enabled(member.recorded or not root.requires_grad):
                     offset = member.offset - (0 if merged.own else merged.offset)
                     part = root.as_strided(member.size, member.stride, offset)

@@ -56,7 +56,7 @@ class StorageLayout:
 
     @property
     def stop(self) -> Any:
-        """The place behind the last element."""
+        """The place after the last element."""
         steps = zip(self.shape, self.stride, strict=True)
         return self.offset + 1 + sum((size - 1) * step for size, step in steps)
 
@@ -72,7 +72,7 @@ class Layouts:
         self.view_of = view_of
 
     def may_repeat(self, tensor: torch.Tensor) -> bool:
-        """Whether an element may be met twice: only some views do that, and some inputs."""
+        """Whether an element may be there twice: only some views do that, and some inputs."""
         value = current_value(tensor)
         while id(value) in self.view_of:
             value, step = self.view_of[id(value)]

@@ -7,7 +7,7 @@ Invariant: the new operator runs the old one, as it is registered at that call, 
 that share memory with one that is written to are views of one clone. Its results are tensors, one
 after the other, also where the old one returns a list among them: a graph has no lists in tuples.
 
-The new operator's name tells the old one's name and schema: one that is defined again with another
+The new operator's name has the old one's name and schema: one that is defined again with another
 schema has a form of its own, and the form of before is never called with what the new one takes.
 """
 
@@ -56,7 +56,7 @@ def call_without_writing(
     given = signature.bound(args, kwargs)
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors_in(given))
     if recorded and (func._schema.returns or not is_custom_op(func)):
-        # What `custom_op` makes writes beside autograd, as the copies below do.
+        # What `custom_op` makes writes without autograd, as the copies below do.
         raise refusal("AO0088", func=func)
     written = signature.written(given)
     with torch.no_grad():
@@ -197,7 +197,7 @@ def _shared_memory(
 
 
 def _near_each_other(layouts: Sequence[StorageLayout]) -> list[list[int]]:
-    """Tensors put together where their memory, from first to last element, is not apart."""
+    """Tensors put together where their memory, from first to last element, overlaps."""
     groups: list[list[int]] = []
     for index, layout in enumerate(layouts):
         beside = [group for group in groups if any(near(layout, layouts[at]) for at in group)]
@@ -301,7 +301,7 @@ def _form_schema(signature: _Signature, text: str, count: int, in_memories: bool
     if in_memories:
         arguments = re.sub(r"\bTensor\b(?!\?)", "Tensor?", arguments)
         arguments = ", ".join(["Tensor[] memories", "SymInt[] places", *filter(None, [arguments])])
-    if signature.lists:  # how many it has, no schema tells
+    if signature.lists:  # how many it has is in no schema
         return f"({arguments}) -> Tensor[]"
     types = [_ALIAS.sub("", part) for part in _result_types(plain[end + len(") -> ") :])]
     kept = [kind for kind, result in zip(types, signature.results) if not signature.source(result)]

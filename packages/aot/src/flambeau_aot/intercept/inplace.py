@@ -140,8 +140,8 @@ def write(trace: Interception, call: Call) -> Any:
 def refuse_as_eager(
     trace: Interception, name: str, target: torch.Tensor, args: tuple[Any, ...]
 ) -> None:
-    """Writes that eager refuses for leaves, which stand-ins are not, and those to the memory
-    of a tensor reshaped in place: autograd would take its views again of the new shape."""
+    """Writes that eager refuses for leaves, which stand-ins are not, and those to the memory of a
+    tensor reshaped in place: autograd would take its views again of the new shape."""
     if not writes_in_place(name):
         return
     base = base_of(target)
@@ -217,8 +217,8 @@ def write_to_list(
     kwargs: dict[str, Any],
     call_one: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any],
 ) -> Any:
-    """Operators that write to a list of tensors, one after the other: in eager every write
-    raises a version counter and is seen by those after it, above functionalization none is.
+    """Operators that write to a list of tensors, one after the other: in eager every write raises a
+    version counter and is seen by those after it, above functionalization none is.
 
     Those whose tensors share memory are made of calls of `call_one`, one for each tensor.
     """

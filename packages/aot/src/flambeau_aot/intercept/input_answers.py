@@ -140,7 +140,7 @@ def begin_grad(trace: Interception, call: Call) -> Any:
 
 @intercept(torch.Tensor.detach_)
 def detach_(trace: Interception, call: Call) -> Any:
-    """Noted for an input; whether it is a view, as eager asks, its stand-in cannot say."""
+    """Noted for an input; whether it is a view, which eager checks, its stand-in cannot say."""
     known = trace.facts.get(id(call.target))
     if known is not None:
         if known.part or known.has_views:

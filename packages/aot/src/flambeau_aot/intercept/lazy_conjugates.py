@@ -2,7 +2,7 @@
 
 In: calls on tensors of a trace in which a decomposition computes the conjugate, so that the value
 has no such bit. Out: what eager answers where the bit decides.
-Invariant: a tensor has the bit if an odd number of the views that it was made by turn it.
+Invariant: a tensor has the bit if an odd number of the views that it was made by flip it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ANSWERS: dict[Any, tuple[Any, Callable[[torch.Tensor], Any]]] = {
     torch.resolve_neg: (_NEG, torch.clone),
     torch.Tensor.resolve_neg: (_NEG, torch.clone),
 }
-"""By function, the view that turns the bit it asks for, and its answer where the bit is set."""
+"""By function, the view that flips the bit it reads, and its answer where the bit is set."""
 
 
 def differs_in_lazy_bit(value: torch.Tensor, view_of: ViewOf, by: Any) -> bool:
@@ -57,7 +57,7 @@ def differs_in_lazy_bit(value: torch.Tensor, view_of: ViewOf, by: Any) -> bool:
 
 
 def is_lazy(value: torch.Tensor, view_of: ViewOf) -> bool:
-    """Whether a value was computed where eager has turned a bit of a view."""
+    """Whether a value was computed where eager has flipped a bit of a view."""
     if is_conj_or_neg(value):
         return False
     while id(value) in view_of:

@@ -3,7 +3,7 @@
 In: calls that put values where a mask is true. Out: the same call with a derivative of known sizes,
 None where the call has one.
 Invariant: the forward pass is the library's, with its refusals; how many elements of the mask are
-true is asked of the values, which have a row for each of them, and never of the mask.
+true is read off the values, which have a row for each of them, and never of the mask.
 
 Eager's derivative for the values is the gradient's elements under the mask, whose number is not
 known while a program is traced.

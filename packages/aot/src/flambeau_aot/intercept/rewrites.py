@@ -1,7 +1,7 @@
 """Calls replaced by others of the same meaning that trace as eager computes.
 
-In: calls whose functional form, or the form that torch takes them apart by, is not what eager's
-kernel does. Out: calls that are.
+In: calls whose functional form, or torch's decomposition, is not what eager's kernel does. Out:
+calls that are.
 Invariant: the same values, memory order, random numbers and errors as eager's.
 """
 
@@ -159,7 +159,7 @@ def recurrent(trace: Interception, call: Call) -> Any:
     the time-major result of the one before, as eager's kernels draw them; the form for open sizes
     draws none. A packed sequence is left alone: what is computed depends on its lengths' values.
 
-    cuDNN asks for the memory of the weights, which stand-ins have none of: refused.
+    cuDNN reads the memory of the weights, which stand-ins have none of: refused.
     """
     function: Callable[..., Any] = RECURRENT[call.func]
     args = call.args

@@ -155,7 +155,7 @@ class _Bags(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class SparseGradients:
-    """Gradients of a trace: by primal, and behind them the indices of sparse ones."""
+    """Gradients of a trace: by primal, then the indices of sparse ones."""
 
     grads: list[torch.Tensor | None]
     rows: list[torch.Tensor]
@@ -196,7 +196,7 @@ def gathered(
 
 
 def moved(sparse: Sequence[SparseGrad], start: int, by: int, after: int) -> tuple[SparseGrad, ...]:
-    """The same when `by` primals were inserted at `start`, and `after` behind all."""
+    """The same when `by` primals were inserted at `start`, and `after` at the end."""
     return tuple(
         SparseGrad(
             item.primal + (by if item.primal >= start else 0),

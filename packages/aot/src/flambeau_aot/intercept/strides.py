@@ -151,8 +151,8 @@ def laid_out_alike(trace: Interception, call: Call) -> Any:
 
 
 def lay_out_again(gaps: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """Give back the gaps to tensors that have lost them in a write; each comes with the value
-    that it stood for at first.
+    """Give back the gaps to tensors that have lost them in a write; each comes with the value that
+    it stood for at first.
 
     A functional write makes a dense value; whether `contiguous` and `reshape` copy, and what
     `as_strided` reaches, depends on the gaps.

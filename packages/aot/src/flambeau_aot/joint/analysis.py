@@ -235,7 +235,7 @@ class _Results:
         return ViewOfInput(primal, steps, _made_with_grad(result), leaf, late)
 
     def _changes(self, primal: int) -> bool:
-        """Whether an input becomes, beside its values, another one in the program."""
+        """Whether an input becomes, besides its values, another one in the program."""
         changed = (*self.effects.begin_grad, *self.effects.end_grad)
         return primal in changed or any(x.primal == primal for x in self.effects.reshapes)
 
@@ -309,8 +309,8 @@ def refuse_what_escapes(result: Any) -> None:
 
 
 def _made_with_grad(result: torch.Tensor) -> bool:
-    """Whether a view is made again with grad enabled: what a caller may write to it depends on
-    that even where it requires none."""
+    """Whether a view is made again with grad enabled: what a caller may write to it depends on that
+    even where it requires none."""
     if result.requires_grad and not in_graph(result) and base_of(result).requires_grad:
         return base_of(result) is result  # a view, that a user's function says has no derivative
     return in_graph(result) or not made_without_grad(result)
@@ -359,9 +359,9 @@ def _is_new_leaf(result: torch.Tensor) -> bool:
 def _written_as_view(tracer: JointTracer, result: torch.Tensor) -> bool:
     """Whether a caller who writes to this result must find a view that autograd knows.
 
-    A view made inside an autograd function may not be written to; made after it, from the base
-    the function returns, it is the view that eager gives. A view made with grad disabled
-    requires grad because its base does.
+    A view made inside an autograd function may not be written to; made after it, from the base the
+    function returns, it is the view that eager gives. A view made with grad disabled requires grad
+    because its base does.
     """
     base = base_of(result)
     if base is result:

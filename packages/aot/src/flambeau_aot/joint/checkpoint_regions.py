@@ -85,7 +85,7 @@ class Regions:
             self.last = node
 
     def _policy(self, name: str) -> None:
-        # A policy is asked about an operator right after it ran.
+        # A policy is consulted about an operator right after it ran.
         node = self.last
         if node is None:
             return

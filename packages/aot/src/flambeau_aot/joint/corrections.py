@@ -60,7 +60,7 @@ def _loss_of_one_sample(
 
 
 def _softmax_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
-    """The CPU's derivatives of softmax keep the dtype of the cotangent, whatever is asked for."""
+    """The CPU's derivatives of softmax keep the dtype of the cotangent, whatever the call says."""
     return {0: KernelCorrection(dtype=args[0].dtype)} if device.type == "cpu" else {}
 
 
@@ -112,7 +112,8 @@ def _in_rows(*places: int) -> Correction:
 
 
 def _in_format_of(place: int, *, only: str = "") -> Correction:
-    """The first result in the memory format of an argument; on one kind of device if told."""
+    """The first result in the memory format of an argument; on one kind of device where one is
+    given."""
 
     def correct(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
         wanted = len(args[-1]) != 3 or args[-1][0] if isinstance(args[-1], (list, tuple)) else True

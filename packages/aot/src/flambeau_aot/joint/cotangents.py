@@ -5,9 +5,9 @@ through a `where` what depends on cotangents that they do not all depend on.
 Invariant: a value that depends on a set of cotangents is eager's where one of the set is defined,
 and anything, NaN included, where none is; nothing but such a `where` reads it then.
 
-Eager's engine never calls a derivative for which no gradient is asked, and adds nothing for it. The
+Eager's engine never calls a derivative whose gradient nobody needs, and adds nothing for it. The
 backward graph computes all of them, of zeros; a zero times an infinite derivative is NaN. Where two
-gradients of different origin meet, the one that nobody asked for is replaced by zeros.
+gradients of different origin meet, the one that is undefined is replaced by zeros.
 
 A function of the program's (a derivative of its own, a hook) is called by eager if one of its
 gradients is defined, and given zeros for the others: what it computes belongs to all of them.
@@ -43,7 +43,7 @@ Flag = Callable[[Presence], torch.Tensor]
 
 
 class Dependence:
-    """The sets of one backward pass; `flags` are the inputs it asks for."""
+    """The sets of one backward pass; `flags` are the inputs it needs."""
 
     def __init__(self, flag: Flag, select: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
         """select: records a `where` of a flag, a value and zeros."""
@@ -70,8 +70,8 @@ class Dependence:
         cotangents: Sequence[torch.Tensor],
         hooked: Sequence[torch.Tensor],
     ) -> None:
-        """The engine will be given these cotangents of these outputs; hooks of the program's are
-        on the gradients of `hooked`."""
+        """The engine will be given these cotangents of these outputs; hooks of the program's are on
+        the gradients of `hooked`."""
         self._count = len(cotangents)
         for order, value in enumerate(cotangents):
             self._of[id(value)] = frozenset((order,))
@@ -100,7 +100,7 @@ class Dependence:
         register(done)
 
     def _refuse_absent(self, own: Cotangents) -> Callable[..., None]:
-        """For a function that asks for None: raise where its gradient would be None for some of the
+        """For a function that takes None: raise where its gradient would be None for some of the
         cotangents that reach it, as a function between the two answers None."""
 
         def check(gradients: Sequence[torch.Tensor | None]) -> None:
@@ -167,8 +167,8 @@ class Dependence:
 
 
 def _refuse_undefined(outputs: Sequence[Any], reached: Mapping[Any, Cotangents]) -> None:
-    """Raise where a function would be given None for one of its results in some backward passes
-    and not in others: a derivative is recorded once."""
+    """Raise where a function would be given None for one of its results in some backward passes and
+    not in others: a derivative is recorded once."""
     bare = [node for node in reached if keeps_undefined(node)]
     for node in bare:
         results: dict[int, Cotangents] = {}

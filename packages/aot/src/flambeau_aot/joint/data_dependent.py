@@ -50,13 +50,13 @@ def may_raise(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def refuse_memory(func: Any, target: Any) -> None:
-    """Raise where the memory of a stand-in is asked for."""
+    """Raise where the memory of a stand-in is read."""
     if func in MEMORY and is_functional(target):
         raise refusal("AO0038", func=func.__name__)
 
 
 class NoMemory(TorchFunctionMode):
-    """Refuses the memory of stand-ins in code that runs beside the program's own calls."""
+    """Refuses the memory of stand-ins in code other than the program's own calls."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

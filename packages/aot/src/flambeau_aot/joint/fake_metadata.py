@@ -133,7 +133,7 @@ class FakeValues:
         if correct is not None:
             several = isinstance(result, (list, tuple))
             parts = list(result) if several else [result]
-            made = [part for part in parts if part is not None]  # those that were asked for
+            made = [part for part in parts if part is not None]  # those that the mask wants
             told = correct(args, made[0].fake_device) if made else {}
             self._correct(
                 parts, {place: t for place, t in told.items() if parts[place] is not None}

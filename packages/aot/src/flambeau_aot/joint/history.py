@@ -22,7 +22,7 @@ from flambeau_aot.plan import IsInput, LiteralResult, ResultNode, SameResult
 from flambeau_aot.refusals import refusal
 
 History = Sequence[tuple[Any, tuple[Any, ...]]]
-"""The autograd nodes behind the function's results, each with those that follow."""
+"""The autograd nodes of the function's results, each with those that follow."""
 
 
 def history_of(effects: Effects) -> History:
@@ -39,10 +39,10 @@ def result_nodes(
     primals: Sequence[torch.Tensor],
     hooked: Sequence[torch.Tensor],
 ) -> tuple[ResultNode, ...]:
-    """The nodes of their own that results get which others are behind, in the order of their
-    making: neither a view that the autograd function makes nor what it is of, and no edge leads to
-    what these depend on, nor to a result that the program itself puts a hook on. Raises Unsupported
-    for an input written to that keeps its gradient: it keeps that of the value written."""
+    """The nodes of their own that results get which depend on others, in the order of their making:
+    neither a view that the autograd function makes nor what it is of, and no edge leads to what
+    these depend on, nor to a result that the program itself puts a hook on. Raises Unsupported for
+    an input written to that keeps its gradient: it keeps that of the value written."""
     # a view that the autograd function makes would not be one of what another node gives
     whole = {item.source.index for item in effects.inside if item.source.kind == "output"}
     known = [(place, effects.from_function[place].wrapper) for place in differentiable]
@@ -52,7 +52,7 @@ def result_nodes(
     targets = _targets(effects, history, results, hooked)
     if not targets:
         return ()
-    behind = _targets_behind(history, targets)
+    behind = _targets_reached(history, targets)
     without = frozenset().union(*(behind[node] for node in bound))
     behind = {node: found - without for node, found in behind.items()}
     for target in targets.keys() - without:
@@ -93,8 +93,8 @@ def _targets(
     return {target: node for target, node in targets.items() if node in behind}
 
 
-def _targets_behind(history: History, targets: Mapping[int, Any]) -> dict[Any, frozenset[int]]:
-    """For each node, the targets that stand behind it."""
+def _targets_reached(history: History, targets: Mapping[int, Any]) -> dict[Any, frozenset[int]]:
+    """For each node, the targets that its gradients go through."""
     at: dict[Any, frozenset[int]] = {}
     for target, node in targets.items():
         at[node] = at.get(node, frozenset()) | {target}

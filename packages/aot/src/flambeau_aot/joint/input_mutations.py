@@ -3,7 +3,7 @@
 In: stand-ins of the inputs after the program ran. Out: for each input the value to copy into it,
 the shape it is given in place, whether it begins or ceases to require grad, and whether its version
 counter is to be raised.
-Invariant: what an input becomes is told by its base, the memory in the input's own shape; every
+Invariant: what an input becomes is read off its base, the memory in the input's own shape; every
 view of the input follows from the base by the steps recorded for it.
 """
 
@@ -191,8 +191,8 @@ def _unshaped(tracer: JointTracer, wrapper: torch.Tensor, final: torch.Tensor) -
 
 
 def _plan_parts(tracer: JointTracer, effects: Effects, parts: Sequence[SyntheticBaseView]) -> None:
-    """Raise the version counter of every group of members that the program wrote to; copying
-    into a base that autograd knows raises that of its views."""
+    """Raise the version counter of every group of members that the program wrote to; copying into a
+    base that autograd knows raises that of its views."""
     raised: set[tuple[int, int]] = set()
     updated = {update.primal for update in effects.updates if update.counted}
     for part in parts:

@@ -124,7 +124,7 @@ class JointTracer(TorchDispatchMode):
         self.flag_nodes: list[fx.Node] = []
         self.view_of: dict[int, tuple[FakeTensor, ViewStep]] = {}
         self.regions = Regions()
-        # Whether a random operator may be met in the backward pass.
+        # Whether a random operator may occur in the backward pass.
         self.draws_in_backward = True
         # Results of operators that may raise by their data, as eager does where nothing reads them.
         self.may_raise: list[torch.Tensor] = []
@@ -151,7 +151,7 @@ class JointTracer(TorchDispatchMode):
         # Zeros that stand for a derivative that there is none of.
         self._absent: dict[int, torch.Tensor] = {}
         self._constant_fakes: dict[int, FakeTensor] = {}
-        # A derivative is traced inside the backward pass that asks for it.
+        # A derivative is traced inside the backward pass that needs it.
         self._around = current_backward_sequence()
 
     @classmethod
@@ -423,7 +423,7 @@ class JointTracer(TorchDispatchMode):
         return self.sizes.node(value) if is_symbolic(value) else value
 
     def _lift_constants(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Real tensors met inside the program become inputs of the graph."""
+        """Real tensors inside the program become inputs of the graph."""
         for item in args:
             if isinstance(item, (list, tuple)) or (
                 isinstance(item, torch.Tensor) and not isinstance(item, FakeTensor)

@@ -126,8 +126,8 @@ class _Choice:
 def within_budget(problem: Problem, budget: float, share: float, cut: BoundedCut) -> list[fx.Node]:
     """The cut of least extra work that saves at most this many bytes.
 
-    budget: an int is bytes; a float in [0, 1] is a point between the least memory (0) and that
-    of the plain cut (1). Raises AotError for bytes that cannot be met.
+    budget: an int is bytes; a float in [0, 1] is a point between the least memory (0) and that of
+    the plain cut (1). Raises AotError for bytes that are too few.
     """
     most = _choice(problem, share, cut, None)
     if not isinstance(budget, bool) and isinstance(budget, int):

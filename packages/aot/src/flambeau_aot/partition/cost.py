@@ -5,8 +5,8 @@ this compile.
 Invariant: costs are non-negative; `None` as a recompute cost means never.
 
 Saving a value costs its size. Computing a fusible operator again costs a small part of its size:
-the work itself is hidden behind the memory traffic of the kernel it is fused into, but a chain that
-is too long must not be free. A reduction reads its whole input again.
+the work itself is hidden by the memory traffic of the kernel it is fused into, but a chain that is
+too long must not be free. A reduction reads its whole input again.
 """
 
 from __future__ import annotations

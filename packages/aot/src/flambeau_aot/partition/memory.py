@@ -31,8 +31,8 @@ def shares_memory(node: fx.Node) -> bool:
 class Storages:
     """Storages by number.
 
-    sizes: their bytes. made: the node that makes each. held: by node, the storages that its
-    value keeps alive; one for each part of a value of several tensors.
+    sizes: their bytes. made: the node that makes each. `held`: by node, the storages that its value
+    keeps alive; one for each part of a value of several tensors.
     """
 
     sizes: tuple[int, ...]

@@ -5,7 +5,7 @@ nodes to save.
 Invariant: random operators, and operators nobody knows, run once; so do matrix products and library
 calls unless they are allowed. An input that nobody writes to is free to save; a result that eager
 keeps for its backward pass all but free, except under a memory budget, as a caller may release it.
-Save-everything runs no forward operator in the backward graph but what a checkpoint policy asks
+Save-everything runs no forward operator in the backward graph but what a checkpoint policy demands
 for.
 
 Every candidate value v becomes two vertices, v.in -> v.out, with the bytes of v as capacity:
@@ -112,7 +112,7 @@ def min_cut_partition(joint: Joint, options: Options | None = None) -> list[fx.N
 
     Under `options.memory_budget` more is computed again, so that less is saved; under
     `options.recompute_share` less is, so that the work done twice stays below that part of the
-    whole. Raises AotError where a budget in bytes cannot be met.
+    whole. Raises AotError where a budget in bytes is too small.
     """
     options = options or Options()
     problem = problem_of(joint, options.classify)
@@ -205,8 +205,8 @@ def _again(
 def memory_curve(
     joint: Joint, options: Options | None = None, points: int = 11
 ) -> tuple[CurvePoint, ...]:
-    """What saving less costs: cuts from the least memory to the default one, none beaten by
-    another on both counts. `options.recompute_share` bounds the work as it does in a compile."""
+    """What saving less costs: cuts from the least memory to the default one, none beaten by another
+    on both counts. `options.recompute_share` bounds the work as it does in a compile."""
     options = options or Options(recompute_share=1.0)
     problem = replace(problem_of(joint, options.classify), lent=frozenset())
     return curve(problem, options.recompute_share, cheapest, points)

@@ -102,8 +102,8 @@ def watching(joint: Joint, known: Classifier | None = None) -> Joint:
     """The same with a plan that names the results, and the inputs, in whose memory the operators of
     the backward part read: eager keeps that memory, whichever values of it are saved here.
 
-    It is asked before the graph is simplified: what is read of a result that was written to in part
-    may then be the part that was written.
+    It is read off before the graph is simplified: what is read of a result that was written to in
+    part may then be the part that was written.
     """
     if not joint.training:
         return joint

@@ -40,11 +40,11 @@ MARKS: tuple[Mark, ...] = ("must_recompute", "must_save", "prefer_recompute", "p
 class Problem:
     """The values to decide about.
 
-    candidates: in graph order; read: those the backward part reads itself. late: values that
-    depend on a cotangent; early: what runs in the forward graph whatever is saved. written:
-    inputs the program overwrites, so that saving one takes a copy. pinned: values that are not
-    computed again, for what they are computed from may be written to after the call. lent: results
-    that the caller is given and that eager keeps as well.
+    candidates: in graph order; read: those the backward part reads itself. late: values that depend
+    on a cotangent; early: what runs in the forward graph whatever is saved. written: inputs the
+    program overwrites, so that saving one takes a copy. pinned: values that are not computed again,
+    for what they are computed from may be written to after the call. lent: results that the caller
+    is given and that eager keeps as well.
     """
 
     joint: Joint

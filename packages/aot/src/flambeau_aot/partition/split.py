@@ -71,8 +71,8 @@ class TracedModule(fx.GraphModule):
 
 @dataclass(frozen=True)
 class Halves:
-    """The two graphs. Backward inputs are the saved values, then the tangents, then the flags
-    that say which of them are defined, then inputs that it writes to, then the symbols.
+    """The two graphs. Backward inputs are the saved values, then the tangents, then the flags that
+    say which of them are defined, then inputs that it writes to, then the symbols.
 
     grads: for each primal, the position of its gradient among the backward outputs, or None.
     recomputed: names of operators that run in both graphs. recomputed_share: their part of the
@@ -229,8 +229,8 @@ def _put(
 ) -> None:
     """Copy a node and what it reads, as far as that is not there yet.
 
-    The parts of an operator with several results are taken at once, for together they live as
-    long as the one that is taken last.
+    The parts of an operator with several results are taken at once, for together they live as long
+    as the one that is taken last.
     """
     stack = [node]
     while stack:

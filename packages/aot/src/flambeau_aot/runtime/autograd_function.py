@@ -3,8 +3,8 @@
 In: two boxed callables, what crosses between them, and derivatives of higher order. Out: a callable
 on primals whose outputs autograd can differentiate, any number of times.
 Invariant: everything saved goes through `save_for_backward`, so that writing to a saved tensor
-before the backward pass raises as it does in eager; what only a higher derivative reads is held
-beside it, and a write to that is an error only there.
+before the backward pass raises as it does in eager; what only a higher derivative reads is kept on
+the node, and a write to that is an error only there.
 
 The forward and backward methods are generated: straight lines with no loop over what a graph does
 not have.
@@ -71,7 +71,7 @@ def autograd_function(
     forward: Boxed, backward: Boxed, crossing: Crossing, higher: HigherOrder | None
 ) -> tuple[type[torch.autograd.Function], Life]:
     """Build the autograd function of one compile; it takes all primals, static ones first. It can
-    be called as long as its `Life` is held.
+    be called as long as its `Life` lives.
 
     Without `higher`, a backward pass with `create_graph=True` raises DoubleBackwardError.
     """

@@ -69,7 +69,7 @@ def inference_line(
     graph: Boxed,
     without_grad: Callable[[list[torch.Tensor]], None] | None,
 ) -> Call | None:
-    """The call without derivatives; `without_grad` is asked first wherever grad is enabled."""
+    """The call without derivatives; `without_grad` is called first wherever grad is enabled."""
     if not is_straight(plan, arguments):
         return None
     scope: dict[str, Any] = {}
@@ -108,7 +108,7 @@ def training_line(
         checks = [f"    if not ({tests}):", f"        still_leaves(leaves, [{inputs}])"]
     given = _inputs(plan, static, plan.apart)
     made = _call(plan, static, arguments, f"{chosen}({given})", scope, checks)
-    # whoever compiles it for other arguments has to be told
+    # whoever compiles it for other arguments has to be notified
     made.straight = not plan.leaves  # type: ignore[attr-defined]
     return made
 
@@ -164,7 +164,8 @@ def _tensors(plan: RuntimePlan, apart: Sequence[int] = ()) -> list[str]:
 
 
 def _inputs(plan: RuntimePlan, static: Sequence[torch.Tensor], apart: Sequence[int] = ()) -> str:
-    """The graph's inputs: static tensors, arguments, values of symbols; no edges to those apart."""
+    """The graph's inputs: static tensors, arguments, values of symbols; no edges to those in
+    `apart`."""
     symbols = [_symbol(place) for place in plan.inputs.symbols]
     return ", ".join([*_statics(static), *_tensors(plan, apart), *symbols])
 
@@ -187,11 +188,11 @@ class Compiled:
 
     report: what the compile did. joint, halves: the traced graph and its cut (None without a
     backward part). forward, backward: the graphs the compilers were given. again: compiles the
-    program for other inputs; `variants` are those made for arguments that share memory in
-    another way than the first. otherwise: from why the program cannot be compiled again to what
-    runs in its place from then on, for arguments that no variant is for; None: the error is raised.
-    stored: what `restore` makes it from again in another process.
-    Of a restored program joint, halves, forward and backward are None.
+    program for other inputs; `variants` are those made for arguments that share memory in another
+    way than the first. otherwise: from why the program cannot be compiled again to what runs in its
+    place from then on, for arguments that no variant is for; None: the error is raised. stored:
+    what `restore` makes it from again in another process. Of a restored program joint, halves,
+    forward and backward are None.
     """
 
     def __init__(
@@ -229,8 +230,8 @@ class Compiled:
 
     @property
     def linear(self) -> bool:
-        """Whether no derivative of a user's is behind the results but for linear ones; one run of
-        a part of a gradient then adds up with another."""
+        """Whether no derivative of a user's leads to the results but for linear ones; one run of a
+        part of a gradient then adds up with another."""
         return self.joint is not None and self.joint.plan.linear
 
     def derive(
@@ -302,8 +303,8 @@ def inference_call(
 ) -> Call:
     """A call without derivatives.
 
-    grad_mode: whether it was traced with grad enabled. shield: whether an input requires grad
-    all the same, so that the graph must run with grad disabled.
+    grad_mode: whether it was traced with grad enabled. shield: whether an input requires grad all
+    the same, so that the graph must run with grad disabled.
     """
     if not (grad_mode and shield):
         refuse = None if grad_mode else _refuse_grad

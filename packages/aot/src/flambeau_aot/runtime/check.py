@@ -129,8 +129,8 @@ class Checked:
     def _hidden_aliases(self, given: list[torch.Tensor], outputs: list[Any]) -> list[int]:
         """Values saved for backward in memory that the caller can write to unnoticed.
 
-        Autograd notices a write through the version counter, which views made by torch share
-        and tensors made over another's memory do not.
+        Autograd notices a write through the version counter, which views made by torch share and
+        tensors made over another's memory do not.
         """
         copies: list[int] = []
         for index in range(self.contract.fresh, len(outputs)):
@@ -244,8 +244,8 @@ def _base(value: torch.Tensor) -> torch.Tensor:
 
 
 def owner(value: torch.Tensor) -> torch.Tensor:
-    """A tensor over the same memory that is no view; one made inside an autograd function may
-    not be written to by the caller, who knows nothing of it."""
+    """A tensor over the same memory that is no view; one made inside an autograd function may not
+    be written to by the caller, who knows nothing of it."""
     return value.new_empty(0).set_(
         value.untyped_storage(), value.storage_offset(), value.shape, value.stride()
     )

@@ -31,8 +31,8 @@ def defined(
 ) -> Callable[..., Any]:
     """The function that these lines define; tracebacks through it show them.
 
-    What it uses goes with the function, or with `life` where that is given: at once, for a scope
-    is in cycles (a function's class, what settles in it) that only the collector would find.
+    What it uses goes with the function, or with `life` where that is given: at once, for a scope is
+    in cycles (a function's class, what settles in it) that only the collector would find.
     """
     text = "\n".join(lines) + "\n"
     file = f"<flambeau {name} {id(scope):x}>"
@@ -67,7 +67,7 @@ def settling(call: Boxed, scope: dict[str, Any], name: str) -> Boxed:
 
 
 # A kernel may lay its result out otherwise than torch's description of it says, by which the graph
-# has a view of it; whether it shares memory with what it is of, nobody can tell within the graph.
+# has a view of it; whether it shares memory with what it is of, nobody can know within the graph.
 _WHATEVER_STRIDES = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
 
 

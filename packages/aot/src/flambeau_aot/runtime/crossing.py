@@ -1,4 +1,4 @@
-"""What crosses from a compiled forward graph to its backward graph, and the forms it takes there.
+"""Values that cross from a compiled forward graph to its backward graph, in the form it takes.
 
 In: facts of a cut; cotangents as autograd gives them. Out: frozen data for the autograd function;
 cotangents, flags and sparse gradients in the form that the graphs take and give.
@@ -65,26 +65,23 @@ class TangentLayout:
 class Crossing:
     """What the autograd function needs to know besides the two callables.
 
-    visible: number of forward outputs handed on; the saved ones follow.
-    grads: for each primal, the position of its gradient among the backward outputs, or None.
-    reusable: positions of backward inputs that the backward graph may overwrite.
-    tangents_of: for each primal, which tangents its gradient depends on. A gradient whose
-    tangents are all undefined is undefined, as in eager, and not zero.
-    readers_of: for each saved value, the tangents it is read for; one that is read for undefined
-    ones alone may have been written to.
-    symbols: how many of the primals, the last ones, are values of symbols; both graphs take them.
-    handed: visible outputs without a gradient that are results, or that results are views of.
-    inside: views that the function makes itself; `differentiable` counts them behind the visible.
-    late: primals that the backward graph takes, behind the flags, as they are when it is run, and
-    where `grads` has the places of their new values.
-    presences: what the flags say that the backward graph takes behind the cotangents.
+    visible: number of forward outputs handed on; the saved ones follow. grads: for each primal, the
+    position of its gradient among the backward outputs, or None. reusable: positions of backward
+    inputs that the backward graph may overwrite. tangents_of: for each primal, which tangents its
+    gradient depends on. A gradient whose tangents are all undefined is undefined, as in eager, and
+    not zero. readers_of: for each saved value, the tangents it is read for; one that is read for
+    undefined ones alone may have been written to. symbols: how many of the primals, the last ones,
+    are values of symbols; both graphs take them. handed: visible outputs without a gradient that
+    are results, or that results are views of. inside: views that the function makes itself;
+    `differentiable` counts them after the visible. late: primals that the backward graph takes,
+    after the flags, as they are when it is run, and where `grads` has the places of their new
+    values. presences: what the flags say that the backward graph takes after the cotangents.
     watched: what is not saved and must not be written to before the backward pass all the same.
-    changed: primals that the call itself changes when the forward graph has run.
-    depended: results through which the gradients of others go, by place, with the cotangents that
-    are their own. reentrant: tangents that lead to a checkpoint with
-    use_reentrant=True. linear: whether gradients are linear in the cotangents.
-    sparse: gradients that are made of two results of the backward graph; `grads` goes on behind
-    the primals with the places of the second ones.
+    changed: primals that the call itself changes when the forward graph has run. depended: results
+    through which the gradients of others go, by place, with the cotangents that are their own.
+    reentrant: tangents that lead to a checkpoint with use_reentrant=True. linear: whether gradients
+    are linear in the cotangents. sparse: gradients that are made of two results of the backward
+    graph; `grads` goes on after the primals with the places of the second ones.
     """
 
     visible: int
@@ -134,8 +131,8 @@ class HigherOrder:
 
 class HigherCall(Protocol):
     """Gradients from primals and cotangents, as part of the autograd graph if grad is enabled;
-    request: what is wanted where results depend on others. visits: is told when nodes of theirs are
-    run."""
+    request: what is wanted where results depend on others. visits: notified when nodes of theirs
+    are run."""
 
     def __call__(
         self,
@@ -168,7 +165,7 @@ def as_traced(value: torch.Tensor | None, layout: TangentLayout) -> torch.Tensor
 
 
 class DeviceFlags:
-    """True and false on a device, made when they are first asked for."""
+    """True and false on a device, made at their first use."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

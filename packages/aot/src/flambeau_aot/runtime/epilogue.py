@@ -34,7 +34,7 @@ Pairs = list[tuple[int, int]]
 def copies(
     updates: Sequence[InputUpdate], unseen: bool = False
 ) -> Callable[[Sequence[Any], Sequence[Any]], None]:
-    """The function that copies outputs into inputs beside autograd.
+    """The function that copies outputs into inputs without autograd.
 
     unseen: no version counter is to notice, as eager's batch norm updates its statistics.
     """
@@ -185,7 +185,7 @@ def record(item: InputUpdate, primals: Sequence[Any], outputs: Sequence[Any]) ->
 
 
 def _where_defined(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The hook, not called for a gradient that nobody asked for, as in eager."""
+    """The hook, not called for a gradient that is undefined, as in eager."""
     return lambda grad: None if grad is None else hook(grad)
 
 

@@ -147,7 +147,7 @@ def alone(static: Sequence[torch.Tensor]) -> frozenset[int]:
 
 
 def _once_a_place(written: tuple[int, ...], sizes_vary: bool) -> Check:
-    """`_no_overlap`, not asked again while every input of the same size is where it was: what did
+    """`_no_overlap`, not checked again while every input of the same size is where it was: what did
     not overlap there does not, whatever storage it belongs to."""
     seen: list[list[int]] = [[]]
 

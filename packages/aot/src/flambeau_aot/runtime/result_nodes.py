@@ -4,7 +4,7 @@ In: what the autograd function of a compiled program returned. Out: the same ten
 the results that they depend on.
 Invariant: a backward pass that nobody observes goes through the compiled backward part alone, and
 nothing goes along those edges. Where a hook or `retain_grad` is on such a result, or its gradient
-is asked for, what other results give to it is sent along them, and the compiled call drops it.
+is requested, what other results give to it is sent along them, and the compiled call drops it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from flambeau_aot.plan import FromFunction, FromGraph, ResultNode, RuntimePlan
 
 Gradient = torch.Tensor | None
 Parts = Callable[[Any, Mapping[int, Gradient], Sequence[int]], Sequence[Gradient]]
-"""Of a call's node, gradients of what its function returned, and the places that are asked for:
+"""Of a call's node, gradients of what its function returned, and the places that are requested:
 what those gradients give to the results there."""
 
 
@@ -38,7 +38,7 @@ class Request:
     """What is wanted of a program that is run again, eagerly.
 
     main: the node of the compiled call. whole: results, by place, whose gradients come with the
-    cotangents as a whole: what other results would add to them is dropped. asked: results whose
+    cotangents as a whole: what other results would add to them is dropped. `asked`: results whose
     gradients are wanted in the place of those of primals, what comes to one through another left
     out.
     """
@@ -121,7 +121,7 @@ def _function(node: ResultNode, parts: Parts, refusal: str) -> type[torch.autogr
     def backward(ctx: Any, *grads: Gradient) -> tuple[Gradient, ...]:
         main = ctx.next_functions[0][0]
         edges = dict(zip(node.behind, ctx.next_functions[count:], strict=True))
-        asked = _asked(main, edges, refusal) if any(g is not None for g in grads) else ()
+        asked = _requested(main, edges, refusal) if any(g is not None for g in grads) else ()
         found: Sequence[Gradient] = ()
         if asked:
             found = parts(main, dict(zip(node.outputs, grads, strict=True)), asked)
@@ -167,7 +167,7 @@ class _Link:
     places: tuple[int, ...]
 
     def parts(self, grads: Sequence[Gradient], asked: Sequence[int]) -> Sequence[Gradient]:
-        """What these give to the results that are asked for."""
+        """What these give to the results that are requested."""
         given = [
             (end, grad) for end, grad in zip(self.ends, grads, strict=True) if grad is not None
         ]
@@ -197,7 +197,7 @@ class _Linked(torch.autograd.Function):
     def backward(ctx: Any, *grads: Gradient) -> tuple[Gradient, ...]:
         link: _Link = ctx.link
         edges = dict(zip(link.places, ctx.next_functions[len(link.ends) :], strict=True))
-        asked = _asked(link.main, edges, "") if any(g is not None for g in grads) else ()
+        asked = _requested(link.main, edges, "") if any(g is not None for g in grads) else ()
         _sent(link.main).dropped.update(asked)
         own = dict(zip(asked, link.parts(grads, asked) if asked else (), strict=True))
         return (None, *grads, *(own.get(place) for place in link.places))
@@ -231,8 +231,8 @@ def _drop_what_was_sent(
     return _with_one_changed(at, None, grads) if place in _sent(main).dropped else grads
 
 
-def _asked(main: Any, edges: Mapping[int, tuple[Any, int]], refusal: str) -> tuple[int, ...]:
-    """The places that these edges lead to whose gradients somebody asks for in this backward
+def _requested(main: Any, edges: Mapping[int, tuple[Any, int]], refusal: str) -> tuple[int, ...]:
+    """The places that these edges lead to whose gradients somebody requests in this backward
     pass."""
     known = [item for item in main.depended if edges.get(item.place, (None, 0))[0] is not None]
     observed = {

@@ -2,8 +2,8 @@
 
 In: a stored program, the graph, the compiled halves, the inputs at hand. Out: a `Compiled` that has
 everything a fresh one has but the graphs of its compile.
-Invariant: nothing is traced before something is asked for that data cannot say: arguments that
-share memory in another way, a derivative of second order.
+Invariant: nothing is traced before something is needed that data cannot say: arguments that share
+memory in another way, a derivative of second order.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Like:
 
 @dataclass
 class LateDerivatives:
-    """The derivatives of a restored program: it is compiled in full when one is asked for, for each
+    """The derivatives of a restored program: it is compiled in full when one is needed, for each
     values of its open sizes.
 
     inputs: what is remembered of each; a number is a `Sized`. read: primals that a call hands over.

@@ -35,8 +35,8 @@ class Stored:
     """A compiled program but for its static tensors and its compiled halves.
 
     arguments: how many a call has. constants: tensors that the trace found in the program, bound
-    behind its own static ones. shield: whether a call without derivatives runs with grad
-    disabled. backward, crossing: None without a backward part.
+    after its own static ones. shield: whether a call without derivatives runs with grad disabled.
+    backward, crossing: None without a backward part.
     """
 
     plan: plans.RuntimePlan
