@@ -526,11 +526,9 @@ AO0158
     result does not depend on that input: the derivative would be run where no gradient is asked
     of it
     > run this part of the program uncompiled
-AO0159 DoubleBackwardError
-    a backward pass goes through a compiled program and through its gradients of an earlier pass
-    with create_graph=True, and its backward part writes to an input, calls hooks of the
-    caller's or has a derivative of a user's that is not linear in the gradient, which eager
-    would do once, of the whole gradient
+AO0159
+    the derivative of {name} leads back to a derivative of a user's that is not linear in the
+    gradient, which eager runs once in a backward pass, of the whole gradient
     > run this part of the program uncompiled
 AO0160 DoubleBackwardError
     a program that was loaded without its source has no derivatives of second order

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import autograd_nodes, expression_of, is_of_python, pytree
+from flambeau_aot._torch_compat import expression_of, pytree
 from flambeau_aot.errors import AotError
 from flambeau_aot.higher_order.bodies import NAMESPACE as BRANCHES
 from flambeau_aot.higher_order.derivative import (
@@ -35,8 +35,9 @@ from flambeau_aot.plan import FromFunction, FromGraph, InputPlan, ViewOfOutput
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import Ambient, Streams, replayed
 from flambeau_aot.runtime.call import Compiled
-from flambeau_aot.runtime.crossing import HigherOrder, Visits
+from flambeau_aot.runtime.crossing import HigherOrder
 from flambeau_aot.runtime.result_nodes import Gradient, Request, ended, linked
+from flambeau_aot.runtime.single_run import Run, gradients
 from flambeau_aot.sizes import sized
 
 
@@ -55,15 +56,18 @@ def eager_derivative(
     read: Sequence[torch.Tensor],
     cotangents: Sequence[torch.Tensor | None],
     symbols: Sequence[int] = (),
-    visits: Visits | None = None,
     request: Request | None = None,
+    main: Any = None,
 ) -> Sequence[torch.Tensor | None]:
     """Gradients of those primals that have one, as part of the autograd graph if grad is enabled.
 
-    read: the primals of `needed.handed`. visits: notified when a later pass runs functions of this
-    one. request: what is wanted where results depend on others. Raises DoubleBackwardError where
-    the program now does something else than when it was traced; else what the program raises.
+    read: the primals of `needed.handed`. request: what is wanted where results depend on others.
+    main: the node of the call, where all is to be differentiated in one run of the program. Raises
+    DoubleBackwardError where the program now does something else than when it was traced; else what
+    the program raises.
     """
+    if main is not None and hasattr(main, "rerun"):
+        return gradients(main, main.rerun.seeds(cotangents))
     constants = len(joint.static) - needed.statics
     plan = plan_of(joint, constants, symbols)
     own = own_inputs(joint, needed)
@@ -75,6 +79,8 @@ def eager_derivative(
             given = next(handed) if index in needed.handed else joint.static[index]
         else:
             given = _like(joint, index, symbols)
+        if main is not None and given.requires_grad:
+            given = given.detach().requires_grad_()
         # what stands for an input: the hooks on the input are not this run's to call
         starts[index] = values[index] = same_memory(given) if given.requires_grad else given
         if index in joint.plan.written:
@@ -91,6 +97,10 @@ def eager_derivative(
     pairs = [(end, item) for end, item in zip(ends, cotangents, strict=True) if item is not None]
     if any(end is None or end.shape != item.shape for end, item in pairs):
         raise refusal("AO0145", name=program.name)
+    if main is not None:
+        by = [starts[index] for index in own if joint.grads[index] is not None]
+        main.rerun = Run(ends, by)
+        return gradients(main, main.rerun.seeds(cotangents))
     flat, _ = pytree.tree_flatten(results)
     create_graph = torch.is_grad_enabled()
     wanted = [starts[index] for index in own if joint.grads[index] is not None]
@@ -103,8 +113,6 @@ def eager_derivative(
     reached = [(end, item) for end, item in pairs if end is not None and end.requires_grad]
     if not wanted or not reached:
         return [None] * len(wanted)
-    if visits is not None:
-        _note_visits([end for end, _ in reached], visits)
     with torch.enable_grad(), ended(whole, inner):
         found = torch.autograd.grad(
             [end for end, _ in reached],
@@ -114,17 +122,6 @@ def eager_derivative(
             allow_unused=True,
         )
     return linked(request.main, found, inner) if request and create_graph else found
-
-
-def _note_visits(ends: Sequence[torch.Tensor], visits: Visits) -> None:
-    """Have it noted when one of the program's functions is run; where there is none, when the way
-    to an input is, for what is done besides gradients is then done by hooks."""
-    kind: Any = _Same
-    nodes: list[Any] = [node for node, _ in autograd_nodes([end.grad_fn for end in ends])]
-    last = [node for node in nodes if isinstance(node, kind._backward_cls)]
-    own = [node for node in nodes if is_of_python(node) and node not in last]
-    for node in own or last:
-        node.register_prehook(lambda _: visits.note("derived"))
 
 
 def same_memory(given: torch.Tensor) -> torch.Tensor:
@@ -257,19 +254,20 @@ class Derivatives:
         cotangents: Sequence[torch.Tensor | None],
         streams: Streams,
         symbols: Sequence[int] = (),
-        visits: Visits | None = None,
         request: Request | None = None,
+        main: Any = None,
     ) -> Sequence[torch.Tensor | None]:
         """Gradients, of those primals that have one, as part of the autograd graph.
 
         read: the primals of `needs.handed`, with their history. streams: the random streams as they
         were before the program ran. symbols: values of the open sizes; a derivative is compiled for
         each, and for each set of defined cotangents. request: what is wanted where results depend
-        on others; such a pass runs eagerly. visits: notified when nodes of a derivative are run.
+        on others; such a pass runs eagerly. main: the node of a call whose backward part must run
+        once in a backward pass.
         """
         if all(grad is None for grad in self.joint.grads[: len(self.joint.primals)]):
             return []
-        return self.apart(self._derived)(read, cotangents, streams, symbols, visits, request)
+        return self.apart(self._derived)(read, cotangents, streams, symbols, request, main)
 
     def _derived(
         self,
@@ -277,14 +275,14 @@ class Derivatives:
         cotangents: Sequence[torch.Tensor | None],
         streams: Streams,
         symbols: Sequence[int],
-        visits: Visits | None,
         request: Request | None,
+        main: Any,
     ) -> Sequence[torch.Tensor | None]:
         own = (self.program, self.joint, self.needs, self.ambience, read, cotangents, symbols)
         if request:
             self._notify_of_observers()
             with replayed(streams):
-                return eager_derivative(*own, visits, request)
+                return eager_derivative(*own, request)
         defined = tuple(place for place, item in enumerate(cotangents) if item is not None)
         known = [item for item in cotangents if item is not None]
         pattern = (defined, tuple(map(_standing, known)), tuple(symbols))
@@ -296,12 +294,8 @@ class Derivatives:
         entry = self.compiled[pattern]
         with replayed(streams):
             if entry is None:
-                return eager_derivative(*own, visits=visits)
+                return eager_derivative(*own, main=main)
             grads: Sequence[torch.Tensor | None] = entry(*read, *known)
-        if visits is not None and not entry.linear:
-            nodes = {grad.grad_fn for grad in grads if grad is not None and grad.grad_fn}
-            for node in nodes:
-                node.register_prehook(lambda _: visits.note("derived"))
         return grads
 
     def _notify_of_observers(self) -> None:
@@ -317,7 +311,10 @@ class Derivatives:
         try:
             if reason := self.uncompiled():
                 raise reason
-            return self._compile(examples, symbols, defined)
+            compiled = self._compile(examples, symbols, defined)
+            if not (self.joint.plan.linear or compiled.linear):
+                raise refusal("AO0159", name=self.name)
+            return compiled
         except Exception as error:
             self.told(error)
             return None

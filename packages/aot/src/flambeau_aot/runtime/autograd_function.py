@@ -48,7 +48,6 @@ from flambeau_aot.runtime.crossing import (
     Crossing,
     DeviceFlags,
     HigherOrder,
-    Visits,
     as_traced,
     assembled,
     harmless,
@@ -57,6 +56,7 @@ from flambeau_aot.runtime.crossing import (
 )
 from flambeau_aot.runtime.epilogue import replay
 from flambeau_aot.runtime.result_nodes import Gradient, Parts, Request, ResultNodes, arrived
+from flambeau_aot.runtime.single_run import gradients, new_anchor, waiting
 from flambeau_aot.runtime.unasked_derivatives import refuse_unasked
 
 
@@ -120,6 +120,9 @@ def _forward(
     for index, name in before.items():
         lines.append(f"    {name} = primals[{index}].clone()")
     lines.append("    outputs = graph([*primals])")
+    if crossing.once:
+        lines.append("    anchor = new_anchor()")
+        saved.append("anchor")
     if saved:
         lines.append(f"    ctx.{CTX_TO_SAVE} = {display(saved)}")
     if _reads_vary(crossing):
@@ -158,8 +161,9 @@ def _forward(
             f"    ctx.held = {display([before.get(index, f'primals[{index}]') for index in kept])}"
         )
         lines.append("    ctx.versions = versions(ctx.held)")
-    lines.append(f"    return {display(given)}")
+    lines.append(f"    return {display([*given, 'anchor'] if crossing.once else given)}")
     scope: dict[str, Any] = {
+        "new_anchor": new_anchor,
         "streams": streams,
         "draws": () if higher is None else higher.draws,
         "versions": versions,
@@ -195,18 +199,19 @@ def _backward(
     results = results[: len(crossing.tangents_of)]
     nothing = display(["None"] * len(results))
     count = crossing.visible + len(crossing.inside)
-    inputs = ", ".join(f"c{index}" for index in range(count))
+    inputs = ", ".join([*(f"c{index}" for index in range(count)), *["anchor"] * crossing.once])
+    every = [*given, *["anchor"] * crossing.once]
     lines = [f"def backward(ctx, {inputs}):"]
     if given:
-        lines.append(f"    if {' and '.join(f'{name} is None' for name in given)}:")
+        lines.append(f"    if {' and '.join(f'{name} is None' for name in every)}:")
         lines.append(f"        return {nothing}")
         if crossing.reentrant:
             through = " or ".join(f"{given[order]} is not None" for order in crossing.reentrant)
             lines.append(f"    if not pass_accumulates() and ({through}):")
             lines.append("        refuse_reentrant()")
-        if crossing.depended or crossing.late or not crossing.linear:
-            lines.append("    if hasattr(ctx, 'visits'):")
-            lines.append("        ctx.visits.note('compiled')")
+        if crossing.once:
+            lines.append("    if anchor is not None:")
+            lines.append(f"        return in_one_run(ctx, {display(given)})")
         if crossing.depended:
             lines.append("    if hasattr(ctx, 'sent'):")
             lines.append(f"        given, whole = arrived(ctx, {display(given)}, depended)")
@@ -231,6 +236,8 @@ def _backward(
         lines.append("        args = [*ctx.saved_tensors]")
     else:
         lines.append("    args = [*ctx.saved_tensors]")
+    if crossing.once:
+        lines.append("    del args[-1]")
     if crossing.reusable:
         copied = [f"args[{i}] = args[{i}].clone()" for i in crossing.reusable]
         if one_of_many:
@@ -267,6 +274,7 @@ def _backward(
         "as_traced": as_traced,
         "higher": _differentiable(crossing, higher),
         "arrived": arrived,
+        "in_one_run": _in_one_run(crossing),
         "as_eager": _as_eager(crossing, higher),
         "depended": crossing.depended,
         "pass_accumulates": pass_accumulates,
@@ -315,6 +323,7 @@ def _read_for(crossing: Crossing) -> Callable[..., list[torch.Tensor]]:
         numbers that index nothing out of bounds."""
         defined = {index for index, item in enumerate(given) if item is not None}
         read = [not readers.isdisjoint(defined) for readers in crossing.readers_of]
+        read += [True] * crossing.once
         tensors = saved_where_checked(ctx, read, ctx.saved_versions)
         return [
             tensor if known or version(tensor) == was else harmless(tensor)
@@ -406,11 +415,9 @@ def _derive(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., Seq
             for item, layout in zip(given, crossing.tangents, strict=True)
         ]
         streams_before = ctx.streams if higher.draws else ()
-        visits = None
-        if (crossing.late or not crossing.linear) and torch.is_grad_enabled():
-            visits = ctx.visits = getattr(ctx, "visits", None) or Visits()
+        main = ctx if crossing.once and torch.is_grad_enabled() else None
         assert higher.call is not None
-        return higher.call(read, cotangents, streams_before, symbols, visits, request)
+        return higher.call(read, cotangents, streams_before, symbols, request, main)
 
     return derive
 
@@ -431,6 +438,18 @@ def _differentiable(crossing: Crossing, higher: HigherOrder | None) -> Callable[
         return found_or_none
 
     return differentiable
+
+
+def _in_one_run(crossing: Crossing) -> Callable[..., tuple[Any, ...]]:
+    of_primals = crossing.grads[: len(crossing.tangents_of)]
+
+    def in_one_run(ctx: Any, given: Sequence[Gradient]) -> tuple[Any, ...]:
+        """The gradients where those of an earlier pass bring some, too."""
+        seeds, earlier = waiting(ctx)
+        found = iter(gradients(ctx, [*ctx.rerun.seeds(given), *seeds], earlier))
+        return tuple(None if place is None else next(found) for place in of_primals)
+
+    return in_one_run
 
 
 def _refuse_reentrant() -> None:

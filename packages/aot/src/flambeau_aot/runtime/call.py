@@ -364,7 +364,12 @@ def _training_steps(
 ) -> Call:
     """The call that autograd can differentiate, step by step."""
     bind = prologue(plan, static, arguments)
-    apply: Callable[..., Any] = function.apply
+    shown = crossing.visible + len(crossing.inside)
+
+    def apply(*primals: Any) -> Any:
+        outputs = function.apply(*primals)  # type: ignore[no-untyped-call]
+        return outputs[:shown] if crossing.once else outputs
+
     finish: Epilogue | None = epilogue(plan, result_nodes(plan.result_nodes, crossing, higher))
     build = _structure(plan)
     bound = plan.inputs.bound

@@ -15,29 +15,12 @@ from typing import Any, Protocol
 import torch
 from torch.autograd import forward_ad
 
-from flambeau_aot._torch_compat import batch_of, current_backward_pass
+from flambeau_aot._torch_compat import batch_of
 from flambeau_aot.plan import InsideView, LateWrite, Presence, Saved, SparseGrad, Watched
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import Streams
 from flambeau_aot.runtime.result_nodes import Request
 from flambeau_aot.sizes import Sized
-
-
-class Visits:
-    """One call of a compiled program whose derivative runs eagerly, on nodes of its own: what the
-    backward part does besides gradients (writes, the caller's hooks), or does not linearly with
-    them, eager does once in a backward pass, and these two would do it once each, of a part of the
-    gradient."""
-
-    def __init__(self) -> None:
-        self.by: dict[str, int] = {}
-
-    def note(self, who: str) -> None:
-        """The backward part ("compiled") or the derivative's nodes ("derived") are run; raises
-        DoubleBackwardError where both are in one backward pass."""
-        self.by[who] = current_backward_pass()
-        if len(self.by) == 2 and self.by["compiled"] == self.by["derived"]:
-            raise refusal("AO0159")
 
 
 @dataclass(frozen=True)
@@ -105,6 +88,11 @@ class Crossing:
     linear: bool = True
 
     @property
+    def once(self) -> bool:
+        """Whether the backward part must run once for all gradients of a backward pass."""
+        return bool(self.late) or not self.linear
+
+    @property
     def watched_after(self) -> tuple[int, ...]:
         """Primals to be watched from the end of the call on, which changes them."""
         inputs = (item.source for item in self.watched if item.source.kind == "input")
@@ -131,8 +119,8 @@ class HigherOrder:
 
 class HigherCall(Protocol):
     """Gradients from primals and cotangents, as part of the autograd graph if grad is enabled;
-    request: what is wanted where results depend on others. visits: notified when nodes of theirs
-    are run."""
+    request: what is wanted where results depend on others. main: the node of the call, where its
+    backward part must run once for all gradients of a backward pass."""
 
     def __call__(
         self,
@@ -140,8 +128,8 @@ class HigherCall(Protocol):
         cotangents: Sequence[torch.Tensor | None],
         streams: Streams,
         symbols: Sequence[int] = (),
-        visits: Visits | None = None,
         request: Request | None = None,
+        main: Any = None,
     ) -> Sequence[torch.Tensor | None]: ...
 
 

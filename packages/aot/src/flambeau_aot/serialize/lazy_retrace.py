@@ -23,7 +23,6 @@ from flambeau_aot.joint.program import of_graph_module
 from flambeau_aot.plan import SymbolPlace
 from flambeau_aot.runtime.ambient_state import Ambient, Streams, ambient
 from flambeau_aot.runtime.call import Compiled
-from flambeau_aot.runtime.crossing import Visits
 from flambeau_aot.runtime.result_nodes import Request
 from flambeau_aot.serialize.saved_program import Stored, restore
 from flambeau_aot.sizes import Sized, has_symbols, is_symbolic, sized
@@ -82,8 +81,8 @@ class LateDerivatives:
         cotangents: Sequence[torch.Tensor | None],
         streams: Streams,
         symbols: Sequence[int] = (),
-        visits: Visits | None = None,
         request: Request | None = None,
+        main: Any = None,
     ) -> Sequence[torch.Tensor | None]:
         """Gradients as part of the autograd graph."""
         with self.lock:
@@ -99,7 +98,7 @@ class LateDerivatives:
                 "where it was compiled first: no derivative of second order"
             )
         assert higher.call is not None
-        return higher.call(read, cotangents, streams, (), visits, request)
+        return higher.call(read, cotangents, streams, (), request, main)
 
     def _compile(self, symbols: Sequence[int]) -> Compiled:
         with FakeTensorMode(), torch.inference_mode(False):
