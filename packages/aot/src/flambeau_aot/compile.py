@@ -44,30 +44,6 @@ Partition = Callable[[Joint, Options], Sequence[fx.Node]]
 PASSES = ("trace", "simplify", "partition", "compile forward", "compile backward")
 
 
-@dataclass
-class _PassTimer:
-    """Seconds by pass name."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = time.perf_counter() - start
-
-
-@dataclass(frozen=True)
-class Compilers:
-    """Who compiles what; a missing one is stood in for by the forward compiler."""
-
-    forward: GraphCompiler
-    backward: GraphCompiler | None = None
-    inference: GraphCompiler | None = None
-
-
 def compile(
     gm: fx.GraphModule,
     example_inputs: Sequence[Any],
@@ -95,168 +71,172 @@ def compile(
     program = of_graph_module(gm, options.name)
     if not open_sizes:
         program = replace(program, symbolic=())
-    compilers = Compilers(fw_compiler, bw_compiler, inference_compiler)
-    return compile_program(
-        program, example_inputs, compilers, decompositions or {}, partition, options
-    )
+    compilers = fw_compiler, bw_compiler, inference_compiler
+    pipeline = Pipeline(*compilers, decompositions or {}, partition, options)
+    return pipeline.compile(program, example_inputs)
 
 
-def compile_program(
-    program: InputProgram,
-    inputs: Sequence[Any],
-    compilers: Compilers,
-    decompositions: Decompositions,
-    partition: Partition,
-    options: Options,
-) -> Compiled:
-    """The passes of `PASSES` on any program."""
-    plain = unwrapped(program, inputs)
-    if plain is not None:
-        inner = compile_program(
-            plain.program, plain.inputs, compilers, decompositions, partition, options
-        )
-        parts = (inner.report, inner.joint, inner.halves, inner.forward, inner.backward)
-        return Compiled(plain.around(inner), *parts)
+@dataclass
+class _Work:
+    """One compile: its joint graph so far, how many arguments and static tensors the program has,
+    seconds by pass, operators removed by rule."""
 
-    def again(others: Sequence[Any]) -> Compiled:
-        static = replace(program, symbolic=())
-        return compile_program(static, others, compilers, decompositions, partition, options)
+    joint: Joint
+    arguments: int
+    static: int
+    seconds: dict[str, float]
+    removed: dict[str, int] = field(default_factory=dict)
 
-    clock = _PassTimer()
-    grad_mode = torch.is_grad_enabled()
-    surroundings = ambient()
-    with clock.timed("trace"):
-        joint = trace(program, inputs, decompositions, HIGHER_ORDER, all_defined=False)
-    joint = watching(joint, options.classify)
-    removed: dict[str, int] = {}
-    with clock.timed("simplify"):
-        if options.simplify:
-            simplified = simplify(joint)
-            joint = simplified.joint
-            removed = simplified.removed
-    if not joint.training:
-        own = len(program.static)
-        compiled = _inference(
-            joint, compilers, options, clock, removed, len(inputs), grad_mode, own
-        )
-        compiled.again = again
+    def stored(
+        self,
+        report: Report,
+        forward: Contract,
+        backward: Contract | None = None,
+        grad_mode: bool = True,
+        crossing: Crossing | None = None,
+        higher: HigherOrder | None = None,
+    ) -> Stored:
+        """The program as data. What was learnt about open sizes is no part of it: the shape
+        environment knows."""
+        joint, constants = self.joint, self.joint.static[self.static :]
+        shield = joint.requires_grad
+        return Stored(
+            joint.plan, self.arguments, constants, grad_mode, shield, forward, backward, crossing,
+            higher, report,
+        )  # fmt: skip
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[name] = time.perf_counter() - start
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The passes of `PASSES` with what they are given; the forward compiler stands in for one that
+    is missing."""
+
+    forward: GraphCompiler
+    backward: GraphCompiler | None
+    inference: GraphCompiler | None
+    decompositions: Decompositions
+    partition: Partition
+    options: Options
+
+    def compile(self, program: InputProgram, inputs: Sequence[Any]) -> Compiled:
+        """Compile any program for the metadata of these inputs."""
+        plain = unwrapped(program, inputs)
+        if plain is not None:
+            inner = self.compile(plain.program, plain.inputs)
+            parts = (inner.report, inner.joint, inner.halves, inner.forward, inner.backward)
+            return Compiled(plain.around(inner), *parts)
+        seconds: dict[str, float] = {}
+        classes = self.options.classify
+        grad_mode, surroundings = torch.is_grad_enabled(), ambient()
+        with _timed(seconds, "trace"):
+            joint = trace(program, inputs, self.decompositions, HIGHER_ORDER, all_defined=False)
+        work = _Work(watching(joint, classes), len(inputs), len(program.static), seconds)
+        with _timed(seconds, "simplify"):
+            if self.options.simplify:
+                simplified = simplify(work.joint)
+                work.joint, work.removed = simplified.joint, simplified.removed
+        if not work.joint.training:
+            compiled = self._inference(work, grad_mode)
+        else:
+            refuse_upstream(work.joint, inputs, tangents_of(work.joint))
+            with _timed(seconds, "partition"):
+                saved = checked_cut(work.joint, self.partition(work.joint, self.options))
+                work.joint = relying_on_leaves(work.joint, saved, classes)
+                halves = split(work.joint, saved, classes)
+            higher = None
+            if self.options.higher_order:
+                own = (program, work.joint, surroundings, self._derivative, self.options.name)
+                higher = Derivatives(*own).higher_order()
+            compiled = self._training(work, halves, higher)
+            compiled.higher = higher
+        compiled.again = lambda others: self.compile(replace(program, symbolic=()), others)
         return compiled
-    refuse_upstream(joint, inputs, tangents_of(joint))
-    with clock.timed("partition"):
-        saved = checked_cut(joint, partition(joint, options))
-        joint = relying_on_leaves(joint, saved, options.classify)
-        halves = split(joint, saved, options.classify)
 
-    def compile_derivative(of: InputProgram, examples: Sequence[Any]) -> Compiled:
-        own = replace(options, name=of.name)
-        return compile_program(of, examples, compilers, decompositions, partition, own)
+    def _derivative(self, program: InputProgram, examples: Sequence[Any]) -> Compiled:
+        options = replace(self.options, name=program.name)
+        return replace(self, options=options).compile(program, examples)
 
-    higher = None
-    if options.higher_order:
-        derivatives = Derivatives(program, joint, surroundings, compile_derivative, options.name)
-        higher = derivatives.higher_order()
-    if joint.symbols:
+    def _inference(self, work: _Work, grad_mode: bool) -> Compiled:
+        joint, options = work.joint, self.options
+        gm = inference(joint)
+        info = facts.inference_info(joint, options)
+        with _timed(work.seconds, "compile forward"):
+            compiler = self.inference or self.forward
+            call = self._compiled(compiler, gm, info, joint.plan.visible, plan=joint.plan)
+        report = facts.inference_report(joint, gm, options, work.removed, work.seconds)
+        given = joint.plan, joint.static, work.arguments
+        run = inference_call(*given, call, grad_mode, joint.requires_grad)
+        stored = work.stored(report, call.contract, grad_mode=grad_mode)
+        return direct(Compiled(run, report, joint, None, gm, None, stored=stored))
+
+    def _training(self, work: _Work, halves: Halves, higher: HigherOrder | None) -> Compiled:
+        joint, options, backward_gm = work.joint, self.options, halves.backward
+        assert backward_gm is not None
+        visible, count = joint.plan.visible, len(halves.saved)
+        backward_info = facts.backward_info(joint, halves, options)
+        tangents = frozenset(range(count, count + len(joint.tangents)))
+
+        def compile_backward() -> Checked:
+            with _timed(work.seconds, "compile backward"):
+                results = len(facts.outputs_of(backward_gm))
+                compiler = self.backward or self.forward
+                return self._compiled(compiler, backward_gm, backward_info, results, tangents)
+
+        with _timed(work.seconds, "compile forward"):
+            info = facts.forward_info(joint, halves, options)
+            forward = self._compiled(self.forward, halves.forward, info, visible, plan=joint.plan)
         # what is learnt about a size while the backward part is compiled must be known by the end
-        options = replace(options, compile_backward="ahead")
-    compiled = _training(
-        joint, halves, compilers, options, clock, removed, len(inputs), higher, len(program.static)
-    )
-    compiled.again = again
-    compiled.higher = higher
-    return compiled
+        lazily = options.compile_backward == "lazy" and not joint.symbols
+        backward: Boxed = _Lazy(compile_backward) if lazily else compile_backward()
+        crossing = facts.crossing(joint, halves, backward_info)
+        counts = options, work.removed, work.seconds
+        report = facts.training_report(joint, halves, *counts, crossing, higher)
+        given = joint.plan, joint.static, work.arguments
+        run = training_call(*given, forward, backward, crossing, higher)
+        stored = None
+        if isinstance(backward, Checked):
+            both = forward.contract, backward.contract
+            stored = work.stored(report, *both, crossing=crossing, higher=higher)
+        parts = joint, halves, halves.forward, backward_gm
+        return direct(Compiled(run, report, *parts, stored=stored))
 
-
-def _inference(
-    joint: Joint,
-    compilers: Compilers,
-    options: Options,
-    clock: _PassTimer,
-    removed: dict[str, int],
-    arguments: int,
-    grad_mode: bool,
-    own: int,
-) -> Compiled:
-    gm = inference(joint)
-    info = facts.inference_info(joint, options)
-    compiler = compilers.inference or compilers.forward
-    with clock.timed("compile forward"):
-        call = _compiled(compiler, gm, info, joint.plan.visible, frozenset(), options, joint.plan)
-    report = facts.inference_report(joint, gm, options, removed, clock.seconds)
-    run = inference_call(joint.plan, joint.static, arguments, call, grad_mode, joint.requires_grad)
-    stored = _stored(joint, own, arguments, report, call.contract, grad_mode=grad_mode)
-    return direct(Compiled(run, report, joint, None, gm, None, stored=stored))
-
-
-def _training(
-    joint: Joint,
-    halves: Halves,
-    compilers: Compilers,
-    options: Options,
-    clock: _PassTimer,
-    removed: dict[str, int],
-    arguments: int,
-    higher: HigherOrder | None,
-    own: int,
-) -> Compiled:
-    backward_gm = halves.backward
-    assert backward_gm is not None
-    visible, count = joint.plan.visible, len(halves.saved)
-    backward_info = facts.backward_info(joint, halves, options)
-    backward_compiler = compilers.backward or compilers.forward
-    tangent_places = frozenset(range(count, count + len(joint.tangents)))
-
-    def compile_backward() -> Boxed:
-        with clock.timed("compile backward"):
-            results = len(facts.outputs_of(backward_gm))
-            return _compiled(
-                backward_compiler, backward_gm, backward_info, results, tangent_places, options
-            )
-
-    with clock.timed("compile forward"):
-        info = facts.forward_info(joint, halves, options)
-        forward = _compiled(
-            compilers.forward, halves.forward, info, visible, frozenset(), options, joint.plan
+    def _compiled(
+        self,
+        compiler: GraphCompiler,
+        gm: fx.GraphModule,
+        info: GraphInfo,
+        fresh: int,
+        shareable: frozenset[int] = frozenset(),
+        plan: RuntimePlan | None = None,
+    ) -> Checked:
+        examples = [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"]
+        try:
+            call = compiler(gm, examples, info)
+        except Exception as error:
+            error.add_note(f"while the compiler of {info.name} (the {info.kind} graph) was at work")
+            raise
+        if not callable(call):
+            raise AotError(f"the compiler of {info.name} returned {call!r}, which cannot be called")
+        contract = Contract(
+            info.name,
+            fresh,
+            shareable,
+            differentiable=info.kind == "forward",
+            strides=info.kind != "backward",
+            roots=plan.roots if plan and info.kind == "inference" else frozenset(),
+            updates=info.updates,
+            viewed=plan.viewed if plan else frozenset(),
         )
-    lazily = options.compile_backward == "lazy"
-    backward: Boxed = _Lazy(compile_backward) if lazily else compile_backward()
-    crossing = facts.crossing(joint, halves, backward_info)
-    report = facts.training_report(joint, halves, options, removed, clock.seconds, crossing, higher)
-    run = training_call(joint.plan, joint.static, arguments, forward, backward, crossing, higher)
-    stored = None
-    if isinstance(backward, Checked):
-        both = forward.contract, backward.contract
-        stored = _stored(joint, own, arguments, report, *both, crossing=crossing, higher=higher)
-    return direct(Compiled(run, report, joint, halves, halves.forward, backward_gm, stored=stored))
-
-
-def _stored(
-    joint: Joint,
-    own: int,
-    arguments: int,
-    report: Report,
-    forward: Contract,
-    backward: Contract | None = None,
-    grad_mode: bool = True,
-    crossing: Crossing | None = None,
-    higher: HigherOrder | None = None,
-) -> Stored:
-    """The program as data, `own` of its static tensors being those it came with.
-
-    What was learnt about open sizes is no part of it: the shape environment knows.
-    """
-    constants = joint.static[own:]
-    return Stored(
-        joint.plan,
-        arguments,
-        constants,
-        grad_mode,
-        joint.requires_grad,
-        forward,
-        backward,
-        crossing,
-        higher,
-        report,
-    )
+        return Checked(call, contract, gm if self.options.check_outputs else None)
 
 
 class _Lazy:
@@ -270,33 +250,3 @@ class _Lazy:
         if self.call is None:
             self.call = self.make()
         return self.call(args)
-
-
-def _compiled(
-    compiler: GraphCompiler,
-    gm: fx.GraphModule,
-    info: GraphInfo,
-    fresh: int,
-    shareable: frozenset[int],
-    options: Options,
-    plan: RuntimePlan | None = None,
-) -> Checked:
-    examples = [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"]
-    try:
-        call = compiler(gm, examples, info)
-    except Exception as error:
-        error.add_note(f"while the compiler of {info.name} (the {info.kind} graph) was at work")
-        raise
-    if not callable(call):
-        raise AotError(f"the compiler of {info.name} returned {call!r}, which cannot be called")
-    contract = Contract(
-        info.name,
-        fresh,
-        shareable,
-        differentiable=info.kind == "forward",
-        strides=info.kind != "backward",
-        roots=plan.roots if plan and info.kind == "inference" else frozenset(),
-        updates=info.updates,
-        viewed=plan.viewed if plan else frozenset(),
-    )
-    return Checked(call, contract, gm if options.check_outputs else None)

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import flattens, pytree
-from flambeau_aot.compile import Compilers, Partition, compile_program
+from flambeau_aot.compile import Partition, Pipeline
 from flambeau_aot.compile import compile as compile_graph
 from flambeau_aot.interface import Boxed, GraphCompiler, GraphInfo, Options
 from flambeau_aot.joint.program import InputProgram, of_callable, of_graph_module, of_module_call
@@ -89,8 +89,9 @@ def aot_function(
         return aot_module(
             fn, fw_compiler, bw_compiler, inference_compiler, decompositions, partition, options
         )
-    compilers = Compilers(fw_compiler, bw_compiler, inference_compiler)
     chosen = options or Options(name=name_of(fn))
+    compilers = fw_compiler, bw_compiler, inference_compiler
+    pipeline = Pipeline(*compilers, decompositions or {}, partition, chosen)
     compiled: dict[Any, Compiled] = {}
     predicates: dict[Any, Predicate | None] = {}
     last: tuple[Predicate, Compiled] | None = None
@@ -104,15 +105,8 @@ def aot_function(
         key = (structure, metadata_of(flat))
         entry = compiled.get(key)
         if entry is None:
-            entry = compile_program(
-                function_program(fn, structure, len(flat), chosen.name),
-                flat,
-                compilers,
-                decompositions or {},
-                partition,
-                chosen,
-            )
-            compiled[key] = entry
+            program = function_program(fn, structure, len(flat), chosen.name)
+            entry = compiled[key] = pipeline.compile(program, flat)
         if key not in predicates:
             usual = not kwargs and len(flat) == len(args) and not any(map(flattens, flat))
             predicates[key] = like(args) if usual else None
@@ -127,20 +121,10 @@ def aot_function(
 class AotModule(torch.nn.Module):
     """A module whose forward runs compiled; parameters and buffers stay the original's."""
 
-    def __init__(
-        self,
-        module: torch.nn.Module,
-        compilers: Compilers,
-        decompositions: Decompositions,
-        partition: Partition,
-        options: Options,
-    ) -> None:
+    def __init__(self, module: torch.nn.Module, pipeline: Pipeline) -> None:
         super().__init__()
         self.module = module
-        self.compilers = compilers
-        self.decompositions = decompositions
-        self.partition = partition
-        self.options = options
+        self.pipeline = pipeline
         self.compiled: dict[Any, Compiled] = {}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -152,11 +136,9 @@ class AotModule(torch.nn.Module):
         key = (structure, metadata_of([*static.values(), *flat]), flags, identities)
         entry = self.compiled.get(key)
         if entry is None:
-            program = module_program(self.module, structure, len(flat), self.options.name)
-            entry = compile_program(
-                program, flat, self.compilers, self.decompositions, self.partition, self.options
-            )
-            self.compiled[key] = entry
+            name = self.pipeline.options.name
+            program = module_program(self.module, structure, len(flat), name)
+            entry = self.compiled[key] = self.pipeline.compile(program, flat)
         return entry(*flat)
 
 
@@ -170,13 +152,9 @@ def aot_module(
     options: Options | None = None,
 ) -> AotModule:
     """A compiled form of a module, parameters and buffers being inputs of its graphs."""
-    return AotModule(
-        module,
-        Compilers(fw_compiler, bw_compiler, inference_compiler),
-        decompositions or {},
-        partition,
-        options or Options(name=name_of(module)),
-    )
+    compilers = fw_compiler, bw_compiler, inference_compiler
+    chosen = options or Options(name=name_of(module))
+    return AotModule(module, Pipeline(*compilers, decompositions or {}, partition, chosen))
 
 
 def program_of(

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import compiling, pytree
-from flambeau_aot.compile import Compilers, compile_program
+from flambeau_aot.compile import Pipeline
 from flambeau_aot.frontends import metadata_of, name_of
 from flambeau_aot.interface import GraphCompiler, Options
 from flambeau_aot.joint.program import of_module_call
@@ -60,11 +60,12 @@ class TrainingState:
         found = [item for module in self.modules for item in module.buffers()]
         return list({id(item): item for item in found}.values())
 
-    def places(self) -> list[StateSlot]:
-        """The tensors of the optimizers: hyperparameters, and the state of each parameter."""
+    def places(self, parameters: Sequence[torch.Tensor] | None = None) -> list[StateSlot]:
+        """The tensors of the optimizers: hyperparameters, and the state of each parameter (or of
+        what stands in their places, in the same order)."""
         found = [StateSlot(group, key) for group in self._groups() for key in sorted(group)]
         for optimizer in self.optimizers:
-            for parameter in self.parameters():
+            for parameter in self.parameters() if parameters is None else parameters:
                 state = optimizer.state.get(parameter, {})
                 found += [StateSlot(state, key) for key in sorted(state)]
         return [place for place in found if isinstance(place.store[place.key], torch.Tensor)]
@@ -130,9 +131,7 @@ class AotStep:
 
     fn: Callable[..., Any]
     state: TrainingState
-    compilers: Compilers
-    decompositions: Decompositions
-    options: Options
+    pipeline: Pipeline
     compiled: dict[Any, Compiled] = field(default_factory=dict)
     eager_calls: int = 0
 
@@ -151,10 +150,7 @@ class AotStep:
         if entry is None:
             program = self._program(structure, tuple(grads), len(places), len(inputs))
             with torch.no_grad():
-                entry = compile_program(
-                    program, inputs, self.compilers, self.decompositions, min_cut_partition,
-                    self.options,
-                )  # fmt: skip
+                entry = self.pipeline.compile(program, inputs)
             self.compiled[key] = entry
         with torch.no_grad():
             result, new_grads, new_tensors = entry(*inputs)
@@ -191,35 +187,20 @@ class AotStep:
             positional, named = pytree.tree_unflatten(list(inputs[first:]), structure)
             with state.replaced(leaf_of), compiling(), torch.enable_grad():
                 own = TrainingState((), state.optimizers)
-                places = _places_of(own, leaves)
+                places = own.places(leaves)
                 if len(places) != placed:
                     raise refusal("AO0025")
                 for spot, value in zip(places, inputs[len(with_grad) : first], strict=True):
                     spot.store[spot.key] = value
                 numbers = own.constants()[1]
                 result = fn(*positional, **named)
-                after = _places_of(own, leaves)
+                after = own.places(leaves)
                 if len(after) != placed or own.constants()[1] != numbers:
                     raise refusal("AO0025")
                 new_tensors = [spot.store[spot.key] for spot in after]
                 return result, [leaf.grad for leaf in leaves], new_tensors
 
-        return of_module_call(run, static, count, self.options.name)
-
-
-def _places_of(state: TrainingState, leaves: Sequence[torch.Tensor]) -> list[StateSlot]:
-    """The places of the optimizers' tensors, parameters being in the order of their leaves."""
-    found = [
-        StateSlot(group, key)
-        for optimizer in state.optimizers
-        for group in optimizer.param_groups
-        for key in sorted(group)
-    ]
-    for optimizer in state.optimizers:
-        for leaf in leaves:
-            values = optimizer.state.get(leaf, {})
-            found += [StateSlot(values, key) for key in sorted(values)]
-    return [place for place in found if isinstance(place.store[place.key], torch.Tensor)]
+        return of_module_call(run, static, count, self.pipeline.options.name)
 
 
 def _names(
@@ -249,10 +230,7 @@ def aot_step(
     Its results are without gradient. Raises `AotError` as `compile` does, and `Unsupported` where
     an optimizer keeps numbers that change (LBFGS, a count of steps that is no tensor).
     """
-    return AotStep(
-        fn,
-        TrainingState(tuple(modules), tuple(optimizers)),
-        Compilers(compiler),
-        decompositions or {},
-        options or Options(name=name_of(fn)),
-    )
+    chosen = options or Options(name=name_of(fn))
+    table = decompositions or {}
+    pipeline = Pipeline(compiler, None, None, table, min_cut_partition, chosen)
+    return AotStep(fn, TrainingState(tuple(modules), tuple(optimizers)), pipeline)
