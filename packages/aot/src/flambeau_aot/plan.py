@@ -370,6 +370,10 @@ class RuntimePlan:
         )
 
 
+_PLACES = ("begin_grad", "end_grad", "touched", "beside", "apart")
+"""Fields of a plan that are places of primals."""
+
+
 def shifted(plan: RuntimePlan, start: int, by: int) -> RuntimePlan:
     """The plan after `by` static tensors were inserted before primal `start`."""
 
@@ -384,30 +388,22 @@ def shifted(plan: RuntimePlan, start: int, by: int) -> RuntimePlan:
     def source(item: Saved) -> Saved:
         return item if item.kind == "output" else replace(item, index=moved(item.index))
 
-    def inside(item: InsideView) -> InsideView:
-        return replace(item, source=source(item.source))
-
-    def watched(item: Watched) -> Watched:
-        return replace(item, source=source(item.source))
-
     duplicates = tuple((position, moved(primal)) for position, primal in plan.inputs.duplicates)
+    own: dict[str, Any] = {name: tuple(map(moved, getattr(plan, name))) for name in _PLACES}
+    for name in ("updates", "reshapes"):
+        items = getattr(plan, name)
+        own[name] = tuple(replace(item, primal=moved(item.primal)) for item in items)
     return replace(
         plan,
         inputs=replace(plan.inputs, static=plan.inputs.static + by, duplicates=duplicates),
-        updates=tuple(replace(item, primal=moved(item.primal)) for item in plan.updates),
-        results=tuple(result(item) for item in plan.results),
+        results=tuple(map(result, plan.results)),
         offsets=tuple((moved(primal), offset) for primal, offset in plan.offsets),
-        reshapes=tuple(replace(item, primal=moved(item.primal)) for item in plan.reshapes),
-        begin_grad=tuple(moved(primal) for primal in plan.begin_grad),
-        end_grad=tuple(moved(primal) for primal in plan.end_grad),
-        touched=tuple(moved(primal) for primal in plan.touched),
-        beside=tuple(moved(primal) for primal in plan.beside),
         hooks=tuple((moved(primal), hook) for primal, hook in plan.hooks),
-        inside=tuple(inside(item) for item in plan.inside),
-        apart=tuple(moved(primal) for primal in plan.apart),
-        watched=tuple(watched(item) for item in plan.watched),
+        inside=tuple(replace(item, source=source(item.source)) for item in plan.inside),
+        watched=tuple(replace(item, source=source(item.source)) for item in plan.watched),
         result_nodes=tuple(
             replace(x, behind=tuple(at if at >= 0 else ~moved(~at) for at in x.behind))
             for x in plan.result_nodes
         ),
+        **own,
     )

@@ -19,7 +19,7 @@ import torch
 
 from flambeau_aot._torch_compat import expression_of, pytree
 from flambeau_aot.errors import AotError
-from flambeau_aot.higher_order.bodies import NAMESPACE as BRANCHES
+from flambeau_aot.higher_order.control_flow import NAMESPACE as BRANCHES
 from flambeau_aot.higher_order.derivative import (
     Needs,
     derivative,

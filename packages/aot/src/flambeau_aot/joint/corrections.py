@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 Layout = Callable[[Sequence[Any]], Sequence[Any]]
+Args = Sequence[Any]
 
 _REDUCED = (torch.bfloat16, torch.float16)
 _NO_REDUCTION = 0
@@ -32,12 +33,11 @@ class KernelCorrection:
     laid: Layout | None = None  # from the shape to strides
 
 
-Correction = Callable[[Sequence[Any], torch.device], Mapping[int, KernelCorrection]]
+Corrected = Mapping[int, KernelCorrection]
+Correction = Callable[[Args, torch.device], Corrected]
 
 
-def _batch_norm_statistics(
-    args: Sequence[Any], device: torch.device
-) -> Mapping[int, KernelCorrection]:
+def _batch_norm_statistics(args: Args, device: torch.device) -> Corrected:
     """The CPU's batch norm keeps the statistics of a reduced-precision batch in the dtype of its
     parameters and running statistics; torch's description keeps them in the batch's."""
     tensors = [value for value in args if isinstance(value, torch.Tensor)]
@@ -48,9 +48,7 @@ def _batch_norm_statistics(
     return {1: KernelCorrection(dtype=torch.float32), 2: KernelCorrection(dtype=torch.float32)}
 
 
-def _loss_of_one_sample(
-    args: Sequence[Any], device: torch.device
-) -> Mapping[int, KernelCorrection]:
+def _loss_of_one_sample(args: Args, device: torch.device) -> Corrected:
     """Margin losses of a sample without a batch are numbers, unless their target has a batch."""
     sample, target, *_ = args
     reduction = args[2] if len(args) == 3 else (args[5] if len(args) > 5 else 1)
@@ -59,7 +57,7 @@ def _loss_of_one_sample(
     return {0: KernelCorrection(shape=(), stride=())}
 
 
-def _softmax_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+def _softmax_slope(args: Args, device: torch.device) -> Corrected:
     """The CPU's derivatives of softmax keep the dtype of the cotangent, whatever the call says."""
     return {0: KernelCorrection(dtype=args[0].dtype)} if device.type == "cpu" else {}
 
@@ -100,7 +98,7 @@ def _in_rows(*places: int) -> Correction:
     """Results that a kernel writes row-major, whatever the layout of its arguments; those that the
     last argument's mask leaves out are none."""
 
-    def correct(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+    def correct(args: Args, device: torch.device) -> Corrected:
         mask = args[-1] if isinstance(args[-1], (list, tuple)) and len(places) > 1 else None
         return {
             place: KernelCorrection(laid=contiguous)
@@ -115,7 +113,7 @@ def _in_format_of(place: int, *, only: str = "") -> Correction:
     """The first result in the memory format of an argument; on one kind of device where one is
     given."""
 
-    def correct(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+    def correct(args: Args, device: torch.device) -> Corrected:
         wanted = len(args[-1]) != 3 or args[-1][0] if isinstance(args[-1], (list, tuple)) else True
         if not wanted or (only and device.type != only):
             return {}
@@ -127,7 +125,7 @@ def _in_format_of(place: int, *, only: str = "") -> Correction:
 def _by_operands(*places: int) -> Correction:
     """A result laid out by the operands in this order, as torch's iterator over elements does."""
 
-    def correct(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+    def correct(args: Args, device: torch.device) -> Corrected:
         tensors = [args[place] for place in places if isinstance(args[place], torch.Tensor)]
         numbers = [n for x in tensors for n in (*x.shape, *x.stride())]
         if len(tensors) < 2 or not all(isinstance(n, int) for n in numbers):
@@ -138,7 +136,7 @@ def _by_operands(*places: int) -> Correction:
     return correct
 
 
-def _batch_norm(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+def _batch_norm(args: Args, device: torch.device) -> Corrected:
     """Its statistics; and the result in the format of the batch, on a CPU."""
     told = dict(_batch_norm_statistics(args, device))
     if device.type == "cpu" and not args[0].is_contiguous():
@@ -146,7 +144,7 @@ def _batch_norm(args: Sequence[Any], device: torch.device) -> Mapping[int, Kerne
     return told
 
 
-def _log_sigmoid(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+def _log_sigmoid(args: Args, device: torch.device) -> Corrected:
     """Row-major on a CPU, with the buffer."""
     return (
         {0: KernelCorrection(laid=contiguous), 1: KernelCorrection(laid=contiguous)}
@@ -155,20 +153,20 @@ def _log_sigmoid(args: Sequence[Any], device: torch.device) -> Mapping[int, Kern
     )
 
 
-def _dropout_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+def _dropout_slope(args: Args, device: torch.device) -> Corrected:
     """A product on a CPU; on a GPU in the format of the cotangent."""
     correct = _by_operands(0, 1) if device.type == "cpu" else _in_format_of(0)
     return correct(args, device)
 
 
-def _log_softmax_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+def _log_softmax_slope(args: Args, device: torch.device) -> Corrected:
     """Its dtype, row-major."""
     return {
         0: KernelCorrection(dtype=args[0].dtype if device.type == "cpu" else None, laid=contiguous)
     }
 
 
-def _scattered(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+def _scattered(args: Args, device: torch.device) -> Corrected:
     """A base that repeats its elements is copied without."""
     numbers = [*args[0].shape, *args[0].stride()]
     repeats = any(n != 1 and s == 0 for n, s in zip(args[0].shape, args[0].stride(), strict=True))
@@ -178,7 +176,7 @@ def _scattered(args: Sequence[Any], device: torch.device) -> Mapping[int, Kernel
     return {0: KernelCorrection(stride=bare.clone().stride())}
 
 
-def _ldexp(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+def _ldexp(args: Args, device: torch.device) -> Corrected:
     """The dtype that the operands promote to, with no float32 between for half precision; laid out
     as a product of the first and a row-major power of two."""
     common = torch.result_type(*args)
@@ -191,13 +189,13 @@ def _ldexp(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorr
     return {0: KernelCorrection(dtype=dtype, stride=product.stride())}
 
 
-def _spaced(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+def _spaced(args: Args, device: torch.device) -> Corrected:
     """Complex where a bound is a complex tensor."""
     tensors = [bound for bound in args[:2] if isinstance(bound, torch.Tensor)]
     return {0: KernelCorrection(is_complex=True)} if any(map(torch.is_complex, tensors)) else {}
 
 
-def _power(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+def _power(args: Args, device: torch.device) -> Corrected:
     """Row-major where the base is a number; of two booleans a boolean."""
     if not isinstance(args[0], torch.Tensor):
         return {0: KernelCorrection(laid=contiguous)}
@@ -205,12 +203,12 @@ def _power(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorr
     return {0: KernelCorrection(dtype=torch.bool)} if booleans else {}
 
 
-def _of_first(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+def _of_first(args: Args, device: torch.device) -> Corrected:
     """Losses have the dtype of what is judged, whatever the target's."""
     return {0: KernelCorrection(dtype=args[0].dtype)}
 
 
-def _outer_product(args: Sequence[Any], device: torch.device) -> Mapping[int, KernelCorrection]:
+def _outer_product(args: Args, device: torch.device) -> Corrected:
     """What the dtypes promote to, numbers of dimensions aside."""
     dtypes = (each.dtype for each in args[:3])
     return {0: KernelCorrection(dtype=functools.reduce(torch.promote_types, dtypes))}
