@@ -97,8 +97,8 @@ class Checked:
         returned = self.call(args)
         if not isinstance(returned, (list, tuple)):
             raise CompilerContractError(
-                f"the compiled {self.contract.name} returned a {type(returned).__name__}; it must "
-                f"return a list or tuple of {len(self.nodes)} outputs, in the order of the graph's"
+                f"the compiled {self.contract.name} returned a {type(returned).__name__}; it has "
+                f"to return a list or tuple of {len(self.nodes)} outputs, in the order of the graph's"
             )
         outputs = list(returned)
         if self.layouts is not None:
