@@ -96,9 +96,10 @@ class Checked:
         layouts = self.layouts(args) if self.layouts is not None else []
         returned = self.call(args)
         if not isinstance(returned, (list, tuple)):
+            kind = type(returned).__name__
             raise CompilerContractError(
-                f"the compiled {self.contract.name} returned a {type(returned).__name__}; it has "
-                f"to return a list or tuple of {len(self.nodes)} outputs, in the order of the graph's"
+                f"the compiled {self.contract.name} returned a {kind}; it has to return a list or "
+                f"tuple of {len(self.nodes)} outputs, in the order of the graph's"
             )
         outputs = list(returned)
         if self.layouts is not None:
