@@ -1,10 +1,8 @@
 """Every spelling runs and does what it says, on the running Python."""
 
-import operator
-
 import pytest
 from bytecode_meaning import function
-from flambeau_capture.bytecode import assemble, decode
+from flambeau_capture.bytecode import Instruction, assemble, decode
 from flambeau_capture.bytecode import spelling as s
 
 
@@ -79,15 +77,6 @@ def test_cells_and_functions():
         cellvars=("c",),
     )
     assert f()() == 2
-    emptied = build(
-        s.delete_deref("c"),
-        s.load_deref("c"),
-        s.return_value(),
-        argnames=("c",),
-        cellvars=("c",),
-    )
-    with pytest.raises(UnboundLocalError):
-        emptied(1)
 
 
 def test_function_attributes():
@@ -116,12 +105,10 @@ def test_attributes_and_items():
         s.store_attr("y"),
         s.load_fast("o"),
         s.load_attr("x"),
-        s.load_fast("o"),
-        s.delete_attr("x"),
         s.return_value(),
         argnames=("o",),
     )
-    assert f(box) == 1 and vars(box) == {"y": 7}
+    assert f(box) == 1 and vars(box) == {"x": 1, "y": 7}
     items = {"k": 1, "l": 2}
     f = build(
         s.load_const(5),
@@ -165,10 +152,6 @@ def test_calls(ready):
     assert value(fresh(), one, two, s.call(2), scope=scope)() == ((1, 2), {})
     keyword = value(fresh(), *clone(one + two)[:1], s.call(2, ("k",)), scope=scope)
     assert keyword() == ((1,), {"k": 2})
-    pair = s.load_const((1, 2))
-    assert value(fresh(), pair, s.call_ex(False), scope=scope)() == ((1, 2), {})
-    starred = [*s.load_const((1,)), *s.load_const("k"), *s.load_const(3), *s.build_map(1)]
-    assert value(fresh(), starred, s.call_ex(True), scope=scope)() == ((1,), {"k": 3})
     with pytest.raises(ValueError, match="keyword"):
         s.call(0, ("k",))
 
@@ -196,11 +179,8 @@ def three(*after):
 def test_stack_motions():
     assert three() == ("a", "b", "c")
     assert three(s.swap(3)) == ("c", "b", "a")
-    assert three(s.rot_down(3)) == ("c", "a", "b")
-    assert three(s.rot_up(3)) == ("b", "c", "a")
-    assert three(s.rot_down(1), s.rot_up(1)) == ("a", "b", "c")
     assert three(s.pop_top(), s.dup_top()) == ("a", "b", "b")
-    assert three(s.pop(2), s.copy(1), s.copy(2)) == ("a", "a", "a")
+    assert three(s.pop_top(), s.pop_top(), s.copy(1), s.copy(2)) == ("a", "a", "a")
     assert three(s.nop()) == ("a", "b", "c")
 
 
@@ -209,64 +189,8 @@ def test_containers():
         return [i for v in values for i in s.load_const(v)]
 
     assert value(loaded(1, 2), s.build_list(2))() == [1, 2]
-    assert value(loaded(1, 2), s.build_set(2))() == {1, 2}
     assert value(loaded("k", 2), s.build_map(1))() == {"k": 2}
-    assert value(loaded(1, 5), s.build_slice(2))() == slice(1, 5)
-    assert value(loaded(1, 5, 2), s.build_slice(3))() == slice(1, 5, 2)
-    assert value(loaded("x", "y"), s.build_string(2))() == "xy"
     assert value(loaded((1, 2)), s.unpack_sequence(2), s.build_tuple(2))() == (2, 1)
-    listed = [*s.build_list(0), *loaded(1), *s.list_append(1), *loaded((2, 3)), *s.list_extend(1)]
-    assert value(listed)() == [1, 2, 3]
-    assert value(s.build_set(0), loaded((1, 2)), s.set_update(1))() == {1, 2}
-    one, again = [*loaded("a", 1), *s.build_map(1)], [*loaded("a", 2), *s.build_map(1)]
-    assert value(one, again, s.dict_update(1))() == {"a": 2}
-
-
-@pytest.mark.parametrize(
-    ("symbol", "does"),
-    [("+", operator.add), ("-=", operator.isub), ("**", operator.pow), ("//", operator.floordiv)],
-)
-def test_binary_operators(symbol, does):
-    f = value(s.load_fast("a"), s.load_fast("b"), s.binary_op(symbol), argnames=("a", "b"))
-    assert f(7, 3) == does(7, 3)
-
-
-@pytest.mark.parametrize(
-    ("symbol", "does"),
-    [
-        ("<", operator.lt),
-        ("<=", operator.le),
-        ("==", operator.eq),
-        ("!=", operator.ne),
-        (">", operator.gt),
-        (">=", operator.ge),
-    ],
-)
-def test_comparisons(symbol, does):
-    f = value(s.load_fast("a"), s.load_fast("b"), s.compare_op(symbol), argnames=("a", "b"))
-    for _ in range(40):  # enough for CPython to specialise the instruction
-        for a, b in ((1, 2), (2, 2), (3, 2), (1.0, float("nan")), (2.5, 2.5), ("a", "b")):
-            assert f(a, b) is does(a, b)
-
-
-def test_other_operators():
-    both = ("a", "b")
-    loads = [*s.load_fast("a"), *s.load_fast("b")]
-    assert value(loads, s.is_op(), argnames=both)(None, None) is True
-    assert value(s.load_fast("a"), s.load_fast("b"), s.is_op(True), argnames=both)(1, None) is True
-    inside = value(s.load_fast("a"), s.load_fast("b"), s.contains_op(), argnames=both)
-    outside = value(s.load_fast("a"), s.load_fast("b"), s.contains_op(True), argnames=both)
-    assert inside(1, [1]) is True and outside(1, [1]) is False
-    assert value(s.load_fast("a"), s.unary_not(), argnames=("a",))([]) is True
-    assert value(s.load_fast("a"), s.unary_negative(), argnames=("a",))(3) == -3
-    assert value(s.load_fast("a"), s.unary_invert(), argnames=("a",))(3) == ~3
-    for wrong in (
-        lambda: s.binary_op("+-"),
-        lambda: s.compare_op("is"),
-        lambda: s.jump_if("x", None),
-    ):
-        with pytest.raises(ValueError, match="known"):
-            wrong()
 
 
 @pytest.mark.parametrize(
@@ -307,15 +231,15 @@ def test_conditional_jumps_both_ways(kind, jumps, stays):
 
 def test_a_loop():
     end = s.end_for()
-    loop = s.for_iter(end[0])
+    loop = [Instruction("FOR_ITER", target=end[0])]
     f = build(
         s.load_const(0),
         s.store_fast("total"),
         s.load_fast("items"),
-        s.get_iter(),
+        [Instruction("GET_ITER")],
         loop,
         s.load_fast("total"),
-        s.binary_op("+"),
+        [Instruction("BINARY_OP", argval="+")],
         s.store_fast("total"),
         s.jump(loop[0]),
         end,
@@ -324,21 +248,6 @@ def test_a_loop():
         argnames=("items",),
     )
     assert f([1, 2, 3]) == 6 and f([]) == 0 and f(iter(range(100))) == 4950
-
-
-def test_imports_and_classes():
-    f = value(
-        s.load_const(0),
-        s.load_const(("join",)),
-        s.import_name("os.path"),
-        s.import_from("join"),
-        s.swap(2),
-        s.pop_top(),
-    )
-    import os.path
-
-    assert f() is os.path.join
-    assert value(s.load_build_class())() is __build_class__
 
 
 def test_raising():

@@ -14,7 +14,12 @@ def body_of(*instructions):
 
 
 def test_depth_before_each_instruction():
-    one, two, add, ret = s.load_const(1)[0], s.load_const(2)[0], s.binary_op("+")[0], None
+    one, two, add, ret = (
+        s.load_const(1)[0],
+        s.load_const(2)[0],
+        Instruction("BINARY_OP", argval="+"),
+        None,
+    )
     (ret,) = s.return_value()
     body = body_of(one, two, add, ret)
     found = depths(body)
@@ -26,8 +31,10 @@ def test_a_jump_has_its_own_effect():
     target = s.nop()[0]
     assert stack_effect(s.jump(target)[0], jump=True) == 0
     assert stack_effect(s.jump_if("none", target)[-1], jump=True) == -1
-    assert stack_effect(s.for_iter(target)[0], jump=False) == 1
-    assert stack_effect(s.for_iter(target)[0], jump=True) == (-1 if VERSION < (3, 12) else 1)
+    assert stack_effect(Instruction("FOR_ITER", target=target), jump=False) == 1
+    assert stack_effect(Instruction("FOR_ITER", target=target), jump=True) == (
+        -1 if VERSION < (3, 12) else 1
+    )
 
 
 def test_flags_count():

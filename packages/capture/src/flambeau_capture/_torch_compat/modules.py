@@ -1,4 +1,4 @@
-"""`nn.Module` internals: hooks, call, attributes.
+"""`nn.Module` internals: hooks, call, attributes; the source text of graph modules.
 
 In: nothing. Out: torch's functions and tables. Invariant: read, never written. Tried on torch 2.11,
 2.13 and 2.14.
@@ -6,6 +6,7 @@ In: nothing. Out: torch's functions and tables. Invariant: read, never written. 
 
 from __future__ import annotations
 
+import linecache
 from typing import Any
 
 import torch
@@ -46,3 +47,11 @@ MODULE_CALLS: tuple[Any, ...] = (
 )
 MODULE_GETATTR = torch.nn.Module.__getattr__
 MODULE_SETATTR = torch.nn.Module.__setattr__
+
+
+def forget_source(filename: str) -> None:
+    """Drop the source text that torch.fx keeps of a generated function, for the debugger's sake."""
+    from torch.fx import graph_module
+
+    graph_module._loader.eval_cache.pop(filename, None)
+    linecache.cache.pop(filename, None)

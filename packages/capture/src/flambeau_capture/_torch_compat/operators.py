@@ -1,4 +1,4 @@
-"""Families of torch callables: operators, constant questions, calls without effect.
+"""Families of torch callables: operators, constant queries, labels, higher-order operators.
 
 In: nothing. Out: torch's callables. Invariant: a name that a release lacks is left out. Tried on
 torch 2.11, 2.13 and 2.14.
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.attention
 
 
 def labels() -> tuple[Any, ...]:
@@ -219,3 +220,39 @@ def derivative_of(name: str) -> tuple[Any, ...]:
         return ()
     found = OPDEFS.get(name)
     return () if found is None else (found, found._backward_fn, found._setup_context_fn)
+
+
+SDP_BACKEND: Any = torch.nn.attention.SDPBackend
+
+
+def _sdpa_kernel(backends: Any, set_priority: bool = False) -> Any:
+    """`torch.nn.attention.sdpa_kernel`, with the backends by name."""
+    chosen = [getattr(SDP_BACKEND, name) for name in backends]
+    return torch.nn.attention.sdpa_kernel(chosen, set_priority)
+
+
+# Context managers that choose torch's kernels: what the program calls, and the same on plain data.
+CHOICES: dict[str, tuple[Any, Any]] = {
+    "sdpa_kernel": (torch.nn.attention.sdpa_kernel, _sdpa_kernel),
+    "cudnn.flags": (torch.backends.cudnn.flags, torch.backends.cudnn.flags),
+}
+
+
+def plain_choice(value: Any) -> Any:
+    """An argument of one of them as a graph can hold it."""
+    if isinstance(value, SDP_BACKEND):
+        return (value.name,)
+    if isinstance(value, list | tuple):
+        return tuple(name for one in value for name in plain_choice(one))
+    return value
+
+
+def enter_choice(name: str, arguments: tuple[Any, ...]) -> Any:
+    """Begin one: what the graph calls."""
+    made = CHOICES[name][1](*arguments)
+    made.__enter__()
+    return made
+
+
+def exit_choice(entered: Any) -> None:
+    entered.__exit__(None, None, None)

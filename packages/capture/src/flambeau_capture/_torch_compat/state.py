@@ -224,3 +224,20 @@ def own_saved_tensors() -> AbstractContextManager[Any]:
 
 def _as_it_is(value: Any) -> Any:
     return value
+
+
+def can_be_timed() -> bool:
+    """Whether a call may run in either form, and be waited for: not under a mode or a transform,
+    not where results are to be the same to the bit from run to run, not where other processes go
+    on in step, and not while work is recorded for a CUDA graph."""
+    if foreign_modes() or torch.are_deterministic_algorithms_enabled():
+        return False
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return False
+    return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
+def wait_for_devices() -> None:
+    """Wait until the work that was given to a device is done."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()

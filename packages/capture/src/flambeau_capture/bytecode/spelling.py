@@ -2,20 +2,18 @@
 
 In: what to do, in plain words. Out: the instructions that do it, fresh at each call. Invariant: a
 caller that uses only these functions and direction-free jumps needs to know no version, as long as
-it prepares calls with `callable_from` or `callable_on_top` before it pushes their arguments.
-
-The stack is written bottom first: `a, b -> c` takes b from the top and a below it.
+it prepares calls with `callable_from` or `callable_on_top` before it pushes their arguments. In
+comments the stack is written bottom first: `a, b -> c` takes b from the top and a below it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from types import CodeType
 
 from flambeau_capture.bytecode.instruction import NO_FLAGS, Instruction, OperandFlags
 from flambeau_capture.bytecode.opcodes import (
-    BINARY_OPERATORS,
-    COMPARE_OPERATORS,
     CONDITIONAL_SUFFIXES,
     SPECS,
     VERSION,
@@ -42,7 +40,38 @@ def _named(opname: str, name: str, flags: OperandFlags = NO_FLAGS) -> Spelled:
     return [Instruction(opname, argval=name, flags=flags)]
 
 
-# Values and variables
+# Of a name
+load_fast = partial(_named, "LOAD_FAST_CHECK" if "LOAD_FAST_CHECK" in SPECS else "LOAD_FAST")
+load_fast_bound = partial(_named, "LOAD_FAST")  # from 3.12 on an unbound variable crashes
+store_fast = partial(_named, "STORE_FAST")
+delete_fast = partial(_named, "DELETE_FAST")
+load_deref = partial(_named, "LOAD_DEREF")  # -> the content of the cell
+store_deref = partial(_named, "STORE_DEREF")
+load_closure = partial(_named, "LOAD_CLOSURE")  # -> the cell itself, for a closure tuple
+store_global = partial(_named, "STORE_GLOBAL")
+delete_global = partial(_named, "DELETE_GLOBAL")
+load_attr = partial(_named, "LOAD_ATTR")  # object -> attribute
+store_attr = partial(_named, "STORE_ATTR")  # value, object ->
+
+# Of a number
+copy = partial(_one, "COPY")  # pushes the value so many places down again; 1 is the top
+dup_top = partial(copy, 1)
+swap = partial(_one, "SWAP")  # exchanges the top with the value so many places down; 2 is below it
+build_tuple = partial(_one, "BUILD_TUPLE")
+build_list = partial(_one, "BUILD_LIST")
+build_map = partial(_one, "BUILD_MAP")  # key, value, ... (so many pairs) -> dict
+unpack_sequence = partial(_one, "UNPACK_SEQUENCE")  # sequence -> its items, the first on top
+raise_varargs = partial(_one, "RAISE_VARARGS")  # [exception[, cause]] ->
+
+# Of nothing
+binary_subscr = partial(_one, "BINARY_SUBSCR")  # container, key -> item
+store_subscr = partial(_one, "STORE_SUBSCR")  # value, container, key ->
+delete_subscr = partial(_one, "DELETE_SUBSCR")  # container, key ->
+nop = partial(_one, "NOP")
+pop_top = partial(_one, "POP_TOP")
+push_null = partial(_one, "PUSH_NULL")  # `callable_from` and `callable_on_top` place it for calls
+return_value = partial(_one, "RETURN_VALUE")
+resume = partial(_one, "RESUME", 0)  # of a function's start, for tracing and interrupts
 
 
 def load_const(value: object) -> Spelled:
@@ -50,45 +79,9 @@ def load_const(value: object) -> Spelled:
     return [Instruction("LOAD_CONST", argval=value)]
 
 
-def load_fast(name: str) -> Spelled:
-    """-> the local variable; UnboundLocalError if it is unbound."""
-    return _named("LOAD_FAST_CHECK" if "LOAD_FAST_CHECK" in SPECS else "LOAD_FAST", name)
-
-
-def load_fast_bound(name: str) -> Spelled:
-    """-> the local variable, known to be bound; from 3.12 on an unbound one crashes."""
-    return _named("LOAD_FAST", name)
-
-
-def store_fast(name: str) -> Spelled:
-    return _named("STORE_FAST", name)
-
-
-def delete_fast(name: str) -> Spelled:
-    return _named("DELETE_FAST", name)
-
-
 def take_fast(name: str) -> Spelled:
     """-> the local variable, known to be bound, which has no value any more."""
     return [*load_fast_bound(name), *delete_fast(name)]
-
-
-def load_deref(name: str) -> Spelled:
-    """-> what the cell of the name holds."""
-    return _named("LOAD_DEREF", name)
-
-
-def store_deref(name: str) -> Spelled:
-    return _named("STORE_DEREF", name)
-
-
-def delete_deref(name: str) -> Spelled:
-    return _named("DELETE_DEREF", name)
-
-
-def load_closure(name: str) -> Spelled:
-    """-> the cell itself, to be put in a closure tuple."""
-    return _named("LOAD_CLOSURE", name)
 
 
 def load_global(name: str, push_null: bool = False) -> Spelled:
@@ -96,114 +89,11 @@ def load_global(name: str, push_null: bool = False) -> Spelled:
     return _named("LOAD_GLOBAL", name, OperandFlags(push_null=push_null))
 
 
-def store_global(name: str) -> Spelled:
-    return _named("STORE_GLOBAL", name)
-
-
-def delete_global(name: str) -> Spelled:
-    return _named("DELETE_GLOBAL", name)
-
-
-def load_build_class() -> Spelled:
-    return _one("LOAD_BUILD_CLASS")
-
-
-def import_name(name: str) -> Spelled:
-    """level, fromlist -> module."""
-    return _named("IMPORT_NAME", name)
-
-
-def import_from(name: str) -> Spelled:
-    """module -> module, attribute."""
-    return _named("IMPORT_FROM", name)
-
-
-# Attributes and items
-
-
-def load_attr(name: str) -> Spelled:
-    """object -> attribute."""
-    return _named("LOAD_ATTR", name)
-
-
 def load_method(name: str) -> Spelled:
     """object -> a callable ready for arguments, for `call`."""
     if METHOD_BY_ATTR:
         return _named("LOAD_ATTR", name, OperandFlags(method=True))
     return _named("LOAD_METHOD", name)
-
-
-def store_attr(name: str) -> Spelled:
-    """value, object ->"""
-    return _named("STORE_ATTR", name)
-
-
-def delete_attr(name: str) -> Spelled:
-    """object ->"""
-    return _named("DELETE_ATTR", name)
-
-
-def binary_subscr() -> Spelled:
-    """container, key -> item."""
-    return _one("BINARY_SUBSCR")
-
-
-def store_subscr() -> Spelled:
-    """value, container, key ->"""
-    return _one("STORE_SUBSCR")
-
-
-def delete_subscr() -> Spelled:
-    """container, key ->"""
-    return _one("DELETE_SUBSCR")
-
-
-# The stack itself
-
-
-def nop() -> Spelled:
-    return _one("NOP")
-
-
-def pop_top() -> Spelled:
-    return _one("POP_TOP")
-
-
-def pop(count: int) -> Spelled:
-    """Drop the top `count` values."""
-    return [instruction for _ in range(count) for instruction in pop_top()]
-
-
-def push_null() -> Spelled:
-    """-> NULL. `callable_from` and `callable_on_top` know where a call wants it."""
-    return _one("PUSH_NULL")
-
-
-def copy(depth: int) -> Spelled:
-    """Push the value `depth` places down again; 1 is the top."""
-    return _one("COPY", depth)
-
-
-def dup_top() -> Spelled:
-    return copy(1)
-
-
-def swap(depth: int) -> Spelled:
-    """Exchange the top with the value `depth` places down; 2 is the one below it."""
-    return _one("SWAP", depth)
-
-
-def rot_down(depth: int) -> Spelled:
-    """Move the top to be the `depth`-th value; those it passes move up in order."""
-    return [i for place in range(depth, 1, -1) for i in swap(place)]
-
-
-def rot_up(depth: int) -> Spelled:
-    """Bring the `depth`-th value to the top; those above it move down in order."""
-    return [i for place in range(2, depth + 1) for i in swap(place)]
-
-
-# Calls
 
 
 def callable_from(load: Iterable[Instruction]) -> Spelled:
@@ -229,116 +119,9 @@ def call(nargs: int, kwnames: Sequence[str] = ()) -> Spelled:
     return [*keywords, *precall, *_one("CALL", nargs)]
 
 
-def call_ex(has_kwargs: bool) -> Spelled:
-    """ready callable, tuple[, dict] -> result."""
-    return _one("CALL_FUNCTION_EX", int(has_kwargs))
-
-
-# Containers
-
-
-def build_tuple(count: int) -> Spelled:
-    return _one("BUILD_TUPLE", count)
-
-
-def build_list(count: int) -> Spelled:
-    return _one("BUILD_LIST", count)
-
-
-def build_set(count: int) -> Spelled:
-    return _one("BUILD_SET", count)
-
-
-def build_map(count: int) -> Spelled:
-    """key, value, ... (`count` pairs) -> dict."""
-    return _one("BUILD_MAP", count)
-
-
-def build_slice(count: int) -> Spelled:
-    """start, stop[, step] -> slice; `count` is 2 or 3."""
-    return _one("BUILD_SLICE", count)
-
-
-def build_string(count: int) -> Spelled:
-    return _one("BUILD_STRING", count)
-
-
-def list_append(depth: int) -> Spelled:
-    """Append the top to the list that is then `depth` places down."""
-    return _one("LIST_APPEND", depth)
-
-
-def list_extend(depth: int) -> Spelled:
-    return _one("LIST_EXTEND", depth)
-
-
-def set_update(depth: int) -> Spelled:
-    return _one("SET_UPDATE", depth)
-
-
-def dict_update(depth: int) -> Spelled:
-    return _one("DICT_UPDATE", depth)
-
-
-def dict_merge(depth: int) -> Spelled:
-    """Like dict_update, for `f(**kwargs)`: a key that is there already is an error."""
-    return _one("DICT_MERGE", depth)
-
-
-def unpack_sequence(count: int) -> Spelled:
-    """sequence -> its items, the first on top."""
-    return _one("UNPACK_SEQUENCE", count)
-
-
-def get_iter() -> Spelled:
-    return _one("GET_ITER")
-
-
-# Operators
-
-
-def binary_op(operator: str) -> Spelled:
-    """left, right -> result; `operator` is "+", or "+=" for the in-place form."""
-    if operator not in BINARY_OPERATORS:
-        raise ValueError(f"no binary operator {operator!r}; known: {', '.join(BINARY_OPERATORS)}")
-    return _named("BINARY_OP", operator)
-
-
-def compare_op(operator: str) -> Spelled:
-    """left, right -> what the comparison gives, which need not be a bool."""
-    if operator not in COMPARE_OPERATORS:
-        raise ValueError(f"no comparison {operator!r}; known: {', '.join(COMPARE_OPERATORS)}")
-    return _named("COMPARE_OP", operator)
-
-
-def is_op(invert: bool = False) -> Spelled:
-    """left, right -> `left is right`, inverted `left is not right`."""
-    return _one("IS_OP", int(invert))
-
-
-def contains_op(invert: bool = False) -> Spelled:
-    """item, container -> `item in container`, inverted `item not in container`."""
-    return _one("CONTAINS_OP", int(invert))
-
-
-def unary_not() -> Spelled:
-    return [*to_bool(), *_one("UNARY_NOT")]
-
-
-def unary_negative() -> Spelled:
-    return _one("UNARY_NEGATIVE")
-
-
-def unary_invert() -> Spelled:
-    return _one("UNARY_INVERT")
-
-
 def to_bool() -> Spelled:
     """value -> its truth value, where the branch that follows needs one; nothing elsewhere."""
     return _one("TO_BOOL") if BOOL_FIRST else []
-
-
-# Control
 
 
 def jump(target: Instruction) -> Spelled:
@@ -354,28 +137,11 @@ def jump_if(kind: str, target: Instruction) -> Spelled:
     return [*test, Instruction(f"POP_JUMP_IF_{suffix}", target=target)]
 
 
-def for_iter(target: Instruction) -> Spelled:
-    """iterator -> iterator, item; when exhausted goes to `target`, the first of `end_for()`."""
-    return [Instruction("FOR_ITER", target=target)]
-
-
 def end_for() -> Spelled:
-    """What stands where an exhausted loop goes: the iterator is gone after it."""
+    """The target of an exhausted loop: the iterator is gone after it."""
     if "END_FOR" not in SPECS:
         return nop()
     return [*_one("END_FOR"), *(pop_top() if VERSION >= (3, 13) else [])]
-
-
-def return_value() -> Spelled:
-    return _one("RETURN_VALUE")
-
-
-def raise_varargs(count: int) -> Spelled:
-    """[exception[, cause]] -> ; `count` is 0 (raise again), 1 or 2."""
-    return _one("RAISE_VARARGS", count)
-
-
-# Functions
 
 
 def make_function(code: CodeType, attributes: int = 0) -> Spelled:
@@ -400,8 +166,3 @@ def prefix(cellvars: Sequence[str] = (), freevars: Sequence[str] = ()) -> Spelle
     copies = _one("COPY_FREE_VARS", len(freevars)) if freevars else []
     cells = [instruction for name in cellvars for instruction in _named("MAKE_CELL", name)]
     return [*copies, *cells, *resume()]
-
-
-def resume() -> Spelled:
-    """What tracing, interrupts and specialisation look for at a function's start."""
-    return _one("RESUME", 0)

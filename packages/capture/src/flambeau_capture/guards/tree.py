@@ -78,7 +78,7 @@ def build_tree(guards: Iterable[Guard], code: CodeType) -> GuardTree:
 
 
 def _layout() -> TensorLayout | None:
-    from flambeau_capture.guards._tensor_layout import tensor_layout
+    from flambeau_capture.guards._tensor_layout import tensor_layout  # torch, at first use
 
     return tensor_layout()
 
