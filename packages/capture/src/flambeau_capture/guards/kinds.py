@@ -110,85 +110,80 @@ def _show_class(value: Any, params: Params) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
+def _kind(
+    name: str,
+    holds: Callable[[Any, Params], bool],
+    check: Callable[[Params], tuple[str, Any]],
+    expected: Callable[[Params], str],
+    got: Callable[[Any, Params], str] = _show_value,
+    **more: Any,
+) -> GuardKind:
+    return register(GuardKind(name, holds, check, expected, got, **more))
+
+
 def _identity_check(params: Params) -> tuple[str, Any]:
     reference: Reference = params[0]
     return ("IS", reference()) if reference.weak is None else ("WEAK_IS", reference.weak)
 
 
-def _identity(name: str) -> GuardKind:
-    return GuardKind(
-        name,
-        holds=lambda value, params: (
-            params[0]() is value and (value is not None or params[0].weak is None)
-        ),
-        check=_identity_check,
-        expected=_show_object,
-        got=_show_other_object,
+def _is_referent(value: Any, params: Params) -> bool:
+    return params[0]() is value and (value is not None or params[0].weak is None)
+
+
+for _name in ("ID_MATCH", "FUNCTION_MATCH", "WEAKREF_MATCH"):
+    _kind(
+        _name,
+        _is_referent,
+        _identity_check,
+        _show_object,
+        _show_other_object,
         cost=0,
         prepare=lambda params: (Reference(params[0]),),
     )
 
-
-ID_MATCH = register(_identity("ID_MATCH"))
-FUNCTION_MATCH = register(_identity("FUNCTION_MATCH"))
-WEAKREF_MATCH = register(_identity("WEAKREF_MATCH"))
-
-NONE_MATCH = register(
-    GuardKind(
-        "NONE_MATCH",
-        holds=lambda value, params: value is None,
-        check=lambda params: ("IS", None),
-        expected=lambda params: "None",
-        got=_show_value,
-        cost=0,
-    )
+_kind(
+    "NONE_MATCH",
+    holds=lambda value, params: value is None,
+    check=lambda params: ("IS", None),
+    expected=lambda params: "None",
+    cost=0,
 )
 
-BOOL_MATCH = register(
-    GuardKind(
-        "BOOL_MATCH",
-        holds=lambda value, params: value is params[0],
-        check=lambda params: ("IS", params[0]),
-        expected=_show_param,
-        got=_show_value,
-        cost=0,
-        prepare=lambda params: (_the_bool(params[0]),),
-    )
+_kind(
+    "BOOL_MATCH",
+    holds=lambda value, params: value is params[0],
+    check=lambda params: ("IS", params[0]),
+    expected=_show_param,
+    cost=0,
+    prepare=lambda params: (_the_bool(params[0]),),
 )
 
-MODULE_TRAINING = register(
-    GuardKind(
-        "MODULE_TRAINING",
-        holds=lambda value, params: value is params[0],
-        check=lambda params: ("IS", params[0]),
-        expected=lambda params: f"training={params[0]}",
-        got=lambda value, params: f"training={shown(value)}",
-        cost=0,
-        step=lambda source: InstanceAttr(source, "training"),
-        prepare=lambda params: (_the_bool(params[0]),),
-    )
+_kind(
+    "MODULE_TRAINING",
+    holds=lambda value, params: value is params[0],
+    check=lambda params: ("IS", params[0]),
+    expected=lambda params: f"training={params[0]}",
+    got=lambda value, params: f"training={shown(value)}",
+    cost=0,
+    step=lambda source: InstanceAttr(source, "training"),
+    prepare=lambda params: (_the_bool(params[0]),),
 )
 
-TYPE_MATCH = register(
-    GuardKind(
-        "TYPE_MATCH",
-        holds=lambda value, params: type(value) is params[0],
-        check=lambda params: ("TYPE_IS", params[0]),
-        expected=lambda params: f"{params[0].__module__}.{params[0].__qualname__}",
-        got=_show_class,
-        cost=0,
-    )
+_kind(
+    "TYPE_MATCH",
+    holds=lambda value, params: type(value) is params[0],
+    check=lambda params: ("TYPE_IS", params[0]),
+    expected=lambda params: f"{params[0].__module__}.{params[0].__qualname__}",
+    got=_show_class,
+    cost=0,
 )
 
-CONSTANT_MATCH = register(
-    GuardKind(
-        "CONSTANT_MATCH",
-        holds=lambda value, params: same(params[0], value),
-        check=lambda params: ("SAME", params[0]),
-        expected=_show_param,
-        got=_show_value,
-        prepare=lambda params: (_a_constant(params[0]),),
-    )
+CONSTANT_MATCH = _kind(
+    "CONSTANT_MATCH",
+    holds=lambda value, params: same(params[0], value),
+    check=lambda params: ("SAME", params[0]),
+    expected=_show_param,
+    prepare=lambda params: (_a_constant(params[0]),),
 )
 
 
@@ -199,26 +194,20 @@ def _items_of(value: Any) -> int:
     return len(value) if base is None else base.__len__(value)
 
 
-def _length(name: str, check: str, cls: type | None) -> GuardKind:
-    def holds(value: Any, params: Params) -> bool:
-        return (cls is None or type(value) is cls) and _items_of(value) == params[0]
-
-    def got(value: Any, params: Params) -> str:
-        return f"{_show_class(value, params)} of length {_items_of(value)}"
-
+def _length(name: str, cls: type | None) -> None:
     owner = "length" if cls is None else f"{cls.__name__} of length"
-    return GuardKind(
+    _kind(
         name,
-        holds=holds,
-        check=lambda params: (check, params[0]),
-        expected=lambda params: f"{owner} {params[0]}",
-        got=got,
+        lambda value, params: (cls is None or type(value) is cls) and _items_of(value) == params[0],
+        lambda params: (name, params[0]),
+        lambda params: f"{owner} {params[0]}",
+        lambda value, params: f"{_show_class(value, params)} of length {_items_of(value)}",
     )
 
 
-LENGTH = register(_length("LENGTH", "LENGTH", None))
-LIST_LENGTH = register(_length("LIST_LENGTH", "LIST_LENGTH", list))
-TUPLE_LENGTH = register(_length("TUPLE_LENGTH", "TUPLE_LENGTH", tuple))
+_length("LENGTH", None)
+_length("LIST_LENGTH", list)
+_length("TUPLE_LENGTH", tuple)
 
 
 def _keys_hold(value: Any, params: Params) -> bool:
@@ -235,109 +224,79 @@ def _keys_check(params: Params) -> tuple[str, Any]:
     return "PREDICATE", partial(_ask, _keys_hold, params)
 
 
-DICT_KEYS = register(
-    GuardKind(
-        "DICT_KEYS",
-        holds=_keys_hold,
-        check=_keys_check,
-        expected=lambda params: f"keys {shown(params[0])}",
-        got=lambda value, params: f"keys {shown(tuple(value))}",
-        cost=2,
-        prepare=lambda params: (tuple(params[0]), params[1] if len(params) > 1 else True),
-    )
+_kind(
+    "DICT_KEYS",
+    holds=_keys_hold,
+    check=_keys_check,
+    expected=lambda params: f"keys {shown(params[0])}",
+    got=lambda value, params: f"keys {shown(tuple(value))}",
+    cost=2,
+    prepare=lambda params: (tuple(params[0]), params[1] if len(params) > 1 else True),
 )
 
-DICT_CONTAINS = register(
-    GuardKind(
-        "DICT_CONTAINS",
-        holds=lambda value, params: isinstance(value, dict) and dict.__contains__(value, params[0]),
-        check=lambda params: ("DICT_HAS", params[0]),
-        expected=lambda params: f"a dict with key {shown(params[0])}",
-        got=lambda value, params: f"keys {shown(tuple(value))}",
-    )
-)
 
-DICT_NOT_CONTAINS = register(
-    GuardKind(
-        "DICT_NOT_CONTAINS",
-        holds=lambda value, params: (
-            isinstance(value, dict) and not dict.__contains__(value, params[0])
+def _dict_key(name: str, check: str, has: bool) -> None:
+    _kind(
+        name,
+        lambda value, params: (
+            isinstance(value, dict) and dict.__contains__(value, params[0]) is has
         ),
-        check=lambda params: ("DICT_LACKS", params[0]),
-        expected=lambda params: f"a dict without key {shown(params[0])}",
-        got=lambda value, params: f"keys {shown(tuple(value))}",
+        lambda params: (check, params[0]),
+        lambda params: f"a dict with{'' if has else 'out'} key {shown(params[0])}",
+        lambda value, params: f"keys {shown(tuple(value))}",
     )
-)
+
+
+_dict_key("DICT_CONTAINS", "DICT_HAS", True)
+_dict_key("DICT_NOT_CONTAINS", "DICT_LACKS", False)
 
 
 def _ask(holds: Callable[[Any, Params], bool], params: Params, value: Any) -> bool:
     return holds(value, params)
 
 
-def _has(value: set[Any] | frozenset[Any], member: Any) -> bool:
-    """Whether a set holds a member, whatever a `__contains__` of its own says."""
-    base: Any = set if isinstance(value, set) else frozenset
-    return bool(base.__contains__(value, member))
+def _set_member(name: str, has: bool) -> None:
+    def holds(value: Any, params: Params) -> bool:
+        if not isinstance(value, set | frozenset):
+            return False
+        base: Any = set if isinstance(value, set) else frozenset  # not a `__contains__` of its own
+        return base.__contains__(value, params[0]) is has
 
-
-def _predicate(name: str, holds: Callable[[Any, Params], bool], expected: str) -> GuardKind:
-    return GuardKind(
+    _kind(
         name,
-        holds=holds,
-        check=lambda params: ("PREDICATE", partial(_ask, holds, params)),
-        expected=lambda params: expected.format(shown(params[0])),
-        got=_show_value,
+        holds,
+        lambda params: ("PREDICATE", partial(_ask, holds, params)),
+        lambda params: f"a set with{'' if has else 'out'} {shown(params[0])}",
         cost=3,
     )
 
 
-SET_CONTAINS = register(
-    _predicate(
-        "SET_CONTAINS",
-        lambda value, params: isinstance(value, set | frozenset) and _has(value, params[0]),
-        "a set with {}",
-    )
-)
-SET_NOT_CONTAINS = register(
-    _predicate(
-        "SET_NOT_CONTAINS",
-        lambda value, params: isinstance(value, set | frozenset) and not _has(value, params[0]),
-        "a set without {}",
-    )
+_set_member("SET_CONTAINS", True)
+_set_member("SET_NOT_CONTAINS", False)
+
+EXISTS = _kind(
+    "EXISTS",
+    holds=lambda value, params: True,  # that it could be read is all that is asked
+    check=lambda params: ("PIN", 0),  # none: see `guards.tree`
+    expected=lambda params: "something",
+    got=lambda value, params: shown(value),
+    cost=0,
 )
 
-EXISTS = register(
-    GuardKind(
-        "EXISTS",
-        holds=lambda value, params: True,  # that it could be read is all that is asked
-        check=lambda params: ("PIN", 0),  # none: see `guards.tree`
-        expected=lambda params: "something",
-        got=lambda value, params: shown(value),
-        cost=0,
-    )
-)
 
-HASATTR = register(
-    GuardKind(
-        "HASATTR",
-        holds=lambda value, params: hasattr(value, params[0]),
-        check=lambda params: ("HAS_ATTR", params[0]),
-        expected=lambda params: f"an attribute {params[0]}",
-        got=lambda value, params: f"{shown(value)} without it",
+def _attribute(name: str, check: str, has: bool) -> None:
+    _kind(
+        name,
+        lambda value, params: hasattr(value, params[0]) is has,
+        lambda params: (check, params[0]),
+        lambda params: f"{'an' if has else 'no'} attribute {params[0]}",
+        lambda value, params: f"{shown(value)} with{'out' if has else ''} it",
         cost=2,
     )
-)
 
-NOT_HASATTR = register(
-    GuardKind(
-        "NOT_HASATTR",
-        holds=lambda value, params: not hasattr(value, params[0]),
-        check=lambda params: ("LACKS_ATTR", params[0]),
-        expected=lambda params: f"no attribute {params[0]}",
-        got=lambda value, params: f"{shown(value)} with it",
-        cost=2,
-    )
-)
+
+_attribute("HASATTR", "HAS_ATTR", True)
+_attribute("NOT_HASATTR", "LACKS_ATTR", False)
 
 
 def _instance_lacks(value: Any, params: Params) -> bool:
@@ -348,14 +307,12 @@ def _instance_lacks(value: Any, params: Params) -> bool:
     return params[0] not in attributes
 
 
-NOT_IN_INSTANCE_DICT = register(
-    GuardKind(
-        "NOT_IN_INSTANCE_DICT",
-        holds=_instance_lacks,
-        check=lambda params: ("INSTANCE_LACKS", params[0]),
-        expected=lambda params: f"no {params[0]} in the instance's __dict__",
-        got=lambda value, params: f"{params[0]} = {shown(instance_dict(value)[params[0]])}",
-    )
+_kind(
+    "NOT_IN_INSTANCE_DICT",
+    holds=_instance_lacks,
+    check=lambda params: ("INSTANCE_LACKS", params[0]),
+    expected=lambda params: f"no {params[0]} in the instance's __dict__",
+    got=lambda value, params: f"{params[0]} = {shown(instance_dict(value)[params[0]])}",
 )
 
 #: methods that a class may gain or lose and that change what its instances do; not those that make
@@ -399,18 +356,14 @@ def _entry_unchanged(python_class: type, row: Entry) -> bool:
     return len(now) == len(row) and all(one is other for one, other in zip(now[1:], row[1:]))
 
 
-CLASS_SPECIALS = register(
-    GuardKind(
-        "CLASS_SPECIALS",
-        holds=lambda value, params: (
-            isinstance(value, type) and _changed_special(value, params) is None
-        ),
-        check=lambda params: ("TYPE_METHODS", params[0]),
-        expected=lambda params: "the special methods of before",
-        got=lambda value, params: f"another {_changed_special(value, params)}",
-        cost=2,
-        prepare=lambda params: (_special_methods(params[0]),),
-    )
+_kind(
+    "CLASS_SPECIALS",
+    holds=lambda value, params: _entry_holds(value, params),
+    check=lambda params: ("TYPE_METHODS", params[0]),
+    expected=lambda params: "the special methods of before",
+    got=lambda value, params: f"another {_changed_special(value, params)}",
+    cost=2,
+    prepare=lambda params: (_special_methods(params[0]),),
 )
 
 
@@ -434,63 +387,53 @@ def _got_entry(value: Any, params: Params) -> str:
 
 
 #: the entries of a class, as `entry_of` finds them
-CLASS_ENTRY = register(
-    GuardKind(
-        "CLASS_ENTRY",
-        holds=_entry_holds,
-        check=lambda params: ("TYPE_METHODS", params[0]),
-        expected=_shown_entry,
-        got=_got_entry,
-    )
+CLASS_ENTRY = _kind(
+    "CLASS_ENTRY",
+    holds=_entry_holds,
+    check=lambda params: ("TYPE_METHODS", params[0]),
+    expected=_shown_entry,
+    got=_got_entry,
 )
 
 
-def _class_has(name: str, check: str, has: bool) -> GuardKind:
-    return GuardKind(
+def _class_entry(name: str, has: bool) -> None:
+    _kind(
         name,
-        holds=lambda value, params: isinstance(value, type) and (params[0] in vars(value)) is has,
-        check=lambda params: (check, params[0]),
-        expected=lambda params: f"a class with{'' if has else 'out'} {params[0]} of its own",
-        got=lambda value, params: f"{shown(value)} with{'out' if has else ''} it",
+        lambda value, params: isinstance(value, type) and (params[0] in vars(value)) is has,
+        lambda params: (name, params[0]),
+        lambda params: f"a class with{'' if has else 'out'} {params[0]} of its own",
+        lambda value, params: f"{shown(value)} with{'out' if has else ''} it",
     )
 
 
-CLASS_HAS = register(_class_has("CLASS_HAS", "CLASS_HAS", True))
-CLASS_LACKS = register(_class_has("CLASS_LACKS", "CLASS_LACKS", False))
+_class_entry("CLASS_HAS", True)
+_class_entry("CLASS_LACKS", False)
 
-SUBCLASS = register(
-    GuardKind(
-        "SUBCLASS",
-        holds=lambda value, params: _is_subclass(value, params),
-        check=lambda params: ("PREDICATE", partial(_ask, _is_subclass, params)),
-        expected=lambda params: f"{'a' if params[1] else 'no'} subclass of {shown(params[0])}",
-        got=_show_value,
-        cost=3,
-    )
+_kind(
+    "SUBCLASS",
+    holds=lambda value, params: _is_subclass(value, params),
+    check=lambda params: ("PREDICATE", partial(_ask, _is_subclass, params)),
+    expected=lambda params: f"{'a' if params[1] else 'no'} subclass of {shown(params[0])}",
+    cost=3,
 )
 
 #: what a function without arguments answers: the state of the process or the thread
-ANSWER = register(
-    GuardKind(
-        "ANSWER",
-        holds=lambda value, params: _answers(value, params),
-        check=lambda params: ("PREDICATE", partial(_ask, _answers, params)),
-        expected=_show_param,
-        got=lambda value, params: shown(value()),
-        cost=3,
-        prepare=lambda params: (_a_constant(params[0]),),
-    )
+ANSWER = _kind(
+    "ANSWER",
+    holds=lambda value, params: _answers(value, params),
+    check=lambda params: ("PREDICATE", partial(_ask, _answers, params)),
+    expected=_show_param,
+    got=lambda value, params: shown(value()),
+    cost=3,
+    prepare=lambda params: (_a_constant(params[0]),),
 )
 
-CALL = register(
-    GuardKind(
-        "CALL",
-        holds=lambda value, params: bool(params[0](value)),
-        check=lambda params: ("PREDICATE", params[0]),
-        expected=lambda params: str(params[1]) if len(params) > 1 else shown(params[0]),
-        got=_show_value,
-        cost=4,
-    )
+CALL = _kind(
+    "CALL",
+    holds=lambda value, params: bool(params[0](value)),
+    check=lambda params: ("PREDICATE", params[0]),
+    expected=lambda params: str(params[1]) if len(params) > 1 else shown(params[0]),
+    cost=4,
 )
 
 
