@@ -16,7 +16,7 @@ from flambeau_capture.builtins.introspection import class_of, has_attr, is_insta
 from flambeau_capture.builtins.operators import unary
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
-from flambeau_capture.interp.opcodes.registry import opcode
+from flambeau_capture.interp.opcodes.registry import expression, opcode
 from flambeau_capture.values.base import Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant, evaluate, name_in_errors, nameless
 from flambeau_capture.values.containers.dicts import DictValue, pairs_of
@@ -27,19 +27,14 @@ from flambeau_capture.values.objects.attributes import assume_entry, is_iterable
 from flambeau_capture.values.objects.exceptions import new_exception
 
 
-@opcode("BUILD_TUPLE")
-def build_tuple(frame: Frame, instruction: Instruction) -> None:
-    frame.push(TupleValue(frame.pop_many(int(instruction.arg or 0))))
+def _tuple_of(tx: Tracer, instruction: Instruction, items: Value) -> Value:
+    return TupleValue(unpack(tx, items))
 
 
-@opcode("BUILD_LIST")
-def build_list(frame: Frame, instruction: Instruction) -> None:
-    frame.push(ListValue(frame.pop_many(int(instruction.arg or 0))))
-
-
-@opcode("BUILD_SET")
-def build_set(frame: Frame, instruction: Instruction) -> None:
-    frame.push(SetValue(frame.pop_many(int(instruction.arg or 0)), set, tx=frame.tx))
+expression("BUILD_TUPLE", None, lambda tx, _, *items: TupleValue([*items]))
+expression("BUILD_LIST", None, lambda tx, _, *items: ListValue([*items]))
+expression("BUILD_SET", None, lambda tx, _, *items: SetValue([*items], set, tx=tx))
+expression("LIST_TO_TUPLE", 1, _tuple_of, until=(3, 11))
 
 
 @opcode("BUILD_MAP")
@@ -58,10 +53,16 @@ def _at(frame: Frame, instruction: Instruction) -> Value:
     return frame.stack[-int(instruction.arg or 0)]
 
 
-@opcode("LIST_APPEND")
-def list_append(frame: Frame, instruction: Instruction) -> None:
-    item = frame.pop()
-    _at(frame, instruction).call_method(frame.tx, "append", [item], {})
+def _adding(name: str, method: str) -> None:
+    @opcode(name)
+    def add(frame: Frame, instruction: Instruction) -> None:
+        item = frame.pop()
+        _at(frame, instruction).call_method(frame.tx, method, [item], {})
+
+
+_adding("LIST_APPEND", "append")
+_adding("SET_ADD", "add")
+_adding("SET_UPDATE", "update")
 
 
 @opcode("LIST_EXTEND")
@@ -70,18 +71,6 @@ def list_extend(frame: Frame, instruction: Instruction) -> None:
     if not is_iterable(items):
         evaluate(frame.tx, lambda: [*nameless(items)])
     _at(frame, instruction).call_method(frame.tx, "extend", [items], {})
-
-
-@opcode("SET_ADD")
-def set_add(frame: Frame, instruction: Instruction) -> None:
-    item = frame.pop()
-    _at(frame, instruction).call_method(frame.tx, "add", [item], {})
-
-
-@opcode("SET_UPDATE")
-def set_update(frame: Frame, instruction: Instruction) -> None:
-    items = frame.pop()
-    _at(frame, instruction).call_method(frame.tx, "update", [items], {})
 
 
 @opcode("MAP_ADD")
@@ -99,16 +88,11 @@ def dict_update(frame: Frame, instruction: Instruction) -> None:
         target.set_item(frame.tx, key, value)
 
 
-@opcode("LIST_TO_TUPLE", until=(3, 11))
-def list_to_tuple(frame: Frame, instruction: Instruction) -> None:
-    frame.push(TupleValue(unpack(frame.tx, frame.pop())))
-
-
 @opcode("CALL_INTRINSIC_1", since=(3, 12))
 def call_intrinsic_1(frame: Frame, instruction: Instruction) -> None:
     name = str(instruction.argval)
     if name == "INTRINSIC_LIST_TO_TUPLE":
-        frame.push(TupleValue(unpack(frame.tx, frame.pop())))
+        frame.push(_tuple_of(frame.tx, instruction, frame.pop()))
     elif name == "INTRINSIC_UNARY_POSITIVE":
         frame.push(unary(frame.tx, "+", frame.pop()))
     elif name == "INTRINSIC_STOPITERATION_ERROR":

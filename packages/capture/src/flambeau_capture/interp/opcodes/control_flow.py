@@ -6,12 +6,14 @@ tensor's data is a graph break at the jump itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import class_of
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import ErrorState, Frame
-from flambeau_capture.interp.opcodes.registry import opcode
+from flambeau_capture.interp.opcodes.registry import expression, opcode
 from flambeau_capture.values.base import IteratorValue, UserError, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -35,49 +37,31 @@ def _is_none(value: Value) -> bool:
     return is_none(value)
 
 
-@opcode("POP_JUMP_IF_TRUE")
-def pop_jump_if_true(frame: Frame, instruction: Instruction) -> None:
-    if frame.pop().truth(frame.tx):
-        frame.jump(instruction.target)
+def _jump_if(name: str, holds: Callable[[Frame, Value], bool], or_pop: str = "") -> None:
+    """A jump that takes the value; `or_pop`: and one that leaves it where it jumps."""
+
+    @opcode(name)
+    def jump_if(frame: Frame, instruction: Instruction) -> None:
+        if holds(frame, frame.pop()):
+            frame.jump(instruction.target)
+
+    if or_pop:
+
+        @opcode(or_pop, until=(3, 11))
+        def jump_or_pop(frame: Frame, instruction: Instruction) -> None:
+            if holds(frame, frame.stack[-1]):
+                frame.jump(instruction.target)
+            else:
+                frame.pop()
 
 
-@opcode("POP_JUMP_IF_FALSE")
-def pop_jump_if_false(frame: Frame, instruction: Instruction) -> None:
-    if not frame.pop().truth(frame.tx):
-        frame.jump(instruction.target)
-
-
-@opcode("POP_JUMP_IF_NONE")
-def pop_jump_if_none(frame: Frame, instruction: Instruction) -> None:
-    if _is_none(frame.pop()):
-        frame.jump(instruction.target)
-
-
-@opcode("POP_JUMP_IF_NOT_NONE")
-def pop_jump_if_not_none(frame: Frame, instruction: Instruction) -> None:
-    if not _is_none(frame.pop()):
-        frame.jump(instruction.target)
-
-
-@opcode("JUMP_IF_TRUE_OR_POP", until=(3, 11))
-def jump_if_true_or_pop(frame: Frame, instruction: Instruction) -> None:
-    if frame.stack[-1].truth(frame.tx):
-        frame.jump(instruction.target)
-    else:
-        frame.pop()
-
-
-@opcode("JUMP_IF_FALSE_OR_POP", until=(3, 11))
-def jump_if_false_or_pop(frame: Frame, instruction: Instruction) -> None:
-    if not frame.stack[-1].truth(frame.tx):
-        frame.jump(instruction.target)
-    else:
-        frame.pop()
-
-
-@opcode("GET_ITER")
-def get_iter(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.pop().iterate(frame.tx))
+_jump_if("POP_JUMP_IF_TRUE", lambda frame, value: value.truth(frame.tx), "JUMP_IF_TRUE_OR_POP")
+_jump_if(
+    "POP_JUMP_IF_FALSE", lambda frame, value: not value.truth(frame.tx), "JUMP_IF_FALSE_OR_POP"
+)
+_jump_if("POP_JUMP_IF_NONE", lambda frame, value: _is_none(value))
+_jump_if("POP_JUMP_IF_NOT_NONE", lambda frame, value: not _is_none(value))
+expression("GET_ITER", 1, lambda tx, _, value: value.iterate(tx))
 
 
 @opcode("FOR_ITER")

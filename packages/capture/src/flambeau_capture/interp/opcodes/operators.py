@@ -12,7 +12,7 @@ from flambeau_capture.builtins.introspection import format_value, text_of
 from flambeau_capture.builtins.operators import binary, identical, unary
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
-from flambeau_capture.interp.opcodes.registry import opcode
+from flambeau_capture.interp.opcodes.registry import expression, opcode
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.sequences import SliceValue
@@ -64,50 +64,32 @@ def _truth_of(tx: Tracer, value: Value) -> Value:
     return Constant(value.truth(tx))
 
 
-@opcode("BINARY_OP")
-def binary_op(frame: Frame, instruction: Instruction) -> None:
-    right = frame.pop()
-    left = frame.pop()
-    frame.push(binary(frame.tx, str(instruction.argval), left, right))
+def _binary(tx: Tracer, instruction: Instruction, left: Value, right: Value) -> Value:
+    return binary(tx, str(instruction.argval), left, right)
 
 
-@opcode("COMPARE_OP")
-def compare_op(frame: Frame, instruction: Instruction) -> None:
-    right = frame.pop()
-    left = frame.pop()
-    found = binary(frame.tx, str(instruction.argval), left, right)
-    if instruction.flags.to_bool:
-        found = _truth_of(frame.tx, found)
-    frame.push(found)
+def _compare(tx: Tracer, instruction: Instruction, left: Value, right: Value) -> Value:
+    found = _binary(tx, instruction, left, right)
+    return _truth_of(tx, found) if instruction.flags.to_bool else found
 
 
-@opcode("IS_OP")
-def is_op(frame: Frame, instruction: Instruction) -> None:
-    right = frame.pop()
-    left = frame.pop()
-    frame.push(Constant(identical(frame.tx, left, right) != bool(instruction.arg)))
+def _is(tx: Tracer, instruction: Instruction, left: Value, right: Value) -> Value:
+    return Constant(identical(tx, left, right) != bool(instruction.arg))
 
 
-@opcode("CONTAINS_OP")
-def contains_op(frame: Frame, instruction: Instruction) -> None:
-    container = frame.pop()
-    item = frame.pop()
-    frame.push(Constant(container.contains(frame.tx, item) != bool(instruction.arg)))
+def _contains(tx: Tracer, instruction: Instruction, item: Value, container: Value) -> Value:
+    return Constant(container.contains(tx, item) != bool(instruction.arg))
 
 
-@opcode("UNARY_NEGATIVE")
-def unary_negative(frame: Frame, instruction: Instruction) -> None:
-    frame.push(unary(frame.tx, "-", frame.pop()))
-
-
-@opcode("UNARY_POSITIVE", until=(3, 11))
-def unary_positive(frame: Frame, instruction: Instruction) -> None:
-    frame.push(unary(frame.tx, "+", frame.pop()))
-
-
-@opcode("UNARY_INVERT")
-def unary_invert(frame: Frame, instruction: Instruction) -> None:
-    frame.push(unary(frame.tx, "~", frame.pop()))
+expression("BINARY_OP", 2, _binary)
+expression("COMPARE_OP", 2, _compare)
+expression("IS_OP", 2, _is)
+expression("CONTAINS_OP", 2, _contains)
+expression("UNARY_NEGATIVE", 1, lambda tx, _, value: unary(tx, "-", value))
+expression("UNARY_POSITIVE", 1, lambda tx, _, value: unary(tx, "+", value), until=(3, 11))
+expression("UNARY_INVERT", 1, lambda tx, _, value: unary(tx, "~", value))
+expression("TO_BOOL", 1, lambda tx, _, value: _truth_of(tx, value), since=(3, 13))
+expression("BINARY_SUBSCR", 2, lambda tx, _, items, key: binary(tx, "getitem", items, key))
 
 
 @opcode("UNARY_NOT")
@@ -120,17 +102,6 @@ def unary_not(frame: Frame, instruction: Instruction) -> None:
         frame.push(TruthValue(value.tensor, not value.negated))
     else:
         frame.push(Constant(not value.truth(frame.tx)))
-
-
-@opcode("TO_BOOL", since=(3, 13))
-def to_bool(frame: Frame, instruction: Instruction) -> None:
-    frame.push(_truth_of(frame.tx, frame.pop()))
-
-
-@opcode("BINARY_SUBSCR")
-def binary_subscr(frame: Frame, instruction: Instruction) -> None:
-    key = frame.pop()
-    frame.push(binary(frame.tx, "getitem", frame.pop(), key))
 
 
 @opcode("STORE_SUBSCR")
@@ -146,11 +117,11 @@ def delete_subscr(frame: Frame, instruction: Instruction) -> None:
     frame.pop().del_item(frame.tx, key)
 
 
-@opcode("BINARY_SLICE", since=(3, 12))
-def binary_slice(frame: Frame, instruction: Instruction) -> None:
-    start, stop = frame.pop_many(2)
-    key = SliceValue(start, stop, Constant(None))
-    frame.push(binary(frame.tx, "getitem", frame.pop(), key))
+def _slice_of(tx: Tracer, instruction: Instruction, items: Value, *bounds: Value) -> Value:
+    return binary(tx, "getitem", items, SliceValue(*bounds, Constant(None)))
+
+
+expression("BINARY_SLICE", 3, _slice_of, since=(3, 12))
 
 
 @opcode("STORE_SLICE", since=(3, 12))
@@ -175,32 +146,22 @@ def format_value_op(frame: Frame, instruction: Instruction) -> None:
     spec = constant_of(frame.pop()) if flags & 4 else ""
     value = frame.pop()
     if flags & 3:
-        value = _convert(frame, value, flags & 3)
+        value = _convert(frame.tx, value, flags & 3)
     frame.push(Constant(format_value(frame.tx, value, spec)))
 
 
-def _convert(frame: Frame, value: object, conversion: int) -> Constant:
-    text = text_of(frame.tx, value, _CONVERSIONS[conversion])  # type: ignore[arg-type]
+def _convert(tx: Tracer, value: object, conversion: int) -> Constant:
+    text = text_of(tx, value, _CONVERSIONS[conversion])  # type: ignore[arg-type]
     return Constant(ascii(text)[1:-1] if conversion == 3 else text)
 
 
-@opcode("CONVERT_VALUE", since=(3, 13))
-def convert_value(frame: Frame, instruction: Instruction) -> None:
-    frame.push(_convert(frame, frame.pop(), int(instruction.arg or 0)))
+def _formatted(tx: Tracer, instruction: Instruction, value: Value, *spec: Value) -> Value:
+    return Constant(format_value(tx, value, constant_of(*spec) if spec else ""))
 
 
-@opcode("FORMAT_SIMPLE", since=(3, 13))
-def format_simple(frame: Frame, instruction: Instruction) -> None:
-    frame.push(Constant(format_value(frame.tx, frame.pop(), "")))
-
-
-@opcode("FORMAT_WITH_SPEC", since=(3, 13))
-def format_with_spec(frame: Frame, instruction: Instruction) -> None:
-    spec = constant_of(frame.pop())
-    frame.push(Constant(format_value(frame.tx, frame.pop(), spec)))
-
-
-@opcode("BUILD_STRING")
-def build_string(frame: Frame, instruction: Instruction) -> None:
-    parts = frame.pop_many(int(instruction.arg or 0))
-    frame.push(Constant("".join(constant_of(part) for part in parts)))
+expression(
+    "CONVERT_VALUE", 1, lambda tx, i, value: _convert(tx, value, int(i.arg or 0)), since=(3, 13)
+)
+expression("FORMAT_SIMPLE", 1, _formatted, since=(3, 13))
+expression("FORMAT_WITH_SPEC", 2, _formatted, since=(3, 13))
+expression("BUILD_STRING", None, lambda tx, _, *parts: Constant("".join(map(constant_of, parts))))

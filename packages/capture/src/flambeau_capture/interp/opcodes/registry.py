@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.instruction import Instruction
@@ -16,6 +16,7 @@ from flambeau_capture.bytecode.opcodes import VERSION
 
 if TYPE_CHECKING:
     from flambeau_capture.interp.frame import Frame
+    from flambeau_capture.values.base import Value
 
 OpHandler = Callable[["Frame", Instruction], None]
 H = TypeVar("H", bound=OpHandler)
@@ -55,6 +56,16 @@ def opcode(
         return handler
 
     return register
+
+
+def expression(name: str, taken: int | None, value: Callable[..., Value], **versions: Any) -> None:
+    """Register an opcode that takes values from the stack (None: as many as its operand says) and
+    pushes `value(tx, instruction, *values)`."""
+
+    @opcode(name, **versions)
+    def push(frame: Frame, instruction: Instruction) -> None:
+        count = int(instruction.arg or 0) if taken is None else taken
+        frame.push(value(frame.tx, instruction, *frame.pop_many(count)))
 
 
 def handler_of(name: str) -> OpHandler:
