@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import SKIP, Entry, FrameCache, disabled, stance
@@ -44,6 +44,18 @@ LONGEST_WAIT = 600.0
 
 Observer = Callable[[CodeType, FunctionType, dict[str, Any], dict[str, Any]], None]
 """Is told of each call that no entry fits, in place of a conversion."""
+
+
+class FrameCall(NamedTuple):
+    """A frame that is about to run: its code, function, arguments and enclosed variables."""
+
+    code: CodeType
+    func: FunctionType
+    arguments: dict[str, Any]
+    free: dict[str, Any]
+
+    def scope(self) -> Scope:
+        return Scope.of(*self)
 
 
 class FrameCompiler:
@@ -91,7 +103,7 @@ class FrameCompiler:
             return self._as_it_is(code, "FB0026", "another call is compiling at this moment")
         try:
             with _garbage_waits(), compat.own_saved_tensors():
-                return self._meet(code, func, arguments, free, cache)
+                return self._missed(FrameCall(code, func, arguments, free), cache)
         finally:
             self._owner = None
             self._lock.release()
@@ -113,25 +125,19 @@ class FrameCompiler:
             raise Unsupported(report)
         self.records.skip(self.user_names.get(code, code.co_name), f"{id} {what}")
 
-    def _meet(
-        self,
-        code: CodeType,
-        func: FunctionType,
-        arguments: dict[str, Any],
-        free: dict[str, Any],
-        cache: Any,
-    ) -> Any:
+    def _missed(self, frame: FrameCall, cache: Any) -> Any:
         """A call that no entry of the cache fitted."""
+        code = frame.code
         entries = cache.entries(code)
-        if _fits(entries, code, func, arguments, free):
+        if _fits(entries, frame.scope()):
             return None  # another thread has just made what this one came for
         if self.observer is not None:
             inside = _inside_missed(sys._getframe(1), code, cache)
             if entries and not inside:
-                self.observer(code, func, arguments, free)
+                self.observer(*frame)
             if entries or inside:
                 return None
-        record = self._note_recompile(code, entries, func, arguments, free)
+        record = self._note_recompile(frame, entries)
         if entries and "fail_on_recompile" in (stance(), cache.mode):
             raise RecompileError(str(record or f"{code.co_name} is compiled again"))
         call = cache.counters()["calls"]
@@ -140,7 +146,7 @@ class FrameCompiler:
             self._give_up(cache, f"{code.co_name} is made anew in call after call", code)
             return None
         before = self.clock()
-        answer = self._convert(code, func, arguments, free, cache)
+        answer = self._convert(frame, cache)
         if self.patience.spend(call, self.clock() - before):
             self._give_up(cache, "something is compiled in call after call")
         return answer
@@ -184,7 +190,7 @@ class FrameCompiler:
     def settled(self, text: str) -> None:
         """Note that something compiles no more, or runs as it is."""
         self.records.settled.append(text)
-        self.tell("settled", text)
+        self.publish("settled", text)
         logs.emit("settled", lambda: text)
 
     def _try(self, code: CodeType, conversion: FrameConversion, cache: FrameCache) -> None:
@@ -197,16 +203,9 @@ class FrameCompiler:
         decide = functools.partial(_decide, weakref.ref(self), weakref.ref(cache), code)
         cache.set_trial(code, Trial(place, self.clock, count, decide))
 
-    def _note_recompile(
-        self,
-        code: CodeType,
-        entries: Sequence[Entry],
-        func: FunctionType,
-        arguments: dict[str, Any],
-        free: dict[str, Any],
-    ) -> RecompileRecord | None:
+    def _note_recompile(self, frame: FrameCall, entries: Sequence[Entry]) -> RecompileRecord | None:
         """Say why none of a frame's entries fits it."""
-        scope = Scope.of(code, func, arguments, free)
+        code, scope = frame.code, frame.scope()
         made = {id(guards): number for number, guards in enumerate(self.records.guards)}
         known = [entry.info for entry in entries if entry.info is not None]
         known.sort(key=lambda guards: -made.get(id(guards), -1))
@@ -217,7 +216,7 @@ class FrameCompiler:
         name = self.user_names.get(code, code.co_name)
         record = RecompileRecord(name, code.co_filename, code.co_firstlineno, tuple(found))
         self.records.recompiles.append(record)
-        self.tell("recompile", record)
+        self.publish("recompile", record)
         logs.emit("recompiles", lambda: str(record))
         return record
 
@@ -226,34 +225,20 @@ class FrameCompiler:
         only = self.options.debug_function
         return only is not None and self.user_names.get(code, code.co_name) != only
 
-    def _record_failure(
-        self,
-        code: CodeType,
-        func: FunctionType,
-        arguments: dict[str, Any],
-        free: dict[str, Any],
-        error: Exception,
-    ) -> str:
+    def _record_failure(self, frame: FrameCall, error: Exception) -> str:
         """Where the frame was recorded, as a sentence; nothing where nobody asked for it."""
         folder = self.options.record_failures
         if folder is None:
             return ""
         try:
-            path = frame_recording.record(folder, code, func, arguments, free, error)
+            path = frame_recording.record(folder, *frame, error)
         except OSError as refused:
             return f" Its frame could not be recorded: {refused}."
         return f" Its frame is recorded: flambeau_capture.replay({path!r})."
 
-    def _convert(
-        self,
-        code: CodeType,
-        func: FunctionType,
-        arguments: dict[str, Any],
-        free: dict[str, Any],
-        cache: FrameCache,
-    ) -> Any:
-        started = time.perf_counter()
-        conversion = FrameConversion(self, code, func, arguments, free, cache)
+    def _convert(self, frame: FrameCall, cache: FrameCache) -> Any:
+        started, code = time.perf_counter(), frame.code
+        conversion = FrameConversion(self, *frame, cache)
         try:
             return conversion.run()
         except (Unsupported, BackendError) as error:
@@ -277,7 +262,7 @@ class FrameCompiler:
         except Exception as error:
             conversion.outcome = f"capture failed: {type(error).__name__}: {error}"
             conversion.in_parts = True
-            recorded = self._record_failure(code, func, arguments, free, error)
+            recorded = self._record_failure(frame, error)
             fault = RecordedFault(conversion.origin.co_name, conversion.where(error), error)
             first = not self.records.faults
             self.records.faults.append(fault)
@@ -295,11 +280,11 @@ class FrameCompiler:
             self._try(code, conversion, cache)
             record = conversion.record(time.perf_counter() - started)
             self.records.frames.append(record)
-            self.tell("frame", record)
+            self.publish("frame", record)
             logs.emit("frames", lambda: str(record))
 
-    def tell(self, kind: str, record: object) -> None:
-        """Tell who watches what has come about."""
+    def publish(self, kind: str, record: object) -> None:
+        """Pass a record on to `watch`."""
         if self.options.watch is not None:
             self.options.watch(kind, record)
 
@@ -351,15 +336,7 @@ def _inside_missed(frame: FrameType | None, code: CodeType, cache: Any) -> bool:
     return False
 
 
-def _fits(
-    entries: Sequence[Entry],
-    code: CodeType,
-    func: FunctionType,
-    arguments: dict[str, Any],
-    free: dict[str, Any],
-) -> bool:
-    """Whether an entry's guards hold for a frame."""
-    scope = Scope.of(code, func, arguments, free)
+def _fits(entries: Sequence[Entry], scope: Scope) -> bool:
     return any(entry.info is not None and entry.info.check(scope) for entry in entries)
 
 

@@ -242,14 +242,14 @@ class FrameConversion:
         except (AssembleError, StackError, CannotResume, Break) as error:
             self._stop_further_out(ended, error)
         code = self._compile(session, plan, number, ended.chain)
-        self._tell_dynamics(names.latest, report)
+        self._note_dynamics(names.latest, report)
         self.outcome, self.stopped, self.in_parts = "break", report, True
         self.converter.records.breaks.append(report)
-        self.converter.tell("break", report)
+        self.converter.publish("break", report)
         logs.emit("breaks", lambda: f"{report}\n  try: {report.reason.hint}")
         return self._entry(session, code)
 
-    def _tell_dynamics(self, made: Sequence[Resumption], report: BreakReport) -> None:
+    def _note_dynamics(self, made: Sequence[Resumption], report: BreakReport) -> None:
         """What is another from call to call where the function goes on."""
         dynamics = self.converter.dynamics
         for each in made:
@@ -298,7 +298,7 @@ class FrameConversion:
         shown = tuple(given.source.name() for given in inputs)
         record = CapturedGraph(installed, module, calls, origin.co_name, shown)
         converter.records.graphs.append(record)
-        converter.tell("graph", record)
+        converter.publish("graph", record)
         converter.show("graph", lambda: f"{installed}\n{_table(module)}")
         again = None
         calls_that_raise = CallsThatRaise.of(converter.backend, module)
@@ -350,7 +350,7 @@ class FrameConversion:
         converter = self.converter
         converter.records.guards.append(guards)
         place = (self.origin.co_name, self.code.co_filename, self.code.co_firstlineno)
-        converter.tell("entry", EntryRecord(*place, self.code, code, guards))
+        converter.publish("entry", EntryRecord(*place, self.code, code, guards))
         if code is not self.code:
             converter.user_names[code] = self.origin.co_name
         self._show(code, guards)
