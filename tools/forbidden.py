@@ -62,9 +62,9 @@ _AGAIN = "a function of the program's, by the module that it says it is from, to
 _GIVEN = "a backend that the user names by module and function"
 _CAPTURE, _META = "flambeau_capture/", "flambeau/"
 ALLOWED = (
-    Allowed(f"{_CAPTURE}library_rules.py", "torch._dynamo", 1, _FRAMES),
-    Allowed(f"{_CAPTURE}library_rules.py", "torch._inductor", 1, _FRAMES),
-    Allowed(f"{_CAPTURE}library_rules.py", "torch._functorch", 1, _FRAMES),
+    Allowed(f"{_CAPTURE}frame/skip_rules.py", "torch._dynamo", 1, _FRAMES),
+    Allowed(f"{_CAPTURE}frame/skip_rules.py", "torch._inductor", 1, _FRAMES),
+    Allowed(f"{_CAPTURE}frame/skip_rules.py", "torch._functorch", 1, _FRAMES),
     Allowed(
         f"{_CAPTURE}_torch_compat/foreign.py",
         "torch._dynamo",
@@ -86,12 +86,12 @@ ALLOWED = (
         "compiler never get there",
     ),
     Allowed(
-        f"{_CAPTURE}_torch_compat/shape_rules.py",
+        f"{_CAPTURE}_torch_compat/light_fakes.py",
         "torch._refs",
         1,
         "looked for in sys.modules: how torch wraps its rules for shapes",
     ),
-    Allowed(f"{_CAPTURE}_torch_compat/shape_rules.py", "torch._decomp", 1, "the same"),
+    Allowed(f"{_CAPTURE}_torch_compat/light_fakes.py", "torch._decomp", 1, "the same"),
     Allowed("flambeau_aot/_torch_compat/modes.py", "torch._dynamo", 1, "asks whether it is loaded"),
     *(
         Allowed(f"{path}/__init__.py", "computed", 1, _LATE)

@@ -12,43 +12,22 @@ from typing import Any
 
 from flambeau_capture.__about__ import __version__
 
-_HOMES = {
-    "compile": "api",
-    "optimize": "api",
-    "disable": "api",
-    "run": "frame.stance",
-    "set_stance": "frame.stance",
-    "get_stance": "frame.stance",
-    "reset": "api",
-    "is_compiling": "frame.dynamism",
-    "graph_break": "frame.dynamism",
-    "mark_dynamic": "frame.dynamism",
-    "mark_static": "frame.dynamism",
-    "allow_in_graph": "extending",
-    "disallow_in_graph": "extending",
-    "assume_constant_result": "extending",
-    "substitute_in_graph": "extending",
-    "explain": "observe.explanation",
-    "explain_call": "observe.explanation",
-    "Explanation": "observe.explanation",
-    "set_logs": "observe.logs",
-    "export": "exporting",
-    "Exported": "exporting",
-    "TensorForm": "exporting",
-    "ExportError": "errors",
-    "replay": "observe.frame_replay",
-    "ReplayError": "errors",
-    "CompileProfiler": "observe.profile",
-    "compile_times": "observe.profile",
-    "list_backends": "backends",
-    "register_backend": "backends",
-    "Options": "options",
-    "Unsupported": "breaks",
-    "BackendError": "errors",
-    "RecompileError": "errors",
-    "CaptureWarning": "errors",
-    "UnknownBackend": "errors",
+_NAMES = {
+    "api": "compile optimize disable reset",
+    "frame.stance": "run set_stance get_stance",
+    "frame.dynamism": "is_compiling graph_break mark_dynamic mark_static",
+    "extending": "allow_in_graph disallow_in_graph assume_constant_result substitute_in_graph",
+    "observe.explanation": "explain explain_call Explanation",
+    "observe.logs": "set_logs",
+    "exporting": "export Exported TensorForm",
+    "observe.frame_replay": "replay",
+    "observe.profile": "CompileProfiler compile_times",
+    "backends": "list_backends register_backend",
+    "options": "Options",
+    "breaks": "Unsupported",
+    "errors": "ExportError ReplayError BackendError RecompileError CaptureWarning UnknownBackend",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = ["__version__", *_HOMES]
 

@@ -1,7 +1,7 @@
 """Interface to the native module.
 
 In: `flambeau_capture._C` as built from csrc/. Out: its names, typed in `_C.pyi`. Invariant: this
-is the only module that imports `_C`, so that a missing build is told in one sentence.
+is the only module that imports `_C`, so that a missing build is reported in one sentence.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def optimize(
         dynamic=base.dynamic if dynamic is None else dynamic,
         **choices,
     )
-    backends.lookup(backend)  # an unknown name is told now
+    backends.lookup(backend)  # an unknown name is an error now
 
     def decorate(target: Any) -> Any:
         return _wrap(target, backend, chosen)
@@ -271,7 +271,7 @@ def _copy_twin(self: Any, memo: dict[int, Any]) -> Any:
 
 
 def compiler_of(target: Any) -> Decorator | None:
-    """The compiler behind a compiled callable."""
+    """The compiler of a compiled callable."""
     found = getattr(target, "__flambeau_compiler__", None)
     return found if isinstance(found, Decorator) else None
 

@@ -159,7 +159,7 @@ REASONS: dict[str, Reason] = _table(
 
 @dataclass(frozen=True)
 class BreakReport:
-    """One graph break as users see it: the reason, what was met, where (innermost line last)."""
+    """One graph break as users see it: the reason, what it was, where (innermost line last)."""
 
     reason: Reason
     what: str

@@ -184,7 +184,7 @@ def _open_sizes(stand_ins: Mapping[int, torch.Tensor]) -> OpenSizes | None:
     if not places:
         return None
     first = next(iter(stand_ins.values()))
-    compat.reopen_environment(first)  # the conditions are asked for when a call is made
+    compat.reopen_environment(first)  # the conditions are needed when a call is made
     assumed = compat.shape_conditions(first.fake_mode)  # type: ignore[attr-defined]
     bounds = [
         bound

@@ -115,7 +115,7 @@ class _Substitute:
 def _same_signature(original: Callable[..., Any], replacement: FunctionType) -> None:
     try:
         expected = inspect.signature(original)
-    except ValueError:  # a built-in function that does not tell its own
+    except ValueError:  # a built-in function that lacks its own
         return
     given = inspect.signature(replacement)
     if _shape(expected) != _shape(given):

@@ -67,7 +67,7 @@ def _own_twin(parts: tuple[Any, ...], place: int) -> Iterator[Any]:
 
 
 def underlying(iterator: Any) -> list[Any]:
-    """The containers that an iterator runs over; `ANY_DICT` where it does not tell which."""
+    """The containers that an iterator runs over; `ANY_DICT` where it is not known which."""
     kind = type(iterator)
     if kind in _OVER_DICTS:
         return [ANY_DICT]
@@ -108,7 +108,7 @@ class Remaining:
 
 
 def advance(iterator: Iterator[Any], count: int, ended: bool) -> None:
-    """What a program did that took `count` items, and met the end."""
+    """What a program did that took `count` items, and reached the end."""
     for _ in islice(iterator, count):
         pass
     if ended:

@@ -25,7 +25,7 @@ class Options:
         is. It takes ten to forty calls, of which half run uncaptured.
     nopython: a graph break is an error that names the user's line.
     dynamic: None: a size, or a number among the arguments and attributes, becomes a symbol of the
-        graph when it is met with a second value. True: every size of an argument does at once.
+        graph when it has a second value. True: every size of an argument does at once.
         False: none does.
     debug: print each graph, the bytecode before and after, and the guards.
     debug_function: capture functions of this name only; all others run as they are. None: the
@@ -34,14 +34,14 @@ class Options:
         the variable FLAMBEAU_RECORD_FAILURES, if it is set.
     out: where `debug` prints; None is standard output.
     raise_internal_errors: a fault of capture itself, or of a stage after it, is raised instead of
-        falling back to eager; FLAMBEAU_FAULTS=raise asks for it everywhere.
+        falling back to eager; FLAMBEAU_FAULTS=raise sets it everywhere.
     inline_depth: how deep calls are followed before the frame is broken.
     small_values: what follows from at most 16 integers or booleans of a tensor on the CPU may be
-        asked for (`item()`, a branch, the size of a result): capture reads them and a guard fixes
-        them. A tensor that is met with others is data from then on, and breaks the graph there.
+        read (`item()`, a branch, the size of a result): capture reads them and a guard fixes
+        them. A tensor that is seen with others is data from then on, and breaks the graph there.
     step_limit: instructions interpreted for one frame before its graph ends.
     idle_step_limit: the same, of instructions in a row that come to no operation on a tensor.
-    watch: is told what `Records` holds as it comes about: `watch(kind, record)`, where the kind is
+    watch: gets what `Records` gets as it comes about: `watch(kind, record)`, where the kind is
         "frame", "graph", "break", "recompile", "entry" (an `EntryRecord`) or "settled" (a text: a
         function compiles no more, or runs as it is). It only looks, and must not raise.
     """
@@ -76,7 +76,7 @@ class Options:
         )
 
     def show(self, text: str) -> None:
-        """Print a piece of what `debug` asks for."""
+        """Print a piece of what `debug` shows."""
         if self.out is None:
             print(text)
         else:
@@ -84,5 +84,5 @@ class Options:
 
 
 def faults_are_raised() -> bool:
-    """Whether the environment asks that no internal fault ends in running eagerly."""
+    """Whether the environment says that no internal fault ends in running eagerly."""
     return os.environ.get("FLAMBEAU_FAULTS") == "raise"

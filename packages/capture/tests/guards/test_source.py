@@ -73,7 +73,7 @@ class HeldInGlobals:
     def __init__(self):
         self.globals = {"math": math, "template": FUNCTION, "__builtins__": builtins}
 
-    def held(self, obj):
+    def global_name(self, obj):
         name = f"__held_{len(self.globals)}"
         self.globals[name] = obj
         return name

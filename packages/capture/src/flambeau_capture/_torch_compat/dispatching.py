@@ -20,7 +20,7 @@ See = Callable[[torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]], None]
 
 
 class Watching(TorchDispatchMode):
-    """Tells of each operator before it runs."""
+    """Publishes each operator before it runs."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:  # which would be loaded for it
@@ -45,7 +45,7 @@ class Watching(TorchDispatchMode):
 
 
 class Following(Watching):
-    """Tells of each operator, too, and keeps what is computed from given tensors."""
+    """Publishes each operator, too, and keeps what is computed from given tensors."""
 
     def __init__(self, see: See, start: Iterable[torch.Tensor]) -> None:
         super().__init__(see)

@@ -30,7 +30,7 @@ def new_fake_mode() -> Any:
 def lacks_fake_form(tensor: torch.Tensor) -> bool:
     """Whether a fake tensor, and a guard, can say nothing of one: it is nested, quantized, of a
     library's own layout, without strides, or a view of a sparse tensor."""
-    with torch._C.DisableTorchFunctionSubclass():  # a class of the program's is not to be told
+    with torch._C.DisableTorchFunctionSubclass():  # a class of the program's is not notified
         if tensor.is_nested or tensor.is_quantized:
             return True
         if tensor.layout is not torch.strided:
@@ -41,7 +41,7 @@ def lacks_fake_form(tensor: torch.Tensor) -> bool:
 
 def to_fake(mode: Any, tensor: torch.Tensor) -> torch.Tensor:
     """A fake tensor like a real one. Torch reads `.grad` for it, also where that warns: the program
-    has not asked, and may have made an error of warnings."""
+    has not requested, and may have made an error of warnings."""
     if tensor.is_leaf or not tensor.requires_grad:
         fake: torch.Tensor = mode.from_tensor(tensor, static_shapes=True)
         return fake
@@ -99,7 +99,7 @@ logging.getLogger("torch._subclasses.fake_tensor").addFilter(_quiet)
 
 @contextlib.contextmanager
 def asking() -> Iterator[None]:
-    """An operator is asked what it does with fake tensors; a refusal is no news on this thread."""
+    """An operator is tried on fake tensors; a refusal is not logged on this thread."""
     before = getattr(_quiet.asking, "now", False)
     _quiet.asking.now = True
     try:
@@ -156,7 +156,7 @@ _DTYPES_MADE: dict[str, Callable[[tuple[Any, ...]], torch.dtype | str | None]] =
 
 
 def as_made(func: Any, args: tuple[Any, ...], result: Any) -> Any:
-    """A fake result with the dtype that an operator's kernel makes, where torch tells another."""
+    """A fake result with the dtype that an operator's kernel makes, where torch reports another."""
     rule = None if func._schema.is_mutable else _DTYPES_MADE.get(func._schema.name)
     dtype = rule(args) if rule else None
     if dtype is None:

@@ -1,7 +1,7 @@
 """Other compilers' wrappers, marks and breaks, which capture looks through.
 
-In: a function that the program calls. Out: what it stands for. Invariant: these are told by their
-names; nothing of another compiler is loaded, called or asked. Tried on torch 2.11, 2.13 and 2.14.
+In: a function that the program calls. Out: what it stands for. Invariant: these are known by their
+names; nothing of another compiler is loaded or called. Tried on torch 2.11, 2.13 and 2.14.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 
 
 def scripted_from(fn: Any) -> Any:
-    """The Python function that torch.jit.script has made a function from, where it tells."""
+    """The Python function that torch.jit.script has made a function from, where it is known."""
     return getattr(fn, "_torchdynamo_inline", None)
 
 
@@ -52,7 +52,7 @@ FOREIGN_MARKS = frozenset(
 
 
 def is_foreign_mark(fn: Any) -> bool:
-    """Whether a function does nothing but tell another compiler something about a tensor."""
+    """Whether a function only gives another compiler a hint about a tensor."""
     return fn.__name__ in FOREIGN_MARKS and (fn.__module__ or "").startswith("torch._dynamo")
 
 
@@ -76,7 +76,7 @@ _CALL = "__call__"
 
 
 def is_foreign_break(fn: Any, caller: str) -> bool:
-    """Whether a call asks another compiler for a break that torch's own code does not need here."""
+    """Whether a call requests a break that only another compiler needs here."""
     named = fn.__name__ == "graph_break" and (fn.__module__ or "").startswith("torch._dynamo")
     return named and caller.startswith(TORCH_FOLDER)
 

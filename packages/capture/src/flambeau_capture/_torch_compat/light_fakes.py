@@ -2,10 +2,10 @@
 
 In: nothing. Out: a class of modes whose answers are those of torch's `FakeTensorMode`. Invariant:
 the methods are torch's, run on other globals: what they import from the compiler - three settings,
-names of where a size comes from, one error - comes from `ASKED` below. A torch that asks for
+names of where a size comes from, one error - comes from `ASKED` below. A torch that requests
 anything else, which is looked for in the methods' code before any of them runs, has its own mode
 used as it is. That, and loading half a second of modules at the first call, is all the difference:
-nothing here loads the compiler or asks it. Tried on torch 2.13; the check decides on others.
+nothing here loads the compiler or queries it. Tried on torch 2.13; the check decides on others.
 """
 
 from __future__ import annotations
@@ -117,12 +117,12 @@ ASKED: Mapping[str, Callable[[], Any]] = MappingProxyType(
 )
 
 
-# -- what a method asks for ----------------------------------------------------------------------
+# -- what a method imports ------------------------------------------------------------------------
 
 
 def compiler_names_read(code: CodeType) -> Iterator[str]:
     """Names of the compiler, below it, that a code object or one inside it imports or reads. The
-    name of a module alone is told with a dot at its end where nothing is taken from it at once."""
+    name of a module alone has a dot at its end where nothing is taken from it at once."""
     steps = [step for step in dis.get_instructions(code) if step.opname not in _PADDING]
     for place, step in enumerate(steps):
         if step.opname == "IMPORT_NAME" and _is_below(step.argval):
@@ -157,7 +157,7 @@ def _taken(steps: list[dis.Instruction]) -> Iterator[str]:
 
 
 def is_answered(code: CodeType) -> bool:
-    """Whether `ASKED` has all that a code object asks of the compiler."""
+    """Whether `ASKED` has all that a code object takes from the compiler."""
     modules = {name.partition(".")[0] for name in ASKED}
     return all(
         name in ASKED or (name.endswith(".") and name[:-1] in modules)
@@ -215,7 +215,7 @@ def _answering(compiled_for: ModuleType) -> Callable[..., Any]:
 
 def _light(method: Any) -> Any:
     """The method of torch's, with these answers. Raises TypeError where it is none of Python's or
-    asks for more than that."""
+    needs more than that."""
     if not isinstance(method, FunctionType) or not is_answered(method.__code__):
         raise TypeError(f"{method!r} is no function of Python that can do with {', '.join(ASKED)}")
     standing = _torch_alone()

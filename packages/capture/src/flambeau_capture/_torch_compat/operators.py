@@ -77,12 +77,12 @@ def nothing_under_capture() -> tuple[Any, ...]:
 
 
 def build_questions() -> tuple[Any, ...]:
-    """Questions about the build, beside the public ones."""
+    """Queries of the build that are not public."""
     return _of_torch("_is_autocast_available", "_get_privateuse1_backend_name")
 
 
 def switch_questions() -> tuple[Any, ...]:
-    """Questions about switches of the process, beside the public ones."""
+    """Queries of switches of the process that are not public."""
     return _of_torch(
         "_get_cudnn_enabled", "_get_cudnn_benchmark", "_get_cudnn_deterministic",
         "_get_cudnn_allow_tf32", "_get_cublas_allow_tf32", "_get_mkldnn_enabled",
@@ -158,7 +158,7 @@ def function_applies() -> tuple[Any, ...]:
 
 
 def _nothing(ctx: Any) -> None:
-    """What `once_differentiable` is asked to mark, to know its mark."""
+    """What `once_differentiable` marks, to know its mark."""
 
 
 _ONCE = torch.autograd.function.once_differentiable(_nothing).__code__

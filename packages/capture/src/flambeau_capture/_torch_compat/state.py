@@ -76,7 +76,7 @@ def same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def implementation_address(tensor: torch.Tensor) -> int:
-    """The address of the C++ object behind a tensor."""
+    """The address of a tensor's C++ object."""
     address: int = tensor._cdata
     return address
 
@@ -143,7 +143,7 @@ def torch_function_modes() -> tuple[Any, ...]:
 
 
 def deterministic_algorithms() -> tuple[bool, bool, bool]:
-    """Whether they are asked for, whether by a warning, whether `empty` fills what it gives."""
+    """Whether they are requested, whether by a warning, whether `empty` fills what it gives."""
     return (
         torch._C._get_deterministic_algorithms(),
         torch._C._get_deterministic_algorithms_warn_only(),
@@ -157,7 +157,7 @@ def library_path(name: str) -> str:
 
 
 # Functions without side effects that return a small number, by the name the linker knows them by:
-# (library, symbol). A name that a release lacks is not an error: the state is asked from Python.
+# (library, symbol). A name that a release lacks is not an error: the state is read in Python.
 STATE_SYMBOLS: dict[str, tuple[str, str]] = {
     "grad_mode": ("c10", "_ZN3c108GradMode10is_enabledEv"),
     "inference_mode": ("c10", "_ZN3c1013InferenceMode10is_enabledEv"),

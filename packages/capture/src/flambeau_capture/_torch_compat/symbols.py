@@ -66,7 +66,7 @@ def _environment_class() -> Any:
         closed = False
 
         def _check_frozen(self, expr: Any, concrete_val: Any) -> None:
-            # torch asks this before it assumes anything (2.11 to 2.14), and only logs if frozen
+            # torch queries this before it assumes anything (2.11 to 2.14), and only logs if frozen
             if self.closed:
                 raise RuntimeError(
                     f"guards are taken: {expr} cannot be assumed to be {concrete_val} any more"
@@ -89,7 +89,7 @@ def _shape_environment(mode: Any) -> Any:
 
 
 def symbolic_kernels(mode: Any) -> contextlib.AbstractContextManager[Any]:
-    """Operators are asked for their results by kernels that take symbols, where they have any."""
+    """Operators get their results by kernels that take symbols, where they have any."""
     if mode.shape_env is None:
         return contextlib.nullcontext()
     return torch._C._EnablePythonDispatcher()  # type: ignore[no-any-return]

@@ -26,7 +26,7 @@ NOWHERE = SourcePositions()
 
 @dataclass(frozen=True, slots=True)
 class OperandFlags:
-    """The bits that CPython packs beside an operand; a bit an opcode does not have stays False.
+    """The bits that CPython packs into an operand; a bit an opcode does not have stays False.
 
     push_null: LOAD_GLOBAL also pushes the NULL that a call expects.
     method: LOAD_ATTR and LOAD_SUPER_ATTR (3.12 on) push a method and its self, or NULL and the

@@ -161,7 +161,7 @@ TERMINATORS: Final[frozenset[str]] = UNCONDITIONAL | {
 }
 
 # Opcodes whose follower CPython takes for granted: it skips it, reads its cache, or (for
-# YIELD_VALUE) looks at it to tell `yield` from `yield from`.
+# YIELD_VALUE) looks at it to distinguish `yield` from `yield from`.
 FOLLOWERS: Final[Mapping[str, str]] = {
     "YIELD_VALUE": "RESUME",
     **({"PRECALL": "CALL"} if VERSION == (3, 11) else {}),

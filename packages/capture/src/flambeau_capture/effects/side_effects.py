@@ -43,7 +43,7 @@ class SideEffects:
 
     def take_attributes(self, attributes: dict[str, Any], owner: Any) -> bool:
         """Let an object's value stand for the dict of its attributes; False where another object
-        shares the dict, or the program has met the dict itself."""
+        shares the dict, or the program has used the dict itself."""
         holder = self._attributes.setdefault(id(attributes), (attributes, owner))
         return holder[1] is owner and id(attributes) not in self._values
 
@@ -72,7 +72,7 @@ class SideEffects:
         return list(self._changed.values())
 
     @contextmanager
-    def apart(self) -> Iterator[dict[int, Replayable]]:
+    def separate(self) -> Iterator[dict[int, Replayable]]:
         """Changes of a block, in a log of their own: the block's user says what becomes of them."""
         before, self._changed = self._changed, {}
         try:
@@ -81,7 +81,7 @@ class SideEffects:
             self._changed = before
 
     def known(self) -> list[tuple[Any, Any]]:
-        """Every object met, with its value."""
+        """Every object seen, with its value."""
         return list(self._values.values())
 
     def forget(self) -> None:

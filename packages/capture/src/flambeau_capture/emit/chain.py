@@ -1,7 +1,7 @@
 """Inlined frames at a graph break, as resume functions.
 
 In: the frames below the outermost, which is the one under capture. Out: a `ChainPlan`, which
-generated code asks at run time for two things: a callable that runs the unsupported instruction in
+generated code gets two things at run time: a callable that runs the unsupported instruction in
 its frame, within the handlers of all frames around it, and one that goes on in all of them.
 Invariant: the first returns `Completed`, or what the outermost inlined frame returns because a
 handler in one of them caught an exception.

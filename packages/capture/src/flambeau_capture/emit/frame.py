@@ -1,6 +1,6 @@
 """Bytecode that replaces a captured frame.
 
-In: what interpretation ended with (a returned value, or a break with the frames it leaves behind)
+In: what interpretation ended with (a returned value, or a break with the frames it leaves)
 and the effects: `plan_return`, `plan_break`, which say what is needed of the graph; then how the
 compiled graph is called: `emit`. Out: a code object of the same signature. Invariant: when the
 unsupported instruction runs, stack, variables, cells and every object of the program are as they

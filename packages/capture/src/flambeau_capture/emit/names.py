@@ -26,7 +26,7 @@ class EntryNames:
 
     def __init__(self, owner: object) -> None:
         self._numbers: Iterator[int] = itertools.count()
-        self._lock = threading.RLock()  # objects end while it is held, too
+        self._lock = threading.RLock()  # objects end while it is locked, too
         self._taken: list[tuple[dict[str, Any], str, Any]] = []
         self._retired: list[tuple[dict[str, Any], str, Any]] = []
         self._vacant: list[tuple[dict[str, Any], str, Any]] = []
@@ -115,7 +115,7 @@ class EntryNames:
             if named is not None:
                 self._vacant += [(space, name, None) for space, name, _ in _vacate(free)]
         if named is None:
-            _release(free)  # what dies then is the program's: no lock is held
+            _release(free)  # what dies then is the program's: no lock is taken
 
 
 def _vacate(taken: list[tuple[dict[str, Any], str, Any]]) -> list[tuple[dict[str, Any], str, Any]]:

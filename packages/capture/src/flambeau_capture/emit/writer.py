@@ -102,7 +102,7 @@ class BytecodeWriter:
                 instruction.opname = "LOAD_DEREF" if in_cell else "LOAD_FAST"
         return found
 
-    def held(self, obj: Any) -> str:
+    def global_name(self, obj: Any) -> str:
         """A name that stands for an object in what `emit` spells; see `read`."""
         name = f"__held_{len(self._held)}"
         self._held[name] = obj

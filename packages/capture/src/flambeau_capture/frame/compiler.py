@@ -43,7 +43,7 @@ LONGEST_WAIT = 600.0
 """Seconds that a call of one graph waits for another thread's compilation of it."""
 
 Observer = Callable[[CodeType, FunctionType, dict[str, Any], dict[str, Any]], None]
-"""Is told of each call that no entry fits, in place of a conversion."""
+"""Called for each call that no entry fits, in place of a conversion."""
 
 
 class FrameCall(NamedTuple):
@@ -119,7 +119,7 @@ class FrameCompiler:
         return True
 
     def _as_it_is(self, code: CodeType, id: str, what: str) -> None:
-        """This call runs as it is, which is told, or is the error that was asked for."""
+        """This call runs as it is, which is recorded, or raises where `nopython` is set."""
         report = BreakReport(REASONS[id], what, (first_line(code),))
         if self.options.nopython:
             raise Unsupported(report)
@@ -226,7 +226,7 @@ class FrameCompiler:
         return only is not None and self.user_names.get(code, code.co_name) != only
 
     def _record_failure(self, frame: FrameCall, error: Exception) -> str:
-        """Where the frame was recorded, as a sentence; nothing where nobody asked for it."""
+        """Where the frame was recorded, as a sentence; nothing where no folder is given."""
         folder = self.options.record_failures
         if folder is None:
             return ""
@@ -289,7 +289,7 @@ class FrameCompiler:
             self.options.watch(kind, record)
 
     def show(self, artifact: str, text: Callable[[], str]) -> None:
-        """Print what `debug` asks for, and log it for who listens to the artifact."""
+        """Print it where `debug` is set, and log it for listeners of the artifact."""
         if self.options.debug:
             self.options.show(text())
         logs.emit(artifact, text)
@@ -325,7 +325,7 @@ def first_line(code: CodeType) -> UserLine:
 
 
 def _inside_missed(frame: FrameType | None, code: CodeType, cache: Any) -> bool:
-    """Whether a frame that has entries, none of which fits, has called the one that is met: it
+    """Whether a frame that has entries, none of which fits, has called this one: it
     runs as it is, and what it calls is no matter of its own."""
     while frame is not None and (frame.f_code.co_filename == __file__ or frame.f_code is code):
         frame = frame.f_back

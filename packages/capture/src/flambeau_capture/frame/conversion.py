@@ -137,7 +137,7 @@ class FrameConversion:
                 self._without_symbols(error)
                 stop_at = reason = None
             finally:
-                if self.shapes:  # a backend may have asked about symbols, too
+                if self.shapes:  # a backend may have used symbols, too
                     compat.forget_environments()
                 if self.session is not None:
                     self.session.forget()

@@ -202,8 +202,8 @@ class DynamismTracker:
         return name in varying
 
     def steady(self, code: CodeType, source: Source, tensor: torch.Tensor) -> bool:
-        """Whether small tensors held the same whenever code was made for a function: once one of
-        them does not, they are data, and so is what follows from them after a break."""
+        """Whether small tensors had equal elements whenever code was made for a function: once one
+        does not, they are data, and so is what follows from them after a break."""
         known = _table(self._contents, code)
         name, elements = source.name(), tensor.tolist()
         if known.setdefault(name, elements) != elements:
@@ -224,7 +224,7 @@ class DynamismTracker:
         return known[name] is None
 
     def gone(self, code: CodeType, source: Source) -> bool:
-        """The object that was met here has ended, and its address may be another's next: whatever
+        """The object that was seen here has ended, and its address may be another's next: whatever
         stands here from now on is another object. Whether that was not known."""
         known = _table(self._objects, code)
         name = source.name()

@@ -4,7 +4,7 @@ In: a finished graph, what its operations did besides computing, the error that 
 Out: whether anything of the call is left; the function that runs in its place. Invariant: the
 program raises, and handles, what it does without capture, after the effects that come before: a
 graph that leaves something is not run again. What torch does not raise when it runs the graph
-operation by operator is a failure of the backend, which is told as a fault whatever the program
+operation by operator is a failure of the backend, recorded as a fault whatever the program
 then does. An error with a true attribute `is_a_finding` is what a backend has found out, and
 reaches the program.
 """
@@ -171,7 +171,7 @@ class AsItIs:
         raised = [error] if module is None else disabled(errors_of)(module, inputs, self.effects)
         compat.set_grad_enabled(self.grad_mode)
         if not any(_alike(error, other) for other in raised):
-            self._tell(error, raised)
+            self._record_failure(error, raised)
         run, records, name = disabled(function), self.records, self.place.function
         told = f"its graph raised {type(error).__name__}, and the program did not end by it"
 
@@ -182,7 +182,7 @@ class AsItIs:
 
         return disabled(again)
 
-    def _tell(self, error: Exception, raised: Sequence[Exception]) -> None:
+    def _record_failure(self, error: Exception, raised: Sequence[Exception]) -> None:
         """A failure of the backend: torch raises nothing of the kind."""
         first = type(error) not in self.told
         if first:

@@ -3,7 +3,7 @@
 In: an entry of the frame cache with its guards. Out: its `Lifetime`. Invariant: an entry whose
 guards ask for an object by identity can never run again once that object is gone; it leaves the
 cache then, and with it go its graphs and what these hold: the parameters of a module. That it ended
-says that what stands at the object's place varies, which the next conversion is told; where that
+says that what stands at the object's place varies, which the next conversion uses; where that
 is news, the entry does not count against the limit.
 """
 

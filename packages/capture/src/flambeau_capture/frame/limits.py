@@ -64,7 +64,7 @@ def hint(failure: GuardFailure) -> str:
 
 class LimitWarning:
     """Says once for each function of the program which guard keeps failing, with the values that it
-    was met with, and what helps. Resume functions are their function's own."""
+    was seen with, and what helps. Resume functions are their function's own."""
 
     def __init__(self, converter: FrameCompiler, cache: FrameCache) -> None:
         self._converter = weakref.ref(converter)
@@ -133,7 +133,7 @@ class Patience:
         return len(calls) >= CALLS_COMPILING and sum(cost for _, cost in spent) > self._seconds
 
     def made_again(self, code: CodeType, call: int) -> bool:
-        """Note that a code object is met for the first time; whether its like was in too many
+        """Note that a code object is seen for the first time; whether its like was in too many
         calls."""
         alike = (code.co_filename, code.co_name, code.co_firstlineno, code.co_code)
         calls = self._alike.setdefault(alike, set())

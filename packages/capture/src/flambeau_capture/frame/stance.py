@@ -27,7 +27,7 @@ STANCES = {
 class set_stance:
     """Choose what happens where compiled code runs from now on.
 
-    stance: "default" compiles what is met; "eager" runs everything as it is; "run_only" uses what
+    stance: "default" compiles calls; "eager" runs everything as it is; "run_only" uses what
         is compiled and compiles nothing; "fail_on_recompile" raises `RecompileError`, with the
         reason, where a function that was compiled would have to be compiled again.
 

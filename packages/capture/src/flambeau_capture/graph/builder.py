@@ -80,7 +80,7 @@ class GraphBuilder:
 
     @property
     def outermost(self) -> GraphBuilder:
-        """Asked for, not kept: a builder that held itself would keep the inputs of its frame."""
+        """Computed: a builder that refers to itself would keep its frame's inputs alive."""
         return self if self.outer is None else self.outer.outermost
 
     def mark(self) -> int:
@@ -113,7 +113,7 @@ class GraphBuilder:
         return name
 
     def real(self, node: fx.Node) -> Any:
-        """The program's object behind an input or an attribute; None: it has none."""
+        """The program's object of an input or an attribute; None: it has none."""
         if node.op == "get_attr":
             return self.attributes.get(str(node.target)) if node.graph is self.graph else None
         return next((given.tensor for given in self.inputs if given.node is node), None)

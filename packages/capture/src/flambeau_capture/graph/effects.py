@@ -1,7 +1,7 @@
 """Effects of operators, seen by torch's dispatcher.
 
 In: the operators that run while the graph's operations are computed on fake tensors. Out: in
-words, what a call of the graph leaves. Invariant: nothing is told by a name: a draw is an
+words, what a call of the graph leaves. Invariant: nothing is decided by a name: a draw is an
 operator's tag, a write is in its schema, and what is not torch's own is not known.
 """
 

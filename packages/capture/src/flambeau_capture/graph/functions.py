@@ -205,7 +205,7 @@ def derivative_call(
 def kept_call(derivative: Tensor, leaf: Tensor, dense: bool, own: bool) -> Tensor:
     """What autograd keeps in `.grad` as a leaf's first derivative: that itself if it is nobody
     else's (`own`) and laid out as the leaf is, which is `dense` in some order, or else row-major;
-    if not, a copy that is. The layout is asked of the derivative that a kernel makes."""
+    if not, a copy that is. The layout is that of the derivative that a kernel makes."""
     if dense:
         sizes = zip(derivative.shape, derivative.stride(), leaf.stride())
         laid = all(step != 0 if size == 1 else step == wanted for size, step, wanted in sizes)
@@ -239,7 +239,7 @@ def autograd_call(
     backward for derivatives of which none is defined, or the class and text of the error that it
     raises then. spec: how many of the tensors are its
     arguments, how many results it has, how many values the first backward body takes (the other one
-    takes those behind), which of the values that it keeps autograd is to watch for writes, which
+    takes those after), which of the values that it keeps autograd is to watch for writes, which
     results have no derivative, and which are arguments written to. once: whether it is marked with
     `once_differentiable`."""
     kind = _KINDS[once, bare is not None]
@@ -280,7 +280,7 @@ class _Function(torch.autograd.Function):
 
 
 class _BareFunction(_Function):
-    """The same of one that is told which derivatives are undefined."""
+    """The same of one that gets which derivatives are undefined."""
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Any:

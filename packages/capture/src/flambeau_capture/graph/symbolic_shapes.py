@@ -59,7 +59,7 @@ class SymbolicShapes:
         """What Python computes an integer by, of sizes and integers that the program holds; None
         where one of them is nowhere, or the expression is of another kind.
 
-        A number that leaves is computed beside the graph, never by it: a backend has tensors among
+        A number that leaves is computed outside the graph, never by it: a backend has tensors among
         its results, and no number that is another in every call."""
         expr = compat.expression(number)
         symbols = sorted(expr.free_symbols, key=str)

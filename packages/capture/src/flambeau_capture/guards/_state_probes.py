@@ -75,7 +75,7 @@ def _candidates() -> Iterator[tuple[str, tuple[Probe, ...]]]:
     yield "inference_mode", _row(("inference_mode", 0, BYTE, int))
     yield "autocast_cache", _row(("autocast_cache", 0, BYTE, int))
     yield "torch_function", _row(("torch_function", 0, BYTE, _torch_function_number))
-    # only the empty stack has a number: modes are told apart in Python
+    # only the empty stack has a number: modes are compared in Python
     yield (
         "torch_function_modes",
         _row(("torch_function_modes", 0, WORD, lambda modes: None if modes else 0)),

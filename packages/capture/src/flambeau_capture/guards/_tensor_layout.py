@@ -64,7 +64,7 @@ def encode(cls: type, dtype: torch.dtype, device: torch.device) -> Fields | None
 
 @cache
 def tensor_layout() -> TensorLayout | None:
-    """The layout of the installed torch, looked for once. None: tensors are asked through torch."""
+    """The layout of the installed torch, looked for once. None: tensors are read through torch."""
     return in_plain_state(_find_and_try)
 
 

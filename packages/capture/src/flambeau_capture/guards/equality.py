@@ -87,7 +87,7 @@ class Reference:
         return self._kept if self.weak is None else self.weak()
 
     def forget(self) -> None:
-        """Be of nothing from here on: what asked is never asked again."""
+        """Be of nothing from here on: its guard is never evaluated again."""
         self._kept = None
 
     def is_of(self, obj: Any) -> bool:

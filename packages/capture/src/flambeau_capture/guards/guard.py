@@ -29,12 +29,12 @@ class Guard:
     def relation(self) -> str | None:
         return _RELATIONS.get(self.kind.name)
 
-    def asked(self) -> tuple[Source, ...]:
+    def examined(self) -> tuple[Source, ...]:
         step = self.kind.step
         return self.sources if step is None else tuple(step(source) for source in self.sources)
 
     def values(self, scope: Scope) -> list[Any]:
-        return [load(source, scope) for source in self.asked()]
+        return [load(source, scope) for source in self.examined()]
 
     def holds(self, scope: Scope) -> bool:
         try:

@@ -1,8 +1,8 @@
 """Guard set of a frame.
 
-In: guards as capture meets the values they are about. Out: `Guards`, the finished set: the native
+In: guards as capture adds them. Out: `Guards`, the finished set: the native
 tree for the frame hook, the plain-Python check, the explanation of a failure, the listing.
-Invariant: a guard stands once in a set, whoever asked for it again.
+Invariant: a guard stands once in a set, however often it is added.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class GuardSet:
             Guard(CLASS_ENTRY, (source,), (tuple(found.values()),))
             for source, found in self._entries.items()
         ]
-        reached = {node for g in self._ordered for source in g.asked() for node in source.path()}
+        reached = {node for g in self._ordered for source in g.examined() for node in source.path()}
         there = [
             Guard(EXISTS, (source,), (), line)
             for source, line in self._passed_along.items()

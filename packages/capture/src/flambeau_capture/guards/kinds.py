@@ -1,7 +1,7 @@
 """Table of guard kinds.
 
 In: a value and the guard's parameters. Out: whether the guard holds (plain Python), which native
-check asks the same, and the two texts of an explanation. Invariant: the native check named in a row
+check does the same, and the two texts of an explanation. Invariant: the native check named in a row
 and its Python function agree on every value; tests hold them to it.
 """
 
@@ -26,7 +26,7 @@ Params = tuple[Any, ...]
 @dataclass(frozen=True)
 class GuardKind:
     """`check` gives the native check and its argument. `step` leads from the guard's source to the
-    value that is asked. Kinds of low `cost` are asked first on the same value."""
+    value that is examined. Kinds of low `cost` are evaluated first on the same value."""
 
     name: str
     holds: Callable[[Any, Params], bool]
@@ -276,7 +276,7 @@ _set_member("SET_NOT_CONTAINS", False)
 
 EXISTS = _kind(
     "EXISTS",
-    holds=lambda value, params: True,  # that it could be read is all that is asked
+    holds=lambda value, params: True,  # that it could be read is all
     check=lambda params: ("PIN", 0),  # none: see `guards.tree`
     expected=lambda params: "something",
     got=lambda value, params: shown(value),
@@ -336,7 +336,7 @@ Entry = tuple[str] | tuple[str, Any]
 
 
 def entry_of(python_class: type, name: str) -> Entry:
-    """What stands in a class, or one that it derives from, before any descriptor is asked."""
+    """What stands in a class, or one that it derives from, before any descriptor is called."""
     for owner in python_class.__mro__:
         if name in owner.__dict__:
             return name, owner.__dict__[name]

@@ -3,7 +3,7 @@
 In: guards with their sources, and the code object of the frame they were made for. Out: a
 `GuardTree` that reads every shared prefix once. Invariant: the tree holds on a frame exactly if
 every guard does; on one value the cheap checks come first, its identity before all, and what is
-asked of a value is asked before anything is read from it.
+checked of a value is checked before anything is read from it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def build_tree(guards: Iterable[Guard], code: CodeType) -> GuardTree:
     slots: list[_GuardNode] = []
     made: dict[Any, tuple[str, Any]] = {}
     for guard in guards:
-        ends = [_reach(root, source, code) for source in guard.asked()]
+        ends = [_reach(root, source, code) for source in guard.examined()]
         if guard.kind is EXISTS:
             continue  # a node that cannot be reached does not hold
         if guard.relation is None:
@@ -57,7 +57,7 @@ def build_tree(guards: Iterable[Guard], code: CodeType) -> GuardTree:
         else:
             pinned = [_pin(end, slots) for end in ends]
             if guard.relation == "sizes":
-                where = dict(zip(guard.asked(), pinned, strict=True))
+                where = dict(zip(guard.examined(), pinned, strict=True))
                 programs.append(guard.params[0].numbers(where, SIZE_OP))
             elif guard.relation == "same":
                 same.extend(pinned)

@@ -34,11 +34,11 @@ def narrated(prepared: Prepared) -> Prepared:
 
 
 def _telling(handler: OpHandler) -> OpHandler:
-    def tell(frame: Any, instruction: Instruction) -> None:
+    def note(frame: Any, instruction: Instruction) -> None:
         logs.emit("instructions", lambda: _line(frame, instruction))
         handler(frame, instruction)
 
-    return tell
+    return note
 
 
 def _line(frame: Any, instruction: Instruction) -> str:
@@ -49,7 +49,7 @@ def _line(frame: Any, instruction: Instruction) -> str:
 
 
 class NullValue(Value):
-    """The NULL that CPython keeps beside a callable."""
+    """The NULL that CPython keeps next to a callable."""
 
     def describe(self) -> str:
         return "NULL"
@@ -94,7 +94,7 @@ class Before:
 
 @dataclass(frozen=True)
 class Suspended:
-    """A frame of the chain that a graph break leaves behind, outermost first.
+    """A frame of the chain that a graph break leaves, outermost first.
 
     The innermost is before `instruction`. The others wait in it for the frame they have called,
     their stack being what lies below its result; `instead`: the value that is pushed in place of

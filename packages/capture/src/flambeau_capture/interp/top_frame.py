@@ -1,6 +1,6 @@
 """The top frame under capture: argument sources, stop points.
 
-In: a frame as the hook met it. Out: `Finished` or `Stopped`, or `Restart` when the state at the
+In: a frame as the hook gets it. Out: `Finished` or `Stopped`, or `Restart` when the state at the
 break has to be reached again. Invariant: at a stop, every value is as it was before the instruction
 that could not be interpreted.
 """

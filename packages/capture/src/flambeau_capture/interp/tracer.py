@@ -287,7 +287,7 @@ class SymbolicTracer(Tracer):
                 made.call_method(self, "close", [], {})
             except UserError as error:
                 raise Break("FB0021", f"{error.value.describe()} in {made.describe()}") from None
-            self._end(inner)  # what only that one held goes with it
+            self._end(inner)  # what only that one referred to goes with it
 
     def forgotten(self) -> GeneratorValue | None:
         """A generator that waits, and that the generated code has not: nothing would end it."""

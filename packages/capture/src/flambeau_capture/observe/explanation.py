@@ -1,7 +1,7 @@
 """Explanation of a capture: graphs, breaks and their costs, guards, recompilations.
 
 In: a function and arguments. Out: an `Explanation`. Invariant: the function runs once, as compiled
-code, and what is told is what happened in that run.
+code, and the result is what happened in that run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class BreakCost:
 class Explanation:
     """Unpacks as (explanation, out_guards, graphs, ops_per_graph, break_reasons, verbose).
 
-    `costs` stands beside `break_reasons`, with an item for each; it is empty where no run was
+    `costs` goes with `break_reasons`, an item for each; it is empty where no run was
     timed.
     """
 
@@ -138,7 +138,7 @@ def explanation_of(
     runs: list[tuple[float, float]] | None = None,
     ended: float = 0.0,
 ) -> Explanation:
-    """What the records of a compiled callable tell.
+    """What the records of a compiled callable say.
 
     runs: when each graph started and ended in a run that was finished at `ended`, in order, by
         `time.perf_counter`; without it breaks have no costs.

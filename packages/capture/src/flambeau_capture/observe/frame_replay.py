@@ -18,7 +18,7 @@ from flambeau_capture.observe import frame_recording
 def replay(path: str, backend: Any = "eager", **choices: Any) -> Any:
     """Capture and run the frame of a record; returns its result.
 
-    A fault of capture is raised, not turned into a fall back to eager. Raises `ReplayError` where
+    A fault of capture is raised, not a fall back to eager. Raises `ReplayError` where
     the record lacks an argument or a closure's variable.
     """
     state = frame_recording.load(path)

@@ -44,7 +44,7 @@ class Miss:
 
 
 class CompileProfiler:
-    """A backend that compiles nothing and tells what would be compiled again, and why.
+    """A backend that compiles nothing and shows what would be compiled again, and why.
 
     `prof = CompileProfiler(); compile(fn, backend=prof)`, run the program for as long as it took
     to run into trouble, then `print(prof.report())`. Each function keeps one entry; a call that it

@@ -126,7 +126,7 @@ class RecordedFault:
 
 @dataclass
 class Records:
-    """What one compiled callable has met; `explain` reads it."""
+    """What happened to one compiled callable; `explain` reads it."""
 
     frames: list[FrameRecord] = field(default_factory=list)
     graphs: list[CapturedGraph] = field(default_factory=list)
@@ -138,7 +138,7 @@ class Records:
     backend_errors: list[BaseException] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     settled: list[str] = field(default_factory=list)  # what compiles no more, or runs as it is
-    #: of the entries that ended with an object, by code: the guards that asked for it
+    #: of the entries that ended with an object, by code: the guards that examined it
     ended: IdentityMap[CodeType, list[tuple[Guard, ...]]] = field(default_factory=IdentityMap)
 
     def end(self, code: CodeType, guards: Sequence[Guard]) -> None:

@@ -80,7 +80,7 @@ class ModuleEntry(Derived):
 
 @dataclass(frozen=True)
 class ClassEntry(Derived):
-    """`vars(base)[entry]` of a class: what stands there, no descriptor asked."""
+    """`vars(base)[entry]` of a class: what stands there, no descriptor called."""
 
     entry: str
 
@@ -308,9 +308,9 @@ ITEM_READERS: dict[ItemKind, Callable[[Any, Any], Any]] = {
 
 
 class Loader(Protocol):
-    """What `emit` needs of the code being written: a global name for an object held by it."""
+    """What `emit` needs of the code being written: a global name for an object."""
 
-    def held(self, obj: Any) -> str: ...
+    def global_name(self, obj: Any) -> str: ...
 
 
 def emit(source: Source, tx: Loader) -> list[Instruction]:
@@ -325,7 +325,7 @@ def emit(source: Source, tx: Loader) -> list[Instruction]:
         function, arguments = by_call
         constants = [spelling.load_const(argument) for argument in arguments]
         return [
-            *spelling.callable_from(spelling.load_global(tx.held(function))),
+            *spelling.callable_from(spelling.load_global(tx.global_name(function))),
             *parent,
             *(instruction for group in constants for instruction in group),
             *spelling.call(1 + len(arguments)),
@@ -352,15 +352,17 @@ _BY_THEMSELVES: dict[type[Source], Callable[[Any, Any, Loader], list[Instruction
     FreeCell: lambda spelling, node, tx: list(spelling.load_closure(node.variable)),
     Global: lambda spelling, node, tx: list(spelling.load_global(node.variable)),
     Builtin: lambda spelling, node, tx: list(spelling.load_global(node.variable)),
-    ConstantSource: lambda spelling, node, tx: list(spelling.load_global(tx.held(node.object))),
-    KnownKey: lambda spelling, node, tx: list(spelling.load_global(tx.held(node.key))),
+    ConstantSource: lambda spelling, node, tx: list(
+        spelling.load_global(tx.global_name(node.object))
+    ),
+    KnownKey: lambda spelling, node, tx: list(spelling.load_global(tx.global_name(node.key))),
     SymbolExprSource: lambda spelling, node, tx: [
-        *spelling.callable_from(spelling.load_global(tx.held(node.function))),
+        *spelling.callable_from(spelling.load_global(tx.global_name(node.function))),
         *(instruction for argument in node.arguments for instruction in emit(argument, tx)),
         *spelling.call(len(node.arguments)),
     ],
     CallResultSource: lambda spelling, node, tx: [
-        *spelling.callable_from(spelling.load_global(tx.held(node.make))),
+        *spelling.callable_from(spelling.load_global(tx.global_name(node.make))),
         *emit(node.of, tx),
         *(instruction for number in node.numbers for instruction in emit(number, tx)),
         *spelling.call(1 + len(node.numbers)),

@@ -64,7 +64,7 @@ def constant_of_names(value: Value) -> tuple[str, ...]:
 
 
 def _callable(frame: Frame) -> tuple[Value, list[Value]]:
-    """The callable below the arguments, and its self if it stands beside it."""
+    """The callable below the arguments, and its self if there is one."""
     below, above = frame.pop_many(2)
     if NULL_ABOVE:
         return below, [] if above is NULL else [above]

@@ -129,7 +129,7 @@ def _taken(tx: Tracer, value: Value) -> Iterator[Value]:
 def unpack_sequence(frame: Frame, instruction: Instruction) -> None:
     count = int(instruction.arg or 0)
     taken = _taken(frame.tx, frame.pop())
-    items = list(itertools.islice(taken, count + 1))  # as many as tell that there are too many
+    items = list(itertools.islice(taken, count + 1))  # as many as show that there are too many
     if len(items) < count:
         frame.tx.raise_error(
             ValueError, f"not enough values to unpack (expected {count}, got {len(items)})"

@@ -46,7 +46,7 @@ def _negation(value: Any) -> bool:
 
 
 def _is_open(value: Value) -> bool:
-    """Whether a value is a tensor whose truth may be asked later: to ask one of more elements than
+    """Whether a value is a tensor whose truth may be read later: that of one of more elements than
     one raises, there and then."""
     if not isinstance(value, TensorValue) or value.truth_known is not None:
         return False
@@ -117,11 +117,11 @@ def delete_subscr(frame: Frame, instruction: Instruction) -> None:
     frame.pop().del_item(frame.tx, key)
 
 
-def _slice_of(tx: Tracer, instruction: Instruction, items: Value, *bounds: Value) -> Value:
-    return binary(tx, "getitem", items, SliceValue(*bounds, Constant(None)))
+def _part(tx: Tracer, instruction: Instruction, items: Value, start: Value, stop: Value) -> Value:
+    return binary(tx, "getitem", items, SliceValue(start, stop, Constant(None)))
 
 
-expression("BINARY_SLICE", 3, _slice_of, since=(3, 12))
+expression("BINARY_SLICE", 3, _part, since=(3, 12))
 
 
 @opcode("STORE_SLICE", since=(3, 12))

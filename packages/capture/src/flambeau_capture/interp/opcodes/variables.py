@@ -1,7 +1,7 @@
 """Variable, attribute and constant opcodes, and stack manipulation.
 
 In: a frame and an instruction. Out: the frame, one instruction later. Invariant: moving a value
-never asks anything of it, so nothing is guarded by it.
+never reads anything of it, so nothing is guarded by it.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def load_method(frame: Frame, instruction: Instruction) -> None:
 
 
 def push_method(frame: Frame, found: Value) -> None:
-    """A callable and the NULL beside it: a bound method stays bound."""
+    """A callable and its NULL: a bound method stays bound."""
     if NULL_ABOVE:
         frame.push(found)
         frame.push(NULL)

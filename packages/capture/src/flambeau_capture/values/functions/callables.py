@@ -2,7 +2,7 @@
 
 In: callables of the program. Out: `rule_of`, the rule that holds for one; `handles`, `pure`,
 `breaks` and the tables by code, type, class and name, which the `builtins` package fills. Modules
-are in `library_rules`. Invariant: a callable with no rule and no known purity is a graph break;
+are in `frame.skip_rules`. Invariant: a callable with no rule and no known purity is a graph break;
 capture never calls what it does not know.
 """
 

@@ -44,7 +44,7 @@ class Inside:
         self.what = what
         self.before = tx.graph
         self.body = GraphBuilder(outer or tx.graph)
-        self._apart = tx.heap.apart()
+        self._apart = tx.heap.separate()
         self._changes: dict[int, Any] = {}
 
     def __enter__(self) -> GraphBuilder:
