@@ -20,7 +20,7 @@ _NAMES = {
     "observe.explanation": "explain explain_call Explanation",
     "observe.logs": "set_logs",
     "exporting": "export Exported TensorForm",
-    "observe.frame_replay": "replay",
+    "observe.frame_recording": "replay",
     "observe.profile": "CompileProfiler compile_times",
     "backends": "list_backends register_backend",
     "options": "Options",

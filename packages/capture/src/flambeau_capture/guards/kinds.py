@@ -99,7 +99,10 @@ def _show_value(value: Any, params: Params) -> str:
 
 def _show_object(params: Params) -> str:
     found = params[0]()
-    return "an object that is gone" if found is None else f"the object {shown(found)}"
+    if found is None:
+        return "an object that is gone"
+    text = shown(found)
+    return f"the {text}" if text.endswith(" object") else f"the object {text}"
 
 
 def _show_other_object(value: Any, params: Params) -> str:
