@@ -99,6 +99,7 @@ class Prim:
     dtypes: frozenset[torch.dtype] | None = None
     byte_rule: Cost | None = None
     exact: bool = False
+    reason: str = ""
 
     def is_exact(self, dtype: torch.dtype) -> bool:
         """Whether the bits of a result are decided for operands of a dtype, so that any way to
@@ -153,6 +154,7 @@ def define(
     dtypes: frozenset[torch.dtype] | None = None,
     bytes_moved: Cost | None = None,
     exact: bool | None = None,
+    reason: str = "",
 ) -> OpOverload:
     """Register a primitive and return its overload.
 
@@ -169,7 +171,8 @@ def define(
     - `dtypes`: dtypes that the first tensor operand may have (None: found by asking the rule);
     - `exact`: whether IEEE 754 decides every bit of the result (None: as the tags say);
     - `family`: the heading it is listed under; None is the module that calls `define`;
-    - `flops`, `bytes_moved`: cost rules.
+    - `flops`, `bytes_moved`: cost rules;
+    - `reason`: why a library computes it, where no kernel does.
     """
     name = schema[: schema.index("(")]
     edges = {"note": edge_cases} if isinstance(edge_cases, str) else dict(edge_cases)
@@ -207,6 +210,7 @@ def define(
         dtypes=dtypes,
         byte_rule=bytes_moved,
         exact=bool(EXACT_TAGS & set(tags)) if exact is None else exact,
+        reason=reason,
     )
     PRIMS[name] = prim
     _BY_OVERLOAD[overload] = prim
@@ -272,10 +276,13 @@ def _meta_kernel(rule: Rule) -> Callable[..., Any]:
     return kernel
 
 
+def empty_as(meta: Any, device: torch.device | str) -> torch.Tensor:
+    """Memory of a shape, layout and dtype, on a device of its own."""
+    return torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype, device=device)
+
+
 def _empty(meta: TensorMeta | None) -> torch.Tensor | None:
-    if meta is None:
-        return None
-    return torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype, device="meta")
+    return None if meta is None else empty_as(meta, "meta")
 
 
 def tensor_metas(args: Sequence[Any]) -> list[TensorMeta]:
@@ -323,10 +330,7 @@ def in_layout(result: Any, expected: MetaResult) -> Any:
     if isinstance(expected, TensorMeta):
         if tuple(result.stride()) == expected.stride or is_same_layout(result, expected):
             return result
-        copy = torch.empty_strided(
-            expected.shape, expected.stride, dtype=expected.dtype, device=result.device
-        )
-        return copy.copy_(result)
+        return empty_as(expected, result.device).copy_(result)
     return tuple(
         None if meta is None else in_layout(part, meta)
         for part, meta in zip(result, expected, strict=True)

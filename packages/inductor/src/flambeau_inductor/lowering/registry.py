@@ -62,17 +62,10 @@ def rule_of(name: str) -> Rule | None:
 
 TABLES = "eager's is an approximation of its own, given by tables: no formula has its results"
 SIZES = "the size of a result depends on elements, which a program of fixed loops cannot ask"
-POOLS = "windows of a third dimension or of uneven sizes: the library's kernels hold the ties"
 OF_FAMILIES = {
     "complex": "complex numbers have no kernels; most of these are views and compute nothing",
-    "ctc": "a recurrence over time steps, one library call of which the derivative needs the parts",
-    "distance": "a product of matrices where eager has one, and rows otherwise, by the sizes",
     "dynamic": SIZES,
     "effects": "an effect, not a value",
-    "fft": "an algorithm of a library: pocketfft, MKL's or cuFFT",
-    "linalg": "an algorithm of a library: LAPACK, MAGMA or cuSOLVER",
-    "pooling": POOLS,
-    "sampling": "reads at positions that are interpolated from elements, with eager's own rounding",
     "sort": "an order statistic or a search: the library's sort",
     "views": "a view, or a write through one: strides, and no arithmetic",
 }
@@ -80,7 +73,6 @@ OF_NAMES = {
     "cummax": "a scan of pairs: the greatest so far and where it was",
     "cummin": "a scan of pairs: the least so far and where it was",
     "dirichlet_grad": TABLES,
-    "embedding_bag_weights_backward": "sums over bags of uneven lengths",
     "gamma_grad": TABLES,
     "int_mm": "a product of int8 matrices: the library's instructions",
 }
@@ -99,7 +91,8 @@ def reason(prim: Prim) -> str | None:
     """Why a primitive is a library call; None where a kernel computes it."""
     if prim.name in OF_NAMES:
         return OF_NAMES[prim.name]
-    return OF_FAMILIES.get(prim.family) if rule_of(prim.name) is None else None
+    why = prim.reason or OF_FAMILIES.get(prim.family)
+    return why if rule_of(prim.name) is None else None
 
 
 def library_calls() -> dict[str, str]:

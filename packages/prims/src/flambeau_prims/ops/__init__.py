@@ -24,7 +24,6 @@ from flambeau_prims.ops.library import (
     embedding,
     fft,
     linalg,
-    linear_systems,
     pooling,
     sampling,
     special,
@@ -54,6 +53,5 @@ __all__ = [
     "shape",
     "sort",
     "special",
-    "systems",
     "views",
 ]

@@ -1,4 +1,4 @@
-"""Library primitives of scaled dot-product attention and its backward.
+"""Leaves of scaled dot-product attention and its backward.
 
 In: q [B, H, Lq, E], k [B, Hk, Lk, E], v [B, Hk, Lk, Ev], H a multiple of Hk (each k and v serves
 H / Hk heads of q; on CUDA only H == Hk), an additive bias that broadcasts to [B, H, Lq, Lk].
@@ -12,14 +12,17 @@ pads its rows to a multiple of 32. It is there for `attention_backward` alone.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
-from flambeau_prims._op import MetaResult, define, in_layout, require
+from flambeau_prims._op import MetaResult, require
 from flambeau_prims.layout import Size, TensorMeta, elementwise_strides, ordered_strides
+from flambeau_prims.ops.library.leaf import leaf
 from flambeau_prims.ops.pointwise import FLOATS
 
+_leaf = partial(leaf, family="attention", tags=("library", "matmul"))
 _LSE_ALIGNMENT = 32
 _BIAS_ALIGNMENT = 16
 
@@ -106,8 +109,6 @@ def _attention(
     *,
     scale: float | None = None,
 ) -> Any:
-    of = TensorMeta.of
-    expected = _attention_rule(of(q), of(k), of(v), None, dropout_p, is_causal, scale=scale)
     if q.device.type == "cpu":
         result = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(
             *_rows(q, k, v), 0.0, is_causal, attn_mask=bias, scale=scale
@@ -116,16 +117,15 @@ def _attention(
         result = torch.ops.aten._scaled_dot_product_efficient_attention.default(
             q, k, v, _cuda_bias(bias, q, k), True, 0.0, is_causal, scale=scale
         )
-    return in_layout(result[:2], expected)
+    return result[:2]
 
 
-attention = define(
+_leaf(
     "attention(Tensor q, Tensor k, Tensor v, Tensor? bias, float dropout_p, bool is_causal, *,"
     " float? scale=None) -> (Tensor out, Tensor logsumexp)",
-    rule=_attention_rule,
-    eager=_attention,
-    tags=("library", "matmul"),
-    doc="softmax(q k^T * scale + bias) v; `scale` is 1/sqrt(E) if None; `dropout_p` must be 0.",
+    _attention_rule,
+    _attention,
+    "softmax(q k^T * scale + bias) v; `scale` is 1/sqrt(E) if None; `dropout_p` must be 0.",
     flops=_scores_flops(2),
     shape="[B, H, Lq, Ev] in the layout of the queries, and the logarithms of the rows' sums",
     edge_cases={
@@ -169,10 +169,6 @@ def _backward(
     *,
     scale: float | None = None,
 ) -> Any:
-    of = TensorMeta.of
-    expected = _backward_rule(
-        of(grad), of(q), of(k), of(v), of(out), of(logsumexp), None, dropout_p, is_causal
-    )
     if q.device.type == "cpu":
         result = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default(
             *_rows(grad, q, k, v, out), logsumexp, 0.0, is_causal, attn_mask=bias, scale=scale
@@ -184,17 +180,16 @@ def _backward(
             grad, q, k, v, _cuda_bias(bias, q, k), out, logsumexp, state, state, 0.0,
             [True, True, True, False], is_causal, scale=scale,
         )  # fmt: skip
-    return in_layout(result[:3], expected)
+    return result[:3]
 
 
-attention_backward = define(
+_leaf(
     "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor logsumexp,"
     " Tensor? bias, float dropout_p, bool is_causal, *, float? scale=None)"
     " -> (Tensor dq, Tensor dk, Tensor dv)",
-    rule=_backward_rule,
-    eager=_backward,
-    tags=("library", "matmul"),
-    doc="Gradients of q, k and v, given both results of the forward; the bias gets none.",
+    _backward_rule,
+    _backward,
+    "Gradients of q, k and v, given both results of the forward; the bias gets none.",
     flops=_scores_flops(5),
     shape="those of q, k and v, stored as [B, L, H, E]",
     edge_cases="the scores are computed again from q, k and the logarithms of the sums",

@@ -1,4 +1,4 @@
-"""Library primitives of convolution and its backward.
+"""Leaves of convolution and its backward.
 
 In: a batched image, weights, geometry. Out: channels-last results if image or weights are so.
 Invariant: geometry lists have one entry per spatial dimension.
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from flambeau_prims._op import MetaResult, define, in_layout, require, tensor_metas
+from flambeau_prims._op import MetaResult, require, tensor_metas
 from flambeau_prims._torch_compat import is_taken_by_onednn
 from flambeau_prims.layout import (
     Shape,
@@ -21,6 +21,7 @@ from flambeau_prims.layout import (
     product,
     suggests_channels_last,
 )
+from flambeau_prims.ops.library.leaf import leaf
 
 
 def _in_format(like: TensorMeta, shape: Sequence[Size], *deciding: TensorMeta) -> TensorMeta:
@@ -133,21 +134,12 @@ def _convolution_flops(args: tuple[Any, ...], result: MetaResult) -> Size:
     return count
 
 
-def _convolution(
-    a: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, *geometry: Any
-) -> Any:
-    result = torch.ops.aten.convolution.default(a, w, bias, *geometry)
-    expected = _convolution_rule(TensorMeta.of(a), TensorMeta.of(w), None, *geometry)
-    return in_layout(result, expected)
-
-
-convolution = define(
+leaf(
     "convolution(Tensor a, Tensor w, Tensor? bias, SymInt[] stride, SymInt[] padding,"
     " SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor",
-    rule=_convolution_rule,
-    eager=_convolution,
-    tags=("library",),
-    doc="out[n, o] = bias[o] + the sum over channels c of the group and window places k of"
+    _convolution_rule,
+    torch.ops.aten.convolution,
+    "out[n, o] = bias[o] + the sum over channels c of the group and window places k of"
     " w[o, c, k] a[n, c, stride i + dilation k - padding], i the output place; transposed: the"
     " gradient of that by `a`. 1-d to 3-d.",
     flops=_convolution_flops,
@@ -158,6 +150,7 @@ convolution = define(
         "empty": "an empty batch gives an empty result",
         "note": "padding counts as 0; `output_padding` adds places at the end of a transposed one",
     },
+    family="convolution",
     source="Dumoulin and Visin: A guide to convolution arithmetic, 2016",
     differentiable="by convolution_backward",
 )
@@ -198,23 +191,21 @@ def _backward_flops(args: tuple[Any, ...], result: MetaResult) -> Size:
 
 
 def _backward(grad: torch.Tensor, a: torch.Tensor, w: torch.Tensor, *rest: Any) -> Any:
-    if rest[-1][2] and rest[0] is None:  # ATen wants to be told the size, the channels of grad
+    if rest[-1][2] and rest[0] is None:  # ATen takes the size, the channels of grad
         rest = ([grad.shape[1]], *rest[1:])
-    result = torch.ops.aten.convolution_backward.default(grad, a, w, *rest)
-    metas = (TensorMeta.of(grad), TensorMeta.of(a), TensorMeta.of(w))
-    return in_layout(result, _backward_rule(*metas, *rest))
+    return torch.ops.aten.convolution_backward.default(grad, a, w, *rest)
 
 
-convolution_backward = define(
+leaf(
     "convolution_backward(Tensor grad, Tensor a, Tensor w, SymInt[]? bias_sizes, SymInt[] stride,"
     " SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding,"
     " SymInt groups, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
-    rule=_backward_rule,
-    eager=_backward,
-    tags=("library",),
-    doc="Gradients of image, weights and bias; None where `output_mask` does not ask.",
+    _backward_rule,
+    _backward,
+    "Gradients of image, weights and bias; None where `output_mask` does not ask.",
     flops=_backward_flops,
     shape="those of `a`, `w` and [output channels]; channels-last if image or weights are",
     edge_cases={"empty": "an empty batch gives zeros for the weights"},
+    family="convolution",
     source="Dumoulin and Visin: A guide to convolution arithmetic, 2016",
 )

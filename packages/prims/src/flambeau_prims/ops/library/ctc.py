@@ -1,4 +1,4 @@
-"""Library primitives of the CTC loss and its gradient.
+"""Leaves of the CTC loss and its gradient.
 
 In: log-probabilities [T, N, C], targets of labels, lengths. Out: a loss for each sequence.
 Invariant: lengths are numbers, so that sizes do not depend on elements.
@@ -6,12 +6,14 @@ Invariant: lengths are numbers, so that sizes do not depend on elements.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
-from flambeau_prims._op import define, in_layout, metas_of, require, tensor_metas
+from flambeau_prims._op import require, tensor_metas
 from flambeau_prims.layout import TensorMeta
+from flambeau_prims.ops.library.leaf import leaf
 
 aten = torch.ops.aten
 _FULL = frozenset({torch.float32, torch.float64})
@@ -45,19 +47,19 @@ def _ctc_rule(
     return log_probs.like((batch,)), log_probs.like(alpha)
 
 
-def _ctc(*args: Any) -> Any:
-    return in_layout(aten._ctc_loss.default(*args), _ctc_rule(*map(metas_of, args)))
+_leaf = partial(
+    leaf,
+    family="ctc",
+    reason="a recurrence over time steps, one library call of which the derivative needs the parts",
+    source="Graves et al.: Connectionist temporal classification, 2006",
+)
 
-
-_GRAVES = "Graves et al.: Connectionist temporal classification, 2006"
-
-define(
+_leaf(
     "ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths,"
     " int blank, bool zero_infinity) -> (Tensor loss, Tensor log_alpha)",
-    rule=_ctc_rule,
-    eager=_ctc,
-    tags=("library",),
-    doc="For each sequence minus the logarithm of the probability that its labels, with blanks"
+    _ctc_rule,
+    aten._ctc_loss,
+    "For each sequence minus the logarithm of the probability that its labels, with blanks"
     " between them and repeats, spell the target; and the forward variables of that sum.",
     flops=lambda args, result: 8 * tensor_metas((result,))[-1].numel(),
     shape="[N] and [N, T, 2 S + 1] for T steps and targets up to S long",
@@ -65,7 +67,6 @@ define(
         "infinity": "a target too long for its input: inf, or 0 if `zero_infinity`",
         "note": "elements of log_alpha past a sequence's end mean nothing",
     },
-    source=_GRAVES,
     differentiable="by ctc_loss_backward",
 )
 
@@ -89,20 +90,14 @@ def _ctc_back_rule(
     return log_probs.like(log_probs.shape)
 
 
-def _ctc_back(*args: Any) -> Any:
-    return in_layout(aten._ctc_loss_backward.default(*args), metas_of(args[1]).like(args[1].shape))
-
-
-define(
+_leaf(
     "ctc_loss_backward(Tensor grad, Tensor log_probs, Tensor targets, int[] input_lengths,"
     " int[] target_lengths, Tensor loss, Tensor log_alpha, int blank, bool zero_infinity)"
     " -> Tensor",
-    rule=_ctc_back_rule,
-    eager=_ctc_back,
-    tags=("library",),
-    doc="The gradient of the log-probabilities, given both results of ctc_loss.",
+    _ctc_back_rule,
+    aten._ctc_loss_backward,
+    "The gradient of the log-probabilities, given both results of ctc_loss.",
     flops=lambda args, result: 8 * args[6].numel(),
     shape="that of `log_probs`, row-major",
     edge_cases="0 past a sequence's end; 0 where the loss is infinite, if `zero_infinity`",
-    source=_GRAVES,
 )

@@ -1,4 +1,4 @@
-"""Library primitives of bags of embeddings and their gradients.
+"""Leaves of bags of embeddings and their gradients.
 
 In: a table of rows, positions of rows, and where each bag begins. Out: a row for each bag.
 Invariant: `mode` is 0 sum, 1 mean, 2 maximum; a position equal to `padding_idx` is passed over.
@@ -6,17 +6,25 @@ Invariant: `mode` is 0 sum, 1 mean, 2 maximum; a position equal to `padding_idx`
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
-from flambeau_prims._op import define, flops_per_input, in_layout, metas_of, require
+from flambeau_prims._op import flops_per_input, metas_of, require
 from flambeau_prims.layout import Size, TensorMeta
+from flambeau_prims.ops.library.leaf import leaf
 from flambeau_prims.ops.pointwise import FLOATS
 
 aten = torch.ops.aten
 _POSITIONS = frozenset({torch.int32, torch.int64})
-_SOURCE = "torch.nn.EmbeddingBag's documentation"
+_leaf = partial(
+    leaf,
+    family="embedding",
+    tags=("library", "index"),
+    source="torch.nn.EmbeddingBag's documentation",
+    exact=False,  # sums
+)
 
 
 def _check(name: str, weight: TensorMeta, indices: TensorMeta, offsets: TensorMeta) -> None:
@@ -72,13 +80,9 @@ def _bag(
     padding_idx: int,
 ) -> Any:
     args = (weight, indices, offsets, scale_grad_by_freq, mode)
-    expected = _bag_rule(
-        *map(metas_of, (*args, per_sample_weights, include_last_offset, padding_idx))
-    )
-    result = aten._embedding_bag.default(
-        *args, False, per_sample_weights, include_last_offset, padding_idx
-    )
-    out, _, _, largest = result
+    rest = (per_sample_weights, include_last_offset, padding_idx)
+    expected = _bag_rule(*map(metas_of, (*args, *rest)))
+    out, _, _, largest = aten._embedding_bag.default(*args, False, *rest)
     # A kernel leaves out what it has no use for; these mean the same on every device.
     order = torch.arange(indices.shape[0], device=indices.device)
     bag_of = torch.bucketize(order, offsets, right=True).to(indices.dtype) - 1
@@ -87,18 +91,16 @@ def _bag(
     sizes = torch.bincount(kept, minlength=bags).to(indices.dtype)
     if mode != 2 or largest.shape != expected[3].shape:
         largest = largest.new_zeros(expected[3].shape)
-    return in_layout((out, bag_of, sizes, largest), expected)
+    return out, bag_of, sizes, largest
 
 
-define(
+_leaf(
     "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq,"
     " int mode, Tensor? per_sample_weights, bool include_last_offset, int padding_idx)"
     " -> (Tensor out, Tensor bag_of, Tensor sizes, Tensor largest)",
-    rule=_bag_rule,
-    eager=_bag,
-    tags=("library", "index"),
-    exact=False,  # sums
-    doc="out[b] is the sum, mean or maximum of weight[indices[i]] over the i of bag b, which begins"
+    _bag_rule,
+    _bag,
+    "out[b] is the sum, mean or maximum of weight[indices[i]] over the i of bag b, which begins"
     " at offsets[b]; and for the gradient the bag of each i, the sizes, the maxima's positions.",
     flops=flops_per_input(1),
     shape="[bags, columns of `weight`]; that of `indices`; [bags]; [bags, columns] for maxima",
@@ -107,7 +109,6 @@ define(
         "out of range": "a position outside the table: an error in eager",
         "note": "the last three results mean something to the gradients alone",
     },
-    source=_SOURCE,
     differentiable="by embedding_bag_backward and embedding_bag_weights_backward",
 )
 
@@ -132,25 +133,16 @@ def _back_rule(
     return grad.like((rows, grad.shape[1]))
 
 
-def _back(*args: Any) -> Any:
-    return in_layout(
-        aten._embedding_bag_dense_backward.default(*args), _back_rule(*map(metas_of, args))
-    )
-
-
-define(
+_leaf(
     "embedding_bag_backward(Tensor grad, Tensor indices, Tensor bag_of, Tensor sizes,"
     " Tensor largest, SymInt rows, bool scale_grad_by_freq, int mode, Tensor? per_sample_weights,"
     " int padding_idx) -> Tensor",
-    rule=_back_rule,
-    eager=_back,
-    tags=("library", "index"),
-    exact=False,  # sums
-    doc="The gradient of the table: each bag's gradient added to the rows it was made of.",
+    _back_rule,
+    aten._embedding_bag_dense_backward,
+    "The gradient of the table: each bag's gradient added to the rows it was made of.",
     flops=flops_per_input(1),
     shape="[`rows`, columns of the gradient]",
     edge_cases={"duplicates": "add up; divided by their number if `scale_grad_by_freq`"},
-    source=_SOURCE,
 )
 
 
@@ -171,23 +163,14 @@ def _weights_back_rule(
     return grad.like(indices.shape)
 
 
-def _weights_back(*args: Any) -> Any:
-    return in_layout(
-        aten._embedding_bag_per_sample_weights_backward.default(*args),
-        _weights_back_rule(*map(metas_of, args)),
-    )
-
-
-define(
+_leaf(
     "embedding_bag_weights_backward(Tensor grad, Tensor weight, Tensor indices, Tensor offsets,"
     " Tensor bag_of, int mode, int padding_idx) -> Tensor",
-    rule=_weights_back_rule,
-    eager=_weights_back,
-    tags=("library", "index"),
-    exact=False,  # sums
-    doc="The gradient of a sample's weight: its row times its bag's gradient, summed.",
+    _weights_back_rule,
+    aten._embedding_bag_per_sample_weights_backward,
+    "The gradient of a sample's weight: its row times its bag's gradient, summed.",
     flops=flops_per_input(2),
     shape="that of `indices`",
     edge_cases="0 at `padding_idx`",
-    source=_SOURCE,
+    reason="sums over bags of uneven lengths",
 )

@@ -1,4 +1,4 @@
-"""Library primitives of Fourier transforms.
+"""Leaves of Fourier transforms.
 
 In: a tensor and the dimensions to transform, in the order of the transforms. Out: a dense tensor,
 the transformed dimensions innermost, as libraries work on them.
@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from flambeau_prims._op import MetaResult, define, in_layout, require, tensor_metas
+from flambeau_prims._op import MetaResult, Rule, empty_as, require, tensor_metas
 from flambeau_prims.layout import Shape, Size, TensorMeta, ordered_strides
 from flambeau_prims.ops.complex import COMPLEX_OF, REAL_OF
+from flambeau_prims.ops.library.leaf import leaf
 
 aten = torch.ops.aten
 _WIDE = frozenset({torch.complex64, torch.complex128})
@@ -76,19 +78,33 @@ def _planned(a: TensorMeta, dims: Sequence[int], shape: Sequence[Size]) -> Tenso
 _LAYOUT = "; the transformed dimensions innermost, in the order of the operand's strides"
 
 
-def _run(call: Callable[[], torch.Tensor], a: torch.Tensor, expected: TensorMeta) -> Any:
-    if a.numel() == 0:  # an empty batch, for which the library has no plan
-        return torch.empty_strided(
-            expected.shape, expected.stride, dtype=expected.dtype, device=a.device
-        )
-    return in_layout(call(), expected)
-
-
 def _flops(args: tuple[Any, ...], result: MetaResult) -> Size:
     a, dims = args[0], args[1]
     length = math.prod(int(a.shape[d]) for d in dims)
     total: Size = 5 * tensor_metas([result])[0].numel() * max(length - 1, 1).bit_length()
     return total
+
+
+def _in_library(op: Any, rule: Rule) -> Callable[..., torch.Tensor]:
+    """The operator without a scale; an empty batch, of which the library has no plan, by rule."""
+
+    def call(a: torch.Tensor, dims: Sequence[int], last: Any) -> torch.Tensor:
+        if a.numel():
+            return op.default(a, list(dims), 0, last)  # type: ignore[no-any-return]
+        return empty_as(rule(TensorMeta.of(a), dims, last), a.device)
+
+    return call
+
+
+_leaf = partial(
+    leaf,
+    family="fft",
+    tags=("fft", "library"),
+    reason="an algorithm of a library: pocketfft, MKL's or cuFFT",
+    edge_cases=_EDGES,
+    source=_COOLEY,
+    flops=_flops,
+)
 
 
 def _c2c_rule(a: TensorMeta, dims: Sequence[int], forward: bool) -> TensorMeta:
@@ -99,21 +115,12 @@ def _c2c_rule(a: TensorMeta, dims: Sequence[int], forward: bool) -> TensorMeta:
     return a.like(a.shape, _strides(a, _by_stride(a, dims), a.shape))
 
 
-def _c2c(a: torch.Tensor, dims: Sequence[int], forward: bool) -> Any:
-    expected = _c2c_rule(TensorMeta.of(a), dims, forward)
-    return _run(lambda: aten._fft_c2c.default(a, list(dims), 0, forward), a, expected)
-
-
-fft_c2c = define(
+_leaf(
     "fft_c2c(Tensor a, int[] dims, bool forward) -> Tensor",
-    rule=_c2c_rule,
-    eager=_c2c,
-    tags=("fft", "library"),
-    doc="The transform of complex numbers along `dims`, forward or backward, not normalized.",
+    _c2c_rule,
+    _in_library(aten._fft_c2c, _c2c_rule),
+    "The transform of complex numbers along `dims`, forward or backward, not normalized.",
     shape=f"that of the operand{_LAYOUT}",
-    edge_cases=_EDGES,
-    source=_COOLEY,
-    flops=_flops,
     dtypes=_WIDE,
 )
 
@@ -130,22 +137,13 @@ def _r2c_rule(a: TensorMeta, dims: Sequence[int], onesided: bool) -> TensorMeta:
     return a.like(shape, _strides(a, order, shape), COMPLEX_OF[a.dtype])
 
 
-def _r2c(a: torch.Tensor, dims: Sequence[int], onesided: bool) -> Any:
-    expected = _r2c_rule(TensorMeta.of(a), dims, onesided)
-    return _run(lambda: aten._fft_r2c.default(a, list(dims), 0, onesided), a, expected)
-
-
-fft_r2c = define(
+_leaf(
     "fft_r2c(Tensor a, int[] dims, bool onesided) -> Tensor",
-    rule=_r2c_rule,
-    eager=_r2c,
-    tags=("fft", "library"),
-    doc="The forward transform of real numbers; `onesided` leaves out the half of the last of"
+    _r2c_rule,
+    _in_library(aten._fft_r2c, _r2c_rule),
+    "The forward transform of real numbers; `onesided` leaves out the half of the last of"
     " `dims` that is the conjugate of the other.",
     shape="the operand's; with `onesided` n // 2 + 1 in the last of `dims`; complex" + _LAYOUT,
-    edge_cases=_EDGES,
-    source=_COOLEY,
-    flops=_flops,
     dtypes=_REAL,
 )
 
@@ -166,20 +164,12 @@ def _c2r_rule(a: TensorMeta, dims: Sequence[int], last_size: Size) -> TensorMeta
     return a.like(shape, _strides(a, dims[-1:], shape), REAL_OF[a.dtype])
 
 
-def _c2r(a: torch.Tensor, dims: Sequence[int], last_size: Size) -> Any:
-    expected = _c2r_rule(TensorMeta.of(a), dims, last_size)
-    return _run(lambda: aten._fft_c2r.default(a, list(dims), 0, last_size), a, expected)
-
-
-fft_c2r = define(
+_leaf(
     "fft_c2r(Tensor a, int[] dims, SymInt last_size) -> Tensor",
-    rule=_c2r_rule,
-    eager=_c2r,
-    tags=("fft", "library"),
-    doc="The backward transform to real numbers of the half that a one-sided `fft_r2c` gives.",
+    _c2r_rule,
+    _in_library(aten._fft_c2r, _c2r_rule),
+    "The backward transform to real numbers of the half that a one-sided `fft_r2c` gives.",
     shape="the operand's with `last_size` in the last of `dims`; real" + _LAYOUT,
     edge_cases={**_EDGES, "complex": "imaginary parts that symmetry forbids are ignored"},
-    source=_COOLEY,
-    flops=_flops,
     dtypes=_WIDE,
 )

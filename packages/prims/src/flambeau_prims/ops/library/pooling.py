@@ -1,4 +1,4 @@
-"""Library primitives of pooling and its backward.
+"""Leaves of pooling and its backward.
 
 In: images of shape [N, C, ...] or [C, ...]. Out: pooled images; a position counts within the
 spatial dimensions of one image, row-major.
@@ -8,25 +8,14 @@ Invariant: geometry lists have one entry per spatial dimension.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from flambeau_prims._op import (
-    Rule,
-    define,
-    flops_per_input,
-    flops_per_output,
-    in_layout,
-    metas_of,
-    require,
-)
-from flambeau_prims.layout import (
-    Size,
-    TensorMeta,
-    channels_last_strides,
-    suggests_channels_last,
-)
+from flambeau_prims._op import flops_per_input, flops_per_output, require
+from flambeau_prims.layout import Size, TensorMeta, channels_last_strides, suggests_channels_last
+from flambeau_prims.ops.library.leaf import leaf
 from flambeau_prims.ops.pointwise import FLOATS, INTS
 
 aten = torch.ops.aten
@@ -34,13 +23,20 @@ Ints = Sequence[int]
 
 _IMAGE = "leading dimensions of the operand, then the windows along each spatial one"
 _OPERAND = "that of the operand"
-_SOURCE = "torch.nn documentation"
 _MAX_EDGES = {
     "nan": "wins over any number; its first position is given",
     "ties": "the first position in row-major order",
     "infinity": "padding counts as minus infinity",
 }
 _NO_DERIVATIVE = "by the matching backward primitive"
+_SUMMED = {"duplicates": "windows that share a largest element: their gradients add up"}
+_leaf = partial(
+    leaf,
+    family="pooling",
+    reason="windows of a third dimension or of uneven sizes: the library's kernels hold the ties",
+    source="torch.nn documentation",
+)
+_fractional = partial(_leaf, source="Graham: Fractional max-pooling, 2014")
 
 
 def pooled_size(
@@ -101,15 +97,6 @@ def in_format_of(a: TensorMeta, shape: Sequence[Size]) -> TensorMeta:
     return a.like(shape)
 
 
-def _as_promised(op: Callable[..., Any], rule: Rule) -> Callable[..., Any]:
-    """`op` of the library, its result in the layout that the rule gives."""
-
-    def eager(*args: Any) -> Any:
-        return in_layout(op(*args), rule(*map(metas_of, args)))
-
-    return eager
-
-
 def _in_single(op: Callable[..., Any]) -> Callable[..., Any]:
     """`op`, in float32 for half precision on CPU, where some of the library has no kernel."""
 
@@ -147,30 +134,26 @@ def _define_max(n: int) -> None:
         _require_positions(back, indices, grad)
         return in_format_of(a, a.shape)
 
-    define(
+    _leaf(
         f"{name}(Tensor a, int[] kernel, int[] stride, int[] padding, int[] dilation,"
         " bool ceil_mode) -> (Tensor, Tensor)",
-        rule=rule,
-        eager=_as_promised(getattr(aten, name).default, rule),
-        tags=("library",),
-        doc="The largest of each window, and its position (int64) within the image.",
+        rule,
+        getattr(aten, name).default,
+        "The largest of each window, and its position (int64) within the image.",
         flops=flops_per_output(3**n),
         shape=f"both: {_IMAGE}; channels-last if the operand is",
         edge_cases=_MAX_EDGES,
-        source=_SOURCE,
         differentiable=_NO_DERIVATIVE,
     )
-    define(
+    _leaf(
         f"{back}(Tensor grad, Tensor a, int[] kernel, int[] stride, int[] padding,"
         " int[] dilation, bool ceil_mode, Tensor indices) -> Tensor",
-        rule=backward_rule,
-        eager=_as_promised(getattr(aten, back).default, backward_rule),
-        tags=("library",),
-        doc="Each gradient added at the position its window's largest element came from.",
+        backward_rule,
+        getattr(aten, back).default,
+        "Each gradient added at the position its window's largest element came from.",
         flops=flops_per_input(1),
         shape=f"{_OPERAND} `a`; channels-last if it is",
-        edge_cases={"duplicates": "windows that share a largest element: their gradients add up"},
-        source=_SOURCE,
+        edge_cases=_SUMMED,
     )
 
 
@@ -205,28 +188,24 @@ def _define_avg(n: int) -> None:
         "note": "the count is of the window inside the padded image, or inside the image if"
         " `count_include_pad` is false"
     }
-    define(
+    _leaf(
         f"{name}(Tensor a, {geometry}) -> Tensor",
-        rule=rule,
-        eager=_as_promised(_in_single(getattr(aten, name).default), rule),
-        tags=("library",),
-        doc="The mean of each window, or its sum over `divisor`; padding counts as 0.",
+        rule,
+        _in_single(getattr(aten, name).default),
+        "The mean of each window, or its sum over `divisor`; padding counts as 0.",
         flops=flops_per_output(3**n),
         shape=_IMAGE + ("; channels-last if the operand is" if n == 2 else ""),
         edge_cases=edges,
-        source=_SOURCE,
         differentiable=_NO_DERIVATIVE,
     )
-    define(
+    _leaf(
         f"{back}(Tensor grad, Tensor a, {geometry}) -> Tensor",
-        rule=backward_rule,
-        eager=_as_promised(_in_single(getattr(aten, back).default), backward_rule),
-        tags=("library",),
-        doc="Each gradient spread evenly over the window it came from.",
+        backward_rule,
+        _in_single(getattr(aten, back).default),
+        "Each gradient spread evenly over the window it came from.",
         flops=flops_per_input(3**n),
         shape=f"{_OPERAND} `a`" + ("; channels-last if it is" if n == 2 else ""),
         edge_cases=edges,
-        source=_SOURCE,
     )
 
 
@@ -244,35 +223,34 @@ def _windows(name: str, a: TensorMeta, output: Sequence[Size], kind: Any = FLOAT
     return _in_library_format(a, shape, len(output))
 
 
-def _by_rank(two: str, three: str) -> Callable[[int], Any]:
-    return lambda spatial: getattr(aten, two if spatial == 2 else three).default
+def _by_rank(name: str) -> Callable[..., Any]:
+    """ATen's operator for images or volumes: as many dimensions as `output` has, or as `spatial`,
+    which ATen does not take, says."""
+
+    def call(*args: Any) -> Any:
+        sizes = next((x for x in reversed(args) if isinstance(x, (int, list, tuple))), 0)
+        spatial = sizes if isinstance(sizes, int) else len(sizes)
+        packet = getattr(aten, name.replace("pool", f"pool{spatial}d"))
+        return packet.default(*(args[:-1] if isinstance(sizes, int) else args))
+
+    return call
 
 
 _ADAPTIVE = "window i of n along a size s is [floor(i s / n), ceil((i + 1) s / n))"
-_adaptive_avg = _by_rank("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
-_adaptive_avg_back = _by_rank("_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward")
-_adaptive_max = _by_rank("adaptive_max_pool2d", "adaptive_max_pool3d")
-_adaptive_max_back = _by_rank("adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward")
-_fractional = _by_rank("fractional_max_pool2d", "fractional_max_pool3d")
-_fractional_back = _by_rank("fractional_max_pool2d_backward", "fractional_max_pool3d_backward")
 
 
 def _adaptive_avg_rule(a: TensorMeta, output: Sequence[Size]) -> TensorMeta:
     return _windows("adaptive_avg_pool", a, output)
 
 
-define(
+_leaf(
     "adaptive_avg_pool(Tensor a, SymInt[] output) -> Tensor",
-    rule=_adaptive_avg_rule,
-    eager=lambda a, output: in_layout(
-        _adaptive_avg(len(output))(a, output), _adaptive_avg_rule(TensorMeta.of(a), output)
-    ),
-    tags=("library",),
-    doc="The mean of each of `output` windows that cover a 2-d or 3-d image.",
+    _adaptive_avg_rule,
+    _by_rank("_adaptive_avg_pool"),
+    "The mean of each of `output` windows that cover a 2-d or 3-d image.",
     flops=flops_per_input(1),
     shape="leading dimensions of the operand, then `output`; channels-last if a 2-d operand is",
     edge_cases=_ADAPTIVE,
-    source=_SOURCE,
     differentiable=_NO_DERIVATIVE,
 )
 
@@ -285,19 +263,14 @@ def _adaptive_avg_back_rule(grad: TensorMeta, a: TensorMeta, spatial: int) -> Te
     return _in_library_format(a, a.shape, spatial)
 
 
-define(
+_leaf(
     "adaptive_avg_pool_backward(Tensor grad, Tensor a, int spatial) -> Tensor",
-    rule=_adaptive_avg_back_rule,
-    eager=lambda grad, a, spatial: in_layout(
-        _adaptive_avg_back(spatial)(grad, a),
-        _adaptive_avg_back_rule(TensorMeta.of(grad), TensorMeta.of(a), spatial),
-    ),
-    tags=("library",),
-    doc="Each gradient spread evenly over its window; `spatial` dimensions were pooled.",
+    _adaptive_avg_back_rule,
+    _by_rank("_adaptive_avg_pool_backward"),
+    "Each gradient spread evenly over its window; `spatial` dimensions were pooled.",
     flops=flops_per_input(1),
     shape=f"{_OPERAND} `a`; channels-last if that is a 2-d image that is",
     edge_cases=_ADAPTIVE,
-    source=_SOURCE,
 )
 
 
@@ -306,18 +279,14 @@ def _adaptive_max_rule(a: TensorMeta, output: Sequence[Size]) -> tuple[TensorMet
     return values, values.like(dtype=torch.int64)
 
 
-define(
+_leaf(
     "adaptive_max_pool(Tensor a, SymInt[] output) -> (Tensor, Tensor)",
-    rule=_adaptive_max_rule,
-    eager=lambda a, output: in_layout(
-        _adaptive_max(len(output))(a, output), _adaptive_max_rule(TensorMeta.of(a), output)
-    ),
-    tags=("library",),
-    doc="The largest of each of `output` windows that cover a 2-d or 3-d image, and its position.",
+    _adaptive_max_rule,
+    _by_rank("adaptive_max_pool"),
+    "The largest of each of `output` windows that cover a 2-d or 3-d image, and its position.",
     flops=flops_per_input(1),
     shape="both: leading dimensions of the operand, then `output`; channels-last if a 2-d one is",
     edge_cases={**_MAX_EDGES, "note": _ADAPTIVE},
-    source=_SOURCE,
     differentiable=_NO_DERIVATIVE,
 )
 
@@ -333,21 +302,14 @@ def _adaptive_max_back_rule(
     return _in_library_format(a, a.shape, spatial)
 
 
-define(
+_leaf(
     "adaptive_max_pool_backward(Tensor grad, Tensor a, Tensor indices, int spatial) -> Tensor",
-    rule=_adaptive_max_back_rule,
-    eager=lambda grad, a, indices, spatial: in_layout(
-        _adaptive_max_back(spatial)(grad, a, indices),
-        _adaptive_max_back_rule(
-            TensorMeta.of(grad), TensorMeta.of(a), TensorMeta.of(indices), spatial
-        ),
-    ),
-    tags=("library",),
-    doc="Each gradient added at its window's position; `spatial` dimensions were pooled.",
+    _adaptive_max_back_rule,
+    _by_rank("adaptive_max_pool_backward"),
+    "Each gradient added at its window's position; `spatial` dimensions were pooled.",
     flops=flops_per_input(1),
     shape=f"{_OPERAND} `a`; channels-last if that is a 2-d image that is",
-    edge_cases={"duplicates": "windows that share a largest element: their gradients add up"},
-    source=_SOURCE,
+    edge_cases=_SUMMED,
 )
 
 
@@ -368,19 +330,14 @@ def _fractional_rule(
     return values, values.like(dtype=torch.int64)
 
 
-define(
+_fractional(
     "fractional_max_pool(Tensor a, int[] kernel, int[] output, Tensor samples) -> (Tensor, Tensor)",
-    rule=_fractional_rule,
-    eager=lambda a, kernel, output, samples: in_layout(
-        _fractional(len(output))(a, kernel, output, samples),
-        _fractional_rule(TensorMeta.of(a), kernel, output, TensorMeta.of(samples)),
-    ),
-    tags=("library",),
-    doc="The largest of windows of size `kernel` at places that `samples` in [0, 1) decide.",
+    _fractional_rule,
+    _by_rank("fractional_max_pool"),
+    "The largest of windows of size `kernel` at places that `samples` in [0, 1) decide.",
     flops=flops_per_output(9),
     shape="both: leading dimensions of the operand, then `output`; row-major",
     edge_cases=_MAX_EDGES,
-    source="Graham: Fractional max-pooling, 2014",
     differentiable=_NO_DERIVATIVE,
 )
 
@@ -396,23 +353,13 @@ def _fractional_back_rule(
     return a.like(a.shape)
 
 
-define(
+_fractional(
     "fractional_max_pool_backward(Tensor grad, Tensor a, int[] kernel, int[] output,"
     " Tensor indices) -> Tensor",
-    rule=_fractional_back_rule,
-    eager=lambda grad, a, kernel, output, indices: in_layout(
-        _fractional_back(len(output))(grad, a, kernel, output, indices), a_like(a)
-    ),
-    tags=("library",),
-    doc="Each gradient added at the position its window's largest element came from.",
+    _fractional_back_rule,
+    _by_rank("fractional_max_pool_backward"),
+    "Each gradient added at the position its window's largest element came from.",
     flops=flops_per_input(1),
     shape=f"{_OPERAND} `a`; row-major",
-    edge_cases={"duplicates": "windows that share a largest element: their gradients add up"},
-    source="Graham: Fractional max-pooling, 2014",
+    edge_cases=_SUMMED,
 )
-
-
-def a_like(a: torch.Tensor) -> TensorMeta:
-    """Row-major metadata of the shape of `a`."""
-    meta = TensorMeta.of(a)
-    return meta.like(meta.shape)

@@ -1,4 +1,4 @@
-"""Library primitives of grid sampling and antialiased resizing.
+"""Leaves of grid sampling and antialiased resizing.
 
 In: images [N, C, ...], a grid of places or an output size. Out: images of the grid's shape.
 Invariant: what is sampled at a grid is row-major, what is resized as `in_format_of` says; modes are
@@ -8,12 +8,14 @@ numbers, whose meaning each primitive states.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from flambeau_prims._op import define, flops_per_output, in_layout, metas_of, require
+from flambeau_prims._op import flops_per_output, require
 from flambeau_prims.layout import Size, TensorMeta
+from flambeau_prims.ops.library.leaf import leaf
 from flambeau_prims.ops.library.pooling import in_format_of
 from flambeau_prims.ops.pointwise import FLOATS
 
@@ -46,17 +48,22 @@ def _grid_rule(
     return a.like((*a.shape[:2], *grid.shape[1:-1]))
 
 
-def _grid(a: torch.Tensor, grid: torch.Tensor, *modes: Any) -> Any:
-    op = aten.grid_sampler_2d if a.ndim == 4 else aten.grid_sampler_3d
-    return in_layout(op.default(a, grid, *modes), _grid_rule(*map(metas_of, (a, grid)), *modes))
+def _of_images(name: str) -> Any:
+    """ATen's operator for images or volumes, by the dimensions of the first argument."""
+    return lambda a, *rest: getattr(aten, name.format(a.ndim - 2)).default(a, *rest)
 
 
-define(
+_leaf = partial(
+    leaf,
+    family="sampling",
+    reason="reads at positions that are interpolated from elements, with eager's own rounding",
+)
+
+_leaf(
     "grid_sample(Tensor a, Tensor grid, int mode, int padding, bool align_corners) -> Tensor",
-    rule=_grid_rule,
-    eager=_grid,
-    tags=("library",),
-    doc="Images at the places of `grid`, whose last dimension is x, y(, z) from -1 to 1; " + _MODES,
+    _grid_rule,
+    _of_images("grid_sampler_{}d"),
+    "Images at the places of `grid`, whose last dimension is x, y(, z) from -1 to 1; " + _MODES,
     flops=flops_per_output(24),
     shape="[N, C] of the images, then the grid's dimensions but the first and the last, row-major",
     edge_cases={
@@ -89,20 +96,12 @@ def _grid_back_rule(
     return a.like(a.shape) if output_mask[0] else None, grid.like(grid.shape)
 
 
-def _grid_back(grad: torch.Tensor, a: torch.Tensor, grid: torch.Tensor, *rest: Any) -> Any:
-    op = aten.grid_sampler_2d_backward if a.ndim == 4 else aten.grid_sampler_3d_backward
-    first, second = op.default(grad, a, grid, *rest)
-    expected = _grid_back_rule(*map(metas_of, (grad, a, grid)), *rest)
-    return in_layout((first if rest[-1][0] else None, second), expected)
-
-
-define(
+_leaf(
     "grid_sample_backward(Tensor grad, Tensor a, Tensor grid, int mode, int padding,"
     " bool align_corners, bool[2] output_mask) -> (Tensor, Tensor)",
-    rule=_grid_back_rule,
-    eager=_grid_back,
-    tags=("library",),
-    doc="Gradients of images and grid; None for images if `output_mask` does not ask.",
+    _grid_back_rule,
+    _of_images("grid_sampler_{}d_backward"),
+    "Gradients of images and grid; None for images if `output_mask` does not ask.",
     flops=flops_per_output(48),
     shape="those of `a` and `grid`, row-major",
     edge_cases={"ties": "at the edge of the image the derivative of the inside", "note": _MODES},
@@ -140,17 +139,15 @@ def _resize(
     a: torch.Tensor, output: Any, align_corners: bool, scales: Sequence[float], kind: int
 ) -> Any:
     op = getattr(aten, _FILTERS[kind]).default
-    expected = _resize_rule(TensorMeta.of(a), output, align_corners, scales, kind)
-    return in_layout(op(a, output, align_corners, *_scales(scales)), expected)
+    return op(a, output, align_corners, *_scales(scales))
 
 
-define(
+_leaf(
     "resize_antialias(Tensor a, SymInt[] output, bool align_corners, float[] scales, int kind)"
     " -> Tensor",
-    rule=_resize_rule,
-    eager=_resize,
-    tags=("library",),
-    doc="Images resized with a filter that is stretched by the factor of reduction, so that every"
+    _resize_rule,
+    _resize,
+    "Images resized with a filter that is stretched by the factor of reduction, so that every"
     " pixel counts; `kind` 0: a triangle, 1: Keys' cubic of parameter -1/2, 2: Lanczos, 3 lobes.",
     flops=flops_per_output(32),
     shape="[N, C] of the images, then `output`; channels-last if the operand is",
@@ -181,18 +178,15 @@ def _resize_back(
     grad: torch.Tensor, input_size: Any, align_corners: bool, scales: Any, kind: int
 ) -> Any:
     op = getattr(aten, f"{_FILTERS[kind]}_backward").default
-    expected = _resize_back_rule(TensorMeta.of(grad), input_size, align_corners, scales, kind)
-    result = op(grad, list(grad.shape[2:]), input_size, align_corners, *_scales(scales))
-    return in_layout(result, expected)
+    return op(grad, list(grad.shape[2:]), input_size, align_corners, *_scales(scales))
 
 
-define(
+_leaf(
     "resize_antialias_backward(Tensor grad, SymInt[] input_size, bool align_corners,"
     " float[] scales, int kind) -> Tensor",
-    rule=_resize_back_rule,
-    eager=_resize_back,
-    tags=("library",),
-    doc="The transpose of resize_antialias: gradients spread by the same weights.",
+    _resize_back_rule,
+    _resize_back,
+    "The transpose of resize_antialias: gradients spread by the same weights.",
     flops=flops_per_output(32),
     shape="`input_size`; channels-last if the gradient is",
     edge_cases="as resize_antialias",

@@ -1,0 +1,50 @@
+"""Leaves: primitives that a library computes, each a row from which its definition follows.
+
+In: a schema, a shape rule, the ATen operator that computes it, notes, the reason why no kernel
+does. Out: a registered primitive.
+Invariant: the eager implementation is that operator's call, its results in the layout of the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flambeau_prims._op import MetaResult, define, in_layout, metas_of
+from flambeau_prims._torch_compat import OpOverload, OpOverloadPacket, argument_names
+from flambeau_prims.layout import TensorMeta
+
+
+def leaf(
+    schema: str,
+    rule: Callable[..., MetaResult],
+    call: OpOverloadPacket | Callable[..., Any],
+    doc: str,
+    *,
+    tags: tuple[str, ...] = ("library",),
+    **notes: Any,
+) -> OpOverload:
+    """Define a leaf. An ATen operator as `call` takes the arguments in their order, those that it
+    has by keyword only included; `notes` are those of `define`."""
+    run = _in_order(call.default) if isinstance(call, OpOverloadPacket) else call
+
+    def eager(*args: Any, **kwargs: Any) -> Any:
+        expected = rule(*map(metas_of, args), **kwargs)
+        return in_layout(run(*args, **kwargs), expected)
+
+    return define(schema, rule=rule, eager=eager, tags=tags, doc=doc, **notes)
+
+
+def _in_order(op: OpOverload) -> Callable[..., Any]:
+    names, by_keyword = argument_names(op)
+    count = len(names) - len(by_keyword)
+
+    def run(*args: Any) -> Any:
+        return op(*args[:count], **dict(zip(names[count:], args[count:], strict=False)))
+
+    return run
+
+
+def rows_like(a: TensorMeta) -> TensorMeta:
+    """Row-major metadata of the shape and dtype of `a`: of most gradients."""
+    return a.like(a.shape)
