@@ -88,29 +88,17 @@ def _bits(
 
 # name: (function, dtypes, doc, cost, edge cases)
 _PHILOX: dict[str, tuple[Callable[..., torch.Tensor], frozenset[torch.dtype], str, int, str]] = {
-    "philox_uniform": (
-        philox.uniform,
-        FLOATS,
-        "Uniform numbers in [0, 1) by Philox4x32-10, defined in `flambeau_prims.philox`.",
-        20,
-        "0 is drawn, 1 never, in any dtype",
-    ),
-    "philox_normal": (
-        philox.normal,
-        FLOATS,
-        "Normal numbers (mean 0, variance 1) by Philox4x32-10 and Box-Muller.",
-        40,
-        "always finite: the logarithm is never taken of 0",
-    ),
-    "philox_bits": (
-        _bits,
-        _BITS,
+    "philox_uniform": (philox.uniform, FLOATS,
+        "Uniform numbers in [0, 1) by Philox4x32-10, defined in `flambeau_prims.philox`.", 20,
+        "0 is drawn, 1 never, in any dtype"),
+    "philox_normal": (philox.normal, FLOATS,
+        "Normal numbers (mean 0, variance 1) by Philox4x32-10 and Box-Muller.", 40,
+        "always finite: the logarithm is never taken of 0"),
+    "philox_bits": (_bits, _BITS,
         "Uniform bits by Philox4x32-10: int32 element i is lane i mod 4 of block i div 4 + offset;"
         " int64 element i is lanes 2i mod 4 (low half) and 2i mod 4 + 1 of block i div 2 + offset.",
-        20,
-        "every bit pattern is drawn, negative numbers too",
-    ),
-}
+        20, "every bit pattern is drawn, negative numbers too"),
+}  # fmt: skip
 
 for _name, (_function, _kind, _doc, _cost, _edge) in _PHILOX.items():
     define(

@@ -72,25 +72,15 @@ _NAN = {"nan": "NaN if any is NaN", "empty": "an error", "signed zero": "-0 and 
 
 # name: (eager, dtypes, whether an empty reduction has no value, doc, edge cases)
 _REDUCTIONS: dict[str, tuple[Callable[..., Any], Kind, bool, str, dict[str, str]]] = {
-    "sum": (
-        _sum,
-        ANY,
-        False,
-        "The sum over `dims`, in the operand's dtype.",
-        {"empty": "0", "integers": "wrap; of bool: whether any", "note": _ORDER},
-    ),
-    "prod": (
-        _prod,
-        ANY,
-        False,
-        "The product over `dims`, in the operand's dtype.",
-        {"empty": "1", "integers": "wrap; of bool: whether all", "note": _ORDER},
-    ),
+    "sum": (_sum, ANY, False, "The sum over `dims`, in the operand's dtype.",
+        {"empty": "0", "integers": "wrap; of bool: whether any", "note": _ORDER}),
+    "prod": (_prod, ANY, False, "The product over `dims`, in the operand's dtype.",
+        {"empty": "1", "integers": "wrap; of bool: whether all", "note": _ORDER}),
     "amax": (_amax, REAL | BOOL, True, "The largest over `dims`.", _NAN),
     "amin": (_amin, REAL | BOOL, True, "The smallest over `dims`.", _NAN),
     "any": (_any, BOOL, False, "Whether any is true over `dims`.", {"empty": "false"}),
     "all": (_all, BOOL, False, "Whether all are true over `dims`.", {"empty": "true"}),
-}
+}  # fmt: skip
 
 for _name, (_eager, _kind, _needs, _doc, _edges) in _REDUCTIONS.items():
     define(

@@ -54,42 +54,18 @@ _TIES = {"ties": "the last position of equal ones", "nan": "wins; the last NaN's
 
 # name: (eager, dtypes, with positions, doc, edge cases)
 _SCANS: dict[str, tuple[Callable[..., Any], Kind, bool, str, dict[str, str]]] = {
-    "cumsum": (
-        _same_dtype(torch.cumsum),
-        NUMBER,
-        False,
-        "Running sum along `dim`.",
-        {**_PASSED_ON, "overflow": "integers wrap"},
-    ),
-    "cumprod": (
-        _same_dtype(torch.cumprod),
-        NUMBER,
-        False,
-        "Running product along `dim`.",
-        {**_PASSED_ON, "overflow": "integers wrap"},
-    ),
-    "cummax": (
-        _paired(torch.cummax),
-        REAL | BOOL,
-        True,
-        "The largest element so far along `dim`, and its position (int64).",
-        _TIES,
-    ),
-    "cummin": (
-        _paired(torch.cummin),
-        REAL | BOOL,
-        True,
-        "The smallest element so far along `dim`, and its position (int64).",
-        _TIES,
-    ),
-    "logcumsumexp": (
-        _logcumsumexp,
-        FLOATS | (COMPLEX - {torch.complex32}),
-        False,
+    "cumsum": (_same_dtype(torch.cumsum), NUMBER, False, "Running sum along `dim`.",
+        {**_PASSED_ON, "overflow": "integers wrap"}),
+    "cumprod": (_same_dtype(torch.cumprod), NUMBER, False, "Running product along `dim`.",
+        {**_PASSED_ON, "overflow": "integers wrap"}),
+    "cummax": (_paired(torch.cummax), REAL | BOOL, True,
+        "The largest element so far along `dim`, and its position (int64).", _TIES),
+    "cummin": (_paired(torch.cummin), REAL | BOOL, True,
+        "The smallest element so far along `dim`, and its position (int64).", _TIES),
+    "logcumsumexp": (_logcumsumexp, FLOATS | (COMPLEX - {torch.complex32}), False,
         "Logarithm of the running sum of exponentials along `dim`, without overflow.",
-        {**_PASSED_ON, "infinity": "-inf adds nothing; after inf all is inf"},
-    ),
-}
+        {**_PASSED_ON, "infinity": "-inf adds nothing; after inf all is inf"}),
+}  # fmt: skip
 
 for _name, (_eager, _kind, _positions, _doc, _edges) in _SCANS.items():
     define(

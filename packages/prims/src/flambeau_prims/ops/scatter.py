@@ -57,31 +57,15 @@ _RANGE = {"out of range": "an error in eager, undefined in compiled code", "empt
 # name: (reduction, dtypes, what happens to out[index[i, j], j] for dim 0, edge cases)
 _SCATTERS: dict[str, tuple[str | None, Kind, str, dict[str, str]]] = {
     "scatter": (None, ANY, "becomes src[i, j]", {"duplicates": "which one wins is undefined"}),
-    "scatter_add": (
-        "sum",
-        ANY,
-        "gets src[i, j] added",
-        {"duplicates": "all are added, in no particular order"},
-    ),
-    "scatter_prod": (
-        "prod",
-        ANY,
-        "is multiplied by src[i, j]",
-        {"duplicates": "all are multiplied, in no particular order"},
-    ),
-    "scatter_amax": (
-        "amax",
-        REAL | BOOL,
-        "becomes the larger of itself and src[i, j]",
-        {"nan": "wins over every number"},
-    ),
-    "scatter_amin": (
-        "amin",
-        REAL | BOOL,
-        "becomes the smaller of itself and src[i, j]",
-        {"nan": "wins over every number"},
-    ),
-}
+    "scatter_add": ("sum", ANY, "gets src[i, j] added",
+        {"duplicates": "all are added, in no particular order"}),
+    "scatter_prod": ("prod", ANY, "is multiplied by src[i, j]",
+        {"duplicates": "all are multiplied, in no particular order"}),
+    "scatter_amax": ("amax", REAL | BOOL, "becomes the larger of itself and src[i, j]",
+        {"nan": "wins over every number"}),
+    "scatter_amin": ("amin", REAL | BOOL, "becomes the smaller of itself and src[i, j]",
+        {"nan": "wins over every number"}),
+}  # fmt: skip
 
 for _name, (_reduce, _kind, _what, _edges) in _SCATTERS.items():
     define(

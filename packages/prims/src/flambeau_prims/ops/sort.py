@@ -114,25 +114,16 @@ kthvalue = define(
 
 # name: (eager, dtypes, doc, edge cases)
 _SELECTIONS: dict[str, tuple[Callable[..., Any], Kind, str, dict[str, str]]] = {
-    "median": (
-        torch.median,
-        REAL,
+    "median": (torch.median, REAL,
         "The element of rank (n - 1) // 2 along `dim` (the lower of two middle ones).",
-        {"nan": "NaN if any is NaN, with the position of one", "ties": "any of the positions"},
-    ),
-    "nanmedian": (
-        torch.nanmedian,
-        REAL,
+        {"nan": "NaN if any is NaN, with the position of one", "ties": "any of the positions"}),
+    "nanmedian": (torch.nanmedian, REAL,
         "The element of rank (m - 1) // 2 among the m along `dim` that are not NaN.",
-        {"nan": "left out; NaN if all are NaN", "ties": "any of the positions"},
-    ),
-    "mode": (
-        torch.mode,
-        REAL | BOOL,
+        {"nan": "left out; NaN if all are NaN", "ties": "any of the positions"}),
+    "mode": (torch.mode, REAL | BOOL,
         "The most frequent element along `dim`, the smallest if several are.",
-        {"ties": "the last position of the element chosen, in eager", "nan": "differs from NaN"},
-    ),
-}
+        {"ties": "the last position of the element chosen, in eager", "nan": "differs from NaN"}),
+}  # fmt: skip
 
 
 def _selecting(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -44,69 +44,38 @@ def _unary(
 
 _UNARY: dict[str, PointwiseFunction] = {
     "erfcx": _unary("special_erfcx", "`exp(a*a) erfc(a)`.", f"{_AS}, 7.1", "inf below about -26"),
-    "ndtri": _unary(
-        "special_ndtri",
-        "The inverse of the standard normal's distribution function.",
-        f"{_AS}, 26.2",
-        "infinite at 0 and 1; NaN outside",
-    ),
-    "log_ndtr": _unary(
-        "special_log_ndtr",
-        "The logarithm of the standard normal's distribution function.",
-        f"{_AS}, 26.2",
-    ),
-    "i0": _unary(
-        "i0 special_modified_bessel_i0",
-        "The modified Bessel function I0.",
-        f"{_AS}, 9.6",
-        kind=FLOATS,
-    ),
+    "ndtri": _unary("special_ndtri", "The inverse of the standard normal's distribution function.",
+        f"{_AS}, 26.2", "infinite at 0 and 1; NaN outside"),
+    "log_ndtr": _unary("special_log_ndtr",
+        "The logarithm of the standard normal's distribution function.", f"{_AS}, 26.2"),
+    "i0": _unary("i0 special_modified_bessel_i0", "The modified Bessel function I0.", f"{_AS}, 9.6",
+        kind=FLOATS),
     "i0e": _unary("special_i0e", "`exp(-|a|) I0(a)`.", f"{_AS}, 9.6", kind=FLOATS),
-    "i1": _unary(
-        "special_i1 special_modified_bessel_i1",
-        "The modified Bessel function I1.",
-        f"{_AS}, 9.6",
-        kind=FLOATS,
-    ),
+    "i1": _unary("special_i1 special_modified_bessel_i1", "The modified Bessel function I1.",
+        f"{_AS}, 9.6", kind=FLOATS),
     "i1e": _unary("special_i1e", "`exp(-|a|) I1(a)`.", f"{_AS}, 9.6", kind=FLOATS),
     "airy_ai": _unary("special_airy_ai", "The Airy function Ai.", f"{_AS}, 10.4"),
     "bessel_j0": _unary("special_bessel_j0", "The Bessel function J0.", f"{_AS}, 9.1"),
     "bessel_j1": _unary("special_bessel_j1", "The Bessel function J1.", f"{_AS}, 9.1"),
-    "bessel_y0": _unary(
-        "special_bessel_y0", "The Bessel function Y0.", f"{_AS}, 9.1", "-inf at 0; NaN below"
-    ),
-    "bessel_y1": _unary(
-        "special_bessel_y1", "The Bessel function Y1.", f"{_AS}, 9.1", "-inf at 0; NaN below"
-    ),
-    "bessel_k0": _unary(
-        "special_modified_bessel_k0",
-        "The modified Bessel function K0.",
-        f"{_AS}, 9.6",
-        "inf at 0; NaN below",
-    ),
-    "bessel_k1": _unary(
-        "special_modified_bessel_k1",
-        "The modified Bessel function K1.",
-        f"{_AS}, 9.6",
-        "inf at 0; NaN below",
-    ),
-    "bessel_k0e": _unary(
-        "special_scaled_modified_bessel_k0", "`exp(a) K0(a)`.", f"{_AS}, 9.6", "inf at 0; NaN below"
-    ),
-    "bessel_k1e": _unary(
-        "special_scaled_modified_bessel_k1", "`exp(a) K1(a)`.", f"{_AS}, 9.6", "inf at 0; NaN below"
-    ),
-    "spherical_bessel_j0": _unary(
-        "special_spherical_bessel_j0", "`sin(a) / a`, 1 at 0.", f"{_AS}, 10.1"
-    ),
-}
+    "bessel_y0": _unary("special_bessel_y0", "The Bessel function Y0.", f"{_AS}, 9.1",
+        "-inf at 0; NaN below"),
+    "bessel_y1": _unary("special_bessel_y1", "The Bessel function Y1.", f"{_AS}, 9.1",
+        "-inf at 0; NaN below"),
+    "bessel_k0": _unary("special_modified_bessel_k0", "The modified Bessel function K0.",
+        f"{_AS}, 9.6", "inf at 0; NaN below"),
+    "bessel_k1": _unary("special_modified_bessel_k1", "The modified Bessel function K1.",
+        f"{_AS}, 9.6", "inf at 0; NaN below"),
+    "bessel_k0e": _unary("special_scaled_modified_bessel_k0", "`exp(a) K0(a)`.", f"{_AS}, 9.6",
+        "inf at 0; NaN below"),
+    "bessel_k1e": _unary("special_scaled_modified_bessel_k1", "`exp(a) K1(a)`.", f"{_AS}, 9.6",
+        "inf at 0; NaN below"),
+    "spherical_bessel_j0": _unary("special_spherical_bessel_j0", "`sin(a) / a`, 1 at 0.",
+        f"{_AS}, 10.1"),
+}  # fmt: skip
 
 
 _WAVES = {
-    "bessel_j0": 1e-6,
-    "bessel_j1": 1e-6,
-    "bessel_y0": 1e-6,
-    "bessel_y1": 1e-6,
+    **dict.fromkeys(("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1"), 1e-6),
     "airy_ai": 3e-6,
 }
 _UNARY |= {
@@ -148,64 +117,27 @@ _NEGATIVE_DEGREE = "0 for a negative degree; undefined where `a` is NaN and the 
 _INCOMPLETE = "NaN if either is negative, or both are 0"
 _BINARY: dict[str, PointwiseFunction] = {
     "hypot": replace(
-        _binary(
-            "hypot",
-            "`sqrt(a*a + b*b)`, without overflow in between.",
-            "C11, 7.12.7.3",
-            kind=FLOATS,
-            cost=6,
-        ),
-        promotes=False,
-    ),
-    "gcd": PointwiseFunction(
-        torch.gcd,
-        INTS,
-        24,
-        "The greatest common divisor, not negative.",
-        {"integers": "gcd(0, b) = |b|; the least value has no absolute value"},
-        "Euclid",
-        False,
-        tags=_TAGS,
-        aten=("gcd",),
-    ),
-    "lcm": PointwiseFunction(
-        torch.lcm,
-        INTS,
-        26,
-        "The least common multiple, not negative.",
-        {"integers": "lcm(0, b) = 0; wraps around"},
-        "Euclid",
-        False,
-        tags=_TAGS,
-        aten=("lcm",),
-    ),
-    "igamma": _binary(
-        "igamma",
-        "The regularized lower incomplete gamma function P(a, b).",
-        f"{_AS}, 6.5",
-        _INCOMPLETE,
-    ),
-    "igammac": _binary(
-        "igammac",
-        "The regularized upper incomplete gamma function Q(a, b) = 1 - P(a, b).",
-        f"{_AS}, 6.5",
-        _INCOMPLETE,
-    ),
-    "zeta": _binary(
-        "special_zeta",
-        "The Hurwitz zeta function: the sum of `(k + b)**-a` over k from 0.",
-        f"{_AS}, 23.2",
-        "inf at a = 1; NaN below 1",
-    ),
+        _binary("hypot", "`sqrt(a*a + b*b)`, without overflow in between.", "C11, 7.12.7.3",
+            kind=FLOATS, cost=6),
+        promotes=False),
+    "gcd": PointwiseFunction(torch.gcd, INTS, 24, "The greatest common divisor, not negative.",
+        {"integers": "gcd(0, b) = |b|; the least value has no absolute value"}, "Euclid", False,
+        tags=_TAGS, aten=("gcd",)),
+    "lcm": PointwiseFunction(torch.lcm, INTS, 26, "The least common multiple, not negative.",
+        {"integers": "lcm(0, b) = 0; wraps around"}, "Euclid", False, tags=_TAGS, aten=("lcm",)),
+    "igamma": _binary("igamma", "The regularized lower incomplete gamma function P(a, b).",
+        f"{_AS}, 6.5", _INCOMPLETE),
+    "igammac": _binary("igammac",
+        "The regularized upper incomplete gamma function Q(a, b) = 1 - P(a, b).", f"{_AS}, 6.5",
+        _INCOMPLETE),
+    "zeta": _binary("special_zeta",
+        "The Hurwitz zeta function: the sum of `(k + b)**-a` over k from 0.", f"{_AS}, 23.2",
+        "inf at a = 1; NaN below 1"),
     "gamma_grad": replace(
-        _binary(
-            "_standard_gamma_grad",
+        _binary("_standard_gamma_grad",
             "The derivative of a Gamma(a, 1) draw, which was `b`, by `a` (the quantile kept).",
-            "Figurnov, Mohamed, Mnih: Implicit reparameterization gradients, 2018",
-            "a above 0",
-        ),
-        eager=_laid_out(aten._standard_gamma_grad.default),
-    ),
+            "Figurnov, Mohamed, Mnih: Implicit reparameterization gradients, 2018", "a above 0"),
+        eager=_laid_out(aten._standard_gamma_grad.default)),
     **{
         f"chebyshev_{k}": _polynomial(
             f"chebyshev_polynomial_{k}", f"Chebyshev's polynomial {k.upper()}"
@@ -222,14 +154,14 @@ _BINARY: dict[str, PointwiseFunction] = {
     "hermite_he": _polynomial("hermite_polynomial_he", "Hermite's polynomial He"),
     "laguerre_l": _polynomial("laguerre_polynomial_l", "Laguerre's polynomial L"),
     "legendre_p": _polynomial("legendre_polynomial_p", "Legendre's polynomial P"),
-}
+}  # fmt: skip
 
 _DOMAINS = {
     "igamma": (1e-30, 100.0),
     "igammac": (1e-30, 100.0),
     "zeta": (-8.0, 60.0),
     "gamma_grad": (0.25, 4.0),
-}
+}  # fmt: skip
 _BINARY |= {name: replace(_BINARY[name], domain=domain) for name, domain in _DOMAINS.items()}
 _BINARY |= {name: replace(_BINARY[name], error=1e-8) for name in ("igamma", "igammac")}
 assert not (_UNARY.keys() | _BINARY.keys()) & (UNARY.keys() | BINARY.keys())
