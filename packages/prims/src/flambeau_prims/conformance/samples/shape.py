@@ -1,6 +1,8 @@
-"""Sample calls of shape primitives and copies.
+"""Sample calls of shapes, copies, views, creation, random and complex numbers.
 
-In: a generator. Out: calls on operands in several layouts. Invariant: sizes are given in full.
+In: a generator. Out: calls on operands in several layouts.
+Invariant: sizes are given in full; numbers fit the dtype of a result; operands of `bitcast` have
+strides that allow the other size.
 """
 
 from __future__ import annotations
@@ -15,12 +17,16 @@ from flambeau_prims.conformance.samples.tensors import (
     BF16,
     BOOL,
     C64,
+    C128,
     CPU,
+    F16,
     F32,
     F64,
+    I32,
     I64,
     U8,
     layouts,
+    signed,
     tensor,
 )
 
@@ -150,3 +156,127 @@ def _copy(g: Generator) -> Iterator[Call]:
     for dtype in (F32, F64, BF16, I64, U8, BOOL, C64):
         yield call(torch.zeros(3, 4, 5, dtype=dtype), tensor((5, 3, 4), dtype, g).permute(1, 2, 0))
         yield call(torch.zeros(5, 3, dtype=dtype).t(), tensor((3, 5), dtype, g))
+
+
+@samples("full")
+def _full(g: Generator) -> Iterator[Call]:
+    del g
+    for dtype in (F32, F64, F16, BF16):
+        yield call([2, 3], 1.5, dtype=dtype, device=CPU)
+        yield call([3], float("nan"), dtype=dtype, device=CPU)
+        yield call([1], float("-inf"), dtype=dtype, device=CPU)
+        yield call([2], -0.0, dtype=dtype, device=CPU)
+    for dtype in (I64, I32, U8):
+        yield call([], 3, dtype=dtype, device=CPU)
+    yield call([2, 0], 3, dtype=F32, device=CPU)
+    yield call([3], -(2**63), dtype=I64, device=CPU)
+    yield call([4], True, dtype=BOOL, device=CPU)
+    yield call([4], 1 + 2j, dtype=C64, device=CPU)
+
+
+@samples("iota")
+def _iota(g: Generator) -> Iterator[Call]:
+    del g
+    for dtype in (I64, I32):
+        yield call(5, 2, 3, dtype=dtype, device=CPU)
+        yield call(6, 2, -3, dtype=dtype, device=CPU)
+    for dtype in (F32, F64, BF16):
+        yield call(4, 0.5, -0.25, dtype=dtype, device=CPU)
+        yield call(33, 0.1, 0.1, dtype=dtype, device=CPU)  # formed in float64, rounded once
+    yield call(0, 0, 1, dtype=I64, device=CPU)
+
+
+@samples("seed")
+def _seed(g: Generator) -> Iterator[Call]:
+    del g
+    yield call(device=CPU)
+
+
+@samples("philox_uniform", "philox_normal")
+def _philox(g: Generator) -> Iterator[Call]:
+    del g
+    for dtype in (F32, F64, F16, BF16):
+        yield call([3, 5], torch.tensor(1234), 0, dtype=dtype, device=CPU)
+        yield call([17], torch.tensor(-7), 2, dtype=dtype, device=CPU)
+        yield call([2, 3, 4], torch.tensor(2**40 + 3), 2**33, dtype=dtype, device=CPU)
+        yield call([0], torch.tensor(5), 0, dtype=dtype, device=CPU)
+        yield call([], torch.tensor(5), 9, dtype=dtype, device=CPU)
+
+
+@samples("real", "imag", "view_as_real")
+def _parts(g: Generator) -> Iterator[Call]:
+    for dtype in (C64, C128):
+        yield call(signed((3, 4), dtype, g))
+        yield call(signed((4, 3), dtype, g).t())
+        yield call(signed((3, 8), dtype, g)[1:, ::2])
+        yield call(signed((), dtype, g))
+        yield call(signed((2, 0), dtype, g))
+
+
+@samples("view_as_complex")
+def _parts_and_whole(g: Generator) -> Iterator[Call]:
+    for dtype in (F32, F64):
+        yield call(signed((3, 4, 2), dtype, g))
+        yield call(signed((4, 3, 2), dtype, g).transpose(0, 1))
+        yield call(signed((3, 4), dtype, g)[:, 2:])
+        yield call(signed((2,), dtype, g))
+
+
+@samples("diagonal")
+def _diagonal(g: Generator) -> Iterator[Call]:
+    for dtype in (F32, BF16, I64, C64):
+        a = tensor((3, 4, 5), dtype, g)
+        for offset in (0, 2, -1, -7, 9):
+            yield call(a, offset, 1, 2)
+        yield call(a, 1, 2, 0)
+        yield call(a.permute(2, 0, 1), 0, 0, 1)
+    yield call(tensor((3, 0), F32, g), 0, 0, 1)
+
+
+@samples("diagonal_scatter")
+def _diagonal_scatter(g: Generator) -> Iterator[Call]:
+    for dtype in (F32, BF16, I64, C64):
+        a = tensor((3, 4, 5), dtype, g)
+        yield call(a, tensor((3, 4), dtype, g), 0, 1, 2)
+        yield call(a, tensor((4, 3), dtype, g), -1, 2, 0)
+        yield call(a.permute(2, 0, 1), tensor((4, 3), dtype, g), 0, 0, 1)
+        yield call(a, tensor((3, 0), dtype, g), 9, 1, 2)
+
+
+@samples("unfold")
+def _unfold(g: Generator) -> Iterator[Call]:
+    for dtype in (F32, I64, C64):
+        a = tensor((3, 9, 2), dtype, g)
+        for size, step in ((3, 1), (2, 3), (9, 1), (1, 4)):
+            yield call(a, 1, size, step)
+        yield call(a.permute(1, 0, 2), 0, 4, 2)
+        yield call(a, 1, 0, 1)
+
+
+@samples("restride")
+def _restride(g: Generator) -> Iterator[Call]:
+    for dtype in (F32, I64, C64):
+        a = tensor((3, 4, 5), dtype, g)
+        yield call(a, [2, 3, 3], [20, 5, 1])
+        yield call(a[1:, 2:], [2, 2], [1, 7])
+        yield call(a, [3, 3], [1, 1])
+
+
+@samples("as_strided_scatter")
+def _as_strided_scatter(g: Generator) -> Iterator[Call]:
+    for dtype in (F32, I64, C64):
+        a = tensor((3, 4, 5), dtype, g)
+        yield call(a, tensor((2, 2), dtype, g), [2, 2], [1, 7], 3)
+        yield call(a, tensor((), dtype, g), [], [], 59)
+        yield call(a, tensor((0, 2), dtype, g), [0, 2], [1, 1], 0)
+
+
+@samples("bitcast")
+def _bitcast(g: Generator) -> Iterator[Call]:
+    a = signed((3, 4), F32, g)
+    for dtype in (I32, F64, U8, torch.int16, C64):
+        yield call(a, dtype=dtype)
+    yield call(a.t(), dtype=I32)
+    yield call(signed((3, 4), I64, g), dtype=F64)
+    yield call(signed((), F32, g), dtype=I32)
+    yield call(signed((2, 8), BF16, g), dtype=I64)

@@ -1,8 +1,8 @@
-"""Sample calls of linear algebra, Fourier transforms, random bits and assertions.
+"""Sample calls of linear algebra, products, transforms, distances, bags and assertions.
 
 In: a generator. Out: calls on well-conditioned matrices, batched and empty ones among them.
-Invariant: eigenvalues and singular values are well apart, so that vectors are determined but for
-their phases.
+Invariant: eigenvalues and singular values are distinct, so that vectors are determined but for
+their phases; a backward call gets what the forward call of the same arguments returned.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from flambeau_prims.conformance.samples.tensors import (
     F64,
     I32,
     I64,
+    distinct,
     hermitian,
     matrix,
     signed,
+    tensor,
 )
 
 _DTYPES = (F32, F64, C64, C128)
@@ -226,3 +228,132 @@ def _int_mm(g: Generator) -> Iterator[Call]:
 def _assert_true(g: Generator) -> Iterator[Call]:
     del g
     yield call(torch.tensor(True), "not so")
+
+
+_MULTIPLIED = (F32, F64, BF16, F16, I64, C64, C128)
+
+
+@samples("mm")
+def _mm(g: Generator) -> Iterator[Call]:
+    for dtype in _MULTIPLIED:
+        yield call(signed((3, 4), dtype, g), signed((4, 5), dtype, g))
+        yield call(signed((3, 4), dtype, g), signed((5, 4), dtype, g).t())
+        yield call(signed((4, 3), dtype, g).t(), signed((4, 5), dtype, g))
+        yield call(signed((7, 33), dtype, g)[:, ::3], signed((11, 13), dtype, g))
+        yield call(signed((1, 4), dtype, g).expand(3, 4), signed((4, 1), dtype, g))
+        yield call(signed((3, 0), dtype, g), signed((0, 5), dtype, g))
+        yield call(signed((0, 3), dtype, g), signed((3, 5), dtype, g))
+
+
+@samples("bmm")
+def _bmm(g: Generator) -> Iterator[Call]:
+    for dtype in _MULTIPLIED:
+        yield call(signed((2, 3, 4), dtype, g), signed((2, 4, 5), dtype, g))
+        yield call(signed((2, 3, 4), dtype, g), signed((2, 5, 4), dtype, g).mT)
+        yield call(signed((3, 2, 4), dtype, g).transpose(0, 1), signed((2, 4, 5), dtype, g))
+        yield call(signed((1, 3, 4), dtype, g).expand(2, 3, 4), signed((2, 4, 1), dtype, g))
+        yield call(signed((0, 3, 4), dtype, g), signed((0, 4, 5), dtype, g))
+        yield call(signed((2, 3, 0), dtype, g), signed((2, 0, 5), dtype, g))
+
+
+@samples("embedding_bag")
+def _bags(g: Generator) -> Iterator[Call]:
+    for dtype in (F32, F64):
+        weight = distinct((6, 3), dtype, g)
+        indices = torch.tensor([1, 4, 4, 0, 5, 2, 3])
+        offsets = torch.tensor([0, 2, 2, 5])
+        for mode in (0, 1, 2):
+            yield call(weight, indices, offsets, False, mode, None, False, -1)
+            yield call(weight, indices, offsets, False, mode, None, False, 4)
+        own = signed((7,), dtype, g)
+        yield call(weight, indices, offsets, False, 0, own, False, -1)
+        closed = torch.tensor([0, 2, 7])
+        yield call(weight, indices, closed, False, 0, None, True, -1)
+
+
+@samples("embedding_bag_backward")
+def _bag_gradients(g: Generator) -> Iterator[Call]:
+    for args, _ in _bags(g):
+        weight, indices, _, by_frequency, mode, own, _, padding = args
+        out, bag_of, sizes, largest = PRIMS["embedding_bag"].overload(*args)
+        grad = signed(tuple(out.shape), out.dtype, g)
+        yield call(
+            grad, indices, bag_of, sizes, largest, weight.shape[0], by_frequency, mode, own, padding
+        )
+
+
+@samples("embedding_bag_weights_backward")
+def _bag_weight_gradients(g: Generator) -> Iterator[Call]:
+    for args, _ in _bags(g):
+        weight, indices, offsets, _, mode, own, _, padding = args
+        if own is not None:
+            out, bag_of, _, _ = PRIMS["embedding_bag"].overload(*args)
+            grad = signed(tuple(out.shape), out.dtype, g)
+            yield call(grad, weight, indices, offsets, bag_of, mode, padding)
+
+
+@samples("cdist")
+def _distances(g: Generator) -> Iterator[Call]:
+    for dtype in (F32, F64):
+        a, b = signed((2, 4, 3), dtype, g), signed((2, 5, 3), dtype, g)
+        for order in (0.0, 1.0, 2.0, 2.5, float("inf")):
+            yield call(a, b, order)
+        yield call(a[0], b[1], 2.0)
+
+
+@samples("cdist_backward")
+def _distance_gradients(g: Generator) -> Iterator[Call]:
+    for (a, b, order), _ in _distances(g):
+        distance = PRIMS["cdist"].overload(a, b, order)
+        yield call(signed(tuple(distance.shape), a.dtype, g), a, b, order, distance)
+
+
+@samples("pdist")
+def _pairs(g: Generator) -> Iterator[Call]:
+    for dtype in (F32, F64):
+        for order in (0.0, 1.0, 2.0, 2.5, float("inf")):
+            yield call(signed((5, 3), dtype, g), order)
+        yield call(signed((1, 3), dtype, g), 2.0)
+
+
+@samples("pdist_backward")
+def _pair_gradients(g: Generator) -> Iterator[Call]:
+    for (a, order), _ in _pairs(g):
+        distance = PRIMS["pdist"].overload(a, order)
+        yield call(signed(tuple(distance.shape), a.dtype, g), a, order, distance)
+
+
+@samples("ctc_loss")
+def _sequences(g: Generator) -> Iterator[Call]:
+    for dtype in (F32, F64):
+        scores = signed((6, 2, 4), dtype, g).log_softmax(2)
+        targets = torch.randint(1, 4, (2, 3), dtype=I64, generator=g)
+        yield call(scores, targets, [6, 5], [3, 2], 0, False)
+        yield call(scores, targets.flatten()[:5], [6, 6], [3, 2], 0, False)
+
+
+@samples("ctc_loss_backward")
+def _sequence_gradients(g: Generator) -> Iterator[Call]:
+    for (scores, targets, steps, labels, blank, zero), _ in _sequences(g):
+        loss, alpha = PRIMS["ctc_loss"].overload(scores, targets, steps, labels, blank, zero)
+        grad = signed(tuple(loss.shape), loss.dtype, g)
+        yield call(grad, scores, targets, steps, labels, loss, alpha, blank, zero)
+
+
+@samples("gamma_grad")
+def _gamma_grad(g: Generator) -> Iterator[Call]:
+    for dtype in (F32, F64):
+        alpha = tensor((4, 5), dtype, g) * 3 + 0.5
+        yield call(alpha, alpha * tensor((4, 5), dtype, g) + 0.1)
+        yield call(alpha.t(), tensor((5, 4), dtype, g))
+        yield call(alpha[:0], alpha[:0])
+
+
+@samples("dirichlet_grad")
+def _dirichlet_grad(g: Generator) -> Iterator[Call]:
+    for dtype in (F32, F64):
+        alpha = tensor((4, 5), dtype, g) * 2 + 0.5
+        total = alpha + tensor((4, 5), dtype, g) * 2 + 0.5
+        yield call(tensor((4, 5), dtype, g), alpha, total)
+        yield call(tensor((5, 4), dtype, g), alpha.t(), total.t())
+        yield call(torch.full((), 0.3, dtype=dtype), alpha[0, 0], total[0, 0])
