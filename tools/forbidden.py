@@ -110,7 +110,7 @@ ALLOWED = (
     Allowed(f"{_META}packaging/loading.py", "computed", 1, _DTYPE),
     Allowed("flambeau_prims/conformance/__main__.py", "computed", 1, _DTYPE),
     Allowed("flambeau_prims/sweep/judge.py", "computed", 1, _DTYPE),
-    Allowed("flambeau_prims/conformance/backends.py", "computed", 1, _GIVEN),
+    Allowed("flambeau_prims/conformance/check.py", "computed", 1, _GIVEN),
     Allowed(f"{_META}repro/check.py", "computed", 1, _GIVEN),
     Allowed(f"{_META}backends/engines.py", "computed", 1, "other packages' backends, by a table"),
     Allowed(f"{_META}repro/function_text.py", "computed", 1, _AGAIN),

@@ -9,8 +9,15 @@ from pathlib import Path
 
 import torch
 from flambeau_prims import PRIMS, decompositions, lower, prim_of
-from flambeau_prims.catalogue import data, derivative, dtypes, main, render, schema_lines
-from flambeau_prims.uses import prims_used
+from flambeau_prims.catalogue import (
+    data,
+    derivative,
+    dtypes,
+    main,
+    prims_used,
+    render,
+    schema_lines,
+)
 
 GOLDEN = Path(__file__).parent / "golden" / "schemas.txt"
 

@@ -5,8 +5,7 @@ import itertools
 import pytest
 import torch
 from flambeau_prims import PrimError
-from flambeau_prims.broadcast import broadcast_shapes
-from flambeau_prims.promotion import result_type
+from flambeau_prims.promotion import broadcast_shapes, result_type
 
 DTYPES = [
     torch.bool,

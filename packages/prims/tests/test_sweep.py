@@ -11,7 +11,7 @@ from flambeau_prims import decompositions
 from flambeau_prims.sweep import SweepPlan, database, judge, sweep
 from flambeau_prims.sweep.__main__ import main
 from flambeau_prims.sweep.database import VALUES
-from flambeau_prims.sweep.differences import DIFFERENCES
+from flambeau_prims.sweep.judge import DIFFERENCES
 from flambeau_prims.sweep.measure import compare
 from flambeau_prims.sweep.run import pairs
 from flambeau_prims.sweep.watch import WithWriting

@@ -1,17 +1,16 @@
-"""Dtypes that eager's kernels take, where a decomposition would take more.
+"""What eager's kernels take, where a decomposition would take more: dtypes and devices.
 
-In: an ATen operation's name, its tensors. Out: whether eager refuses that.
-Invariant: an operation on any other dtype is left as it is, so that eager's own kernel refuses it,
-in its words.
+In: an ATen operation's name, its tensors. Out: whether eager refuses them.
+Invariant: an operation that is refused is left as it is, so that eager's own kernel refuses it, in
+its words. Tests hold the names to torch's own declarations (`dtypes` less `dtypesIfCUDA`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from flambeau_prims.cuda_dtypes import refused_on_cuda
 from flambeau_prims.ops.library.linalg import LAPACK
 from flambeau_prims.ops.pointwise import ANY, FLOATS, INEXACT, INTS, REAL
 from flambeau_prims.promotion import result_type
@@ -74,3 +73,57 @@ def is_refused(name: str, x: torch.Tensor, *others: torch.Tensor) -> bool:
     if kind is not None and dtype not in kind:
         return True
     return gpu and dtype in refused_on_cuda(name)
+
+
+HALVES = frozenset({torch.float16, torch.bfloat16})
+INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
+LONG = frozenset({torch.int64})
+BYTES = frozenset({torch.uint8})
+
+NOT_ON_CUDA: dict[str, frozenset[torch.dtype]] = {
+    **dict.fromkeys(("angle", "igamma", "igammac", "histc"), HALVES),
+    **dict.fromkeys(("mm", "bmm", "addmm", "addbmm", "baddbmm", "_trilinear"), INTEGERS),
+    **dict.fromkeys(("mv", "addmv", "dot", "vdot"), INTEGERS),
+    **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices"), INTEGERS),
+    **dict.fromkeys(("native_dropout_backward",), INTEGERS | {torch.bool}),
+    **dict.fromkeys(("avg_pool2d", "avg_pool3d", "convolution"), LONG),
+    **dict.fromkeys(("upsample_bilinear2d", "upsample_bicubic2d"), BYTES),
+    "_upsample_bilinear2d_aa": BYTES,
+}
+"""By the name of the operator, its in-place form included."""
+
+
+def refused_on_cuda(name: str) -> frozenset[torch.dtype]:
+    """The dtypes of its first operand that an operator does not take on a CUDA device."""
+    return NOT_ON_CUDA.get(name.rstrip("_"), frozenset())
+
+
+ON_ONE_DEVICE = frozenset(
+    {
+        *("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor", "masked_fill.Scalar"),
+        *("gcd", "lcm", "igamma", "igammac", "nextafter", "logaddexp", "logaddexp2"),
+        *("threshold_backward", "sigmoid_backward", "tanh_backward", "silu_backward"),
+        *("gelu_backward", "logit_backward", "native_dropout_backward"),
+    }
+)
+"""Operations whose arguments are all on one device, whatever their dimensions."""
+
+ONLY_LAST = frozenset({"addcmul", "addcdiv"})
+"""Operations that take their last operand alone from a CPU."""
+
+ANYWHERE = frozenset({"where.self", "masked_fill.Tensor"})
+"""Operations that move 0-d tensors themselves, any number of them."""
+
+
+def on_different_devices(name: str, tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether eager refuses these operands of a pointwise operation for their devices."""
+    devices = {x.device for x in tensors}
+    if len(devices) < 2:
+        return False
+    numbers = [i for i, x in enumerate(tensors) if x.ndim == 0 and x.device.type == "cpu"]
+    rest = {x.device for i, x in enumerate(tensors) if i not in numbers}
+    if name in ON_ONE_DEVICE or len(rest) > 1:
+        return True
+    if name in ANYWHERE:
+        return False
+    return len(numbers) > 1 or (name in ONLY_LAST and numbers != [len(tensors) - 1])

@@ -1,7 +1,8 @@
-"""Type promotion: computation dtype and result dtype.
+"""Type promotion and broadcasting: how operands are combined.
 
-In: tensors and Python numbers. Out: dtypes.
-Invariant: agrees with `torch.result_type` on tensors and numbers alike.
+In: tensors and Python numbers, shapes. Out: dtypes, the common shape.
+Invariant: agrees with `torch.result_type` on tensors and numbers alike; shapes are aligned at the
+right, and a size is 1 or the common one.
 
 Operands fall into three ranks: tensors with dimensions, 0-d tensors, Python numbers. A lower rank
 changes the dtype of a higher one only if it is of a higher category (bool, integer, float,
@@ -10,11 +11,14 @@ complex). Within a rank, torch's lattice of pairs decides (`torch.promote_types`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any
 
 import torch
+
+from flambeau_prims._op import PrimError
+from flambeau_prims.layout import Shape, Size
 
 
 class Promotion(Enum):
@@ -125,3 +129,32 @@ def dtypes_of(operands: Iterable[Any], promotion: Promotion) -> tuple[torch.dtyp
     if promotion is Promotion.FLOAT:
         common = to_float(common)
     return compute_dtype(common), torch.bool if promotion is Promotion.BOOL else common
+
+
+def broadcast_shapes(*shapes: Sequence[Size]) -> Shape:
+    """The common shape, or `PrimError` naming the two sizes that do not meet."""
+    ndim = max(map(len, shapes))
+    result: list[Size] = [1] * ndim
+    for shape in shapes:
+        for dim, size in enumerate(shape, ndim - len(shape)):
+            known = result[dim]
+            if size is known or size == 1:
+                continue
+            if known == 1:
+                result[dim] = size
+            elif size != known:
+                raise PrimError(
+                    f"shapes {[tuple(s) for s in shapes]} do not broadcast: {known} and {size}"
+                )
+    return tuple(result)
+
+
+def same_shape(a: Sequence[Size], b: Sequence[Size]) -> bool:
+    """Whether two shapes are one; tuples would compare sizes of shapes that differ in rank, and
+    something would be assumed about a symbol."""
+    return len(a) == len(b) and all(x is y or x == y for x, y in zip(a, b, strict=True))
+
+
+def trailing_dims(ndim: int, of: int) -> list[int]:
+    """The last `ndim` of `of` dimensions: where an operand of fewer dimensions is aligned."""
+    return list(range(of - ndim, of))

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 import torch
 
 from flambeau_prims._op import PRIMS
-from flambeau_prims.conformance.backends import load_backend
-from flambeau_prims.conformance.check import Backend, KitOutcome, declaration
+from flambeau_prims.conformance.check import Backend, KitOutcome, declaration, load_backend
 from flambeau_prims.conformance.run import KINDS, KitPlan, run
 from flambeau_prims.conformance.samples.tensors import CPU
 from flambeau_prims.conformance.score import ScoreCard

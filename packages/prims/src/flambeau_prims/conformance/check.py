@@ -8,8 +8,11 @@ outcome, never an exception of the kit.
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -127,3 +130,24 @@ def _judged(program: KitProgram, got: Any, inputs: Sequence[Tensor], strides: bo
             what = "is not what was to be written" if i in program.written else "was written to"
             return f"input {i} {what}"
     return None
+
+
+def load_backend(name: str) -> Backend:
+    """The function that `module:function` names; modules of the current folder are found too.
+
+    Raises `LookupError`.
+    """
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise LookupError(f"a backend is named like mypkg.module:function, not {name!r}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise LookupError(f"cannot load the backend {name!r}: {error}") from error
+    if not callable(found):
+        raise LookupError(f"{name!r} is not a function")
+    backend: Backend = found
+    return backend

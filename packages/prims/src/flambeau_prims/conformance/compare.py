@@ -23,9 +23,8 @@ import torch
 from torch import Tensor
 
 from flambeau_prims._op import is_same_layout
-from flambeau_prims.conformance.relations import is_free
+from flambeau_prims.conformance.relations import TOLERANCE, is_free
 from flambeau_prims.conformance.samples.cases import Case
-from flambeau_prims.conformance.tolerance import TOLERANCE
 from flambeau_prims.layout import TensorMeta
 
 _ELEMENT = 8.0

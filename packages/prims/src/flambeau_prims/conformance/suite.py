@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest  # type: ignore[import-not-found]  # there when this runs
 
-from flambeau_prims.conformance.backends import load_backend
-from flambeau_prims.conformance.check import Backend, KitOutcome, check
+from flambeau_prims.conformance.check import Backend, KitOutcome, check, load_backend
 from flambeau_prims.conformance.programs.composed import COMPOSED, composed
 from flambeau_prims.conformance.programs.random_graphs import random_program
 from flambeau_prims.conformance.run import KitPlan, check_group, single_prims

@@ -1,4 +1,4 @@
-"""Decompositions of ATen into primitives."""
+"""Decompositions of ATen into primitives: importing a module registers its decompositions."""
 
 from flambeau_prims.decomp import (
     backward,
@@ -9,13 +9,12 @@ from flambeau_prims.decomp import (
     optimizers,
     pointwise,
     reduction,
-    scan,
     sequences,
     sort,
     special,
-)
+)  # fmt: skip
 from flambeau_prims.decomp.indexing import indexing, scatter
-from flambeau_prims.decomp.linalg import distance, factorizations, fft, matmul, norms, solve
+from flambeau_prims.decomp.linalg import factorizations, matmul, norms, solve
 from flambeau_prims.decomp.nn import (
     activation,
     attention,
@@ -25,57 +24,11 @@ from flambeau_prims.decomp.nn import (
     loss,
     normalization,
     padding,
-    patches,
     pooling,
     rnn,
     sampling,
     softmax,
-    sync_batch_norm,
     upsample,
-)
-from flambeau_prims.decomp.random import distributions, random
-from flambeau_prims.decomp.views import copies, shape, strided, view
-
-__all__ = [
-    "activation",
-    "attention",
-    "backward",
-    "batch_norm",
-    "complex",
-    "convolution",
-    "copies",
-    "creation",
-    "distance",
-    "distributions",
-    "effects",
-    "embedding",
-    "fft",
-    "foreach",
-    "indexing",
-    "linalg",
-    "loss",
-    "matmul",
-    "normalization",
-    "norms",
-    "optimizers",
-    "padding",
-    "patches",
-    "pointwise",
-    "pooling",
-    "random",
-    "reduction",
-    "rnn",
-    "sampling",
-    "scan",
-    "scatter",
-    "sequences",
-    "shape",
-    "softmax",
-    "solve",
-    "sort",
-    "special",
-    "strided",
-    "sync_batch_norm",
-    "upsample",
-    "view",
-]
+)  # fmt: skip
+from flambeau_prims.decomp.random import random
+from flambeau_prims.decomp.views import shape, strided, view

@@ -1,19 +1,23 @@
-"""Decompositions of complex arithmetic.
+"""Decompositions of complex arithmetic and Fourier transforms.
 
-In: ATen's operations on them. Out: the complex prims.
-Invariant: a conjugate or a negative is computed; no result is a view that carries a mark for it.
+In: ATen's operations, transforms with a normalization named by a number. Out: the complex prims,
+transforms that apply no scale, and a product with it.
+Invariant: a conjugate or a negative is computed, no result is a view that carries a mark for it;
+a scale is formed in double precision and applied once, after all transforms.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
-from flambeau_prims.decomp.emit import elementwise, p
+from flambeau_prims.decomp.emit import canonical, elementwise, p
+from flambeau_prims.layout import Size
 from flambeau_prims.promotion import Promotion
 from flambeau_prims.table import decomposition
 
@@ -92,3 +96,44 @@ def squared_modulus(x: Tensor) -> Tensor:
         return p.mul(x, x)
     re, im = parts(x)
     return p.add(p.mul(re, re), p.mul(im, im))
+
+
+# ATen's number for a normalization: the power of n that n transformed elements are divided by.
+_POWERS = {0: 0.0, 1: 0.5, 2: 1.0}
+
+
+def _scaled(x: Tensor, lengths: Sequence[Size], normalization: int) -> Tensor:
+    power = _POWERS[normalization]
+    if not power:
+        return x
+    scale = math.prod(int(n) for n in lengths) ** -power
+    if not x.dtype.is_complex:
+        return e.mul(x, scale)
+    if e.on_gpu(x):  # by a complex number, as eager does there: NaN of an infinite part
+        return e.mul(x, complex(scale))
+    return p.view_as_complex(e.mul(p.view_as_real(x), scale))
+
+
+def _dims(x: Tensor, dim: Sequence[int]) -> list[int]:
+    return [canonical(d, x.ndim) for d in dim]
+
+
+@decomposition(aten._fft_c2c.default)
+def c2c(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Tensor:
+    dims = _dims(x, dim)
+    if not dims:
+        return e.copy_in_format(x, None)
+    return _scaled(p.fft_c2c(x, dims, forward), [x.shape[d] for d in dims], normalization)
+
+
+@decomposition(aten._fft_r2c.default)
+def r2c(x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Tensor:
+    dims = _dims(x, dim)
+    return _scaled(p.fft_r2c(x, dims, onesided), [x.shape[d] for d in dims], normalization)
+
+
+@decomposition(aten._fft_c2r.default)
+def c2r(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: Size) -> Tensor:
+    dims = _dims(x, dim)
+    lengths = [*(x.shape[d] for d in dims[:-1]), last_dim_size]
+    return _scaled(p.fft_c2r(x, dims, last_dim_size), lengths, normalization)

@@ -17,7 +17,6 @@ from torch import Tensor
 import flambeau_prims.ops  # noqa: F401 - defines the prims that are looked up below
 from flambeau_prims._op import PRIMS, require
 from flambeau_prims._torch_compat import OpOverload
-from flambeau_prims.broadcast import broadcast_shapes, same_shape, trailing_dims
 from flambeau_prims.layout import (
     Size,
     TensorMeta,
@@ -30,7 +29,15 @@ from flambeau_prims.layout import (
     product,
     suggests_channels_last,
 )
-from flambeau_prims.promotion import Promotion, compute_dtype, dtypes_of, is_inexact
+from flambeau_prims.promotion import (
+    Promotion,
+    broadcast_shapes,
+    compute_dtype,
+    dtypes_of,
+    is_inexact,
+    same_shape,
+    trailing_dims,
+)
 
 Number: TypeAlias = bool | int | float | complex
 Operand: TypeAlias = Tensor | Number

@@ -15,7 +15,7 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, is_number, keep_dims, p
 from flambeau_prims.decomp.indexing.indexing import ranked
-from flambeau_prims.decomp.scan import first_of_one
+from flambeau_prims.decomp.special import first_of_one
 from flambeau_prims.layout import Size
 from flambeau_prims.promotion import result_type
 from flambeau_prims.table import decomposition

@@ -1,12 +1,14 @@
-"""Decompositions of special functions.
+"""Decompositions of special functions and scans.
 
-In: tensors and numbers of any shapes and dtypes that ATen takes. Out: special prims on equal ones.
-Invariant: integers become floats; half precision is computed in float32 and rounded once.
+In: tensors and numbers of any shapes and dtypes that ATen takes. Out: special and scan prims.
+Invariant: integers become floats, or int64 in sums; half precision is computed in float32 and
+rounded once.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,10 +17,11 @@ from torch import Tensor
 from flambeau_prims._op import PRIMS
 from flambeau_prims._torch_compat import parameters
 from flambeau_prims.decomp import emit as e
-from flambeau_prims.decomp.emit import Operand, elementwise, p
+from flambeau_prims.decomp.emit import Operand, canonical, elementwise, p
 from flambeau_prims.decomp.pointwise import binary, overloads, unary
+from flambeau_prims.decomp.reduction import summed_dtype
 from flambeau_prims.ops.pointwise import INTS, POINTWISE
-from flambeau_prims.promotion import Promotion
+from flambeau_prims.promotion import Promotion, compute_dtype
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
@@ -135,3 +138,43 @@ def logit_backward(grad: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
         return e.where(inside, slope, outside)
 
     return elementwise(derive, (grad, x))
+
+
+def first_of_one(x: Tensor) -> tuple[Tensor, Tensor]:
+    """A 0-d tensor and its position in itself: what selecting from it gives."""
+    return p.clone(x), p.full([], 0, dtype=torch.int64, device=x.device)
+
+
+def _running(op: Callable[..., Tensor]) -> Callable[..., Any]:
+    def call(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+        result = summed_dtype(x, dtype)
+        where = canonical(dim, x.ndim)
+        if x.ndim == 0:
+            return p.clone(e.cast(x, result))
+        return e.cast(op(e.cast(e.cast(x, result), compute_dtype(result)), where), result)
+
+    return call
+
+
+decomposition(aten.cumsum.default)(_running(p.cumsum))
+decomposition(aten.cumprod.default)(_running(p.cumprod))
+
+
+def _extreme(op: Callable[..., Any]) -> Callable[..., Any]:
+    def call(x: Tensor, dim: int) -> Any:
+        where = canonical(dim, x.ndim)
+        return first_of_one(x) if x.ndim == 0 else tuple(op(x, where))
+
+    return call
+
+
+decomposition(aten.cummax.default)(_extreme(p.cummax))
+decomposition(aten.cummin.default)(_extreme(p.cummin))
+
+
+@decomposition(aten.logcumsumexp.default, aten._logcumsumexp.default)
+def logcumsumexp(x: Tensor, dim: int) -> Any:
+    where = canonical(dim, x.ndim)
+    if x.ndim == 0:
+        return p.clone(x)
+    return e.cast(p.logcumsumexp(e.widen(x), where), x.dtype)

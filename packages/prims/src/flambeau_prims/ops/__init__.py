@@ -1,4 +1,4 @@
-"""Families of primitives."""
+"""Families of primitives: importing a module defines its primitives."""
 
 from flambeau_prims.ops import (
     complex,
@@ -10,48 +10,17 @@ from flambeau_prims.ops import (
     pointwise,
     random,
     reduction,
-    scan,
-    scatter,
     shape,
     sort,
     views,
-)
+)  # fmt: skip
 from flambeau_prims.ops.library import (
     attention,
     convolution,
-    ctc,
-    distance,
-    embedding,
     fft,
     linalg,
     pooling,
+    rows,
     sampling,
     special,
-)
-
-__all__ = [
-    "attention",
-    "complex",
-    "convolution",
-    "creation",
-    "ctc",
-    "distance",
-    "dynamic",
-    "effects",
-    "embedding",
-    "fft",
-    "indexing",
-    "linalg",
-    "matmul",
-    "pointwise",
-    "pooling",
-    "random",
-    "reduction",
-    "sampling",
-    "scan",
-    "scatter",
-    "shape",
-    "sort",
-    "special",
-    "views",
-]
+)  # fmt: skip

@@ -1,7 +1,9 @@
-"""Reduction primitives.
+"""Reduction and scan primitives.
 
-In: a tensor and sorted, non-negative dimensions. Out: a contiguous tensor of the rest.
-Invariant: the result has the operand's dtype (argmax and argmin: int64); no hidden promotion.
+In: a tensor, and sorted, non-negative dimensions or one. Out: a contiguous tensor of the rest, or
+of the same shape.
+Invariant: the result has the operand's dtype (positions: int64); no hidden promotion; a scan
+includes the element itself.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import torch
 
 from flambeau_prims._op import Rule, define, flops_per_input, require
 from flambeau_prims.layout import Size, TensorMeta
-from flambeau_prims.ops.pointwise import ANY, BOOL, FLOATS, REAL, Kind
+from flambeau_prims.ops.pointwise import ANY, BOOL, COMPLEX, FLOATS, NUMBER, REAL, Kind
 
 
 def kept_shape(name: str, a: TensorMeta, dims: Sequence[int]) -> tuple[Size, ...]:
@@ -157,3 +159,71 @@ var_mean = define(
     flops=flops_per_input(4),
     dtypes=FLOATS,
 )
+
+
+_SOURCE = "Blelloch, Prefix Sums and Their Applications, 1990"
+
+
+def check_dim(name: str, a: TensorMeta, dim: int) -> None:
+    """Raise unless `dim` is a dimension of `a`, counted from the front."""
+    require(0 <= dim < a.ndim, f"{name}: dim {dim} of a {a.ndim}-d tensor")
+
+
+def _scan_rule(name: str, kind: Kind, positions: bool) -> Rule:
+    def rule(a: TensorMeta, dim: int) -> TensorMeta | tuple[TensorMeta, TensorMeta]:
+        require(a.dtype in kind, f"{name}: not defined on {a.dtype}")
+        check_dim(name, a, dim)
+        values = a.like(a.shape)
+        return (values, values.like(dtype=torch.int64)) if positions else values
+
+    return rule
+
+
+def _same_dtype(function: Callable[..., Any]) -> Callable[..., Any]:
+    def eager(a: torch.Tensor, dim: int) -> Any:
+        return function(a, dim, dtype=a.dtype).contiguous()
+
+    return eager
+
+
+def _paired(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda a, dim: tuple(part.contiguous() for part in function(a, dim))
+
+
+def _logcumsumexp(a: torch.Tensor, dim: int) -> torch.Tensor:
+    return torch.logcumsumexp(a, dim).contiguous()
+
+
+_PASSED_ON = {"nan": "every element from a NaN on is NaN"}
+_TIES = {"ties": "the last position of equal ones", "nan": "wins; the last NaN's position"}
+
+# name: (eager, dtypes, with positions, doc, edge cases)
+_SCANS: dict[str, tuple[Callable[..., Any], Kind, bool, str, dict[str, str]]] = {
+    "cumsum": (_same_dtype(torch.cumsum), NUMBER, False, "Running sum along `dim`.",
+        {**_PASSED_ON, "overflow": "integers wrap"}),
+    "cumprod": (_same_dtype(torch.cumprod), NUMBER, False, "Running product along `dim`.",
+        {**_PASSED_ON, "overflow": "integers wrap"}),
+    "cummax": (_paired(torch.cummax), REAL | BOOL, True,
+        "The largest element so far along `dim`, and its position (int64).", _TIES),
+    "cummin": (_paired(torch.cummin), REAL | BOOL, True,
+        "The smallest element so far along `dim`, and its position (int64).", _TIES),
+    "logcumsumexp": (_logcumsumexp, FLOATS | (COMPLEX - {torch.complex32}), False,
+        "Logarithm of the running sum of exponentials along `dim`, without overflow.",
+        {**_PASSED_ON, "infinity": "-inf adds nothing; after inf all is inf"}),
+}  # fmt: skip
+
+for _name, (_eager, _kind, _positions, _doc, _edges) in _SCANS.items():
+    define(
+        f"{_name}(Tensor a, int dim) -> {'(Tensor, Tensor)' if _positions else 'Tensor'}",
+        rule=_scan_rule(_name, _kind, _positions),
+        eager=_eager,
+        family="scan",
+        tags=("scan",),
+        exact=_name in ("cummax", "cummin"),
+        doc=_doc,
+        shape="that of the operand",
+        edge_cases={**_edges, "empty": "nothing"},
+        source=_SOURCE,
+        flops=flops_per_input(8 if _name == "logcumsumexp" else 1),
+        dtypes=_kind,
+    )

@@ -15,7 +15,7 @@ import torch
 from flambeau_prims._op import Rule, define, flops_per_input, flops_per_output, require
 from flambeau_prims.layout import Size, TensorMeta, preserved_strides
 from flambeau_prims.ops.pointwise import BOOL, FLOATS, REAL, Kind
-from flambeau_prims.ops.scan import check_dim
+from flambeau_prims.ops.reduction import check_dim
 
 _KNUTH = "Knuth, The Art of Computer Programming, vol. 3"
 _NAN = {"nan": "larger than every number"}

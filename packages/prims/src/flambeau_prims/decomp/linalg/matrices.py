@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from flambeau_prims.broadcast import broadcast_shapes
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.layout import Size, product
+from flambeau_prims.promotion import broadcast_shapes
 
 
 def empty(like: Tensor, shape: Sequence[Size], dtype: torch.dtype | None = None) -> Tensor:

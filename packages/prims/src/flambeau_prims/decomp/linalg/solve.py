@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flambeau_prims.broadcast import broadcast_shapes
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, p
 from flambeau_prims.decomp.linalg.factorizations import checked
@@ -30,6 +29,7 @@ from flambeau_prims.decomp.linalg.matrices import (
 from flambeau_prims.decomp.views.view import sliced, unsqueezed
 from flambeau_prims.ops.complex import REAL_OF
 from flambeau_prims.ops.pointwise import WIDE_FLOATS
+from flambeau_prims.promotion import broadcast_shapes
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten

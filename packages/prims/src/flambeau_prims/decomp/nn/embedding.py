@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from flambeau_prims.decomp.emit import p
-from flambeau_prims.decomp.indexing.positions import positions
+from flambeau_prims.decomp.indexing.indexing import positions
 from flambeau_prims.layout import Size
 from flambeau_prims.table import decomposition
 

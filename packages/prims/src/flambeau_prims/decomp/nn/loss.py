@@ -14,7 +14,7 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, p
-from flambeau_prims.decomp.indexing.positions import LONG, positions, within
+from flambeau_prims.decomp.indexing.indexing import LONG, positions, within
 from flambeau_prims.decomp.views.view import unsqueezed
 from flambeau_prims.layout import Size
 from flambeau_prims.promotion import compute_dtype, result_type

@@ -1,8 +1,9 @@
-"""Decompositions of reflection and replication padding, forward and backward.
+"""Decompositions of padding by reflection or replication, im2col and col2im.
 
-In: an image without batch or with, and amounts for the last dimensions, innermost first.
-Out: for each padded dimension, entries picked by computed positions.
-Invariant: the backward adds each gradient at the position its entry was picked from.
+In: an image without batch or with, amounts for the last dimensions, innermost first, or a window's
+geometry. Out: entries picked by computed positions, for each dimension; patches.
+Invariant: a backward adds each gradient at the position its entry was picked from; col2im is the
+transpose of im2col.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
+from flambeau_prims.decomp.nn.convolution import full
 from flambeau_prims.decomp.nn.upsample import Taps, pick, put_back
 from flambeau_prims.decomp.pointwise import overloads
-from flambeau_prims.layout import Size
+from flambeau_prims.layout import Size, product
+from flambeau_prims.ops.library.pooling import pooled_size
 from flambeau_prims.table import decomposition
 
 Positions = Callable[[Tensor, Size], Tensor]
@@ -91,3 +94,73 @@ def _register(name: str, positions: Positions) -> None:
 for _dims in (1, 2, 3):
     _register(f"reflection_pad{_dims}d", _reflected)
     _register(f"replication_pad{_dims}d", _clamped)
+
+
+aten = torch.ops.aten
+Ints = Sequence[int]
+
+
+def _places(
+    size: Size, kernel: int, dilation: int, padding: int, stride: int, device: torch.device
+) -> Tensor:
+    """[kernel, places] positions in the padded image."""
+    count = pooled_size(size, kernel, stride, padding, dilation, False)
+    if count <= 0:
+        raise RuntimeError(f"a window of {kernel} (dilation {dilation}) does not fit into {size}")
+    inner = p.iota(kernel, 0, dilation, dtype=torch.int64, device=device)
+    outer = p.iota(count, 0, stride, dtype=torch.int64, device=device)
+    shape = [kernel, count]
+    return p.add(p.broadcast_in_dim(inner, shape, [0]), p.broadcast_in_dim(outer, shape, [1]))
+
+
+def _window(
+    size: Sequence[Size], lists: Sequence[Ints], device: torch.device
+) -> tuple[list[Tensor], list[int], list[int]]:
+    """(positions along each dimension, kernel, padding)."""
+    kernel, dilation, padding, stride = (full(x, 2) for x in lists)
+    at = [_places(size[i], kernel[i], dilation[i], padding[i], stride[i], device) for i in range(2)]
+    return at, kernel, padding
+
+
+def _grid(at: Sequence[Tensor]) -> list[Tensor]:
+    """Row and column positions over [kernel h, kernel w, places h, places w]."""
+    (kh, lh), (kw, lw) = at[0].shape, at[1].shape
+    shape = [kh, kw, lh, lw]
+    rows = p.broadcast_in_dim(at[0], shape, [0, 2])
+    return [rows, p.broadcast_in_dim(at[1], shape, [1, 3])]
+
+
+@decomposition(aten.im2col.default)
+def im2col(x: Tensor, kernel_size: Ints, dilation: Ints, padding: Ints, stride: Ints) -> Tensor:
+    image = x if x.ndim == 4 else p.reshape(x, [1, *x.shape])
+    lists = (kernel_size, dilation, padding, stride)
+    at, kernel, pad = _window(image.shape[2:], lists, x.device)
+    padded = p.pad(image, [0, 0, *pad], [0, 0, *pad], 0)
+    picked = p.index(padded, [None, None, *_grid(at)])
+    columns = image.shape[1] * product(kernel)
+    out = p.reshape(picked, [image.shape[0], columns, product(picked.shape[4:])])
+    return out if x.ndim == 4 else p.reshape(out, list(out.shape[1:]))
+
+
+@decomposition(aten.col2im.default)
+def col2im(
+    x: Tensor,
+    output_size: Sequence[Size],
+    kernel_size: Ints,
+    dilation: Ints,
+    padding: Ints,
+    stride: Ints,
+) -> Tensor:
+    columns = x if x.ndim == 3 else p.reshape(x, [1, *x.shape])
+    lists = (kernel_size, dilation, padding, stride)
+    at, kernel, pad = _window(output_size, lists, x.device)
+    n, channels = columns.shape[0], columns.shape[1] // product(kernel)
+    grid = _grid(at)
+    values = p.reshape(e.widen(columns), [n, channels, *grid[0].shape])
+    sizes = [output_size[i] + 2 * pad[i] for i in range(2)]
+    zeros = p.full([n, channels, *sizes], 0, dtype=values.dtype, device=x.device)
+    image = p.index_put(zeros, [None, None, *grid], values, True)
+    stop = [n, channels, *(output_size[i] + pad[i] for i in range(2))]
+    image = p.clone(p.slice(image, [0, 0, *pad], stop, [1, 1, 1, 1]))
+    image = e.cast(image, x.dtype)
+    return image if x.ndim == 3 else p.reshape(image, list(image.shape[1:]))
