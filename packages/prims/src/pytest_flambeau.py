@@ -1,6 +1,6 @@
 """A pytest plugin: `pytest --flambeau-backend mypkg:backend` holds a backend to the dialect.
 
-In: pytest's options. Out: with the option, the kit's tests, alone or beside the paths given.
+In: pytest's options. Out: with the option, the kit's tests, alone or with the paths given.
 Invariant: without the option nothing of `flambeau_prims`, nor torch, is imported.
 """
 

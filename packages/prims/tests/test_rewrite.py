@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from flambeau_prims import DialectError, decompositions, lower, prim_of, verify
-from flambeau_prims._torch_compat import asks_metadata, symbolic_mode
+from flambeau_prims._torch_compat import reads_metadata, symbolic_mode
 from torch import fx, nn
 
 aten = torch.ops.aten
@@ -226,5 +226,5 @@ def test_symbolic_sizes_are_computed_in_the_graph():
 @pytest.mark.parametrize("name", ["size", "stride", "storage_offset"])
 def test_questions_of_metadata_are_no_operations(name):
     """torch 2.11 asks them of tensors with symbolic sizes; the dispatcher does not know them."""
-    assert asks_metadata(getattr(torch.ops.aten, name).default)
-    assert not asks_metadata(torch.ops.aten.neg.default)
+    assert reads_metadata(getattr(torch.ops.aten, name).default)
+    assert not reads_metadata(torch.ops.aten.neg.default)

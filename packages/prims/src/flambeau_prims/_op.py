@@ -76,7 +76,7 @@ unlogged(PrimError)
 
 
 class NotYetSymbolic(NotImplementedError):
-    """A stage met a symbolic size where it can only take a number."""
+    """A symbolic size where a stage can only take a number."""
 
 
 @dataclass(frozen=True)

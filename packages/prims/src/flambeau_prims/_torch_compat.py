@@ -27,7 +27,6 @@ __all__ = [
     "TorchDispatchMode",
     "argument_kinds",
     "argument_names",
-    "asks_metadata",
     "aten_overloads",
     "device_of",
     "expression_of",
@@ -42,6 +41,7 @@ __all__ = [
     "is_view_op",
     "make_fake",
     "parameters",
+    "reads_metadata",
     "register_fake",
     "result_count",
     "schema_text",
@@ -90,12 +90,12 @@ def is_taken_by_onednn(dtype: torch.dtype) -> bool:
 
 
 _QUESTIONS = frozenset({"aten::size", "aten::stride", "aten::storage_offset"})
-"""What torch 2.11 asks a fake tensor with symbolic sizes by way of a mode, where its own code wants
+"""What torch 2.11 queries of a fake tensor with symbolic sizes by way of a mode, where its own code wants
 numbers; the dispatcher has no operators of these names. The answer pins the symbols."""
 
 
-def asks_metadata(op: OpOverload) -> bool:
-    """Whether `op` computes nothing: it asks a tensor for its device, sizes or strides."""
+def reads_metadata(op: OpOverload) -> bool:
+    """Whether `op` computes nothing: it reads the device, sizes or strides of a tensor."""
     return op.namespace == "prim" or op._schema.name in _QUESTIONS
 
 
@@ -228,7 +228,7 @@ def symbol_from(expression: Any, like: torch.SymInt) -> torch.SymInt | int:
 
 
 def is_settled(size: Any) -> bool:
-    """Whether a size is a number, or a symbol that was pinned to one by a question asked of it."""
+    """Whether a size is a number, or a symbol that was pinned to one by a guard."""
     return not isinstance(size, torch.SymInt) or bool(size.node.expr.is_number)
 
 
@@ -245,14 +245,14 @@ def register_fake(library: torch.library.Library, name: str, rule: Callable[...,
 
 
 def unlogged(refusals: type[Exception]) -> None:
-    """Torch does not log these errors of the rules that it runs on fake tensors: they say what a
-    rule refuses, and whoever asks is told."""
+    """Torch does not log these errors of the rules that it runs on fake tensors: what a rule
+    refuses reaches its caller."""
 
-    def told(record: logging.LogRecord) -> bool:
+    def is_shown(record: logging.LogRecord) -> bool:
         kind = record.exc_info[0] if record.exc_info else None
         return kind is None or not issubclass(kind, refusals)
 
-    logging.getLogger(FakeTensorMode.__module__).addFilter(told)
+    logging.getLogger(FakeTensorMode.__module__).addFilter(is_shown)
 
 
 def fills_uninitialized_memory() -> bool:

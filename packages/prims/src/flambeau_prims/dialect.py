@@ -48,7 +48,7 @@ class Violation:
 
 
 def where_from(node: fx.Node | None) -> str:
-    """The user's last line in `node`'s stack trace, to put behind a message; empty if unknown."""
+    """The user's last line in `node`'s stack trace, to append to a message; empty if unknown."""
     trace = (node.meta.get("stack_trace") if node is not None else None) or ""
     lines = [line.strip() for line in trace.strip().splitlines()]
     return f" (from {' '.join(lines[-2:])})" if lines else ""

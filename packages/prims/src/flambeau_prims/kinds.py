@@ -1,4 +1,4 @@
-"""What eager's kernels take, where a decomposition would take more: dtypes and devices.
+"""Limits of eager's kernels: dtypes and devices that they refuse where a decomposition would not.
 
 In: an ATen operation's name, its tensors. Out: whether eager refuses them.
 Invariant: an operation that is refused is left as it is, so that eager's own kernel refuses it, in

@@ -153,7 +153,7 @@ def elementwise_strides(metas: Sequence[TensorMeta]) -> Shape:
 
     Torch's rule: contiguous or channels-last when all operands are; the common strides when they
     are equal and dense; else dense, with the dimensions sorted by the operands' strides, the first
-    operand that tells two dimensions apart deciding.
+    operand that orders two dimensions deciding.
     """
     first = metas[0]
     shape = first.shape
@@ -192,7 +192,7 @@ def dense_order(meta: TensorMeta) -> list[int]:
     def order(a: int, b: int) -> int:
         if strides[a] != strides[b]:
             return -1 if strides[a] > strides[b] else 1
-        # plain truths: two open sizes are each asked for, as symbols of truth have no order
+        # plain bools of two open sizes, as symbolic ones have no order
         return (bool(meta.shape[a] == 1) - bool(meta.shape[b] == 1)) or a - b
 
     return sorted(range(meta.ndim), key=functools.cmp_to_key(order))

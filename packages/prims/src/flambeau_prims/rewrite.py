@@ -23,11 +23,11 @@ from flambeau_prims._torch_compat import (
     OpOverload,
     TorchDispatchMode,
     argument_names,
-    asks_metadata,
     is_composite,
     is_mutable,
     is_view_op,
     make_fake,
+    reads_metadata,
 )
 from flambeau_prims.dialect import DialectError, where_from
 from flambeau_prims.layout import TensorMeta, dense_order
@@ -35,7 +35,7 @@ from flambeau_prims.table import Decomposition, decompositions
 from flambeau_prims.values import GraphRecorder, TracedValue, map_values
 from flambeau_prims.variants import functional_form
 
-# What a node tells about its origin, handed on to the prims that replace it.
+# What a node has of its origin, handed on to the prims that replace it.
 _NOTES = ("stack_trace", "nn_module_stack")
 
 
@@ -212,7 +212,7 @@ class _Lowering(fx.Interpreter):
         return self.recorder.leaf(op, args, kwargs, result)
 
     def caught(self, op: OpOverload, args: Any, kwargs: Any) -> Any:
-        """An ATen operation met on the way to the dispatcher, with fake tensors in and out."""
+        """An ATen operation on its way to the dispatcher, with fake tensors in and out."""
         result = self.apply(op, map_values(self._value, args), map_values(self._value, kwargs))
         return map_values(self._tracked, result)
 
@@ -311,6 +311,6 @@ class _Catching(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if asks_metadata(func):
+        if reads_metadata(func):
             return func(*args, **(kwargs or {}))
         return self._lowering.caught(func, args, kwargs or {})

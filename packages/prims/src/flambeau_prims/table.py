@@ -2,7 +2,7 @@
 
 In: functions decorated with `@decomposition(op, ...)`. Out: `decompositions()`, a plain mapping.
 Invariant: a decomposition takes the overload's arguments and returns its result in fresh tensors
-(never one of its arguments: autograd, which may be recording above, needs to tell them apart), or
+(never one of its arguments: autograd, which may be recording above, must distinguish them), or
 `NotImplemented`, which leaves the operation as it is.
 """
 

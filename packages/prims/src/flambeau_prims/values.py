@@ -55,7 +55,7 @@ class TracedValue:
         return self.meta.numel()
 
     def fake(self, mode: FakeTensorMode) -> torch.Tensor:
-        """The fake tensor of this value, made when it is first asked for."""
+        """The fake tensor of this value, made at its first use."""
         if self._fake is None:
             meta = self.meta
             self._fake = make_fake(mode, meta.shape, meta.stride, meta.dtype, meta.device)
@@ -109,7 +109,7 @@ class GraphRecorder:
         return tuple(None if m is None else self._part(node, i, m) for i, m in enumerate(result))
 
     def _sized_by_elements(self, prim: Prim, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call whose result has a size that no rule can tell: it becomes a symbol."""
+        """A call whose result has a size that no rule predicts: it becomes a symbol."""
 
         def fake(item: Any) -> Any:
             return item.fake(self.mode) if isinstance(item, TracedValue) else item

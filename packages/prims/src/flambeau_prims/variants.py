@@ -28,7 +28,7 @@ from flambeau_prims.table import Decomposition
 
 _NAMESPACE = "aten::"
 
-# What a factory is told and its `out=` form reads from the tensor it writes to.
+# What a factory is given and its `out=` form reads from the tensor it writes to.
 _OF_THE_OUTPUT = frozenset({"dtype", "layout", "device", "pin_memory", "memory_format"})
 
 

@@ -24,12 +24,12 @@ from flambeau_prims.conformance.score import ScoreCard
 def score(name: str, backend: Backend, plan: KitPlan, *, verbose: bool = False) -> ScoreCard:
     """Run `plan` and make the card."""
 
-    def tell(outcome: KitOutcome) -> None:
+    def show(outcome: KitOutcome) -> None:
         if outcome.status in ("wrong", "error"):
             print(f"{outcome.program.name}: {outcome.status}: {outcome.message}", file=sys.stderr)
 
     start = time.perf_counter()
-    outcomes = run(backend, plan, tell if verbose else None)
+    outcomes = run(backend, plan, show if verbose else None)
     seconds = time.perf_counter() - start
     return ScoreCard(name, declaration(backend), tuple(outcomes), seconds)
 

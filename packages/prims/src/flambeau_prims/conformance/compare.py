@@ -2,7 +2,7 @@
 
 In: what a backend returned, what eager returned, and the same computed in float64. Out: None, or
 what is wrong in a few words.
-Invariant: shape, dtype and strides are always held to the graph's promise; values by a judge:
+Invariant: shape, dtype and strides are always compared with the graph's promise; values by a judge:
 
 - `exact`: bit for bit, but for the payload of a NaN (moves, choices, integers, tests);
 - `close`: at most twice eager's distance from the float64 result (three times in half precision),

@@ -56,7 +56,7 @@ def groups(prim: Prim, seed: int = 0, device: torch.device = CPU) -> dict[str, l
 
 
 def single_prims(plan: KitPlan) -> Iterator[tuple[str, list[Case]]]:
-    """Name and calls of each group that the plan asks for."""
+    """Name and calls of each group of the plan."""
     wanted = None if plan.dtypes is None else {str(d).removeprefix("torch.") for d in plan.dtypes}
     for prim in PRIMS.values():
         if not plan.wants(prim):

@@ -56,7 +56,7 @@ def factory(
 
 
 def home(device: Device) -> torch.device:
-    """The device asked for, or torch's default one."""
+    """The device given, or torch's default one."""
     return torch.get_default_device() if device is None else torch.device(device)
 
 
@@ -122,8 +122,8 @@ def _one(dtype: torch.dtype) -> Number:
 
 
 def _anything(dtype: torch.dtype) -> Number:
-    """What an `empty` holds: it is undefined, so zeros are as good as anything, but where torch is
-    asked to fill what is not initialized: with NaN, or with the largest integer."""
+    """What an `empty` holds: it is undefined, so zeros are as good as anything, but where torch
+    fills what is not initialized: with NaN, or with the largest integer."""
     if not fills_uninitialized_memory():
         return 0
     if dtype.is_floating_point or dtype.is_complex:
@@ -248,7 +248,7 @@ def scalar_tensor(s: Number, *, dtype: Dtype = None, device: Device = None) -> A
 
 def _runs_forward(start: Any, end: Any, step: Any) -> bool:
     """Whether a range counts up. One whose end lies the other way is refused as eager refuses it;
-    of open numbers, what was asked for here is what the graph holds for."""
+    a graph of open numbers is for the direction found here."""
     if step == 0:
         raise RuntimeError("step must be nonzero")
     forward = bool(step > 0)
@@ -262,7 +262,7 @@ def _range(start: Any, end: Any, step: Any, dtype: Dtype, device: Device) -> Ten
     if dtype is None:
         whole = all(isinstance(n, (int, torch.SymInt)) for n in numbers)
         dtype = torch.int64 if whole else torch.get_default_dtype()
-    elif dtype == torch.int64:  # eager counts in the dtype asked for
+    elif dtype == torch.int64:  # eager counts in the result's dtype
         numbers = [n if isinstance(n, torch.SymInt) else int(n) for n in numbers]
         start, end, step = numbers
     forward = _runs_forward(start, end, step)

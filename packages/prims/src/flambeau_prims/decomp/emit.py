@@ -163,7 +163,7 @@ def fused(a: Operand, b: Operand, c: Operand) -> Tensor:
 
 def sum_of_parts(a: Tensor, b: Tensor) -> Tensor:
     """A sum of complex numbers, each part by itself; `add` multiplies what it adds by one, which
-    makes NaN of the part beside an infinite one."""
+    makes NaN of the other part of an infinite one."""
     return p.complex(*(p.add(part(a), part(b)) for part in (p.real, p.imag)))
 
 
@@ -194,7 +194,7 @@ VECTORS = 64
 
 def by_vectors(x: Tensor) -> bool:
     """Whether eager's kernel for a CPU takes elements of `x` by vectors, whose comparisons put NaN
-    on another side than those of the few elements behind the last step."""
+    on another side than those of the few elements after the last step."""
     size = product(x.shape)
     return x.device.type == "cpu" and (is_symbolic(size) or size * x.dtype.itemsize >= VECTORS)
 
@@ -390,7 +390,7 @@ def in_format(x: Tensor, memory_format: torch.memory_format | None) -> Tensor:
 def fitting(value: Number, dtype: torch.dtype) -> Number:
     """The number; PrimError where eager's kernel refuses it, as no element of this dtype is near.
 
-    A number that is left open is not asked: a guard on its range would make it a constant.
+    An open number is not checked: a guard on its range would make it a constant.
     """
     if (
         isinstance(value, bool | complex | torch.SymFloat | torch.SymInt)

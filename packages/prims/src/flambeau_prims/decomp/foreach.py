@@ -1,6 +1,6 @@
 """Decompositions of foreach operators on lists of tensors.
 
-In: lists of tensors, lists or single numbers beside them. Out: a list.
+In: lists of tensors, and lists or single numbers. Out: a list.
 Invariant: an entry's result is what the operation on that entry alone gives by the table; if the
 table leaves one of them, the whole stays.
 """

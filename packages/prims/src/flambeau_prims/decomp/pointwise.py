@@ -374,7 +374,7 @@ def pow_of_number(base: Number, x: Tensor) -> Tensor:
 @decomposition(aten.pow.Tensor_Scalar)
 def pow_scalar(x: Tensor, exponent: Number) -> Any:
     result = result_type((x, exponent))
-    # no whole number is such a power of one; an open exponent is held to the sign it was met with
+    # no whole number is such a power of one; an open exponent is guarded by its sign
     if not (isinstance(exponent, bool) or is_inexact(result)) and exponent < 0:  # type: ignore[operator]
         raise RuntimeError("Integers to negative integer powers are not allowed.")
     if result == torch.bool:  # a power of zero is one, and the first is the boolean itself
@@ -576,7 +576,7 @@ def logaddexp(a: Tensor, b: Tensor) -> Any:
 
 def _complex_log_of_sum(x: Tensor, y: Tensor) -> Tensor:
     """log(exp(x) + exp(y)), shifted by the operand of the greater real part, which it is where the
-    other vanishes beside it; of two that are infinite as it is written."""
+    other vanishes in the sum; of two that are infinite as it is written."""
     re, other = p.clone(p.real(x)), p.clone(p.real(y))
     first = p.ge(re, other)
     top, low = p.where(first, x, y), p.where(first, y, x)

@@ -26,13 +26,13 @@ Dims = int | Sequence[int] | None
 def reduced(
     op: Callable[[Tensor, list[int]], Tensor], x: Tensor, dims: Dims, keepdim: bool
 ) -> Tensor:
-    """`op` over `dims` (None: all), with size-1 dimensions left behind if `keepdim`."""
+    """`op` over `dims` (None: all), with size-1 dimensions kept if `keepdim`."""
     where = canonical_dims(dims, x.ndim)
     return keep_dims(op(x, where), x.shape, where, keepdim)
 
 
 def summed_dtype(x: Tensor, dtype: torch.dtype | None) -> torch.dtype:
-    """The dtype of a sum or product: the one asked for, else int64 for integers and bool."""
+    """The dtype of a sum or product: the one given, else int64 for integers and bool."""
     return dtype or (x.dtype if is_inexact(x.dtype) else torch.int64)
 
 

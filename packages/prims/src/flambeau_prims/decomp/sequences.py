@@ -53,7 +53,7 @@ def _whole(x: Any, dtype: torch.dtype) -> Any:
 
 
 def _dtype_of(start: Operand, end: Operand, dtype: Dtype) -> torch.dtype:
-    """As asked for; else the default float dtype, or its complex one if a bound is complex."""
+    """As given; else the default float dtype, or its complex one if a bound is complex."""
     default = result_type((1j if result_type((start, end)).is_complex else 1.0,))
     if dtype is not None and default.is_complex and not dtype.is_complex:
         raise RuntimeError(f"spaced numbers of {default} cannot be {dtype}")

@@ -175,7 +175,7 @@ def nonzero_static(x: Tensor, *, size: Size, fill_value: int = -1) -> Tensor:
     if count == 0 or size == 0 or ndim == 0:
         return p.full([size, ndim], fill_value, **i64)
     chosen = p.reshape(e.ne(x, 0), [count])
-    place = e.where(chosen, e.minimum(ranked(chosen), size), size)  # the rest go behind the end
+    place = e.where(chosen, e.minimum(ranked(chosen), size), size)  # the rest go past the end
     found = p.full([size + 1], -1, **i64)
     found = p.index_put(found, [place], p.iota(count, 0, 1, **i64), False)
     found = p.slice(found, [0], [size], [1])

@@ -1,7 +1,7 @@
 """Primitives of data-dependent size.
 
 In: tensors. Out: tensors of which one size is not known before they are computed.
-Invariant: the rule checks the operands and then raises `SizeUnknown`: no rule can tell the shape.
+Invariant: the rule checks the operands and then raises `SizeUnknown`: no rule predicts the shape.
 A fake tensor gets a fresh unbacked symbol for it where its mode has symbols.
 """
 
@@ -18,7 +18,7 @@ from flambeau_prims.ops.pointwise import ANY, BOOL, INTS, REAL, Kind
 
 
 class SizeUnknown(PrimError):
-    """The shape of the result depends on elements; only running the primitive tells it."""
+    """The shape of the result depends on elements; only running the primitive gives it."""
 
 
 def _unknown(name: str) -> NoReturn:

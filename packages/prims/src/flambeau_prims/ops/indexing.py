@@ -127,7 +127,7 @@ def broadcast_index_shape(
     for index in tensors:
         for position, size in enumerate(index.shape, ndim - index.ndim):
             known = shape[position]
-            # asked in this order, a size that depends on elements need not be known to be 1 or not
+            # in this order, a size that depends on elements need not be known to be 1 or not
             if isinstance(known, int) and known == 1:
                 shape[position] = size
             elif not bool(known == size) and not bool(size == 1):
@@ -141,7 +141,7 @@ def broadcast_index_shape(
 def index_result_shape(
     name: str, a: TensorMeta, indices: Sequence[TensorMeta | None]
 ) -> tuple[Size, ...]:
-    """Shape of `a[indices]`: the indices' common shape where they stood, in front if apart."""
+    """Shape of `a[indices]`: the indices' common shape in their place, in front if not adjacent."""
     common, first, count = broadcast_index_shape(name, a, indices)
     del count
     rest = [size for d, size in enumerate(a.shape) if d >= len(indices) or indices[d] is None]

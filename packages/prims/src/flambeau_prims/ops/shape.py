@@ -4,7 +4,7 @@ In: tensors and sizes. Out: for those tagged `view` a view of the operand; dense
 Invariant: sizes are explicit (no -1, no negative dimensions), every dimension is spoken for.
 
 `reshape` is tagged `view` although it copies where no view exists: graphs are functional, so the
-two cannot be told apart but by their cost.
+two differ in their cost alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Error of a result beside eager's own, against a reference.
+"""Error of a result relative to eager's own, against a reference.
 
 In: results of ours, of eager, and of eager in double precision. Out: a ratio, or what is wrong.
 Invariant: a result is right if its error against the reference is at most twice eager's, and a

@@ -2,7 +2,7 @@
 
 In: names, dtypes, a slice of the matrix. Out: verdicts, and texts of them.
 Invariant: a slice n of m takes every operation at those of its dtypes that fall to it, so that m
-slices together are the whole matrix and each meets every operation.
+slices together are the whole matrix and each has every operation.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def differing(verdicts: Sequence[SweepVerdict], status: str) -> list[str]:
 
 
 def leaves(verdicts: Sequence[SweepVerdict]) -> Counter[str]:
-    """The declared leaves that were met, by the number of verdicts they are in."""
+    """The declared leaves that were seen, by the number of verdicts they are in."""
     return Counter(op for verdict in verdicts for op in verdict.leaves)
 
 

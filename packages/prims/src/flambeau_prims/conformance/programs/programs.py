@@ -109,7 +109,7 @@ class Builder:
         self._after_inputs: fx.Node | None = None
 
     def input(self, x: Tensor) -> TracedValue:
-        """A new input of the program, placed behind the others."""
+        """A new input of the program, placed after the others."""
         position = len(self.inputs)
         first = next((n for n in self.graph.nodes if n.op != "placeholder"), None)
         if first is None:

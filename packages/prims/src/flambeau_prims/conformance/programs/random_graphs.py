@@ -264,7 +264,7 @@ def random_program(
     for _ in range(decisions.number(1, 3)):
         growing.add_input()
     for step in range(steps):
-        if step and decisions.number(0, 7) == 0:  # asked each time, so that a step can be cut out
+        if step and decisions.number(0, 7) == 0:  # drawn each time, so that a step can be cut out
             break
         _STEPS[decisions.number(0, len(_STEPS) - 1)](growing)
     made = [k for k in growing.known if k.value.node.op != "placeholder"]

@@ -52,7 +52,7 @@ class Case:
     @property
     def dtype(self) -> torch.dtype | None:
         """What the case is filed under: the first inexact dtype among operands, else the first,
-        else the `dtype` asked for; None if nothing says one."""
+        else the `dtype` argument; None if nothing says one."""
         dtypes = [t.dtype for t in self.tensors]
         inexact = [d for d in dtypes if d.is_floating_point or d.is_complex]
         asked = self.kwargs.get("dtype")

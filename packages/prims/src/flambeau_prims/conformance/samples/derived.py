@@ -117,7 +117,7 @@ def _at_the_ends(
 def _filled(
     wanted: Sequence[Parameter], operands: Sequence[Tensor], dtype: torch.dtype, g: Generator
 ) -> Iterator[Call]:
-    """Calls with `operands` for tensors, in order, and some values for what else is asked for."""
+    """Calls with `operands` for tensors, in order, and some values for the other parameters."""
     remaining = iter(operands)
     choices: list[list[Any]] = []
     for parameter in wanted:

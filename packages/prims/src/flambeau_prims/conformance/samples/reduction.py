@@ -60,7 +60,7 @@ def _over_dims(*dtypes: object, empty: bool, g: Generator) -> Iterator[Call]:
 @samples("sum")
 def _sum(g: Generator) -> Iterator[Call]:
     yield from _over_dims(*_REAL, C64, BOOL, empty=True, g=g)
-    yield call(special(F32)[:6].view(2, 3), [1])  # an infinity meets a finite number
+    yield call(special(F32)[:6].view(2, 3), [1])  # an infinity and a finite number
 
 
 @samples("prod")

@@ -67,7 +67,7 @@ def matrix(batch: Sequence[int], n: int, dtype: torch.dtype, g: Generator) -> Te
 
 
 def hermitian(batch: Sequence[int], n: int, dtype: torch.dtype, g: Generator) -> Tensor:
-    """Positive definite matrices with eigenvalues well apart."""
+    """Positive definite matrices with distinct eigenvalues."""
     a = matrix(batch, n, dtype, g)
     return (a @ a.mH) / n + torch.diag(torch.arange(1, n + 1).to(dtype))
 

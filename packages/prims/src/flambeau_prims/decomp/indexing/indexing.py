@@ -371,7 +371,7 @@ def masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Sequence[Size]) -
 INTEGERS = (torch.int32, torch.int64)
 LONG = (torch.int64,)
 IN_SELF = "index out of range in self: {index} of {size}"
-"""Of a position that addresses no slice: eager does not always tell which."""
+"""Of a position that addresses no slice: eager does not always name it."""
 
 
 def positions(
@@ -413,7 +413,7 @@ def require_slices(name: str, x: Tensor, dim: int, index: Tensor, source: Tensor
                            f" with dim {source.ndim}")  # fmt: skip
     count = source.shape[dim] if source.ndim else 1
     if index.numel() != count:
-        # eager, which wants to tell the source's size, trips over one that has none
+        # eager, whose message has the source's size, fails on one that has none
         error = RuntimeError if source.ndim else IndexError
         raise error(f"{name}(): Number of indices ({index.numel()}) should be equal to"
                     f" source.size(dim): ({count}), for dim: {dim}")  # fmt: skip
@@ -425,7 +425,7 @@ def require_slices(name: str, x: Tensor, dim: int, index: Tensor, source: Tensor
 
 
 def require_copied_slices(x: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
-    """What `require_slices` asks, by the errors of `index_copy`, to which numbers are slices."""
+    """The checks of `require_slices`, by the errors of `index_copy`, to which numbers are slices."""
     name = "index_copy_"
     require_vector(name, index)
     require_same_dtype(name, x, source)

@@ -95,7 +95,7 @@ def addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number =
 
 
 def _register_wide_products() -> None:
-    """Products of half precision that are asked for in float32: the operands, widened."""
+    """Products of half precision with results in float32: the operands, widened."""
 
     def multiply(a: Tensor, b: Tensor, out_dtype: torch.dtype) -> Tensor:
         wide = e.cast(a, out_dtype), e.cast(b, out_dtype)

@@ -18,7 +18,7 @@ from flambeau_prims.promotion import broadcast_shapes
 
 
 def empty(like: Tensor, shape: Sequence[Size], dtype: torch.dtype | None = None) -> Tensor:
-    """A tensor of a shape without elements: a result that was not asked for."""
+    """A tensor of a shape without elements: a result that is not wanted."""
     return p.full(list(shape), 0, dtype=dtype or like.dtype, device=like.device)
 
 

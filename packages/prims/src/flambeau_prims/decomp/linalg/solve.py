@@ -81,7 +81,7 @@ def _solved(factors: Tensor, pivots: Tensor, b: Tensor, left: bool, adjoint: boo
     factors, b = batched(factors, b)
     rows = e.expand(pivots, factors.shape[:-1])
     x = p.lu_solve(factors, rows, b, left, adjoint)
-    return x if left else p.clone(x)  # eager solves the turned system: row by row in memory
+    return x if left else p.clone(x)  # eager solves the transposed system: row by row in memory
 
 
 @decomposition(aten.linalg_lu_solve.default)
@@ -224,12 +224,12 @@ def cross(a: Tensor, b: Tensor, *, dim: int = -1) -> Tensor:
         raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3")
     x, y = (e.expand(t, shape) for t in (a, b))
 
-    def turned(t: Tensor, by: int) -> Tensor:
+    def rolled(t: Tensor, by: int) -> Tensor:
         return p.cat([sliced(t, where, by, 3), sliced(t, where, 0, by)], where)
 
-    first, other = (p.mul(turned(x, i), turned(y, 3 - i)) for i in (1, 2))
+    first, other = (p.mul(rolled(x, i), rolled(y, 3 - i)) for i in (1, 2))
     if x.dtype in WIDE_FLOATS:  # a difference of products: eager's kernels contract the first
-        result = p.fma(turned(x, 1), turned(y, 2), p.neg(other))
+        result = p.fma(rolled(x, 1), rolled(y, 2), p.neg(other))
     else:
         result = p.sub(first, other)
     return e.in_format(result, torch.contiguous_format)

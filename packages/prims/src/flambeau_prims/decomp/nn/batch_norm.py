@@ -117,7 +117,7 @@ def _register_forward(op: OpOverload, training: bool | None, *, writes: bool, af
     """A forward overload; what it takes is found by its arguments' names.
 
     `training` is given where the overload does not take it. `writes` says that the running
-    statistics are written in place; `after` what is returned behind the result and the saved
+    statistics are written in place; `after` what is returned after the result and the saved
     statistics: "running" ones, a "reserve" for another library, both in that order, or nothing.
     """
     names, _ = argument_names(op)

@@ -137,7 +137,7 @@ def gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: bool) -> Any
 
 
 class Step(NamedTuple):
-    """One step of a layer: the states it met, the gates it opened, the cell it left."""
+    """One step of a layer: the states before it, its gates, the cell after it."""
 
     before: Tensor
     cell_before: Tensor

@@ -74,7 +74,7 @@ def safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tenso
 
 
 def _gradient_dtype(grad: Tensor, input_dtype: torch.dtype) -> torch.dtype:
-    """A gradient keeps its dtype, whatever that of the input is told to be, but where a softmax of
+    """A gradient keeps its dtype, whatever `input_dtype` says, but where a softmax of
     halves gave floats."""
     narrowed = grad.dtype == torch.float32 and input_dtype == torch.float16
     if e.on_gpu(grad) and not narrowed and grad.dtype != input_dtype:

@@ -112,7 +112,7 @@ def _far(x: Tensor) -> Tensor:
 
 
 def _cubic(at: Tensor, size: Size, align_corners: bool) -> Taps:
-    del align_corners  # the places tell
+    del align_corners  # already in the places
     floor, t = _split(at, size)
     rest = e.sub(1.0, t)
     weights = [_far(e.add(t, 1.0)), _near(t), _near(rest), _far(e.add(rest, 1.0))]

@@ -169,7 +169,7 @@ _COPIES: dict[OpOverload, OpOverload] = {
     aten.view_copy.dtype: aten.view.dtype,
 }
 
-# What nobody is told are views: eager's parts lie where those of a view do.
+# Views without a mark: eager's parts lie where those of a view do.
 _UNSAFE = {
     aten.unsafe_split.Tensor: aten.split.Tensor,
     aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
