@@ -90,8 +90,8 @@ def is_taken_by_onednn(dtype: torch.dtype) -> bool:
 
 
 _QUESTIONS = frozenset({"aten::size", "aten::stride", "aten::storage_offset"})
-"""What torch 2.11 queries of a fake tensor with symbolic sizes by way of a mode, where its own code wants
-numbers; the dispatcher has no operators of these names. The answer pins the symbols."""
+"""What torch 2.11 queries of a fake tensor with symbolic sizes by way of a mode, where its own code
+wants numbers; the dispatcher has no operators of these names. The answer pins the symbols."""
 
 
 def reads_metadata(op: OpOverload) -> bool:

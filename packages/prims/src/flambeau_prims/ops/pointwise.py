@@ -79,8 +79,8 @@ class PointwiseFunction:
     `aten` names ATen's operations that are this function and nothing else, on operands of one
     dtype: integers become floats first where the function takes none, if it `promotes`. `domain`:
     the interval that conformance takes special values from, where eager has no result, or none in
-    a reasonable time, of all the others. `error`: how far eager's float64 is off, relative to 1 or the
-    value if that is greater, where it is by more than a few units in the last place.
+    a reasonable time, of all the others. `error`: how far eager's float64 is off, relative to 1 or
+    the value if that is greater, where it is by more than a few units in the last place.
     """
 
     eager: Callable[..., Any]

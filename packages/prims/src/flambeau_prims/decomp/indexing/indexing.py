@@ -425,7 +425,7 @@ def require_slices(name: str, x: Tensor, dim: int, index: Tensor, source: Tensor
 
 
 def require_copied_slices(x: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
-    """The checks of `require_slices`, by the errors of `index_copy`, to which numbers are slices."""
+    """The checks of `require_slices` with the errors of `index_copy`, which takes numbers too."""
     name = "index_copy_"
     require_vector(name, index)
     require_same_dtype(name, x, source)
