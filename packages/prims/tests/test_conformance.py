@@ -11,10 +11,14 @@ from flambeau_prims._torch_compat import is_settled
 from flambeau_prims.conformance import Declaration, KitPlan, ScoreCard, cases, check, run
 from flambeau_prims.conformance.__main__ import main
 from flambeau_prims.conformance.compare import judge_of
-from flambeau_prims.conformance.programs.composed import COMPOSED, composed, composed_with_symbols
+from flambeau_prims.conformance.programs.composed import (
+    COMPOSED,
+    composed,
+    composed_with_symbols,
+    symbolic,
+)
 from flambeau_prims.conformance.programs.programs import program_of
 from flambeau_prims.conformance.programs.random_graphs import Dice, random_program
-from flambeau_prims.conformance.programs.symbolic_sizes import symbolic
 from flambeau_prims.conformance.samples.cases import cases_of
 from torch import fx
 

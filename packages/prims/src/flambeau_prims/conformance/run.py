@@ -16,10 +16,9 @@ import torch
 from flambeau_prims._op import PRIMS, Prim
 from flambeau_prims.conformance.check import Backend, KitOutcome, check
 from flambeau_prims.conformance.compare import judge_of
-from flambeau_prims.conformance.programs.composed import composed, composed_with_symbols
+from flambeau_prims.conformance.programs.composed import composed, composed_with_symbols, symbolic
 from flambeau_prims.conformance.programs.programs import KitProgram, program_of
 from flambeau_prims.conformance.programs.random_graphs import Dice, random_program
-from flambeau_prims.conformance.programs.symbolic_sizes import symbolic
 from flambeau_prims.conformance.samples.cases import Case, cases_of
 from flambeau_prims.conformance.samples.tensors import CPU
 

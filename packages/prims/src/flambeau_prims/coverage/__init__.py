@@ -1,6 +1,5 @@
 """Coverage of ATen's overloads."""
 
-from flambeau_prims.coverage.classify import Covered, classify, survey
-from flambeau_prims.coverage.leaves import is_inert, leaf_reason
+from flambeau_prims.coverage.leaves import Covered, classify, is_inert, leaf_reason, survey
 
 __all__ = ["Covered", "classify", "is_inert", "leaf_reason", "survey"]

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 import torch
 
 from flambeau_prims._op import PRIMS
-from flambeau_prims.coverage.classify import KINDS, Covered, survey
-from flambeau_prims.coverage.leaves import LEAVES
+from flambeau_prims.coverage.leaves import KINDS, LEAVES, Covered, survey
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

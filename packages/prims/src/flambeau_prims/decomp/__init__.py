@@ -4,9 +4,7 @@ from flambeau_prims.decomp import (
     backward,
     complex,
     creation,
-    effects,
     foreach,
-    optimizers,
     pointwise,
     reduction,
     sequences,
@@ -17,7 +15,6 @@ from flambeau_prims.decomp.indexing import indexing, scatter
 from flambeau_prims.decomp.linalg import factorizations, matmul, norms, solve
 from flambeau_prims.decomp.nn import (
     activation,
-    attention,
     batch_norm,
     convolution,
     embedding,

@@ -1,6 +1,7 @@
-"""Decompositions of reductions.
+"""Decompositions of reductions, and of assertions on their results.
 
-In: ATen's reductions, with optional dims, keepdim and dtype. Out: the reduction prims.
+In: ATen's reductions, with optional dims, keepdim and dtype; conditions. Out: the reduction prims,
+`assert_true`.
 Invariant: half precision is summed in float32; integers and bool sum to int64.
 """
 
@@ -253,3 +254,14 @@ _register_spread(aten.var.correction, root=False, with_mean=False)
 _register_spread(aten.std.correction, root=True, with_mean=False)
 _register_spread(aten.var_mean.correction, root=False, with_mean=True)
 _register_spread(aten.std_mean.correction, root=True, with_mean=True)
+
+
+@decomposition(aten._assert_async.default, aten._assert_async.msg)
+def assert_async(x: Tensor, assert_msg: str = "Expected Tensor with single nonzero value") -> None:
+    p.assert_true(p.reshape(e.cast(x, torch.bool), []), assert_msg)
+
+
+@decomposition(aten._functional_assert_async.msg)
+def functional_assert_async(x: Tensor, assert_msg: str, dep_token: Tensor) -> Any:
+    assert_async(x, assert_msg)
+    return p.clone(dep_token)

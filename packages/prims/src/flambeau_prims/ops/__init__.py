@@ -8,7 +8,6 @@ from flambeau_prims.ops import (
     indexing,
     matmul,
     pointwise,
-    random,
     reduction,
     shape,
     sort,

@@ -1,6 +1,7 @@
-"""Composed graphs: what whole programs lower to.
+"""Composed graphs and graphs with symbolic sizes.
 
-In: a seed. Out: programs, made by lowering Torch code with the table of decompositions.
+In: a seed. Out: programs, made by lowering Torch code with the table of decompositions, or of one
+primitive whose sizes are symbols.
 Invariant: everything in them is a primitive; what a decomposition leaves to ATen is not used here.
 """
 
@@ -14,10 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, fx
 
-from flambeau_prims._op import prim_of
-from flambeau_prims._torch_compat import is_settled, symbolic_mode
-from flambeau_prims.conformance.programs.programs import KitProgram
-from flambeau_prims.conformance.programs.symbolic_sizes import grown
+from flambeau_prims._op import NotYetSymbolic, Prim, PrimError, prim_of
+from flambeau_prims._torch_compat import is_settled, parameters, symbolic_mode
+from flambeau_prims.conformance.compare import judge_of
+from flambeau_prims.conformance.programs.programs import KitProgram, rule_result
+from flambeau_prims.conformance.samples.cases import Case, cases_of
 from flambeau_prims.conformance.samples.tensors import (
     BF16,
     BOOL,
@@ -29,7 +31,9 @@ from flambeau_prims.conformance.samples.tensors import (
     signed,
 )
 from flambeau_prims.dialect import verify
+from flambeau_prims.layout import TensorMeta
 from flambeau_prims.rewrite import lower
+from flambeau_prims.values import GraphRecorder, TracedValue
 
 Build = Callable[[Generator], tuple[Callable[..., Any], list[Tensor]]]
 
@@ -169,3 +173,89 @@ def _is_tensor(node: fx.Node) -> bool:
 def _prims_in(gm: fx.GraphModule) -> frozenset[str]:
     found = (prim_of(node.target) for node in gm.graph.nodes)
     return frozenset(prim.name for prim in found if prim is not None)
+
+
+# A list that states sizes in numbers; dims and flags may stay.
+_STATES_SIZES = frozenset({"int[]", "int"})
+_NOT_SIZES = frozenset({"dims", "dim", "dim1", "dim2", "offset", "order", "n", "spatial", "mode"})
+_SKIPPED_TAGS = frozenset({"data_dependent", "mutating", "creation", "random", "effect", "linalg"})
+_SKIPPED = frozenset({"searchsorted"})  # like factorizations: a repeated row is no valid operand
+
+
+def symbolic(prim: Prim, seed: int = 0, device: torch.device = CPU) -> KitProgram | None:
+    """The first of the primitive's sample calls that can be made symbolic."""
+    if (
+        prim.tags & _SKIPPED_TAGS
+        or prim.name in _SKIPPED
+        or any(
+            p.type in _STATES_SIZES and p.name not in _NOT_SIZES for p in parameters(prim.overload)
+        )
+    ):
+        return None
+    return next(_programs(prim, seed, device), None)
+
+
+def _programs(prim: Prim, seed: int, device: torch.device) -> Iterator[KitProgram]:
+    for case in cases_of(prim, seed):
+        if not case.tensors or any(not _plain(x) for x in case.tensors):
+            continue
+        if not any(size > 1 for x in case.tensors for size in x.shape):
+            continue
+        program = _program_of_sizes(case.on(device))
+        if program is not None:
+            yield program
+
+
+def _plain(x: Tensor) -> bool:
+    return x.is_contiguous() and x.storage_offset() == 0 and x.numel() > 0
+
+
+def _program_of_sizes(case: Case) -> KitProgram | None:
+    larger = replace(case, args=grown(case.args), kwargs=grown(case.kwargs))
+    mode = symbolic_mode()
+    graph = fx.Graph()
+    recorder = GraphRecorder(graph, mode)
+    fakes: list[Tensor] = []
+
+    def entered(item: Any) -> Any:
+        if isinstance(item, Tensor):
+            fake = mode.from_tensor(item)
+            fakes.append(fake)
+            node = graph.placeholder(f"x{len(fakes) - 1}")
+            node.meta["val"] = fake
+            return TracedValue(TensorMeta.of(fake), node, fake)
+        return [entered(x) for x in item] if isinstance(item, (list, tuple)) else item
+
+    args = tuple(entered(a) for a in case.args)
+    kwargs = {key: entered(value) for key, value in case.kwargs.items()}
+    try:
+        rule_result(larger)
+        result = recorder.prim(case.prim, args, kwargs)
+    except (PrimError, NotYetSymbolic):
+        return None  # sizes that go together in numbers do not when they grow
+    if any(is_settled(n) for fake in fakes for n in fake.shape if n != 1):
+        return None
+    results = [r for r in (result if isinstance(result, tuple) else (result,)) if r is not None]
+    graph.output(tuple(value.node for value in results))
+    return KitProgram(
+        name=f"{case.label} with symbols",
+        family="symbols",
+        gm=fx.GraphModule(torch.nn.Module(), graph),
+        inputs=tuple(case.tensors),
+        others=(tuple(larger.tensors),),
+        judges=tuple(judge_of(case, i) for i in range(len(results))),
+        dtypes=case.dtypes,
+        prims=frozenset({case.prim.name}),
+    )
+
+
+def grown(item: Any) -> Any:
+    """Tensors with every size above 1 one larger, their elements repeated."""
+    if isinstance(item, Tensor):
+        for dim, size in enumerate(item.shape):
+            if size > 1:
+                item = item.index_select(dim, torch.arange(size + 1, device=item.device) % size)
+        return item
+    if isinstance(item, dict):
+        return {key: grown(value) for key, value in item.items()}
+    return type(item)(map(grown, item)) if isinstance(item, (list, tuple)) else item
