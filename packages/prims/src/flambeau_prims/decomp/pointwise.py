@@ -6,6 +6,7 @@ Invariant: shape, strides and dtype of the result are eager's; half precision ro
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -87,6 +88,26 @@ def _register_tables() -> None:
         decomposition(*overloads(name, "default"))(unary(getattr(p, name), BOOL))
 
 
+def formula(
+    *ops: Any, promotion: Promotion = SAME, keep: str | None = None
+) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """Register a formula as the decomposition of pointwise operations: its parameters that are
+    tensors, the first ones, are the operands, in one shape and the dtype that is computed in."""
+
+    def register(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        kinds = [x.annotation for x in inspect.signature(function).parameters.values()]
+        count = kinds.count("Tensor")
+
+        def call(*args: Any, **kwargs: Any) -> Tensor:
+            rest = args[count:]
+            return elementwise(lambda *xs: function(*xs, *rest, **kwargs), args[:count], promotion)
+
+        decomposition(*ops, keep=keep)(call)
+        return function
+
+    return register
+
+
 def unary(op: Callable[..., Tensor], promotion: Promotion) -> Callable[..., Tensor]:
     """The decomposition of an operation on one tensor."""
 
@@ -124,6 +145,8 @@ def _logical(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 _register_tables()
+decomposition(aten.neg.default)(unary(p.neg, SAME))
+decomposition(aten.pow.Tensor_Tensor)(binary(p.pow, SAME))
 
 
 _BOOL_HINT = {  # what eager proposes instead, for one operand of booleans and for two
@@ -305,11 +328,6 @@ def nextafter(a: Tensor, b: Tensor) -> Tensor:
     return p.nextafter(*e.meet(e.cast(a, dtype), e.cast(b, dtype)))
 
 
-@decomposition(aten.neg.default)
-def neg(x: Tensor) -> Tensor:
-    return elementwise(p.neg, (x,))
-
-
 @decomposition(aten.abs.default)
 def abs_(x: Tensor) -> Tensor:
     if x.dtype == torch.bool:
@@ -334,9 +352,9 @@ def round_decimals(x: Tensor, *, decimals: int) -> Any:
     return elementwise(lambda y: down(p.round(up(y, scale)), scale), (x,))
 
 
-@decomposition(aten.frac.default)
+@formula(aten.frac.default)
 def frac(x: Tensor) -> Tensor:
-    return elementwise(lambda y: p.sub(y, p.trunc(y)), (x,))
+    return p.sub(x, p.trunc(x))
 
 
 @decomposition(aten.bitwise_not.default)
@@ -359,11 +377,6 @@ _POWERS: dict[float, Callable[[Tensor], Tensor]] = {
     2: lambda x: p.mul(x, x),
     3: lambda x: p.mul(p.mul(x, x), x),
 }
-
-
-@decomposition(aten.pow.Tensor_Tensor)
-def pow_(a: Tensor, b: Tensor) -> Tensor:
-    return elementwise(p.pow, (a, b))
 
 
 @decomposition(aten.pow.Scalar)
@@ -596,28 +609,24 @@ def _exp_by_parts(x: Tensor) -> Tensor:
     return p.complex(re, p.where(e.eq(turn, 0), turn, p.mul(size, p.sin(turn))))
 
 
-@decomposition(aten.logaddexp2.default)
+@formula(aten.logaddexp2.default, promotion=FLOAT)
 def logaddexp2(a: Tensor, b: Tensor) -> Tensor:
-    return elementwise(_log_of_sum(p.exp2, 1.0 / math.log(2.0)), (a, b), FLOAT)
+    return _log_of_sum(p.exp2, 1.0 / math.log(2.0))(a, b)
 
 
-@decomposition(aten.deg2rad.default)
+@formula(aten.deg2rad.default, promotion=FLOAT)
 def deg2rad(x: Tensor) -> Tensor:
-    return elementwise(lambda y: e.mul(y, math.pi / 180.0), (x,), FLOAT)
+    return e.mul(x, math.pi / 180.0)
 
 
-@decomposition(aten.rad2deg.default)
+@formula(aten.rad2deg.default, promotion=FLOAT)
 def rad2deg(x: Tensor) -> Tensor:
-    return elementwise(lambda y: e.mul(y, 180.0 / math.pi), (x,), FLOAT)
+    return e.mul(x, 180.0 / math.pi)
 
 
-@decomposition(aten.heaviside.default)
-def heaviside(x: Tensor, values: Tensor) -> Tensor:
-    def step(y: Tensor, at_zero: Tensor) -> Tensor:
-        above = e.cast(e.gt(y, 0), y.dtype)
-        return p.where(e.eq(y, 0), at_zero, above)
-
-    return elementwise(step, (x, values))
+@formula(aten.heaviside.default)
+def heaviside(x: Tensor, at_zero: Tensor) -> Tensor:
+    return p.where(e.eq(x, 0), at_zero, e.cast(e.gt(x, 0), x.dtype))
 
 
 def _infinite(x: Tensor, value: float) -> Tensor:

@@ -17,8 +17,8 @@ from torch import Tensor
 from flambeau_prims._op import PRIMS
 from flambeau_prims._torch_compat import parameters
 from flambeau_prims.decomp import emit as e
-from flambeau_prims.decomp.emit import Operand, canonical, elementwise, p
-from flambeau_prims.decomp.pointwise import binary, overloads, unary
+from flambeau_prims.decomp.emit import canonical, elementwise, p
+from flambeau_prims.decomp.pointwise import binary, formula, overloads, unary
 from flambeau_prims.decomp.reduction import summed_dtype
 from flambeau_prims.ops.pointwise import INTS, POINTWISE
 from flambeau_prims.promotion import Promotion, compute_dtype
@@ -74,54 +74,40 @@ def dirichlet_grad(x: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
     return elementwise(p.dirichlet_grad, (x, alpha, total), FLOAT)
 
 
-def _times_log(log: Any) -> Any:
-    def combine(x: Tensor, y: Tensor) -> Tensor:
-        value = e.where(e.eq(x, 0.0), 0.0, p.mul(x, log(y)))
-        return p.where(p.isnan(y), y, value)
-
-    return combine
+def _times_log(x: Tensor, y: Tensor, log: Any) -> Tensor:
+    value = e.where(e.eq(x, 0.0), 0.0, p.mul(x, log(y)))
+    return p.where(p.isnan(y), y, value)
 
 
-@decomposition(aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
-def xlogy(a: Operand, b: Operand) -> Tensor:
-    return elementwise(_times_log(p.log), (a, b), FLOAT)
+@formula(*overloads("xlogy", "Tensor", "Scalar_Self", "Scalar_Other"), promotion=FLOAT)
+def xlogy(x: Tensor, y: Tensor) -> Tensor:
+    return _times_log(x, y, p.log)
 
 
-@decomposition(*overloads("special_xlog1py", "default", "self_scalar", "other_scalar"))
-def xlog1py(a: Operand, b: Operand) -> Tensor:
-    return elementwise(_times_log(p.log1p), (a, b), FLOAT)
+@formula(*overloads("special_xlog1py", "default", "self_scalar", "other_scalar"), promotion=FLOAT)
+def xlog1py(x: Tensor, y: Tensor) -> Tensor:
+    return _times_log(x, y, p.log1p)
 
 
-@decomposition(aten.special_entr.default)
+@formula(aten.special_entr.default, promotion=FLOAT)
 def entr(x: Tensor) -> Tensor:
     """-x log x, 0 at 0, -inf below."""
-
-    def compute(y: Tensor) -> Tensor:
-        inside = e.where(e.eq(y, 0.0), 0.0, p.neg(p.mul(y, p.log(y))))
-        return p.where(p.isnan(y), y, e.where(e.lt(y, 0.0), float("-inf"), inside))
-
-    return elementwise(compute, (x,), FLOAT)
+    inside = e.where(e.eq(x, 0.0), 0.0, p.neg(p.mul(x, p.log(x))))
+    return p.where(p.isnan(x), x, e.where(e.lt(x, 0.0), float("-inf"), inside))
 
 
-@decomposition(aten.sinc.default)
+@formula(aten.sinc.default, promotion=FLOAT)
 def sinc(x: Tensor) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0."""
-
-    def compute(y: Tensor) -> Tensor:
-        scaled = e.mul(y, math.pi)
-        return e.where(e.eq(y, 0), 1, p.div(p.sin(scaled), scaled))
-
-    return elementwise(compute, (x,), FLOAT)
+    scaled = e.mul(x, math.pi)
+    return e.where(e.eq(x, 0), 1, p.div(p.sin(scaled), scaled))
 
 
-@decomposition(aten.logit.default)
+@formula(aten.logit.default, promotion=FLOAT)
 def logit(x: Tensor, eps: float | None = None) -> Tensor:
-    def compute(y: Tensor) -> Tensor:
-        if eps is not None:  # NaN is no bound
-            y = e.where(e.lt(y, eps), eps, e.where(e.gt(y, 1.0 - eps), 1.0 - eps, y))
-        return p.log(p.div(y, e.sub(1.0, y)))
-
-    return elementwise(compute, (x,), FLOAT)
+    if eps is not None:  # NaN is no bound
+        x = e.where(e.lt(x, eps), eps, e.where(e.gt(x, 1.0 - eps), 1.0 - eps, x))
+    return p.log(p.div(x, e.sub(1.0, x)))
 
 
 @decomposition(aten.logit_backward.default)

@@ -21,6 +21,7 @@ from flambeau_prims.decomp.nn.activation import (
     halves,
     relu6_shifted,
 )
+from flambeau_prims.decomp.pointwise import formula
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
@@ -37,14 +38,14 @@ def conjugated(x: Tensor) -> Tensor:
     return p.conj(x) if x.dtype.is_complex else x
 
 
-@decomposition(aten.sigmoid_backward.default)
-def sigmoid_backward(grad: Tensor, result: Tensor) -> Tensor:
-    return elementwise(lambda g, y: p.mul(g, conjugated(p.mul(e.sub(1, y), y))), (grad, result))
+@formula(aten.sigmoid_backward.default)
+def sigmoid_backward(grad: Tensor, y: Tensor) -> Tensor:
+    return p.mul(grad, conjugated(p.mul(e.sub(1, y), y)))
 
 
-@decomposition(aten.tanh_backward.default)
-def tanh_backward(grad: Tensor, result: Tensor) -> Tensor:
-    return elementwise(lambda g, y: p.mul(g, conjugated(e.sub(1, p.mul(y, y)))), (grad, result))
+@formula(aten.tanh_backward.default)
+def tanh_backward(grad: Tensor, y: Tensor) -> Tensor:
+    return p.mul(grad, conjugated(e.sub(1, p.mul(y, y))))
 
 
 @decomposition(aten.hardtanh_backward.default)
@@ -104,13 +105,10 @@ def elu_backward(
     return elementwise(derive, (grad, self_or_result))
 
 
-@decomposition(aten.silu_backward.default, keep="silu")
+@formula(aten.silu_backward.default, keep="silu")
 def silu_backward(grad: Tensor, x: Tensor) -> Tensor:
-    def derive(g: Tensor, y: Tensor) -> Tensor:
-        s = p.sigmoid(y)
-        return p.mul(g, p.mul(s, e.fused(y, e.sub(1.0, s), e.const(1.0, y))))
-
-    return elementwise(derive, (grad, x))
+    s = p.sigmoid(x)
+    return p.mul(grad, p.mul(s, e.fused(x, e.sub(1.0, s), e.const(1.0, x))))
 
 
 @decomposition(aten.hardswish_backward.default)
@@ -127,14 +125,11 @@ def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
     return elementwise(derive, (grad, x))
 
 
-@decomposition(aten.hardsigmoid_backward.default)
+@formula(aten.hardsigmoid_backward.default)
 def hardsigmoid_backward(grad: Tensor, x: Tensor) -> Tensor:
-    def derive(g: Tensor, y: Tensor) -> Tensor:
-        shifted = relu6_shifted(y)
-        inside = p.logical_and(e.gt(shifted, 0.0), e.lt(shifted, 6.0))
-        return e.where(inside, e.div(g, 6.0), 0.0)
-
-    return elementwise(derive, (grad, x))
+    shifted = relu6_shifted(x)
+    inside = p.logical_and(e.gt(shifted, 0.0), e.lt(shifted, 6.0))
+    return e.where(inside, e.div(grad, 6.0), 0.0)
 
 
 @decomposition(aten.gelu_backward.default, keep="gelu")
@@ -158,24 +153,18 @@ def gelu_backward(grad: Tensor, x: Tensor, *, approximate: str = "none") -> Tens
     return elementwise({"none": exact, "tanh": by_tanh}[approximate], (grad, x))
 
 
-@decomposition(aten.softplus_backward.default)
+@formula(aten.softplus_backward.default)
 def softplus_backward(grad: Tensor, x: Tensor, beta: Number, threshold: Number) -> Tensor:
-    def derive(g: Tensor, y: Tensor) -> Tensor:
-        scaled = y if beta == 1 else e.mul(y, beta)
-        return p.where(e.gt(scaled, threshold), g, p.mul(g, p.sigmoid(scaled)))
-
-    return elementwise(derive, (grad, x))
+    scaled = x if beta == 1 else e.mul(x, beta)
+    return p.where(e.gt(scaled, threshold), grad, p.mul(grad, p.sigmoid(scaled)))
 
 
-@decomposition(aten.mish_backward.default)
+@formula(aten.mish_backward.default)
 def mish_backward(grad: Tensor, x: Tensor) -> Tensor:
-    def derive(g: Tensor, y: Tensor) -> Tensor:
-        t = p.tanh(p.log1p(p.exp(y)))
-        t = p.where(e.gt(y, 20.0), p.tanh(y), t)
-        slope = p.mul(p.mul(y, p.sigmoid(y)), e.sub(1.0, p.mul(t, t)))
-        return p.mul(g, p.add(t, slope))
-
-    return elementwise(derive, (grad, x))
+    t = p.tanh(p.log1p(p.exp(x)))
+    t = p.where(e.gt(x, 20.0), p.tanh(x), t)
+    slope = p.mul(p.mul(x, p.sigmoid(x)), e.sub(1.0, p.mul(t, t)))
+    return p.mul(grad, p.add(t, slope))
 
 
 @decomposition(aten.log_sigmoid_backward.default)

@@ -13,7 +13,7 @@ from torch import Tensor
 from flambeau_prims._torch_compat import is_of_onednn
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, elementwise, p
-from flambeau_prims.decomp.pointwise import at_least, clamp_to, overloads
+from flambeau_prims.decomp.pointwise import at_least, clamp_to, formula, overloads
 from flambeau_prims.layout import product
 from flambeau_prims.promotion import is_inexact
 from flambeau_prims.table import decomposition
@@ -58,14 +58,14 @@ def threshold(x: Tensor, threshold: Number, value: Number) -> Tensor:
     return elementwise(cut, numbers, narrow=e.on_gpu(x))
 
 
-@decomposition(aten.leaky_relu.default)
+@formula(aten.leaky_relu.default)
 def leaky_relu(x: Tensor, negative_slope: Number = 0.01) -> Tensor:
-    return elementwise(lambda y: p.where(e.gt(y, 0.0), y, e.mul(y, negative_slope)), (x,))
+    return p.where(e.gt(x, 0.0), x, e.mul(x, negative_slope))
 
 
-@decomposition(aten._prelu_kernel.default)
+@formula(aten._prelu_kernel.default)
 def prelu(x: Tensor, weight: Tensor) -> Tensor:
-    return elementwise(lambda y, w: p.where(e.gt(y, 0.0), y, p.mul(w, y)), (x, weight))
+    return p.where(e.gt(x, 0.0), x, p.mul(weight, x))
 
 
 @decomposition(aten.elu.default)
@@ -81,9 +81,9 @@ def _scaled(x: Tensor, factor: Number) -> Tensor:
     return x if factor == 1 else e.mul(x, factor)
 
 
-@decomposition(aten.silu.default, keep="silu")
+@formula(aten.silu.default, keep="silu")
 def silu(x: Tensor) -> Tensor:
-    return elementwise(lambda y: p.mul(y, p.sigmoid(y)), (x,))
+    return p.mul(x, p.sigmoid(x))
 
 
 def relu6_shifted(x: Tensor) -> Tensor:
@@ -99,14 +99,14 @@ def _sixth(x: Tensor) -> Tensor:
     return e.mul(x, SIXTH) if e.on_gpu(x) else e.div(x, 6.0)
 
 
-@decomposition(aten.hardswish.default)
+@formula(aten.hardswish.default)
 def hardswish(x: Tensor) -> Tensor:
-    return elementwise(lambda y: _sixth(p.mul(y, relu6_shifted(y))), (x,))
+    return _sixth(p.mul(x, relu6_shifted(x)))
 
 
-@decomposition(aten.hardsigmoid.default)
+@formula(aten.hardsigmoid.default)
 def hardsigmoid(x: Tensor) -> Tensor:
-    return elementwise(lambda y: _sixth(relu6_shifted(y)), (x,))
+    return _sixth(relu6_shifted(x))
 
 
 @decomposition(aten.gelu.default, keep="gelu")
@@ -138,21 +138,17 @@ def gelu_by_library(x: Tensor) -> bool:
     )
 
 
-def softplus_of(x: Tensor, beta: Number, threshold: Number) -> Tensor:
+@formula(aten.softplus.default)
+def softplus(x: Tensor, beta: Number = 1, threshold: Number = 20) -> Tensor:
     """log(1 + exp(beta x)) / beta, linear above the threshold."""
     scaled = _scaled(x, beta)
     soft = p.log1p(p.exp(scaled))
     return p.where(e.gt(scaled, threshold), x, soft if beta == 1 else e.div(soft, beta))
 
 
-@decomposition(aten.softplus.default)
-def softplus(x: Tensor, beta: Number = 1, threshold: Number = 20) -> Tensor:
-    return elementwise(lambda y: softplus_of(y, beta, threshold), (x,))
-
-
-@decomposition(aten.mish.default)
+@formula(aten.mish.default)
 def mish(x: Tensor) -> Tensor:
-    return elementwise(lambda y: p.mul(y, p.tanh(softplus_of(y, 1, 20))), (x,))
+    return p.mul(x, p.tanh(softplus(x)))
 
 
 @decomposition(aten.log_sigmoid_forward.default)
@@ -189,13 +185,9 @@ def celu(x: Tensor, alpha: Number = 1.0) -> Tensor:
     return elu(x, alpha, 1.0, 1.0 / alpha)
 
 
-@decomposition(aten.hardshrink.default)
+@formula(aten.hardshrink.default)
 def hardshrink(x: Tensor, lambd: Number = 0.5) -> Tensor:
-    def shrink(y: Tensor) -> Tensor:
-        inside = p.logical_and(e.ge(y, -lambd), e.le(y, lambd))
-        return e.where(inside, 0.0, y)
-
-    return elementwise(shrink, (x,))
+    return e.where(p.logical_and(e.ge(x, -lambd), e.le(x, lambd)), 0.0, x)
 
 
 @decomposition(aten.softshrink.default)
