@@ -81,10 +81,7 @@ class _Lowering(fx.Interpreter):
     operations are caught on the way to the dispatcher."""
 
     def __init__(
-        self,
-        gm: fx.GraphModule,
-        recorder: GraphRecorder,
-        table: Mapping[OpOverload, Decomposition],
+        self, gm: fx.GraphModule, recorder: GraphRecorder, table: Mapping[OpOverload, Decomposition]
     ) -> None:
         super().__init__(gm, garbage_collect_values=True)
         self.current: fx.Node | None = None

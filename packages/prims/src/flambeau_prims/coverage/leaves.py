@@ -15,12 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from flambeau_prims._op import PRIMS
-from flambeau_prims._torch_compat import (
-    OpOverload,
-    aten_overloads,
-    has_dispatch,
-    is_composite,
-)
+from flambeau_prims._torch_compat import OpOverload, aten_overloads, has_dispatch, is_composite
 from flambeau_prims.table import Decomposition, decompositions
 from flambeau_prims.variants import functional_form
 

@@ -128,11 +128,7 @@ def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Any:
 
 @decomposition(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten.isin.Scalar_Tensor)
 def isin(
-    elements: Operand,
-    test_elements: Operand,
-    *,
-    assume_unique: bool = False,
-    invert: bool = False,
+    elements: Operand, test_elements: Operand, *, assume_unique: bool = False, invert: bool = False
 ) -> Tensor:
     del assume_unique
     found = _among(*_as_tensors(elements, test_elements))

@@ -59,7 +59,7 @@ bounds_checked = define(
         "out of range": "stops the program before anything is read or written at the result:"
         " raises `error`, IndexError or RuntimeError, with `message`, in which {index} is the"
         " first such element and {size} the size; on a GPU an assertion that fails at some later"
-        " time",
+        " time"
     },
     source="bounds checks as in the Java Language Specification, 15.10.4",
     differentiable=False,
@@ -169,10 +169,7 @@ index = define(
 
 
 def _index_put_rule(
-    a: TensorMeta,
-    indices: Sequence[TensorMeta | None],
-    values: TensorMeta,
-    accumulate: bool,
+    a: TensorMeta, indices: Sequence[TensorMeta | None], values: TensorMeta, accumulate: bool
 ) -> TensorMeta:
     del accumulate
     require(a.dtype == values.dtype, f"index_put: {values.dtype} into {a.dtype}; cast first")
@@ -184,10 +181,7 @@ def _index_put_rule(
 
 
 def _index_put(
-    a: torch.Tensor,
-    indices: Sequence[torch.Tensor | None],
-    values: torch.Tensor,
-    accumulate: bool,
+    a: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool
 ) -> Any:
     meta = _preserved(TensorMeta.of(a))
     copy = torch.empty_strided(meta.shape, meta.stride, dtype=a.dtype, device=a.device)
@@ -242,10 +236,7 @@ def _eager(reduce: str | None) -> Any:
 
 
 _SHAPE = "that of `a`; `index` is at most as large as `src`, and as `a` but along `dim`"
-_SCATTERED = {
-    "out of range": "an error in eager, undefined in compiled code",
-    "empty": "a copy",
-}
+_SCATTERED = {"out of range": "an error in eager, undefined in compiled code", "empty": "a copy"}
 
 # name: (reduction, dtypes, what happens to out[index[i, j], j] for dim 0, edge cases)
 _SCATTERS: dict[str, tuple[str | None, Kind, str, dict[str, str]]] = {

@@ -197,10 +197,7 @@ UNARY: dict[str, PointwiseFunction] = {
 }  # fmt: skip
 """Functions of one operand."""
 
-_DIVISION = {
-    "integers": "by 0: undefined in a kernel, an error in eager",
-    "nan": "gives NaN",
-}
+_DIVISION = {"integers": "by 0: undefined in a kernel, an error in eager", "nan": "gives NaN"}
 _BITS = {"integers": "two's complement"}
 _SHIFT = {
     "integers": "a negative count or one of the width and above shifts all bits out: 0, or -1 of a"

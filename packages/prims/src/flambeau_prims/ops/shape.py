@@ -256,11 +256,7 @@ clone = define(
 
 
 def _slice_scatter_rule(
-    a: TensorMeta,
-    src: TensorMeta,
-    start: Sequence[Size],
-    stop: Sequence[Size],
-    step: Sequence[int],
+    a: TensorMeta, src: TensorMeta, start: Sequence[Size], stop: Sequence[Size], step: Sequence[int]
 ) -> TensorMeta:
     shape = tuple(_slice_shape("slice_scatter", a, start, stop, step))
     require(src.shape == shape, f"slice_scatter: {src.shape} does not fill {shape}")

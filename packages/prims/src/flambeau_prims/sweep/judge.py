@@ -206,11 +206,7 @@ def _random_like(t: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _reference(
-    entry: Any,
-    call: database.SampleCall,
-    dtype: torch.dtype,
-    gradient: bool,
-    grads: _Grads,
+    entry: Any, call: database.SampleCall, dtype: torch.dtype, gradient: bool, grads: _Grads
 ) -> tuple[Any, _Grads]:
     if dtype not in WIDE:
         return None, None

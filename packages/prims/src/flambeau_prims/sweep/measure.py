@@ -101,9 +101,7 @@ def compare_tensors(x: Any, y: torch.Tensor, reference: Any) -> Measured:
     if not isinstance(x, torch.Tensor):
         return Measured(f"a {type(x).__name__} instead of a tensor")
     if (x.shape, x.dtype) != (y.shape, y.dtype):
-        return Measured(
-            f"{x.dtype}{list(x.shape)} instead of {y.dtype}{list(y.shape)}",
-        )
+        return Measured(f"{x.dtype}{list(x.shape)} instead of {y.dtype}{list(y.shape)}")
     if x.layout != torch.strided or x.numel() == 0:
         return Measured()
     layout = None

@@ -218,12 +218,7 @@ def rrelu_backward(
 
 @decomposition(aten.glu_backward_jvp.default)
 def glu_backward_jvp(
-    grad_x: Tensor,
-    grad_glu: Tensor,
-    x: Tensor,
-    dgrad_glu: Tensor,
-    dx: Tensor,
-    dim: int,
+    grad_x: Tensor, grad_glu: Tensor, x: Tensor, dgrad_glu: Tensor, dx: Tensor, dim: int
 ) -> Tensor:
     """The derivative of `glu_backward` along (dgrad_glu, dx), by the product rule."""
     where = canonical(dim, x.ndim)

@@ -140,11 +140,7 @@ def _strides_found(x: Tensor, places: Indices, found: Tensor) -> Sequence[Size]:
 
 @decomposition(aten.index_put.default, aten._unsafe_index_put.default, aten._index_put_impl.default)
 def index_put(
-    x: Tensor,
-    indices: Indices,
-    values: Tensor,
-    accumulate: bool = False,
-    unsafe: bool = False,
+    x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False, unsafe: bool = False
 ) -> Any:
     del unsafe
     if values.dtype != x.dtype:

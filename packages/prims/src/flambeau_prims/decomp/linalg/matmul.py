@@ -66,13 +66,7 @@ def addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number = 
 
 @decomposition(aten._addmm_activation.default)
 def addmm_activation(
-    x: Tensor,
-    a: Tensor,
-    b: Tensor,
-    *,
-    beta: Number = 1,
-    alpha: Number = 1,
-    use_gelu: bool = False,
+    x: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number = 1, use_gelu: bool = False
 ) -> Tensor:
     total = addmm(x, a, b, beta=beta, alpha=alpha)
     if not use_gelu:

@@ -284,12 +284,7 @@ def stats(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 @decomposition(*overloads("batch_norm_elemt", "default"))
 def normalize_by_sums(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    mean: Tensor,
-    invstd: Tensor,
-    eps: float,
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, eps: float
 ) -> Tensor:
     del eps  # `invstd` has it
     wide, dims = e.widen(x), all_but_channel(x)

@@ -198,10 +198,7 @@ def _nearest_taps(exact: bool, device: torch.device, scales: Sequence[float | No
 
 
 def _weighing_taps(
-    kind: Callable[..., Taps],
-    align_corners: bool,
-    like: Tensor,
-    scales: Sequence[float | None],
+    kind: Callable[..., Taps], align_corners: bool, like: Tensor, scales: Sequence[float | None]
 ) -> MakeTaps:
     dtype = compute_dtype(like.dtype)
 

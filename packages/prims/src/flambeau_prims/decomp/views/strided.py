@@ -26,10 +26,7 @@ aten = torch.ops.aten
 
 @decomposition(aten.as_strided.default)
 def as_strided(
-    x: Tensor,
-    size: Sequence[Size],
-    stride: Sequence[Size],
-    storage_offset: Size | None = None,
+    x: Tensor, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
 ) -> Any:
     if storage_offset is not None:
         return p.as_strided(x, list(size), list(stride), storage_offset)

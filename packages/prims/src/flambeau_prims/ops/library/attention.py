@@ -59,10 +59,7 @@ def _attention_rule(
     if q.device.type == "cpu":
         strides = elementwise_strides((q,)) if shape == q.shape else None
         lse = (batch, heads, length)
-        return (
-            q.like(shape, strides),
-            q.like(lse, ordered_strides(lse, (0, 2, 1)), dtype=wide),
-        )
+        return (q.like(shape, strides), q.like(lse, ordered_strides(lse, (0, 2, 1)), dtype=wide))
     padded = (length + _LSE_ALIGNMENT - 1) // _LSE_ALIGNMENT * _LSE_ALIGNMENT
     return (
         q.like(shape, ordered_strides(shape, (0, 2, 1, 3))),

@@ -31,12 +31,7 @@ def _in_format(like: TensorMeta, shape: Sequence[Size], *deciding: TensorMeta) -
     return like.like(shape)
 
 
-def _convolved(
-    a: TensorMeta,
-    w: TensorMeta,
-    shape: Sequence[Size],
-    *geometry: Any,
-) -> TensorMeta:
+def _convolved(a: TensorMeta, w: TensorMeta, shape: Sequence[Size], *geometry: Any) -> TensorMeta:
     """Metadata of what the libraries write: channels-last if image or weights are, but for
     torch's own transposed one of volumes on a CPU and for float64 on a GPU. Of a line, which is an
     image one high, eager takes a row-major copy, so that the weights decide."""

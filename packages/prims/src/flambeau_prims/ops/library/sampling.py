@@ -115,11 +115,7 @@ def _check_filter(name: str, kind: int, scales: Sequence[float]) -> None:
 
 
 def _resize_rule(
-    a: TensorMeta,
-    output: Sequence[Size],
-    align_corners: bool,
-    scales: Sequence[float],
-    kind: int,
+    a: TensorMeta, output: Sequence[Size], align_corners: bool, scales: Sequence[float], kind: int
 ) -> TensorMeta:
     name = "resize_antialias"
     del align_corners
