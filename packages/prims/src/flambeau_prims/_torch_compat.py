@@ -14,41 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._ops import OpOverload, OpOverloadPacket
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
-
-__all__ = [
-    "FakeTensor",
-    "FakeTensorMode",
-    "OpOverload",
-    "OpOverloadPacket",
-    "Parameter",
-    "TorchDispatchMode",
-    "argument_kinds",
-    "argument_names",
-    "aten_overloads",
-    "device_of",
-    "expression_of",
-    "fills_uninitialized_memory",
-    "give_symbols",
-    "has_dispatch",
-    "is_composite",
-    "is_mutable",
-    "is_of_onednn",
-    "is_settled",
-    "is_taken_by_onednn",
-    "is_view_op",
-    "make_fake",
-    "parameters",
-    "reads_metadata",
-    "register_fake",
-    "result_count",
-    "schema_text",
-    "symbol_from",
-    "symbolic_mode",
-    "unlogged",
-]
+from torch._ops import OpOverload as OpOverload
+from torch._ops import OpOverloadPacket as OpOverloadPacket
+from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 
 def schema_text(op: OpOverload) -> str:
