@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flambeau_inductor.codegen.cpp.emit.pointwise import supports
-    from flambeau_inductor.codegen.cpp.errors import CppUnsupported
     from flambeau_inductor.codegen.cpp.toolchain import Toolchain, build, find_toolchain
     from flambeau_inductor.codegen.cpp.unit import TranslationUnit, UnitEntry, generate
+    from flambeau_inductor.codegen.errors import CppUnsupported
     from flambeau_inductor.errors import CompilerFailed, CompilerNotFound
 
 _HOMES = {
     "CompilerFailed": "flambeau_inductor.errors",
     "CompilerNotFound": "flambeau_inductor.errors",
-    "CppUnsupported": "flambeau_inductor.codegen.cpp.errors",
+    "CppUnsupported": "flambeau_inductor.codegen.errors",
     "UnitEntry": "flambeau_inductor.codegen.cpp.unit",
     "TranslationUnit": "flambeau_inductor.codegen.cpp.unit",
     "Toolchain": "flambeau_inductor.codegen.cpp.toolchain",

@@ -6,7 +6,7 @@ Invariant: nothing here imports triton, so that code can be generated where it i
 
 from __future__ import annotations
 
-from flambeau_inductor.codegen.triton.errors import TritonUnsupported
+from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.codegen.triton.module import TritonSource, generate_module
 from flambeau_inductor.codegen.triton.pointwise import supports

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from flambeau_inductor.codegen.triton.errors import TritonUnsupported
+from flambeau_inductor.codegen.errors import TritonUnsupported
 
 REGISTER: dict[torch.dtype, str] = {
     torch.float32: "tl.float32",

@@ -1,8 +1,8 @@
-"""Emission of a loop's instructions in Triton.
+"""Triton source of a loop's instructions: loads, masking, stores, index expressions, constants.
 
-In: a loop, its tiling and the buffers' dtypes; then instructions, one by one. Out: lines of a
-kernel. Invariant: a value is written once, under the name `v<position>`, and `ready` has it until
-whoever writes the body says otherwise.
+In: a loop and its tiling. Out: lines of a kernel's body. Invariant: a value is written once, as
+`v<position>`, and `ready` has it until the writer of the body says otherwise; an element outside
+the mask is neither read nor stored; an index is non-negative, so both integer divisions agree.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 
 import torch
 
-from flambeau_inductor.codegen.triton import online_softmax, reductions
+from flambeau_inductor.codegen.errors import TritonUnsupported
+from flambeau_inductor.codegen.triton import reductions
 from flambeau_inductor.codegen.triton.dtypes import HALF, register
-from flambeau_inductor.codegen.triton.errors import TritonUnsupported
-from flambeau_inductor.codegen.triton.expressions import to_triton
-from flambeau_inductor.codegen.triton.loop_facts import dtype_of, ends_in, one_plus, only_read_by
 from flambeau_inductor.codegen.triton.pointwise import EXACT_IN_HALF, can_round, spell, spell_random
+from flambeau_inductor.codegen.triton.row_facts import dtype_of, ends_in, one_plus, only_read_by
 from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling, static_size
-from flambeau_inductor.indexing import Expr
+from flambeau_inductor.indexing import Add, Expr, FloorDiv, IntegerConstant, Mod, Mul, Var
 from flambeau_inductor.ir.loops import (
     RANDOM,
     Axis,
@@ -38,6 +37,27 @@ from flambeau_inductor.ir.loops import (
     axes_of,
 )
 from flambeau_inductor.ir.operands import operands
+
+
+def to_triton(expr: Expr, names: Mapping[str, str]) -> str:
+    """Source of `expr`, with each variable written as `names` says."""
+    if isinstance(expr, IntegerConstant):
+        return str(expr.value)
+    if isinstance(expr, Var):
+        return names[expr.name]
+    if isinstance(expr, Add | Mul):
+        sign = " + " if isinstance(expr, Add) else " * "
+        return sign.join(_factor(arg, names) for arg in expr.args)
+    if isinstance(expr, FloorDiv | Mod):
+        sign = "//" if isinstance(expr, FloorDiv) else "%"
+        return f"{_factor(expr.a, names)} {sign} {_factor(expr.b, names)}"
+    raise TypeError(f"no Triton spelling for the index expression {expr!r}")
+
+
+def _factor(expr: Expr, names: Mapping[str, str]) -> str:
+    text = to_triton(expr, names)
+    return text if isinstance(expr, IntegerConstant | Var) else f"({text})"
+
 
 INT32_LIMIT = 2**31 - 1
 Dims = frozenset[str]
@@ -74,9 +94,7 @@ class Instructions:
             self.loop, lambda i: isinstance(i, Point) and i.op == "cast" and i.dtype in HALF
         )
         self.to_half = ends_in(self.loop, frozenset(HALF))
-        self.from_one = (
-            frozenset(online_softmax.online_sums(self.loop)) if self.loop.r else frozenset()
-        )
+        self.from_one = frozenset(reductions.online_sums(self.loop)) if self.loop.r else frozenset()
         self.summed = only_read_by(self.loop, lambda i: isinstance(i, Reduce) and i.kind == "sum")
         self.vector = self._vector()
         self.narrow = only_read_by(self.loop, self._widens)
@@ -89,12 +107,8 @@ class Instructions:
 
     def _in_float32(self, i: int, dtype: torch.dtype) -> bool:
         """Whether a value of bfloat16 is kept as the float32 that its readers take it for: rounded
-        two at a time, where a thread has two. One that waits for a reduction waits in 16 bits.
-
-        Of rows in turn only: the backward of layernorm+gelu takes 534 us for 553. Where nothing is
-        added up down the columns it cost as much as it gained, H200: rmsnorm+swiglu forward 374
-        for 394, dropout+layernorm 505 for 446, a pointwise chain's backward 688 for 625.
-        """
+        two at a time, where a thread has two, in software-pipelined rows. One that waits for a
+        reduction waits in 16 bits."""
         if self.tiling.parts is None or dtype != torch.bfloat16 or i not in self.narrow:
             return False
         readers = zip(self.loop.body, self.levels, strict=True)
@@ -104,28 +118,25 @@ class Instructions:
         return math.prod(blocks) >= 64 * self.tiling.warps
 
     def _vector(self) -> int:
-        """How many neighbours a thread takes of elements of one byte beside wider ones, in a row;
-        0 where there are no wider ones.
-
-        Triton gives a thread 16 neighbours of the narrowest, and changes between layouts through
-        shared memory for what is stored: 36 barriers a row of 4096 float32 with a mask.
-        """
+        """How many neighbours a thread takes of elements of one byte in a row that has wider ones
+        too, else 0: Triton gives it 16 of the narrowest, and converts layouts through shared
+        memory for what is stored."""
         elements = [
             dtype_of(self.loop.body[i.value]) if isinstance(i, Store) else i.dtype
             for i in self.loop.body
-            if isinstance(i, Load | Store) and self._access_dims(i) == {"x", "r"}
+            if isinstance(i, Load | Store) and self._index_dims(i.index) == {"x", "r"}
         ]
         widest = max((dtype.itemsize for dtype in elements), default=1)
         return 16 // widest if widest > 1 and self.tiling.parts is not None else 0
 
     def _classify(self) -> None:
-        self.online = online_softmax.online_sums(self.loop) if self.tiling.looped else {}
+        self.online = reductions.online_sums(self.loop) if self.tiling.looped else {}
         self.dimension_of = {a.var: d.name for d in self.tiling.dimensions for a in d.axes}
         for position, instr in enumerate(self.loop.body):
             read = operands(instr)
             dims = frozenset[str]().union(*(self.dims[i] for i in read))
             if isinstance(instr, Load | IndexValue | Store):
-                dims |= self._access_dims(instr)
+                dims |= self._index_dims(instr.index)
             if isinstance(instr, Store) and instr.combines:
                 dims |= {self.dimension_of[var] for var in axes_of(self.loop, instr)}
             level = max((self.levels[i] for i in read), default=0)
@@ -346,10 +357,6 @@ class Instructions:
             f"{d.name.upper()}BLOCK" if d.name in dims else "1" for d in self.tiling.dimensions
         ]
         return f"[{', '.join(sizes)}]"
-
-    def _access_dims(self, instr: Load | IndexValue | Store) -> Dims:
-        """The block dimensions that an instruction's own index varies along."""
-        return self._index_dims(instr.index)
 
     def _index_dims(self, index: Expr) -> Dims:
         """The block dimensions that an index varies along."""

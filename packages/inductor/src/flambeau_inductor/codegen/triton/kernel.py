@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import torch
 
-from flambeau_inductor.codegen.triton import online_softmax, reductions
+from flambeau_inductor.codegen.triton import reductions
 from flambeau_inductor.codegen.triton.dtypes import pointer
 from flambeau_inductor.codegen.triton.instructions import INT32_LIMIT, Dims, Instructions
-from flambeau_inductor.codegen.triton.loop_facts import buffers
+from flambeau_inductor.codegen.triton.row_facts import buffers
 from flambeau_inductor.codegen.triton.tiling import Tiling, choose, reduces_across
 from flambeau_inductor.ir.loops import (
     Axis,
@@ -257,7 +257,7 @@ class KernelWriter(Instructions):
                     reductions.start(self._reduce(i), self._operand(i), f"a{i}", self._shape())
                 )
             for i, top in both.items():
-                self._lines(online_softmax.start(f"a{i}", f"a{top}", self._shape()))
+                self._lines(reductions.start_online(f"a{i}", f"a{top}", self._shape()))
             self._line(f"for r_offset in range(0, {r.size}, RBLOCK):")
             kept = dict(self.ready)
             self.indent = "        "
@@ -270,10 +270,10 @@ class KernelWriter(Instructions):
                 )
             for i, top in both.items():
                 value = self._full(self._reduce(top).arg)
-                self._lines(online_softmax.step(f"a{i}", f"a{top}", value, self._r_mask()))
+                self._lines(reductions.step_online(f"a{i}", f"a{top}", value, self._r_mask()))
             self.indent, self.ready = "    ", kept
             for i, top in both.items():
-                self._lines(online_softmax.finish(f"a{i}", f"a{top}", f"v{i}", f"v{top}"))
+                self._lines(reductions.finish_online(f"a{i}", f"a{top}", f"v{i}", f"v{top}"))
                 self.ready[i], self.ready[top] = f"v{i}", f"v{top}"
             for i in alone:
                 self._lines(reductions.finish(self._reduce(i), f"a{i}", f"v{i}", r.size))

@@ -13,66 +13,47 @@ import torch
 from flambeau_prims.ops.pointwise import POINTWISE
 
 from flambeau_inductor.codegen.device_functions import function, module_of, takes
+from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.dtypes import HALF, register
-from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 
 Spelling = str
 
+
+def _calls(module: str, unary: str, binary: str = "") -> dict[str, Spelling]:
+    """Functions of a module that are called as the primitive is."""
+    return {op: f"{module}.{op}({{0}})" for op in unary.split()} | {
+        op: f"{module}.{op}({{0}}, {{1}})" for op in binary.split()
+    }
+
+
+ARITHMETIC: dict[str, Spelling] = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}"}
+BITWISE: dict[str, Spelling] = {
+    "bitwise_and": "{0} & {1}",
+    "bitwise_or": "{0} | {1}",
+    "bitwise_xor": "{0} ^ {1}",
+}
+
 FLOATING: dict[str, Spelling] = {
-    "abs": "tl.abs({0})",
+    **ARITHMETIC,
+    **_calls(
+        "fm",
+        "sign ceil floor trunc exp exp2 expm1 log1p rsqrt reciprocal sin tan asin acos atan sinh "
+        "cosh tanh asinh acosh atanh erf sigmoid",
+        "floor_div remainder fmod pow atan2 maximum minimum copysign",
+    ),
+    **_calls("sf", "erfc erfinv lgamma digamma", "nextafter"),
+    **_calls("tl", "abs log log2 cos"),
     "neg": "{0} * -1.0",  # Triton subtracts from zero, which loses the sign of one
-    "sign": "fm.sign({0})",
-    "ceil": "fm.ceil({0})",
-    "floor": "fm.floor({0})",
     "round": "fm.round_half_even({0})",
-    "trunc": "fm.trunc({0})",
-    "exp": "fm.exp({0})",
-    "exp2": "fm.exp2({0})",
-    "expm1": "fm.expm1({0})",
-    "log": "tl.log({0})",
-    "log2": "tl.log2({0})",
     "log10": "tl.log2({0}) * 0.30102999566398120",
-    "log1p": "fm.log1p({0})",
     "sqrt": "tl.sqrt_rn({0})",
-    "rsqrt": "fm.rsqrt({0})",
-    "reciprocal": "fm.reciprocal({0})",
-    "sin": "fm.sin({0})",
-    "cos": "tl.cos({0})",
-    "tan": "fm.tan({0})",
-    "asin": "fm.asin({0})",
-    "acos": "fm.acos({0})",
-    "atan": "fm.atan({0})",
-    "sinh": "fm.sinh({0})",
-    "cosh": "fm.cosh({0})",
-    "tanh": "fm.tanh({0})",
-    "asinh": "fm.asinh({0})",
-    "acosh": "fm.acosh({0})",
-    "atanh": "fm.atanh({0})",
-    "erf": "fm.erf({0})",
-    "sigmoid": "fm.sigmoid({0})",
     "isnan": "{0} != {0}",
     "isinf": "tl.abs({0}) == float('inf')",
     "isfinite": "({0} - {0}) == 0",
-    "add": "{0} + {1}",
-    "sub": "{0} - {1}",
-    "mul": "{0} * {1}",
     "fma": "tl.fma({0}, {1}, {2})",
     "div": "tl.div_rn({0}, {1})",
-    "floor_div": "fm.floor_div({0}, {1})",
-    "remainder": "fm.remainder({0}, {1})",
-    "fmod": "fm.fmod({0}, {1})",
-    "pow": "fm.pow({0}, {1})",
-    "atan2": "fm.atan2({0}, {1})",
-    "maximum": "fm.maximum({0}, {1})",
-    "minimum": "fm.minimum({0}, {1})",
     "fmax": "tl.maximum({0}, {1})",
     "fmin": "tl.minimum({0}, {1})",
-    "copysign": "fm.copysign({0}, {1})",
-    "erfc": "sf.erfc({0})",
-    "erfinv": "sf.erfinv({0})",
-    "lgamma": "sf.lgamma({0})",
-    "digamma": "sf.digamma({0})",
-    "nextafter": "sf.nextafter({0}, {1})",
 }
 
 ROUNDED: dict[str, Spelling] = {
@@ -93,85 +74,58 @@ ENDS_IN_HALF: dict[str, tuple[Spelling, int]] = {
 exactly, where all that depends on the result is rounded to half precision before it is stored: they
 are off by 1e-5 of the value at most, where half precision rounds by 5e-4 or 4e-3."""
 
-_OF_LIBRARY = (
-    *("expm1", "log1p", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"),
-    *("atanh", "erfc", "erfinv", "lgamma", "pow", "atan2"),
+_LIBRARY = (
+    "expm1 log1p tan asin acos atan sinh cosh tanh asinh acosh atanh erfc erfinv lgamma",
+    "pow atan2",
 )
-"""Functions of float64 whose spelling is the name of the function in `gpu_double`."""
+"""Functions of float64 whose spelling is the name of the function in `device_functions/float64`."""
 
-DOUBLE: dict[str, Spelling] = FLOATING | {
-    **{op: FLOATING[op].replace("fm.", "fd.").replace("sf.", "fd.") for op in _OF_LIBRARY},
+DOUBLE: dict[str, Spelling] = {
+    **FLOATING,
+    **_calls("fd", *_LIBRARY),
+    **_calls("tl", "exp exp2 rsqrt sqrt erf"),
     "sigmoid": "fm.sigmoid_double({0})",
-    "tanh": "fd.tanh({0})",
-    "exp": "tl.exp({0})",
-    "exp2": "tl.exp2({0})",
-    "rsqrt": "tl.rsqrt({0})",
     "reciprocal": "1.0 / {0}",
-    "sqrt": "tl.sqrt({0})",
     "div": "{0} / {1}",
-    "erf": "tl.erf({0})",
 }
 
 INTEGER: dict[str, Spelling] = {
+    **ARITHMETIC,
+    **BITWISE,
+    **_calls("fm", "sign", "shift_left shift_right"),
+    **dict.fromkeys(("ceil", "floor", "round", "trunc"), "{0}"),
     "abs": "fm.integer_abs({0})",
     "neg": "fm.integer_neg({0})",
-    "sign": "fm.sign({0})",
-    "ceil": "{0}",
-    "floor": "{0}",
-    "round": "{0}",
-    "trunc": "{0}",
     "isnan": "{0} != {0}",
     "isinf": "{0} != {0}",
     "isfinite": "{0} == {0}",
-    "add": "{0} + {1}",
-    "sub": "{0} - {1}",
-    "mul": "{0} * {1}",
     "trunc_div": "{0} // {1}",
     "floor_div": "fm.integer_floor_div({0}, {1})",
     "remainder": "fm.integer_remainder({0}, {1})",
     "fmod": "{0} % {1}",
     "pow": "fm.integer_pow({0}, {1})",
-    "maximum": "fm.integer_maximum({0}, {1})",
-    "minimum": "fm.integer_minimum({0}, {1})",
-    "fmax": "fm.integer_maximum({0}, {1})",
-    "fmin": "fm.integer_minimum({0}, {1})",
+    **dict.fromkeys(("maximum", "fmax"), "fm.integer_maximum({0}, {1})"),
+    **dict.fromkeys(("minimum", "fmin"), "fm.integer_minimum({0}, {1})"),
     "bitwise_not": "~{0}",
-    "bitwise_and": "{0} & {1}",
-    "bitwise_or": "{0} | {1}",
-    "bitwise_xor": "{0} ^ {1}",
-    "shift_left": "fm.shift_left({0}, {1})",
-    "shift_right": "fm.shift_right({0}, {1})",
 }
 
 BOOLEAN: dict[str, Spelling] = {
+    **BITWISE,
     "lt": "({0} == 0) & {1}",  # one bit counts as signed: true would be below false
     "le": "({0} == 0) | {1}",
     "gt": "{0} & ({1} == 0)",
     "ge": "{0} | ({1} == 0)",
-    "add": "{0} | {1}",
-    "mul": "{0} & {1}",
-    "maximum": "{0} | {1}",
-    "minimum": "{0} & {1}",
-    "fmax": "{0} | {1}",
-    "fmin": "{0} & {1}",
-    "bitwise_not": "{0} == 0",
-    "logical_not": "{0} == 0",
-    "bitwise_and": "{0} & {1}",
-    "bitwise_or": "{0} | {1}",
-    "bitwise_xor": "{0} ^ {1}",
+    **dict.fromkeys(("add", "maximum", "fmax"), "{0} | {1}"),
+    **dict.fromkeys(("mul", "minimum", "fmin"), "{0} & {1}"),
+    **dict.fromkeys(("bitwise_not", "logical_not"), "{0} == 0"),
 }
 
+COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+LOGICAL = {"logical_and": "&", "logical_or": "|", "logical_xor": "^"}
 ANY_DTYPE: dict[str, Spelling] = {
     "where": "tl.where({0}, {1}, {2})",
-    "eq": "{0} == {1}",
-    "ne": "{0} != {1}",
-    "lt": "{0} < {1}",
-    "le": "{0} <= {1}",
-    "gt": "{0} > {1}",
-    "ge": "{0} >= {1}",
-    "logical_and": "({0} != 0) & ({1} != 0)",
-    "logical_or": "({0} != 0) | ({1} != 0)",
-    "logical_xor": "({0} != 0) ^ ({1} != 0)",
+    **{op: f"{{0}} {sign} {{1}}" for op, sign in COMPARISONS.items()},
+    **{op: f"({{0}} != 0) {sign} ({{1}} != 0)" for op, sign in LOGICAL.items()},
     "logical_not": "{0} == 0",
 }
 
@@ -196,7 +150,7 @@ def instructions_of(op: str) -> int:
 
 
 # Where rounding operands up to float32 first could not change the result.
-EXACT_IN_HALF = frozenset({"where", "eq", "ne", "lt", "le", "gt", "ge", "abs"})
+EXACT_IN_HALF = frozenset({"where", "abs", *COMPARISONS})
 
 
 UNIFORM_BITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}

@@ -1,8 +1,12 @@
-"""Reduction kinds in Triton, by one block or by a loop over blocks.
+"""Reductions in Triton, by one block or a loop over blocks, and online softmax.
 
-In: a `Reduce`, the source of its operand spread over the block `[XBLOCK, RBLOCK]`, and the mask
-of the reduction dimension (None where the block does not hang over). Out: source lines.
-Invariant: masked elements count as the kind's identity, and the result has shape `[XBLOCK, 1]`.
+In: a `Reduce`, the source of its operand spread over the block `[XBLOCK, RBLOCK]`, and the mask of
+the reduction dimension (None where no block hangs over). Out: source lines. Invariant: masked
+elements count as the kind's identity, and the result has shape `[XBLOCK, 1]`.
+
+In `sum(exp(x - max(x)))` each lane of a block keeps a maximum and a sum of its own, and scales the
+sum when the maximum grows (M. Milakov and N. Gimelshein: Online normalizer calculation for softmax,
+2018). A row without a finite maximum gives NaN, as `exp(x - max)` does.
 """
 
 from __future__ import annotations
@@ -11,9 +15,9 @@ from dataclasses import dataclass
 
 import torch
 
+from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.dtypes import HALF, register
-from flambeau_inductor.codegen.triton.errors import TritonUnsupported
-from flambeau_inductor.ir.loops import Reduce
+from flambeau_inductor.ir.loops import Loop, Point, Reduce
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +44,8 @@ INTEGER: dict[str, ReductionKind] = {
 }
 
 BOOLEAN: dict[str, ReductionKind] = {
-    "any": ReductionKind("{0} | {1}", "tl.max({0}, 1)", "0"),
-    "all": ReductionKind("{0} & {1}", "tl.min({0}, 1)", "1"),
-    "max": ReductionKind("{0} | {1}", "tl.max({0}, 1)", "0"),
-    "min": ReductionKind("{0} & {1}", "tl.min({0}, 1)", "1"),
+    **dict.fromkeys(("any", "max"), ReductionKind("{0} | {1}", "tl.max({0}, 1)", "0")),
+    **dict.fromkeys(("all", "min"), ReductionKind("{0} & {1}", "tl.min({0}, 1)", "1")),
 }
 
 ARG = {"argmax": "fm.argmax_step", "argmin": "fm.argmin_step"}
@@ -67,15 +69,11 @@ def whole(
         return [
             f"{name}_value = {held}",
             f"{name}_index = tl.broadcast_to({index}, {name}_value.shape).to(tl.int64)",
-            f"{name}_best, {name} = tl.reduce(({name}_value, {name}_index), 1, {ARG[reduce.kind]})",
-            f"{name} = {name}[:, None]",
+            *_best(reduce, name, name),
         ]
-    kind = _kind(reduce)
-    held = (
-        f"tl.where({mask}, {_hold(reduce, value)}, {kind.neutral})"
-        if mask
-        else _hold(reduce, value)
-    )
+    kind, held = _kind(reduce), _hold(reduce, value)
+    if mask:
+        held = f"tl.where({mask}, {held}, {kind.neutral})"
     return [f"{name} = {_release(reduce, kind.over.format(held) + '[:, None]')}"]
 
 
@@ -139,13 +137,18 @@ def finish(reduce: Reduce, name: str, result: str, length: int) -> list[str]:
             f"{result} = {result}_0",
         ]
     if reduce.kind in ARG:
-        function = ARG[reduce.kind]
-        return [
-            f"{result}_best, {result} = tl.reduce(({name}_value, {name}_index), 1, {function})",
-            f"{result} = {result}[:, None]",
-        ]
+        return _best(reduce, name, result)
     kind = _kind(reduce)
     return [f"{result} = {_release(reduce, kind.over.format(name) + '[:, None]')}"]
+
+
+def _best(reduce: Reduce, name: str, result: str) -> list[str]:
+    """The index of the best of a block's values, in `result`."""
+    pair = f"({name}_value, {name}_index)"
+    return [
+        f"{result}_best, {result} = tl.reduce({pair}, 1, {ARG[reduce.kind]})",
+        f"{result} = {result}[:, None]",
+    ]
 
 
 def _two_passes(value: str, name: str, mask: str | None, length: int) -> list[str]:
@@ -162,10 +165,8 @@ def _two_passes(value: str, name: str, mask: str | None, length: int) -> list[st
 
 def _kind(reduce: Reduce) -> ReductionKind:
     dtype = reduce.dtype
-    if dtype == torch.bool:
-        table = BOOLEAN
-    else:
-        table = FLOATING if dtype.is_floating_point else INTEGER
+    table = FLOATING if dtype.is_floating_point else INTEGER
+    table = BOOLEAN if dtype == torch.bool else table
     kind = table.get(reduce.kind)
     if kind is None or (dtype in HALF and reduce.kind in {"sum", "prod"}):
         raise TritonUnsupported(f"no Triton reduction of kind {reduce.kind} on {dtype}")
@@ -212,3 +213,46 @@ def _release(reduce: Reduce, value: str) -> str:
     # Triton's own reductions give integers below 32 bits back as int32
     narrow = reduce.dtype in HALF or reduce.dtype.itemsize < 4
     return f"({value}).to({register(reduce.dtype)})" if narrow else value
+
+
+def online_sums(loop: Loop) -> dict[int, int]:
+    """For each sum that can be had beside a maximum, the position of that maximum."""
+    found: dict[int, int] = {}
+    for position, instr in enumerate(loop.body):
+        if not isinstance(instr, Reduce) or instr.kind != "sum" or instr.dtype != torch.float32:
+            continue
+        powers = loop.body[instr.arg]
+        if not isinstance(powers, Point) or powers.op != "exp" or powers.dtype != torch.float32:
+            continue
+        moved = loop.body[powers.args[0]]
+        if not isinstance(moved, Point) or moved.op != "sub" or moved.dtype != torch.float32:
+            continue
+        value, at = moved.args
+        top = loop.body[at]
+        if isinstance(top, Reduce) and top.kind == "max" and top.arg == value:
+            if top.dtype == torch.float32 and at not in found.values():
+                found[position] = at
+    return found
+
+
+def start_online(total: str, top: str, shape: str) -> list[str]:
+    """Lines before the loop over blocks."""
+    return [
+        f"{top} = tl.full({shape}, fm.LOWEST, tl.float32)",
+        f"{total} = tl.zeros({shape}, tl.float32)",
+    ]
+
+
+def step_online(total: str, top: str, value: str, mask: str | None) -> list[str]:
+    """Lines inside it."""
+    held = f"tl.where({mask}, {value}, float('-inf'))" if mask else value
+    return [f"{top}, {total} = fm.online_sum({top}, {total}, {held})"]
+
+
+def finish_online(total: str, top: str, result: str, result_top: str) -> list[str]:
+    """Lines after it, leaving the sum in `result` and the maximum in `result_top`."""
+    return [
+        f"{result_top} = tl.reduce({top}, 1, fm.maximum)[:, None]",
+        f"{result} = tl.sum(fm.online_share({top}, {total}, {result_top}), 1)[:, None]",
+        f"{result_top}, {result} = fm.online_result({result}, {result_top})",
+    ]

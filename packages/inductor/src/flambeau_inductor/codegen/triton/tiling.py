@@ -1,31 +1,272 @@
-"""Tiling of a loop into Triton programs.
+"""Tiling of a loop into Triton programs: pointwise, transposes, reductions, software pipelining.
 
-In: a `Loop`. Out: a `Tiling`: the axes of each block dimension and the block sizes.
-Invariant: every axis of the loop lies in exactly one dimension, and a block's element count stays
-within what a program can hold in registers.
+In: a `Loop`. Out: a `Tiling`: the axes of each block dimension and the block sizes. Invariant:
+every axis of the loop lies in exactly one dimension, and a block's elements find room in a
+program's registers.
 
 Dimensions: `x` alone for pointwise work in memory order; `y` and `x` where two buffers disagree
 on the contiguous axis (transposes: both then get whole lines of memory); `x` and `r` for
-reductions, persistent (`r` in one block) or looped.
+reductions, persistent (`r` in one block) or looped. A loop with stores of mode `total` is software
+pipelined: a program takes its rows in turn and keeps sums of their columns in registers.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass
 
-from flambeau_inductor.codegen.triton.dimensions import (
-    Dimension,
-    Tiling,
-    next_power_of_two,
-    static_size,
+from flambeau_inductor.codegen.errors import TritonUnsupported
+from flambeau_inductor.codegen.triton.reductions import online_sums
+from flambeau_inductor.codegen.triton.row_facts import (
+    along_rows,
+    computed_again,
+    depth,
+    element_bytes,
+    element_loads,
+    read_once,
+    reads_halves,
+    reduces_across,
+    stores_elements,
+    widest,
 )
-from flambeau_inductor.codegen.triton.reduction_tiling import reduction
-from flambeau_inductor.codegen.triton.row_facts import reduces_across
-from flambeau_inductor.codegen.triton.row_pipeline import pipelined_row_tiling
-from flambeau_inductor.ir.loops import IndexValue, Load, Loop, Store
+from flambeau_inductor.indexing import Expr
+from flambeau_inductor.ir.loops import Axis, IndexValue, Load, Loop, Reduce, Store
 from flambeau_inductor.ir.operands import operands
+from flambeau_inductor.ir.registers import register_bytes
 from flambeau_inductor.tuning import MEASURED, Tuning
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """Axes flattened into one block dimension, outermost first, and its block size. The last
+    program of a `ragged` one has fewer points, a number that the kernel computes."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    block: int
+    ragged: bool = False
+
+    @property
+    def size(self) -> int:
+        """Number of points."""
+        return math.prod(static_size(axis) for axis in self.axes)
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks it takes."""
+        return -(-self.size // self.block)
+
+    @property
+    def masked(self) -> bool:
+        """Whether the last block hangs over the end."""
+        return self.size == 0 or self.size % self.block != 0 or (self.ragged and self.block > 1)
+
+    @property
+    def end(self) -> str:
+        """The number of points in a kernel."""
+        return f"{self.name}_points" if self.ragged else str(self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Block dimensions in the order of the tensor's axes inside a program, and warps.
+
+    looped: a row is taken in steps, and read again after each reduction. held: it stays in
+    registers as it was read, and what is computed from it is computed again after each reduction.
+    registers: the most that a thread may have. parts: the outermost axis where each program has a
+    part of the rows, or of some of their columns, to itself and takes them in turn, a block of `x`
+    after the other, `stages` of them on their way at once.
+    """
+
+    dimensions: tuple[Dimension, ...]
+    warps: int
+    looped: bool = False
+    held: bool = False
+    registers: int | None = None
+    parts: Axis | None = None
+    stages: int = 1
+
+    @property
+    def programs(self) -> int:
+        """Number of programs of a launch."""
+        if self.parts is not None:
+            columns = next(d for d in self.dimensions if d.name == "r")
+            return static_size(self.parts) * columns.blocks
+        return math.prod(d.blocks for d in self.dimensions if d.name != "r")
+
+
+def static_size(axis: Axis) -> int:
+    """Length of an axis.
+
+    Raises:
+        TritonUnsupported: the length is a symbol.
+    """
+    if isinstance(axis.size, Expr):
+        raise TritonUnsupported(f"the length of axis {axis.var} is a symbol: {axis.size}")
+    return axis.size
+
+
+def next_power_of_two(n: int) -> int:
+    """Smallest power of two that is at least `n` (1 for 0)."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+MAX_PERSISTENT = 32768
+REDUCTION_BLOCK = 4096
+OUTER_BLOCK = 8192
+OUTER_COLUMNS = 64
+"""Columns of a program that sums down them: neighbours in memory, which are read together."""
+OUTER_WARPS = 8
+"""Warps of such a program; twice as many where elements of 16 bits are also stored."""
+THREAD_ELEMENTS = 64
+"""Elements of a row that a thread holds at most: many loads in flight, and registers for them."""
+LOOPED_BLOCK = 16384
+LOOPED_WARPS = 32
+"""Of rows too long for registers, which are read again after each reduction: few programs at a
+time keep their rows in the level 2 cache."""
+
+LONG_SEVERAL = 16384
+LOOPED_HALVES, LOOPED_WORDS = (8192, 16), (4096, 32)
+"""Rows of so many elements, with several operands and values that all rows share, do not fit in
+registers: elements and warps of a block, for elements of 16 bits and for wider ones."""
+
+ONLINE_BLOCK = 4096
+"""Of an online softmax: a vector of loads a thread, two programs on a multiprocessor. Rows longer
+than `LONG_ONLINE` take larger blocks."""
+LONG_ONLINE = 65536
+HELD_WARPS, HELD_REGISTERS = 16, 64
+"""Of a row of 64 KiB in registers: of two programs on a multiprocessor one reads while the other
+computes."""
+DEEP = 3
+"""Reductions that wait for each other, from which on a thread holds half as many elements."""
+SUMS_BLOCK, SUMS_WARPS = 4096, 4
+"""Of rows with several operands that are read once: elements and warps of a block."""
+HELD_ROW = 4096
+"""Elements of a row of 16 bits each with such reductions that stays in registers as it was read."""
+HELD_AGAIN = 16
+"""Instructions an element that may be computed again for that."""
+
+
+def reduction(loop: Loop, tuning: Tuning) -> Tiling:
+    """Rows in registers where they find room there, else in steps; columns a few at a time."""
+    rows = math.prod(static_size(axis) for axis in loop.x)
+    length = math.prod(static_size(axis) for axis in loop.r)
+    if loop.x and reduces_across(loop):
+        return _outer_reduction(loop, rows, length, tuning)
+    padded = next_power_of_two(length)
+    if padded == MAX_PERSISTENT and online_sums(loop) and reads_halves(loop, 1):
+        x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, padded)
+        return Tiling((x, r), HELD_WARPS, held=True, registers=HELD_REGISTERS)
+    if padded >= MAX_PERSISTENT and online_sums(loop):
+        block = ONLINE_BLOCK if padded <= LONG_ONLINE else LOOPED_BLOCK
+        x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, block)
+        return Tiling((x, r), LOOPED_WARPS, looped=True)
+    several, most = along_rows(loop)
+    if padded >= LONG_SEVERAL and several and read_once(loop):
+        x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, SUMS_BLOCK)
+        return Tiling((x, r), SUMS_WARPS, looped=True)
+    if padded >= LONG_SEVERAL and several:
+        block, warps = LOOPED_HALVES if most <= 2 else LOOPED_WORDS
+        x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, block)
+        return Tiling((x, r), warps, looped=True)
+    if padded <= MAX_PERSISTENT:
+        at_once = REDUCTION_BLOCK // max(2, most)
+        together = max(1, min(at_once // padded, next_power_of_two(rows)))
+        while together > 1 and rows // together < 2 * tuning.machine.multiprocessors:
+            together //= 2
+        warps = _warps(together * padded)
+        if padded == MAX_PERSISTENT and most == 4 and element_loads(loop) == 1:
+            warps *= 2
+        deep = depth(loop) >= DEEP
+        if deep and together * padded <= 4096:
+            warps *= 2
+        held = deep and together == 1 and padded == HELD_ROW and reads_halves(loop)
+        if held and computed_again(loop) <= HELD_AGAIN:
+            x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, padded)
+            return Tiling((x, r), warps, held=True)
+        return Tiling((Dimension("x", loop.x, together), Dimension("r", loop.r, padded)), warps)
+    return Tiling(
+        (Dimension("x", loop.x, 1), Dimension("r", loop.r, LOOPED_BLOCK)), LOOPED_WARPS, looped=True
+    )
+
+
+def _warps(elements: int) -> int:
+    """Warps of a program that holds so many elements in registers."""
+    each = 32 * (THREAD_ELEMENTS if elements >= 4096 else THREAD_ELEMENTS // 2)
+    return max(1, min(16, elements // each))
+
+
+def _outer_reduction(loop: Loop, rows: int, length: int, tuning: Tuning) -> Tiling:
+    columns = min(OUTER_COLUMNS, next_power_of_two(rows))
+    while columns > 16 and rows // columns < tuning.machine.multiprocessors:
+        columns //= 2
+    deep = max(1, min(next_power_of_two(length), OUTER_BLOCK // columns))
+    x, r = Dimension("x", loop.x, columns), Dimension("r", loop.r, deep)
+    warps = max(1, min(OUTER_WARPS, columns * deep // 512))
+    if warps == OUTER_WARPS and stores_elements(loop) and widest(loop) <= 2:
+        warps *= 2
+    return Tiling((x, r), warps, looped=deep < length)
+
+
+WALKED_SHORT, WALKED_BLOCK, WALKED_WARPS, WALKED_MOST = 256, 8192, 16, 4
+WALKED_WIDE, WALKED_HALVES = 512, 1024
+"""Of software-pipelined rows: short ones in blocks of so many elements. A longer one is a block of
+its own, with a warp for so many elements, and at most so many warps: blocks of several such rows
+get two layouts from Triton, and are computed in both."""
+REGISTERS, MOST_REGISTERS = 65536, 255
+"""Of a multiprocessor, and of a thread."""
+WALKED_STAGES = 3
+"""Blocks in flight at once, if all but one fit in `walked_bytes` of shared memory. Where a device
+has less, fewer are in flight (`build`)."""
+WALKED_HELD = 5.5
+"""Registers for each element of a row above which it has twice as many warps, and one more block in
+flight: with four warps a thread spills."""
+ACROSS_ROWS, ACROSS_WARPS = 4, 4
+"""Rows at a time, and warps, of a program that has a part of their columns."""
+WALKED_LONG, WALKED_WHOLE = 4096, 8192
+"""Up to so many elements a row has a warp for `WALKED_WIDE` of them (`WALKED_HALVES` of 16 bits),
+beyond that `WALKED_WARPS`; with more than the second, a program is alone on its multiprocessor."""
+
+
+def pipelined_row_tiling(loop: Loop, tuning: Tuning) -> Tiling:
+    """Whole rows, a few at a time where they are short, one part after the other."""
+    parts, rows = loop.x
+    columns = next_power_of_two(math.prod(static_size(axis) for axis in loop.r))
+    together, warps, most = 1, WALKED_WARPS, WALKED_STAGES
+    wide = widest(loop) > 2
+    at_once = -(-static_size(parts) // tuning.machine.multiprocessors)
+    registers: int | None = None
+    across = tuning.across_columns
+    if columns >= across and not any(isinstance(i, Reduce) for i in loop.body):
+        together, columns, warps = ACROSS_ROWS, across, ACROSS_WARPS
+    elif columns <= WALKED_SHORT:
+        block = WALKED_BLOCK if not wide else WALKED_BLOCK // 2
+        together = max(1, min(block // columns, next_power_of_two(static_size(rows))))
+        warps = max(1, min(warps, together * columns * warps // block))
+    elif columns <= WALKED_LONG:
+        warps = max(1, min(WALKED_MOST, columns // (WALKED_WIDE if wide else WALKED_HALVES)))
+        if at_once > 2 * min(8, WALKED_LONG // columns):
+            registers = _registers(at_once * warps)
+        elif columns == WALKED_LONG and register_bytes(loop) > WALKED_HELD:
+            warps, most = 2 * warps, most + 1
+    elif columns > WALKED_WHOLE:
+        registers = _registers(at_once * warps)
+    dimensions = (
+        Dimension("x", (rows,), together, loop.points is not None),
+        Dimension("r", loop.r, columns),
+    )
+    room = tuning.walked_bytes if columns <= WALKED_WHOLE else 2 * tuning.walked_bytes
+    stages = min(most, 1 + room // max(1, together * columns * element_bytes(loop)))
+    return Tiling(dimensions, warps, registers=registers, parts=parts, stages=stages)
+
+
+def _registers(warps: int) -> int | None:
+    """Registers that so many warps of a multiprocessor leave each thread; None: no fewer than it
+    could have alone."""
+    most = REGISTERS // (32 * warps) // 8 * 8
+    return most if most < MOST_REGISTERS else None
+
 
 __all__ = ["Dimension", "Tiling", "choose", "reduces_across", "static_size"]
 

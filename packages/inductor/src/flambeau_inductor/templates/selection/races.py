@@ -15,7 +15,7 @@ from math import prod
 import torch
 
 from flambeau_inductor.autotune import Candidate, Tuner
-from flambeau_inductor.codegen.triton.errors import TritonUnsupported
+from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.codegen.triton.tiling import Tiling, choose
 from flambeau_inductor.ir.loops import Load, Loop, Store

@@ -17,8 +17,8 @@ import torch
 from flambeau_inductor._torch_compat import products_tf32
 from flambeau_inductor.autotune import Budget, CudaClock, Tuner
 from flambeau_inductor.cache import open_store, open_values
+from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.build import interpreting
-from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.kernels.generate import launch_library

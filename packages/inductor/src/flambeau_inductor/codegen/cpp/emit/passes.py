@@ -41,7 +41,7 @@ from flambeau_inductor.codegen.cpp.emit.vector_loop import (
     refer_saved,
     rows_at_once,
 )
-from flambeau_inductor.codegen.cpp.errors import CppUnsupported
+from flambeau_inductor.codegen.errors import CppUnsupported
 from flambeau_inductor.ir.loops import Reduce, ReducePart, Scan, Store, ValueId
 from flambeau_inductor.ir.operands import operands
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, spelling_of
-from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.device_functions import module_of, takes
+from flambeau_inductor.codegen.errors import CppUnsupported
 from flambeau_inductor.ir.loops import RANDOM
 
 

@@ -15,7 +15,7 @@ from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan
 from flambeau_inductor.codegen.cpp.analysis.streaming import streamed
 from flambeau_inductor.codegen.cpp.analysis.vectorization import lane_step, result_dtype
 from flambeau_inductor.codegen.cpp.dtypes import spelling_of
-from flambeau_inductor.codegen.cpp.errors import CppUnsupported
+from flambeau_inductor.codegen.errors import CppUnsupported
 from flambeau_inductor.indexing import Expr, Var, to_c
 from flambeau_inductor.ir.loops import ReducePart, ValueId
 
