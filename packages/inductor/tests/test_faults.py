@@ -14,7 +14,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from flambeau_inductor import CompilerFailed, CompilerNotFound, Options
-from flambeau_inductor.codegen.cpp import find_toolchain, generate
+from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
+from flambeau_inductor.codegen.cpp.unit import generate
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, IndexValue, Load, Loop, Point, Store
 from torch import Tensor, fx

@@ -18,8 +18,7 @@ from typing import Any
 
 import mpmath
 import numpy as np
-from flambeau_inductor.codegen.cpp import find_toolchain
-from flambeau_inductor.codegen.cpp.toolchain import FLAGS, INCLUDE
+from flambeau_inductor.codegen.cpp.toolchain import FLAGS, INCLUDE, find_toolchain
 
 SETS = {
     "portable": (("-msse2",), 4),

@@ -34,7 +34,7 @@ from flambeau_inductor.passes.pipeline import rewrite
 from flambeau_inductor.pipeline import LIBRARY_PASSES, PROGRAM_PASSES
 from flambeau_inductor.recording import rules_of, why_not
 from flambeau_inductor.runtime.artifact import Artifact, CompiledGraph, load_wrapper, recorded
-from flambeau_inductor.runtime.report import Fallback, Report
+from flambeau_inductor.runtime.report import Report
 from flambeau_inductor.schedule.assemble import assemble
 from flambeau_inductor.schedule.schedule import schedule_tensors
 from flambeau_inductor.wrapper import generate as generate_wrapper
@@ -183,7 +183,7 @@ def _finished(work: Compilation, debug: DebugFolder) -> CompiledGraph:
         distinct_kernels=sum(text.distinct for text in work.kernels),
         fused_ops=_fused(work.rewritten(), externs) if work.kernels else 0,
         externs=dict(Counter(e.target for e in externs)),
-        fallbacks=tuple(Fallback(f.target, f.why, f.origin) for f in work.tensors.fallbacks),
+        fallbacks=tuple(work.tensors.fallbacks),
         refused_fusions=len(work.refusals),
         cache_hit=bool(work.built) and all(built.hit for built in work.built),
         cache_faults=(*work.faults, *(built.fault for built in work.built if built.fault)),

@@ -17,7 +17,7 @@ from flambeau_inductor import Options
 from flambeau_inductor.autotune import Budget, Candidate, Tuner, cpp_variants
 from flambeau_inductor.autotune.cpp_variants import RULED, Chosen, choose_forms
 from flambeau_inductor.cache import open_values
-from flambeau_inductor.codegen.cpp import find_toolchain
+from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from torch import Tensor, fx
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from flambeau_inductor.cache import cache_folder, objection
-from flambeau_inductor.cache import folder as module
+from flambeau_inductor.cache import store as module
 
 
 def test_the_option_wins_over_the_environment(monkeypatch, tmp_path: Path):

@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from flambeau_inductor.codegen.cpp import build, find_toolchain, generate
 from flambeau_inductor.codegen.cpp.emit.pointwise import supports as cpp_supports
+from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
+from flambeau_inductor.codegen.cpp.unit import generate
 from flambeau_inductor.codegen.triton.pointwise import supports as triton_supports
 from flambeau_inductor.ir import evaluate
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
@@ -111,7 +112,7 @@ def test_compiled_as_cpp(dtype: torch.dtype, tmp_path: Path) -> None:
     for loop, cases, buffers in every:
         dtypes = {n: t.dtype for n, t in buffers.items()}
         source = generate([loop], dtypes.__getitem__, vector_bytes())
-        library = ctypes.PyDLL(str(build(find_toolchain(), source.text, tmp_path)))
+        library = ctypes.PyDLL(str(find_toolchain().build(source.text, tmp_path)))
         library.flambeau_kernel.restype = ctypes.py_object
         entry = source.entries[loop.name]
         places = zip(entry.buffers, entry.offsets, strict=True)

@@ -11,7 +11,8 @@ import flambeau_prims  # noqa: F401  # graphs are made of its operators
 import pytest
 import torch
 from flambeau_inductor import Options
-from flambeau_inductor.codegen.cpp import build, find_toolchain, generate
+from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
+from flambeau_inductor.codegen.cpp.unit import generate
 from flambeau_inductor.runtime.artifact import load_kernels
 from flambeau_inductor.runtime.cpu.random import BERNOULLI, KernelBernoulli, bernoulli, bernoulli_by
 from torch import fx
@@ -22,7 +23,7 @@ Kernel = Callable[..., Any]
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Kernel:
     text = generate([], lambda name: torch.float32, 16, draws=True)
-    library = build(find_toolchain(), text.text, tmp_path_factory.mktemp("draws"))
+    library = find_toolchain().build(text.text, tmp_path_factory.mktemp("draws"))
     (made,) = load_kernels(library, text.functions)
     return made
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from flambeau_inductor.codegen import cpp
+from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from flambeau_inductor.kernels.generate import LAUNCH
 from flambeau_inductor.runtime.gpu.launch import Launcher, Library, load_library
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor, as_passed, fits, tiled
@@ -100,7 +100,7 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    return load_library(cpp.build(cpp.find_toolchain(), LAUNCH, tmp_path_factory.mktemp("launch")))
+    return load_library(find_toolchain().build(LAUNCH, tmp_path_factory.mktemp("launch")))
 
 
 def _launcher(

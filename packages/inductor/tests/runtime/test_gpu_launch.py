@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flambeau_inductor.codegen import cpp
+from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from flambeau_inductor.kernels.generate import LAUNCH
 from flambeau_inductor.runtime.gpu.launch import (
     Launcher,
@@ -37,7 +37,7 @@ PTX = """
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    return load_library(cpp.build(cpp.find_toolchain(), LAUNCH, tmp_path_factory.mktemp("launch")))
+    return load_library(find_toolchain().build(LAUNCH, tmp_path_factory.mktemp("launch")))
 
 
 @dataclass

@@ -176,9 +176,9 @@ def test_a_pass_of_any_list(monkeypatch, level, run):
 
 def test_a_kernel(monkeypatch):
     """The text of a kernel is wrong, though the loop that it was printed from is right."""
-    from flambeau_inductor.codegen import cpp
+    from flambeau_inductor.codegen.cpp import unit
 
-    real = cpp.generate
+    real = unit.generate
 
     def planted(loops, *given, **named):
         source = real(loops, *given, **named)
@@ -188,7 +188,7 @@ def test_a_kernel(monkeypatch):
             "text": source.text.replace("sin(", "cos("),
         })  # fmt: skip
 
-    monkeypatch.setattr("flambeau_inductor.kernels.generate.cpp.generate", planted)
+    monkeypatch.setattr("flambeau_inductor.kernels.generate.unit.generate", planted)
 
     def only_sines(x):
         return torch.sin(x.sum(0)) * 2

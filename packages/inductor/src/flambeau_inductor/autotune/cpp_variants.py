@@ -21,11 +21,13 @@ import torch
 
 from flambeau_inductor.autotune.benchmark import Budget, Candidate, CpuClock, Tuner, stand_in
 from flambeau_inductor.cache import open_values
-from flambeau_inductor.codegen import cpp
+from flambeau_inductor.codegen.cpp import unit
 from flambeau_inductor.codegen.cpp.analysis.alternatives import alternatives
 from flambeau_inductor.codegen.cpp.analysis.variant import RULES, Form
-from flambeau_inductor.codegen.cpp.unit import anonymous, from_starts, prepared
+from flambeau_inductor.codegen.cpp.toolchain import Toolchain, find_toolchain
+from flambeau_inductor.codegen.cpp.unit import TranslationUnit, anonymous, from_starts, prepared
 from flambeau_inductor.compilation import Compilation
+from flambeau_inductor.errors import CompilerFailed
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Layout, Program, RunLoop
 from flambeau_inductor.ir.steps import loops_of, storage_bytes, touched
@@ -49,7 +51,7 @@ class _Race:
 
     loop: Loop
     forms: Mapping[str, Form]
-    source: cpp.TranslationUnit
+    source: TranslationUnit
     size: int
     key: str
     names: tuple[str, ...]
@@ -59,7 +61,7 @@ def choose_forms(
     loops: Sequence[Loop],
     layouts: Mapping[str, Layout],
     tuner: Tuner,
-    toolchain: cpp.Toolchain,
+    toolchain: Toolchain,
     threads: int | None = None,
 ) -> Chosen:
     """Race the forms of each loop over much memory, those over the most first."""
@@ -87,14 +89,14 @@ def choose_forms(
 
 
 def _built(
-    races: Sequence[_Race], tuner: Tuner, toolchain: cpp.Toolchain, folder: str
+    races: Sequence[_Race], tuner: Tuner, toolchain: Toolchain, folder: str
 ) -> list[Path | str]:
     """The libraries of some races, built side by side, or why one has none."""
 
     def built(race: _Race) -> Path | str:
         try:
-            return cpp.build(toolchain, race.source.text, Path(folder))
-        except (cpp.CompilerFailed, OSError) as error:
+            return toolchain.build(race.source.text, Path(folder))
+        except (CompilerFailed, OSError) as error:
             return str(error)
 
     with tuner.budget.spending(), ThreadPoolExecutor(len(races)) as pool:
@@ -104,7 +106,7 @@ def _built(
 def _races(
     loops: Sequence[Loop],
     layouts: Mapping[str, Layout],
-    toolchain: cpp.Toolchain,
+    toolchain: Toolchain,
     threads: int | None,
 ) -> list[_Race]:
     """One race for all loops that are alike, those over the most memory first."""
@@ -118,7 +120,9 @@ def _races(
         planned = prepared(from_starts(anonymous(loop)[0])[0])
         forms = {RULED: RULES} | alternatives(planned, lanes)
         copies = [replace(loop, name=name, origins=()) for name in forms]
-        source = cpp.generate(copies, lambda name: layouts[name].dtype, lanes, threads, forms=forms)
+        source = unit.generate(
+            copies, lambda name: layouts[name].dtype, lanes, threads, forms=forms
+        )
         numbers = {name: source.entries[name].number for name in forms}
         firsts = {number: name for name, number in reversed(numbers.items())}
         forms = {name: form for name, form in forms.items() if firsts[numbers[name]] == name}
@@ -180,7 +184,7 @@ def select_variants(work: Compilation, program: Program) -> tuple[Program, int]:
     values = open_values(options.cache_dir, "autotune")
     budget = work.budget or Budget(options.autotune_seconds)
     tuner = Tuner(values, CpuClock(), budget)
-    toolchain = cpp.find_toolchain(options.compiler)
+    toolchain = find_toolchain(options.compiler)
     made = choose_forms(loops_of(program), layouts, tuner, toolchain, options.threads)
     work.forms, work.choices = made.forms, made.words
     work.faults += values.faults

@@ -2,11 +2,19 @@
 
 from flambeau_inductor.cache import size_limit
 from flambeau_inductor.cache.environment_key import processor, surroundings, versions
-from flambeau_inductor.cache.folder import cache_folder, objection
 from flambeau_inductor.cache.kept_values import KeptValues, open_values
 from flambeau_inductor.cache.keys import Key, differences, key, key_from
 from flambeau_inductor.cache.sources import code
-from flambeau_inductor.cache.store import OWN, CacheEntry, CacheStore, Lease, intact, open_store
+from flambeau_inductor.cache.store import (
+    OWN,
+    CacheEntry,
+    CacheStore,
+    Lease,
+    cache_folder,
+    intact,
+    objection,
+    open_store,
+)
 
 __all__ = [
     "OWN",

@@ -1,9 +1,9 @@
-"""Content-addressed store.
+"""Content-addressed store of a cache folder.
 
-In: a key, files. Out: an entry: a folder with these files. Invariant: an entry appears whole or not
-at all (it is written aside and renamed), and a file is handed out only if it has the digest
-that was written down with it; a broken entry counts as absent. A disk that cannot be written to
-costs the entry, never the compile.
+In: a key, files. Out: an entry: a folder with these files. Invariant: a folder is used only if it
+belongs to this user and nobody else may write to it, since what is read from it is run; an entry
+appears whole or not at all, and only with the digests written with it; a disk that cannot be
+written to costs the entry, never the compile.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 import warnings
 import weakref
@@ -19,10 +20,37 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 from flambeau_inductor.cache import size_limit
-from flambeau_inductor.cache.folder import PRIVATE, cache_folder, objection
 from flambeau_inductor.cache.keys import Key
 from flambeau_inductor.errors import CacheWarning
+from flambeau_inductor.options import CACHE_DIR
+
+PRIVATE = 0o700
+
+
+def cache_folder(named: str | None = None) -> Path:
+    """The folder named, or by `FLAMBEAU_CACHE_DIR`, or the user's own; it need not exist."""
+    wanted = named or os.environ.get(CACHE_DIR)
+    return Path(wanted).expanduser().absolute() if wanted else user_cache_path("flambeau")
+
+
+def objection(folder: Path) -> str | None:
+    """Make `folder` if it is not there; why it must not be used, or None."""
+    try:
+        folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+        facts = folder.stat()
+    except OSError as error:
+        return f"it cannot be made ({error.strerror or error})"
+    if hasattr(os, "getuid") and facts.st_uid != os.getuid():
+        return "it belongs to another user"
+    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "others may write to it"
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        return "it cannot be written to"
+    return None
+
 
 DIGESTS = "digests.json"
 KEY = "key.json"

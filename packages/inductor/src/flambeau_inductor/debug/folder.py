@@ -1,4 +1,4 @@
-"""Debug folder: every stage's product.
+"""Debug folder: every stage's product, and a picture of the program.
 
 In: a folder's path or None, and the compilation after each stage. Out: files. Invariant: a file is
 written as soon as its stage is done, so that a compile that fails leaves all that came before.
@@ -10,22 +10,97 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from torch import fx
 
 from flambeau_inductor.compilation import Compilation, KernelText
-from flambeau_inductor.debug.cpp_benchmark_script import bench_script, kernel_facts
+from flambeau_inductor.debug.benchmark_scripts import bench_script, gpu_scripts, kernel_facts
 from flambeau_inductor.debug.kernel_benchmark import LIBRARY, LIBRARY_FACTS
-from flambeau_inductor.debug.program_picture import picture
-from flambeau_inductor.ir.program import Program
+from flambeau_inductor.ir.program import CheckIndex, Extern, Program, RunLoop
+from flambeau_inductor.ir.steps import storage_bytes, touched
 from flambeau_inductor.ir.tensors import LibraryCall
 from flambeau_inductor.runtime.artifact import KernelPart
 from flambeau_inductor.runtime.report import Report
 from flambeau_inductor.schedule.tensor_program import TensorProgram
+
+WIDTH, HEIGHT, GAP, LEFT = 460, 44, 14, 20
+COLOURS = {"kernel": "#dceefb", "library": "#fde9d9", "check": "#eeeeee"}
+
+
+def picture(program: Program) -> str:
+    """Boxes below each other, kernels and library calls in colours of their own."""
+    steps = [s for s in program.steps if isinstance(s, RunLoop | Extern | CheckIndex)]
+    made: dict[str, int] = {}
+    lines: list[str] = []
+    boxes: list[str] = []
+    for number, step in enumerate(steps):
+        reads, writes = touched(step)
+        for source in sorted({made[name] for name in reads if name in made}):
+            lines.append(_arc(source, number))
+        results = step.results if isinstance(step, Extern) else ()
+        for name in (*writes, *(r for r in results if r is not None)):
+            made[name] = number
+        boxes.extend(_box(number, step, _moved(program, reads | writes)))
+    height = len(steps) * (HEIGHT + GAP) + GAP
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH + 320}" height="{height}"'
+            ' font-family="monospace" font-size="11">',
+            *lines,
+            *boxes,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _top(number: int) -> int:
+    return GAP + number * (HEIGHT + GAP)
+
+
+def _arc(source: int, target: int) -> str:
+    begin, end = _top(source) + HEIGHT // 2, _top(target) + HEIGHT // 2
+    right = LEFT + WIDTH
+    reach = min(right + 30 + 12 * (target - source), right + 290)
+    return (
+        f'<path d="M {right} {begin} C {reach} {begin}, {reach} {end}, {right} {end}"'
+        ' fill="none" stroke="#8899aa"/>'
+    )
+
+
+def _box(number: int, step: RunLoop | Extern | CheckIndex, moved: str) -> Iterator[str]:
+    kind, title, origins = _words(step)
+    top = _top(number)
+    yield (
+        f'<rect x="{LEFT}" y="{top}" width="{WIDTH}" height="{HEIGHT}" rx="4"'
+        f' fill="{COLOURS[kind]}" stroke="#556677"/>'
+    )
+    yield f'<text x="{LEFT + 8}" y="{top + 17}">{escape(f"{title}  {moved}")}</text>'
+    shown = origins if len(origins) < 66 else origins[:63] + "..."
+    yield f'<text x="{LEFT + 8}" y="{top + 34}" fill="#445566">{escape(shown)}</text>'
+
+
+def _words(step: RunLoop | Extern | CheckIndex) -> tuple[str, str, str]:
+    """Kind, title, and the graph's nodes."""
+    if isinstance(step, RunLoop):
+        axes = " x ".join(str(a.size) for a in step.loop.x) or "1"
+        over = " x ".join(str(a.size) for a in step.loop.r)
+        title = f"{step.loop.name}: {axes}" + (f", over {over}" if over else "")
+        return "kernel", title, " ".join(step.loop.origins)
+    if isinstance(step, Extern):
+        return "library", step.target, " ".join(step.origins)
+    return "check", f"positions in {step.ref.buffer}", step.error
+
+
+def _moved(program: Program, names: set[str]) -> str:
+    sizes = {b.name: storage_bytes(b.layout) for b in program.buffers}
+    known = [n for name in names if isinstance(n := sizes.get(name, 0), int)]
+    return f"{sum(known) / 1024:.0f} KiB" if len(known) == len(names) else "open sizes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +249,6 @@ def _library_bench(
 
 
 def _gpu_bench(work: Compilation, text: KernelText, part: KernelPart) -> Mapping[str, str | Path]:
-    from flambeau_inductor.debug.gpu_benchmark_scripts import (
-        gpu_scripts,  # most programs have no such kernel
-    )
     from flambeau_inductor.kernels.generate import kernels_of
 
     facts = kernel_facts(work.scheduled(), text.launches)

@@ -57,10 +57,10 @@ def table(rows: Sequence[Timed]) -> str:
 
 
 @dataclass(frozen=True)
-class Alone:
+class KernelBenchmark:
     """One Triton kernel: how it is launched, on what, and what it moves.
 
-    programs: of its grid. constants, options: what Triton is told. buffers: elements and dtype of
+    programs: of its grid. constants, options: of Triton's compiler. buffers: elements and dtype of
     each. descriptors: the fields of each `Descriptor`. loops: those of the program that it runs.
     """
 
@@ -75,7 +75,7 @@ class Alone:
 
     def timed(self, function: Any) -> Timed:
         """The kernel's time on the current GPU, or on the CPU where Triton interprets."""
-        from flambeau_inductor.codegen.triton.build import interpreting  # C++ kernels need none
+        from flambeau_inductor.codegen.triton.build import interpreting  # not for C++ kernels
 
         gpu = not interpreting()
         device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")

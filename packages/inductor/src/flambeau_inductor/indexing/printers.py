@@ -17,44 +17,45 @@ Rename = Callable[[str], str]
 
 def to_c(expr: int | Expr, ranges: Ranges | None = None, rename: Rename | None = None) -> str:
     """C text. Constants beyond 32 bits get an `LL` suffix; `rename` maps variable names."""
-    if isinstance(expr, int):
-        return _c_int(expr)
-    if isinstance(expr, IntegerConstant):
-        return _c_int(expr.value)
-    if isinstance(expr, Var):
-        return rename(expr.name) if rename else expr.name
-    if isinstance(expr, Add):
-        return "(" + " + ".join(to_c(a, ranges, rename) for a in expr.args) + ")"
-    if isinstance(expr, Mul):
-        return "*".join(to_c(a, ranges, rename) for a in expr.args)
-    if isinstance(expr, FloorDiv | Mod):
-        a, b = to_c(expr.a, ranges, rename), to_c(expr.b, ranges, rename)
-        b = f"({b})" if isinstance(expr.b, Mul) else b
-        if ranges is not None and bounds(expr.a, ranges)[0] >= 0:
-            return f"({a} {'/' if isinstance(expr, FloorDiv) else '%'} {b})"
-        return f"{'floordiv' if isinstance(expr, FloorDiv) else 'floormod'}({a}, {b})"
-    raise TypeError(f"not an index expression: {expr!r}")
+
+    def divided(whole: FloorDiv | Mod, a: str, b: str) -> str:
+        if ranges is not None and bounds(whole.a, ranges)[0] >= 0:
+            return f"({a} {'/' if isinstance(whole, FloorDiv) else '%'} {b})"
+        return f"{'floordiv' if isinstance(whole, FloorDiv) else 'floormod'}({a}, {b})"
+
+    def integer(value: int) -> str:
+        return str(value) if -(2**31) < value < 2**31 else f"{value}LL"
+
+    return _printed(expr, rename, integer, divided)
 
 
 def to_python(expr: int | Expr, rename: Rename | None = None) -> str:
     """Python text."""
-    if isinstance(expr, int):
-        return str(expr)
-    if isinstance(expr, IntegerConstant):
-        return str(expr.value)
+
+    def divided(whole: FloorDiv | Mod, a: str, b: str) -> str:
+        return f"({a} {'//' if isinstance(whole, FloorDiv) else '%'} {b})"
+
+    return _printed(expr, rename, str, divided)
+
+
+def _printed(
+    expr: int | Expr,
+    rename: Rename | None,
+    integer: Callable[[int], str],
+    divided: Callable[[FloorDiv | Mod, str, str], str],
+) -> str:
+    def text(part: Expr) -> str:
+        return _printed(part, rename, integer, divided)
+
+    if isinstance(expr, int | IntegerConstant):
+        return integer(expr if isinstance(expr, int) else expr.value)
     if isinstance(expr, Var):
         return rename(expr.name) if rename else expr.name
     if isinstance(expr, Add):
-        return "(" + " + ".join(to_python(a, rename) for a in expr.args) + ")"
+        return f"({' + '.join(map(text, expr.args))})"
     if isinstance(expr, Mul):
-        return "*".join(to_python(a, rename) for a in expr.args)
+        return "*".join(map(text, expr.args))
     if isinstance(expr, FloorDiv | Mod):
-        sign = "//" if isinstance(expr, FloorDiv) else "%"
-        b = to_python(expr.b, rename)
-        b = f"({b})" if isinstance(expr.b, Mul) else b
-        return f"({to_python(expr.a, rename)} {sign} {b})"
+        b = text(expr.b)
+        return divided(expr, text(expr.a), f"({b})" if isinstance(expr.b, Mul) else b)
     raise TypeError(f"not an index expression: {expr!r}")
-
-
-def _c_int(value: int) -> str:
-    return str(value) if -(2**31) < value < 2**31 else f"{value}LL"

@@ -14,7 +14,7 @@ import torch
 from flambeau_prims import PRIMS
 
 from flambeau_inductor._torch_compat import out_names, overload_of
-from flambeau_inductor.indexing import Add, Expr, FloorDiv, IntegerConstant, Mod, Mul, Var
+from flambeau_inductor.indexing import Expr, rebuilt
 from flambeau_inductor.ir import loops as ir
 from flambeau_inductor.ir.loops import Loop, Scalar, spans
 from flambeau_inductor.ir.program import (
@@ -78,26 +78,7 @@ def _static(size: int | Expr) -> int:
 
 
 def _evaluate(expr: Expr, env: Mapping[str, Tensor]) -> Tensor:
-    if isinstance(expr, IntegerConstant):
-        return torch.tensor(expr.value)
-    if isinstance(expr, Var):
-        return env[expr.name]
-    if isinstance(expr, Add):
-        total = _evaluate(expr.args[0], env)
-        for arg in expr.args[1:]:
-            total = total + _evaluate(arg, env)
-        return total
-    if isinstance(expr, Mul):
-        total = _evaluate(expr.args[0], env)
-        for arg in expr.args[1:]:
-            total = total * _evaluate(arg, env)
-        return total
-    if isinstance(expr, FloorDiv):
-        a, b = _evaluate(expr.a, env), _evaluate(expr.b, env)
-        return torch.div(a, b, rounding_mode="floor")
-    if isinstance(expr, Mod):
-        return torch.remainder(_evaluate(expr.a, env), _evaluate(expr.b, env))
-    raise TypeError(f"not an index expression: {expr!r}")
+    return rebuilt(expr, lambda var: env[var.name], torch.tensor)
 
 
 def _load(s: _EvaluationState, i: ir.Load) -> Tensor:

@@ -16,6 +16,7 @@ from flambeau_inductor.ir.loops import (
     IndexValue,
     Instr,
     Load,
+    Loop,
     Point,
     Reduce,
     ReducePart,
@@ -37,6 +38,20 @@ def operands(instr: Instr) -> tuple[ValueId, ...]:
     if isinstance(instr, Load) and instr.mask is not None:
         return (instr.mask, *inside)
     return (instr.value, *inside) if isinstance(instr, Store) else inside
+
+
+def levels(loop: Loop) -> tuple[list[int], list[bool]]:
+    """How many reductions each value waits for, and whether it has one for each element of a
+    row."""
+    along = {axis.var for axis in loop.r}
+    level: list[int] = []
+    element: list[bool] = []
+    for instr in loop.body:
+        read = operands(instr)
+        level.append(max((level[i] for i in read), default=0) + isinstance(instr, Reduce))
+        indexed = isinstance(instr, Load | Store | IndexValue) and bool(instr.index.vars & along)
+        element.append(not isinstance(instr, Reduce) and (indexed or any(element[i] for i in read)))
+    return level, element
 
 
 def renumbered(instr: Instr, new: Mapping[ValueId, ValueId]) -> Instr:

@@ -70,19 +70,10 @@ class Ref:
     layout: Layout | None = None
 
 
-Argument = (
-    Ref
-    | ComputedNumber
-    | Scalar
-    | Expr
-    | str
-    | None
-    | torch.dtype
-    | torch.device
-    | torch.layout
-    | torch.memory_format
-    | tuple["Argument", ...]
-)
+TorchConstant = torch.dtype | torch.device | torch.layout | torch.memory_format
+PlainArgument = ComputedNumber | Scalar | Expr | str | TorchConstant | None
+"""Argument of a library call that is no tensor."""
+Argument = Ref | PlainArgument | tuple["Argument", ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,15 @@ it decides how a loop is cut and shared out, never what it computes.
 
 from __future__ import annotations
 
-from flambeau_inductor.ir.loops import IndexValue, Load, Loop, Point, Reduce, Store
-from flambeau_inductor.ir.operands import operands
+from flambeau_inductor.ir.loops import Load, Loop, Point, Reduce, Store
+from flambeau_inductor.ir.operands import levels, operands
 
 
 def register_bytes(loop: Loop) -> float:
     """Sums down the columns, what all rows share (half precision two to a register), and all that
     waits for a reduction, be it at different times."""
     along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}
-    level, element = _levels(loop)
+    level, element = levels(loop)
     found = 0.0
     waiting: set[int] = set()
     for i, instr in enumerate(loop.body):
@@ -34,7 +34,7 @@ def live(loop: Loop) -> int:
     to 191, 6 are 227 to 248.
     """
     along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}
-    level, element = _levels(loop)
+    level, element = levels(loop)
     shared = {
         i.buffer
         for i in loop.body
@@ -53,19 +53,6 @@ def live(loop: Loop) -> int:
                 needed[value] = max(needed.get(value, 0), until)
     waiting = (sum(level[k] <= at < until for k, until in needed.items()) for at in range(last))
     return len(totals) + len(shared) + max(waiting, default=0)
-
-
-def _levels(loop: Loop) -> tuple[list[int], list[bool]]:
-    """How many reductions each value waits for, and which have one for each element of a row."""
-    along = {axis.var for axis in loop.r}
-    level: list[int] = []
-    element: list[bool] = []
-    for instr in loop.body:
-        read = operands(instr)
-        level.append(max((level[i] for i in read), default=0) + isinstance(instr, Reduce))
-        indexed = isinstance(instr, Load | Store | IndexValue) and bool(instr.index.vars & along)
-        element.append(not isinstance(instr, Reduce) and (indexed or any(element[i] for i in read)))
-    return level, element
 
 
 def _narrow(loop: Loop, value: int) -> int:

@@ -28,7 +28,8 @@ from flambeau_inductor.indexing import (
     simplify,
 )
 from flambeau_inductor.ir.loops import Scalar
-from flambeau_inductor.ir.program import ComputedNumber, SymbolSource
+from flambeau_inductor.ir.program import ComputedNumber, PlainArgument, SymbolSource
+from flambeau_inductor.runtime.report import Fallback
 
 Shape = tuple[Size, ...]
 
@@ -221,27 +222,14 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Number:
+class NumberTensor:
     """A number known when the program runs: a tensor of it, and itself for library calls."""
 
     node: Node
     value: ComputedNumber
 
 
-Argument = (
-    Node
-    | Number
-    | ComputedNumber
-    | Scalar
-    | Expr
-    | str
-    | None
-    | torch.dtype
-    | torch.device
-    | torch.layout
-    | torch.memory_format
-    | tuple["Argument", ...]
-)
+Argument = Node | NumberTensor | PlainArgument | tuple["Argument", ...]
 """Argument of a library call: like `ir.program.Argument` with nodes in place of references."""
 
 
@@ -276,15 +264,6 @@ class LibraryCall:
     origins: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Fallback:
-    """An operator of the graph that no lowering rule takes, run by the library."""
-
-    target: str
-    why: str
-    origin: str
-
-
 @dataclass(slots=True)
 class TensorGraph:
     """A lowered graph. `order` lists nodes and calls as the program had them; `lowered`, the
@@ -306,7 +285,7 @@ class TensorGraph:
     donated: frozenset[int] = frozenset()
     updates: dict[int, int] = field(default_factory=dict)
     symbols: tuple[tuple[str, SymbolSource], ...] = ()
-    scalars: list[Number] = field(default_factory=list)
+    scalars: list[NumberTensor] = field(default_factory=list)
 
     def devices(self) -> Iterator[torch.device]:
         """Where its tensors are."""

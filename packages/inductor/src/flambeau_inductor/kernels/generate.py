@@ -19,10 +19,13 @@ from flambeau_prims import NotYetSymbolic
 
 from flambeau_inductor.cache import CacheEntry, key, open_store, processor, versions
 from flambeau_inductor.cache import CacheStore as CacheStore
-from flambeau_inductor.codegen import cpp, triton
+from flambeau_inductor.codegen import triton
+from flambeau_inductor.codegen.cpp import unit
+from flambeau_inductor.codegen.cpp.toolchain import Toolchain, find_toolchain
+from flambeau_inductor.codegen.errors import CppUnsupported
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.compilation import Built, Compilation, KernelText
-from flambeau_inductor.errors import CacheWarning, InductorError
+from flambeau_inductor.errors import CacheWarning, CompilerFailed, CompilerNotFound, InductorError
 from flambeau_inductor.evaluated import evaluated
 from flambeau_inductor.indexing import hint
 from flambeau_inductor.ir.deferred_random import draws_fused_with_loops
@@ -77,12 +80,12 @@ def _language(work: Compilation, loop: Loop, layouts: Mapping[str, Layout]) -> s
 
 
 def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
-    toolchain = cpp.find_toolchain(work.options.compiler)
+    toolchain = find_toolchain(work.options.compiler)
     steps = work.scheduled().steps
     draws = any(isinstance(step, Extern) and step.target == BERNOULLI for step in steps)
     beside = draws_fused_with_loops(work.scheduled()) if draws else {}
     try:
-        source = cpp.generate(
+        source = unit.generate(
             loops,
             work.dtypes().__getitem__,
             toolchain.vector_bytes,
@@ -91,7 +94,7 @@ def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
             forms=work.forms,
             drawn={name: each.mask for name, each in beside.items()},
         )
-    except cpp.CppUnsupported as error:
+    except CppUnsupported as error:
         raise InductorError(f"C++ kernels: {error}") from error
 
     def build() -> Built:
@@ -216,11 +219,11 @@ def _tupled(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tupled(value) for name, value in fields.items()}
 
 
-def _build(toolchain: cpp.Toolchain, text: str, folder: Path) -> Path:
+def _build(toolchain: Toolchain, text: str, folder: Path) -> Path:
     """A shared object; OSError where it is the disk that the compiler fails for."""
     try:
-        return cpp.build(toolchain, text, folder)
-    except cpp.CompilerFailed as error:
+        return toolchain.build(text, folder)
+    except CompilerFailed as error:
         if os.strerror(errno.ENOSPC) in str(error) or os.strerror(errno.EDQUOT) in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         raise
@@ -235,7 +238,7 @@ def launch_library(options: Options, store: CacheStore) -> Library | None:
 def launch_entry(options: Options, store: CacheStore) -> CacheEntry | None:
     """The entry that holds the library of `launch_library`."""
     try:
-        toolchain = cpp.find_toolchain(options.compiler)
+        toolchain = find_toolchain(options.compiler)
         wanted = key(
             "kernels",
             language="launch",
@@ -245,10 +248,10 @@ def launch_entry(options: Options, store: CacheStore) -> CacheEntry | None:
         )
 
         def make(folder: Path) -> None:
-            cpp.build(toolchain, LAUNCH, folder).rename(folder / LAUNCH_FILE)
+            toolchain.build(LAUNCH, folder).rename(folder / LAUNCH_FILE)
 
         return store.entry(wanted, make)
-    except (cpp.CompilerNotFound, cpp.CompilerFailed) as error:
+    except (CompilerNotFound, CompilerFailed) as error:
         warnings.warn(
             f"kernels are launched through Triton, which takes longer: {error}", stacklevel=2
         )

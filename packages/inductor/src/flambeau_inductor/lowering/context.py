@@ -33,7 +33,7 @@ from flambeau_inductor.ir.tensors import (
     LibraryCall,
     Literal,
     Node,
-    Number,
+    NumberTensor,
     Pointwise,
     Position,
     Result,
@@ -126,7 +126,7 @@ class Context:
         self, value: Scalar | Expr, shape: Sequence[Size], dtype: torch.dtype, device: torch.device
     ) -> Node:
         """A constant tensor; a size that is left open is one too."""
-        if isinstance(value, Number):
+        if isinstance(value, NumberTensor):
             if device.type != "cpu":
                 raise NotYetSymbolic("a number that varies in a kernel of a GPU")
             return self.view(self.cast(value.node, dtype), shape, ())
@@ -174,14 +174,14 @@ class Context:
                 return self.gather(base.define.base, shape, carried)
         return self.node(shape, base.dtype, base.device, Gather(base, index))
 
-    def number(self, text: str) -> Number:
+    def number(self, text: str) -> NumberTensor:
         """A float that is known when the program runs."""
         for known in self.graph.scalars:
             if known.value.text == text:
                 return known
         position = -1 - len(self.graph.scalars)
         node = self.node((), torch.float64, torch.device("cpu"), Input(position))
-        made = Number(node, ComputedNumber(text))
+        made = NumberTensor(node, ComputedNumber(text))
         self.graph.scalars.append(made)
         return made
 
@@ -237,12 +237,12 @@ class Context:
 def _as_argument(value: Argument) -> Argument:
     if isinstance(value, tuple):
         return tuple(map(_as_argument, value))
-    return value.value if isinstance(value, Number) else value
+    return value.value if isinstance(value, NumberTensor) else value
 
 
 def convert(value: Scalar, dtype: torch.dtype) -> Scalar:
     """A Python number as the kind of number that `dtype` holds."""
-    if isinstance(value, Expr | Number):
+    if isinstance(value, Expr | NumberTensor):
         return value
     if isinstance(value, complex) or dtype.is_complex:
         raise LoweringError("complex numbers have no kernels")

@@ -33,7 +33,6 @@ from flambeau_inductor.ir.program import SymbolSource
 from flambeau_inductor.ir.tensors import (
     Argument,
     Attribute,
-    Fallback,
     Input,
     LibraryCall,
     Node,
@@ -52,6 +51,7 @@ from flambeau_inductor.lowering.context import (
 )
 from flambeau_inductor.lowering.registry import rule_of
 from flambeau_inductor.lowering.sizes import GraphSizes
+from flambeau_inductor.runtime.report import Fallback
 
 KERNEL_DTYPES = frozenset(
     {

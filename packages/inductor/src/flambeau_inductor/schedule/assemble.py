@@ -35,7 +35,7 @@ from flambeau_inductor.ir.tensors import (
     Attribute,
     LibraryCall,
     Node,
-    Number,
+    NumberTensor,
     Shape,
     dot,
     flat_strides,
@@ -247,7 +247,7 @@ def _argument(made: _Assembly, argument: PlannedArgument) -> Argument:
         return tuple(_argument(made, a) for a in argument)
     if isinstance(argument, StorageView):
         return Ref(made.name_of(argument.node), argument.layout)
-    if isinstance(argument, Node | Number):
+    if isinstance(argument, Node | NumberTensor):
         raise TypeError(f"{argument} was not planned as an operand")
     return argument
 

@@ -2,12 +2,13 @@
 
 In: a program, and how each of its loops is launched. Out: `Wrapper`: the text of a module whose
 `call(args)` runs the program. Invariant: one or a few lines a step, in the program's order; a name
-is deleted after the last step that needs its memory.
+is deleted after the last step that needs its memory; an address is read once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +41,38 @@ from flambeau_inductor.runtime.operators import (
 from flambeau_inductor.runtime.output_cache import RETURNED
 from flambeau_inductor.tuning import host_tuning
 from flambeau_inductor.wrapper import names
-from flambeau_inductor.wrapper.addresses import Addresses
+
+
+@dataclass
+class Addresses:
+    """`owner`: the buffer from which one has its memory; `taken`: how many times launches take the
+    address of each piece of memory."""
+
+    owner: Mapping[str, str]
+    taken: Mapping[str, int]
+    known: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, program: Program, launched: Iterable[Iterable[str]]) -> Addresses:
+        """For what each of the launches takes by address."""
+        owner: dict[str, str] = {}
+        for step in program.steps:
+            if isinstance(step, Reuse):
+                owner[step.buffer] = owner.get(step.old, step.old)
+        taken = Counter(owner.get(name, name) for buffers in launched for name in buffers)
+        return cls(owner, taken)
+
+    def __call__(self, buffer: str, offset: int, write: Callable[[str], None]) -> str:
+        """The address so many bytes behind the start of a buffer that is there now."""
+        behind = f" + {offset}" if offset else ""
+        owner = self.owner.get(buffer, buffer)
+        if self.taken[owner] == 1:
+            return f"{buffer}.data_ptr(){behind}"
+        if owner not in self.known:
+            self.known.add(owner)
+            write(f"{owner}_at = {buffer}.data_ptr()")
+        return f"{owner}_at{behind}"
+
 
 INDENT = "    "
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from flambeau_inductor.codegen.cpp import build, find_toolchain, generate
+from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
+from flambeau_inductor.codegen.cpp.unit import generate
 from flambeau_inductor.ir.loops import Loop
 
 Buffers = dict[str, torch.Tensor]
@@ -26,7 +27,7 @@ def compile_loop(
 ) -> Callable[[Buffers], None]:
     """Build `loop`; the result runs it on buffers given by name."""
     source = generate([loop], dtypes.__getitem__, width or vector_bytes())
-    library = ctypes.PyDLL(str(build(find_toolchain(), source.text, folder)))
+    library = ctypes.PyDLL(str(find_toolchain().build(source.text, folder)))
     library.flambeau_kernel.restype = ctypes.py_object
     entry = source.entries[loop.name]
     kernel = library.flambeau_kernel(entry.number)

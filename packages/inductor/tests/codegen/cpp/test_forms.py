@@ -13,9 +13,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from flambeau_inductor import Options
-from flambeau_inductor.codegen.cpp import find_toolchain
 from flambeau_inductor.codegen.cpp.analysis.alternatives import alternatives
 from flambeau_inductor.codegen.cpp.analysis.variant import MOST, Form
+from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from flambeau_inductor.codegen.cpp.unit import anonymous, from_starts, prepared
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.steps import loops_of

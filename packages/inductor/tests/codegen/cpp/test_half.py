@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from flambeau_inductor.codegen.cpp import find_toolchain
-from flambeau_inductor.codegen.cpp.toolchain import FLAGS, INCLUDE
+from flambeau_inductor.codegen.cpp.toolchain import FLAGS, INCLUDE, find_toolchain
 
 HALF = {"bf16": torch.bfloat16, "f16": torch.float16}
 INSTRUCTIONS = {

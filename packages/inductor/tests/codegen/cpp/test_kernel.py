@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from flambeau_inductor.codegen.cpp import CppUnsupported, build, find_toolchain, generate
+from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
+from flambeau_inductor.codegen.cpp.unit import generate
+from flambeau_inductor.codegen.errors import CppUnsupported
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Point, Reduce, ReducePart, Store
 
@@ -63,7 +65,7 @@ def test_division_by_zero_raises_as_in_eager(tmp_path: Path) -> None:
 
 def test_wrong_number_of_addresses_is_refused(tmp_path: Path) -> None:
     source = generate([loops.fill(3)], lambda name: torch.float32, 64)
-    library = ctypes.PyDLL(str(build(find_toolchain(), source.text, tmp_path)))
+    library = ctypes.PyDLL(str(find_toolchain().build(source.text, tmp_path)))
     library.flambeau_kernel.restype = ctypes.py_object
     with pytest.raises(TypeError, match="takes 1 addresses"):
         library.flambeau_kernel(0)(1, 2)

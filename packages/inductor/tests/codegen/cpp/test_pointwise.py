@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from flambeau_inductor.codegen.cpp import supports
+from flambeau_inductor.codegen.cpp.emit.pointwise import supports
 
 from ...poison import poisoned
 from .. import loops

@@ -11,7 +11,8 @@ import flambeau_inductor
 import flambeau_prims
 import pytest
 import torch
-from flambeau_inductor.codegen.cpp import build, find_toolchain, generate
+from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
+from flambeau_inductor.codegen.cpp.unit import generate
 from flambeau_inductor.ir import evaluate
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Program, RunLoop
@@ -32,7 +33,7 @@ def kernels_of(program: Program, folder: Path) -> Callable[[Loop, Mapping[str, A
     if not loops:
         return evaluate.run_loop
     source = generate(loops, dtypes.__getitem__, vector_bytes())
-    library = ctypes.PyDLL(str(build(find_toolchain(), source.text, folder)))
+    library = ctypes.PyDLL(str(find_toolchain().build(source.text, folder)))
     library.flambeau_kernel.restype = ctypes.py_object
 
     def run(loop: Loop, memory: Mapping[str, torch.Tensor]) -> None:

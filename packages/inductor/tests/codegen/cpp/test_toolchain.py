@@ -8,13 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from flambeau_inductor.codegen.cpp import (
-    CompilerFailed,
-    CompilerNotFound,
-    build,
-    find_toolchain,
-    generate,
-)
+from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
+from flambeau_inductor.codegen.cpp.unit import generate
+from flambeau_inductor.errors import CompilerFailed, CompilerNotFound
 
 from .. import loops
 
@@ -40,7 +36,7 @@ def test_a_program_that_is_no_compiler_is_not_taken_for_one(tmp_path: Path) -> N
 
 def test_a_rejected_text_shows_the_compilers_words(tmp_path: Path) -> None:
     with pytest.raises(CompilerFailed, match="error"):
-        build(find_toolchain(), "this is not C++", tmp_path)
+        find_toolchain().build("this is not C++", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -51,7 +47,7 @@ def test_the_kernels_use_the_thread_pool_that_torch_loaded(tmp_path: Path) -> No
     source = generate(
         [loops.softmax(2000, 1000)], lambda name: torch.float32, toolchain.vector_bytes
     )
-    path = build(toolchain, source.text, tmp_path)
+    path = toolchain.build(source.text, tmp_path)
     assert "#pragma omp" in source.text
     maps = Path("/proc/self/maps").read_text()
     assert toolchain.openmp in maps

@@ -19,7 +19,7 @@ import torch
 from flambeau_aot.sizes import has_symbols
 from flambeau_inductor import CompilerNotFound, Options
 from flambeau_inductor.cache import Key, code, key, processor, versions
-from flambeau_inductor.codegen.cpp import find_toolchain
+from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from torch import fx
 
 from flambeau._torch_compat import is_view, modes_of_math

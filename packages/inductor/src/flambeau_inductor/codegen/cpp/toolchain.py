@@ -69,6 +69,31 @@ class Toolchain:
             (self.compiler, self.target, *self.flags, Path(self.openmp).name, self.headers)
         )
 
+    def build(self, text: str, folder: Path) -> Path:
+        """Compile `text` into a shared object in `folder`; raises `CompilerFailed`.
+
+        Compiling and linking are two runs so that the driver does not add its own OpenMP runtime.
+        """
+        descriptor, name = tempfile.mkstemp(suffix=".cpp", dir=folder)
+        source = Path(name)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        unit, result = source.with_suffix(".o"), source.with_suffix(".so")
+        flags = self.flags if len(text) < HUGE else tuple(map(_lighter, self.flags))
+        compile_ = [self.compiler, *flags, f"-I{INCLUDE}", "-c", name, "-o", str(unit)]
+        link = [self.compiler, "-shared", "-nostdlib", str(unit), self.openmp]
+        link += ["-lm", "-lc", "-lgcc", "-o", str(result)]
+        try:
+            for command in (compile_, link):
+                run = subprocess.run(command, capture_output=True, text=True, check=False)
+                if run.returncode:
+                    first = "\n".join(run.stderr.splitlines()[:20])
+                    raise CompilerFailed(f"{command[0]} {_ending(run.returncode)}:\n{first}")
+        finally:
+            source.unlink(missing_ok=True)
+            unit.unlink(missing_ok=True)
+        return result
+
 
 def find_toolchain(compiler: str | None = None) -> Toolchain:
     """The compiler named (or `CXX`, or the first of g++, c++, clang++) as a `Toolchain`.
@@ -180,39 +205,3 @@ def _ending(code: int) -> str:
         return f"was ended by {signal.Signals(-code).name}"
     except ValueError:
         return f"was ended by signal {-code}"
-
-
-def build(toolchain: Toolchain, text: str, folder: Path) -> Path:
-    """Compile `text` into a shared object in `folder`; raises `CompilerFailed`.
-
-    Compiling and linking are two runs so that the driver does not add its own OpenMP runtime.
-    """
-    descriptor, name = tempfile.mkstemp(suffix=".cpp", dir=folder)
-    source = Path(name)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    unit, result = source.with_suffix(".o"), source.with_suffix(".so")
-    flags = toolchain.flags if len(text) < HUGE else tuple(map(_lighter, toolchain.flags))
-    compile_ = [toolchain.compiler, *flags, f"-I{INCLUDE}", "-c", name, "-o", str(unit)]
-    link = [
-        toolchain.compiler,
-        "-shared",
-        "-nostdlib",
-        str(unit),
-        toolchain.openmp,
-        "-lm",
-        "-lc",
-        "-lgcc",
-        "-o",
-        str(result),
-    ]
-    try:
-        for command in (compile_, link):
-            run = subprocess.run(command, capture_output=True, text=True, check=False)
-            if run.returncode:
-                first = "\n".join(run.stderr.splitlines()[:20])
-                raise CompilerFailed(f"{command[0]} {_ending(run.returncode)}:\n{first}")
-    finally:
-        source.unlink(missing_ok=True)
-        unit.unlink(missing_ok=True)
-    return result

@@ -124,7 +124,7 @@ class Instructions:
         elements = [
             dtype_of(self.loop.body[i.value]) if isinstance(i, Store) else i.dtype
             for i in self.loop.body
-            if isinstance(i, Load | Store) and self._index_dims(i.index) == {"x", "r"}
+            if isinstance(i, Load | Store) and self._access_dims(i) == {"x", "r"}
         ]
         widest = max((dtype.itemsize for dtype in elements), default=1)
         return 16 // widest if widest > 1 and self.tiling.parts is not None else 0
@@ -136,7 +136,7 @@ class Instructions:
             read = operands(instr)
             dims = frozenset[str]().union(*(self.dims[i] for i in read))
             if isinstance(instr, Load | IndexValue | Store):
-                dims |= self._index_dims(instr.index)
+                dims |= self._access_dims(instr)
             if isinstance(instr, Store) and instr.combines:
                 dims |= {self.dimension_of[var] for var in axes_of(self.loop, instr)}
             level = max((self.levels[i] for i in read), default=0)
@@ -357,6 +357,10 @@ class Instructions:
             f"{d.name.upper()}BLOCK" if d.name in dims else "1" for d in self.tiling.dimensions
         ]
         return f"[{', '.join(sizes)}]"
+
+    def _access_dims(self, instr: Load | IndexValue | Store) -> Dims:
+        """The block dimensions that an instruction's own index varies along."""
+        return self._index_dims(instr.index)
 
     def _index_dims(self, index: Expr) -> Dims:
         """The block dimensions that an index varies along."""

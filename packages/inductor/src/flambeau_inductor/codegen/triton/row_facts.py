@@ -12,18 +12,8 @@ import torch
 
 from flambeau_inductor.codegen.triton.dtypes import HALF
 from flambeau_inductor.codegen.triton.pointwise import ENDS_IN_HALF, instructions_of
-from flambeau_inductor.ir.loops import (
-    Check,
-    Const,
-    IndexValue,
-    Instr,
-    Load,
-    Loop,
-    Point,
-    Reduce,
-    Store,
-)
-from flambeau_inductor.ir.operands import operands
+from flambeau_inductor.ir.loops import Check, Const, Instr, Load, Loop, Point, Reduce, Store
+from flambeau_inductor.ir.operands import levels, operands
 
 
 def only_read_by(loop: Loop, such: Callable[[Instr], bool]) -> frozenset[int]:
@@ -124,34 +114,23 @@ def reads_halves(loop: Loop, most: int | None = None) -> bool:
 
 def depth(loop: Loop) -> int:
     """How many reductions wait for each other."""
-    levels: list[int] = []
-    for instr in loop.body:
-        level = max((levels[i] for i in operands(instr)), default=0)
-        levels.append(level + isinstance(instr, Reduce))
-    return max(levels, default=0)
+    return max(levels(loop)[0], default=0)
 
 
 def computed_again(loop: Loop) -> int:
     """Instructions an element that a row costs which stays in registers as it was read: what a
     reduction or a store takes is computed for each of them that waits for others."""
-    along = {axis.var for axis in loop.r}
-    level: list[int] = []
-    element: list[bool] = []
+    level, element = levels(loop)
     needed: dict[int, set[int]] = {}
-    for instr in loop.body:
-        read = operands(instr)
-        deep = max((level[k] for k in read), default=0)
-        own = isinstance(instr, Load | Store | IndexValue) and bool(instr.index.vars & along)
-        element.append(not isinstance(instr, Reduce) and (own or any(element[k] for k in read)))
+    for instr, deep in zip(loop.body, level, strict=True):
         if isinstance(instr, Reduce | Store | Check):
-            found = needed.setdefault(deep, set())
-            todo = [k for k in read if element[k]]
+            found = needed.setdefault(deep - isinstance(instr, Reduce), set())
+            todo = [k for k in operands(instr) if element[k]]
             while todo:
                 k = todo.pop()
                 if k not in found:
                     found.add(k)
                     todo.extend(v for v in operands(loop.body[k]) if element[v])
-        level.append(deep + isinstance(instr, Reduce))
     once = set[int]().union(*needed.values())
     to_half = ends_in(loop, frozenset(HALF))
     each = [_instructions(loop.body[k], k in to_half) for found in needed.values() for k in found]
