@@ -1,6 +1,6 @@
 """Cache of small results that took long to find.
 
-In: a text that says what was asked, a value of JSON's kinds. Out: the value, or None. Invariant: a
+In: a text that names the question, a value of JSON's kinds. Out: the value, or None. Invariant: a
 value is found only under the same versions and processor it was put under, and only whole; a disk
 that fails is counted, never raised.
 """

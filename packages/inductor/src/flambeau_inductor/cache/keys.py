@@ -2,7 +2,7 @@
 
 In: everything that decides what an entry holds, by name. Out: a `Key`. Invariant: two keys have
 one digest exactly if they are of one kind and all their parts are equal, so that a difference
-can be told by the name of a part.
+has the name of a part.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Key:
         return digest.hexdigest()
 
     def text(self) -> str:
-        """The key as JSON, as it lies beside an entry's files."""
+        """The key as JSON, stored with an entry's files."""
         return json.dumps({"kind": self.kind, "parts": dict(self.parts)})
 
 

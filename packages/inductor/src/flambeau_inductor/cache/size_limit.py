@@ -2,7 +2,7 @@
 
 In: a folder of entries, how much was added. Out: a folder within its limit. Invariant: what was
 used within the last minute stays, for a process may be about to load it; one process sweeps at a
-time, and one that is killed in the midst of it leaves whole entries behind.
+time, and one that is killed while it does leaves whole entries.
 
 When an entry was last used is the time of its digests file, which a reader sets.
 """

@@ -1,11 +1,11 @@
 """Digest of this package's sources.
 
 In: names of packages, the folder of a cache. Out: a digest of every source file. Invariant: it is
-that of the files as they are. What was found is noted in the folder beside the files' sizes, times
-and numbers on the disk, all of which a write changes; while these are the same, nothing is read.
+that of the files as they are. It is noted in the folder with the files' sizes, times and inodes,
+which a write changes; while these are the same, nothing is read.
 
-A file system tells time in steps of some milliseconds: files that were written in the last seconds
-may be written once more within the same step, and nothing is noted of them.
+File times have steps of some milliseconds: files that were written in the last seconds may be
+written once more within the same step, and nothing is noted of them.
 """
 
 from __future__ import annotations

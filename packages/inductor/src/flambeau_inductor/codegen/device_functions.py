@@ -1,4 +1,4 @@
-"""Which primitives have a device function, and in which file.
+"""Device functions by primitive, and the files that hold them.
 
 In: the folders of `runtime/device_functions/pointwise`. Out: functions by name, as syntax trees.
 Invariant: nothing is imported to find them, Triton least of all: kernels in C++ are written where

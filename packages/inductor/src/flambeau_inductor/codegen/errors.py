@@ -12,4 +12,4 @@ class TritonUnsupported(Exception):
 
 
 class CppUnsupported(Exception):
-    """A loop that cannot be written as C++: it names the operation or dtype that was met."""
+    """A loop that cannot be written as C++: it names the operation or dtype."""

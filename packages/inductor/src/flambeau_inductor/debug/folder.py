@@ -188,7 +188,7 @@ def _steps(program: TensorProgram) -> str:
 
 
 def _program(program: Program) -> str:
-    from flambeau_inductor.ir.show import show_program  # only where it is asked for
+    from flambeau_inductor.ir.show import show_program  # debugging alone needs it
 
     return show_program(program)
 
@@ -204,7 +204,7 @@ LISTINGS: Mapping[str, tuple[int, Callable[[Any], str]]] = {
 
 def _after_lower(work: Compilation) -> Mapping[str, str]:
     assert work.tensors is not None
-    from flambeau_inductor.lowering import lower_graph  # only where it is asked for
+    from flambeau_inductor.lowering import lower_graph  # debugging alone needs it
     from flambeau_inductor.schedule import schedule
 
     # scheduling notes strides in the graph it is given, so the unfused listing has its own

@@ -1,4 +1,4 @@
-"""Benchmark of single kernels beside the roofline.
+"""Benchmark of single kernels against the roofline.
 
 In: what a debug folder holds of a program's kernels. Out: a line of text for each, those first that
 lose most to a copy, and their seconds in the folder. Invariant: nothing of a user's is read or

@@ -1,4 +1,4 @@
-"""Roofline: a kernel's time beside that of a plain copy.
+"""Roofline: a kernel's time against that of a plain copy.
 
 In: a callable, a device. Out: seconds; bytes a second. Invariant: on a GPU the device's own clock
 is read and its level 2 cache is overwritten before each run; on a CPU caches keep what they hold.

@@ -5,8 +5,8 @@ follow from the ranges is that of the sizes of this compile and is noted, so tha
 program can check it first; `hint` notes nothing and is for estimates alone.
 
 A symbol is a variable with a range and the value it has now. `==` says whether two sizes are known
-to be equal; it notes nothing, and no size is `<` another. Whoever must know asks `decide_equal` or
-`decide_less`. Loop variables have no value and cannot be compared.
+to be equal; it notes nothing, and no size is `<` another: `decide_equal` and `decide_less` decide.
+Loop variables have no value and cannot be compared.
 """
 
 from __future__ import annotations

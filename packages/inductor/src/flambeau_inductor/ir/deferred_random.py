@@ -1,8 +1,8 @@
 """Deferred random draws, made by the loop that reads them.
 
 In: a `Program`. Out: by the name of a loop, the `DeferredDraw` that it is the first to read.
-Invariant: the generator is asked in the program's order: between a draw and its loop nothing else
-may draw.
+Invariant: the generator draws in the program's order: between a draw and its loop nothing else may
+draw.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ NOTHING: Asked = ("none", (), "")
 
 @dataclass(frozen=True, eq=False)
 class CallWithEpilogue:
-    """`body` has the operands as placeholders, `call`, and behind it `seen`, which is the call's
+    """`body` has the operands as placeholders, `call`, after it `seen`, which is the call's
     result, maybe in another shape, and `nodes`: what the function is made of, its result the last.
-    `asked`: how oneDNN is told."""
+    `asked`: oneDNN's arguments."""
 
     asked: Asked
     body: fx.Graph

@@ -1,8 +1,8 @@
 """Reference evaluator of the loop IR and of programs.
 
 In: a `Loop` with the memory of its buffers, or a `Program` with its inputs. Out: the stores are
-done; the outputs. Invariant: nothing is shared with code generation, so that each can be held
-against the other. New memory is poisoned before anything writes to it.
+done; the outputs. Invariant: nothing is shared with code generation, so that each can
+check the other. New memory is poisoned before anything writes to it.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _point(s: _EvaluationState, i: ir.Point) -> Tensor:
 
 
 def _random(op: str, seed: Tensor, position: Tensor, dtype: torch.dtype) -> Tensor:
-    """The numbers up to the last position, as the primitive defines them, then those asked for."""
+    """The numbers at the positions, of all that the primitive defines up to the last."""
     count = int(position.max()) + 1 if position.numel() else 0
     define = getattr(torch.ops.flambeau_prims, op).default
     numbers = define([count], seed.reshape(()), 0, dtype=dtype, device=torch.device("cpu"))

@@ -68,7 +68,7 @@ class IndexValue:
 class Point:
     """A pointwise primitive by its name in the prims dialect (`add`, `where`, `cast`, ...).
 
-    `dtype` is the result's. Operands have the dtypes that the primitive asks for.
+    `dtype` is the result's. Operands have the primitive's dtypes.
     """
 
     op: str

@@ -15,7 +15,7 @@ from torch import fx
 
 
 class NoValue(LookupError):
-    """A node whose value nothing tells; the text names it."""
+    """A node whose value is not known; the text names it."""
 
 
 def value_of(node: fx.Node) -> Any:

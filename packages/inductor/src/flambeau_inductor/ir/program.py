@@ -127,7 +127,7 @@ class CheckIndex:
     (`IndexError`, `RuntimeError`: what eager raises for that operator); `{index}` in `message`
     stands for the first offender, `{size}` for the size. It runs before the loop that reads through
     the index, so that no kernel ever reads or writes out of bounds. With `after` it follows a loop
-    that has looked itself, and names the offender that the loop has met.
+    that has looked itself, and names its offender.
     """
 
     ref: Ref

@@ -267,9 +267,9 @@ class LibraryCall:
 @dataclass(slots=True)
 class TensorGraph:
     """A lowered graph. `order` lists nodes and calls as the program had them; `lowered`, the
-    primitive and the node of each operation that a rule lowered, views left out; `absorbed`, calls
-    of the library and the last operation behind them that they do besides; `donated`, inputs that
-    may be overwritten; `updates`, outputs that may be written where an input is, and the input."""
+    primitive and the node of each operation that a rule lowered, views left out; `absorbed`,
+    library calls and the last operation after them that is part of them; `donated`, inputs that may
+    be overwritten; `updates`, outputs that may be written where an input is, and the input."""
 
     name: str
     inputs: list[Node] = field(default_factory=list)

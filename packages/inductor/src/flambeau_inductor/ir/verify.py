@@ -271,7 +271,7 @@ def _fits(old: Layout, new: Layout) -> bool:
 
 
 def _end_dying(live: set[str]) -> None:
-    """What was taken over is gone behind the step that reads it for the last time."""
+    """What was taken over is gone after the step that reads it for the last time."""
     for name in [n for n in live if n.endswith(" dying")]:
         live -= {name, name.removesuffix(" dying")}
 

@@ -1,9 +1,9 @@
 """Disk cache of Triton binaries.
 
 In: the Triton part of an artifact and a store. Out: its functions, loaded by the driver; or None,
-and whoever asks builds them and keeps what was built. Invariant: an entry is found by everything
+and the caller builds them and keeps what was built. Invariant: an entry is found by everything
 that decides a binary (the kernels, the compute capability, versions, our code); buffers that are
-not aligned are served by what Triton compiles when they are first met.
+not aligned are served by what Triton compiles at their first launch.
 """
 
 from __future__ import annotations
@@ -89,6 +89,6 @@ def _unaligned(part: KernelPart, text: str, name: str) -> Any:
 
     kernel = next(each for each in kernels_of(part) if each.name == name)
     with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
-        path = Path(folder) / "kernels.py"  # the entry that held it may be gone by now
+        path = Path(folder) / "kernels.py"  # its entry may be gone by now
         path.write_text(text)
         return compile_unaligned(path, kernel)

@@ -83,7 +83,7 @@ def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
     toolchain = find_toolchain(work.options.compiler)
     steps = work.scheduled().steps
     draws = any(isinstance(step, Extern) and step.target == BERNOULLI for step in steps)
-    beside = draws_fused_with_loops(work.scheduled()) if draws else {}
+    deferred = draws_fused_with_loops(work.scheduled()) if draws else {}
     try:
         source = unit.generate(
             loops,
@@ -92,7 +92,7 @@ def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
             work.options.threads,
             draws=draws,
             forms=work.forms,
-            drawn={name: each.mask for name, each in beside.items()},
+            drawn={name: each.mask for name, each in deferred.items()},
         )
     except CppUnsupported as error:
         raise InductorError(f"C++ kernels: {error}") from error
@@ -127,8 +127,8 @@ def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
             offsets=entry.offsets,
             sizes=entry.sizes,
             drawn=None
-            if entry.behind is None
-            else LaunchAfterDraws(f"kernel{entry.behind}", beside[name]),
+            if entry.after_draws is None
+            else LaunchAfterDraws(f"kernel{entry.after_draws}", deferred[name]),
         )
         for name, entry in source.entries.items()
     }

@@ -69,7 +69,7 @@ def _variant(
 
 
 def kernel_of(kernel: TritonKernel, variants: Mapping[str, Any]) -> dict[str, Any]:
-    """What is told of a kernel besides its binaries."""
+    """Launch data of a kernel besides its binaries."""
     return {
         "name": kernel.name,
         "programs": kernel.programs,
@@ -80,7 +80,7 @@ def kernel_of(kernel: TritonKernel, variants: Mapping[str, Any]) -> dict[str, An
 
 
 def variant_of(compiled: Any, name: str) -> dict[str, Any]:
-    """What is told of a kernel that Triton has compiled; its binary is to be in file `name`.cubin.
+    """Launch data of a kernel that Triton has compiled; its binary is to be in file `name`.cubin.
 
     Raises InductorError for a kernel that only Triton can launch.
     """

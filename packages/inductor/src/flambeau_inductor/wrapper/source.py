@@ -63,15 +63,15 @@ class Addresses:
         return cls(owner, taken)
 
     def __call__(self, buffer: str, offset: int, write: Callable[[str], None]) -> str:
-        """The address so many bytes behind the start of a buffer that is there now."""
-        behind = f" + {offset}" if offset else ""
+        """The address so many bytes after the start of a buffer that is there now."""
+        plus = f" + {offset}" if offset else ""
         owner = self.owner.get(buffer, buffer)
         if self.taken[owner] == 1:
-            return f"{buffer}.data_ptr(){behind}"
+            return f"{buffer}.data_ptr(){plus}"
         if owner not in self.known:
             self.known.add(owner)
             write(f"{owner}_at = {buffer}.data_ptr()")
-        return f"{owner}_at{behind}"
+        return f"{owner}_at{plus}"
 
 
 INDENT = "    "
@@ -81,11 +81,9 @@ INDENT = "    "
 class LoopLaunch:
     """How a loop runs: `kernel` is its name in the wrapper, called with `buffers` in order.
 
-    `by_address`: with addresses rather than with the tensors: those of the first elements, and
-    `offsets` bytes behind them where there are any. `sizes`: names of open sizes, which come after
-    them.
-    `queued`: on the device's current stream, whose handle comes before them. `drawn`: how it runs
-    behind the draws that it reads.
+    `by_address`: with addresses rather than with the tensors: of the first elements, plus `offsets`
+    bytes. `sizes`: names of open sizes, which come after them. `queued`: on the device's current
+    stream, whose handle comes before them. `drawn`: how it runs after the draws that it reads.
     """
 
     kernel: str
@@ -310,7 +308,7 @@ def _let_go(p: _WrapperWriter, step: RunLoop) -> None:
 
 
 def _stream(p: _WrapperWriter, buffer: str) -> str:
-    """The current stream of the device that holds a buffer; it is asked for once a call."""
+    """The current stream of the device that holds a buffer; it is read once a call."""
     index = p.layouts[buffer].device.index or 0
     name = f"stream{index}"
     if name not in p.known:

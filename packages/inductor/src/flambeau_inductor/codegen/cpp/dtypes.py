@@ -1,8 +1,8 @@
 """C++ types of torch dtypes, in memory and in registers.
 
 In: a torch dtype. Out: names of types in `runtime/include/flambeau/vec.h` and literals. Invariant:
-half-precision values are float32 in registers and bools are int32 masks; everything else is held
-as it is stored.
+half-precision values are float32 in registers and bools are int32 masks; everything else is as
+it is stored.
 """
 
 from __future__ import annotations

@@ -18,9 +18,7 @@ from flambeau_inductor.indexing import Expr, Var, as_expr
 from flambeau_inductor.ir.loops import Load, Store
 
 AT_ONCE = 2048
-"""Draws that are made before what reads them: with what is read beside them they leave room in the
-smallest cache."""
-
+"""Draws at a time: with the other reads of their loop they fit in the smallest cache."""
 MOST = 1 << 16
 """Draws of a row, which lie on a thread's stack."""
 
@@ -38,7 +36,7 @@ class RandomFusion:
 
 
 def fuse_with_draws(plan: LoopPlan, mask: str) -> RandomFusion | None:
-    """How the rows of a loop can run behind the draws of `mask`; None where they cannot."""
+    """How the rows of a loop can run after the draws of `mask`; None where they cannot."""
     loop = plan.loop
     if plan.open or plan.serial or plan.errors or plan.split_rows or not loop.x:
         return None

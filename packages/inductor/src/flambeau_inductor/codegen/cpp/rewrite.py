@@ -104,7 +104,7 @@ def _sums(
 
 
 def _crosses_rows(loop: Loop) -> bool:
-    """Whether what is reduced lies apart in memory: its cache lines are shared with other rows."""
+    """Whether the reduced elements are strided: their cache lines are shared with other rows."""
     inner = loop.r[-1].var
     return not any(isinstance(i, Load) and i.index.coefficient(inner) == 1 for i in loop.body)
 
@@ -202,7 +202,7 @@ ARITHMETIC: Mapping[str, Callable[[float, float], float]] = {
 
 
 def choose_constants(loop: Loop) -> Loop:
-    """Where a mask as a number meets a constant: the one or the other of two constants."""
+    """Arithmetic on a mask as a number and a constant as a select of two constants."""
     body: list[Instr] = []
     new: dict[ValueId, ValueId] = {}
     for position, instr in enumerate(loop.body):

@@ -136,7 +136,7 @@ def _inspect(path: str) -> Toolchain:
     flags: tuple[str, ...] = FLAGS
     openmp = openmp_library()
     if "__clang__" in macros and "gomp" in openmp:
-        # clang's threads need its own runtime: beside torch's there would be two pools
+        # clang's threads need its own runtime, a second pool next to torch's
         flags = tuple(f for f in FLAGS if f != "-fopenmp")
     # the predefined macros name the compiler's version and every feature of the processor
     target = hashlib.sha256(macros.encode()).hexdigest()

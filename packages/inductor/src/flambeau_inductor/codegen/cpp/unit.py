@@ -21,7 +21,7 @@ from flambeau_inductor.codegen.cpp.emit.device_functions import definitions
 from flambeau_inductor.codegen.cpp.emit.loop_nest import Nest
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables, SourceLines
 from flambeau_inductor.codegen.cpp.random_fusion import RandomFusion, fuse_with_draws
-from flambeau_inductor.codegen.cpp.random_fusion import entry as behind_entry
+from flambeau_inductor.codegen.cpp.random_fusion import entry as draws_entry
 from flambeau_inductor.codegen.cpp.rewrite import (
     choose_constants,
     narrow_indices,
@@ -41,7 +41,7 @@ class CppKernel:
     """`body` is the text from the parameter list on; `buffers` bind the parameters in order, and
     `sizes` are the open sizes that come after them. `rows`: the text of another function, which
     does the rows from `row_b` to `row_e`, its last parameters, and which `body` calls `ROWS`;
-    `behind`: the draws that it may run behind, by `team` threads at most. `must`: the parameters
+    `draws`: those that it may run after, by `team` threads at most. `must`: the parameters
     that are read or written at each point, which there are if `somewhere`, a condition in C++,
     holds ("": there always are)."""
 
@@ -53,7 +53,7 @@ class CppKernel:
     releases: bool
     width: int
     rows: str = ""
-    behind: RandomFusion | None = None
+    draws: RandomFusion | None = None
     team: int = 1
     must: tuple[int, ...] = ()
     somewhere: str = ""
@@ -66,7 +66,7 @@ def emit_kernel(
     draws: str | None = None,
 ) -> CppKernel:
     """Print the kernel. `dtype_of` gives a buffer's element type; `draws` is a buffer of draws,
-    behind which its rows are to run if they can."""
+    after which its rows are to run if they can."""
     text = SourceLines()
     values = KernelVariables(plan, text, dtype_of)
     how = fuse_with_draws(plan, draws) if draws is not None else None
@@ -133,35 +133,35 @@ HEADERS = '#include "flambeau/vec.h"\n#include "flambeau/python.h"\n'
 class UnitEntry:
     """Call entry number `number` with addresses in `buffers`, then the open `sizes`.
 
-    `offsets`: how many bytes behind the start of each buffer its address is. `behind`: the number
-    of the entry that draws, too, what the loop reads.
+    `offsets`: bytes from the start of each buffer to its address. `after_draws`: the number of the
+    entry that also draws what the loop reads.
     """
 
     number: int
     buffers: tuple[str, ...]
     offsets: tuple[int, ...]
     sizes: tuple[str, ...] = ()
-    behind: int | None = None
+    after_draws: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TranslationUnit:
     """`entries` by loop name; `kernels` is how many different ones the text holds.
 
-    `draws`: it has the entry of `flambeau/mersenne.h` after them; `behind`: how many kernels have
-    another entry, after that, that runs them behind draws.
+    `draws`: it has the entry of `flambeau/mersenne.h` after them; `after_draws`: how many kernels
+    have another entry, after that, that runs them after draws.
     """
 
     text: str
     entries: dict[str, UnitEntry]
     kernels: int
     draws: bool = False
-    behind: int = 0
+    after_draws: int = 0
 
     @property
     def functions(self) -> int:
         """How many functions the library has."""
-        return self.kernels + self.draws + self.behind
+        return self.kernels + self.draws + self.after_draws
 
 
 def generate(
@@ -176,7 +176,7 @@ def generate(
     """Write the unit for vectors of `vector_bytes` (64: AVX-512, 32: AVX2, 16: anything).
 
     `forms`: by the names of loops whose kernels are not to be as the rules say. `drawn`: buffers of
-    draws, by the names of loops that are to run behind them where they can; `draws` is set.
+    draws, by the names of loops that are to run after them where they can; `draws` is set.
     """
     written: dict[object, tuple[int, CppKernel]] = {}
     numbers: dict[CppKernel, int] = {}
@@ -205,7 +205,7 @@ def generate(
         buffers = tuple(names[short] for short in kernel.buffers)
         offsets = tuple(starts.get(b, 0) * dtypes[b].itemsize for b in kernel.buffers)
         entries[loop.name] = UnitEntry(number, buffers, offsets, kernel.sizes)
-        if kernel.behind is not None:
+        if kernel.draws is not None:
             running.setdefault(number, kernel)
     includes = "".join(f'#define FL_W {w}\n#include "flambeau/lanes.h"\n' for w in sorted(widths))
     if draws:
@@ -215,9 +215,9 @@ def generate(
         includes += f'#include "flambeau/each.h"\n{definitions(called)}'
     head = f"{HEADERS}{includes}\nusing namespace fl;\n\n"
     calls = [f"call{k}" for k in range(len(bodies))] + ["draw_below"] * draws
-    behind = {number: len(calls) + k for k, number in enumerate(running)}
+    fused = {number: len(calls) + k for k, number in enumerate(running)}
     calls += [f"behind{number}" for number in running]
-    entries = {n: replace(e, behind=behind.get(e.number)) for n, e in entries.items()}
+    entries = {n: replace(e, after_draws=fused.get(e.number)) for n, e in entries.items()}
     bodies += [_entry_after_draws(number, kernel) for number, kernel in running.items()]
     text = head + "\n".join(bodies) + _table(calls)
     return TranslationUnit(text, entries, len(numbers), draws, len(running))
@@ -265,9 +265,9 @@ def from_starts(loop: Loop) -> tuple[Loop, dict[str, int]]:
 
 
 def _entry_after_draws(number: int, kernel: CppKernel) -> str:
-    """The entry of a kernel that runs behind draws."""
-    assert kernel.behind is not None
-    return behind_entry(number, kernel.behind, kernel.buffers, kernel.parameters, kernel.team)
+    """The entry of a kernel that runs after draws."""
+    assert kernel.draws is not None
+    return draws_entry(number, kernel.draws, kernel.buffers, kernel.parameters, kernel.team)
 
 
 def _kernel(number: int, kernel: CppKernel, loop: Loop) -> str:

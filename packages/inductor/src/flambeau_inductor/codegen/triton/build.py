@@ -68,8 +68,8 @@ def build(
 
     With `library` (see `runtime/include/flambeau/launch.h`) they need no Python for a launch.
     The variants for 16-byte aligned buffers are compiled at once, `parallel` at a time in
-    threads; those for other buffers when first met. With `lenient`, a kernel that does not compile
-    (it asks for too much shared memory) raises when it is launched, and not before.
+    threads; those for other buffers at their first launch. With `lenient`, a kernel that does not
+    compile (for want of shared memory) raises when it is launched, and not before.
     """
     module = import_kernels(path)
     launchers = {}
@@ -187,7 +187,7 @@ def _shared_memory(target: Any) -> int:
 
 
 def options_of(kernel: TritonKernel) -> dict[str, int | bool]:
-    """What Triton's compiler is told about a kernel, by Triton's names."""
+    """Options of Triton's compiler for a kernel."""
     options: dict[str, int | bool] = {"num_warps": kernel.warps}
     options["enable_fp_fusion"] = kernel.contracts
     if "tl.device_assert(" in kernel.source:

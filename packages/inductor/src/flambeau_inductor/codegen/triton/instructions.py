@@ -250,7 +250,7 @@ class Instructions:
         if isinstance(instr, ReducePart):
             self.ready[i] = f"{self.ready[instr.arg]}_{instr.position}"
             return
-        if self.tiling.held and isinstance(instr, Load) and "r" in self.dims[i]:
+        if self.tiling.in_registers and isinstance(instr, Load) and "r" in self.dims[i]:
             if i not in self.unread:
                 value = f"fm.again(h{i})" if i in self.in_registers else self._value(i, instr)
                 self._line(f"h{i} = {value}")

@@ -60,7 +60,7 @@ class TritonKernel:
     `arguments` are buffer names in order, `pointers` their types in a signature, `constants` the
     block sizes, `programs` the grid's length; `stages` how many loads of a loop are in flight and
     `registers` the most that a thread may have (None: Triton's choice). `descriptors` are
-    parameters d0, d1 behind the pointers; the constant DESCRIPTORS, which such a kernel has, is 0
+    parameters d0, d1 after the pointers; the constant DESCRIPTORS, which such a kernel has, is 0
     where they are None: in what is compiled for unaligned buffers. `contracts` says whether a
     product and a sum may become one operation, rounded once: never where both are operators of the
     program, each of which eager rounds.
@@ -108,7 +108,7 @@ class KernelWriter(Instructions):
         self.arguments = tuple(dict.fromkeys(buffers(self.loop)))
         self.names = {name: f"b{i}" for i, name in enumerate(self.arguments)}
         if self.tiling.parts is not None:
-            self._walk(self.tiling.parts)
+            self._pipelined_rows(self.tiling.parts)
         else:
             self._program_ids()
             if self.tiling.looped:
@@ -137,16 +137,16 @@ class KernelWriter(Instructions):
         """Rows that fit in a block, if there are any."""
         if self.loop.r:
             self._dimension_index(self._dimension("r"), "tl.arange(0, RBLOCK)")
-        if self.tiling.held:
-            self._held_passes()
+        if self.tiling.in_registers:
+            self._recomputed_passes()
         else:
             early = self._early()
             others = [i for i in range(len(self.loop.body)) if i not in set(early)]
             self._straight([*early, *others])
 
-    def _walk(self, parts: Axis) -> None:
-        """A program's rows, or its part of their columns, in turn, with sums down the columns kept
-        in registers."""
+    def _pipelined_rows(self, parts: Axis) -> None:
+        """Software-pipelined rows of a program, or its part of their columns, with sums down the
+        columns in registers."""
         body = self.loop.body
         totals = {i: s for i, s in enumerate(body) if isinstance(s, Store) and s.mode == "total"}
         wide = max(self.numels.values(), default=0) > INT32_LIMIT
@@ -204,9 +204,9 @@ class KernelWriter(Instructions):
             and not any(name.startswith("%") for name in instr.index.vars)
         ]
 
-    def _held_passes(self) -> None:
+    def _recomputed_passes(self) -> None:
         """As `_passes`, of a row that stays in registers as it was read: what is computed from it
-        is computed again for each reduction."""
+        is recomputed for each reduction."""
         self._straight(self._early())
         self.unread = set(self.in_registers)
         for i in self.in_registers:

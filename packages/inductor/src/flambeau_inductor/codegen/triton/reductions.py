@@ -55,7 +55,7 @@ NO_INDEX = "9223372036854775807"
 def whole(
     reduce: Reduce, operand: torch.dtype, value: str, name: str, mask: str | None, length: int
 ) -> list[str]:
-    """Lines that leave the reduction of a whole row, held in one block, in `name`."""
+    """Lines that leave the reduction of a whole row in one block in `name`."""
     if reduce.kind == "welford":
         return _two_passes(value, name, mask, length)
     if reduce.kind in ARG:
@@ -216,7 +216,7 @@ def _release(reduce: Reduce, value: str) -> str:
 
 
 def online_sums(loop: Loop) -> dict[int, int]:
-    """For each sum that can be had beside a maximum, the position of that maximum."""
+    """For each sum of an online softmax, the position of its maximum."""
     found: dict[int, int] = {}
     for position, instr in enumerate(loop.body):
         if not isinstance(instr, Reduce) or instr.kind != "sum" or instr.dtype != torch.float32:

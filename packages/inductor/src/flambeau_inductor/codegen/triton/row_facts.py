@@ -40,8 +40,7 @@ def ends_in(loop: Loop, dtypes: frozenset[torch.dtype]) -> frozenset[int]:
 
 def one_plus(loop: Loop, add: Point) -> Point | None:
     """erf or tanh where `add` is 1 + that in float32: the sum needs no more accuracy near zero
-    than it keeps, which makes it cheaper than the two apart. Not where the function is there
-    anyway, because it is used besides."""
+    than it keeps, which makes it cheaper than the two. Not where the function has other uses."""
     if add.op != "add" or add.dtype != torch.float32:
         return None
     for left, right in (add.args, add.args[::-1]):

@@ -72,17 +72,17 @@ class Dimension:
 class Tiling:
     """Block dimensions in the order of the tensor's axes inside a program, and warps.
 
-    looped: a row is taken in steps, and read again after each reduction. held: it stays in
-    registers as it was read, and what is computed from it is computed again after each reduction.
-    registers: the most that a thread may have. parts: the outermost axis where each program has a
-    part of the rows, or of some of their columns, to itself and takes them in turn, a block of `x`
-    after the other, `stages` of them on their way at once.
+    looped: a row is taken in steps, and read again after each reduction. in_registers: it stays
+    there as it was read, and what is computed from it is recomputed after each reduction.
+    registers: the most that a thread may have. parts: the outermost axis where a program has a part
+    of the rows, or of some of their columns, software pipelined in blocks of `x`, `stages` of them
+    in flight.
     """
 
     dimensions: tuple[Dimension, ...]
     warps: int
     looped: bool = False
-    held: bool = False
+    in_registers: bool = False
     registers: int | None = None
     parts: Axis | None = None
     stages: int = 1
@@ -157,7 +157,7 @@ def reduction(loop: Loop, tuning: Tuning) -> Tiling:
     padded = next_power_of_two(length)
     if padded == MAX_PERSISTENT and online_sums(loop) and reads_halves(loop, 1):
         x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, padded)
-        return Tiling((x, r), HELD_WARPS, held=True, registers=HELD_REGISTERS)
+        return Tiling((x, r), HELD_WARPS, in_registers=True, registers=HELD_REGISTERS)
     if padded >= MAX_PERSISTENT and online_sums(loop):
         block = ONLINE_BLOCK if padded <= LONG_ONLINE else LOOPED_BLOCK
         x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, block)
@@ -184,7 +184,7 @@ def reduction(loop: Loop, tuning: Tuning) -> Tiling:
         held = deep and together == 1 and padded == HELD_ROW and reads_halves(loop)
         if held and computed_again(loop) <= HELD_AGAIN:
             x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, padded)
-            return Tiling((x, r), warps, held=True)
+            return Tiling((x, r), warps, in_registers=True)
         return Tiling((Dimension("x", loop.x, together), Dimension("r", loop.r, padded)), warps)
     return Tiling(
         (Dimension("x", loop.x, 1), Dimension("r", loop.r, LOOPED_BLOCK)), LOOPED_WARPS, looped=True
@@ -272,7 +272,7 @@ __all__ = ["Dimension", "Tiling", "choose", "reduces_across", "static_size"]
 
 GATHER_BLOCK = 2048
 LEAST_ROW = 32
-"""From so many elements behind a position that is looked up, rows have their own dimension."""
+"""From so many elements for each position that is looked up, rows have their own dimension."""
 POINTWISE_BLOCK = 1024
 
 

@@ -66,7 +66,7 @@ def _of_points(ruled: LoopPlan) -> dict[str, Form]:
         if isinstance(i, Load | Store) and ruled.vector in i.index.vars
     }
     if strides - {1} and ruled.sizes[loop.x[-2].var] >= ruled.width:
-        found["turned"] = Form(turned=True)
+        found["turned"] = Form(transposed=True)
     return found
 
 

@@ -170,12 +170,10 @@ LIKELY = 1024
 class LoopPlan:
     """Everything that `kernel` needs to know about the loop.
 
-    `sizes` of axes whose size is open are for estimates; the text has their `bound`, and what must
-    hold for every size asks `exact`. `cost` is in operations on
-    elements; `private`: axes along which points never meet in
-    memory; `serial`: points may meet in memory, so one thread runs
-    them all; `split_rows`: threads share a row rather than the rows;
-    `form`: what was asked for instead of what the rules say.
+    `sizes` of open axes are estimates; the text has their `bound`, and what must hold for every
+    size uses `exact`. `cost` is in operations on elements; `private`: axes along which points never
+    share memory; `serial`: points may, so one thread runs them all; `split_rows`: threads share a
+    row rather than the rows; `form`: choices in place of the rules'.
     """
 
     loop: Loop
@@ -253,7 +251,7 @@ class LoopPlan:
 def plan(loop: Loop, vector_bytes: int, form: Form = RULES) -> LoopPlan:
     """Choose levels, vector axis, width and parallel form for `loop`, as far as `form` does not."""
     vector_bytes = form.vector_bytes or vector_bytes
-    if form.turned:
+    if form.transposed:
         loop = transposed(loop)
     sizes = {a.var: _likely(a) for a in (*loop.x, *loop.r)}
     deps, level = dependences(loop)

@@ -3,9 +3,8 @@
 In: a `LoopPlan`. Out: the stores that are streamed; the loads of a row that are fetched rows ahead,
 and the pass that does so. Invariant: only the time a kernel takes depends on it.
 
-A plain store of a line that is in no cache reads the line first: what is far larger than the caches
-is written in three quarters of the time by stores that do not (two threads, Zen 5). Where a row
-takes several passes, only the first waits for memory: one of the others fetches the rows to come.
+A plain store of a line that is in no cache reads the line first. Where a row takes several passes,
+only the first waits for memory: one of the others prefetches the rows to come.
 """
 
 from __future__ import annotations
@@ -23,29 +22,21 @@ from flambeau_inductor.ir.operands import operands
 
 STREAMED = 32 << 20
 """Bytes from which a result is written past the caches: as much as a large cache holds."""
-
 LINE = 64
 """Bytes of a line of a cache."""
-
 AHEAD = 2
 """Rows between the one that is worked on and the one that is fetched."""
-
 NEAR = 32 << 10
 """Bytes of rows, from this one to the one that is fetched, that the smallest cache has room for."""
-
 FAR = 512 << 10
 """The same of a thread's second cache; longer rows are not fetched."""
-
 FETCHED = 4 << 20
 """Bytes from which the rows of a loop do not wait in a cache by themselves."""
-
 DOWN = 8
 """Rows between the one that columns are at and the one that is fetched for them."""
-
 REPEATED = 256 << 10
 """Bytes that are read again for each point of the first axis: more than the smallest cache holds,
 and too much of the second."""
-
 FEW = 4
 """Points of the first axis that are not worth another order."""
 
@@ -160,8 +151,7 @@ def repeated_rows(plan: LoopPlan, dtype_of: DtypeOf) -> int:
 
 
 def fetched_squares(plan: LoopPlan, dtype_of: DtypeOf, var: str) -> tuple[ValueId, ...]:
-    """Loads of a transposition, whose lanes or points of `var` lie apart, of arrays that no cache
-    holds."""
+    """Strided loads of a transposition, along the lanes or `var`, of arrays that no cache holds."""
     found: dict[tuple[str, object], ValueId] = {}
     for position, instr in enumerate(plan.loop.body):
         if not isinstance(instr, Load) or instr.mask is not None or plan.vector is None:

@@ -19,10 +19,9 @@ MOST = 4
 class Form:
     """What is left open (None) is for the rules to choose.
 
-    vector_bytes: of a vector. lanes: whether the lanes lie along a reduction axis or along one of
-    the result's. accumulators: of an innermost reduction in vectors. columns: vectors side by side
-    where rows are reduced. block: points of the other axis of a transposition. turned: the last two
-    axes of the result change places.
+    vector_bytes: of a vector. lanes: along a reduction axis or one of the result's. accumulators:
+    of an innermost reduction in vectors. columns: vectors per tile where rows are reduced. block:
+    points of the other axis of a transposition. transposed: the last two axes swapped.
     """
 
     vector_bytes: int | None = None
@@ -30,7 +29,7 @@ class Form:
     accumulators: int | None = None
     columns: int | None = None
     block: int | None = None
-    turned: bool = False
+    transposed: bool = False
 
 
 RULES = Form()

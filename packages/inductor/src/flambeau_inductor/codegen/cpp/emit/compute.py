@@ -1,7 +1,7 @@
 """Emission of pure instructions.
 
 In: `KernelVariables` and the position of an instruction. Out: lines that declare `v<position>`, or
-that ask what a check asks. Invariant: outside the lanes in use (`n`) nothing is read from memory.
+a condition of a check. Invariant: outside the lanes in use (`n`) nothing is read from memory.
 """
 
 from __future__ import annotations

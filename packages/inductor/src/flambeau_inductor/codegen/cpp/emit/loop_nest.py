@@ -129,8 +129,8 @@ class Nest:
                 self.text("fence();")
 
     def _rows_at(self, depth: int, vectors: bool = True) -> None:
-        """Row values of level 0 that can be computed once the loops up to `depth` are open; without
-        those that are vectors, if so asked."""
+        """Row values of level 0 that can be computed once the loops up to `depth` are open, with or
+        without those that are vectors."""
         last = len(self.order) - 1
         for position, instr in enumerate(self.plan.loop.body):
             if isinstance(instr, Reduce | ReducePart | Store) or self.plan.is_element(position):
@@ -206,7 +206,7 @@ class Nest:
             self._after(0)
 
     def _column_tiles(self, depth: int, size: str, tile: int) -> None:
-        """Several vectors of columns side by side: a row of memory is then read in longer runs."""
+        """Several vectors of columns at once: a row of memory is then read in longer runs."""
         var, width = self.order[depth], self.plan.width
         reach = tile * width
         exact = self.plan.exact(var)

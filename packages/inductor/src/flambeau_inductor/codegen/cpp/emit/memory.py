@@ -23,8 +23,8 @@ def load(values: KernelVariables, value: ValueId, instr: Load) -> None:
     memory, width = values.dtype_of(instr.buffer), values.width
     if memory is not instr.dtype:
         raise CppUnsupported(f"a load of {memory} as {instr.dtype}")
-    if value in values.turned:
-        values.declare(value, f"load{width}({values.turned[value]}, width<{width}>{{}})")
+    if value in values.transposed:
+        values.declare(value, f"load{width}({values.transposed[value]}, width<{width}>{{}})")
         return
     base = values.pointer(instr.buffer)
     if not values.plan.is_vector(value):
@@ -57,8 +57,7 @@ def _masked(
     whole: str | None,
     each: str,
 ) -> None:
-    """Read the lanes of a mask: all at once by `whole` where one branch tells that all are in it,
-    or lane by lane."""
+    """Read the lanes of a mask: all at once by `whole` after one branch, or lane by lane."""
     other, mask = literal(instr.other, instr.dtype), values.name(asked)
     vector = values.plan.is_vector(asked)
     if vector and whole is None:
@@ -98,24 +97,24 @@ def _same_for_all(values: KernelVariables, mask: ValueId) -> str | None:
     return f"{values.address(place.index)} {'<' if instr.op == 'lt' else '>='} {bound.value}L"
 
 
-def turn(values: KernelVariables, value: ValueId, var: str) -> None:
+def transpose(values: KernelVariables, value: ValueId, var: str) -> None:
     """Read a load's numbers for the points of `var` from `{var}_t` on, a vector for each."""
     values.text(f"alignas(64) f32 q{value}[{values.width * values.width}];")
-    _turn(values, value, var, f"q{value}", values.width)
-    values.turned[value] = f"q{value} + {values.width} * ({var} - {var}_t)"
+    _transpose(values, value, var, f"q{value}", values.width)
+    values.transposed[value] = f"q{value} + {values.width} * ({var} - {var}_t)"
 
 
-def turn_tile(values: KernelVariables, value: ValueId, var: str, columns: int) -> None:
+def transpose_tile(values: KernelVariables, value: ValueId, var: str, columns: int) -> None:
     """The same into a square of the tile q, whose rows hold `columns` lanes and which begins at
     `{var}_b` and, for the lanes, likewise."""
     lanes = values.plan.vector
     into = f"q{value} + {columns} * ({var}_t - {var}_b) + ({lanes} - {lanes}_b)"
-    _turn(values, value, var, into, columns)
+    _transpose(values, value, var, into, columns)
     into = f"q{value} + {columns} * ({var} - {var}_b) + ({lanes} - {lanes}_b)"
-    values.turned[value] = into
+    values.transposed[value] = into
 
 
-def _turn(values: KernelVariables, value: ValueId, var: str, into: str, apart: int) -> None:
+def _transpose(values: KernelVariables, value: ValueId, var: str, into: str, apart: int) -> None:
     instr = values.plan.loop.body[value]
     if not isinstance(instr, Load):
         raise CppUnsupported(f"{type(instr).__name__} reads no memory")

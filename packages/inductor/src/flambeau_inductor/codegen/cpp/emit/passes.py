@@ -277,7 +277,7 @@ class ReductionPass:
 
     @contextmanager
     def _column(self) -> Iterator[None]:
-        """A loop over the columns of a tile, with what is held for each of them."""
+        """A loop over the columns of a tile, with what is live for each of them."""
         with each_column(self.values, self.tile):
             refer_saved(self.text, self.saved)
             for value, scan in self.running:
@@ -333,7 +333,7 @@ class ReductionPass:
                     keep_row(self.values, value)
 
     def _innermost(self) -> None:
-        """Take the elements into the accumulators, and store those that are asked for."""
+        """Take the elements into the accumulators, and do the stores of the pass."""
         for position, instr in self.reduces:
             accumulator = self.accumulators.by_position[position]
             vector = accumulator.width > 1

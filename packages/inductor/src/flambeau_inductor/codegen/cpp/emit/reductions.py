@@ -91,7 +91,7 @@ class Accumulator:
         """Take in `value`, at `position` in the row. Lanes beyond `n` hold nothing."""
         if self.kind in SIMPLE:
             if self.kind in ("max", "min"):
-                # what is asked of NaN is asked of the value: nothing waits for the answer
+                # NaN is tested on the value, off the accumulator's dependence chain
                 return [f"{name} = {SIMPLE[self.kind][0]}({value}, {name});"]
             return [f"{name} = {SIMPLE[self.kind][0]}({name}, {value});"]
         if self.kind == "welford":

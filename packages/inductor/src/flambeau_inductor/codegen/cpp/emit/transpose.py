@@ -3,10 +3,9 @@
 In: a plan whose blocked axis is open in blocks, and what is done for a point of it. Out: the loops
 over a block. Invariant: each number is read once, and in the order of the axes where it is stored.
 
-Two forms. Arrays that a cache holds are walked square by square. Of others a tile is turned into
-an array of the smallest cache first, and then the rows of the result are computed from it: memory
-is read and written in runs of several lines everywhere. Lines written one by one into as many rows
-take three times as long (Zen 5, one thread: 64 MiB in 4.5 ms, in runs of four lines in 1.6).
+Arrays that a cache holds are transposed square by square. Of others a tile is transposed into an
+array of the smallest cache first, and then the rows of the result are computed from it: memory is
+read and written in runs of several lines (decision 0019).
 """
 
 from __future__ import annotations
@@ -18,29 +17,26 @@ import torch
 
 from flambeau_inductor.codegen.cpp.analysis.streaming import fetched_squares
 from flambeau_inductor.codegen.cpp.analysis.vectorization import lane_step
-from flambeau_inductor.codegen.cpp.emit.memory import fetch_at, turn, turn_tile
+from flambeau_inductor.codegen.cpp.emit.memory import fetch_at, transpose, transpose_tile
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
 from flambeau_inductor.codegen.cpp.emit.vector_loop import SHORT_BODY
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Load, Store, ValueId
 
 SQUARES = (4, 8, 16)
-"""Lanes of the vectors whose squares are turned."""
-
-TURNED = (torch.float32, torch.bfloat16, torch.float16)
-"""What they may hold."""
-
+"""Lanes of the vectors whose squares are transposed."""
+TRANSPOSED = (torch.float32, torch.bfloat16, torch.float16)
+"""Their dtypes."""
 TILE_BYTES = 32 << 10
-"""Of the turned tiles together: they leave room in the smallest cache."""
-
+"""Of all transposed tiles: they leave room in the smallest cache."""
 TOGETHER = 4
 """Vectors of a row that are done in one turn of its loop, where that is short."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransposeTile:
-    """Turned tiles of `rows` points of the blocked axis by `columns` lanes; `loads` go through
-    them, `others`, of arrays that no cache holds, are read beside them."""
+    """Transposed tiles of `rows` points of the blocked axis by `columns` lanes; `loads` go through
+    them, `others`, of arrays that no cache holds, do not."""
 
     rows: int
     columns: int
@@ -49,7 +45,7 @@ class TransposeTile:
 
 
 def transposed_loads(values: KernelVariables, var: str) -> list[ValueId]:
-    """Loads of numbers that lie apart for the lanes, but side by side along `var`."""
+    """Loads that are strided for the lanes, but contiguous along `var`."""
     found, plan = [], values.plan
     stored = {i.buffer for i in plan.loop.body if isinstance(i, Store)}
     for position, instr in enumerate(plan.loop.body):
@@ -58,7 +54,7 @@ def transposed_loads(values: KernelVariables, var: str) -> list[ValueId]:
         if not plan.is_vector(position) or lane_step(instr.index, var, plan.width) != 1:
             continue
         exact = isinstance(values.step(instr.index), int)
-        if exact and values.dtype_of(instr.buffer) in TURNED:
+        if exact and values.dtype_of(instr.buffer) in TRANSPOSED:
             found.append(position)
     return found if plan.width in SQUARES else []
 
@@ -82,8 +78,8 @@ def emit_squares(values: KernelVariables, var: str, block: int, inside: Callable
     """The points of a block of axis `var`, as many at once as there are lanes; False, and no text,
     where nothing is transposed."""
     plan, text = values.plan, values.text
-    turned = transposed_loads(values, var)
-    if not turned:
+    loads = transposed_loads(values, var)
+    if not loads:
         return False
     size, width = plan.bound(var), plan.width
     head = f"for (long {var}_t = {var}_b; {var}_t < {size} && {var}_t < {var}_b + {block}; "
@@ -92,13 +88,13 @@ def emit_squares(values: KernelVariables, var: str, block: int, inside: Callable
         whole = exact is not None and exact % width == 0 and block % width == 0
         count = str(width) if whole else f"{rest} < {width} ? {rest} : {width}"
         text(f"const long count = {count};")
-        for value in turned:
-            turn(values, value, var)
+        for value in loads:
+            transpose(values, value, var)
         if whole and len(plan.loop.body) <= SHORT_BODY:
             text(f"#pragma GCC unroll {width}")
         with text.block(f"for (long {var} = {var}_t; {var} < {var}_t + count; ++{var})"):
             inside()
-    values.turned.clear()
+    values.transposed.clear()
     return True
 
 
@@ -122,7 +118,7 @@ def emit_transposed_tile(
             _lanes(values, "count", var, f"{var}_t")
             _lanes(values, "n", lanes, lanes)
             for value in tile.loads:
-                turn_tile(values, value, var, tile.columns)
+                transpose_tile(values, value, var, tile.columns)
             text(f"#pragma GCC unroll {width}")
             with text.block(f"for (long k = 0; k < {width}; ++k)"):
                 _prefetch_neighbours(values, tile, var)
@@ -133,7 +129,7 @@ def emit_transposed_tile(
             with text.block(row):
                 _fetch_next(values, tile, var)
                 values.in_lanes(lanes, f"{lanes}_e", plan.exact(lanes), inside)
-    values.turned.clear()
+    values.transposed.clear()
 
 
 def _prefetch_neighbours(values: KernelVariables, tile: TransposeTile, var: str) -> None:

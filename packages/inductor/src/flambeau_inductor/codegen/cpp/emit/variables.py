@@ -56,7 +56,7 @@ class KernelVariables:
         self.buffers: dict[str, int] = {}
         self.stored: set[str] = set()
         self.kept: set[ValueId] = set()
-        self.turned: dict[ValueId, str] = {}
+        self.transposed: dict[ValueId, str] = {}
         self.streamed = streamed(plan, dtype_of)
         self.width = plan.width
 

@@ -24,7 +24,7 @@ from flambeau_inductor.ir.operands import operands
 TILES = (64, 32, 16, 8, 4, 2)
 # as many pieces are to be left, or two for each processor where that is less
 COLUMN_PIECES = 16
-# bytes of what is held for the columns of a tile while their rows go by
+# bytes of accumulators and row values of a tile of columns
 TILE_BYTES = 24 << 10
 # fewer rows than this are over before it matters where their accumulators are
 MANY_ROWS = 32
