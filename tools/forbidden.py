@@ -99,7 +99,6 @@ ALLOWED = (
             "flambeau_capture",
             "flambeau_aot",
             "flambeau_inductor",
-            "flambeau_inductor/codegen/cpp",
             "flambeau",
         )
     ),
