@@ -257,6 +257,9 @@ class ArrayNumber(NumpyScalar):
     def sample(self) -> Any:
         return self.kind(1)
 
+    def reconstruct(self, writer: Any) -> None:
+        writer.load_source(self.source)  # its value, as a constant, is not known
+
     def present(self, tx: Tracer) -> Any:
         """What it is now, without assuming it."""
         return self.kind(tx.shapes.present(self.number.number))
