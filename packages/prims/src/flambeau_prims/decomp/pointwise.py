@@ -626,7 +626,8 @@ def rad2deg(x: Tensor) -> Tensor:
 
 @formula(aten.heaviside.default)
 def heaviside(x: Tensor, at_zero: Tensor) -> Tensor:
-    return p.where(e.eq(x, 0), at_zero, e.cast(e.gt(x, 0), x.dtype))
+    above = e.cast(e.gt(x, 0), x.dtype)
+    return p.where(e.eq(x, 0), at_zero, above)
 
 
 def _infinite(x: Tensor, value: float) -> Tensor:
