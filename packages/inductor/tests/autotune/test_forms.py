@@ -17,7 +17,7 @@ from flambeau_inductor import Options
 from flambeau_inductor.autotune import Budget, Candidate, Tuner, cpp_variants
 from flambeau_inductor.autotune.cpp_variants import RULED, Chosen, choose_forms
 from flambeau_inductor.cache import open_values
-from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
+from flambeau_inductor.codegen.cpp.toolchain import Toolchain, find_toolchain
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from torch import Tensor, fx
 
@@ -81,7 +81,7 @@ def fastest(monkeypatch: pytest.MonkeyPatch) -> str:
         ]
 
     monkeypatch.setattr(cpp_variants, "_candidates", candidates)
-    monkeypatch.setattr(cpp_variants.cpp, "build", lambda toolchain, text, where: where)
+    monkeypatch.setattr(Toolchain, "build", lambda toolchain, text, where: where)
     return best
 
 
@@ -131,7 +131,7 @@ def test_the_budget_is_for_building_too(
     loops = [loop, *(_renamed(each, "other") for each in other.loops())]
     layouts = {f"other {b.name}": b.layout for b in other.scheduled().buffers}
     layouts |= {b.name: b.layout for b in work.scheduled().buffers}
-    monkeypatch.setattr(cpp_variants.cpp, "build", slow)
+    monkeypatch.setattr(Toolchain, "build", slow)
     monkeypatch.setattr(cpp_variants.os, "cpu_count", lambda: 1)
     budget = Budget(5.0, now=lambda: now[0])
     tuner = Tuner(open_values(str(folder), "autotune"), Told(), budget)
