@@ -79,7 +79,7 @@ def facts_of(work: Any, graph: str, half: str) -> HalfFacts:
         memory=_memory(program, sizes),
         fused=tuple((merge.first, merge.second) for merge in work.merges),
         refused=tuple((r.first, r.second, r.reason) for r in work.refusals),
-        no_kernel=tuple((f.target, f.why, f.origin) for f in work.tensors.fallbacks),
+        no_kernel=tuple((f.operator, f.reason, f.node) for f in work.tensors.fallbacks),
         chosen=tuple(sorted(work.choices.items())),
         seconds=dict(work.seconds),
     )
