@@ -81,8 +81,8 @@ def in_turn(function: str | None) -> Loop:
 
 
 def test_what_costs_much_is_not_computed_again_for_each_reduction() -> None:
-    assert choose(in_turn(None)).held
-    assert not choose(in_turn("erf")).held
+    assert choose(in_turn(None)).in_registers
+    assert not choose(in_turn("erf")).in_registers
     kernels = [
         generate(in_turn(each), dict.fromkeys(("in0", "out"), torch.bfloat16), {})
         for each in (None, "erf")
@@ -156,7 +156,7 @@ def test_transpose_gets_a_two_dimensional_tile(tmp_path: Path) -> None:
 @pytest.mark.parametrize("length", [32768, 20011])
 def test_a_row_of_halves_stays_in_registers(length: int, tmp_path: Path) -> None:
     loop = loops.softmax(3, length, torch.bfloat16)
-    assert choose(loop).held
+    assert choose(loop).in_registers
     a = torch.randn(3, length).mul(4).bfloat16()
     a[1, 7:] = float("-inf")
     a[2, 5] = float("nan")
@@ -201,7 +201,7 @@ def test_a_row_with_deep_reductions_stays_in_registers(tmp_path: Path) -> None:
         Store("out", at, 22),
     )
     loop = Loop("norm", (Axis("x0", rows),), (Axis("r0", length),), body)
-    assert choose(loop).held
+    assert choose(loop).in_registers
     x, g, w = (torch.randn(*s).bfloat16() for s in ((rows, length), (rows, length), (length,)))
     out = poisoned(rows, length, dtype=half)
     run_loop(loop, {"x": x, "g": g, "w": w, "out": out}, tmp_path)
@@ -216,7 +216,7 @@ def test_a_row_with_deep_reductions_stays_in_registers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("held", [False, True])
 def test_what_is_computed_again_is_the_same(held: bool, tmp_path: Path) -> None:
     loop = loops.softmax(4, 1000, torch.bfloat16)
-    tiling = replace(choose(loop), held=held)
+    tiling = replace(choose(loop), in_registers=held)
     a, out = torch.randn(4, 1000).bfloat16(), poisoned(4, 1000, dtype=torch.bfloat16)
     run_loop(loop, {"in0": a, "out": out}, tmp_path, tiling)
     torch.testing.assert_close(out, a.float().softmax(-1).bfloat16())
