@@ -5,7 +5,7 @@ over a block. Invariant: each number is read once, and in the order of the axes 
 
 Arrays that a cache holds are transposed square by square. Of others a tile is transposed into an
 array of the smallest cache first, and then the rows of the result are computed from it: memory is
-read and written in runs of several lines (decision 0019).
+read and written in runs of several lines (decision 0012).
 """
 
 from __future__ import annotations
