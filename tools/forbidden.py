@@ -95,12 +95,7 @@ ALLOWED = (
     Allowed("flambeau_aot/_torch_compat/modes.py", "torch._dynamo", 1, "asks whether it is loaded"),
     *(
         Allowed(f"{path}/__init__.py", "computed", 1, _LATE)
-        for path in (
-            "flambeau_capture",
-            "flambeau_aot",
-            "flambeau_inductor",
-            "flambeau",
-        )
+        for path in ("flambeau_capture", "flambeau_aot", "flambeau_inductor", "flambeau")
     ),
     Allowed(
         "flambeau_aot/serialize/saved_program.py", "computed", 1, "a dtype or a layout, by its name"

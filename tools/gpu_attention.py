@@ -32,11 +32,7 @@ CASES: tuple[tuple[int, int, int, int, bool, bool], ...] = (
     (4, 16, 4096, 128, False, False), (4, 16, 4096, 128, True, False),
     (16, 12, 512, 64, False, True), (16, 12, 128, 32, False, False), (8, 16, 1024, 64, False, True),
 )  # fmt: skip
-BACKENDS = (
-    SDPBackend.FLASH_ATTENTION,
-    SDPBackend.EFFICIENT_ATTENTION,
-    SDPBackend.CUDNN_ATTENTION,
-)
+BACKENDS = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION)
 
 
 @dataclass
@@ -118,7 +114,7 @@ def measure(case: tuple[int, int, int, int, bool, bool], queue: Queue) -> Row:
                     queue.median(
                         lambda: F.scaled_dot_product_attention(
                             q, k, v, attn_mask=full, is_causal=causal
-                        ),
+                        )
                     )
                 )
         except RuntimeError:  # not for these operands

@@ -195,12 +195,7 @@ WHISPER = {
     "eos_token_id": 2,
     "decoder_start_token_id": 1,
 }
-SWIN = {
-    "embed_dim": 48,
-    "depths": (1, 1, 2, 1),
-    "num_heads": (2, 4, 8, 16),
-    "drop_path_rate": 0.0,
-}
+SWIN = {"embed_dim": 48, "depths": (1, 1, 2, 1), "num_heads": (2, 4, 8, 16), "drop_path_rate": 0.0}
 DISTILBERT = {
     "dim": 256,
     "hidden_dim": 1024,

@@ -188,11 +188,7 @@ def test_lines_reach_forward_and_backward_nodes() -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
-    [
-        torch.randn(3).to_sparse(),
-        torch.randn(3, dtype=torch.complex64).conj(),
-    ],
+    "value", [torch.randn(3).to_sparse(), torch.randn(3, dtype=torch.complex64).conj()]
 )
 def test_inputs_that_are_refused(value) -> None:
     with pytest.raises(aot.Unsupported):

@@ -194,10 +194,7 @@ def _same(name: str, case: Case, got: Any, want: Tensor) -> None:
 
 @pytest.mark.parametrize(
     ("how", "kinds", "each"),
-    [
-        ("evaluated", tuple(KINDS), 1),
-        ("cpp", ("constant", "repeated", "gaps"), 1),
-    ],
+    [("evaluated", tuple(KINDS), 1), ("cpp", ("constant", "repeated", "gaps"), 1)],
 )
 def test_every_primitive(how: str, kinds: tuple[str, ...], each: int, tmp_path: Path) -> None:
     reached: set[str] = set()

@@ -43,10 +43,7 @@ DRAWS = {
         lambda: torch.multinomial(torch.tensor([1.0, 0.0, 3.0]), N // 10, True),
         mean_is(1.5, 0.05),
     ),
-    "dropout": (
-        lambda: torch.nn.functional.dropout(torch.ones(N), 0.3),
-        mean_is(1, 0.02),
-    ),
+    "dropout": (lambda: torch.nn.functional.dropout(torch.ones(N), 0.3), mean_is(1, 0.02)),
     "rrelu": (
         lambda: torch.nn.functional.rrelu(-torch.ones(N), 0.1, 0.3, training=True),
         mean_is(-0.2, 0.01),

@@ -48,12 +48,7 @@ def _steps(family: str) -> st.SearchStrategy:
     operand = whole(0, 11)
     number = whole(0, 5)
     return st.tuples(
-        st.just(family),
-        st.sampled_from(tuple(FAMILIES[family])),
-        operand,
-        operand,
-        number,
-        number,
+        st.just(family), st.sampled_from(tuple(FAMILIES[family])), operand, operand, number, number
     )
 
 

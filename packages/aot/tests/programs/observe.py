@@ -90,10 +90,7 @@ def _look(outcome: Outcome, named: dict[str, torch.Tensor], draft: Draft) -> Non
             if shares:
                 outcome.facts[f"{pair}: distance"] = value.data_ptr() - other.data_ptr()
                 if draft.mode != "inference":
-                    outcome.facts[f"{pair}: is base"] = (
-                        value._base is other,
-                        other._base is value,
-                    )
+                    outcome.facts[f"{pair}: is base"] = (value._base is other, other._base is value)
     if draft.mode == "inference":
         return
     for index, (name, value) in enumerate(items):

@@ -49,12 +49,7 @@ def write(a, b):
 
 
 @pytest.mark.parametrize(
-    "fn",
-    [
-        write,
-        lambda a, b: (a.t(), a * b),
-        lambda a, b: ((y := a * b), y.view(9)),
-    ],
+    "fn", [write, lambda a, b: (a.t(), a * b), lambda a, b: ((y := a * b), y.view(9))]
 )
 def test_calls_with_something_around_them_are_not(fn) -> None:
     x, y = torch.randn(3, 3), torch.randn(3, 3)

@@ -25,8 +25,7 @@ class Entry:
     ) -> None: ...
 
 Convert = Callable[
-    [CodeType, FunctionType, dict[str, Any], dict[str, Any], "FrameCache"],
-    Entry | SkipType | None,
+    [CodeType, FunctionType, dict[str, Any], dict[str, Any], "FrameCache"], Entry | SkipType | None
 ]
 OnLimit = Callable[[CodeType, FunctionType, dict[str, Any], dict[str, Any]], object]
 

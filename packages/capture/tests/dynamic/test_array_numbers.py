@@ -23,11 +23,7 @@ IN_TENSORS = (
     "torch.from_numpy(a * v)", "torch.from_numpy(a + v)", "x * (v * w)", "x * np.sqrt(v)",
     "torch.as_tensor(v)", "x.sum() > v",
 )  # fmt: skip
-PLACES = {
-    "argument": "pass",
-    "attribute": "v = owner.v",
-    "item": "v = table['v']",
-}
+PLACES = {"argument": "pass", "attribute": "v = owner.v", "item": "v = table['v']"}
 #: a branch on it, or its own text, is another program for each value
 BRANCHES = (
     "str(v)",

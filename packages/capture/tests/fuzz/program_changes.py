@@ -5,11 +5,7 @@ from __future__ import annotations
 import random
 
 import torch
-from fuzzed_program import (
-    Program,
-    change,
-    number,
-)
+from fuzzed_program import Program, change, number
 from torch import nn
 
 

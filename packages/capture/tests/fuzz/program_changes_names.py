@@ -8,12 +8,7 @@ import random
 from typing import Any
 
 import torch
-from fuzzed_program import (
-    Program,
-    _closed,
-    change,
-    number,
-)
+from fuzzed_program import Program, _closed, change, number
 
 
 @change
@@ -138,11 +133,7 @@ def namespace_attribute(p: Program, pick: random.Random) -> None:
 def dataclass_field(p: Program, pick: random.Random) -> None:
     config = p.root.config
     name = pick.choice(("gain", "steps", "mode"))
-    values = {
-        "gain": number(pick),
-        "steps": pick.randrange(4),
-        "mode": pick.choice(("add", "sub")),
-    }
+    values = {"gain": number(pick), "steps": pick.randrange(4), "mode": pick.choice(("add", "sub"))}
     setattr(config, name, values[name])
 
 

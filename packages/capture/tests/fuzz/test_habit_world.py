@@ -14,7 +14,7 @@ import habit_world
 from habit import HABITS
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # the programs' own, and limits that are reached
+    pytest.mark.filterwarnings("ignore")  # the programs' own, and limits that are reached
 ]
 
 

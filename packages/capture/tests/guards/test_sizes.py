@@ -152,12 +152,9 @@ def test_a_condition_on_floats_is_what_python_says(left, right, op, compared):
     }[op]
     assert (
         answer
-        == {
-            "FEQ": value == left,
-            "FNE": value != left,
-            "FLT": value < left,
-            "FLE": value <= left,
-        }[compared]
+        == {"FEQ": value == left, "FNE": value != left, "FLT": value < left, "FLE": value <= left}[
+            compared
+        ]
     )
     assert both(program, Shaped((1, 1), (1, 1)), left) == (True, True)
 

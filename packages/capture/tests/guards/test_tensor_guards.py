@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from flambeau_capture import _torch_compat as compat  # noqa: E402
-from flambeau_capture._native import (  # noqa: E402
-    Entry,
-    FrameCache,
-    TensorLayout,
-    TensorPattern,
-    compiled,
-)
+from flambeau_capture._native import Entry, FrameCache, TensorLayout, TensorPattern, compiled  # noqa: E402
 from flambeau_capture.guards import GlobalState, GuardSet, NotYetSymbolic, TensorSpec  # noqa: E402
 from flambeau_capture.guards import _state_probes as probes  # noqa: E402
 from flambeau_capture.guards import _tensor_layout as layouts  # noqa: E402

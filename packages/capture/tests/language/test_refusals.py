@@ -88,12 +88,7 @@ def test_what_is_refused(made):
     assert not compiler_of(ours).records.faults
 
 
-ARGUMENTS = (
-    "b'abc'",
-    "[9, 17, 1]",
-    "frozenset((1, 9))",
-    "range(20, 30)",
-)
+ARGUMENTS = ("b'abc'", "[9, 17, 1]", "frozenset((1, 9))", "range(20, 30)")
 WAYS = (
     "union", "symmetric_difference", "update", "difference", "intersection", "copy",
     "symmetric_difference_update", "intersection_update",

@@ -70,11 +70,7 @@ def test_a_hook_that_comes_later(capture):
 
 @pytest.mark.parametrize(
     "wrap",
-    [
-        parametrizations.weight_norm,
-        parametrizations.spectral_norm,
-        parametrizations.orthogonal,
-    ],
+    [parametrizations.weight_norm, parametrizations.spectral_norm, parametrizations.orthogonal],
 )
 def test_parametrizations(agree, wrap):
     agree(call, outer(wrap(nn.Linear(4, 4))), x(), graphs=None)

@@ -156,11 +156,7 @@ def reduction(kind: str, rows: int, columns: int, dtype: torch.dtype, result: to
         "reduction",
         (rows,),
         (columns,),
-        [
-            Load("in0", x() * columns + r(), dtype),
-            Reduce(kind, 0, result),
-            Store("out", x(), 1),
-        ],
+        [Load("in0", x() * columns + r(), dtype), Reduce(kind, 0, result), Store("out", x(), 1)],
     )
 
 
@@ -170,11 +166,7 @@ def column_sum(rows: int, columns: int) -> Loop:
         "column_sum",
         (columns,),
         (rows,),
-        [
-            Load("in0", r() * columns + x(), F32),
-            Reduce("sum", 0, F32),
-            Store("out", x(), 1),
-        ],
+        [Load("in0", r() * columns + x(), F32), Reduce("sum", 0, F32), Store("out", x(), 1)],
     )
 
 

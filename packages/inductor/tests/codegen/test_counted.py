@@ -139,12 +139,7 @@ def _given(dtype: torch.dtype) -> Given:
 
 
 @pytest.mark.parametrize(
-    ("how", "dtype"),
-    [
-        ("cpp", torch.float32),
-        ("evaluated", torch.int8),
-        ("triton", torch.float32),
-    ],
+    ("how", "dtype"), [("cpp", torch.float32), ("evaluated", torch.int8), ("triton", torch.float32)]
 )
 def test_each_element_once(how: str, dtype: torch.dtype, tmp_path: Path) -> None:
     if how == "triton":

@@ -25,11 +25,7 @@ CPU = torch.device("cpu")
 
 
 def graph_of(
-    op: str,
-    shape: tuple[int, ...],
-    offset: int,
-    dtype: torch.dtype,
-    device: torch.device = CPU,
+    op: str, shape: tuple[int, ...], offset: int, dtype: torch.dtype, device: torch.device = CPU
 ) -> fx.GraphModule:
     graph = fx.Graph()
     seed = graph.placeholder("seed")

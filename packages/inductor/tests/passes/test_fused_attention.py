@@ -222,16 +222,7 @@ def window(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     "fn",
-    [
-        dropped,
-        shown,
-        by_columns,
-        upside_down,
-        other_letters,
-        low_but_scaled,
-        window,
-        *OTHER_MASKS,
-    ],
+    [dropped, shown, by_columns, upside_down, other_letters, low_but_scaled, window, *OTHER_MASKS],
 )
 def test_what_is_something_else_is_left_alone(fn: Fn) -> None:
     gm = captured(fn, *operands(1, 2, 20, 16))

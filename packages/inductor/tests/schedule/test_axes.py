@@ -39,7 +39,4 @@ def test_several_broadcast_vectors_do_not_outvote_the_tensor() -> None:
 def test_divisions_are_split_away() -> None:
     assert sizes(
         lambda x: x.permute(0, 2, 1, 3).reshape(2, 6, 32) * 2, torch.randn(2, 4, 6, 8)
-    ) == (
-        [2, 6, 4, 8],
-        [],
-    )
+    ) == ([2, 6, 4, 8], [])

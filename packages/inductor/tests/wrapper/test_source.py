@@ -49,11 +49,7 @@ def run(given: Program, args: list[Any], launches=None, **known: Any) -> tuple[A
 
 def exp_loop(source: str, target: str, name: str = "loop0") -> RunLoop:
     x = Var("x0")
-    body = (
-        Load(source, x, torch.float32),
-        Point("exp", (0,), torch.float32),
-        Store(target, x, 1),
-    )
+    body = (Load(source, x, torch.float32), Point("exp", (0,), torch.float32), Store(target, x, 1))
     return RunLoop(Loop(name, (Axis("x0", 6),), (), body))
 
 

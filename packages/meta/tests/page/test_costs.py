@@ -17,10 +17,7 @@ def frame(ended, seconds, stopped, backend_seconds=0.0):
     return at("frame", stopped=stopped, **fields)
 
 
-ENTRY = [
-    at("graph", graph="first", installed="one"),
-    at("entry", graphs=["one"]),
-]
+ENTRY = [at("graph", graph="first", installed="one"), at("entry", graphs=["one"])]
 FIRST_CALL = [
     *ENTRY,
     at("break", id="FB0001"),

@@ -38,9 +38,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.interface import Boxed
-from flambeau_aot.plan import (
-    ResultNode,
-)
+from flambeau_aot.plan import ResultNode
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import streams
 from flambeau_aot.runtime.codegen import defined, display, settling

@@ -13,11 +13,7 @@ from functools import partial
 from types import CodeType
 
 from flambeau_capture.bytecode.instruction import NO_FLAGS, Instruction, OperandFlags
-from flambeau_capture.bytecode.opcodes import (
-    CONDITIONAL_SUFFIXES,
-    SPECS,
-    VERSION,
-)
+from flambeau_capture.bytecode.opcodes import CONDITIONAL_SUFFIXES, SPECS, VERSION
 
 NULL_ABOVE = VERSION >= (3, 13)  # a call's NULL lies above the callable, else below it
 METHOD_BY_ATTR = VERSION >= (3, 12)  # a method load is a flag of LOAD_ATTR

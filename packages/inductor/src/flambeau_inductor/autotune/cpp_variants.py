@@ -104,10 +104,7 @@ def _built(
 
 
 def _races(
-    loops: Sequence[Loop],
-    layouts: Mapping[str, Layout],
-    toolchain: Toolchain,
-    threads: int | None,
+    loops: Sequence[Loop], layouts: Mapping[str, Layout], toolchain: Toolchain, threads: int | None
 ) -> list[_Race]:
     """One race for all loops that are alike, those over the most memory first."""
     found: dict[str, _Race] = {}

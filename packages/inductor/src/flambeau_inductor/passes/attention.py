@@ -18,16 +18,7 @@ from flambeau_prims import PRIMS
 from torch import fx
 
 from flambeau_inductor.passes.match import dtype_of, name_of, static_shape, val_of
-from flambeau_inductor.passes.rewriter import (
-    Call,
-    Match,
-    Named,
-    Pattern,
-    Rule,
-    Seen,
-    Value,
-    ops,
-)
+from flambeau_inductor.passes.rewriter import Call, Match, Named, Pattern, Rule, Seen, Value, ops
 from flambeau_inductor.passes.scores import (
     DTYPES,
     LEAST_LENGTH,

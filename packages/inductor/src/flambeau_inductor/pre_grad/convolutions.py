@@ -15,15 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from flambeau_inductor.passes.match import erase_unused, op_of, val_of
-from flambeau_inductor.passes.rewriter import (
-    Call,
-    Ledger,
-    Match,
-    Rule,
-    Value,
-    ops,
-    rewrite,
-)
+from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Rule, Value, ops, rewrite
 
 LINEAR = ("conv1d", "conv2d", "conv3d", "linear")
 """Maps whose second and third arguments are weight and bias."""

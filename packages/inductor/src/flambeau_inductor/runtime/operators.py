@@ -104,11 +104,7 @@ ROWS_ADDED = "flambeau.rows_added.default"
 
 
 def rows_added(
-    rows: Tensor,
-    values: Tensor,
-    count: int,
-    dtype: torch.dtype,
-    base: Tensor | None,
+    rows: Tensor, values: Tensor, count: int, dtype: torch.dtype, base: Tensor | None
 ) -> Tensor:
     """`base` (zeros, where there is none) of `count` rows, with `values` added in float32 to those
     at `rows`. A negative position counts from the end; one outside raises IndexError."""

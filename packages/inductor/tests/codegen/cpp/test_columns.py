@@ -58,8 +58,7 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype"),
-    [*((shape, torch.float32) for shape in SHAPES), ("a rest", torch.bfloat16)],
+    ("shape", "dtype"), [*((shape, torch.float32) for shape in SHAPES), ("a rest", torch.bfloat16)]
 )
 def test_every_pass(shape: str, dtype: torch.dtype, tmp_path: Path) -> None:
     x = torch.randn(SHAPES[shape]).to(dtype)

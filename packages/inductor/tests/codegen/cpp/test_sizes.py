@@ -78,10 +78,7 @@ CASES: dict[str, Case] = {
         lambda t, i: F.embedding(i, t).tanh(),
         lambda: (r(500, 133), torch.randint(0, 500, (37, 29))),
     ),
-    "padded and cut": (
-        lambda x: F.pad(x, (3, 5, 2, 1))[..., 1:-2] * 2,
-        lambda: (r(7, 91, 203),),
-    ),
+    "padded and cut": (lambda x: F.pad(x, (3, 5, 2, 1))[..., 1:-2] * 2, lambda: (r(7, 91, 203),)),
 }
 
 

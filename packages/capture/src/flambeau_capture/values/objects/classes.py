@@ -17,14 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from flambeau_capture.breaks import Break
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import Attr, ClassEntry, ConstantSource, Source
-from flambeau_capture.values.base import (
-    Args,
-    IteratorValue,
-    Kwargs,
-    Tracer,
-    Value,
-    needing,
-)
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue

@@ -23,10 +23,7 @@ from flambeau_inductor.schedule.fuse.legality import (
 
 
 def saved_bytes(
-    a: FusionGroup,
-    b: FusionGroup,
-    read_elsewhere: Callable[[Node], bool],
-    limits: Limits,
+    a: FusionGroup, b: FusionGroup, read_elsewhere: Callable[[Node], bool], limits: Limits
 ) -> int:
     """Reads shared, reads of each other's values, and writes that nobody else needs."""
     linked = False

@@ -216,11 +216,7 @@ Lines = Sequence[str]
 
 
 def ahead(
-    block: str,
-    last: str,
-    issued: Callable[[], Lines],
-    used: Callable[[bool], Lines],
-    hidden: Lines,
+    block: str, last: str, issued: Callable[[], Lines], used: Callable[[bool], Lines], hidden: Lines
 ) -> list[str]:
     """Software pipelining over blocks of `block` (the name of a constant) to before `last`, of
     which there is at least one.
