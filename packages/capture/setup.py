@@ -12,7 +12,7 @@ SOURCES = [
     "csrc/entry.c",
     "csrc/callables.c",
     "csrc/same.c",
-    "csrc/guard_ask.c",
+    "csrc/guard_evaluate.c",
     "csrc/guard_tree.c",
     "csrc/guard_build.c",
     "csrc/recorder.c",

@@ -8,7 +8,7 @@ from typing import Any
 import flambeau_aot as aot
 import pytest
 import torch
-from flambeau_aot.intercept.rewrites import RECURRENT, refuse_recurrent
+from flambeau_aot.intercept.replaced_calls import RECURRENT, refuse_recurrent
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 

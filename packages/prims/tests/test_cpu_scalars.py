@@ -8,7 +8,7 @@ import pytest
 import torch
 import torchgen
 from flambeau_prims import decompositions
-from flambeau_prims.kinds import ANYWHERE, ON_ONE_DEVICE, ONLY_LAST, on_different_devices
+from flambeau_prims.eager_limits import ANYWHERE, ON_ONE_DEVICE, ONLY_LAST, on_different_devices
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 DECLARED = Path(torchgen.__file__).parent / "packaged/ATen/native/native_functions.yaml"

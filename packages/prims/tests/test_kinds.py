@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from flambeau_prims.conformance import Decomposing
-from flambeau_prims.kinds import EVERYWHERE, ON_CPU
+from flambeau_prims.eager_limits import EVERYWHERE, ON_CPU
 
 aten = torch.ops.aten
 DTYPES = (

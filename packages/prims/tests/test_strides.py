@@ -6,9 +6,9 @@ import os
 import pytest
 import torch
 from flambeau_prims.conformance import Decomposing
+from flambeau_prims.decomposition_table import decompositions
 from flambeau_prims.sweep import database
 from flambeau_prims.sweep.measure import flatten
-from flambeau_prims.table import decompositions
 from torch.utils._python_dispatch import TorchDispatchMode
 
 INDEX = torch.tensor([2, 0, 1, 1])

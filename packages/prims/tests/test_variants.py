@@ -4,8 +4,8 @@ import pytest
 import torch
 from flambeau_prims import decompositions
 from flambeau_prims.conformance import Decomposing
+from flambeau_prims.functional_variants import functional_form, writing
 from flambeau_prims.sweep.watch import WithWriting
-from flambeau_prims.variants import functional_form, writing
 
 aten = torch.ops.aten
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot import facts
+from flambeau_aot import program_facts
 from flambeau_aot.errors import AotError
 from flambeau_aot.higher_order.control_flow import HIGHER_ORDER
 from flambeau_aot.higher_order.lazy_derivative import Derivatives
@@ -28,12 +28,12 @@ from flambeau_aot.joint.tracer import Decompositions
 from flambeau_aot.partition.mincut import min_cut_partition
 from flambeau_aot.partition.must_not_recompute import relying_on_leaves, watching
 from flambeau_aot.partition.split import Halves, checked_cut, inference, split, tangents_of
-from flambeau_aot.plan import RuntimePlan
 from flambeau_aot.runtime.ambient_state import ambient
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
 from flambeau_aot.runtime.check import Checked, Contract
-from flambeau_aot.runtime.crossing import Crossing, HigherOrder
-from flambeau_aot.runtime.unasked_derivatives import refuse_upstream
+from flambeau_aot.runtime.saved_values import Crossing, HigherOrder
+from flambeau_aot.runtime.unneeded_derivatives import refuse_upstream
+from flambeau_aot.runtime_plan import RuntimePlan
 from flambeau_aot.serialize.saved_program import Stored
 from flambeau_aot.simplify import simplify
 from flambeau_aot.subclasses import unwrapped
@@ -168,11 +168,11 @@ class Pipeline:
     def _inference(self, work: _Work, grad_mode: bool) -> Compiled:
         joint, options = work.joint, self.options
         gm = inference(joint)
-        info = facts.inference_info(joint, options)
+        info = program_facts.inference_info(joint, options)
         with _timed(work.seconds, "compile forward"):
             compiler = self.inference or self.forward
             call = self._compiled(compiler, gm, info, joint.plan.visible, plan=joint.plan)
-        report = facts.inference_report(joint, gm, options, work.removed, work.seconds)
+        report = program_facts.inference_report(joint, gm, options, work.removed, work.seconds)
         given = joint.plan, joint.static, work.arguments
         run = inference_call(*given, call, grad_mode, joint.requires_grad)
         stored = work.stored(report, call.contract, grad_mode=grad_mode)
@@ -182,24 +182,24 @@ class Pipeline:
         joint, options, backward_gm = work.joint, self.options, halves.backward
         assert backward_gm is not None
         visible, count = joint.plan.visible, len(halves.saved)
-        backward_info = facts.backward_info(joint, halves, options)
+        backward_info = program_facts.backward_info(joint, halves, options)
         tangents = frozenset(range(count, count + len(joint.tangents)))
 
         def compile_backward() -> Checked:
             with _timed(work.seconds, "compile backward"):
-                results = len(facts.outputs_of(backward_gm))
+                results = len(program_facts.outputs_of(backward_gm))
                 compiler = self.backward or self.forward
                 return self._compiled(compiler, backward_gm, backward_info, results, tangents)
 
         with _timed(work.seconds, "compile forward"):
-            info = facts.forward_info(joint, halves, options)
+            info = program_facts.forward_info(joint, halves, options)
             forward = self._compiled(self.forward, halves.forward, info, visible, plan=joint.plan)
         # what is learnt about a size while the backward part is compiled must be known by the end
         lazily = options.compile_backward == "lazy" and not joint.symbols
         backward: Boxed = _Lazy(compile_backward) if lazily else compile_backward()
-        crossing = facts.crossing(joint, halves, backward_info)
+        crossing = program_facts.crossing(joint, halves, backward_info)
         counts = options, work.removed, work.seconds
-        report = facts.training_report(joint, halves, *counts, crossing, higher)
+        report = program_facts.training_report(joint, halves, *counts, crossing, higher)
         given = joint.plan, joint.static, work.arguments
         run = training_call(*given, forward, backward, crossing, higher)
         stored = None

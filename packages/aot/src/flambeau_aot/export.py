@@ -20,7 +20,7 @@ from flambeau_aot.higher_order.control_flow import HIGHER_ORDER
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.joint.tracer import Decompositions
 from flambeau_aot.partition.split import TracedModule
-from flambeau_aot.plan import FromFunction, FromGraph, ViewOfOutput
+from flambeau_aot.runtime_plan import FromFunction, FromGraph, ViewOfOutput
 from flambeau_aot.simplify import simplify
 
 InputKind = Literal["parameter", "buffer", "constant", "argument", "tangent"]

@@ -4,8 +4,8 @@ from typing import Any
 
 import flambeau_aot as aot
 import torch
-from flambeau_aot.plan import InputUpdate
 from flambeau_aot.runtime.epilogue import copies, grouped
+from flambeau_aot.runtime_plan import InputUpdate
 
 
 def test_updates_are_grouped_by_dtype() -> None:

@@ -20,6 +20,7 @@ from torch import fx
 from flambeau_inductor.autotune.benchmark import Budget
 from flambeau_inductor.autotune.matmul_libraries import library_choices
 from flambeau_inductor.compilation import Compilation
+from flambeau_inductor.cuda_graph_rules import rules_of, why_not
 from flambeau_inductor.debug import DebugFolder, open_debug_folder
 from flambeau_inductor.driver import run_passes
 from flambeau_inductor.errors import InductorError
@@ -30,9 +31,8 @@ from flambeau_inductor.kernels import generate
 from flambeau_inductor.lowering import LoweringError, lower_graph
 from flambeau_inductor.lowering.graph import refuse_unordered
 from flambeau_inductor.options import Options, settled
-from flambeau_inductor.passes.pipeline import rewrite
+from flambeau_inductor.passes.fx_passes import rewrite
 from flambeau_inductor.pipeline import LIBRARY_PASSES, PROGRAM_PASSES
-from flambeau_inductor.recording import rules_of, why_not
 from flambeau_inductor.runtime.artifact import Artifact, CompiledGraph, load_wrapper, recorded
 from flambeau_inductor.runtime.report import Report
 from flambeau_inductor.schedule.assemble import assemble

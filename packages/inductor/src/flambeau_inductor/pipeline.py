@@ -19,7 +19,7 @@ from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.steps import on_a_gpu
 from flambeau_inductor.options import Options
 from flambeau_inductor.passes.epilogues import FUNCTIONS, fuse_epilogues, rule_of
-from flambeau_inductor.passes.pipeline import FX_PASSES
+from flambeau_inductor.passes.fx_passes import FX_PASSES
 from flambeau_inductor.pre_grad.prepare import CAPTURED_PASSES
 from flambeau_inductor.schedule.bounds_checks import inline_bounds_checks
 from flambeau_inductor.schedule.schedule import LOOP_PASSES, TENSOR_PASSES

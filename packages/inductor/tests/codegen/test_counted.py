@@ -19,7 +19,7 @@ from flambeau_inductor.indexing import IntegerConstant as IndexConst
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Store
-from flambeau_inductor.passes.pipeline import rewrite
+from flambeau_inductor.passes.fx_passes import rewrite
 from torch import Tensor, fx
 
 from ..evaluated import compiled

@@ -15,7 +15,7 @@ import flambeau_prims
 import pytest
 import torch
 from flambeau_inductor import Options
-from flambeau_inductor.passes.pipeline import rewrite
+from flambeau_inductor.passes.fx_passes import rewrite
 from torch import Tensor, fx
 from torch.nn import functional as F
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from flambeau_inductor import Options
 from flambeau_inductor.driver import PassContext
-from flambeau_inductor.passes.pipeline import rewrite
+from flambeau_inductor.passes.fx_passes import rewrite
 from torch import fx
 
 

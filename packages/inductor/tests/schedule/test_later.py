@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 from flambeau_inductor import Options
+from flambeau_inductor.cuda_graph_rules import peak_bytes
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Load, Loop, Point, Store
 from flambeau_inductor.ir.program import Buffer, Extern, Layout, Ref, RunLoop
 from flambeau_inductor.ir.steps import Compute
 from flambeau_inductor.lowering import lower_graph
-from flambeau_inductor.recording import peak_bytes
 from flambeau_inductor.schedule import schedule
 from flambeau_inductor.schedule.memory.order import later
 from flambeau_prims import lower

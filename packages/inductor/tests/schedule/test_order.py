@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from flambeau_inductor.cuda_graph_rules import peak_bytes
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Check, Load, Loop, Point, Store
 from flambeau_inductor.ir.program import (
@@ -20,7 +21,6 @@ from flambeau_inductor.ir.program import (
 )
 from flambeau_inductor.ir.steps import Compute, touched
 from flambeau_inductor.lowering import lower_graph
-from flambeau_inductor.recording import peak_bytes
 from flambeau_inductor.schedule import schedule
 from flambeau_inductor.schedule.memory import planning
 from flambeau_inductor.schedule.memory.order import minimise_peak_memory

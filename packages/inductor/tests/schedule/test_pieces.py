@@ -13,7 +13,7 @@ from flambeau_inductor import Options
 from flambeau_inductor.ir.loops import Load, Point, Store
 from flambeau_inductor.ir.program import Alloc, Extern, Program, Reuse, RunLoop
 from flambeau_inductor.lowering import lower_graph
-from flambeau_inductor.passes.pipeline import rewrite
+from flambeau_inductor.passes.fx_passes import rewrite
 from flambeau_inductor.schedule import Limits, schedule
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode

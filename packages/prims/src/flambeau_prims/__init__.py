@@ -3,10 +3,10 @@
 from flambeau_prims import ops
 from flambeau_prims.__about__ import DIALECT, __version__
 from flambeau_prims._op import PRIMS, NotYetSymbolic, Prim, PrimError, prim_of
+from flambeau_prims.canonicalize import lower
+from flambeau_prims.decomposition_table import KEEPABLE, decomposition, decompositions
 from flambeau_prims.dialect import DialectError, aten_leaves, verify
 from flambeau_prims.layout import TensorMeta
-from flambeau_prims.rewrite import lower
-from flambeau_prims.table import KEEPABLE, decomposition, decompositions
 
 __all__ = [
     "DIALECT",

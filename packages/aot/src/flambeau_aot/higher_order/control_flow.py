@@ -34,9 +34,9 @@ from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.joint.tracer import JointTracer
 from flambeau_aot.partition.classify import is_random, runs_anyway
 from flambeau_aot.partition.split import backward_only
-from flambeau_aot.plan import FromGraph
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import replayed, streams
+from flambeau_aot.runtime_plan import FromGraph
 
 NAMESPACE = "flambeau_aot_branches"
 Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]

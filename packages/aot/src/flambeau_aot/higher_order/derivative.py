@@ -34,8 +34,8 @@ from flambeau_aot.joint.trace import Joint, run_program
 from flambeau_aot.joint.tracer import JointTracer
 from flambeau_aot.partition.classify import is_random
 from flambeau_aot.partition.split import backward_only
-from flambeau_aot.plan import InputPlan
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime_plan import InputPlan
 from flambeau_aot.simplify import inputs_of_result
 from flambeau_aot.sizes import sized
 

@@ -31,13 +31,13 @@ from flambeau_aot.higher_order.derivative import (
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.joint.trace import Joint
-from flambeau_aot.plan import FromFunction, FromGraph, InputPlan, ViewOfOutput
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import Ambient, Streams, replayed
 from flambeau_aot.runtime.call import Compiled
-from flambeau_aot.runtime.crossing import HigherOrder
 from flambeau_aot.runtime.result_nodes import Gradient, Request, ended, linked
+from flambeau_aot.runtime.saved_values import HigherOrder
 from flambeau_aot.runtime.single_run import Run, gradients
+from flambeau_aot.runtime_plan import FromFunction, FromGraph, InputPlan, ViewOfOutput
 from flambeau_aot.sizes import sized
 
 

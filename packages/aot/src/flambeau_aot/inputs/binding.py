@@ -18,8 +18,8 @@ from flambeau_aot._torch_compat import FakeTensor, expression_of, is_conj_or_neg
 from flambeau_aot.inputs.functional_inputs import FunctionalInput, InputFacts
 from flambeau_aot.inputs.synthetic_bases import base_for, merge
 from flambeau_aot.joint.program import InputProgram
-from flambeau_aot.plan import InputPlan, Member, Merged, SymbolPlace
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime_plan import InputPlan, Member, Merged, SymbolPlace
 from flambeau_aot.sizes import is_symbolic, symbols_of
 
 

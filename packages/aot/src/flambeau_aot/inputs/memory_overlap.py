@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import current_value, is_functional, outside_tracing, storage_key
-from flambeau_aot.plan import ViewStep
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime_plan import ViewStep
 
 _REPEATING = {
     torch.ops.aten.expand.default,

@@ -23,8 +23,8 @@ from flambeau_aot._torch_compat import (
     storage_key,
 )
 from flambeau_aot.errors import AliasingChanged
-from flambeau_aot.plan import Member, Merged
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime_plan import Member, Merged
 
 
 def merge(positions: Sequence[int], tensors: Sequence[torch.Tensor]) -> Merged:

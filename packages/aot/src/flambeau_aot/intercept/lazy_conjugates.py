@@ -14,7 +14,7 @@ import torch
 
 from flambeau_aot._torch_compat import current_value, is_conj_or_neg, is_functional
 from flambeau_aot.intercept.registry import Call, Interception, getter, intercept
-from flambeau_aot.plan import ViewStep
+from flambeau_aot.runtime_plan import ViewStep
 
 ViewOf = Mapping[int, tuple[torch.Tensor, ViewStep]]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flambeau_aot.inputs.memory_overlap import Layouts
     from flambeau_aot.intercept.autocast_cache import AutocastCache
     from flambeau_aot.intercept.inplace import Views
-    from flambeau_aot.intercept.input_answers import InputHooks
+    from flambeau_aot.intercept.input_attributes import InputHooks
     from flambeau_aot.intercept.sparse_embeddings import SparseUses
     from flambeau_aot.intercept.strides import Spans
     from flambeau_aot.joint.checkpoint_regions import Regions

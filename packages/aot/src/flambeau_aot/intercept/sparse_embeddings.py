@@ -21,8 +21,8 @@ from torch.nn import functional
 from flambeau_aot._torch_compat import current_value, flattens, functional_tensor, is_functional
 from flambeau_aot.inputs.functional_inputs import FunctionalInput
 from flambeau_aot.intercept.registry import Call, Interception, intercept
-from flambeau_aot.plan import SparseGrad
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime_plan import SparseGrad
 
 
 @dataclass

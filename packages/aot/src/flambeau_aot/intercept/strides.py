@@ -22,8 +22,8 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.inputs.memory_overlap import have_gaps, is_dense
 from flambeau_aot.intercept.registry import Call, Interception, intercept
-from flambeau_aot.plan import Merged, ViewStep
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime_plan import Merged, ViewStep
 
 aten = torch.ops.aten
 

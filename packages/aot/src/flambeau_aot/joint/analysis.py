@@ -29,7 +29,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.inputs.binding import SyntheticBaseView
 from flambeau_aot.inputs.functional_inputs import FunctionalInput
-from flambeau_aot.intercept.input_answers import Handle
+from flambeau_aot.intercept.input_attributes import Handle
 from flambeau_aot.intercept.lazy_conjugates import is_lazy
 from flambeau_aot.intercept.strides import in_whole_memory
 from flambeau_aot.joint.input_mutations import (
@@ -43,7 +43,8 @@ from flambeau_aot.joint.input_mutations import (
 )
 from flambeau_aot.joint.nested import tensors_in
 from flambeau_aot.joint.tracer import JointTracer, detached_data
-from flambeau_aot.plan import (
+from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime_plan import (
     FromFunction,
     FromGraph,
     InsideView,
@@ -56,7 +57,6 @@ from flambeau_aot.plan import (
     ViewOfOutput,
     ViewStep,
 )
-from flambeau_aot.refusals import refusal
 
 
 def analyze(

@@ -30,8 +30,8 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.inputs.functional_inputs import STAND_IN
 from flambeau_aot.joint.nested import map_tensors, tensors_in
-from flambeau_aot.plan import Presence
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime_plan import Presence
 
 Cotangents = frozenset[int]
 """Cotangents by their order."""

@@ -35,8 +35,8 @@ from flambeau_aot.joint.data_dependent import NoMemory
 from flambeau_aot.joint.input_mutations import Effects, steps_from
 from flambeau_aot.joint.nested import tensors_in
 from flambeau_aot.joint.tracer import JointTracer
-from flambeau_aot.plan import Presence, SparseGrad
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime_plan import Presence, SparseGrad
 
 
 class WrittenInBackward(Exception):

@@ -18,8 +18,8 @@ from torch import fx
 
 from flambeau_aot._torch_compat import accumulates_only, autograd_nodes, is_functional, of_a_user
 from flambeau_aot.joint.input_mutations import Effects, in_graph
-from flambeau_aot.plan import IsInput, LiteralResult, ResultNode, SameResult
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime_plan import IsInput, LiteralResult, ResultNode, SameResult
 
 History = Sequence[tuple[Any, tuple[Any, ...]]]
 """The autograd nodes of the function's results, each with those that follow."""

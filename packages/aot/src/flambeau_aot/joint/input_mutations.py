@@ -26,10 +26,17 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.inputs.binding import SyntheticBaseView, WritesOverlap
 from flambeau_aot.inputs.functional_inputs import FunctionalInput
 from flambeau_aot.inputs.memory_overlap import repeats
-from flambeau_aot.intercept.input_answers import Hook
+from flambeau_aot.intercept.input_attributes import Hook
 from flambeau_aot.joint.tracer import JointTracer
-from flambeau_aot.plan import InputUpdate, InsideView, OutputPlan, Reshape, ViewOfInput, ViewStep
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime_plan import (
+    InputUpdate,
+    InsideView,
+    OutputPlan,
+    Reshape,
+    ViewOfInput,
+    ViewStep,
+)
 
 aten = torch.ops.aten
 

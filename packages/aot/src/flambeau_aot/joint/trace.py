@@ -56,7 +56,8 @@ from flambeau_aot.joint.history import history_of, is_linear, reentrant_tangents
 from flambeau_aot.joint.input_mutations import Effects, Returned
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.tracer import FRESH, Decompositions, JointTracer
-from flambeau_aot.plan import (
+from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime_plan import (
     InputPlan,
     InsideView,
     LateWrite,
@@ -68,7 +69,6 @@ from flambeau_aot.plan import (
     ViewOfOutput,
     shifted,
 )
-from flambeau_aot.refusals import refusal
 from flambeau_aot.sizes import has_symbols, mentions_symbols, numbers_of, sized, symbols_of
 
 _T = TypeVar("_T")

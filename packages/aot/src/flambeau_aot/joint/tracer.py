@@ -36,15 +36,15 @@ from flambeau_aot.errors import AotError
 from flambeau_aot.inputs.memory_overlap import is_dense
 from flambeau_aot.intercept.determinism_alerts import alerts
 from flambeau_aot.intercept.inplace import Views
-from flambeau_aot.intercept.input_answers import InputHooks
+from flambeau_aot.intercept.input_attributes import InputHooks
 from flambeau_aot.joint.checkpoint_regions import REGION, Regions
 from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.data_dependent import may_raise
 from flambeau_aot.joint.fake_metadata import FakeValues
 from flambeau_aot.joint.nested import map_tensors, tensors_in
 from flambeau_aot.joint.source_lines import Lines
-from flambeau_aot.plan import Presence, ViewStep
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime_plan import Presence, ViewStep
 from flambeau_aot.sizes import SizeNodes, is_symbolic
 
 

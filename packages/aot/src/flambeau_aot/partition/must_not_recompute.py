@@ -24,7 +24,7 @@ from flambeau_aot.joint.differentiate import in_backward
 from flambeau_aot.joint.trace import FRESH, Joint
 from flambeau_aot.partition.classify import classify
 from flambeau_aot.partition.split import backward_only, readers_of
-from flambeau_aot.plan import Saved, Watched
+from flambeau_aot.runtime_plan import Saved, Watched
 
 IsView = Callable[[fx.Node], bool]
 

@@ -25,7 +25,7 @@ from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import classify, has_effect, runs_anyway
 from flambeau_aot.partition.cost import work
 from flambeau_aot.partition.memory import shares_memory
-from flambeau_aot.plan import Saved
+from flambeau_aot.runtime_plan import Saved
 from flambeau_aot.sizes import has_symbols
 
 

@@ -38,11 +38,12 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.interface import Boxed
-from flambeau_aot.plan import ResultNode
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import streams
 from flambeau_aot.runtime.codegen import defined, display, settling
-from flambeau_aot.runtime.crossing import (
+from flambeau_aot.runtime.epilogue import replay
+from flambeau_aot.runtime.result_nodes import Gradient, Parts, Request, ResultNodes, arrived
+from flambeau_aot.runtime.saved_values import (
     Crossing,
     DeviceFlags,
     HigherOrder,
@@ -52,10 +53,9 @@ from flambeau_aot.runtime.crossing import (
     over_samples,
     without_tangents,
 )
-from flambeau_aot.runtime.epilogue import replay
-from flambeau_aot.runtime.result_nodes import Gradient, Parts, Request, ResultNodes, arrived
 from flambeau_aot.runtime.single_run import gradients, new_anchor, waiting
-from flambeau_aot.runtime.unasked_derivatives import refuse_unasked
+from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked
+from flambeau_aot.runtime_plan import ResultNode
 
 
 class Life:

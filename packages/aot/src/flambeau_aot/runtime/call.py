@@ -18,7 +18,12 @@ from torch import fx
 from flambeau_aot._torch_compat import appliers, no_view, pytree
 from flambeau_aot.errors import AliasingChanged, AotError
 from flambeau_aot.interface import Boxed, Report
-from flambeau_aot.plan import (
+from flambeau_aot.runtime.autograd_function import autograd_function, result_nodes, watch_from_now
+from flambeau_aot.runtime.codegen import defined, display, settling
+from flambeau_aot.runtime.epilogue import Epilogue, epilogue
+from flambeau_aot.runtime.prologue import prologue, still_leaves
+from flambeau_aot.runtime.saved_values import Crossing, HigherOrder
+from flambeau_aot.runtime_plan import (
     FromFunction,
     FromGraph,
     InputPlan,
@@ -27,11 +32,6 @@ from flambeau_aot.plan import (
     RuntimePlan,
     SymbolPlace,
 )
-from flambeau_aot.runtime.autograd_function import autograd_function, result_nodes, watch_from_now
-from flambeau_aot.runtime.codegen import defined, display, settling
-from flambeau_aot.runtime.crossing import Crossing, HigherOrder
-from flambeau_aot.runtime.epilogue import Epilogue, epilogue
-from flambeau_aot.runtime.prologue import prologue, still_leaves
 
 if TYPE_CHECKING:
     from flambeau_aot.joint.trace import Joint

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import copy_all_, raise_version, raise_versions
-from flambeau_aot.plan import (
+from flambeau_aot.runtime.result_nodes import ResultNodes
+from flambeau_aot.runtime_plan import (
     FromFunction,
     FromGraph,
     InputUpdate,
@@ -25,7 +26,6 @@ from flambeau_aot.plan import (
     ViewOfOutput,
     ViewStep,
 )
-from flambeau_aot.runtime.result_nodes import ResultNodes
 
 Pairs = list[tuple[int, int]]
 """(input, output) by position."""

@@ -17,7 +17,7 @@ import torch
 from flambeau_aot._torch_compat import base_of, storage_key
 from flambeau_aot.errors import AliasingChanged, AotError
 from flambeau_aot.inputs.synthetic_bases import base_for
-from flambeau_aot.plan import RuntimePlan
+from flambeau_aot.runtime_plan import RuntimePlan
 
 Prologue = Callable[[Sequence[Any]], list[Any]]
 

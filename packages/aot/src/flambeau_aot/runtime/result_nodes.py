@@ -25,7 +25,7 @@ from flambeau_aot._torch_compat import (
     separate_hooks,
     will_run,
 )
-from flambeau_aot.plan import FromFunction, FromGraph, ResultNode, RuntimePlan
+from flambeau_aot.runtime_plan import FromFunction, FromGraph, ResultNode, RuntimePlan
 
 Gradient = torch.Tensor | None
 Parts = Callable[[Any, Mapping[int, Gradient], Sequence[int]], Sequence[Gradient]]

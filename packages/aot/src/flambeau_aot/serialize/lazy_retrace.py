@@ -20,10 +20,10 @@ from flambeau_aot._torch_compat import FakeTensorMode, expression_of
 from flambeau_aot.errors import AotError
 from flambeau_aot.interface import Boxed
 from flambeau_aot.joint.program import of_graph_module
-from flambeau_aot.plan import SymbolPlace
 from flambeau_aot.runtime.ambient_state import Ambient, Streams, ambient
 from flambeau_aot.runtime.call import Compiled
 from flambeau_aot.runtime.result_nodes import Request
+from flambeau_aot.runtime_plan import SymbolPlace
 from flambeau_aot.serialize.saved_program import Stored, restore
 from flambeau_aot.sizes import Sized, has_symbols, is_symbolic, sized
 

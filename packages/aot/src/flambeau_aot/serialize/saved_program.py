@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 
-from flambeau_aot import plan as plans
+from flambeau_aot import runtime_plan as plans
 from flambeau_aot._torch_compat import is_operator, operator_named, pytree
 from flambeau_aot.errors import AotError
 from flambeau_aot.interface import Boxed, Report
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
 from flambeau_aot.runtime.check import Checked, Contract
-from flambeau_aot.runtime.crossing import Crossing, HigherCall, HigherOrder, TangentLayout
+from flambeau_aot.runtime.saved_values import Crossing, HigherCall, HigherOrder, TangentLayout
 from flambeau_aot.sizes import Sized, only_arithmetic
 
 

@@ -40,7 +40,7 @@ from flambeau_capture.emit.resume import (
     push_stack,
     stack_names,
 )
-from flambeau_capture.resuming import CALLEE, Completed, is_completed
+from flambeau_capture.resume_runtime import CALLEE, Completed, is_completed
 from flambeau_capture.values.base import Value
 from flambeau_capture.values.containers.sequences import TupleValue
 

@@ -31,7 +31,7 @@ from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.emit.resume import INSTEAD, Callee, StackSlot, enter_handler
 from flambeau_capture.emit.writer import BytecodeWriter, without_unused_temporaries
 from flambeau_capture.graph.builder import GraphInput
-from flambeau_capture.resuming import CALLEE
+from flambeau_capture.resume_runtime import CALLEE
 from flambeau_capture.source import Local
 from flambeau_capture.values.base import Value
 from flambeau_capture.values.containers.sequences import TupleValue

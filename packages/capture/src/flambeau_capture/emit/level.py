@@ -35,7 +35,7 @@ from flambeau_capture.emit.resume import (
     live_at,
     make_resumption,
 )
-from flambeau_capture.resuming import CALLEE, Continue, drive
+from flambeau_capture.resume_runtime import CALLEE, Continue, drive
 from flambeau_capture.values.base import IteratorValue, Value
 
 

@@ -21,7 +21,7 @@ from flambeau_capture.bytecode.assemble import assemble
 from flambeau_capture.bytecode.decode import CodeBody, Region, decode
 from flambeau_capture.bytecode.flow import covering, live_locals, remove_dead_code
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.resuming import CALLEE, drive
+from flambeau_capture.resume_runtime import CALLEE, drive
 
 if TYPE_CHECKING:
     from flambeau_capture.emit.level import Level

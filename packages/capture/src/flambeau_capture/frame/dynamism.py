@@ -15,7 +15,7 @@ import torch
 
 from flambeau_capture.graph.symbolic_shapes import LARGEST
 from flambeau_capture.identity import IdentityMap
-from flambeau_capture.resuming import CALLEE
+from flambeau_capture.resume_runtime import CALLEE
 from flambeau_capture.source import (
     Attr,
     Called,

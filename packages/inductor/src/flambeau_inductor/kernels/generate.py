@@ -26,13 +26,13 @@ from flambeau_inductor.codegen.errors import CppUnsupported
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.compilation import Built, Compilation, KernelText
 from flambeau_inductor.errors import CacheWarning, CompilerFailed, CompilerNotFound, InductorError
-from flambeau_inductor.evaluated import evaluated
 from flambeau_inductor.indexing import hint
 from flambeau_inductor.ir.deferred_random import draws_fused_with_loops
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Extern, Layout
 from flambeau_inductor.ir.steps import storage_bytes
 from flambeau_inductor.kernels import binary_cache
+from flambeau_inductor.kernels.evaluation import evaluated
 from flambeau_inductor.kernels.loaders import loaders
 from flambeau_inductor.options import Options
 from flambeau_inductor.runtime.artifact import KernelPart, Loaded, load_kernels

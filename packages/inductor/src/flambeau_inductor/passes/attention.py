@@ -17,9 +17,7 @@ import torch
 from flambeau_prims import PRIMS
 from torch import fx
 
-from flambeau_inductor.passes.match import dtype_of, name_of, static_shape, val_of
-from flambeau_inductor.passes.rewriter import Call, Match, Named, Pattern, Rule, Seen, Value, ops
-from flambeau_inductor.passes.scores import (
+from flambeau_inductor.passes.attention_scores import (
     DTYPES,
     LEAST_LENGTH,
     LOWEST,
@@ -31,6 +29,8 @@ from flambeau_inductor.passes.scores import (
     scores,
     scores_of,
 )
+from flambeau_inductor.passes.match import dtype_of, name_of, static_shape, val_of
+from flambeau_inductor.passes.rewriter import Call, Match, Named, Pattern, Rule, Seen, Value, ops
 
 CUDA_WIDTHS = 8
 """The kernel on a GPU reads so many elements at a time."""

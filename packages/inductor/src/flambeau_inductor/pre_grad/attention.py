@@ -20,6 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from flambeau_inductor.passes.attention_scores import (
+    DTYPES,
+    LEAST_LENGTH,
+    hidden_by,
+    hides_later,
+    scores,
+    scores_of,
+)
 from flambeau_inductor.passes.match import argument, op_of, under_autocast, val_of
 from flambeau_inductor.passes.rewriter import (
     Argument,
@@ -34,14 +42,6 @@ from flambeau_inductor.passes.rewriter import (
     Value,
     ops,
     rewrite_module,
-)
-from flambeau_inductor.passes.scores import (
-    DTYPES,
-    LEAST_LENGTH,
-    hidden_by,
-    hides_later,
-    scores,
-    scores_of,
 )
 from flambeau_inductor.runtime.fused_attention import attended, takes
 

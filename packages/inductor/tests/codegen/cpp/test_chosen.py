@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from flambeau_inductor.codegen.cpp.rewrite import choose_constants
+from flambeau_inductor.codegen.cpp.loop_rewrites import choose_constants
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Const, Load, Loop, Point, Store
 

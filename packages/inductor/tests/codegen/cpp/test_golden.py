@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from flambeau_inductor.codegen.cpp.analysis.plan import plan
-from flambeau_inductor.codegen.cpp.rewrite import narrow_indices, two_pass_variance
+from flambeau_inductor.codegen.cpp.loop_rewrites import narrow_indices, two_pass_variance
 from flambeau_inductor.codegen.cpp.unit import emit_kernel
 from flambeau_inductor.ir.loops import Loop
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from flambeau_inductor.codegen.cpp.analysis.plan import plan
-from flambeau_inductor.codegen.cpp.rewrite import one_hot
+from flambeau_inductor.codegen.cpp.loop_rewrites import one_hot
 from flambeau_inductor.indexing import IntegerConstant as IndexConst
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Const, IndexValue, Instr, Load, Loop, Point, Reduce, Store

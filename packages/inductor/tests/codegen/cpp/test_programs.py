@@ -17,7 +17,7 @@ from flambeau_inductor.ir import evaluate
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.lowering import lower_graph
-from flambeau_inductor.passes.pipeline import rewrite
+from flambeau_inductor.passes.fx_passes import rewrite
 from flambeau_inductor.schedule import schedule
 from torch import fx
 

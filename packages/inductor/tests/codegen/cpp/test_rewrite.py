@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from flambeau_inductor.codegen.cpp.analysis.plan import plan
-from flambeau_inductor.codegen.cpp.rewrite import narrow_indices, two_pass_variance
+from flambeau_inductor.codegen.cpp.loop_rewrites import narrow_indices, two_pass_variance
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Const, IndexValue, Load, Loop, Point, Reduce, Store
 

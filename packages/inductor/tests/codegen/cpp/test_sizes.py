@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from flambeau_inductor.ir import evaluate
 from flambeau_inductor.lowering import lower_graph
-from flambeau_inductor.passes.pipeline import rewrite
+from flambeau_inductor.passes.fx_passes import rewrite
 from flambeau_inductor.schedule import schedule
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -15,7 +15,7 @@ from flambeau_inductor.codegen.triton.tiling import static_size
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
 from flambeau_inductor.ir.program import Ref, RunLoop
 from flambeau_inductor.lowering import lower_graph
-from flambeau_inductor.passes.pipeline import rewrite
+from flambeau_inductor.passes.fx_passes import rewrite
 from flambeau_inductor.schedule import Limits, schedule
 from torch import fx
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flambeau_prims._torch_compat import OpOverload, TorchDispatchMode
-from flambeau_prims.table import Decomposition, decompositions
+from flambeau_prims.decomposition_table import Decomposition, decompositions
 
 
 class Decomposing(TorchDispatchMode):

@@ -16,8 +16,8 @@ from typing import Literal
 
 from flambeau_prims._op import PRIMS
 from flambeau_prims._torch_compat import OpOverload, aten_overloads, has_dispatch, is_composite
-from flambeau_prims.table import Decomposition, decompositions
-from flambeau_prims.variants import functional_form
+from flambeau_prims.decomposition_table import Decomposition, decompositions
+from flambeau_prims.functional_variants import functional_form
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from flambeau_prims._torch_compat import OpOverload, fills_uninitialized_memory
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, p
 from flambeau_prims.decomp.linalg.matrices import difference
+from flambeau_prims.decomposition_table import TABLE, Decomposition, decomposition
 from flambeau_prims.layout import Size, TensorMeta, dense_order, is_dense
 from flambeau_prims.promotion import number_dtype, to_float
-from flambeau_prims.table import TABLE, Decomposition, decomposition
 
 aten = torch.ops.aten
 Dtype = torch.dtype | None

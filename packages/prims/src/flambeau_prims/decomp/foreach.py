@@ -22,8 +22,8 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.pointwise import overloads
+from flambeau_prims.decomposition_table import TABLE, Decomposition, decomposition
 from flambeau_prims.promotion import compute_dtype
-from flambeau_prims.table import TABLE, Decomposition, decomposition
 
 aten = torch.ops.aten
 

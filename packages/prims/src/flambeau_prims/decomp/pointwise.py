@@ -16,8 +16,8 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import NUMBERS, Number, Operand, elementwise, is_number, p
+from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.promotion import Promotion, compute_dtype, is_inexact, real_dtype, result_type
-from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 FLOAT, SAME, BOOL = Promotion.FLOAT, Promotion.SAME, Promotion.BOOL

@@ -16,9 +16,9 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, is_number, keep_dims, p
 from flambeau_prims.decomp.indexing.indexing import ranked
 from flambeau_prims.decomp.special import first_of_one
+from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.layout import Size
 from flambeau_prims.promotion import result_type
-from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 _FEW = 32

@@ -20,9 +20,9 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, elementwise, p
 from flambeau_prims.decomp.pointwise import binary, formula, overloads, unary
 from flambeau_prims.decomp.reduction import summed_dtype
+from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.ops.pointwise import INTS, POINTWISE
 from flambeau_prims.promotion import Promotion, compute_dtype
-from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 FLOAT, SAME = Promotion.FLOAT, Promotion.SAME

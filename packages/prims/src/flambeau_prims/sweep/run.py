@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import torch
 
+from flambeau_prims.decomposition_table import decompositions
 from flambeau_prims.sweep import database
 from flambeau_prims.sweep.judge import SweepVerdict, judge
 from flambeau_prims.sweep.measure import DTYPES
 from flambeau_prims.sweep.watch import WithWriting
-from flambeau_prims.table import decompositions
 
 MEANINGS = {
     "right": "equal to eager, by primitives alone",

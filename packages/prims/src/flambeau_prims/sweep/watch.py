@@ -17,8 +17,8 @@ import torch
 from flambeau_prims._op import is_same_layout, metas_of, prim_of
 from flambeau_prims._torch_compat import OpOverload, TorchDispatchMode
 from flambeau_prims.conformance.mode import Decomposing
-from flambeau_prims.table import Decomposition
-from flambeau_prims.variants import writing
+from flambeau_prims.decomposition_table import Decomposition
+from flambeau_prims.functional_variants import writing
 
 
 @dataclass

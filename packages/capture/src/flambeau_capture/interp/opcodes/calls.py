@@ -17,7 +17,7 @@ from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import NULL, Frame
 from flambeau_capture.interp.opcodes.registry import opcode
-from flambeau_capture.resuming import drive
+from flambeau_capture.resume_runtime import drive
 from flambeau_capture.source import Attr, ConstantSource, Item
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Value, unpack
 from flambeau_capture.values.constant import Constant, constant_of, evaluate, nameless

@@ -20,14 +20,14 @@ from flambeau_inductor.codegen.cpp.dtypes import spelling_of
 from flambeau_inductor.codegen.cpp.emit.device_functions import definitions
 from flambeau_inductor.codegen.cpp.emit.loop_nest import Nest
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables, SourceLines
-from flambeau_inductor.codegen.cpp.random_fusion import RandomFusion, fuse_with_draws
-from flambeau_inductor.codegen.cpp.random_fusion import entry as draws_entry
-from flambeau_inductor.codegen.cpp.rewrite import (
+from flambeau_inductor.codegen.cpp.loop_rewrites import (
     choose_constants,
     narrow_indices,
     one_hot,
     two_pass_variance,
 )
+from flambeau_inductor.codegen.cpp.random_fusion import RandomFusion, fuse_with_draws
+from flambeau_inductor.codegen.cpp.random_fusion import entry as draws_entry
 from flambeau_inductor.codegen.device_functions import module_of
 from flambeau_inductor.indexing.expr import terms_of
 from flambeau_inductor.ir.loops import Load, Loop, Point, Store

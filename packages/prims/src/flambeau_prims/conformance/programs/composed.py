@@ -17,6 +17,7 @@ from torch import Generator, Tensor, fx
 
 from flambeau_prims._op import NotYetSymbolic, Prim, PrimError, prim_of
 from flambeau_prims._torch_compat import is_settled, parameters, symbolic_mode
+from flambeau_prims.canonicalize import lower
 from flambeau_prims.conformance.compare import judge_of
 from flambeau_prims.conformance.programs.programs import KitProgram, rule_result
 from flambeau_prims.conformance.samples.cases import Case, cases_of
@@ -32,7 +33,6 @@ from flambeau_prims.conformance.samples.tensors import (
 )
 from flambeau_prims.dialect import verify
 from flambeau_prims.layout import TensorMeta
-from flambeau_prims.rewrite import lower
 from flambeau_prims.values import GraphRecorder, TracedValue
 
 Build = Callable[[Generator], tuple[Callable[..., Any], list[Tensor]]]

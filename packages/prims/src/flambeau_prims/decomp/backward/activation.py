@@ -22,7 +22,7 @@ from flambeau_prims.decomp.nn.activation import (
     relu6_shifted,
 )
 from flambeau_prims.decomp.pointwise import formula
-from flambeau_prims.table import decomposition
+from flambeau_prims.decomposition_table import decomposition
 
 aten = torch.ops.aten
 

@@ -24,8 +24,8 @@ from flambeau_prims.decomp.nn.loss import (
     multilabels,
 )
 from flambeau_prims.decomp.views.view import unsqueezed
+from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.promotion import compute_dtype, result_type
-from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, canonical, p
 from flambeau_prims.decomp.indexing.indexing import IN_SELF, positions, require_slices, within
+from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.promotion import compute_dtype
-from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.linalg.matrices import empty, lower, upper
+from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.layout import Size
-from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 

@@ -16,8 +16,8 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, p
 from flambeau_prims.decomp.nn.activation import gelu, relu
 from flambeau_prims.decomp.views.view import unsqueezed
+from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.layout import product
-from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 

@@ -18,10 +18,10 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.complex import squared_modulus
 from flambeau_prims.decomp.emit import Number, canonical_dims, keep_dims, p
 from flambeau_prims.decomp.reduction import Dims
+from flambeau_prims.decomposition_table import TABLE, decomposition
 from flambeau_prims.layout import product
 from flambeau_prims.ops.complex import REAL_OF
 from flambeau_prims.promotion import broadcast_shapes, compute_dtype, is_inexact
-from flambeau_prims.table import TABLE, decomposition
 
 aten = torch.ops.aten
 _INFINITE = (float("inf"), float("-inf"))

@@ -27,10 +27,10 @@ from flambeau_prims.decomp.linalg.matrices import (
     transposed,
 )
 from flambeau_prims.decomp.views.view import sliced, unsqueezed
+from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.ops.complex import REAL_OF
 from flambeau_prims.ops.pointwise import WIDE_FLOATS
 from flambeau_prims.promotion import broadcast_shapes
-from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 

@@ -14,9 +14,9 @@ from flambeau_prims._torch_compat import is_of_onednn
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, elementwise, p
 from flambeau_prims.decomp.pointwise import at_least, clamp_to, formula, overloads
+from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.layout import product
 from flambeau_prims.promotion import is_inexact
-from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 

@@ -20,8 +20,8 @@ from flambeau_prims.decomp.emit import p, spread
 from flambeau_prims.decomp.nn.normalization import affine, rstd_of, stat_dtype
 from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.decomp.reduction import moments
+from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.layout import Size
-from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.indexing.indexing import positions
+from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.layout import Size
-from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 

@@ -16,9 +16,9 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, p
 from flambeau_prims.decomp.indexing.indexing import LONG, positions, within
 from flambeau_prims.decomp.views.view import unsqueezed
+from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.layout import Size
 from flambeau_prims.promotion import compute_dtype, result_type
-from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 NONE, MEAN, SUM = 0, 1, 2

@@ -15,9 +15,9 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p, spread
 from flambeau_prims.decomp.reduction import moments
+from flambeau_prims.decomposition_table import TABLE, decomposition
 from flambeau_prims.layout import Size
 from flambeau_prims.promotion import compute_dtype
-from flambeau_prims.table import TABLE, decomposition
 
 aten = torch.ops.aten
 

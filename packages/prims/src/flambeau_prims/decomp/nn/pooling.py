@@ -17,8 +17,8 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p, spread
 from flambeau_prims.decomp.nn.convolution import full
 from flambeau_prims.decomp.pointwise import overloads
+from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.layout import Size, product
-from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 Ints = Sequence[int]

@@ -16,7 +16,7 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.pointwise import overloads
-from flambeau_prims.table import decomposition
+from flambeau_prims.decomposition_table import decomposition
 
 aten = torch.ops.aten
 LSTM = 2

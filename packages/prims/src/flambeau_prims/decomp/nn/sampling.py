@@ -16,9 +16,9 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.pointwise import overloads
+from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.layout import Size, product
 from flambeau_prims.promotion import compute_dtype
-from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, canonical_dims, keep_dims, p, spread
+from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.promotion import compute_dtype, to_float
-from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 

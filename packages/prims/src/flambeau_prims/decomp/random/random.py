@@ -19,9 +19,9 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.creation import factory, home
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.pointwise import overloads
+from flambeau_prims.decomposition_table import PHILOX_TABLE, decomposition
 from flambeau_prims.layout import Size
 from flambeau_prims.promotion import compute_dtype, result_type, to_float
-from flambeau_prims.table import PHILOX_TABLE, decomposition
 
 aten = torch.ops.aten
 

@@ -15,9 +15,9 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, p
 from flambeau_prims.decomp.linalg.matrices import difference
 from flambeau_prims.decomp.views.view import checked_index, slice_bounds, sliced, unsqueezed
+from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.layout import Size, product
 from flambeau_prims.promotion import is_inexact, result_type
-from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 

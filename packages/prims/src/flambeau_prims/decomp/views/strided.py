@@ -18,8 +18,8 @@ from flambeau_prims._torch_compat import OpOverload
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, p
 from flambeau_prims.decomp.views.view import sliced
+from flambeau_prims.decomposition_table import TABLE, decomposition
 from flambeau_prims.layout import Size
-from flambeau_prims.table import TABLE, decomposition
 
 aten = torch.ops.aten
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, p
+from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.layout import Size, product
-from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 

@@ -18,7 +18,7 @@ from flambeau_inductor.codegen.cpp.analysis.plan import (
 from flambeau_inductor.codegen.cpp.analysis.streaming import repeated_rows
 from flambeau_inductor.codegen.cpp.emit.compute import compute
 from flambeau_inductor.codegen.cpp.emit.memory import declare_rows, store
-from flambeau_inductor.codegen.cpp.emit.passes import ReductionPass, emit_tile
+from flambeau_inductor.codegen.cpp.emit.reduction_passes import ReductionPass, emit_tile
 from flambeau_inductor.codegen.cpp.emit.transpose import emit_squares, emit_transposed_tile, tile_of
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
 from flambeau_inductor.codegen.cpp.emit.vector_loop import columns_at_once

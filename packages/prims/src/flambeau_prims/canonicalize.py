@@ -29,11 +29,11 @@ from flambeau_prims._torch_compat import (
     make_fake,
     reads_metadata,
 )
+from flambeau_prims.decomposition_table import Decomposition, decompositions
 from flambeau_prims.dialect import DialectError, where_from
+from flambeau_prims.functional_variants import functional_form
 from flambeau_prims.layout import TensorMeta, dense_order
-from flambeau_prims.table import Decomposition, decompositions
 from flambeau_prims.values import GraphRecorder, TracedValue, map_values
-from flambeau_prims.variants import functional_form
 
 # What a node has of its origin, handed on to the prims that replace it.
 _NOTES = ("stack_trace", "nn_module_stack")

@@ -20,11 +20,11 @@ from flambeau_aot.partition.classify import classify
 from flambeau_aot.partition.memory import live_bytes, owned_inputs, peak_bytes, shares_memory
 from flambeau_aot.partition.mincut import save_all
 from flambeau_aot.partition.split import Halves, readers_of, tangents_of
-from flambeau_aot.plan import RuntimePlan
 from flambeau_aot.runtime.autograd_function import higher_order_primals
-from flambeau_aot.runtime.crossing import Crossing, HigherOrder, TangentLayout
 from flambeau_aot.runtime.prologue import alone
 from flambeau_aot.runtime.result_nodes import own_results
+from flambeau_aot.runtime.saved_values import Crossing, HigherOrder, TangentLayout
+from flambeau_aot.runtime_plan import RuntimePlan
 from flambeau_aot.sizes import has_symbols, sized
 
 

@@ -17,7 +17,7 @@ import torch
 
 from flambeau_prims._op import PRIMS, PrimError
 from flambeau_prims._torch_compat import OpOverload, is_view_op, schema_text
-from flambeau_prims.kinds import is_limited, is_refused, on_different_devices
+from flambeau_prims.eager_limits import is_limited, is_refused, on_different_devices
 from flambeau_prims.layout import TensorMeta, dense_order
 
 Decomposition = Callable[..., Any]

@@ -24,7 +24,7 @@ from flambeau_prims._torch_compat import (
     is_view_op,
     result_count,
 )
-from flambeau_prims.table import Decomposition
+from flambeau_prims.decomposition_table import Decomposition
 
 _NAMESPACE = "aten::"
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from flambeau_inductor import recording
+from flambeau_inductor import cuda_graph_rules
+from flambeau_inductor.cuda_graph_rules import QUEUE_ONLY, peak_bytes, rules_of, why_not
 from flambeau_inductor.ir.program import (
     Alloc,
     Buffer,
@@ -20,7 +21,6 @@ from flambeau_inductor.ir.program import (
     Reuse,
     Step,
 )
-from flambeau_inductor.recording import QUEUE_ONLY, peak_bytes, rules_of, why_not
 from flambeau_inductor.tuning import MEASURED
 
 from .facts import Info
@@ -62,7 +62,7 @@ def test_grouped_products_are_recorded_where_torch_reads_their_ends_on_the_devic
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    monkeypatch.setattr(recording, "tuning_of", lambda devices: MEASURED)
+    monkeypatch.setattr(cuda_graph_rules, "tuning_of", lambda devices: MEASURED)
     why = why_not(_program(_calls(5, "aten._grouped_mm.default")))
     assert (why is None) == recorded and (recorded or "may wait" in str(why))
 

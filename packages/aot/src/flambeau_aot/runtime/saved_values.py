@@ -16,10 +16,10 @@ import torch
 from torch.autograd import forward_ad
 
 from flambeau_aot._torch_compat import batch_of
-from flambeau_aot.plan import InsideView, LateWrite, Presence, Saved, SparseGrad, Watched
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import Streams
 from flambeau_aot.runtime.result_nodes import Request
+from flambeau_aot.runtime_plan import InsideView, LateWrite, Presence, Saved, SparseGrad, Watched
 from flambeau_aot.sizes import Sized
 
 
