@@ -14,7 +14,7 @@ from flambeau_inductor.passes.match import name_of, val_of
 from flambeau_inductor.passes.rewriter import Ledger, NumberPattern, Rule, Seen, Value, ops, rewrite
 from torch import Tensor, fx
 
-from tests.passes.test_fused_attention import captured
+from tests.pre_grad.test_attention import captured
 
 X, W = torch.randn(6, 32), torch.randn(32)
 

@@ -16,7 +16,7 @@ from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.templates.scatter_add import find_rows
 
 from tests.templates.compile_offline import registers
-from tests.templates.test_summed_rows import program_of
+from tests.templates.test_scatter_add import program_of
 
 
 def main(capabilities: list[int]) -> None:

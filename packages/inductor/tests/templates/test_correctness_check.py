@@ -18,8 +18,8 @@ from flambeau_inductor.templates.selection.substitution import Selected
 from flambeau_inductor.templates.selection.trial_runs import Bench, OtherNumbers, agreeing, distance
 from torch import Tensor
 
-from .test_classes import Clock, Kept
 from .test_convolution import LAST, program_of
+from .test_shape_buckets import Clock, Kept
 
 CPU = torch.device("cpu")
 SHAPE = (6, 5)

@@ -14,7 +14,7 @@ from flambeau_inductor import Options
 from flambeau_inductor.pre_grad.attention import drop_constant_masks
 from torch import Tensor, fx
 
-from tests.passes.test_fused_attention import captured, operands
+from tests.pre_grad.test_attention import captured, operands
 
 LENGTH = 20
 Fn = Callable[[Tensor, Tensor, Tensor], Tensor]

@@ -19,7 +19,7 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..evaluated import against_eager
-from .test_updates import compiled
+from .test_inplace_updates import compiled
 
 MANY = 10
 
