@@ -99,6 +99,14 @@ def _cholesky(a, upper):
     return _driver("potrf", a)(np.triu(a) if upper else np.tril(a), lower=not upper, clean=True)
 
 
+def _cholesky_inverse(factor, upper):
+    if not factor.size:
+        return factor
+    triangle = np.triu(factor) if upper else np.tril(factor)
+    inverse = np.linalg.inv(triangle)
+    return inverse @ inverse.conj().T if upper else inverse.conj().T @ inverse
+
+
 def _lu_factor(a, pivot):
     if not a.size:
         return a, np.zeros(min(a.shape), np.int32), np.int32(0)
@@ -174,6 +182,7 @@ FUNCTIONS = {
     "eig": np.linalg.eig,
     "eigvals": np.linalg.eigvals,
     "cholesky": _each(_cholesky, 2),
+    "cholesky_inverse": _each(_cholesky_inverse, 2),
     "lu_factor": _each(_lu_factor, 2),
     "lu_solve": _each(_lu_solve, 2, 1, 2),
     "solve_triangular": _each(_solve_triangular, 2, 2),

@@ -48,6 +48,10 @@ def pow(a, b):
     return np.where(b < 0, sign, np.power(a, np.where(b < 0, 0, b)))
 
 
+def _shifted(f):
+    return lambda n, x: f(n, 2 * x - 1)
+
+
 def _polynomial(f):
     def value(x, n):
         degree = np.maximum(np.trunc(n), 0).astype(int)
@@ -142,9 +146,14 @@ lt less le less_equal gt greater ge greater_equal"""
 SCIPY = "erf erfc erfinv erfcx ndtri log_ndtr i0 i0e i1 i1e zeta polygamma"
 BESSEL = "j0 j1 y0 y1 k0 k1 k0e k1e"
 REDUCED = "sum prod amax amin any all cumsum cumprod"
-POLYNOMIALS = """chebyshev_t chebyt chebyshev_u chebyu hermite_h hermite hermite_he hermitenorm
-laguerre_l laguerre legendre_p legendre"""
+POLYNOMIALS = """hermite_h hermite hermite_he hermitenorm laguerre_l laguerre legendre_p legendre"""
 U = special.eval_chebyu
+CHEBYSHEV = {
+    "chebyshev_t": special.eval_chebyt,
+    "chebyshev_u": U,
+    "chebyshev_v": lambda n, x: U(n, x) - U(n - 1, x),
+    "chebyshev_w": lambda n, x: U(n, x) + U(n - 1, x),
+}
 FUNCTIONS = {
     **{name: f for name, f in globals().items() if name in PRIMS},
     **{name: getattr(np, name) for name in NUMPY.split()},
@@ -153,8 +162,8 @@ FUNCTIONS = {
     **{f"bessel_{name}": getattr(special, name) for name in BESSEL.split()},
     **{name: _reduced(getattr(np, name)) for name in REDUCED.split()},
     **{a: _polynomial(getattr(special, f"eval_{b}")) for a, b in _pairs(POLYNOMIALS)},
-    "chebyshev_v": _polynomial(lambda n, x: U(n, x) - U(n - 1, x)),
-    "chebyshev_w": _polynomial(lambda n, x: U(n, x) + U(n - 1, x)),
+    **{name: _polynomial(f) for name, f in CHEBYSHEV.items()},
+    **{f"shifted_{name}": _polynomial(_shifted(f)) for name, f in CHEBYSHEV.items()},
     "digamma": special.psi,
     "igamma": special.gammainc,
     "igammac": special.gammaincc,

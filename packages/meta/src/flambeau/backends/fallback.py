@@ -209,10 +209,12 @@ def _raise_where_no_graph_may(
     internal = failure.is_fault and asked
     if not (request.strict or internal or forbidden):
         return
-    if not forbidden and inputs is not None:
+    if inputs is not None:
         eager = observe(gm.forward, inputs, modules=[gm], backward=False)
         if is_of_the_program(failure, eager.error):
-            return
+            if not forbidden:
+                return
+            failure = replace(failure, is_fault=False)  # with constant sizes it is judged again
     if failure.is_fault:
         request.recorder.fault(failure.as_fault())
     raise StageError(failure) from failure.error
