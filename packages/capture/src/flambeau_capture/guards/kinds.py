@@ -84,7 +84,8 @@ def _text(value: Any) -> str:
         runs_nothing = _of_python(own.__module__) and not gc.is_tracked(value)
     else:  # a container's repr is that of what it holds
         runs_nothing = of_torch or not gc.is_tracked(value)
-    if not runs_nothing and not issubclass(kind, _SHOWN_BY_NAME):
+    by_name = issubclass(kind, _SHOWN_BY_NAME) or kind.__module__ == "torch._ops"  # operators
+    if not runs_nothing and not by_name:
         return f"{kind.__module__}.{kind.__qualname__} object"
     return repr(value)
 
