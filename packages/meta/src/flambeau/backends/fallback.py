@@ -201,7 +201,8 @@ def _raise_where_no_graph_may(
     """Raise StageError where no graph may run eagerly, unless it raises the same there.
 
     Nothing of the program comes after a StageError, so that eager is run on copies of the inputs,
-    where these are at hand, to see.
+    where these are at hand, to see. A graph with open sizes that is merely refused is not run:
+    another one with constant sizes follows in any case.
     """
     # capture makes a graph with open sizes again, with constant ones
     forbidden = has_open_sizes(gm)
@@ -209,7 +210,7 @@ def _raise_where_no_graph_may(
     internal = failure.is_fault and asked
     if not (request.strict or internal or forbidden):
         return
-    if inputs is not None:
+    if inputs is not None and (failure.is_fault or not forbidden):
         eager = observe(gm.forward, inputs, modules=[gm], backward=False)
         if is_of_the_program(failure, eager.error):
             if not forbidden:
