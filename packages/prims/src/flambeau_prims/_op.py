@@ -9,10 +9,10 @@ metadata of what the eager implementation returns.
 from __future__ import annotations
 
 import functools
-import sys
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -170,20 +170,20 @@ def define(
       formula if that needs saying; None: as the dtypes of operands and results say;
     - `dtypes`: dtypes that the first tensor operand may have (None: found by asking the rule);
     - `exact`: whether IEEE 754 decides every bit of the result (None: as the tags say);
-    - `family`: the heading it is listed under; None is the module that calls `define`;
+    - `family`: the heading it is listed under; None is the module of the rule;
     - `flops`, `bytes_moved`: cost rules;
     - `reason`: why a library computes it, where no kernel does.
     """
-    name = schema[: schema.index("(")]
+    declared = _declared(schema)
+    name = declared.name
     edges = {"note": edge_cases} if isinstance(edge_cases, str) else dict(edge_cases)
     unknown = (set(tags) - TAGS) | (edges.keys() - set(EDGES))
     if name in PRIMS:
         raise ValueError(f"{name}: defined twice")
     if unknown:
         raise ValueError(f"{name}: unknown tags or edge cases: {', '.join(sorted(unknown))}")
-    if family is None:
-        family = str(sys._getframe(1).f_globals["__name__"]).rpartition(".")[2]
-    rule = _named(name, schema, rule)
+    family = family or rule.__module__.rpartition(".")[2]
+    rule = _named(name, schema, _selecting(declared, rule), dtypes)
     _LIBRARY.define(schema)
     _LIBRARY.impl(name, eager, "CompositeExplicitAutograd")
     if fake is not None:
@@ -217,15 +217,78 @@ def define(
     return overload
 
 
-def _named(name: str, schema: str, rule: Rule) -> Rule:
-    """`rule`, with errors that begin with the primitive's name whatever it trips over."""
+def primitive(
+    schema: str, eager: Callable[..., Any], **notes: Any
+) -> Callable[[Rule], Callable[..., Any]]:
+    """Define the primitive of which the decorated function is the shape rule, and its docstring the
+    definition; `notes` are those of `define`.
+
+    The rule takes those of the schema's arguments that the result's metadata depends on, by their
+    names. What is returned is the registered rule, which takes all of them.
+    """
+    name = _declared(schema).name
+
+    def register(rule: Rule) -> Rule:
+        doc = " ".join((rule.__doc__ or "").split())
+        define(schema, rule=rule, eager=eager, **{"doc": doc, **notes})
+        return PRIMS[name].rule
+
+    return register
+
+
+class _Declared(NamedTuple):
+    """A primitive's name and its arguments: how many may be given by position, how many must."""
+
+    name: str
+    arguments: list[str]
+    positional: int
+    required: int
+
+
+def _declared(schema: str) -> _Declared:
+    start = schema.index("(")
+    parts = schema[start + 1 : schema.rindex(") ->")].split(",")
+    words = [part.split()[-1] for part in parts if part.strip()]
+    positional = words.index("*") if "*" in words else len(words)
+    names = [word.partition("=")[0] for word in words if word != "*"]
+    required = len(names) - sum("=" in word for word in words)
+    return _Declared(schema[:start], names, positional, required)
+
+
+def _selecting(declared: _Declared, rule: Rule) -> Rule:
+    """`rule`, called with those of the declared arguments that it takes."""
+    names = declared.arguments
+    code = getattr(rule, "__code__", None)
+    if code is None or code.co_flags & inspect.CO_VARARGS:
+        return rule
+    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    read = [place for place, name in enumerate(names) if name in own]
+    if len(read) == len(names) or [names[place] for place in read] != list(own):
+        return rule
+
+    @functools.wraps(rule)
+    def selecting(*args: Any, **kwargs: Any) -> MetaResult:
+        known = len(args) <= declared.positional and kwargs.keys() <= set(names[len(args) :])
+        if not known or len(args) + len(kwargs) < declared.required:
+            raise TypeError(f"{len(args)} arguments and {', '.join(kwargs)}")
+        chosen = [args[place] for place in read if place < len(args)]
+        return rule(*chosen, **{key: value for key, value in kwargs.items() if key in own})
+
+    return selecting
+
+
+def _named(name: str, schema: str, rule: Rule, dtypes: frozenset[torch.dtype] | None) -> Rule:
+    """`rule`, with errors that begin with the primitive's name whatever it trips over; it is asked
+    about tensors of `dtypes` alone."""
 
     @functools.wraps(rule)
     def named(*args: Any, **kwargs: Any) -> MetaResult:
         try:
+            if dtypes is not None and args:
+                require(args[0].dtype in dtypes, f"not defined on {args[0].dtype}")
             return rule(*args, **kwargs)
         except PrimError as error:
-            if str(error).startswith(name):
+            if str(error).startswith(f"{name}:"):
                 raise
             raise type(error)(f"{name}: {error}") from None
         except (TypeError, IndexError, AttributeError) as error:
@@ -271,7 +334,9 @@ def metas_of(value: Any) -> Any:
 def _meta_kernel(rule: Rule) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         result = rule(*map(metas_of, args), **{k: metas_of(v) for k, v in kwargs.items()})
-        return _empty(result) if isinstance(result, TensorMeta) else tuple(map(_empty, result))
+        return (
+            _empty(result) if isinstance(result, TensorMeta) else tuple(map(_empty, result)) or None
+        )
 
     return kernel
 
@@ -346,6 +411,6 @@ def is_same_layout(tensor: torch.Tensor, expected: TensorMeta) -> bool:
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise `PrimError(message)` unless `condition`; messages name the primitive first."""
+    """Raise `PrimError(message)` unless `condition`; of a rule the primitive's name precedes it."""
     if not condition:
         raise PrimError(message)

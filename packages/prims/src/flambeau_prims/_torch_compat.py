@@ -46,6 +46,18 @@ def argument_names(op: OpOverload) -> tuple[tuple[str, ...], frozenset[str]]:
     return names, frozenset(argument.name for argument in arguments if argument.kwarg_only)
 
 
+# Types whose defaults a schema has in a coding of its own.
+_CODED = ("ScalarType", "Layout", "MemoryFormat", "Device")
+
+
+def argument_defaults(op: OpOverload) -> dict[str, Any]:
+    """The arguments of `op` with their defaults; None where there is none, or a coded one."""
+    return {
+        a.name: None if any(kind in str(a.real_type) for kind in _CODED) else a.default_value
+        for a in op._schema.arguments
+    }
+
+
 def device_of(tensor: torch.Tensor) -> torch.device:
     """The device of `tensor`; for a fake tensor the one it stands for, also inside its kernels."""
     device: torch.device = getattr(tensor, "fake_device", None) or tensor.device

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import difflib
 import functools
+import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 
 from flambeau_prims._op import PRIMS, PrimError
-from flambeau_prims._torch_compat import OpOverload, is_view_op, schema_text
+from flambeau_prims._torch_compat import OpOverload, argument_defaults, is_view_op, schema_text
 from flambeau_prims.eager_limits import is_limited, is_refused, on_different_devices
 from flambeau_prims.layout import TensorMeta, dense_order
 
@@ -49,6 +50,38 @@ def decomposition(
         return function
 
     return register
+
+
+class Arguments(types.SimpleNamespace):
+    """The arguments of a call, by the names that ATen's schema gives them: the defaults of what the
+    call does not give, None for what the overload does not have."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+def by_name(*ops: OpOverload, absent: Iterable[str] = (), **options: Any) -> Callable[[F], F]:
+    """Register a function of the `Arguments` as the decomposition of overloads that have some of
+    the arguments each, and none those that are `absent`; `options` are those of `decomposition`."""
+    known = dict.fromkeys((*absent, *(name for op in ops for name in argument_defaults(op))))
+
+    def register(function: F) -> F:
+        for op in ops:
+            decomposition(op, **options)(_bound(function, known, op))
+        return function
+
+    return register
+
+
+def _bound(function: Decomposition, known: Mapping[str, Any], op: OpOverload) -> Decomposition:
+    defaults = argument_defaults(op)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(defaults, args, strict=False))
+        return function(Arguments(**{**known, **defaults, **given, **kwargs}))
+
+    return call
 
 
 def decompositions(

@@ -18,6 +18,7 @@ import torch
 from flambeau_prims._torch_compat import device_of
 
 Size: TypeAlias = int
+Sizes: TypeAlias = Sequence[Size]
 Shape: TypeAlias = tuple[Size, ...]
 
 
@@ -51,8 +52,8 @@ class TensorMeta:
 
     def like(
         self,
-        shape: Sequence[Size] | None = None,
-        stride: Sequence[Size] | None = None,
+        shape: Sizes | None = None,
+        stride: Sizes | None = None,
         dtype: torch.dtype | None = None,
     ) -> TensorMeta:
         """This metadata with another shape (contiguous unless strides are given) or dtype."""
@@ -63,7 +64,7 @@ class TensorMeta:
         return TensorMeta(sizes, strides, dtype or self.dtype, self.device)
 
 
-def product(sizes: Sequence[Size]) -> Size:
+def product(sizes: Sizes) -> Size:
     """The product of sizes; 1 for none."""
     result: Size = 1
     for size in sizes:
@@ -71,7 +72,7 @@ def product(sizes: Sequence[Size]) -> Size:
     return result
 
 
-def contiguous_strides(shape: Sequence[Size]) -> Shape:
+def contiguous_strides(shape: Sizes) -> Shape:
     """Row-major strides; a dimension of size 0 counts as 1, as in torch."""
     strides: list[Size] = []
     step: Size = 1
@@ -81,7 +82,7 @@ def contiguous_strides(shape: Sequence[Size]) -> Shape:
     return tuple(reversed(strides))
 
 
-def ordered_strides(shape: Sequence[Size], order: Sequence[int]) -> Shape:
+def ordered_strides(shape: Sizes, order: Sequence[int]) -> Shape:
     """Dense strides with dimensions laid out from outermost to innermost as `order` lists them."""
     strides: list[Size] = [1] * len(shape)
     step: Size = 1
@@ -94,12 +95,12 @@ def ordered_strides(shape: Sequence[Size], order: Sequence[int]) -> Shape:
 _CHANNELS_LAST_ORDER = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 
 
-def channels_last_strides(shape: Sequence[Size]) -> Shape:
+def channels_last_strides(shape: Sizes) -> Shape:
     """Strides of the channels-last format of a 4-d or 5-d shape."""
     return ordered_strides(shape, _CHANNELS_LAST_ORDER[len(shape)])
 
 
-def is_contiguous(shape: Sequence[Size], stride: Sequence[Size]) -> bool:
+def is_contiguous(shape: Sizes, stride: Sizes) -> bool:
     """Row-major and dense; strides of size-1 dimensions do not matter, nor any if empty."""
     expected: Size = 1
     good = True
@@ -112,7 +113,7 @@ def is_contiguous(shape: Sequence[Size], stride: Sequence[Size]) -> bool:
     return good
 
 
-def is_channels_last(shape: Sequence[Size], stride: Sequence[Size]) -> bool:
+def is_channels_last(shape: Sizes, stride: Sizes) -> bool:
     """Dense in the channels-last order (4-d and 5-d only)."""
     order = _CHANNELS_LAST_ORDER.get(len(shape))
     if order is None:
@@ -136,7 +137,7 @@ def suggests_channels_last(meta: TensorMeta) -> bool:
     return True
 
 
-def is_dense(shape: Sequence[Size], stride: Sequence[Size]) -> bool:
+def is_dense(shape: Sizes, stride: Sizes) -> bool:
     """No overlap and no holes: some permutation of the dimensions is contiguous."""
     if is_contiguous(shape, stride):
         return True
@@ -211,7 +212,7 @@ def _inner_to_outer(shape: Shape, metas: Sequence[TensorMeta], a: int, b: int) -
     return 0
 
 
-def view_strides(shape: Shape, stride: Shape, new_shape: Sequence[Size]) -> Shape | None:
+def view_strides(shape: Shape, stride: Shape, new_shape: Sizes) -> Shape | None:
     """Strides that make `new_shape` a view of (`shape`, `stride`); None if only a copy will do."""
     if product(shape) == 0:
         return stride if tuple(new_shape) == shape else contiguous_strides(new_shape)

@@ -11,14 +11,14 @@ complex). Within a rank, torch's lattice of pairs decides (`torch.promote_types`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
 import torch
 
 from flambeau_prims._op import PrimError
-from flambeau_prims.layout import Shape, Size
+from flambeau_prims.layout import Shape, Size, Sizes
 
 
 class Promotion(Enum):
@@ -131,7 +131,7 @@ def dtypes_of(operands: Iterable[Any], promotion: Promotion) -> tuple[torch.dtyp
     return compute_dtype(common), torch.bool if promotion is Promotion.BOOL else common
 
 
-def broadcast_shapes(*shapes: Sequence[Size]) -> Shape:
+def broadcast_shapes(*shapes: Sizes) -> Shape:
     """The common shape, or `PrimError` naming the two sizes that do not meet."""
     ndim = max(map(len, shapes))
     result: list[Size] = [1] * ndim
@@ -149,7 +149,7 @@ def broadcast_shapes(*shapes: Sequence[Size]) -> Shape:
     return tuple(result)
 
 
-def same_shape(a: Sequence[Size], b: Sequence[Size]) -> bool:
+def same_shape(a: Sizes, b: Sizes) -> bool:
     """Whether two shapes are one; tuples would compare sizes of shapes that differ in rank, and
     something would be assumed about a symbol."""
     return len(a) == len(b) and all(x is y or x == y for x, y in zip(a, b, strict=True))

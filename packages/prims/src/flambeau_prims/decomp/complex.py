@@ -18,7 +18,7 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, elementwise, p
 from flambeau_prims.decomposition_table import decomposition
-from flambeau_prims.layout import Size
+from flambeau_prims.layout import Size, Sizes
 from flambeau_prims.promotion import Promotion
 
 aten = torch.ops.aten
@@ -102,7 +102,7 @@ def squared_modulus(x: Tensor) -> Tensor:
 _POWERS = {0: 0.0, 1: 0.5, 2: 1.0}
 
 
-def _scaled(x: Tensor, lengths: Sequence[Size], normalization: int) -> Tensor:
+def _scaled(x: Tensor, lengths: Sizes, normalization: int) -> Tensor:
     power = _POWERS[normalization]
     if not power:
         return x

@@ -19,7 +19,7 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, p
 from flambeau_prims.decomp.linalg.matrices import difference
 from flambeau_prims.decomposition_table import TABLE, Decomposition, decomposition
-from flambeau_prims.layout import Size, TensorMeta, dense_order, is_dense
+from flambeau_prims.layout import Size, Sizes, TensorMeta, dense_order, is_dense
 from flambeau_prims.promotion import number_dtype, to_float
 
 aten = torch.ops.aten
@@ -60,7 +60,7 @@ def home(device: Device) -> torch.device:
     return torch.get_default_device() if device is None else torch.device(device)
 
 
-def filled(shape: Sequence[Size], value: Number, dtype: Dtype, device: Device) -> Tensor:
+def filled(shape: Sizes, value: Number, dtype: Dtype, device: Device) -> Tensor:
     """A row-major tensor of `value`; dtype and device default as in torch."""
     return p.full(list(shape), value, dtype=dtype or torch.get_default_dtype(), device=home(device))
 
@@ -84,11 +84,7 @@ Content = Callable[[torch.dtype], Number]
 
 def _make_plain(value: Content) -> Any:
     def call(
-        size: Sequence[Size],
-        *,
-        dtype: Dtype = None,
-        device: Device = None,
-        memory_format: Format = None,
+        size: Sizes, *, dtype: Dtype = None, device: Device = None, memory_format: Format = None
     ) -> Any:
         kind = dtype or torch.get_default_dtype()
         return e.in_format(filled(size, value(kind), kind, device), memory_format)
@@ -106,7 +102,7 @@ def _make_like(value: Content) -> Any:
 
 
 def _make_new(value: Content) -> Any:
-    def call(x: Tensor, size: Sequence[Size], *, dtype: Dtype = None, device: Device = None) -> Any:
+    def call(x: Tensor, size: Sizes, *, dtype: Dtype = None, device: Device = None) -> Any:
         kind = dtype or x.dtype
         return filled(size, value(kind), kind, device or x.device)
 
@@ -144,9 +140,7 @@ factory(aten.new_ones.default)(_make_new(_one))
 
 
 @factory(aten.full.default)
-def full(
-    size: Sequence[Size], fill_value: Number, *, dtype: Dtype = None, device: Device = None
-) -> Any:
+def full(size: Sizes, fill_value: Number, *, dtype: Dtype = None, device: Device = None) -> Any:
     kind = dtype or number_dtype(fill_value)
     return filled(size, e.fitting(fill_value, kind), kind, device)
 
@@ -165,20 +159,13 @@ def full_like(
 
 @factory(aten.new_full.default)
 def new_full(
-    x: Tensor,
-    size: Sequence[Size],
-    fill_value: Number,
-    *,
-    dtype: Dtype = None,
-    device: Device = None,
+    x: Tensor, size: Sizes, fill_value: Number, *, dtype: Dtype = None, device: Device = None
 ) -> Any:
     kind = dtype or x.dtype
     return filled(size, e.fitting(fill_value, kind), kind, device or x.device)
 
 
-def _with_strides(
-    size: Sequence[Size], stride: Sequence[Size], dtype: Dtype, device: Device
-) -> Tensor:
+def _with_strides(size: Sizes, stride: Sizes, dtype: Dtype, device: Device) -> Tensor:
     at, kind = home(device), dtype or torch.get_default_dtype()
     if not is_dense(size, stride):  # elements are shared, or left out between others
         empty = any(n == 0 for n in size)
@@ -190,38 +177,27 @@ def _with_strides(
 
 
 def _permuted(
-    size: Sequence[Size], order: Sequence[int], dtype: torch.dtype, device: torch.device
+    size: Sizes, order: Sequence[int], dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     dense = p.full([size[d] for d in order], _anything(dtype), dtype=dtype, device=device)
     return p.permute(dense, [list(order).index(d) for d in range(len(size))])
 
 
 @factory(aten.empty_strided.default)
-def empty_strided(
-    size: Sequence[Size], stride: Sequence[Size], *, dtype: Dtype = None, device: Device = None
-) -> Any:
+def empty_strided(size: Sizes, stride: Sizes, *, dtype: Dtype = None, device: Device = None) -> Any:
     return _with_strides(size, stride, dtype, device)
 
 
 @factory(aten.new_empty_strided.default)
 def new_empty_strided(
-    x: Tensor,
-    size: Sequence[Size],
-    stride: Sequence[Size],
-    *,
-    dtype: Dtype = None,
-    device: Device = None,
+    x: Tensor, size: Sizes, stride: Sizes, *, dtype: Dtype = None, device: Device = None
 ) -> Any:
     return _with_strides(size, stride, dtype or x.dtype, device or x.device)
 
 
 @factory(aten.empty_permuted.default)
 def empty_permuted(
-    size: Sequence[Size],
-    physical_layout: Sequence[int],
-    *,
-    dtype: Dtype = None,
-    device: Device = None,
+    size: Sizes, physical_layout: Sequence[int], *, dtype: Dtype = None, device: Device = None
 ) -> Any:
     return _permuted(size, physical_layout, dtype or torch.get_default_dtype(), home(device))
 

@@ -19,6 +19,7 @@ from flambeau_prims._op import PRIMS, require
 from flambeau_prims._torch_compat import OpOverload
 from flambeau_prims.layout import (
     Size,
+    Sizes,
     TensorMeta,
     channels_last_strides,
     dense_order,
@@ -109,7 +110,7 @@ def widen(*xs: Tensor) -> Any:
     return wide if len(wide) > 1 else wide[0]
 
 
-def expand(x: Tensor, shape: Sequence[Size]) -> Tensor:
+def expand(x: Tensor, shape: Sizes) -> Tensor:
     """`x` broadcast to `shape`, aligned at the right."""
     if same_shape(x.shape, shape):
         return x
@@ -258,9 +259,7 @@ def elementwise(
     return with_strides(value, operand_strides(value.shape, operands, taken))
 
 
-def operand_strides(
-    shape: Sequence[Size], operands: Sequence[Any], common: torch.dtype
-) -> Sequence[Size]:
+def operand_strides(shape: Sizes, operands: Sequence[Any], common: torch.dtype) -> Sizes:
     """Strides of the result of a kernel of eager's that takes these operands: whatever a formula
     leads with, they decide, in their order, each as it is, but that for a CPU they are converted to
     their `common` dtype first."""
@@ -280,7 +279,7 @@ def operand_strides(
     return elementwise_strides(metas)
 
 
-def with_strides(x: Tensor, wanted: Sequence[Size]) -> Tensor:
+def with_strides(x: Tensor, wanted: Sizes) -> Tensor:
     """`x` in the order of memory that these strides have."""
     have = x.stride()
     if all(n == 1 or a == b for n, a, b in zip(x.shape, wanted, have, strict=True)):
@@ -317,7 +316,7 @@ def _as_kind(value: Any, dtype: torch.dtype) -> Any:
     return float(value) if dtype.is_floating_point else int(value)
 
 
-def spread(row: Tensor, shape: Sequence[Size], dims: Sequence[int]) -> Tensor:
+def spread(row: Tensor, shape: Sizes, dims: Sequence[int]) -> Tensor:
     """A reduction's result broadcast back over the dimensions it was reduced over."""
     gone = set(dims)
     kept = [d for d in range(len(shape)) if d not in gone]
@@ -326,7 +325,7 @@ def spread(row: Tensor, shape: Sequence[Size], dims: Sequence[int]) -> Tensor:
     return p.broadcast_in_dim(row, list(shape), kept)
 
 
-def keep_dims(row: Tensor, shape: Sequence[Size], dims: Sequence[int], keepdim: bool) -> Tensor:
+def keep_dims(row: Tensor, shape: Sizes, dims: Sequence[int], keepdim: bool) -> Tensor:
     """A reduction's result with size-1 dimensions put back if `keepdim`."""
     if not keepdim or not dims:
         return row
@@ -334,7 +333,7 @@ def keep_dims(row: Tensor, shape: Sequence[Size], dims: Sequence[int], keepdim: 
     return spread(row, [1 if d in gone else size for d, size in enumerate(shape)], dims)
 
 
-def count(shape: Sequence[Size], dims: Sequence[int]) -> Size:
+def count(shape: Sizes, dims: Sequence[int]) -> Size:
     """Number of elements that a reduction over `dims` combines."""
     return product([shape[d] for d in dims])
 

@@ -13,7 +13,7 @@ and Hutter 2019; Sutskever et al. 2013; Duchi et al. 2011).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,13 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.pointwise import overloads
-from flambeau_prims.decomposition_table import TABLE, Decomposition, decomposition
+from flambeau_prims.decomposition_table import (
+    TABLE,
+    Arguments,
+    Decomposition,
+    by_name,
+    decomposition,
+)
 from flambeau_prims.promotion import compute_dtype
 
 aten = torch.ops.aten
@@ -162,9 +168,6 @@ def check_and_unscale(
     return unscaled, found
 
 
-Tensors = Sequence[Tensor]
-
-
 def _number(value: Any, dtype: torch.dtype) -> Any:
     """A hyperparameter as an operand: a Python number, or a tensor without dimensions."""
     return value if e.is_number(value) else p.reshape(e.cast(value, dtype), [])
@@ -200,143 +203,90 @@ def _correction(beta: float, step: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _adam_one(
-    param: Tensor,
-    grad: Tensor,
-    mean: Tensor,
-    square: Tensor,
-    largest: Tensor | None,
-    step: Tensor,
-    *,
-    decoupled: bool,
-    lr: Any,
-    beta1: float,
-    beta2: float,
-    weight_decay: float,
-    eps: float,
-    maximize: bool,
+    a: Arguments, i: int, grad: Tensor, decoupled: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """(parameter, mean, square, largest square) after a step of one entry."""
+    param, step = a.self[i], a.state_steps[i]
     dtype = compute_dtype(param.dtype)
-    w, g, m, v = (e.cast(t, dtype) for t in (param, grad, mean, square))
-    rate = _number(lr, dtype)
-    g = _gradient(g, w, 0.0 if decoupled else weight_decay, maximize)
-    if decoupled and weight_decay:
-        shrink = 1.0 - lr * weight_decay if e.is_number(lr) else e.sub(
-            1.0, e.mul(rate, weight_decay))  # fmt: skip
+    w, g, m, v = (e.cast(t, dtype) for t in (param, grad, a.exp_avgs[i], a.exp_avg_sqs[i]))
+    rate = _number(a.lr, dtype)
+    g = _gradient(g, w, 0.0 if decoupled else a.weight_decay, a.maximize)
+    if decoupled and a.weight_decay:
+        shrink = 1.0 - a.lr * a.weight_decay if e.is_number(a.lr) else e.sub(
+            1.0, e.mul(rate, a.weight_decay))  # fmt: skip
         w = e.mul(w, shrink)
-    m = p.add(m, e.mul(p.sub(g, m), 1.0 - beta1))
-    v = p.add(e.mul(v, beta2), e.mul(p.mul(g, g), 1.0 - beta2))
-    top = None if largest is None else p.maximum(e.cast(largest, dtype), v)
-    size = e.div(rate, _correction(beta1, step, dtype))
-    root = p.sqrt(_correction(beta2, step, dtype))
-    below = e.add(e.div(p.sqrt(v if top is None else top), root), eps)
+    m = p.add(m, e.mul(p.sub(g, m), 1.0 - a.beta1))
+    v = p.add(e.mul(v, a.beta2), e.mul(p.mul(g, g), 1.0 - a.beta2))
+    top = p.maximum(e.cast(a.max_exp_avg_sqs[i], dtype), v) if a.amsgrad else None
+    size = e.div(rate, _correction(a.beta1, step, dtype))
+    root = p.sqrt(_correction(a.beta2, step, dtype))
+    below = e.add(e.div(p.sqrt(v if top is None else top), root), a.eps)
     return p.sub(w, e.mul(p.div(m, below), size)), m, v, top
 
 
-def _adam(decoupled: bool) -> Any:
-    def call(
-        params: Tensors,
-        grads: Tensors,
-        means: Tensors,
-        squares: Tensors,
-        largest: Tensors,
-        steps: Tensors,
-        *,
-        lr: Any,
-        beta1: float,
-        beta2: float,
-        weight_decay: float,
-        eps: float,
-        amsgrad: bool,
-        maximize: bool,
-        grad_scale: Tensor | None = None,
-        found_inf: Tensor | None = None,
-    ) -> Any:
-        rows: list[list[Tensor]] = [[], [], [], [], []]
-        for i, param in enumerate(params):
-            grad = _unscaled(grads[i], grad_scale)
-            old = (param, means[i], squares[i], largest[i] if amsgrad else None)
-            new = _adam_one(
-                param, grad, means[i], squares[i], old[3], steps[i], decoupled=decoupled,
-                lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay, eps=eps,
-                maximize=maximize,
-            )  # fmt: skip
-            rows[1].append(grad)
-            for row, before, after in zip((0, 2, 3, 4), old, new, strict=True):
-                if before is not None and after is not None:
-                    rows[row].append(_unless(found_inf, before, after))
-        if not amsgrad:
-            rows[4] = [p.clone(t) for t in largest]
-        return tuple(rows)
-
-    return call
+def _adam(a: Arguments, decoupled: bool) -> Any:
+    rows: list[list[Tensor]] = [[], [], [], [], []]
+    for i, param in enumerate(a.self):
+        grad = _unscaled(a.grads[i], a.grad_scale)
+        new = _adam_one(a, i, grad, decoupled)
+        old = (param, a.exp_avgs[i], a.exp_avg_sqs[i], a.max_exp_avg_sqs[i] if a.amsgrad else None)
+        rows[1].append(grad)
+        for row, before, after in zip((0, 2, 3, 4), old, new, strict=True):
+            if before is not None and after is not None:
+                rows[row].append(_unless(a.found_inf, before, after))
+    if not a.amsgrad:
+        rows[4] = [p.clone(t) for t in a.max_exp_avg_sqs]
+    return tuple(rows)
 
 
-decomposition(*overloads("_fused_adam", "default", "tensor_lr"))(_adam(False))
-decomposition(*overloads("_fused_adamw", "default", "tensor_lr"))(_adam(True))
+@by_name(*overloads("_fused_adam", "default", "tensor_lr"))
+def adam(a: Arguments) -> Any:
+    return _adam(a, decoupled=False)
 
 
-@decomposition(*overloads("_fused_sgd", "default", "tensor_lr"))
-def sgd(
-    params: Tensors,
-    grads: Tensors,
-    buffers: Tensors,
-    *,
-    weight_decay: float,
-    momentum: float,
-    lr: Any,
-    dampening: float,
-    nesterov: bool,
-    maximize: bool,
-    is_first_step: bool,
-    grad_scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
-) -> Any:
-    rows: list[list[Tensor]] = [[], [], []]
-    for i, param in enumerate(params):
-        grad = _unscaled(grads[i], grad_scale)
+@by_name(*overloads("_fused_adamw", "default", "tensor_lr"))
+def adamw(a: Arguments) -> Any:
+    return _adam(a, decoupled=True)
+
+
+def _entries(a: Arguments) -> Iterator[tuple[int, Tensor, Tensor, Tensor, Tensor]]:
+    """(number, parameter, unscaled gradient, both as they are computed with) of each entry."""
+    for i, param in enumerate(a.self):
+        grad = _unscaled(a.grads[i], a.grad_scale)
         dtype = compute_dtype(param.dtype)
         w = e.cast(param, dtype)
-        g = _gradient(e.cast(grad, dtype), w, weight_decay, maximize)
-        if momentum:
+        yield i, param, grad, w, _gradient(e.cast(grad, dtype), w, a.weight_decay, a.maximize)
+
+
+@by_name(*overloads("_fused_sgd", "default", "tensor_lr"))
+def sgd(a: Arguments) -> Any:
+    rows: list[list[Tensor]] = [[], [], []]
+    buffers = a.momentum_buffer_list
+    for i, param, grad, w, g in _entries(a):
+        if a.momentum:
             kept = g
-            if not is_first_step:
-                kept = p.add(e.mul(e.cast(buffers[i], dtype), momentum), e.mul(g, 1.0 - dampening))
-            rows[2].append(_unless(found_inf, buffers[i], kept))
-            g = p.add(g, e.mul(kept, momentum)) if nesterov else kept
-        new = p.sub(w, e.mul(g, _number(lr, dtype)))
-        rows[0].append(_unless(found_inf, param, new))
+            if not a.is_first_step:
+                old = e.mul(e.cast(buffers[i], w.dtype), a.momentum)
+                kept = p.add(old, e.mul(g, 1.0 - a.dampening))
+            rows[2].append(_unless(a.found_inf, buffers[i], kept))
+            g = p.add(g, e.mul(kept, a.momentum)) if a.nesterov else kept
+        new = p.sub(w, e.mul(g, _number(a.lr, w.dtype)))
+        rows[0].append(_unless(a.found_inf, param, new))
         rows[1].append(grad)
-    if not momentum:
+    if not a.momentum:
         rows[2] = [p.clone(t) for t in buffers]
     return tuple(rows)
 
 
-@decomposition(*overloads("_fused_adagrad", "default", "tensor_lr"))
-def adagrad(
-    params: Tensors,
-    grads: Tensors,
-    sums: Tensors,
-    steps: Tensors,
-    *,
-    lr: Any,
-    lr_decay: float,
-    weight_decay: float,
-    eps: float,
-    maximize: bool,
-    grad_scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
-) -> Any:
-    rows: list[list[Tensor]] = [[], [], [], [p.clone(t) for t in steps]]
-    for i, param in enumerate(params):
-        grad = _unscaled(grads[i], grad_scale)
-        dtype = compute_dtype(param.dtype)
-        w = e.cast(param, dtype)
-        g = _gradient(e.cast(grad, dtype), w, weight_decay, maximize)
-        total = p.add(e.cast(sums[i], dtype), p.mul(g, g))
-        before = e.sub(p.reshape(e.cast(steps[i], dtype), []), 1.0)
-        rate = e.div(_number(lr, dtype), e.add(e.mul(before, lr_decay), 1.0))
-        step = p.div(g, e.add(p.sqrt(total), eps))
-        rows[0].append(_unless(found_inf, param, p.sub(w, e.mul(step, rate))))
+@by_name(*overloads("_fused_adagrad", "default", "tensor_lr"))
+def adagrad(a: Arguments) -> Any:
+    rows: list[list[Tensor]] = [[], [], [], [p.clone(t) for t in a.state_steps]]
+    for i, param, grad, w, g in _entries(a):
+        total = p.add(e.cast(a.state_sums[i], w.dtype), p.mul(g, g))
+        before = e.sub(p.reshape(e.cast(a.state_steps[i], w.dtype), []), 1.0)
+        rate = e.div(_number(a.lr, w.dtype), e.add(e.mul(before, a.lr_decay), 1.0))
+        step = p.div(g, e.add(p.sqrt(total), a.eps))
+        rows[0].append(_unless(a.found_inf, param, p.sub(w, e.mul(step, rate))))
         rows[1].append(grad)
-        rows[2].append(_unless(found_inf, sums[i], total))
-    return tuple(rows) if e.is_number(lr) else tuple(rows[:3])
+        rows[2].append(_unless(a.found_inf, a.state_sums[i], total))
+    return tuple(rows) if e.is_number(a.lr) else tuple(rows[:3])

@@ -13,25 +13,17 @@ from collections.abc import Callable, Sequence
 import torch
 
 from flambeau_prims import philox
-from flambeau_prims._op import Rule, define, flops_per_output, require
-from flambeau_prims.layout import Size, TensorMeta, contiguous_strides
+from flambeau_prims._op import Rule, define, flops_per_output, primitive, require
+from flambeau_prims.layout import Size, Sizes, TensorMeta, contiguous_strides
 from flambeau_prims.ops.pointwise import FLOATS
 
 
-def _created(shape: Sequence[Size], dtype: torch.dtype, device: torch.device) -> TensorMeta:
+def _created(shape: Sizes, dtype: torch.dtype, device: torch.device) -> TensorMeta:
     return TensorMeta(tuple(shape), contiguous_strides(shape), dtype, torch.device(device))
 
 
-def _full_rule(
-    shape: Sequence[Size], value: complex, *, dtype: torch.dtype, device: torch.device
-) -> TensorMeta:
-    del value
-    require(all(size >= 0 for size in shape), f"full: shape {list(shape)}")
-    return _created(shape, dtype, device)
-
-
 def _full(
-    shape: Sequence[Size], value: complex, *, dtype: torch.dtype, device: torch.device
+    shape: Sizes, value: complex, *, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
     limits = torch.finfo(dtype) if dtype.is_floating_point and type(value) is float else None
     if limits is not None and not limits.min <= value <= limits.max:  # type: ignore[operator]
@@ -39,24 +31,18 @@ def _full(
     return torch.full(tuple(shape), value, dtype=dtype, device=device)
 
 
-full = define(
+@primitive(
     "full(SymInt[] shape, Scalar value, *, ScalarType dtype, Device device) -> Tensor",
-    rule=_full_rule,
-    eager=_full,
+    _full,
     tags=("creation",),
-    doc="Every element is `value`.",
     shape="`shape`, contiguous",
     edge_cases={"out of range": "a float is rounded; an integer is an error in eager"},
     source="constant tensor",
 )
-
-
-def _iota_rule(
-    length: Size, start: float, step: float, *, dtype: torch.dtype, device: torch.device
-) -> TensorMeta:
-    del start, step
-    require(length >= 0, f"iota: length {length}")
-    return _created((length,), dtype, device)
+def full_(shape: Sizes, *, dtype: torch.dtype, device: torch.device) -> TensorMeta:
+    """Every element is `value`."""
+    require(all(size >= 0 for size in shape), f"shape {list(shape)}")
+    return _created(shape, dtype, device)
 
 
 def _iota(
@@ -69,18 +55,20 @@ def _iota(
     return (int(start) + positions * int(step)).to(dtype)
 
 
-iota = define(
+@primitive(
     "iota(SymInt length, Scalar start, Scalar step, *, ScalarType dtype, Device device) -> Tensor",
-    rule=_iota_rule,
-    eager=_iota,
+    _iota,
     tags=("creation",),
-    doc="start + i * step for i below `length`; formed in int64 or float64, then rounded.",
     shape="(length,)",
     edge_cases={"integers": "start and step are truncated first; the sum wraps"},
     source="iota: Iverson, A Programming Language, 1962",
     flops=flops_per_output(2),
     differentiable=False,
 )
+def iota(length: Size, *, dtype: torch.dtype, device: torch.device) -> TensorMeta:
+    """start + i * step for i below `length`; formed in int64 or float64, then rounded."""
+    require(length >= 0, f"length {length}")
+    return _created((length,), dtype, device)
 
 
 _SEED_END = 2**63 - 1
@@ -88,59 +76,39 @@ _SALMON = "Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011"
 _BITS = frozenset({torch.int32, torch.int64})
 
 
-def _seed_rule(*, device: torch.device) -> TensorMeta:
-    return TensorMeta((), (), torch.int64, torch.device(device))
-
-
-def _seed(*, device: torch.device) -> torch.Tensor:
-    return torch.randint(_SEED_END, (), dtype=torch.int64, device=device)
-
-
-seed = define(
+@primitive(
     "seed(*, Device device) -> Tensor",
-    rule=_seed_rule,
-    eager=_seed,
+    lambda *, device: torch.randint(_SEED_END, (), dtype=torch.int64, device=device),
     family="random",
     tags=("random", "creation"),
-    doc="A fresh int64 drawn from the device's default generator, which it advances.",
     shape="0-d int64",
     edge_cases="two calls give different numbers; never merged, never computed again",
     source="torch.Generator",
     differentiable=False,
 )
+def seed(*, device: torch.device) -> TensorMeta:
+    """A fresh int64 drawn from the device's default generator, which it advances."""
+    return _created((), torch.int64, device)
 
 
-def _philox_rule(name: str, kind: frozenset[torch.dtype]) -> Rule:
+def _philox_rule(kind: frozenset[torch.dtype]) -> Rule:
     def rule(
-        shape: Sequence[Size],
-        seed: TensorMeta,
-        offset: int,
-        *,
-        dtype: torch.dtype,
-        device: torch.device,
+        shape: Sizes, seed: TensorMeta, offset: int, *, dtype: torch.dtype, device: torch.device
     ) -> TensorMeta:
         good = seed.dtype == torch.int64 and seed.ndim == 0
-        require(good, f"{name}: the seed is {seed.dtype}{list(seed.shape)}, not a 0-d int64")
-        require(dtype in kind, f"{name}: not defined for {dtype}")
-        require(offset >= 0, f"{name}: offset {offset} is negative")
-        require(all(size >= 0 for size in shape), f"{name}: shape {list(shape)}")
-        return TensorMeta(tuple(shape), contiguous_strides(shape), dtype, torch.device(device))
+        require(good, f"the seed is {seed.dtype}{list(seed.shape)}, not a 0-d int64")
+        require(dtype in kind, f"not defined for {dtype}")
+        require(offset >= 0, f"offset {offset} is negative")
+        require(all(size >= 0 for size in shape), f"shape {list(shape)}")
+        return _created(shape, dtype, device)
 
     return rule
 
 
 def _philox(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def eager(
-        shape: Sequence[int],
-        seed: torch.Tensor,
-        offset: int,
-        *,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> torch.Tensor:
-        return function(shape, seed.to(device), offset, dtype)
-
-    return eager
+    return lambda shape, seed, offset, *, dtype, device: function(
+        shape, seed.to(device), offset, dtype
+    )
 
 
 def _bits(
@@ -172,7 +140,7 @@ for _name, (_function, _kind, _doc, _cost, _edge) in _PHILOX.items():
     define(
         f"{_name}(SymInt[] shape, Tensor seed, int offset, *, ScalarType dtype, Device device)"
         " -> Tensor",
-        rule=_philox_rule(_name, _kind),
+        rule=_philox_rule(_kind),
         eager=_philox(_function),
         family="random",
         tags=("random", "creation"),

@@ -10,68 +10,49 @@ from __future__ import annotations
 import torch
 from torch.fx.node import has_side_effect
 
-from flambeau_prims._op import define, require
+from flambeau_prims._op import PRIMS, empty_as, primitive, require
 from flambeau_prims.layout import TensorMeta, preserved_strides
 
 
-def _copy_rule(dst: TensorMeta, src: TensorMeta) -> TensorMeta:
-    require(dst.shape == src.shape, f"copy_: shapes {dst.shape} and {src.shape}")
-    require(dst.dtype == src.dtype, f"copy_: dtypes {dst.dtype} and {src.dtype}; cast first")
+def _writing(dst: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
+    copy_(TensorMeta.of(dst), TensorMeta.of(src))
     return dst
 
 
-def _copy_meta(dst: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
-    _copy_rule(TensorMeta.of(dst), TensorMeta.of(src))
-    return dst
-
-
-copy_ = define(
+@primitive(
     "copy_(Tensor(a!) dst, Tensor src) -> Tensor(a!)",
-    rule=_copy_rule,
-    eager=lambda dst, src: dst.copy_(src),
-    meta=_copy_meta,
+    lambda dst, src: dst.copy_(src),
+    meta=_writing,
     tags=("mutating", "effect"),
-    doc="Writes `src` into `dst` and returns `dst`.",
     shape="that of `dst`, itself",
     edge_cases={"duplicates": "a `dst` that shows one element twice is undefined"},
     source="assignment",
 )
-
-
-def _device_put_rule(a: TensorMeta, *, device: torch.device) -> TensorMeta:
-    strides = preserved_strides(a)
-    return TensorMeta(a.shape, strides, a.dtype, torch.device(device))
+def copy_(dst: TensorMeta, src: TensorMeta) -> TensorMeta:
+    """Writes `src` into `dst` and returns `dst`."""
+    require(dst.shape == src.shape, f"shapes {dst.shape} and {src.shape}")
+    require(dst.dtype == src.dtype, f"dtypes {dst.dtype} and {src.dtype}; cast first")
+    return dst
 
 
 def _device_put(a: torch.Tensor, *, device: torch.device) -> torch.Tensor:
-    meta = _device_put_rule(TensorMeta.of(a), device=device)
-    result = torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype, device=meta.device)
-    return result.copy_(a)
+    """Memory for the copy."""
+    meta = device_put(TensorMeta.of(a), device=device)
+    return empty_as(meta, meta.device)
 
 
-def _device_put_fake(a: torch.Tensor, *, device: torch.device) -> torch.Tensor:
-    meta = _device_put_rule(TensorMeta.of(a), device=device)
-    return torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype, device=meta.device)
-
-
-device_put = define(
+@primitive(
     "device_put(Tensor a, *, Device device) -> Tensor",
-    rule=_device_put_rule,
-    eager=_device_put,
-    fake=_device_put_fake,
+    lambda a, device: _device_put(a, device=device).copy_(a),
+    fake=_device_put,
     tags=("shape",),
-    doc="A copy of `a` on `device`, in the same layout.",
     shape="that of the operand, on `device`",
     edge_cases="a copy also where `a` is there already",
     source="torch.Tensor.to",
 )
-
-
-def _assert_rule(condition: TensorMeta, message: str) -> tuple[TensorMeta, ...]:
-    del message
-    good = condition.dtype == torch.bool and condition.ndim == 0
-    require(good, f"assert_true: {condition.dtype}{list(condition.shape)} is not a 0-d bool")
-    return ()
+def device_put(a: TensorMeta, *, device: torch.device) -> TensorMeta:
+    """A copy of `a` on `device`, in the same layout."""
+    return TensorMeta(a.shape, preserved_strides(a), a.dtype, torch.device(device))
 
 
 def _assert_true(condition: torch.Tensor, message: str) -> None:
@@ -80,20 +61,20 @@ def _assert_true(condition: torch.Tensor, message: str) -> None:
     torch.ops.aten._assert_async.msg(condition, message)
 
 
-def _assert_meta(condition: torch.Tensor, message: str) -> None:
-    _assert_rule(TensorMeta.of(condition), message)
-
-
-assert_true = define(
+@primitive(
     "assert_true(Tensor condition, str message) -> ()",
-    rule=_assert_rule,
-    eager=_assert_true,
-    meta=_assert_meta,
+    _assert_true,
     tags=("effect",),
-    doc="Stops the program with `message` unless the condition holds; on a GPU at some later time.",
     shape="no result",
     edge_cases="never removed, never moved before what it guards by a reader",
     source="assert as in C11, 7.2",
     differentiable=False,
 )
-has_side_effect(assert_true)
+def assert_true(condition: TensorMeta) -> tuple[TensorMeta, ...]:
+    """Stops the program with `message` unless the condition holds; on a GPU at some later time."""
+    good = condition.dtype == torch.bool and condition.ndim == 0
+    require(good, f"{condition.dtype}{list(condition.shape)} is not a 0-d bool")
+    return ()
+
+
+has_side_effect(PRIMS["assert_true"].overload)

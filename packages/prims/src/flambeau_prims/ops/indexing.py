@@ -9,32 +9,35 @@ out of range is an error in eager and undefined in compiled code, as in CUDA ker
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from flambeau_prims._op import Rule, define, flops_per_input, flops_per_output, require
+from flambeau_prims._op import (
+    define,
+    empty_as,
+    flops_per_input,
+    flops_per_output,
+    primitive,
+    require,
+)
 from flambeau_prims.layout import Size, TensorMeta, preserved_strides
 from flambeau_prims.ops.pointwise import ANY, BOOL, INTS, REAL, Kind
+
+_indexing = partial(primitive, tags=("index",))
 
 _RANGE = {"out of range": "an error in eager, undefined in compiled code"}
 _SOURCE = "gather as in Blelloch, Vector Models for Data-Parallel Computing, 1990"
 
 
-def check_index(name: str, a: TensorMeta, dim: int, index: TensorMeta) -> None:
+def check_index(a: TensorMeta, dim: int, index: TensorMeta) -> None:
     """Raise unless `index` holds int64 positions along dimension `dim` of `a`."""
-    require(0 <= dim < max(a.ndim, 1), f"{name}: dim {dim} of a {a.ndim}-d tensor")
-    require(index.dtype == torch.int64, f"{name}: the index is {index.dtype}, not int64")
+    require(0 <= dim < max(a.ndim, 1), f"dim {dim} of a {a.ndim}-d tensor")
+    require(index.dtype == torch.int64, f"the index is {index.dtype}, not int64")
 
 
 ERRORS: dict[str, type[Exception]] = {"IndexError": IndexError, "RuntimeError": RuntimeError}
-
-
-def _bounds_rule(index: TensorMeta, size: Size, error: str, message: str) -> TensorMeta:
-    del size, message
-    require(index.dtype == torch.int64, f"bounds_checked: the index is {index.dtype}, not int64")
-    require(error in ERRORS, f"bounds_checked: {error} is none of {', '.join(ERRORS)}")
-    return index.like(index.shape)
 
 
 def _bounds_checked(index: torch.Tensor, size: int, error: str, message: str) -> torch.Tensor:
@@ -48,12 +51,9 @@ def _bounds_checked(index: torch.Tensor, size: int, error: str, message: str) ->
     return index.clone(memory_format=torch.contiguous_format)
 
 
-bounds_checked = define(
+@_indexing(
     "bounds_checked(Tensor index, SymInt size, str error, str message) -> Tensor",
-    rule=_bounds_rule,
-    eager=_bounds_checked,
-    tags=("index",),
-    doc="`index`, all of whose elements are at least 0 and less than `size`.",
+    _bounds_checked,
     shape="that of `index`",
     edge_cases={
         "out of range": "stops the program before anything is read or written at the result:"
@@ -64,64 +64,58 @@ bounds_checked = define(
     source="bounds checks as in the Java Language Specification, 15.10.4",
     differentiable=False,
 )
+def bounds_checked(index: TensorMeta, error: str) -> TensorMeta:
+    """`index`, all of whose elements are at least 0 and less than `size`."""
+    require(index.dtype == torch.int64, f"the index is {index.dtype}, not int64")
+    require(error in ERRORS, f"{error} is none of {', '.join(ERRORS)}")
+    return index.like(index.shape)
 
 
 def _preserved(a: TensorMeta) -> TensorMeta:
     """Metadata of a copy that keeps the layout where it is dense."""
-    strides = preserved_strides(a)
-    return a.like(a.shape, strides)
+    return a.like(a.shape, preserved_strides(a))
 
 
-def _gather_rule(a: TensorMeta, dim: int, index: TensorMeta) -> TensorMeta:
-    check_index("gather", a, dim, index)
-    require(a.ndim == index.ndim, f"gather: {index.ndim}-d index into a {a.ndim}-d tensor")
-    return a.like(index.shape)
-
-
-gather = define(
+@_indexing(
     "gather(Tensor a, int dim, Tensor index) -> Tensor",
-    rule=_gather_rule,
-    eager=lambda a, dim, index: torch.gather(a, dim, index),
-    tags=("index",),
-    doc="out[i, j] = a[index[i, j], j] for dim 0, and likewise for others; no negative positions.",
+    lambda a, dim, index: torch.gather(a, dim, index),
     shape="that of `index`",
     edge_cases=_RANGE,
     source=_SOURCE,
 )
+def gather(a: TensorMeta, dim: int, index: TensorMeta) -> TensorMeta:
+    """out[i, j] = a[index[i, j], j] for dim 0, and likewise for others; no negative positions."""
+    check_index(a, dim, index)
+    require(a.ndim == index.ndim, f"{index.ndim}-d index into a {a.ndim}-d tensor")
+    return a.like(index.shape)
 
 
-def _index_select_rule(a: TensorMeta, dim: int, index: TensorMeta) -> TensorMeta:
-    check_index("index_select", a, dim, index)
-    require(index.ndim == 1, f"index_select: the index is {index.ndim}-d, not 1-d")
-    require(a.ndim > 0, "index_select: a 0-d tensor has no dimension to select from")
-    return a.like((*a.shape[:dim], index.shape[0], *a.shape[dim + 1 :]))
-
-
-index_select = define(
+@_indexing(
     "index_select(Tensor a, int dim, Tensor index) -> Tensor",
-    rule=_index_select_rule,
-    eager=lambda a, dim, index: torch.index_select(a, dim, index),
-    tags=("index",),
-    doc="The slices of `a` along `dim` at the positions of a 1-d `index`; none negative.",
+    lambda a, dim, index: torch.index_select(a, dim, index),
     shape="that of `a`, with the length of `index` along `dim`",
     edge_cases=_RANGE,
     source=_SOURCE,
 )
+def index_select(a: TensorMeta, dim: int, index: TensorMeta) -> TensorMeta:
+    """The slices of `a` along `dim` at the positions of a 1-d `index`; none negative."""
+    check_index(a, dim, index)
+    require(index.ndim == 1, f"the index is {index.ndim}-d, not 1-d")
+    require(a.ndim > 0, "a 0-d tensor has no dimension to select from")
+    return a.like((*a.shape[:dim], index.shape[0], *a.shape[dim + 1 :]))
 
 
 def broadcast_index_shape(
-    name: str, a: TensorMeta, indices: Sequence[TensorMeta | None]
+    a: TensorMeta, indices: Sequence[TensorMeta | None]
 ) -> tuple[tuple[Size, ...], int, int]:
     """Common shape of the index tensors, and the first and number of dimensions they replace."""
     given = [d for d, index in enumerate(indices) if index is not None]
-    require(
-        len(given) > 0 and len(indices) <= a.ndim,
-        f"{name}: {len(indices)} indices for a {a.ndim}-d tensor",
-    )
+    good = len(given) > 0 and len(indices) <= a.ndim
+    require(good, f"{len(indices)} indices for a {a.ndim}-d tensor")
     tensors = [index for index in indices if index is not None]
     for index in tensors:
         good = index.dtype in INTS and index.dtype not in (torch.uint8, torch.int8, torch.int16)
-        require(good, f"{name}: an index is {index.dtype}; int32 or int64 is needed")
+        require(good, f"an index is {index.dtype}; int32 or int64 is needed")
     ndim = max(index.ndim for index in tensors)
     shape: list[Size] = [1] * ndim
     for index in tensors:
@@ -132,95 +126,71 @@ def broadcast_index_shape(
                 shape[position] = size
             elif not bool(known == size) and not bool(size == 1):
                 shapes = [i.shape for i in tensors]
-                require(bool(known == 1), f"{name}: index shapes {shapes} do not broadcast")
+                require(bool(known == 1), f"index shapes {shapes} do not broadcast")
                 shape[position] = size
     adjacent = given == list(range(given[0], given[0] + len(given)))
     return tuple(shape), (given[0] if adjacent else 0), len(given)
 
 
-def index_result_shape(
-    name: str, a: TensorMeta, indices: Sequence[TensorMeta | None]
-) -> tuple[Size, ...]:
+def index_result_shape(a: TensorMeta, indices: Sequence[TensorMeta | None]) -> tuple[Size, ...]:
     """Shape of `a[indices]`: the indices' common shape in their place, in front if not adjacent."""
-    common, first, count = broadcast_index_shape(name, a, indices)
-    del count
+    common, first, _ = broadcast_index_shape(a, indices)
     rest = [size for d, size in enumerate(a.shape) if d >= len(indices) or indices[d] is None]
     return (*rest[:first], *common, *rest[first:])
 
 
-def _index_rule(a: TensorMeta, indices: Sequence[TensorMeta | None]) -> TensorMeta:
-    return a.like(index_result_shape("index", a, indices))
-
-
-def _index(a: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    return torch.ops.aten.index.Tensor(a, list(indices)).contiguous()  # type: ignore[no-any-return]
-
-
-index = define(
+@_indexing(
     "index(Tensor a, Tensor?[] indices) -> Tensor",
-    rule=_index_rule,
-    eager=_index,
-    tags=("index",),
-    doc="`a[indices]`, None keeping a dimension; integer indices only, negative from the end.",
+    lambda a, indices: torch.ops.aten.index.Tensor(a, list(indices)).contiguous(),
     shape="the indices' common shape where they stand; in front if they are apart",
     edge_cases=_RANGE,
     source="advanced indexing as in the NumPy reference",
 )
-
-
-def _index_put_rule(
-    a: TensorMeta, indices: Sequence[TensorMeta | None], values: TensorMeta, accumulate: bool
-) -> TensorMeta:
-    del accumulate
-    require(a.dtype == values.dtype, f"index_put: {values.dtype} into {a.dtype}; cast first")
-    target = index_result_shape("index_put", a, indices)
-    pairs = zip(reversed(values.shape), reversed(target), strict=False)
-    good = values.ndim <= len(target) and all(v == 1 or v == t for v, t in pairs)
-    require(good, f"index_put: values {values.shape} do not broadcast to {target}")
-    return _preserved(a)
+def index_(a: TensorMeta, indices: Sequence[TensorMeta | None]) -> TensorMeta:
+    """`a[indices]`, None keeping a dimension; integer indices only, negative from the end."""
+    return a.like(index_result_shape(a, indices))
 
 
 def _index_put(
     a: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool
 ) -> Any:
-    meta = _preserved(TensorMeta.of(a))
-    copy = torch.empty_strided(meta.shape, meta.stride, dtype=a.dtype, device=a.device)
-    return torch.ops.aten.index_put_.default(copy.copy_(a), list(indices), values, accumulate)
+    copy = empty_as(_preserved(TensorMeta.of(a)), a.device).copy_(a)
+    return torch.ops.aten.index_put_.default(copy, list(indices), values, accumulate)
 
 
-index_put = define(
+@_indexing(
     "index_put(Tensor a, Tensor?[] indices, Tensor values, bool accumulate) -> Tensor",
-    rule=_index_put_rule,
-    eager=_index_put,
-    tags=("index",),
+    _index_put,
     exact=False,  # of floats that are added up
-    doc="A copy of `a` with `values` (broadcast) stored, or added, where `index` would read.",
     shape="that of `a`; `values` broadcast to what `index` would give",
     edge_cases={**_RANGE, "duplicates": "all are added if `accumulate`, else any one is stored"},
     source="advanced indexing as in the NumPy reference",
     flops=flops_per_output(1),
 )
+def index_put(
+    a: TensorMeta, indices: Sequence[TensorMeta | None], values: TensorMeta
+) -> TensorMeta:
+    """A copy of `a` with `values` (broadcast) stored, or added, where `index` would read."""
+    require(a.dtype == values.dtype, f"{values.dtype} into {a.dtype}; cast first")
+    target = index_result_shape(a, indices)
+    pairs = zip(reversed(values.shape), reversed(target), strict=False)
+    good = values.ndim <= len(target) and all(v == 1 or v == t for v, t in pairs)
+    require(good, f"values {values.shape} do not broadcast to {target}")
+    return _preserved(a)
 
 
-def _rule(name: str, kind: Kind) -> Rule:
-    def rule(a: TensorMeta, dim: int, index: TensorMeta, src: TensorMeta) -> TensorMeta:
-        check_index(name, a, dim, index)
-        require(a.dtype in kind, f"{name}: not defined on {a.dtype}")
-        require(a.dtype == src.dtype, f"{name}: {src.dtype} into {a.dtype}; cast first")
+def _scattered(a: TensorMeta, dim: int, index: TensorMeta, src: TensorMeta) -> TensorMeta:
+    check_index(a, dim, index)
+    require(a.dtype == src.dtype, f"{src.dtype} into {a.dtype}; cast first")
+    same = a.ndim == index.ndim == src.ndim
+    require(same, f"a has {a.ndim} dimensions, index {index.ndim}, src {src.ndim}")
+    for d, (taken, given, size) in enumerate(zip(index.shape, src.shape, a.shape, strict=True)):
+        within = bool(taken <= given and (d == dim or taken <= size))
         require(
-            a.ndim == index.ndim == src.ndim,
-            f"{name}: a has {a.ndim} dimensions, index {index.ndim}, src {src.ndim}",
+            within or bool(index.numel() == 0),
+            f"index {index.shape} is larger than src {src.shape} or a {a.shape} in dimension {d}",
         )
-        for d in range(a.ndim):
-            within = index.shape[d] <= src.shape[d] and (d == dim or index.shape[d] <= a.shape[d])
-            require(
-                bool(within) or bool(index.numel() == 0),
-                f"{name}: index {index.shape} is larger than src {src.shape} or a {a.shape}"
-                f" in dimension {d}",
-            )
-        return a.like(a.shape)
-
-    return rule
+    return a.like(a.shape)
 
 
 def _eager(reduce: str | None) -> Any:
@@ -254,7 +224,7 @@ _SCATTERS: dict[str, tuple[str | None, Kind, str, dict[str, str]]] = {
 for _name, (_reduce, _kind, _what, _edges) in _SCATTERS.items():
     define(
         f"{_name}(Tensor a, int dim, Tensor index, Tensor src) -> Tensor",
-        rule=_rule(_name, _kind),
+        rule=_scattered,
         eager=_eager(_reduce),
         family="scatter",
         tags=("index",),

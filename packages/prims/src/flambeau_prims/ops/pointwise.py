@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 
-from flambeau_prims._op import Rule, define, flops_per_output, require
-from flambeau_prims._torch_compat import OpOverload
+from flambeau_prims._op import Rule, define, flops_per_output, primitive, require
 from flambeau_prims.layout import TensorMeta, elementwise_strides
 from flambeau_prims.promotion import real_dtype
 
@@ -31,39 +31,32 @@ ANY = NUMBER | BOOL
 Kind = frozenset[torch.dtype]
 
 
-def elementwise(name: str, *metas: TensorMeta, dtype: torch.dtype | None = None) -> TensorMeta:
+def elementwise(*metas: TensorMeta, dtype: torch.dtype | None = None) -> TensorMeta:
     """Metadata of a pointwise result; all operands must have one shape and one device."""
     first = metas[0]
     for other in metas[1:]:
         require(
             first.shape == other.shape,
-            f"{name}: shapes {first.shape} and {other.shape} differ; broadcast first",
+            f"shapes {first.shape} and {other.shape} differ; broadcast first",
         )
-        require(first.device == other.device, f"{name}: devices {first.device} and {other.device}")
+        require(first.device == other.device, f"devices {first.device} and {other.device}")
     strides = elementwise_strides(metas)
     return TensorMeta(first.shape, strides, dtype or first.dtype, first.device)
 
 
-def _unary_rule(name: str, kind: Kind, result: torch.dtype | None) -> Rule:
-    def rule(a: TensorMeta) -> TensorMeta:
-        require(a.dtype in kind, f"{name}: not defined on {a.dtype}")
-        return elementwise(name, a, dtype=result)
+def _rule(operands: int, result: torch.dtype | None) -> Rule:
+    def unary(a: TensorMeta) -> TensorMeta:
+        return elementwise(a, dtype=result)
 
-    return rule
+    def binary(a: TensorMeta, b: TensorMeta) -> TensorMeta:
+        require(a.dtype == b.dtype, f"dtypes {a.dtype} and {b.dtype} differ; cast first")
+        return elementwise(a, b, dtype=result)
+
+    return unary if operands == 1 else binary
 
 
 def _abs_rule(a: TensorMeta) -> TensorMeta:
-    require(a.dtype in NUMBER, f"abs: not defined on {a.dtype}")
-    return elementwise("abs", a, dtype=real_dtype(a.dtype))
-
-
-def _binary_rule(name: str, kind: Kind, result: torch.dtype | None) -> Rule:
-    def rule(a: TensorMeta, b: TensorMeta) -> TensorMeta:
-        require(a.dtype == b.dtype, f"{name}: dtypes {a.dtype} and {b.dtype} differ; cast first")
-        require(a.dtype in kind, f"{name}: not defined on {a.dtype}")
-        return elementwise(name, a, b, dtype=result)
-
-    return rule
+    return elementwise(a, dtype=real_dtype(a.dtype))
 
 
 def _trunc_div(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -285,13 +278,9 @@ def define_functions(table: Mapping[str, PointwiseFunction], operands: int) -> N
     """Define the primitives of a table, each of `operands` (1 or 2) operands."""
     for name, function in table.items():
         POINTWISE[name] = function
-        if operands == 1:
-            rule = _unary_rule(name, function.kind, function.result)
-        else:
-            rule = _binary_rule(name, function.kind, function.result)
         define(
             f"{name}({'Tensor a' if operands == 1 else 'Tensor a, Tensor b'}) -> Tensor",
-            rule=_abs_rule if name == "abs" else rule,
+            rule=_abs_rule if name == "abs" else _rule(operands, function.result),
             eager=function.eager,
             tags=function.tags,
             doc=function.doc,
@@ -310,61 +299,43 @@ define_functions(UNARY, 1)
 define_functions(BINARY, 2)
 
 
-def _where_rule(cond: TensorMeta, a: TensorMeta, b: TensorMeta) -> TensorMeta:
-    require(cond.dtype == torch.bool, f"where: the condition is {cond.dtype}, not bool")
-    require(a.dtype == b.dtype, f"where: dtypes {a.dtype} and {b.dtype} differ; cast first")
-    return elementwise("where", cond, a, b, dtype=a.dtype)
+_pointwise = partial(primitive, tags=("pointwise",), exact=True)
 
 
-where: OpOverload = define(
+@_pointwise(
     "where(Tensor cond, Tensor a, Tensor b) -> Tensor",
-    rule=_where_rule,
-    eager=torch.where,
-    tags=("pointwise",),
-    doc="`a` where `cond` (bool), else `b`; the one not chosen does not matter.",
+    torch.where,
     shape=_SAME_TWO,
     edge_cases={"nan": "in the operand not chosen has no effect"},
     source="the conditional operator of C11, clause 6.5.15, element by element",
     flops=flops_per_output(1),
-    exact=True,
 )
+def where(cond: TensorMeta, a: TensorMeta, b: TensorMeta) -> TensorMeta:
+    """`a` where `cond` (bool), else `b`; the one not chosen does not matter."""
+    require(cond.dtype == torch.bool, f"the condition is {cond.dtype}, not bool")
+    require(a.dtype == b.dtype, f"dtypes {a.dtype} and {b.dtype} differ; cast first")
+    return elementwise(cond, a, b, dtype=a.dtype)
 
 
-def _fma_rule(a: TensorMeta, b: TensorMeta, c: TensorMeta) -> TensorMeta:
-    require(a.dtype == b.dtype == c.dtype, f"fma: {a.dtype}, {b.dtype} and {c.dtype}; cast first")
-    require(a.dtype in WIDE_FLOATS, f"fma: not defined on {a.dtype}")
-    return elementwise("fma", a, b, c)
-
-
-fma: OpOverload = define(
+@_pointwise(
     "fma(Tensor a, Tensor b, Tensor c) -> Tensor",
-    rule=_fma_rule,
-    eager=lambda a, b, c: torch.addcmul(c, a, b),  # of which eager's kernels make one operation
-    tags=("pointwise",),
-    doc="`a b + c`, rounded once.",
+    lambda a, b, c: torch.addcmul(c, a, b),
     shape=_SAME_TWO,
     edge_cases={**_NAN, "overflow": "only if the sum does: the product is not rounded"},
     source="IEEE 754-2019, clause 5.4.1, fusedMultiplyAdd",
     flops=flops_per_output(2),
     dtypes=WIDE_FLOATS,
-    exact=True,
 )
+def fma(a: TensorMeta, b: TensorMeta, c: TensorMeta) -> TensorMeta:
+    """`a b + c`, rounded once."""
+    require(a.dtype == b.dtype == c.dtype, f"{a.dtype}, {b.dtype} and {c.dtype}; cast first")
+    require(a.dtype in WIDE_FLOATS, f"not defined on {a.dtype}")
+    return elementwise(a, b, c)
 
 
-def _cast_rule(a: TensorMeta, *, dtype: torch.dtype) -> TensorMeta:
-    return elementwise("cast", a, dtype=dtype)
-
-
-def _cast(a: torch.Tensor, *, dtype: torch.dtype) -> torch.Tensor:
-    return a.to(dtype, copy=True)
-
-
-cast: OpOverload = define(
+@_pointwise(
     "cast(Tensor a, *, ScalarType dtype) -> Tensor",
-    rule=_cast_rule,
-    eager=_cast,
-    tags=("pointwise",),
-    doc="The values converted to `dtype`: rounded to nearest even, floats to integers truncated.",
+    lambda a, *, dtype: a.to(dtype, copy=True),
     shape=_SAME,
     edge_cases={
         "nan": "to bool: true; to an integer: undefined",
@@ -373,5 +344,7 @@ cast: OpOverload = define(
     },
     source="IEEE 754-2019, clause 5.4; C11, 6.3.1",
     flops=flops_per_output(1),
-    exact=True,
 )
+def cast(a: TensorMeta, *, dtype: torch.dtype) -> TensorMeta:
+    """The values converted to `dtype`: rounded to nearest even, floats to integers truncated."""
+    return elementwise(a, dtype=dtype)

@@ -14,57 +14,48 @@ from typing import Any
 
 import torch
 
-from flambeau_prims._op import Rule, define, flops_per_input, require
+from flambeau_prims._op import Rule, define, flops_per_input, primitive, require
 from flambeau_prims.layout import Size, TensorMeta
 from flambeau_prims.ops.pointwise import ANY, BOOL, COMPLEX, FLOATS, NUMBER, REAL, Kind
 
 
-def kept_shape(name: str, a: TensorMeta, dims: Sequence[int]) -> tuple[Size, ...]:
+def kept_shape(a: TensorMeta, dims: Sequence[int]) -> tuple[Size, ...]:
     """The shape without `dims`, which must be sorted, distinct and in range."""
     good = all(0 <= d < a.ndim for d in dims) and all(p < q for p, q in itertools.pairwise(dims))
-    require(good, f"{name}: dims {list(dims)} are not sorted dimensions of a {a.ndim}-d tensor")
+    require(good, f"dims {list(dims)} are not sorted dimensions of a {a.ndim}-d tensor")
     gone = set(dims)
     return tuple(size for d, size in enumerate(a.shape) if d not in gone)
 
 
-def _rule(name: str, kind: Kind, needs_elements: bool) -> Rule:
+def _rule(needs_elements: bool) -> Rule:
     def rule(a: TensorMeta, dims: Sequence[int]) -> TensorMeta:
-        require(a.dtype in kind, f"{name}: not defined on {a.dtype}")
-        shape = kept_shape(name, a, dims)
+        shape = kept_shape(a, dims)
         if needs_elements:
-            require(all(a.shape[d] != 0 for d in dims), f"{name}: no elements along {list(dims)}")
+            require(all(a.shape[d] != 0 for d in dims), f"no elements along {list(dims)}")
         return a.like(shape)
 
     return rule
 
 
-def _sum(a: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
-    if not dims:
-        return a.clone(memory_format=torch.contiguous_format)
-    return torch.sum(a, list(dims), dtype=a.dtype)
+def _reducing(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The function over all of `dims`; of none of them a copy."""
+
+    def eager(a: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+        if not dims:
+            return a.clone(memory_format=torch.contiguous_format)
+        return function(a, list(dims))
+
+    return eager
 
 
-def _prod(a: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
-    result = a if dims else a.clone(memory_format=torch.contiguous_format)
+def _sum(a: torch.Tensor, dims: list[int]) -> torch.Tensor:
+    return torch.sum(a, dims, dtype=a.dtype)
+
+
+def _prod(a: torch.Tensor, dims: list[int]) -> torch.Tensor:
     for dim in reversed(dims):
-        result = torch.prod(result, dim, dtype=a.dtype)
-    return result
-
-
-def _amax(a: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
-    return torch.amax(a, list(dims)) if dims else a.clone(memory_format=torch.contiguous_format)
-
-
-def _amin(a: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
-    return torch.amin(a, list(dims)) if dims else a.clone(memory_format=torch.contiguous_format)
-
-
-def _any(a: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
-    return torch.any(a, list(dims)) if dims else a.clone(memory_format=torch.contiguous_format)
-
-
-def _all(a: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
-    return torch.all(a, list(dims)) if dims else a.clone(memory_format=torch.contiguous_format)
+        a = torch.prod(a, dim, dtype=a.dtype)
+    return a
 
 
 _FOLD = "reduction: Iverson, A Programming Language, 1962"
@@ -78,17 +69,17 @@ _REDUCTIONS: dict[str, tuple[Callable[..., Any], Kind, bool, str, dict[str, str]
         {"empty": "0", "integers": "wrap; of bool: whether any", "note": _ORDER}),
     "prod": (_prod, ANY, False, "The product over `dims`, in the operand's dtype.",
         {"empty": "1", "integers": "wrap; of bool: whether all", "note": _ORDER}),
-    "amax": (_amax, REAL | BOOL, True, "The largest over `dims`.", _NAN),
-    "amin": (_amin, REAL | BOOL, True, "The smallest over `dims`.", _NAN),
-    "any": (_any, BOOL, False, "Whether any is true over `dims`.", {"empty": "false"}),
-    "all": (_all, BOOL, False, "Whether all are true over `dims`.", {"empty": "true"}),
+    "amax": (torch.amax, REAL | BOOL, True, "The largest over `dims`.", _NAN),
+    "amin": (torch.amin, REAL | BOOL, True, "The smallest over `dims`.", _NAN),
+    "any": (torch.any, BOOL, False, "Whether any is true over `dims`.", {"empty": "false"}),
+    "all": (torch.all, BOOL, False, "Whether all are true over `dims`.", {"empty": "true"}),
 }  # fmt: skip
 
 for _name, (_eager, _kind, _needs, _doc, _edges) in _REDUCTIONS.items():
     define(
         f"{_name}(Tensor a, int[] dims) -> Tensor",
-        rule=_rule(_name, _kind, _needs),
-        eager=_eager,
+        rule=_rule(_needs),
+        eager=_reducing(_eager),
         tags=("reduction",),
         doc=_doc,
         shape=_SHAPE,
@@ -100,14 +91,11 @@ for _name, (_eager, _kind, _needs, _doc, _edges) in _REDUCTIONS.items():
     )
 
 
-def _arg_rule(name: str) -> Rule:
-    def rule(a: TensorMeta, dim: int) -> TensorMeta:
-        require(a.dtype in REAL, f"{name}: not defined on {a.dtype}")
-        shape = kept_shape(name, a, (dim,))
-        require(a.shape[dim] != 0, f"{name}: no elements along {dim}")
-        return a.like(shape, dtype=torch.int64)
-
-    return rule
+def _position_rule(a: TensorMeta, dim: int) -> TensorMeta:
+    require(a.dtype in REAL, f"not defined on {a.dtype}")
+    shape = kept_shape(a, (dim,))
+    require(a.shape[dim] != 0, f"no elements along {dim}")
+    return a.like(shape, dtype=torch.int64)
 
 
 for _name, _eager, _which in (
@@ -116,7 +104,7 @@ for _name, _eager, _which in (
 ):
     define(
         f"{_name}(Tensor a, int dim) -> Tensor",
-        rule=_arg_rule(_name),
+        rule=_position_rule,
         eager=_eager,
         tags=("reduction",),
         doc=f"Position (int64) of the first {_which} element along `dim`.",
@@ -133,57 +121,43 @@ for _name, _eager, _which in (
     )
 
 
-def _var_mean_rule(
-    a: TensorMeta, dims: Sequence[int], *, correction: float
-) -> tuple[TensorMeta, TensorMeta]:
-    del correction
-    require(a.dtype in FLOATS, f"var_mean: not defined on {a.dtype}")
-    require(bool(dims) or a.ndim == 0, "var_mean: no dims given")
-    result = a.like(kept_shape("var_mean", a, dims))
-    return result, result
-
-
-def _var_mean(a: torch.Tensor, dims: Sequence[int], *, correction: float) -> Any:
-    return torch.var_mean(a, list(dims), correction=correction)
-
-
-var_mean = define(
+@primitive(
     "var_mean(Tensor a, int[] dims, *, float correction) -> (Tensor, Tensor)",
-    rule=_var_mean_rule,
-    eager=_var_mean,
+    lambda a, dims, correction: torch.var_mean(a, list(dims), correction=correction),
     tags=("reduction",),
-    doc="Variance with divisor max(0, n - correction), and mean, over `dims`.",
     shape=f"{_SHAPE}, twice",
     edge_cases={"nan": "NaN if any is NaN", "empty": "NaN", "domain": "divisor 0: inf or NaN"},
     source="Welford, Note on a Method for Calculating Corrected Sums of Squares, 1962",
     flops=flops_per_input(4),
     dtypes=FLOATS,
 )
+def var_mean(a: TensorMeta, dims: Sequence[int]) -> tuple[TensorMeta, TensorMeta]:
+    """Variance with divisor max(0, n - correction), and mean, over `dims`."""
+    require(bool(dims) or a.ndim == 0, "no dims given")
+    result = a.like(kept_shape(a, dims))
+    return result, result
 
 
 _SOURCE = "Blelloch, Prefix Sums and Their Applications, 1990"
 
 
-def check_dim(name: str, a: TensorMeta, dim: int) -> None:
+def check_dim(a: TensorMeta, dim: int) -> None:
     """Raise unless `dim` is a dimension of `a`, counted from the front."""
-    require(0 <= dim < a.ndim, f"{name}: dim {dim} of a {a.ndim}-d tensor")
+    require(0 <= dim < a.ndim, f"dim {dim} of a {a.ndim}-d tensor")
 
 
-def _scan_rule(name: str, kind: Kind, positions: bool) -> Rule:
-    def rule(a: TensorMeta, dim: int) -> TensorMeta | tuple[TensorMeta, TensorMeta]:
-        require(a.dtype in kind, f"{name}: not defined on {a.dtype}")
-        check_dim(name, a, dim)
-        values = a.like(a.shape)
-        return (values, values.like(dtype=torch.int64)) if positions else values
+def _scan_rule(a: TensorMeta, dim: int) -> TensorMeta:
+    check_dim(a, dim)
+    return a.like(a.shape)
 
-    return rule
+
+def _with_positions(a: TensorMeta, dim: int) -> tuple[TensorMeta, TensorMeta]:
+    values = _scan_rule(a, dim)
+    return values, values.like(dtype=torch.int64)
 
 
 def _same_dtype(function: Callable[..., Any]) -> Callable[..., Any]:
-    def eager(a: torch.Tensor, dim: int) -> Any:
-        return function(a, dim, dtype=a.dtype).contiguous()
-
-    return eager
+    return lambda a, dim: function(a, dim, dtype=a.dtype).contiguous()
 
 
 def _paired(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -215,7 +189,7 @@ _SCANS: dict[str, tuple[Callable[..., Any], Kind, bool, str, dict[str, str]]] = 
 for _name, (_eager, _kind, _positions, _doc, _edges) in _SCANS.items():
     define(
         f"{_name}(Tensor a, int dim) -> {'(Tensor, Tensor)' if _positions else 'Tensor'}",
-        rule=_scan_rule(_name, _kind, _positions),
+        rule=_with_positions if _positions else _scan_rule,
         eager=_eager,
         family="scan",
         tags=("scan",),

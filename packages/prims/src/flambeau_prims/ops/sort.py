@@ -8,109 +8,80 @@ Invariant: NaN is larger than every number, in each of these.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
-from flambeau_prims._op import Rule, define, flops_per_input, flops_per_output, require
+from flambeau_prims._op import define, flops_per_input, flops_per_output, primitive, require
 from flambeau_prims.layout import Size, TensorMeta, preserved_strides
 from flambeau_prims.ops.pointwise import BOOL, FLOATS, REAL, Kind
 from flambeau_prims.ops.reduction import check_dim
+
+_sorting = partial(primitive, tags=("sort", "library"))
 
 _KNUTH = "Knuth, The Art of Computer Programming, vol. 3"
 _NAN = {"nan": "larger than every number"}
 
 
-def _sort_rule(
-    a: TensorMeta, dim: int, descending: bool, stable: bool
-) -> tuple[TensorMeta, TensorMeta]:
-    del descending, stable
-    require(a.dtype in REAL | BOOL, f"sort: not defined on {a.dtype}")
-    check_dim("sort", a, dim)
-    strides = preserved_strides(a)
-    values = a.like(a.shape, strides)
+def _with_positions(values: TensorMeta) -> tuple[TensorMeta, TensorMeta]:
     return values, values.like(dtype=torch.int64)
 
 
-def _sort(a: torch.Tensor, dim: int, descending: bool, stable: bool) -> Any:
-    return torch.sort(a, dim=dim, descending=descending, stable=stable)
-
-
-sort = define(
+@_sorting(
     "sort(Tensor a, int dim, bool descending, bool stable) -> (Tensor, Tensor)",
-    rule=_sort_rule,
-    eager=_sort,
-    tags=("sort", "library"),
-    doc="Values sorted along `dim`, and the positions (int64) they came from.",
+    lambda a, dim, down, stable: torch.sort(a, dim=dim, descending=down, stable=stable),
     shape="that of the operand, twice",
     edge_cases={**_NAN, "ties": "in their order if `stable`, else in any", "signed zero": "equal"},
     source=f"{_KNUTH}, 5",
     flops=flops_per_input(16),
 )
+def sort_(a: TensorMeta, dim: int) -> tuple[TensorMeta, TensorMeta]:
+    """Values sorted along `dim`, and the positions (int64) they came from."""
+    require(a.dtype in REAL | BOOL, f"not defined on {a.dtype}")
+    check_dim(a, dim)
+    return _with_positions(a.like(a.shape, preserved_strides(a)))
 
 
-def _topk_rule(
-    a: TensorMeta, k: Size, dim: int, largest: bool, sorted: bool
-) -> tuple[TensorMeta, TensorMeta]:
-    del largest, sorted
-    require(a.dtype in REAL, f"topk: not defined on {a.dtype}")
-    check_dim("topk", a, dim)
-    require(bool(k >= 0) and bool(k <= a.shape[dim]), f"topk: k={k} of {a.shape[dim]} elements")
-    values = a.like((*a.shape[:dim], k, *a.shape[dim + 1 :]))
-    return values, values.like(dtype=torch.int64)
-
-
-def _topk(a: torch.Tensor, k: Size, dim: int, largest: bool, sorted: bool) -> Any:
-    return torch.topk(a, k, dim=dim, largest=largest, sorted=sorted)
-
-
-topk = define(
+@_sorting(
     "topk(Tensor a, SymInt k, int dim, bool largest, bool sorted) -> (Tensor, Tensor)",
-    rule=_topk_rule,
-    eager=_topk,
-    tags=("sort", "library"),
-    doc="The `k` largest (or smallest) along `dim` and their positions (int64).",
+    torch.topk,
     shape="the operand's, `k` long along `dim`, twice",
     edge_cases={**_NAN, "ties": "which positions are given is undefined", "out of range": "k > n"},
     source=f"{_KNUTH}, 5.3.3",
     flops=flops_per_input(8),
 )
+def topk(a: TensorMeta, k: Size, dim: int) -> tuple[TensorMeta, TensorMeta]:
+    """The `k` largest (or smallest) along `dim` and their positions (int64)."""
+    require(a.dtype in REAL, f"not defined on {a.dtype}")
+    check_dim(a, dim)
+    require(bool(k >= 0) and bool(k <= a.shape[dim]), f"k={k} of {a.shape[dim]} elements")
+    return _with_positions(a.like((*a.shape[:dim], k, *a.shape[dim + 1 :])))
 
 
-def _selection_rule(name: str, kind: Kind) -> Rule:
+def _selected(a: TensorMeta, dim: int) -> tuple[TensorMeta, TensorMeta]:
     """One element of each row along `dim`, which goes away, and its position."""
-
-    def rule(a: TensorMeta, dim: int) -> tuple[TensorMeta, TensorMeta]:
-        require(a.dtype in kind, f"{name}: not defined on {a.dtype}")
-        check_dim(name, a, dim)
-        require(bool(a.shape[dim] != 0), f"{name}: no elements along {dim}")
-        values = a.like((*a.shape[:dim], *a.shape[dim + 1 :]))
-        return values, values.like(dtype=torch.int64)
-
-    return rule
+    check_dim(a, dim)
+    require(bool(a.shape[dim] != 0), f"no elements along {dim}")
+    return _with_positions(a.like((*a.shape[:dim], *a.shape[dim + 1 :])))
 
 
-def _kthvalue_rule(a: TensorMeta, k: Size, dim: int) -> tuple[TensorMeta, TensorMeta]:
-    values, positions = _selection_rule("kthvalue", REAL)(a, dim)  # type: ignore[misc]
-    require(
-        bool(k >= 1) and bool(k <= a.shape[dim]),
-        f"kthvalue: k={k} is not in 1..{a.shape[dim]}, the elements along {dim}",
-    )
-    return values, positions  # type: ignore[return-value]
-
-
-kthvalue = define(
+@_sorting(
     "kthvalue(Tensor a, SymInt k, int dim) -> (Tensor, Tensor)",
-    rule=_kthvalue_rule,
-    eager=lambda a, k, dim: tuple(torch.kthvalue(a, k, dim)),
-    tags=("sort", "library"),
-    doc="The `k`th smallest along `dim` (from 1), and its position (int64).",
+    lambda a, k, dim: tuple(torch.kthvalue(a, k, dim)),
     shape="the operand's without `dim`, twice",
     edge_cases={**_NAN, "ties": "any of the equal elements' positions", "out of range": "k < 1"},
     source=f"{_KNUTH}, 5.3.3",
     flops=flops_per_input(4),
     dtypes=REAL,
 )
+def kthvalue(a: TensorMeta, k: Size, dim: int) -> tuple[TensorMeta, TensorMeta]:
+    """The `k`th smallest along `dim` (from 1), and its position (int64)."""
+    selected, size = _selected(a, dim), a.shape[dim]
+    good = bool(k >= 1) and bool(k <= size)
+    require(good, f"k={k} is not in 1..{size}, the elements along {dim}")
+    return selected
+
 
 # name: (eager, dtypes, doc, edge cases)
 _SELECTIONS: dict[str, tuple[Callable[..., Any], Kind, str, dict[str, str]]] = {
@@ -133,7 +104,7 @@ def _selecting(function: Callable[..., Any]) -> Callable[..., Any]:
 for _name, (_function, _kind, _doc, _edges) in _SELECTIONS.items():
     define(
         f"{_name}(Tensor a, int dim) -> (Tensor, Tensor)",
-        rule=_selection_rule(_name, _kind),
+        rule=_selected,
         eager=_selecting(_function),
         tags=("sort", "library"),
         doc=f"{_doc} And its position (int64).",
@@ -145,32 +116,10 @@ for _name, (_function, _kind, _doc, _edges) in _SELECTIONS.items():
     )
 
 
-def _searchsorted_rule(boundaries: TensorMeta, values: TensorMeta, right: bool) -> TensorMeta:
-    del right
-    require(
-        boundaries.dtype == values.dtype,
-        f"searchsorted: values {values.dtype} among {boundaries.dtype}; cast first",
-    )
-    require(values.dtype in REAL, f"searchsorted: not defined on {values.dtype}")
-    rows = boundaries.ndim == 1 or boundaries.shape[:-1] == values.shape[:-1]
-    require(
-        boundaries.ndim >= 1 and rows,
-        f"searchsorted: rows of {values.shape} do not go with those of {boundaries.shape}",
-    )
-    return values.like(values.shape, dtype=torch.int64)
-
-
-def _searchsorted(boundaries: torch.Tensor, values: torch.Tensor, right: bool) -> torch.Tensor:
-    return torch.searchsorted(boundaries.contiguous(), values.contiguous(), right=right)
-
-
-searchsorted = define(
+@primitive(
     "searchsorted(Tensor boundaries, Tensor values, bool right) -> Tensor",
-    rule=_searchsorted_rule,
-    eager=_searchsorted,
+    lambda at, x, right: torch.searchsorted(at.contiguous(), x.contiguous(), right=right),
     tags=("sort", "index"),
-    doc="The number of elements of a sorted row of `boundaries` that are below each value"
-    " (with `right`: not above it), int64.",
     shape="that of `values`; `boundaries` is 1-d or has the same leading dimensions",
     edge_cases={**_NAN, "empty": "0 in an empty row", "note": "unsorted rows: undefined"},
     source=f"{_KNUTH}, 6.2.1",
@@ -178,17 +127,15 @@ searchsorted = define(
     differentiable=False,
     dtypes=REAL,
 )
-
-
-def _histc_rule(a: TensorMeta, bins: int, low: TensorMeta, high: TensorMeta) -> TensorMeta:
-    require(a.dtype in FLOATS, f"histc: not defined on {a.dtype}")
-    require(bins > 0, f"histc: bins={bins}")
-    for name, bound in (("low", low), ("high", high)):
-        require(
-            bound.ndim == 0 and bound.dtype == a.dtype,
-            f"histc: {name} is {bound.dtype}{list(bound.shape)}, not a 0-d {a.dtype}",
-        )
-    return a.like((bins,))
+def searchsorted(boundaries: TensorMeta, values: TensorMeta) -> TensorMeta:
+    """The number of elements of a sorted row of `boundaries` that are below each value (with
+    `right`: not above it), int64."""
+    same = boundaries.dtype == values.dtype
+    require(same, f"values {values.dtype} among {boundaries.dtype}; cast first")
+    rows = boundaries.ndim == 1 or boundaries.shape[:-1] == values.shape[:-1]
+    good = boundaries.ndim >= 1 and rows
+    require(good, f"rows of {values.shape} do not go with those of {boundaries.shape}")
+    return values.like(values.shape, dtype=torch.int64)
 
 
 def _histc(a: torch.Tensor, bins: int, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
@@ -199,12 +146,10 @@ def _histc(a: torch.Tensor, bins: int, low: torch.Tensor, high: torch.Tensor) ->
     return torch.histc(a, bins, low.item(), high.item())
 
 
-histc = define(
+@primitive(
     "histc(Tensor a, int bins, Tensor low, Tensor high) -> Tensor",
-    rule=_histc_rule,
-    eager=_histc,
+    _histc,
     tags=("index", "reduction"),
-    doc="How many elements lie in each of `bins` equal parts of [low, high], in the dtype of `a`.",
     shape="(bins,)",
     edge_cases={
         "nan": "counted nowhere",
@@ -216,3 +161,10 @@ histc = define(
     differentiable=False,
     dtypes=FLOATS,
 )
+def histc(a: TensorMeta, bins: int, low: TensorMeta, high: TensorMeta) -> TensorMeta:
+    """How many elements lie in each of `bins` equal parts of [low, high], in the dtype of `a`."""
+    require(bins > 0, f"bins={bins}")
+    for name, bound in (("low", low), ("high", high)):
+        good = bound.ndim == 0 and bound.dtype == a.dtype
+        require(good, f"{name} is {bound.dtype}{list(bound.shape)}, not a 0-d {a.dtype}")
+    return a.like((bins,))

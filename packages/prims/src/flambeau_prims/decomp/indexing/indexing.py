@@ -18,7 +18,7 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, p
 from flambeau_prims.decomposition_table import decomposition
-from flambeau_prims.layout import Size, TensorMeta, elementwise_strides, product
+from flambeau_prims.layout import Size, Sizes, TensorMeta, elementwise_strides, product
 from flambeau_prims.ops.indexing import broadcast_index_shape
 from flambeau_prims.promotion import broadcast_shapes, compute_dtype, same_shape
 
@@ -119,11 +119,11 @@ def index(x: Tensor, indices: Indices) -> Any:
     return e.with_strides(found, _strides_found(x, places, found))
 
 
-def _strides_found(x: Tensor, places: Indices, found: Tensor) -> Sequence[Size]:
+def _strides_found(x: Tensor, places: Indices, found: Tensor) -> Sizes:
     """Strides of `x[places]`: those of a pointwise operation on `x`, which is repeated along the
     dimensions of the positions, and on the positions, which are along all others."""
     metas = [None if place is None else TensorMeta.of(place) for place in places]
-    common, first, _ = broadcast_index_shape("index", TensorMeta.of(x), metas)
+    common, first, _ = broadcast_index_shape(TensorMeta.of(x), metas)
     kept = [d for d in range(x.ndim) if d >= len(places) or places[d] is None]
     own = [x.stride(d) for d in kept]
     before, behind = [0] * first, [0] * (len(kept) - first)
@@ -352,7 +352,7 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 
 @decomposition(aten.masked_scatter_backward.default)
-def masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Sequence[Size]) -> Tensor:
+def masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Sizes) -> Tensor:
     count, total = grad.numel(), product(sizes)
     result = p.full([total], 0, dtype=grad.dtype, device=grad.device)
     if count == 0 or total == 0:

@@ -6,18 +6,16 @@ Invariant: nothing is registered here; a batch is broadcast only by `batched`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
-from flambeau_prims.layout import Size, product
+from flambeau_prims.layout import Size, Sizes, product
 from flambeau_prims.promotion import broadcast_shapes
 
 
-def empty(like: Tensor, shape: Sequence[Size], dtype: torch.dtype | None = None) -> Tensor:
+def empty(like: Tensor, shape: Sizes, dtype: torch.dtype | None = None) -> Tensor:
     """A tensor of a shape without elements: a result that is not wanted."""
     return p.full(list(shape), 0, dtype=dtype or like.dtype, device=like.device)
 

@@ -8,7 +8,7 @@ Invariant: half precision is summed in float32; the result is real, at least as 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,8 +17,9 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.complex import squared_modulus
 from flambeau_prims.decomp.emit import Number, canonical_dims, keep_dims, p
+from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.decomp.reduction import Dims
-from flambeau_prims.decomposition_table import TABLE, decomposition
+from flambeau_prims.decomposition_table import TABLE, Arguments, by_name, decomposition
 from flambeau_prims.layout import product
 from flambeau_prims.ops.complex import REAL_OF
 from flambeau_prims.promotion import broadcast_shapes, compute_dtype, is_inexact
@@ -91,30 +92,10 @@ if hasattr(aten, "linalg__powsum"):  # torch 2.11 has it not
     decomposition(aten.linalg__powsum.default)(functools.partial(_reduced, _power_sum))
 
 
-def _norm(x: Tensor, p: Number | None, dim: Dims, keepdim: bool, dtype: torch.dtype | None) -> Any:
-    return vector_norm(x, 2 if p is None else p, dim, keepdim, dtype=dtype)
-
-
-@decomposition(aten.norm.Scalar)
-def norm_all(x: Tensor, p: Number = 2) -> Any:
-    return _norm(x, p, None, False, None)
-
-
-@decomposition(aten.norm.ScalarOpt_dtype)
-def norm_all_dtype(x: Tensor, p: Number | None, *, dtype: torch.dtype) -> Any:
-    return _norm(x, p, None, False, dtype)
-
-
-@decomposition(aten.norm.ScalarOpt_dim)
-def norm_dim(x: Tensor, p: Number | None, dim: Sequence[int], keepdim: bool = False) -> Any:
-    return _norm(x, p, dim, keepdim, None)
-
-
-@decomposition(aten.norm.ScalarOpt_dim_dtype)
-def norm_dim_dtype(
-    x: Tensor, p: Number | None, dim: Sequence[int], keepdim: bool, *, dtype: torch.dtype
-) -> Any:
-    return _norm(x, p, dim, keepdim, dtype)
+@by_name(*overloads("norm", "Scalar", "ScalarOpt_dtype", "ScalarOpt_dim", "ScalarOpt_dim_dtype"))
+def norm(a: Arguments) -> Any:
+    order = 2 if a.p is None else a.p
+    return vector_norm(a.self, order, a.dim, bool(a.keepdim), dtype=a.dtype)
 
 
 _MATRIX_PRODUCT_FROM = 25

@@ -15,12 +15,12 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomposition_table import decomposition
-from flambeau_prims.layout import Size
+from flambeau_prims.layout import Size, Sizes
 
 aten = torch.ops.aten
 
 
-def full(values: Sequence[Size] | int, count: int) -> list[Size]:
+def full(values: Sizes | int, count: int) -> list[Size]:
     """A geometry list written out: one number stands for all dimensions."""
     given = [values] if isinstance(values, int) else list(values)
     return given * count if len(given) == 1 else given
@@ -31,11 +31,11 @@ def convolution(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    stride: Sequence[Size],
-    padding: Sequence[Size],
-    dilation: Sequence[Size],
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
     transposed: bool,
-    output_padding: Sequence[Size],
+    output_padding: Sizes,
     groups: Size,
 ) -> Any:
     n = weight.ndim - 2
@@ -50,12 +50,12 @@ def convolution_backward(
     grad: Tensor,
     x: Tensor,
     weight: Tensor,
-    bias_sizes: Sequence[Size] | None,
-    stride: Sequence[Size],
-    padding: Sequence[Size],
-    dilation: Sequence[Size],
+    bias_sizes: Sizes | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
     transposed: bool,
-    output_padding: Sequence[Size],
+    output_padding: Sizes,
     groups: Size,
     output_mask: Sequence[bool],
 ) -> Any:
@@ -80,11 +80,11 @@ def _plain(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    stride: Sequence[Size],
-    padding: Sequence[Size],
-    dilation: Sequence[Size] = (1,),
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes = (1,),
     groups: Size = 1,
-    output_padding: Sequence[Size] | None = None,
+    output_padding: Sizes | None = None,
 ) -> Any:
     """A convolution, transposed if `output_padding` is given; also of one image without batch."""
     alone = x.ndim == weight.ndim - 1
@@ -112,11 +112,11 @@ def any_library(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) 
 def slow(
     x: Tensor,
     weight: Tensor,
-    kernel_size: Sequence[Size],
+    kernel_size: Sizes,
     bias: Tensor | None = None,
-    stride: Sequence[Size] = (1,),
-    padding: Sequence[Size] = (0,),
-    dilation: Sequence[Size] = (1,),
+    stride: Sizes = (1,),
+    padding: Sizes = (0,),
+    dilation: Sizes = (1,),
 ) -> Any:
     del kernel_size  # as the weights have it
     if weight.ndim == 2:  # unfolded weights of the kernel's internals
@@ -128,12 +128,12 @@ def slow(
 def slow_transposed(
     x: Tensor,
     weight: Tensor,
-    kernel_size: Sequence[Size],
+    kernel_size: Sizes,
     bias: Tensor | None = None,
-    stride: Sequence[Size] = (1,),
-    padding: Sequence[Size] = (0,),
-    output_padding: Sequence[Size] = (0,),
-    dilation: Sequence[Size] = (1,),
+    stride: Sizes = (1,),
+    padding: Sizes = (0,),
+    output_padding: Sizes = (0,),
+    dilation: Sizes = (1,),
 ) -> Any:
     del kernel_size
     return _plain(x, weight, bias, stride, padding, dilation, 1, output_padding)
@@ -143,11 +143,11 @@ def slow_transposed(
 def depthwise(
     x: Tensor,
     weight: Tensor,
-    kernel_size: Sequence[Size],
+    kernel_size: Sizes,
     bias: Tensor | None,
-    stride: Sequence[Size],
-    padding: Sequence[Size],
-    dilation: Sequence[Size],
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
 ) -> Any:
     del kernel_size
     return _plain(x, weight, bias, stride, padding, dilation, x.shape[x.ndim - weight.ndim + 1])
@@ -175,9 +175,9 @@ def slow_backward(
     grad: Tensor,
     x: Tensor,
     weight: Tensor,
-    kernel_size: Sequence[Size],
-    stride: Sequence[Size],
-    padding: Sequence[Size],
+    kernel_size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
     output_mask: Sequence[bool],
 ) -> Any:
     del kernel_size

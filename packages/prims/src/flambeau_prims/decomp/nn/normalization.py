@@ -16,7 +16,7 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p, spread
 from flambeau_prims.decomp.reduction import moments
 from flambeau_prims.decomposition_table import TABLE, decomposition
-from flambeau_prims.layout import Size
+from flambeau_prims.layout import Size, Sizes
 from flambeau_prims.promotion import compute_dtype
 
 aten = torch.ops.aten
@@ -46,11 +46,7 @@ def rstd_of(variance: Tensor, eps: float) -> Tensor:
 
 @decomposition(aten.native_layer_norm.default, keep="layer_norm")
 def layer_norm(
-    x: Tensor,
-    normalized_shape: Sequence[Size],
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
+    x: Tensor, normalized_shape: Sizes, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Any:
     axis = x.ndim - len(normalized_shape)
     dims = list(range(axis, x.ndim))
@@ -70,7 +66,7 @@ def layer_norm(
 def layer_norm_backward(
     grad: Tensor,
     x: Tensor,
-    normalized_shape: Sequence[Size],
+    normalized_shape: Sizes,
     mean: Tensor,
     rstd: Tensor,
     weight: Tensor | None,

@@ -19,7 +19,7 @@ from flambeau_prims.decomp.nn.convolution import full
 from flambeau_prims.decomp.nn.upsample import Taps, pick, put_back
 from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.decomposition_table import decomposition
-from flambeau_prims.layout import Size, product
+from flambeau_prims.layout import Size, Sizes, product
 from flambeau_prims.ops.library.pooling import pooled_size
 
 Positions = Callable[[Tensor, Size], Tensor]
@@ -42,7 +42,7 @@ def _taps(
     return [(positions(at, size), None)]
 
 
-def _check(x: Tensor, padding: Sequence[Size], positions: Positions) -> None:
+def _check(x: Tensor, padding: Sizes, positions: Positions) -> None:
     """Eager's refusals: a reflection must fit into the image, and something must be left."""
     for place in range(len(padding) // 2):
         size = x.shape[x.ndim - 1 - place]
@@ -56,7 +56,7 @@ def _check(x: Tensor, padding: Sequence[Size], positions: Positions) -> None:
             raise RuntimeError(f"padding ({before}, {after}) leaves nothing of a size of {size}")
 
 
-def _pad(x: Tensor, padding: Sequence[Size], positions: Positions) -> Tensor:
+def _pad(x: Tensor, padding: Sizes, positions: Positions) -> Tensor:
     _check(x, padding, positions)
     y = x
     for place in range(len(padding) // 2):
@@ -71,7 +71,7 @@ def _as_written(x: Tensor, y: Tensor) -> Tensor:
     return e.in_format(y, torch.contiguous_format) if e.on_gpu(x) else e.in_image_format(x, y)
 
 
-def _pad_backward(grad: Tensor, x: Tensor, padding: Sequence[Size], positions: Positions) -> Tensor:
+def _pad_backward(grad: Tensor, x: Tensor, padding: Sizes, positions: Positions) -> Tensor:
     g = e.widen(grad)
     for place in range(len(padding) // 2):
         dim = x.ndim - 1 - place
@@ -83,11 +83,11 @@ def _pad_backward(grad: Tensor, x: Tensor, padding: Sequence[Size], positions: P
 
 def _register(name: str, positions: Positions) -> None:
     @decomposition(*overloads(name, "default"))
-    def forward(x: Tensor, padding: Sequence[Size]) -> Tensor:
+    def forward(x: Tensor, padding: Sizes) -> Tensor:
         return _pad(x, padding, positions)
 
     @decomposition(*overloads(f"{name}_backward", "default"))
-    def backward(grad: Tensor, x: Tensor, padding: Sequence[Size]) -> Tensor:
+    def backward(grad: Tensor, x: Tensor, padding: Sizes) -> Tensor:
         return _pad_backward(grad, x, padding, positions)
 
 
@@ -114,7 +114,7 @@ def _places(
 
 
 def _window(
-    size: Sequence[Size], lists: Sequence[Ints], device: torch.device
+    size: Sizes, lists: Sequence[Ints], device: torch.device
 ) -> tuple[list[Tensor], list[int], list[int]]:
     """(positions along each dimension, kernel, padding)."""
     kernel, dilation, padding, stride = (full(x, 2) for x in lists)
@@ -144,12 +144,7 @@ def im2col(x: Tensor, kernel_size: Ints, dilation: Ints, padding: Ints, stride: 
 
 @decomposition(aten.col2im.default)
 def col2im(
-    x: Tensor,
-    output_size: Sequence[Size],
-    kernel_size: Ints,
-    dilation: Ints,
-    padding: Ints,
-    stride: Ints,
+    x: Tensor, output_size: Sizes, kernel_size: Ints, dilation: Ints, padding: Ints, stride: Ints
 ) -> Tensor:
     columns = x if x.ndim == 3 else p.reshape(x, [1, *x.shape])
     lists = (kernel_size, dilation, padding, stride)

@@ -18,7 +18,7 @@ from flambeau_prims.decomp.emit import p, spread
 from flambeau_prims.decomp.nn.convolution import full
 from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.decomposition_table import decomposition
-from flambeau_prims.layout import Size, product
+from flambeau_prims.layout import Size, Sizes, product
 
 aten = torch.ops.aten
 Ints = Sequence[int]
@@ -95,18 +95,18 @@ def max_pool2d_backward(grad: Tensor, x: Tensor, *geometry: Any, **named: Any) -
     return p.max_pool2d_with_indices_backward(grad, x, *written, indices)
 
 
-def _even_windows(size: Sequence[Size], output: Sequence[Size]) -> list[Size] | None:
+def _even_windows(size: Sizes, output: Sizes) -> list[Size] | None:
     """The window that tiles `size` into `output` parts, or None if it does not come out even."""
     if any(o == 0 or n == 0 or n % o != 0 for n, o in zip(size, output, strict=True)):
         return None
     return [n // o for n, o in zip(size, output, strict=True)]
 
 
-def _empty(x: Tensor, sizes: Sequence[Size]) -> bool:
+def _empty(x: Tensor, sizes: Sizes) -> bool:
     return product(x.shape) == 0 or product(sizes) == 0
 
 
-def _nothing(x: Tensor, sizes: Sequence[Size], dtype: torch.dtype | None = None) -> Tensor:
+def _nothing(x: Tensor, sizes: Sizes, dtype: torch.dtype | None = None) -> Tensor:
     """Zeros, of which there are none but in a gradient."""
     return p.full(list(sizes), 0, dtype=dtype or x.dtype, device=x.device)
 
@@ -119,7 +119,7 @@ _AVG: dict[int, tuple[Any, Any]] = {
 
 def _register_adaptive_avg(n: int) -> None:
     @decomposition(getattr(aten, f"_adaptive_avg_pool{n}d").default)
-    def forward(x: Tensor, output_size: Sequence[Size]) -> Any:
+    def forward(x: Tensor, output_size: Sizes) -> Any:
         if _empty(x, output_size):
             return _nothing(x, [*x.shape[:-n], *output_size])
         window = _even_windows(x.shape[-n:], output_size)
@@ -176,7 +176,7 @@ for _n in (2, 3):
     _register_adaptive_avg(_n)
 
 
-def _unpooled(x: Tensor, indices: Tensor, output_size: Sequence[Size]) -> Tensor:
+def _unpooled(x: Tensor, indices: Tensor, output_size: Sizes) -> Tensor:
     """Zeros with the entries of `x` at the positions they were pooled from."""
     n = len(output_size)
     lead = list(x.shape[: x.ndim - n])
@@ -187,14 +187,14 @@ def _unpooled(x: Tensor, indices: Tensor, output_size: Sequence[Size]) -> Tensor
 
 
 @decomposition(aten.max_unpool2d.default)
-def max_unpool2d(x: Tensor, indices: Tensor, output_size: Sequence[Size]) -> Any:
+def max_unpool2d(x: Tensor, indices: Tensor, output_size: Sizes) -> Any:
     placed = _unpooled(x, indices, output_size)
     return placed if e.on_gpu(x) else e.in_image_format(x, placed)
 
 
 @decomposition(aten.max_unpool3d.default)
 def max_unpool3d(
-    x: Tensor, indices: Tensor, output_size: Sequence[Size], stride: Ints, padding: Ints
+    x: Tensor, indices: Tensor, output_size: Sizes, stride: Ints, padding: Ints
 ) -> Any:
     del stride, padding  # the output's size follows from them, and is given
     return _unpooled(x, indices, output_size)

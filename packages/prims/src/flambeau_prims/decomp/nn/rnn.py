@@ -16,7 +16,7 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.pointwise import overloads
-from flambeau_prims.decomposition_table import decomposition
+from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
 
 aten = torch.ops.aten
 LSTM = 2
@@ -46,39 +46,25 @@ def lstm_step(gates: Tensor, cx: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
     return p.mul(o, p.tanh(cy)), cy, [i, f, g, o]
 
 
-@decomposition(aten._thnn_fused_lstm_cell.default)
-def lstm_cell(
-    input_gates: Tensor,
-    hidden_gates: Tensor,
-    cx: Tensor,
-    input_bias: Tensor | None = None,
-    hidden_bias: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    gates = p.add(_biased(input_gates, input_bias), _biased(hidden_gates, hidden_bias))
-    hy, cy, activated = lstm_step(gates, e.cast(cx, gates.dtype))
-    dtype = input_gates.dtype
+@by_name(aten._thnn_fused_lstm_cell.default)
+def lstm_cell(a: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    gates = p.add(_biased(a.input_gates, a.input_bias), _biased(a.hidden_gates, a.hidden_bias))
+    hy, cy, activated = lstm_step(gates, e.cast(a.cx, gates.dtype))
+    dtype = a.input_gates.dtype
     return e.cast(hy, dtype), e.cast(cy, dtype), e.cast(p.cat(activated, 1), dtype)
 
 
-@decomposition(aten._thnn_fused_lstm_cell_backward_impl.default)
-def lstm_cell_backward(
-    grad_hy: Tensor | None,
-    grad_cy: Tensor | None,
-    cx: Tensor,
-    cy: Tensor,
-    workspace: Tensor,
-    has_bias: bool,
-) -> Any:
+@by_name(aten._thnn_fused_lstm_cell_backward_impl.default)
+def lstm_cell_backward(a: Arguments) -> Any:
     """(gradient of the gates, of the cell state, of the bias)."""
-    if grad_hy is None and grad_cy is None:
+    if a.grad_hy is None and a.grad_cy is None:
         return None, None, None
-    old, new, kept = e.widen(cx, cy, workspace)
+    old, new, kept = e.widen(a.cx, a.cy, a.workspace)
     zero = e.const(0.0, new)
-    dh = zero if grad_hy is None else e.cast(grad_hy, new.dtype)
-    dc = zero if grad_cy is None else e.cast(grad_cy, new.dtype)
+    dh, dc = (zero if g is None else e.cast(g, new.dtype) for g in (a.grad_hy, a.grad_cy))
     gates, state = _lstm_slopes(dh, dc, old, new, chunks(kept, 4))
-    bias = e.cast(p.sum(gates, [0]), cx.dtype) if has_bias else None
-    return e.cast(gates, workspace.dtype), e.cast(state, cx.dtype), bias
+    bias = e.cast(p.sum(gates, [0]), a.cx.dtype) if a.has_bias else None
+    return e.cast(gates, a.workspace.dtype), e.cast(state, a.cx.dtype), bias
 
 
 def _lstm_slopes(
@@ -101,23 +87,17 @@ def _sigmoid_slope(s: Tensor) -> Tensor:
     return p.mul(s, e.sub(1.0, s))
 
 
-@decomposition(aten._thnn_fused_gru_cell.default)
-def gru_cell(
-    input_gates: Tensor,
-    hidden_gates: Tensor,
-    hx: Tensor,
-    input_bias: Tensor | None = None,
-    hidden_bias: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+@by_name(aten._thnn_fused_gru_cell.default)
+def gru_cell(a: Arguments) -> tuple[Tensor, Tensor]:
     """The workspace holds r, z, n, hx and the hidden part of n, in torch's order."""
-    ir, iz, inn = chunks(_biased(input_gates, input_bias), 3)
-    hr, hz, hn = chunks(_biased(hidden_gates, hidden_bias), 3)
-    state = e.widen(hx)
+    ir, iz, inn = chunks(_biased(a.input_gates, a.input_bias), 3)
+    hr, hz, hn = chunks(_biased(a.hidden_gates, a.hidden_bias), 3)
+    state = e.widen(a.hx)
     r, z = p.sigmoid(p.add(ir, hr)), p.sigmoid(p.add(iz, hz))
     n = p.tanh(p.add(inn, p.mul(r, hn)))
     hy = p.add(n, p.mul(z, p.sub(state, n)))
     kept = p.cat([r, z, n, state, hn], 1)
-    return e.cast(hy, hx.dtype), e.cast(kept, input_gates.dtype)
+    return e.cast(hy, a.hx.dtype), e.cast(kept, a.input_gates.dtype)
 
 
 @decomposition(aten._thnn_fused_gru_cell_backward.default)
@@ -157,26 +137,24 @@ def _at(x: Tensor, step: int) -> Tensor:
     return p.reshape(part, [batch, width])
 
 
-def _steps(
-    x: Tensor, weights: Sequence[Tensor], hx: Tensor, cx: Tensor, reverse: bool, biased: bool
-) -> list[Step]:
+def _steps(a: Arguments, weights: Sequence[Tensor], hx: Tensor, cx: Tensor) -> list[Step]:
     """All steps of one direction of an LSTM layer, in the order of time, computed wide."""
-    steps, batch, _ = x.shape
-    wide = e.widen(x)
+    steps, batch, _ = a.input.shape
+    wide = e.widen(a.input)
     dtype = wide.dtype
     into = p.mm(_flat(wide), _transposed(weights[0], dtype))
-    for bias in weights[2:] if biased else ():
+    for bias in weights[2:] if a.has_biases else ():
         into = e.add(into, e.cast(bias, dtype))
     into = p.reshape(into, [steps, batch, into.shape[1]])
     again = _transposed(weights[1], dtype)
     state, cell = (p.reshape(e.cast(t, dtype), [batch, t.shape[-1]]) for t in (hx, cx))
     done: list[Step] = []
-    for step in reversed(range(steps)) if reverse else range(steps):
+    for step in reversed(range(steps)) if a.reverse else range(steps):
         entering = p.add(_at(into, step), p.mm(state, again))
         after, left, gates = lstm_step(entering, cell)
         done.append(Step(state, cell, gates, left, after))
         state, cell = after, left
-    return done[::-1] if reverse else done
+    return done[::-1] if a.reverse else done
 
 
 def _transposed(weight: Tensor, dtype: torch.dtype) -> Tensor:
@@ -187,36 +165,19 @@ def _stacked(parts: Sequence[Tensor]) -> Tensor:
     return p.cat([p.reshape(t, [1, *t.shape]) for t in parts], 0)
 
 
-def _is_plain_lstm(x: Tensor, mode: int, batch_sizes: Sequence[int]) -> bool:
-    return mode == LSTM and len(batch_sizes) == 0 and x.ndim == 3 and x.shape[0] > 0
+def _is_plain_lstm(a: Arguments) -> bool:
+    x = a.input
+    return a.mode == LSTM and len(a.batch_sizes) == 0 and x.ndim == 3 and x.shape[0] > 0
 
 
-@decomposition(*overloads("mkldnn_rnn_layer", "default"))
-def rnn_layer(
-    x: Tensor,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
-    bias_ih: Tensor,
-    bias_hh: Tensor,
-    hx: Tensor,
-    cx: Tensor,
-    reverse: bool,
-    batch_sizes: Sequence[int],
-    mode: int,
-    hidden_size: int,
-    num_layers: int,
-    has_biases: bool,
-    bidirectional: bool,
-    batch_first: bool,
-    train: bool,
-) -> Any:
+@by_name(*overloads("mkldnn_rnn_layer", "default"))
+def rnn_layer(a: Arguments) -> Any:
     """One direction of one layer over [T, N, C]; the backward needs no workspace."""
-    del bidirectional, batch_first, hidden_size, num_layers, train
-    if not _is_plain_lstm(x, mode, batch_sizes):
+    if not _is_plain_lstm(a):
         return NotImplemented
-    weights = (weight_ih, weight_hh, bias_ih, bias_hh)
-    done = _steps(x, weights, hx, cx, reverse, has_biases)
-    last = done[0] if reverse else done[-1]
+    x, hx, cx = a.input, a.hx_, a.cx_
+    done = _steps(a, (a.weight0, a.weight1, a.weight2, a.weight3), hx, cx)
+    last = done[0] if a.reverse else done[-1]
     states = [
         e.cast(p.reshape(t, list(s.shape)), x.dtype) for t, s in ((last.after, hx), (last.cell, cx))
     ]
@@ -224,53 +185,30 @@ def rnn_layer(
     return e.cast(_stacked([s.after for s in done]), x.dtype), *states, workspace
 
 
-@decomposition(*overloads("mkldnn_rnn_layer_backward", "default"))
-def rnn_layer_backward(
-    x: Tensor,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
-    bias_ih: Tensor,
-    bias_hh: Tensor,
-    hx: Tensor,
-    cx: Tensor,
-    output: Tensor,
-    hy: Tensor,
-    cy: Tensor,
-    grad_output: Tensor | None,
-    grad_hy: Tensor | None,
-    grad_cy: Tensor | None,
-    reverse: bool,
-    mode: int,
-    hidden_size: int,
-    num_layers: int,
-    has_biases: bool,
-    train: bool,
-    bidirectional: bool,
-    batch_sizes: Sequence[int],
-    batch_first: bool,
-    workspace: Tensor,
-) -> Any:
+@by_name(*overloads("mkldnn_rnn_layer_backward", "default"))
+def rnn_layer_backward(a: Arguments) -> Any:
     """Gradients of the input, of four weights, of both first states; the steps run again."""
-    del output, hy, cy, hidden_size, num_layers, train, bidirectional, batch_first
-    if not _is_plain_lstm(x, mode, batch_sizes) or workspace.numel() != 0:
+    if not _is_plain_lstm(a) or a.workspace.numel() != 0:
         return NotImplemented  # with a workspace, the forward was oneDNN's own
-    weights = (weight_ih, weight_hh, bias_ih, bias_hh)
-    done = _steps(x, weights, hx, cx, reverse, has_biases)
+    x, hx, cx = a.input, a.hx_, a.cx_tmp
+    weights = (a.weight1, a.weight2, a.weight3, a.weight4)
+    done = _steps(a, weights, hx, cx)
     dtype = done[0].after.dtype
     shape = list(done[0].after.shape)
-    into, again = e.cast(weight_ih, dtype), e.cast(weight_hh, dtype)
+    into, again = e.cast(weights[0], dtype), e.cast(weights[1], dtype)
     zero = p.full(shape, 0, dtype=dtype, device=x.device)
-    dh = zero if grad_hy is None else p.reshape(e.cast(grad_hy, dtype), shape)
-    dc = zero if grad_cy is None else p.reshape(e.cast(grad_cy, dtype), shape)
+    dh, dc = (
+        zero if g is None else p.reshape(e.cast(g, dtype), shape) for g in (a.grad_hy, a.grad_cy)
+    )
     gates: list[Tensor] = []
-    for step in range(len(done)) if reverse else reversed(range(len(done))):
+    for step in range(len(done)) if a.reverse else reversed(range(len(done))):
         at = done[step]
-        if grad_output is not None:
-            dh = p.add(dh, e.cast(_at(grad_output, step), dtype))
+        if a.grad_output is not None:
+            dh = p.add(dh, e.cast(_at(a.grad_output, step), dtype))
         slope, dc = _lstm_slopes(dh, dc, at.cell_before, at.cell, at.gates)
         dh = p.mm(slope, again)
         gates.append(slope)
-    entered = _stacked(gates if reverse else gates[::-1])
+    entered = _stacked(gates if a.reverse else gates[::-1])
     flat = _flat(entered)
     across = p.permute(flat, [1, 0])
     dx = p.reshape(p.mm(flat, into), list(x.shape))

@@ -17,7 +17,7 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.decomposition_table import decomposition
-from flambeau_prims.layout import Size, product
+from flambeau_prims.layout import Size, Sizes, product
 from flambeau_prims.promotion import compute_dtype
 
 aten = torch.ops.aten
@@ -72,7 +72,7 @@ def _register_antialias(name: str, kind: int) -> None:
     @decomposition(*overloads(name, "default"))
     def forward(
         x: Tensor,
-        output_size: Sequence[Size],
+        output_size: Sizes,
         align_corners: bool,
         scales_h: float | None = None,
         scales_w: float | None = None,
@@ -85,8 +85,8 @@ def _register_antialias(name: str, kind: int) -> None:
     @decomposition(*overloads(f"{name}_backward", "default"))
     def backward(
         grad: Tensor,
-        output_size: Sequence[Size],
-        input_size: Sequence[Size],
+        output_size: Sizes,
+        input_size: Sizes,
         align_corners: bool,
         scales_h: float | None = None,
         scales_w: float | None = None,
@@ -134,7 +134,7 @@ def _centres(size: Size, align_corners: bool, like: Tensor) -> Tensor:
     return at if align_corners else e.mul(at, float(size - 1) / float(size))
 
 
-def _base_grid(theta: Tensor, size: Sequence[Size], align_corners: bool) -> Tensor:
+def _base_grid(theta: Tensor, size: Sizes, align_corners: bool) -> Tensor:
     """[N, places, d + 1]: homogeneous coordinates x, y(, z), 1 of each place."""
     spatial = list(size[2:])
     d = len(spatial)
@@ -150,7 +150,7 @@ def _base_grid(theta: Tensor, size: Sequence[Size], align_corners: bool) -> Tens
 
 
 @decomposition(*overloads("affine_grid_generator", "default"))
-def affine_grid(theta: Tensor, size: Sequence[Size], align_corners: bool) -> Tensor:
+def affine_grid(theta: Tensor, size: Sizes, align_corners: bool) -> Tensor:
     base = _base_grid(theta, size, align_corners)
     wide = e.widen(theta)
     grid = p.bmm(base, p.permute(wide, [0, 2, 1]))

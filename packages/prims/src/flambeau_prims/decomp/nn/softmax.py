@@ -16,7 +16,7 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, canonical_dims, keep_dims, p, spread
-from flambeau_prims.decomposition_table import decomposition
+from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
 from flambeau_prims.promotion import compute_dtype, to_float
 
 aten = torch.ops.aten
@@ -160,86 +160,48 @@ def masked_softmax_backward(
     return e.cast(p.mul(y, slope), grad.dtype)
 
 
-@decomposition(aten._scaled_dot_product_flash_attention_for_cpu.default, keep="sdpa")
-def flash_attention_for_cpu(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> Any:
-    if dropout_p != 0.0 or q.ndim != 4:
+def _attended(a: Arguments, bias: Tensor | None) -> Any:
+    """The output and the logarithms of sums."""
+    return p.attention(a.query, a.key, a.value, bias, 0.0, a.is_causal, scale=a.scale)
+
+
+def _attended_back(a: Arguments, grad: Tensor, bias: Tensor | None) -> Any:
+    given = (grad, a.query, a.key, a.value, a.out, a.logsumexp)
+    return p.attention_backward(*given, bias, 0.0, a.is_causal, scale=a.scale)
+
+
+@by_name(aten._scaled_dot_product_flash_attention_for_cpu.default, keep="sdpa")
+def flash_attention_for_cpu(a: Arguments) -> Any:
+    if a.dropout_p != 0.0 or a.query.ndim != 4:
         return NotImplemented
-    result = p.attention(q, k, v, attn_mask, 0.0, is_causal, scale=scale)
-    return result[0], result[1]
+    return tuple(_attended(a, a.attn_mask))
 
 
-@decomposition(aten._scaled_dot_product_flash_attention_for_cpu_backward.default, keep="sdpa")
-def flash_attention_for_cpu_backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    logsumexp: Tensor,
-    dropout_p: float,
-    is_causal: bool,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> Any:
-    if dropout_p != 0.0 or q.ndim != 4:
+@by_name(aten._scaled_dot_product_flash_attention_for_cpu_backward.default, keep="sdpa")
+def flash_attention_for_cpu_backward(a: Arguments) -> Any:
+    if a.dropout_p != 0.0 or a.query.ndim != 4:
         return NotImplemented
-    return tuple(
-        p.attention_backward(grad, q, k, v, out, logsumexp, attn_mask, 0.0, is_causal, scale=scale)
-    )
+    return tuple(_attended_back(a, a.grad_out, a.attn_mask))
 
 
-@decomposition(aten._scaled_dot_product_efficient_attention.default, keep="sdpa")
-def efficient_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    attn_bias: Tensor | None,
-    compute_log_sumexp: bool,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-) -> Any:
+def _is_efficient(a: Arguments) -> bool:
+    """Whether the attention is the primitive's: a head of keys for each of queries."""
+    return bool(a.dropout_p == 0.0 and a.query.ndim == 4 and a.query.shape[1] == a.key.shape[1])
+
+
+@by_name(aten._scaled_dot_product_efficient_attention.default, keep="sdpa")
+def efficient_attention(a: Arguments) -> Any:
     """The last two results are the state of dropout, of which there is none."""
-    if dropout_p != 0.0 or q.ndim != 4 or not compute_log_sumexp or q.shape[1] != k.shape[1]:
+    if not _is_efficient(a) or not a.compute_log_sumexp:
         return NotImplemented
-    out, logsumexp = p.attention(q, k, v, attn_bias, 0.0, is_causal, scale=scale)
-    state = [p.full([], 0, dtype=torch.int64, device=q.device) for _ in range(2)]
-    return out, logsumexp, *state
+    state = [p.full([], 0, dtype=torch.int64, device=a.query.device) for _ in range(2)]
+    return *_attended(a, a.attn_bias), *state
 
 
-@decomposition(aten._scaled_dot_product_efficient_attention_backward.default, keep="sdpa")
-def efficient_attention_backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    attn_bias: Tensor | None,
-    out: Tensor,
-    logsumexp: Tensor,
-    philox_seed: Tensor,
-    philox_offset: Tensor,
-    dropout_p: float,
-    grad_input_mask: Sequence[bool],
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-) -> Any:
-    del philox_seed, philox_offset
-    wants_bias = len(grad_input_mask) > 3 and grad_input_mask[3] and attn_bias is not None
-    if dropout_p != 0.0 or q.ndim != 4 or wants_bias or q.shape[1] != k.shape[1]:
+@by_name(aten._scaled_dot_product_efficient_attention_backward.default, keep="sdpa")
+def efficient_attention_backward(a: Arguments) -> Any:
+    mask, bias = a.grad_input_mask, a.attn_bias
+    if not _is_efficient(a) or (len(mask) > 3 and mask[3] and bias is not None):
         return NotImplemented
-    grads = p.attention_backward(
-        grad, q, k, v, out, logsumexp, attn_bias, 0.0, is_causal, scale=scale
-    )
-    return *(g if asked else None for g, asked in zip(grads, grad_input_mask, strict=False)), None
+    grads = _attended_back(a, a.grad_out_, bias)
+    return *(g if asked else None for g, asked in zip(grads, mask, strict=False)), None

@@ -22,7 +22,7 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.decomposition_table import decomposition
-from flambeau_prims.layout import Size
+from flambeau_prims.layout import Size, Sizes
 from flambeau_prims.promotion import compute_dtype
 
 aten = torch.ops.aten
@@ -168,7 +168,7 @@ MakeTaps = Callable[[Size, Size, int], Taps]
 """(size, output size, number of the spatial dimension) -> what the outputs are made of."""
 
 
-def _forward(x: Tensor, output: Sequence[Size], taps: MakeTaps, wide: bool) -> Tensor:
+def _forward(x: Tensor, output: Sizes, taps: MakeTaps, wide: bool) -> Tensor:
     y = e.cast(x, compute_dtype(x.dtype)) if wide else x
     for place in reversed(range(len(output))):
         dim = 2 + place
@@ -176,9 +176,7 @@ def _forward(x: Tensor, output: Sequence[Size], taps: MakeTaps, wide: bool) -> T
     return e.in_image_format(x, e.cast(y, x.dtype))
 
 
-def _backward(
-    grad: Tensor, input_size: Sequence[Size], taps: MakeTaps, rows: bool = False
-) -> Tensor:
+def _backward(grad: Tensor, input_size: Sizes, taps: MakeTaps, rows: bool = False) -> Tensor:
     """The gradient by the image: in the format of `grad`, or row-major if `rows`."""
     g = e.widen(grad)
     for place in range(grad.ndim - 2):
@@ -217,7 +215,7 @@ def _weighing_taps(
 
 
 def _times(
-    sizes: Sequence[Size], output: Sequence[Size], scales: Sequence[float | None], exact: bool
+    sizes: Sizes, output: Sizes, scales: Sequence[float | None], exact: bool
 ) -> list[int] | None:
     """`_repeats` of each spatial dimension, or None where one has none."""
     found = [
@@ -229,7 +227,7 @@ def _times(
 
 def _register_nearest(name: str, exact: bool) -> None:
     @decomposition(*overloads(name, "default"))
-    def forward(x: Tensor, output_size: Sequence[Size], *scales: Any, **named: Any) -> Tensor:
+    def forward(x: Tensor, output_size: Sizes, *scales: Any, **named: Any) -> Tensor:
         scales = (*scales, *named.values())
         times = _times(x.shape[2:], output_size, scales, exact)
         if times is not None:
@@ -238,11 +236,7 @@ def _register_nearest(name: str, exact: bool) -> None:
 
     @decomposition(*overloads(f"{name}_backward", "default"))
     def backward(
-        grad: Tensor,
-        output_size: Sequence[Size],
-        input_size: Sequence[Size],
-        *scales: Any,
-        **named: Any,
+        grad: Tensor, output_size: Sizes, input_size: Sizes, *scales: Any, **named: Any
     ) -> Tensor:
         scales = (*scales, *named.values())
         times = _times(input_size[2:], output_size, scales, exact)
@@ -255,7 +249,7 @@ def _register_nearest(name: str, exact: bool) -> None:
 def _register_weighing(name: str, kind: Callable[..., Taps]) -> None:
     @decomposition(*overloads(name, "default"))
     def forward(
-        x: Tensor, output_size: Sequence[Size], align_corners: bool, *scales: Any, **named: Any
+        x: Tensor, output_size: Sizes, align_corners: bool, *scales: Any, **named: Any
     ) -> Any:
         if not x.dtype.is_floating_point:
             return NotImplemented  # bytes are blended in fixed point
@@ -265,8 +259,8 @@ def _register_weighing(name: str, kind: Callable[..., Taps]) -> None:
     @decomposition(*overloads(f"{name}_backward", "default"))
     def backward(
         grad: Tensor,
-        output_size: Sequence[Size],
-        input_size: Sequence[Size],
+        output_size: Sizes,
+        input_size: Sizes,
         align_corners: bool,
         *scales: Any,
         **named: Any,

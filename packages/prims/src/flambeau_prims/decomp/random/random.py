@@ -8,7 +8,7 @@ drawn by rejection (gamma, Poisson, binomial) stay with ATen.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,14 +20,14 @@ from flambeau_prims.decomp.creation import factory, home
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.decomposition_table import PHILOX_TABLE, decomposition
-from flambeau_prims.layout import Size
+from flambeau_prims.layout import Size, Sizes
 from flambeau_prims.promotion import compute_dtype, result_type, to_float
 
 aten = torch.ops.aten
 
 
 def _draw(
-    op: Callable[..., Tensor], shape: Sequence[Size], dtype: torch.dtype, device: torch.device
+    op: Callable[..., Tensor], shape: Sizes, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     seed = p.seed(device=device)
     return op(list(shape), seed, 0, dtype=dtype, device=device)
@@ -41,10 +41,7 @@ def _keep_mask(x: Tensor, probability: float) -> Tensor:
 
 def _new(op: Callable[..., Tensor]) -> Callable[..., Any]:
     def call(
-        size: Sequence[Size],
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
+        size: Sizes, *, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> Any:
         return _draw(op, size, dtype or torch.get_default_dtype(), home(device))
 
@@ -132,18 +129,14 @@ def normal(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = N
 _LARGEST = 2**63 - 1
 
 
-def _whole(
-    shape: Sequence[Size], low: Size, high: Size, dtype: torch.dtype, device: torch.device
-) -> Tensor:
+def _whole(shape: Sizes, low: Size, high: Size, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Integers in [low, high); the span is at most 2^40, so that a remainder favours none."""
     bits = _draw(p.philox_bits, shape, torch.int64, device)
     positive = p.bitwise_and(*e.meet(bits, _LARGEST))
     return e.cast(e.add(p.remainder(*e.meet(positive, high - low)), low), dtype)
 
 
-def _drawn(
-    low: Size, high: Size, shape: Sequence[Size], dtype: torch.dtype, device: torch.device
-) -> Any:
+def _drawn(low: Size, high: Size, shape: Sizes, dtype: torch.dtype, device: torch.device) -> Any:
     known = isinstance(low, int) and isinstance(high, int)
     if known and not 0 < high - low <= 2**40:
         return NotImplemented
@@ -291,7 +284,7 @@ def normal_of(mean: Any, std: Any = 1.0, *, generator: Any = None) -> Any:
 def normal_of_size(
     mean: float,
     std: float,
-    size: Sequence[Size],
+    size: Sizes,
     *,
     generator: Any = None,
     dtype: torch.dtype | None = None,

@@ -16,7 +16,7 @@ from flambeau_prims.decomp.emit import Number, Operand, canonical, p
 from flambeau_prims.decomp.linalg.matrices import difference
 from flambeau_prims.decomp.views.view import checked_index, slice_bounds, sliced, unsqueezed
 from flambeau_prims.decomposition_table import decomposition
-from flambeau_prims.layout import Size, product
+from flambeau_prims.layout import Size, Sizes, product
 from flambeau_prims.promotion import is_inexact, result_type
 
 aten = torch.ops.aten
@@ -87,7 +87,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 @decomposition(aten.repeat.default)
-def repeat(x: Tensor, repeats: Sequence[Size]) -> Tensor:
+def repeat(x: Tensor, repeats: Sizes) -> Tensor:
     sizes = [1] * (len(repeats) - x.ndim) + list(x.shape)
     paired, dims = [], []
     for d, (times, size) in enumerate(zip(repeats, sizes, strict=True)):
@@ -106,7 +106,7 @@ def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 @decomposition(aten.roll.default)
-def roll(x: Tensor, shifts: Sequence[Size], dims: Sequence[int] = ()) -> Tensor:
+def roll(x: Tensor, shifts: Sizes, dims: Sequence[int] = ()) -> Tensor:
     if x.numel() == 0:
         return p.clone(x)
     if not dims:
@@ -125,7 +125,7 @@ def _rolled(x: Tensor, shift: Size, dim: int) -> Tensor:
 
 
 @decomposition(aten.constant_pad_nd.default)
-def constant_pad_nd(x: Tensor, pad: Sequence[Size], value: Number = 0) -> Tensor:
+def constant_pad_nd(x: Tensor, pad: Sizes, value: Number = 0) -> Tensor:
     low: list[Size] = [0] * x.ndim
     high: list[Size] = [0] * x.ndim
     start: list[Size] = [0] * x.ndim
@@ -145,7 +145,7 @@ def constant_pad_nd(x: Tensor, pad: Sequence[Size], value: Number = 0) -> Tensor
 
 
 def placed_in_zeros(
-    grad: Tensor, shape: Sequence[Size], dim: int, start: Size, stop: Size, step: int
+    grad: Tensor, shape: Sizes, dim: int, start: Size, stop: Size, step: int
 ) -> Tensor:
     """Zeros of `shape` with `grad` in `[..., start:stop:step, ...]`."""
     zeros = [0] * len(shape)
@@ -162,7 +162,7 @@ def placed_in_zeros(
 
 @decomposition(aten.slice_backward.default)
 def slice_backward(
-    grad: Tensor, input_sizes: Sequence[Size], dim: int, start: Size, end: Size, step: int
+    grad: Tensor, input_sizes: Sizes, dim: int, start: Size, end: Size, step: int
 ) -> Tensor:
     where = canonical(dim, len(input_sizes))
     begin, stop = slice_bounds(input_sizes[where], start, end)
@@ -170,7 +170,7 @@ def slice_backward(
 
 
 @decomposition(aten.select_backward.default)
-def select_backward(grad: Tensor, input_sizes: Sequence[Size], dim: int, index: Size) -> Tensor:
+def select_backward(grad: Tensor, input_sizes: Sizes, dim: int, index: Size) -> Tensor:
     where = canonical(dim, len(input_sizes))
     index = index + input_sizes[where] if index < 0 else index
     return placed_in_zeros(unsqueezed(grad, where), input_sizes, where, index, index + 1, 1)
@@ -202,7 +202,7 @@ def select_scatter(x: Tensor, src: Tensor, dim: int, index: Size) -> Tensor:
     return slice_scatter(x, part, where, at, at + 1)
 
 
-def _without(shape: Sequence[Size], dim: int) -> list[Size]:
+def _without(shape: Sizes, dim: int) -> list[Size]:
     return [n for d, n in enumerate(shape) if d != dim]
 
 

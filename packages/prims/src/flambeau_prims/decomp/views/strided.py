@@ -7,7 +7,7 @@ Invariant: dimensions are made non-negative here, once; a copy is registered by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,15 +19,13 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, p
 from flambeau_prims.decomp.views.view import sliced
 from flambeau_prims.decomposition_table import TABLE, decomposition
-from flambeau_prims.layout import Size
+from flambeau_prims.layout import Size, Sizes
 
 aten = torch.ops.aten
 
 
 @decomposition(aten.as_strided.default)
-def as_strided(
-    x: Tensor, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
-) -> Any:
+def as_strided(x: Tensor, size: Sizes, stride: Sizes, storage_offset: Size | None = None) -> Any:
     if storage_offset is not None:
         return p.as_strided(x, list(size), list(stride), storage_offset)
     # counted from where `x` starts in its storage
@@ -36,11 +34,7 @@ def as_strided(
 
 @decomposition(aten.as_strided_scatter.default)
 def as_strided_scatter(
-    x: Tensor,
-    src: Tensor,
-    size: Sequence[Size],
-    stride: Sequence[Size],
-    storage_offset: Size | None = None,
+    x: Tensor, src: Tensor, size: Sizes, stride: Sizes, storage_offset: Size | None = None
 ) -> Any:
     part = e.expand(e.cast(src, x.dtype), size)
     order = _filling(x, size, stride, storage_offset)
@@ -54,7 +48,7 @@ def as_strided_scatter(
 
 
 def _filling(
-    x: Tensor, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None
+    x: Tensor, size: Sizes, stride: Sizes, storage_offset: Size | None
 ) -> list[int] | None:
     """The dimensions from the slowest to the fastest, if such a view has each element of `x` once,
     so that writing through it leaves nothing of `x`; None if not, and for sizes left open."""
@@ -91,7 +85,7 @@ def diagonal_scatter(
 
 @decomposition(aten.diagonal_backward.default)
 def diagonal_backward(
-    grad: Tensor, input_sizes: Sequence[Size], offset: int, dim1: int, dim2: int
+    grad: Tensor, input_sizes: Sizes, offset: int, dim1: int, dim2: int
 ) -> Tensor:
     zeros = p.full(list(input_sizes), 0, dtype=grad.dtype, device=grad.device)
     return diagonal_scatter(zeros, grad, offset, dim1, dim2)
@@ -117,9 +111,7 @@ def unfold(x: Tensor, dimension: int, size: Size, step: Size) -> Tensor:
 
 
 @decomposition(aten.unfold_backward.default)
-def unfold_backward(
-    grad: Tensor, input_sizes: Sequence[Size], dim: int, size: int, step: int
-) -> Tensor:
+def unfold_backward(grad: Tensor, input_sizes: Sizes, dim: int, size: int, step: int) -> Tensor:
     if not input_sizes:
         return p.reshape(grad, [])
     where = canonical(dim, len(input_sizes))

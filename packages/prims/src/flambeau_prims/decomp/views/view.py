@@ -14,12 +14,12 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, p
 from flambeau_prims.decomposition_table import decomposition
-from flambeau_prims.layout import Size, product
+from flambeau_prims.layout import Size, Sizes, product
 
 aten = torch.ops.aten
 
 
-def resolve(shape: Sequence[Size], numel: Size) -> list[Size]:
+def resolve(shape: Sizes, numel: Size) -> list[Size]:
     """`shape` with -1 replaced by the size that makes `numel` elements."""
     if not any(isinstance(size, int) and size == -1 for size in shape):
         return list(shape)
@@ -31,12 +31,12 @@ def resolve(shape: Sequence[Size], numel: Size) -> list[Size]:
 @decomposition(
     aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten._reshape_copy.default
 )
-def view(x: Tensor, shape: Sequence[Size]) -> Tensor:
+def view(x: Tensor, shape: Sizes) -> Tensor:
     return p.reshape(x, resolve(shape, x.numel()))
 
 
 @decomposition(aten._reshape_alias.default)
-def reshape_alias(x: Tensor, size: Sequence[Size], stride: Sequence[Size]) -> Tensor:
+def reshape_alias(x: Tensor, size: Sizes, stride: Sizes) -> Tensor:
     del stride  # the one a view has anyway
     return p.reshape(x, list(size))
 
@@ -47,7 +47,7 @@ def alias(x: Tensor) -> Tensor:
 
 
 @decomposition(aten.expand.default)
-def expand(x: Tensor, size: Sequence[Size], *, implicit: bool = False) -> Tensor:
+def expand(x: Tensor, size: Sizes, *, implicit: bool = False) -> Tensor:
     del implicit
     new = len(size) - x.ndim
     if new < 0:
@@ -155,7 +155,7 @@ def select(x: Tensor, dim: int, index: Size) -> Tensor:
 
 
 @decomposition(aten.split_with_sizes.default)
-def split_with_sizes(x: Tensor, split_sizes: Sequence[Size], dim: int = 0) -> list[Tensor]:
+def split_with_sizes(x: Tensor, split_sizes: Sizes, dim: int = 0) -> list[Tensor]:
     where, start, parts = canonical(dim, x.ndim), 0, []
     for size in split_sizes:
         parts.append(sliced(x, where, start, start + size))

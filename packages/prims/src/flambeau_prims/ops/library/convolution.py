@@ -6,8 +6,7 @@ Invariant: geometry lists have one entry per spatial dimension.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,6 +15,7 @@ from flambeau_prims._torch_compat import is_taken_by_onednn
 from flambeau_prims.layout import (
     Shape,
     Size,
+    Sizes,
     TensorMeta,
     channels_last_strides,
     product,
@@ -24,61 +24,62 @@ from flambeau_prims.layout import (
 from flambeau_prims.ops.library.leaf import leaf
 
 
-def _in_format(like: TensorMeta, shape: Sequence[Size], *deciding: TensorMeta) -> TensorMeta:
+def _in_format(like: TensorMeta, shape: Sizes, *deciding: TensorMeta) -> TensorMeta:
     """Metadata in channels-last format if one of the `deciding` tensors suggests it."""
     if len(shape) >= 4 and any(map(suggests_channels_last, deciding)):
         return like.like(shape, channels_last_strides(shape))
     return like.like(shape)
 
 
-def _convolved(a: TensorMeta, w: TensorMeta, shape: Sequence[Size], *geometry: Any) -> TensorMeta:
+class Geometry(NamedTuple):
+    """How windows lie in an image: the arguments of a convolution after its operands."""
+
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+    transposed: bool
+    output_padding: Sizes
+    groups: Size
+
+
+def _convolved(a: TensorMeta, w: TensorMeta, shape: Sizes, how: Geometry) -> TensorMeta:
     """Metadata of what the libraries write: channels-last if image or weights are, but for
     torch's own transposed one of volumes on a CPU and for float64 on a GPU. Of a line, which is an
     image one high, eager takes a row-major copy, so that the weights decide."""
     if a.ndim == 3:
         high = [TensorMeta(_as_image(x.shape, 1), _as_image(x.stride, x.shape[2] * x.stride[2]),
                            x.dtype, x.device) for x in (a.like(shape), w)]  # fmt: skip
-        found = _convolved(high[0], high[1], high[0].shape, *geometry)
+        found = _convolved(high[0], high[1], high[0].shape, how)
         return a.like(shape, [*found.stride[:2], found.stride[3]])
-    return a.like(shape) if _in_rows(a, w, *geometry) else _in_format(a, shape, a, w)
+    return a.like(shape) if _in_rows(a, w, how) else _in_format(a, shape, a, w)
 
 
-def _in_rows(
-    a: TensorMeta,
-    w: TensorMeta,
-    stride: Sequence[Size],
-    padding: Sequence[Size],
-    dilation: Sequence[Size],
-    transposed: bool,
-    output_padding: Sequence[Size],
-    groups: Size,
-) -> bool:
+def _in_rows(a: TensorMeta, w: TensorMeta, how: Geometry) -> bool:
     """Whether a kernel of torch's own writes rows: of float64 on a GPU, and of a transposed
     convolution where the libraries do not take its padding of the output. On a CPU that is so of
     volumes; oneDNN is also left out by what else it does not take, and for little to compute."""
-    del padding
     gpu = a.device.type == "cuda"
     if gpu and a.dtype == torch.float64:
         return True
-    if not transposed or not (gpu or a.ndim == 5):
+    if not how.transposed or not (gpu or a.ndim == 5):
         return False
-    if any(bool(extra >= step) for extra, step in zip(output_padding, stride, strict=True)):
+    if any(bool(n >= step) for n, step in zip(how.output_padding, how.stride, strict=True)):
         return True
     if gpu:
         return False
     if not torch.backends.mkldnn.enabled or not torch.backends.mkldnn.is_available():
         return True
-    if bool(groups > 1) and bool(a.shape[1] == groups):
+    if bool(how.groups > 1) and bool(a.shape[1] == how.groups):
         return True
     if a.dtype != torch.float32:
         return not is_taken_by_onednn(a.dtype)
     several = (
-        any(bool(n != 1) for n in (*stride, *dilation, *w.shape[-2:]))
+        any(bool(n != 1) for n in (*how.stride, *how.dilation, *w.shape[-2:]))
         or bool(a.shape[0] >= 16)
         or torch.get_num_threads() > 1
     )
     much = (
-        bool(groups > 1)
+        bool(how.groups > 1)
         or all(bool(n > 3) for n in w.shape[-2:])
         or bool(a.shape[0] > 1)
         or bool(product(a.shape[:4]) > 20480)
@@ -86,40 +87,8 @@ def _in_rows(
     return not (several and much)
 
 
-def _as_image(numbers: Sequence[Size], height: Size) -> Shape:
+def _as_image(numbers: Sizes, height: Size) -> Shape:
     return (*numbers[:2], height, numbers[2])
-
-
-def _convolution_rule(
-    a: TensorMeta,
-    w: TensorMeta,
-    bias: TensorMeta | None,
-    stride: Sequence[Size],
-    padding: Sequence[Size],
-    dilation: Sequence[Size],
-    transposed: bool,
-    output_padding: Sequence[Size],
-    groups: Size,
-) -> TensorMeta:
-    spatial = a.ndim - 2
-    require(spatial >= 1 and w.ndim == a.ndim, f"convolution: shapes {a.shape} and {w.shape}")
-    require(a.dtype == w.dtype, f"convolution: dtypes {a.dtype} and {w.dtype} differ")
-    lists = (stride, padding, dilation, output_padding)
-    require(all(len(x) == spatial for x in lists), f"convolution: geometry is not {spatial}-d")
-    shape: list[Size] = [a.shape[0], w.shape[1] * groups if transposed else w.shape[0]]
-    channels = w.shape[0] if transposed else w.shape[1] * groups
-    require(a.shape[1] == channels, f"convolution: {a.shape[1]} channels, weights for {channels}")
-    if bias is not None:
-        require(bias.shape == (shape[1],), f"convolution: bias of shape {bias.shape}")
-    for i in range(spatial):
-        size, reach = a.shape[2 + i], dilation[i] * (w.shape[2 + i] - 1)
-        if transposed:
-            out = (size - 1) * stride[i] - 2 * padding[i] + reach + output_padding[i] + 1
-        else:
-            out = (size + 2 * padding[i] - reach - 1) // stride[i] + 1
-        require(out >= 0, f"convolution: the kernel does not fit into {a.shape}")
-        shape.append(out)
-    return _convolved(a, w, shape, stride, padding, dilation, transposed, output_padding, groups)
 
 
 def _convolution_flops(args: tuple[Any, ...], result: MetaResult) -> Size:
@@ -129,14 +98,10 @@ def _convolution_flops(args: tuple[Any, ...], result: MetaResult) -> Size:
     return count
 
 
-leaf(
+@leaf(
     "convolution(Tensor a, Tensor w, Tensor? bias, SymInt[] stride, SymInt[] padding,"
     " SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor",
-    _convolution_rule,
     torch.ops.aten.convolution,
-    "out[n, o] = bias[o] + the sum over channels c of the group and window places k of"
-    " w[o, c, k] a[n, c, stride i + dilation k - padding], i the output place; transposed: the"
-    " gradient of that by `a`. 1-d to 3-d.",
     flops=_convolution_flops,
     shape="[N, output channels, windows along each spatial dimension]; channels-last if image or"
     " weights are",
@@ -149,32 +114,34 @@ leaf(
     source="Dumoulin and Visin: A guide to convolution arithmetic, 2016",
     differentiable="by convolution_backward",
 )
-
-
-def _backward_rule(
-    grad: TensorMeta,
-    a: TensorMeta,
-    w: TensorMeta,
-    bias_sizes: Sequence[Size] | None,
-    stride: Sequence[Size],
-    padding: Sequence[Size],
-    dilation: Sequence[Size],
-    transposed: bool,
-    output_padding: Sequence[Size],
-    groups: Size,
-    output_mask: Sequence[bool],
-) -> tuple[TensorMeta | None, ...]:
-    forward = _convolution_rule(
-        a, w, None, stride, padding, dilation, transposed, output_padding, groups
-    )
-    require(grad.shape == forward.shape, f"convolution_backward: gradient of shape {grad.shape}")
-    geometry = (stride, padding, dilation, transposed, output_padding, groups)
-    deciding = () if a.device.type == "cpu" and _in_rows(a, w, *geometry) else (a, w)
-    return (
-        _in_format(a, a.shape, *deciding) if output_mask[0] else None,
-        _in_format(w, w.shape, *deciding) if output_mask[1] else None,
-        grad.like((grad.shape[1],)) if output_mask[2] else None,
-    )
+def convolution(
+    a: TensorMeta, w: TensorMeta, bias: TensorMeta | None, *geometry: Any
+) -> TensorMeta:
+    """out[n, o] = bias[o] + the sum over channels c of the group and window places k of w[o, c, k]
+    a[n, c, stride i + dilation k - padding], i the output place; transposed: the gradient of that
+    by `a`. 1-d to 3-d."""
+    how, spatial = Geometry(*geometry), a.ndim - 2
+    require(spatial >= 1 and w.ndim == a.ndim, f"shapes {a.shape} and {w.shape}")
+    require(a.dtype == w.dtype, f"dtypes {a.dtype} and {w.dtype} differ")
+    lists = (how.stride, how.padding, how.dilation, how.output_padding)
+    require(all(len(x) == spatial for x in lists), f"geometry is not {spatial}-d")
+    channels, outputs = w.shape[1] * how.groups, w.shape[0]
+    if how.transposed:
+        channels, outputs = outputs, channels
+    require(a.shape[1] == channels, f"{a.shape[1]} channels, weights for {channels}")
+    if bias is not None:
+        require(bias.shape == (outputs,), f"bias of shape {bias.shape}")
+    shape = [a.shape[0], outputs]
+    for size, width, *numbers in zip(a.shape[2:], w.shape[2:], *lists, strict=True):
+        stride, padding, dilation, extra = numbers
+        reach = dilation * (width - 1)
+        if how.transposed:
+            out = (size - 1) * stride - 2 * padding + reach + extra + 1
+        else:
+            out = (size + 2 * padding - reach - 1) // stride + 1
+        require(out >= 0, f"the kernel does not fit into {a.shape}")
+        shape.append(out)
+    return _convolved(a, w, shape, how)
 
 
 def _backward_flops(args: tuple[Any, ...], result: MetaResult) -> Size:
@@ -191,16 +158,28 @@ def _backward(grad: torch.Tensor, a: torch.Tensor, w: torch.Tensor, *rest: Any) 
     return torch.ops.aten.convolution_backward.default(grad, a, w, *rest)
 
 
-leaf(
+@leaf(
     "convolution_backward(Tensor grad, Tensor a, Tensor w, SymInt[]? bias_sizes, SymInt[] stride,"
     " SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding,"
     " SymInt groups, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
-    _backward_rule,
     _backward,
-    "Gradients of image, weights and bias; None where `output_mask` does not ask.",
     flops=_backward_flops,
     shape="those of `a`, `w` and [output channels]; channels-last if image or weights are",
     edge_cases={"empty": "an empty batch gives zeros for the weights"},
     family="convolution",
     source="Dumoulin and Visin: A guide to convolution arithmetic, 2016",
 )
+def convolution_backward(
+    grad: TensorMeta, a: TensorMeta, w: TensorMeta, bias_sizes: Sizes | None, *rest: Any
+) -> tuple[TensorMeta | None, ...]:
+    """Gradients of image, weights and bias; None where `output_mask` does not ask."""
+    *geometry, output_mask = rest
+    forward = convolution(a, w, None, *geometry)
+    require(grad.shape == forward.shape, f"gradient of shape {grad.shape}")
+    in_rows = a.device.type == "cpu" and _in_rows(a, w, Geometry(*geometry))
+    deciding = () if in_rows else (a, w)
+    return (
+        _in_format(a, a.shape, *deciding) if output_mask[0] else None,
+        _in_format(w, w.shape, *deciding) if output_mask[1] else None,
+        grad.like((grad.shape[1],)) if output_mask[2] else None,
+    )

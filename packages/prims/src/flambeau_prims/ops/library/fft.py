@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from flambeau_prims._op import MetaResult, Rule, empty_as, require, tensor_metas
-from flambeau_prims.layout import Shape, Size, TensorMeta, ordered_strides
+from flambeau_prims._op import PRIMS, MetaResult, empty_as, require, tensor_metas
+from flambeau_prims.layout import Shape, Size, Sizes, TensorMeta, ordered_strides
 from flambeau_prims.ops.complex import COMPLEX_OF, REAL_OF
 from flambeau_prims.ops.library.leaf import leaf
 
@@ -28,14 +28,13 @@ _COOLEY = "Cooley and Tukey, An Algorithm for the Machine Calculation of Complex
 _EDGES = {"nan": "spreads over the whole transform", "empty": "no elements to transform: an error"}
 
 
-def _check(name: str, a: TensorMeta, dims: Sequence[int], kind: frozenset[torch.dtype]) -> None:
-    require(a.dtype in kind, f"{name}: not defined on {a.dtype}")
+def _check(a: TensorMeta, dims: Sequence[int]) -> None:
     good = len(dims) > 0 and len(set(dims)) == len(dims) and all(0 <= d < a.ndim for d in dims)
-    require(good, f"{name}: dims {list(dims)} of a {a.ndim}-d tensor")
-    require(all(bool(a.shape[d] >= 1) for d in dims), f"{name}: nothing to transform in {a.shape}")
+    require(good, f"dims {list(dims)} of a {a.ndim}-d tensor")
+    require(all(bool(a.shape[d] >= 1) for d in dims), f"nothing to transform in {a.shape}")
 
 
-def _strides(a: TensorMeta, dims: Sequence[int], shape: Sequence[Size]) -> Shape:
+def _strides(a: TensorMeta, dims: Sequence[int], shape: Sizes) -> Shape:
     """Dense strides: the rest of the dimensions in the order of their strides, then `dims`.
 
     Of equal strides those are first that are so when each transformed dimension has changed places
@@ -65,7 +64,7 @@ def _in_one_plan(dims: Sequence[int]) -> bool:
     return len(dims) <= _CUFFT_DIMS and tuple(dims[:2]) != (0, 1)
 
 
-def _planned(a: TensorMeta, dims: Sequence[int], shape: Sequence[Size]) -> TensorMeta:
+def _planned(a: TensorMeta, dims: Sequence[int], shape: Sizes) -> TensorMeta:
     """Complex numbers after plans along `dims`, the innermost of them first."""
     rest = list(dims)
     while rest:
@@ -85,13 +84,13 @@ def _flops(args: tuple[Any, ...], result: MetaResult) -> Size:
     return total
 
 
-def _in_library(op: Any, rule: Rule) -> Callable[..., torch.Tensor]:
+def _in_library(op: Any, name: str) -> Callable[..., torch.Tensor]:
     """The operator without a scale; an empty batch, of which the library has no plan, by rule."""
 
     def call(a: torch.Tensor, dims: Sequence[int], last: Any) -> torch.Tensor:
         if a.numel():
             return op.default(a, list(dims), 0, last)  # type: ignore[no-any-return]
-        return empty_as(rule(TensorMeta.of(a), dims, last), a.device)
+        return empty_as(PRIMS[name].rule(TensorMeta.of(a), dims, last), a.device)
 
     return call
 
@@ -107,26 +106,30 @@ _leaf = partial(
 )
 
 
-def _c2c_rule(a: TensorMeta, dims: Sequence[int], forward: bool) -> TensorMeta:
-    del forward
-    _check("fft_c2c", a, dims, _WIDE)
+@_leaf(
+    "fft_c2c(Tensor a, int[] dims, bool forward) -> Tensor",
+    _in_library(aten._fft_c2c, "fft_c2c"),
+    shape=f"that of the operand{_LAYOUT}",
+    dtypes=_WIDE,
+)
+def fft_c2c(a: TensorMeta, dims: Sequence[int]) -> TensorMeta:
+    """The transform of complex numbers along `dims`, forward or backward, not normalized."""
+    _check(a, dims)
     if a.device.type == "cuda":
         return _planned(a, dims, a.shape)
     return a.like(a.shape, _strides(a, _by_stride(a, dims), a.shape))
 
 
-_leaf(
-    "fft_c2c(Tensor a, int[] dims, bool forward) -> Tensor",
-    _c2c_rule,
-    _in_library(aten._fft_c2c, _c2c_rule),
-    "The transform of complex numbers along `dims`, forward or backward, not normalized.",
-    shape=f"that of the operand{_LAYOUT}",
-    dtypes=_WIDE,
+@_leaf(
+    "fft_r2c(Tensor a, int[] dims, bool onesided) -> Tensor",
+    _in_library(aten._fft_r2c, "fft_r2c"),
+    shape="the operand's; with `onesided` n // 2 + 1 in the last of `dims`; complex" + _LAYOUT,
+    dtypes=_REAL,
 )
-
-
-def _r2c_rule(a: TensorMeta, dims: Sequence[int], onesided: bool) -> TensorMeta:
-    _check("fft_r2c", a, dims, _REAL)
+def fft_r2c(a: TensorMeta, dims: Sequence[int], onesided: bool) -> TensorMeta:
+    """The forward transform of real numbers; `onesided` leaves out the half of the last of `dims`
+    that is the conjugate of the other."""
+    _check(a, dims)
     shape = list(a.shape)
     if onesided:
         shape[dims[-1]] = shape[dims[-1]] // 2 + 1
@@ -137,22 +140,19 @@ def _r2c_rule(a: TensorMeta, dims: Sequence[int], onesided: bool) -> TensorMeta:
     return a.like(shape, _strides(a, order, shape), COMPLEX_OF[a.dtype])
 
 
-_leaf(
-    "fft_r2c(Tensor a, int[] dims, bool onesided) -> Tensor",
-    _r2c_rule,
-    _in_library(aten._fft_r2c, _r2c_rule),
-    "The forward transform of real numbers; `onesided` leaves out the half of the last of"
-    " `dims` that is the conjugate of the other.",
-    shape="the operand's; with `onesided` n // 2 + 1 in the last of `dims`; complex" + _LAYOUT,
-    dtypes=_REAL,
+@_leaf(
+    "fft_c2r(Tensor a, int[] dims, SymInt last_size) -> Tensor",
+    _in_library(aten._fft_c2r, "fft_c2r"),
+    shape="the operand's with `last_size` in the last of `dims`; real" + _LAYOUT,
+    edge_cases={**_EDGES, "complex": "imaginary parts that symmetry forbids are ignored"},
+    dtypes=_WIDE,
 )
-
-
-def _c2r_rule(a: TensorMeta, dims: Sequence[int], last_size: Size) -> TensorMeta:
-    _check("fft_c2r", a, dims, _WIDE)
+def fft_c2r(a: TensorMeta, dims: Sequence[int], last_size: Size) -> TensorMeta:
+    """The backward transform to real numbers of the half that a one-sided `fft_r2c` gives."""
+    _check(a, dims)
     require(
         bool(last_size >= 1) and bool(a.shape[dims[-1]] == last_size // 2 + 1),
-        f"fft_c2r: {a.shape[dims[-1]]} elements do not give {last_size}; n // 2 + 1 are needed",
+        f"{a.shape[dims[-1]]} elements do not give {last_size}; n // 2 + 1 are needed",
     )
     shape = list(a.shape)
     shape[dims[-1]] = last_size
@@ -160,16 +160,5 @@ def _c2r_rule(a: TensorMeta, dims: Sequence[int], last_size: Size) -> TensorMeta
         a = a.like(a.shape)  # the library may overwrite what it reads, and is given a copy
         return a.like(shape, _strides(a, dims, shape), REAL_OF[a.dtype])
     if len(dims) > 1:  # the others first, among complex numbers
-        a = _c2c_rule(a, dims[:-1], False)
+        a = fft_c2c(a, dims[:-1], False)
     return a.like(shape, _strides(a, dims[-1:], shape), REAL_OF[a.dtype])
-
-
-_leaf(
-    "fft_c2r(Tensor a, int[] dims, SymInt last_size) -> Tensor",
-    _c2r_rule,
-    _in_library(aten._fft_c2r, _c2r_rule),
-    "The backward transform to real numbers of the half that a one-sided `fft_r2c` gives.",
-    shape="the operand's with `last_size` in the last of `dims`; real" + _LAYOUT,
-    edge_cases={**_EDGES, "complex": "imaginary parts that symmetry forbids are ignored"},
-    dtypes=_WIDE,
-)

@@ -10,29 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau_prims._op import MetaResult, define, in_layout, metas_of
+from flambeau_prims._op import PRIMS, Rule, in_layout, metas_of, primitive
 from flambeau_prims._torch_compat import OpOverload, OpOverloadPacket, argument_names
 from flambeau_prims.layout import TensorMeta
 
 
 def leaf(
     schema: str,
-    rule: Callable[..., MetaResult],
     call: OpOverloadPacket | Callable[..., Any],
-    doc: str,
     *,
     tags: tuple[str, ...] = ("library",),
     **notes: Any,
-) -> OpOverload:
-    """Define a leaf. An ATen operator as `call` takes the arguments in their order, those that it
-    has by keyword only included; `notes` are those of `define`."""
+) -> Callable[[Rule], Callable[..., Any]]:
+    """Define the leaf of which the decorated function is the shape rule, as `primitive` does. An
+    ATen operator as `call` takes the arguments in their order, those that it has by keyword only
+    included."""
     run = _in_order(call.default) if isinstance(call, OpOverloadPacket) else call
+    name = schema[: schema.index("(")]
 
     def eager(*args: Any, **kwargs: Any) -> Any:
-        expected = rule(*map(metas_of, args), **kwargs)
+        expected = PRIMS[name].rule(*map(metas_of, args), **kwargs)
         return in_layout(run(*args, **kwargs), expected)
 
-    return define(schema, rule=rule, eager=eager, tags=tags, doc=doc, **notes)
+    return primitive(schema, eager, tags=tags, **notes)
 
 
 def _in_order(op: OpOverload) -> Callable[..., Any]:

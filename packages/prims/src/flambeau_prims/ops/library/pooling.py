@@ -14,7 +14,13 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import flops_per_input, flops_per_output, require
-from flambeau_prims.layout import Size, TensorMeta, channels_last_strides, suggests_channels_last
+from flambeau_prims.layout import (
+    Size,
+    Sizes,
+    TensorMeta,
+    channels_last_strides,
+    suggests_channels_last,
+)
 from flambeau_prims.ops.library.leaf import leaf
 from flambeau_prims.ops.pointwise import FLOATS, INTS
 
@@ -51,50 +57,42 @@ def pooled_size(
     return out
 
 
-def _require_image(name: str, a: TensorMeta, spatial: int, kind: Any = FLOATS | INTS) -> None:
-    require(a.ndim in (spatial + 1, spatial + 2), f"{name}: {a.ndim}-d is not an image")
-    require(a.dtype in kind, f"{name}: not defined on {a.dtype}")
-    require(all(n != 0 for n in a.shape[-spatial - 1 :]), f"{name}: an image of shape {a.shape}")
+def _require_image(a: TensorMeta, spatial: int, kind: Any = FLOATS | INTS) -> None:
+    require(a.ndim in (spatial + 1, spatial + 2), f"{a.ndim}-d is not an image")
+    require(a.dtype in kind, f"not defined on {a.dtype}")
+    require(all(n != 0 for n in a.shape[-spatial - 1 :]), f"an image of shape {a.shape}")
 
 
-def _pooled(
-    name: str,
-    spatial: int,
-    a: TensorMeta,
-    kernel: Ints,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    ceil_mode: bool,
-) -> TensorMeta:
-    _require_image(name, a, spatial)
-    lists = (kernel, stride, padding, dilation)
-    require(
-        all(len(x) == spatial for x in lists), f"{name}: geometry must have {spatial} numbers each"
-    )
+def _pooled(spatial: int, a: TensorMeta, lists: Sequence[Ints], ceil_mode: bool) -> TensorMeta:
+    """Metadata of windows whose `lists` are kernel, stride, padding and dilation."""
+    _require_image(a, spatial)
+    require(all(len(x) == spatial for x in lists), f"geometry must have {spatial} numbers each")
+    kernel, stride, padding, dilation = lists
     positive = all(n > 0 for x in (kernel, stride, dilation) for n in x)
-    require(positive, f"{name}: kernel, stride and dilation must be positive")
+    require(positive, "kernel, stride and dilation must be positive")
     for k, pad in zip(kernel, padding, strict=True):
-        require(0 <= pad <= k // 2, f"{name}: padding {pad} for a window of {k}; half is the most")
-    first = a.ndim - spatial
-    sizes = [
-        pooled_size(a.shape[first + i], kernel[i], stride[i], padding[i], dilation[i], ceil_mode)
-        for i in range(spatial)
-    ]
-    require(all(size > 0 for size in sizes), f"{name}: the window does not fit into {a.shape}")
-    return in_format_of(a, (*a.shape[:first], *sizes))
+        require(0 <= pad <= k // 2, f"padding {pad} for a window of {k}; half is the most")
+    lead, image = a.shape[:-spatial], a.shape[-spatial:]
+    each = zip(image, kernel, stride, padding, dilation, strict=True)
+    sizes = [pooled_size(*numbers, ceil_mode) for numbers in each]
+    require(all(size > 0 for size in sizes), f"the window does not fit into {a.shape}")
+    return in_format_of(a, (*lead, *sizes))
 
 
-def _in_library_format(a: TensorMeta, shape: Sequence[Size], spatial: int) -> TensorMeta:
+def _in_library_format(a: TensorMeta, shape: Sizes, spatial: int) -> TensorMeta:
     """Metadata of windows that the library writes: row-major of volumes, whatever `a` is like."""
     return in_format_of(a, shape) if spatial == 2 else a.like(shape)
 
 
-def in_format_of(a: TensorMeta, shape: Sequence[Size]) -> TensorMeta:
+def in_format_of(a: TensorMeta, shape: Sizes) -> TensorMeta:
     """Metadata of `shape`, channels-last if `a` is a batch of images that suggests it."""
     if len(shape) in (4, 5) and len(shape) == a.ndim and suggests_channels_last(a):
         return a.like(shape, channels_last_strides(shape))
     return a.like(shape)
+
+
+def _with_positions(values: TensorMeta) -> tuple[TensorMeta, TensorMeta]:
+    return values, values.like(dtype=torch.int64)
 
 
 def _in_single(op: Callable[..., Any]) -> Callable[..., Any]:
@@ -109,77 +107,49 @@ def _in_single(op: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _require_gradient(name: str, grad: TensorMeta, a: TensorMeta, shape: Sequence[Size]) -> None:
-    require(grad.dtype == a.dtype, f"{name}: gradient of {grad.dtype} for {a.dtype}")
-    require(a.dtype in FLOATS, f"{name}: not defined on {a.dtype}")
-    require(grad.shape == tuple(shape), f"{name}: gradient {grad.shape}, windows {tuple(shape)}")
-
-
-def _require_positions(name: str, indices: TensorMeta, grad: TensorMeta) -> None:
-    require(indices.dtype == torch.int64, f"{name}: positions are {indices.dtype}, not int64")
-    require(indices.shape == grad.shape, f"{name}: positions {indices.shape} for {grad.shape}")
+def _require_gradient(
+    grad: TensorMeta, a: TensorMeta, pooled: TensorMeta, *positions: TensorMeta
+) -> None:
+    require(grad.dtype == a.dtype, f"gradient of {grad.dtype} for {a.dtype}")
+    require(a.dtype in FLOATS, f"not defined on {a.dtype}")
+    require(grad.shape == pooled.shape, f"gradient {grad.shape}, windows {pooled.shape}")
+    for at in positions:
+        require(at.dtype == torch.int64, f"positions are {at.dtype}, not int64")
+        require(at.shape == grad.shape, f"positions {at.shape} for {grad.shape}")
 
 
 def _define_max(n: int) -> None:
-    name = f"max_pool{n}d_with_indices"
-    back = f"{name}_backward"
+    name, lists = f"max_pool{n}d_with_indices", "int[] kernel, int[] stride, int[] padding"
 
-    def rule(a: TensorMeta, *geometry: Any) -> tuple[TensorMeta, TensorMeta]:
-        values = _pooled(name, n, a, *geometry)
-        return values, values.like(dtype=torch.int64)
-
-    def backward_rule(grad: TensorMeta, a: TensorMeta, *rest: Any) -> TensorMeta:
-        *geometry, indices = rest
-        _require_gradient(back, grad, a, _pooled(back, n, a, *geometry).shape)
-        _require_positions(back, indices, grad)
-        return in_format_of(a, a.shape)
-
-    _leaf(
-        f"{name}(Tensor a, int[] kernel, int[] stride, int[] padding, int[] dilation,"
-        " bool ceil_mode) -> (Tensor, Tensor)",
-        rule,
+    @_leaf(
+        f"{name}(Tensor a, {lists}, int[] dilation, bool ceil_mode) -> (Tensor, Tensor)",
         getattr(aten, name).default,
-        "The largest of each window, and its position (int64) within the image.",
         flops=flops_per_output(3**n),
         shape=f"both: {_IMAGE}; channels-last if the operand is",
         edge_cases=_MAX_EDGES,
         differentiable=_NO_DERIVATIVE,
     )
-    _leaf(
-        f"{back}(Tensor grad, Tensor a, int[] kernel, int[] stride, int[] padding,"
-        " int[] dilation, bool ceil_mode, Tensor indices) -> Tensor",
-        backward_rule,
-        getattr(aten, back).default,
-        "Each gradient added at the position its window's largest element came from.",
+    def forward(a: TensorMeta, *geometry: Any) -> tuple[TensorMeta, TensorMeta]:
+        """The largest of each window, and its position (int64) within the image."""
+        return _with_positions(_pooled(n, a, geometry[:-1], geometry[-1]))
+
+    @_leaf(
+        f"{name}_backward(Tensor grad, Tensor a, {lists}, int[] dilation, bool ceil_mode,"
+        " Tensor indices) -> Tensor",
+        getattr(aten, f"{name}_backward").default,
         flops=flops_per_input(1),
         shape=f"{_OPERAND} `a`; channels-last if it is",
         edge_cases=_SUMMED,
     )
+    def backward(grad: TensorMeta, a: TensorMeta, *rest: Any) -> TensorMeta:
+        """Each gradient added at the position its window's largest element came from."""
+        *lists, ceil_mode, indices = rest
+        _require_gradient(grad, a, _pooled(n, a, lists, ceil_mode), indices)
+        return in_format_of(a, a.shape)
 
 
 def _define_avg(n: int) -> None:
-    name = f"avg_pool{n}d"
-    back = f"{name}_backward"
-
-    def rule(
-        a: TensorMeta,
-        kernel: Ints,
-        stride: Ints,
-        padding: Ints,
-        ceil_mode: bool,
-        count_include_pad: bool,
-        divisor: int | None,
-    ) -> TensorMeta:
-        del count_include_pad
-        require(divisor != 0, f"{name}: a divisor of 0")
-        require(a.dtype in FLOATS | {torch.int64}, f"{name}: not defined on {a.dtype}")
-        found = _pooled(name, n, a, kernel, stride, padding, (1,) * n, ceil_mode)
-        return _in_library_format(a, found.shape, n)
-
-    def backward_rule(grad: TensorMeta, a: TensorMeta, *geometry: Any) -> TensorMeta:
-        _require_gradient(back, grad, a, rule(a, *geometry).shape)
-        return _in_library_format(a, a.shape, n)
-
+    name, last = f"avg_pool{n}d", "; channels-last if {} is" if n == 2 else ""
     geometry = (
         "int[] kernel, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad,"
         " int? divisor"
@@ -188,25 +158,34 @@ def _define_avg(n: int) -> None:
         "note": "the count is of the window inside the padded image, or inside the image if"
         " `count_include_pad` is false"
     }
-    _leaf(
+
+    @_leaf(
         f"{name}(Tensor a, {geometry}) -> Tensor",
-        rule,
         _in_single(getattr(aten, name).default),
-        "The mean of each window, or its sum over `divisor`; padding counts as 0.",
         flops=flops_per_output(3**n),
-        shape=_IMAGE + ("; channels-last if the operand is" if n == 2 else ""),
+        shape=_IMAGE + last.format("the operand"),
         edge_cases=edges,
         differentiable=_NO_DERIVATIVE,
     )
-    _leaf(
-        f"{back}(Tensor grad, Tensor a, {geometry}) -> Tensor",
-        backward_rule,
-        _in_single(getattr(aten, back).default),
-        "Each gradient spread evenly over the window it came from.",
+    def forward(a: TensorMeta, *geometry: Any) -> TensorMeta:
+        """The mean of each window, or its sum over `divisor`; padding counts as 0."""
+        *lists, ceil_mode, _, divisor = geometry
+        require(divisor != 0, "a divisor of 0")
+        require(a.dtype in FLOATS | {torch.int64}, f"not defined on {a.dtype}")
+        found = _pooled(n, a, [*lists, (1,) * n], ceil_mode)
+        return _in_library_format(a, found.shape, n)
+
+    @_leaf(
+        f"{name}_backward(Tensor grad, Tensor a, {geometry}) -> Tensor",
+        _in_single(getattr(aten, f"{name}_backward").default),
         flops=flops_per_input(3**n),
-        shape=f"{_OPERAND} `a`" + ("; channels-last if it is" if n == 2 else ""),
+        shape=f"{_OPERAND} `a`" + last.format("it"),
         edge_cases=edges,
     )
+    def backward(grad: TensorMeta, a: TensorMeta, *geometry: Any) -> TensorMeta:
+        """Each gradient spread evenly over the window it came from."""
+        _require_gradient(grad, a, forward(a, *geometry))
+        return _in_library_format(a, a.shape, n)
 
 
 for _n in (2, 3):
@@ -214,13 +193,19 @@ for _n in (2, 3):
     _define_avg(_n)
 
 
-def _windows(name: str, a: TensorMeta, output: Sequence[Size], kind: Any = FLOATS) -> TensorMeta:
+def _windows(a: TensorMeta, output: Sizes, kind: Any = FLOATS) -> TensorMeta:
     """Metadata of an image cut into `output` windows."""
-    require(len(output) in (2, 3), f"{name}: {len(output)} spatial dimensions, not 2 or 3")
-    _require_image(name, a, len(output), kind)
-    require(all(n > 0 for n in output), f"{name}: {list(output)} windows")
-    shape = (*a.shape[: a.ndim - len(output)], *output)
-    return _in_library_format(a, shape, len(output))
+    require(len(output) in (2, 3), f"{len(output)} spatial dimensions, not 2 or 3")
+    _require_image(a, len(output), kind)
+    require(all(n > 0 for n in output), f"{list(output)} windows")
+    return _in_library_format(a, (*a.shape[: a.ndim - len(output)], *output), len(output))
+
+
+def _cut_back(grad: TensorMeta, a: TensorMeta, spatial: int, *positions: TensorMeta) -> TensorMeta:
+    """Metadata of the gradient through windows that cover an image, as many as `grad` has."""
+    require(grad.ndim == a.ndim, f"gradient {grad.shape} for {a.shape}")
+    _require_gradient(grad, a, _windows(a, grad.shape[grad.ndim - spatial :]), *positions)
+    return _in_library_format(a, a.shape, spatial)
 
 
 def _by_rank(name: str) -> Callable[..., Any]:
@@ -239,127 +224,95 @@ def _by_rank(name: str) -> Callable[..., Any]:
 _ADAPTIVE = "window i of n along a size s is [floor(i s / n), ceil((i + 1) s / n))"
 
 
-def _adaptive_avg_rule(a: TensorMeta, output: Sequence[Size]) -> TensorMeta:
-    return _windows("adaptive_avg_pool", a, output)
-
-
-_leaf(
+@_leaf(
     "adaptive_avg_pool(Tensor a, SymInt[] output) -> Tensor",
-    _adaptive_avg_rule,
     _by_rank("_adaptive_avg_pool"),
-    "The mean of each of `output` windows that cover a 2-d or 3-d image.",
     flops=flops_per_input(1),
     shape="leading dimensions of the operand, then `output`; channels-last if a 2-d operand is",
     edge_cases=_ADAPTIVE,
     differentiable=_NO_DERIVATIVE,
 )
+def adaptive_avg_pool(a: TensorMeta, output: Sizes) -> TensorMeta:
+    """The mean of each of `output` windows that cover a 2-d or 3-d image."""
+    return _windows(a, output)
 
 
-def _adaptive_avg_back_rule(grad: TensorMeta, a: TensorMeta, spatial: int) -> TensorMeta:
-    name = "adaptive_avg_pool_backward"
-    require(grad.ndim == a.ndim, f"{name}: gradient {grad.shape} for {a.shape}")
-    pooled = _windows(name, a, grad.shape[grad.ndim - spatial :])
-    _require_gradient(name, grad, a, pooled.shape)
-    return _in_library_format(a, a.shape, spatial)
-
-
-_leaf(
+@_leaf(
     "adaptive_avg_pool_backward(Tensor grad, Tensor a, int spatial) -> Tensor",
-    _adaptive_avg_back_rule,
     _by_rank("_adaptive_avg_pool_backward"),
-    "Each gradient spread evenly over its window; `spatial` dimensions were pooled.",
     flops=flops_per_input(1),
     shape=f"{_OPERAND} `a`; channels-last if that is a 2-d image that is",
     edge_cases=_ADAPTIVE,
 )
+def adaptive_avg_pool_backward(grad: TensorMeta, a: TensorMeta, spatial: int) -> TensorMeta:
+    """Each gradient spread evenly over its window; `spatial` dimensions were pooled."""
+    return _cut_back(grad, a, spatial)
 
 
-def _adaptive_max_rule(a: TensorMeta, output: Sequence[Size]) -> tuple[TensorMeta, TensorMeta]:
-    values = _windows("adaptive_max_pool", a, output)
-    return values, values.like(dtype=torch.int64)
-
-
-_leaf(
+@_leaf(
     "adaptive_max_pool(Tensor a, SymInt[] output) -> (Tensor, Tensor)",
-    _adaptive_max_rule,
     _by_rank("adaptive_max_pool"),
-    "The largest of each of `output` windows that cover a 2-d or 3-d image, and its position.",
     flops=flops_per_input(1),
     shape="both: leading dimensions of the operand, then `output`; channels-last if a 2-d one is",
     edge_cases={**_MAX_EDGES, "note": _ADAPTIVE},
     differentiable=_NO_DERIVATIVE,
 )
+def adaptive_max_pool(a: TensorMeta, output: Sizes) -> tuple[TensorMeta, TensorMeta]:
+    """The largest of each of `output` windows that cover a 2-d or 3-d image, and its position."""
+    return _with_positions(_windows(a, output))
 
 
-def _adaptive_max_back_rule(
-    grad: TensorMeta, a: TensorMeta, indices: TensorMeta, spatial: int
-) -> TensorMeta:
-    name = "adaptive_max_pool_backward"
-    require(grad.ndim == a.ndim, f"{name}: gradient {grad.shape} for {a.shape}")
-    pooled = _windows(name, a, grad.shape[grad.ndim - spatial :])
-    _require_gradient(name, grad, a, pooled.shape)
-    _require_positions(name, indices, grad)
-    return _in_library_format(a, a.shape, spatial)
-
-
-_leaf(
+@_leaf(
     "adaptive_max_pool_backward(Tensor grad, Tensor a, Tensor indices, int spatial) -> Tensor",
-    _adaptive_max_back_rule,
     _by_rank("adaptive_max_pool_backward"),
-    "Each gradient added at its window's position; `spatial` dimensions were pooled.",
     flops=flops_per_input(1),
     shape=f"{_OPERAND} `a`; channels-last if that is a 2-d image that is",
     edge_cases=_SUMMED,
 )
+def adaptive_max_pool_backward(
+    grad: TensorMeta, a: TensorMeta, indices: TensorMeta, spatial: int
+) -> TensorMeta:
+    """Each gradient added at its window's position; `spatial` dimensions were pooled."""
+    return _cut_back(grad, a, spatial, indices)
 
 
-def _fractional_rule(
-    a: TensorMeta, kernel: Ints, output: Ints, samples: TensorMeta
-) -> tuple[TensorMeta, TensorMeta]:
-    name = "fractional_max_pool"
-    values = a.like(_windows(name, a, output).shape)
-    spatial = len(output)
-    require(len(kernel) == spatial, f"{name}: {len(kernel)} window sizes for {spatial} dimensions")
-    for size, window, count in zip(a.shape[a.ndim - spatial :], kernel, output, strict=True):
-        spare = size - (count + window - 1)  # a place more is wanted in three dimensions
-        require(window > 0 and bool(spare >= spatial - 2), f"{name}: windows do not fit")
-    batch = a.shape[0] if a.ndim == spatial + 2 else 1
-    wanted = (batch, a.shape[a.ndim - spatial - 1], spatial)
-    require(samples.shape == wanted, f"{name}: samples {samples.shape}, not {wanted}")
-    require(samples.dtype == a.dtype, f"{name}: samples of {samples.dtype} for {a.dtype}")
-    return values, values.like(dtype=torch.int64)
-
-
-_fractional(
+@_fractional(
     "fractional_max_pool(Tensor a, int[] kernel, int[] output, Tensor samples) -> (Tensor, Tensor)",
-    _fractional_rule,
     _by_rank("fractional_max_pool"),
-    "The largest of windows of size `kernel` at places that `samples` in [0, 1) decide.",
     flops=flops_per_output(9),
     shape="both: leading dimensions of the operand, then `output`; row-major",
     edge_cases=_MAX_EDGES,
     differentiable=_NO_DERIVATIVE,
 )
+def fractional_max_pool(
+    a: TensorMeta, kernel: Ints, output: Ints, samples: TensorMeta
+) -> tuple[TensorMeta, TensorMeta]:
+    """The largest of windows of size `kernel` at places that `samples` in [0, 1) decide."""
+    pooled = _windows(a, output)
+    spatial = len(output)
+    require(len(kernel) == spatial, f"{len(kernel)} window sizes for {spatial} dimensions")
+    for size, window, count in zip(a.shape[a.ndim - spatial :], kernel, output, strict=True):
+        spare = size - (count + window - 1)  # a place more is wanted in three dimensions
+        require(window > 0 and bool(spare >= spatial - 2), "windows do not fit")
+    batch = a.shape[0] if a.ndim == spatial + 2 else 1
+    wanted = (batch, a.shape[a.ndim - spatial - 1], spatial)
+    require(samples.shape == wanted, f"samples {samples.shape}, not {wanted}")
+    require(samples.dtype == a.dtype, f"samples of {samples.dtype} for {a.dtype}")
+    return _with_positions(a.like(pooled.shape))
 
 
-def _fractional_back_rule(
-    grad: TensorMeta, a: TensorMeta, kernel: Ints, output: Ints, indices: TensorMeta
-) -> TensorMeta:
-    name = "fractional_max_pool_backward"
-    pooled = _windows(name, a, output)
-    require(len(kernel) == len(output), f"{name}: {len(kernel)} window sizes")
-    _require_gradient(name, grad, a, pooled.shape)
-    _require_positions(name, indices, grad)
-    return a.like(a.shape)
-
-
-_fractional(
+@_fractional(
     "fractional_max_pool_backward(Tensor grad, Tensor a, int[] kernel, int[] output,"
     " Tensor indices) -> Tensor",
-    _fractional_back_rule,
     _by_rank("fractional_max_pool_backward"),
-    "Each gradient added at the position its window's largest element came from.",
     flops=flops_per_input(1),
     shape=f"{_OPERAND} `a`; row-major",
     edge_cases=_SUMMED,
 )
+def fractional_max_pool_backward(
+    grad: TensorMeta, a: TensorMeta, kernel: Ints, output: Ints, indices: TensorMeta
+) -> TensorMeta:
+    """Each gradient added at the position its window's largest element came from."""
+    require(len(kernel) == len(output), f"{len(kernel)} window sizes")
+    _require_gradient(grad, a, _windows(a, output), indices)
+    return a.like(a.shape)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
-from flambeau_prims._op import define, flops_per_output, in_layout, require
+from flambeau_prims._op import flops_per_output, in_layout, primitive, require
 from flambeau_prims.layout import TensorMeta
 from flambeau_prims.ops.pointwise import (
     BINARY,
@@ -24,6 +25,8 @@ from flambeau_prims.ops.pointwise import (
     define_functions,
     elementwise,
 )
+
+_special = partial(primitive, tags=("special", "library"))
 
 FULL = frozenset({torch.float32, torch.float64})
 _TAGS = ("pointwise", "special")
@@ -94,7 +97,7 @@ def _laid_out(op: Any) -> Any:
     """`op` of the library, its result in the layout of torch's elementwise rule."""
 
     def eager(*tensors: torch.Tensor) -> Any:
-        expected = elementwise("", *map(TensorMeta.of, tensors))
+        expected = elementwise(*map(TensorMeta.of, tensors))
         return in_layout(op(*tensors), expected)
 
     return eager
@@ -169,36 +172,24 @@ define_functions(_UNARY, 1)
 define_functions(_BINARY, 2)
 
 
-def _polygamma_rule(n: int, a: TensorMeta) -> TensorMeta:
-    require(a.dtype in FLOATS, f"polygamma: not defined on {a.dtype}")
-    require(n >= 0, f"polygamma: order {n}")
-    return elementwise("polygamma", a)
-
-
-polygamma = define(
+@_special(
     "polygamma(int n, Tensor a) -> Tensor",
-    rule=_polygamma_rule,
-    eager=lambda n, a: torch.polygamma(n, a),
-    tags=("special", "library"),
-    doc="The derivative of order `n + 1` of `log gamma(a)`.",
+    lambda n, a: torch.polygamma(n, a),
     shape="that of the operand; strides by torch's elementwise rule",
     edge_cases={"nan": "gives NaN", "domain": "infinite or NaN at 0 and the negative integers"},
     source=f"{_AS}, 6.4",
     flops=flops_per_output(64),
 )
+def polygamma(n: int, a: TensorMeta) -> TensorMeta:
+    """The derivative of order `n + 1` of `log gamma(a)`."""
+    require(a.dtype in FLOATS, f"not defined on {a.dtype}")
+    require(n >= 0, f"order {n}")
+    return elementwise(a)
 
 
-def _frexp_rule(a: TensorMeta) -> tuple[TensorMeta, TensorMeta]:
-    require(a.dtype in FLOATS, f"frexp: not defined on {a.dtype}")
-    return elementwise("frexp", a), elementwise("frexp", a, dtype=torch.int32)
-
-
-frexp = define(
+@_special(
     "frexp(Tensor a) -> (Tensor mantissa, Tensor exponent)",
-    rule=_frexp_rule,
-    eager=lambda a: tuple(torch.frexp(a)),
-    tags=("special", "library"),
-    doc="`a = mantissa 2**exponent` with |mantissa| in [1/2, 1), the exponent an int32.",
+    lambda a: tuple(torch.frexp(a)),
     shape="both that of the operand; strides by torch's elementwise rule",
     edge_cases={
         "nan": "is its own mantissa; its exponent is undefined",
@@ -209,26 +200,24 @@ frexp = define(
     differentiable="2**-exponent for the mantissa",
     flops=flops_per_output(2),
 )
+def frexp(a: TensorMeta) -> tuple[TensorMeta, TensorMeta]:
+    """`a = mantissa 2**exponent` with |mantissa| in [1/2, 1), the exponent an int32."""
+    require(a.dtype in FLOATS, f"not defined on {a.dtype}")
+    return elementwise(a), elementwise(a, dtype=torch.int32)
 
 
-def _dirichlet_rule(x: TensorMeta, alpha: TensorMeta, total: TensorMeta) -> TensorMeta:
-    for other in (alpha, total):
-        require(
-            x.dtype == other.dtype, f"dirichlet_grad: dtypes {x.dtype} and {other.dtype} differ"
-        )
-    require(x.dtype in FULL, f"dirichlet_grad: not defined on {x.dtype}")
-    return elementwise("dirichlet_grad", x, alpha, total)
-
-
-dirichlet_grad = define(
+@_special(
     "dirichlet_grad(Tensor x, Tensor alpha, Tensor total) -> Tensor",
-    rule=_dirichlet_rule,
-    eager=_laid_out(aten._dirichlet_grad.default),
-    tags=("special", "library"),
-    doc="The derivative by `alpha` of an entry `x` of a Dirichlet draw; `total` sums the alphas.",
+    _laid_out(aten._dirichlet_grad.default),
     shape="that of the operands, which are equal; strides by torch's elementwise rule",
     edge_cases={"nan": "gives NaN", "domain": "x in (0, 1), alpha and total above 0"},
     source="Figurnov, Mohamed, Mnih: Implicit reparameterization gradients, 2018",
     differentiable=False,
     flops=flops_per_output(64),
 )
+def dirichlet_grad(x: TensorMeta, alpha: TensorMeta, total: TensorMeta) -> TensorMeta:
+    """The derivative by `alpha` of an entry `x` of a Dirichlet draw; `total` sums the alphas."""
+    for other in (alpha, total):
+        require(x.dtype == other.dtype, f"dtypes {x.dtype} and {other.dtype} differ")
+    require(x.dtype in FULL, f"not defined on {x.dtype}")
+    return elementwise(x, alpha, total)
