@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -106,6 +106,10 @@ class Prim:
         compute it gives what eager gives (of NaN: NaN): by IEEE 754 where `exact`, and for
         integers and bools always. Other results are as near to the true ones as eager's."""
         return self.exact or not (dtype.is_floating_point or dtype.is_complex)
+
+    def predicted(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> MetaResult:
+        """What the rule says of a call on tensors."""
+        return self.rule(*map(metas_of, args), **{k: metas_of(v) for k, v in kwargs.items()})
 
     def flops(self, *args: Any, **kwargs: Any) -> Size:
         """Arithmetic operations of a call with `args` (tensors as `TensorMeta`)."""

@@ -18,7 +18,25 @@ from torch._ops import OpOverload as OpOverload
 from torch._ops import OpOverloadPacket as OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class DispatchMode(TorchDispatchMode):
+    """A mode that does not bring torch's compiler in, and hands each operation to `dispatched`."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.dispatched(func, args, kwargs or {})
+
+    def dispatched(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call; in it the mode is off."""
+        raise NotImplementedError
 
 
 def schema_text(op: OpOverload) -> str:
@@ -113,6 +131,11 @@ def make_fake(
 def result_count(op: OpOverload) -> int:
     """How many results the schema of `op` has; an in-place one on lists has none."""
     return len(op._schema.returns)
+
+
+def result_names(op: OpOverload) -> list[str]:
+    """The names that the schema of `op` gives its results; of one without a name its number."""
+    return [result.name or str(place) for place, result in enumerate(op._schema.returns)]
 
 
 def aten_overloads() -> list[OpOverload]:

@@ -19,9 +19,9 @@ from torch import fx
 
 from flambeau_prims._op import PRIMS, prim_of
 from flambeau_prims._torch_compat import (
+    DispatchMode,
     FakeTensorMode,
     OpOverload,
-    TorchDispatchMode,
     argument_names,
     is_composite,
     is_mutable,
@@ -33,7 +33,7 @@ from flambeau_prims.decomposition_table import Decomposition, decompositions
 from flambeau_prims.dialect import DialectError, where_from
 from flambeau_prims.functional_variants import functional_form
 from flambeau_prims.layout import TensorMeta, dense_order
-from flambeau_prims.values import GraphRecorder, TracedValue, map_values
+from flambeau_prims.values import GraphRecorder, TracedValue, flatten, map_values
 
 # What a node has of its origin, handed on to the prims that replace it.
 _NOTES = ("stack_trace", "nn_module_stack")
@@ -121,7 +121,9 @@ class _Lowering(fx.Interpreter):
             return self.apply(target, args, kwargs)
         if target is operator.getitem and not isinstance(args[0], TracedValue):
             return args[0][args[1]]
-        if not _has_value((args, kwargs)) and not _is_torch(target):
+        if not any(isinstance(x, TracedValue) for x in flatten((args, kwargs))) and not _is_torch(
+            target
+        ):
             return target(*args, **kwargs)  # arithmetic on sizes and the like
         return self._on_fakes(target, args, kwargs)
 
@@ -272,14 +274,6 @@ class _Lowering(fx.Interpreter):
         return root
 
 
-def _has_value(tree: Any) -> bool:
-    if isinstance(tree, (list, tuple)):
-        return any(map(_has_value, tree))
-    if isinstance(tree, dict):
-        return any(map(_has_value, tree.values()))
-    return isinstance(tree, TracedValue)
-
-
 def _is_torch(target: Any) -> bool:
     """Whether a function may create tensors without being given any (`torch.zeros`)."""
     module: str = getattr(target, "__module__", None) or ""
@@ -290,24 +284,14 @@ def _tensors_of(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     return [*module.named_parameters(), *module.named_buffers()]
 
 
-class _Catching(TorchDispatchMode):
+class _Catching(DispatchMode):
     """Hands the ATen operations of Torch-level code to the lowering."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
     def __init__(self, lowering: _Lowering) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._lowering = lowering
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        if reads_metadata(func):
-            return func(*args, **(kwargs or {}))
-        return self._lowering.caught(func, args, kwargs or {})
+    def dispatched(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if reads_metadata(op):
+            return op(*args, **kwargs)
+        return self._lowering.caught(op, args, kwargs)

@@ -78,6 +78,15 @@ def map_values(function: Callable[[Any], Any], tree: Any) -> Any:
     return function(tree)
 
 
+def flatten(tree: Any) -> list[Any]:
+    """What nested lists, tuples and dicts hold, in order."""
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, (list, tuple)):
+        return [leaf for item in tree for leaf in flatten(item)]
+    return [tree]
+
+
 class GraphRecorder:
     """Adds nodes to `graph`, each with `meta["val"]` and the notes given for the current origin."""
 

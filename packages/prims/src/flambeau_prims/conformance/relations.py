@@ -175,44 +175,27 @@ def _chosen(dim_at: int) -> Relation:
     return relation
 
 
-RELATIONS: dict[str, Relation] = {
-    "qr": _qr,
-    "svd": _svd,
-    "eigh": _eigh,
-    "eig": _eig,
-    "eigvals": _eigvals,
-    "geqrf": _geqrf,
-    "lu_factor": _lu,
-    "ldl_factor": _ldl,
-    "sort": _chosen(1),
-    "topk": _chosen(2),
-    "kthvalue": _chosen(2),
-    "median": _chosen(1),
-    "nanmedian": _chosen(1),
-    "mode": _chosen(1),
+# name: the relation, and the outputs that it alone judges
+_RELATIONS: dict[str, tuple[Relation, set[int]]] = {
+    "qr": (_qr, {0, 1}),
+    "svd": (_svd, {0, 1, 2}),
+    "eigh": (_eigh, {0, 1}),
+    "eig": (_eig, {0, 1}),
+    "eigvals": (_eigvals, {0}),
+    "geqrf": (_geqrf, {0, 1}),
+    "lu_factor": (_lu, {0, 1, 2}),
+    "ldl_factor": (_ldl, {0, 1, 2}),
+    "sort": (_chosen(1), set()),
+    "topk": (_chosen(2), {1}),
+    "kthvalue": (_chosen(2), {1}),
+    **dict.fromkeys(("median", "nanmedian", "mode"), (_chosen(1), {1})),
 }
+RELATIONS = {name: relation for name, (relation, _) in _RELATIONS.items()}
 """Relations by primitive."""
-
-# Outputs that the relation alone judges.
-FREE: dict[str, frozenset[int]] = {
-    "qr": frozenset({0, 1}),
-    "svd": frozenset({0, 1, 2}),
-    "eigh": frozenset({0, 1}),
-    "eig": frozenset({0, 1}),
-    "eigvals": frozenset({0}),
-    "geqrf": frozenset({0, 1}),
-    "lu_factor": frozenset({0, 1, 2}),
-    "ldl_factor": frozenset({0, 1, 2}),
-    "topk": frozenset({1}),
-    "kthvalue": frozenset({1}),
-    "median": frozenset({1}),
-    "nanmedian": frozenset({1}),
-    "mode": frozenset({1}),
-}
 
 
 def is_free(case: Case, position: int) -> bool:
     """Whether an output of a call is judged by the call's relation alone."""
     if case.prim.name == "sort" and position == 1:
         return not case.args[3]  # positions are determined if the sort is stable
-    return position in FREE.get(case.prim.name, frozenset())
+    return case.prim.name in _RELATIONS and position in _RELATIONS[case.prim.name][1]

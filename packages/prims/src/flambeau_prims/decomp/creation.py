@@ -6,7 +6,6 @@ Invariant: dtype and device are made explicit; `*_like` keeps the layout of its 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +17,14 @@ from flambeau_prims._torch_compat import OpOverload, fills_uninitialized_memory
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, p
 from flambeau_prims.decomp.linalg.matrices import difference
-from flambeau_prims.decomposition_table import TABLE, Decomposition, decomposition
+from flambeau_prims.decomp.pointwise import overloads
+from flambeau_prims.decomposition_table import (
+    TABLE,
+    Arguments,
+    Decomposition,
+    by_name,
+    decomposition,
+)
 from flambeau_prims.layout import Size, Sizes, TensorMeta, dense_order, is_dense
 from flambeau_prims.promotion import number_dtype, to_float
 
@@ -28,28 +34,24 @@ Device = torch.device | None
 Format = torch.memory_format | None
 
 
+_OPTIONS = ("self", "size", "dtype", "layout", "device", "pin_memory", "names", "memory_format")
+
+
 def factory(
     *ops: OpOverload, table: dict[OpOverload, Decomposition] = TABLE
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a decomposition that need not know of layouts and pinned memory.
+) -> Callable[[Callable[[Arguments], Any]], Callable[[Arguments], Any]]:
+    """Register a decomposition that need not know of layouts and pinned memory: tensors that are
+    not strided, or pinned, or have names, stay with ATen. The device that it finds is the one
+    given, its model's, or torch's default one."""
 
-    Those that are not strided, or pinned, or have names, stay with ATen.
-    """
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def call(
-            *args: Any,
-            names: Any = None,
-            layout: torch.layout | None = None,
-            pin_memory: bool | None = None,
-            **kwargs: Any,
-        ) -> Any:
-            if names is not None or pin_memory or layout not in (None, torch.strided):
+    def register(function: Callable[[Arguments], Any]) -> Callable[[Arguments], Any]:
+        @by_name(*ops, absent=_OPTIONS, table=table)
+        def call(a: Arguments) -> Any:
+            if a.names is not None or a.pin_memory or a.layout not in (None, torch.strided):
                 return NotImplemented
-            return function(*args, **kwargs)
+            a.device = home(a.device if a.device or a.self is None else a.self.device)
+            return function(a)
 
-        decomposition(*ops, table=table)(call)
         return function
 
     return register
@@ -60,9 +62,9 @@ def home(device: Device) -> torch.device:
     return torch.get_default_device() if device is None else torch.device(device)
 
 
-def filled(shape: Sizes, value: Number, dtype: Dtype, device: Device) -> Tensor:
-    """A row-major tensor of `value`; dtype and device default as in torch."""
-    return p.full(list(shape), value, dtype=dtype or torch.get_default_dtype(), device=home(device))
+def kind_of(a: Arguments) -> torch.dtype:
+    """The dtype given, the model's, or torch's default one."""
+    return a.dtype or (torch.get_default_dtype() if a.self is None else a.self.dtype)  # type: ignore[no-any-return]
 
 
 def _in_layout(
@@ -79,44 +81,6 @@ def _in_layout(
     return p.permute(dense, [order.index(d) for d in range(model.ndim)])
 
 
-Content = Callable[[torch.dtype], Number]
-
-
-def _make_plain(value: Content) -> Any:
-    def call(
-        size: Sizes, *, dtype: Dtype = None, device: Device = None, memory_format: Format = None
-    ) -> Any:
-        kind = dtype or torch.get_default_dtype()
-        return e.in_format(filled(size, value(kind), kind, device), memory_format)
-
-    return call
-
-
-def _make_like(value: Content) -> Any:
-    def call(
-        x: Tensor, *, dtype: Dtype = None, device: Device = None, memory_format: Format = None
-    ) -> Any:
-        return _in_layout(x, value(dtype or x.dtype), dtype, device, memory_format)
-
-    return call
-
-
-def _make_new(value: Content) -> Any:
-    def call(x: Tensor, size: Sizes, *, dtype: Dtype = None, device: Device = None) -> Any:
-        kind = dtype or x.dtype
-        return filled(size, value(kind), kind, device or x.device)
-
-    return call
-
-
-def _zero(dtype: torch.dtype) -> Number:
-    return 0
-
-
-def _one(dtype: torch.dtype) -> Number:
-    return 1
-
-
 def _anything(dtype: torch.dtype) -> Number:
     """What an `empty` holds: it is undefined, so zeros are as good as anything, but where torch
     fills what is not initialized: with NaN, or with the largest integer."""
@@ -127,53 +91,44 @@ def _anything(dtype: torch.dtype) -> Number:
     return True if dtype == torch.bool else torch.iinfo(dtype).max
 
 
-# Zeros that have no memory are zeros: no kernel could be given the memory that is not there.
-factory(aten.zeros.default, aten._efficientzerotensor.default)(_make_plain(_zero))
-factory(aten.empty.memory_format)(_make_plain(_anything))
-factory(aten.empty_like.default)(_make_like(_anything))
-factory(aten.new_empty.default)(_make_new(_anything))
-factory(aten.ones.default)(_make_plain(_one))
-factory(aten.zeros_like.default)(_make_like(_zero))
-factory(aten.ones_like.default)(_make_like(_one))
-factory(aten.new_zeros.default)(_make_new(_zero))
-factory(aten.new_ones.default)(_make_new(_one))
+# What tensors hold that are made plain, `_like` a model or `new_` beside it, by the name of ATen's
+# operation: of its arguments and the dtype.
+_CONTENTS: dict[str, Callable[[Arguments, torch.dtype], Number]] = {
+    "zeros": lambda a, kind: 0,
+    "_efficientzerotensor": lambda a, kind: 0,  # no kernel could be given memory that is not there
+    "ones": lambda a, kind: 1,
+    "empty": lambda a, kind: _anything(kind),
+    "full": lambda a, kind: e.fitting(a.fill_value, kind),
+}
 
 
-@factory(aten.full.default)
-def full(size: Sizes, fill_value: Number, *, dtype: Dtype = None, device: Device = None) -> Any:
-    kind = dtype or number_dtype(fill_value)
-    return filled(size, e.fitting(fill_value, kind), kind, device)
+def _register_filled(name: str, value: Callable[[Arguments, torch.dtype], Number]) -> None:
+    names = (name, f"{name}_like", f"new_{name}")
+
+    @factory(*(op for each in names for op in overloads(each, "default", "memory_format")))
+    def make(a: Arguments) -> Any:
+        plain = name == "full" and a.self is None and a.dtype is None
+        kind = number_dtype(a.fill_value) if plain else kind_of(a)
+        if a.size is None:
+            return _in_layout(a.self, value(a, kind), kind, a.device, a.memory_format)
+        whole = p.full(list(a.size), value(a, kind), dtype=kind, device=a.device)
+        return e.in_format(whole, a.memory_format)
 
 
-@factory(aten.full_like.default)
-def full_like(
-    x: Tensor,
-    fill_value: Number,
-    *,
-    dtype: Dtype = None,
-    device: Device = None,
-    memory_format: Format = None,
-) -> Any:
-    return _in_layout(x, e.fitting(fill_value, dtype or x.dtype), dtype, device, memory_format)
+for _name, _value in _CONTENTS.items():
+    _register_filled(_name, _value)
 
 
-@factory(aten.new_full.default)
-def new_full(
-    x: Tensor, size: Sizes, fill_value: Number, *, dtype: Dtype = None, device: Device = None
-) -> Any:
-    kind = dtype or x.dtype
-    return filled(size, e.fitting(fill_value, kind), kind, device or x.device)
-
-
-def _with_strides(size: Sizes, stride: Sizes, dtype: Dtype, device: Device) -> Tensor:
-    at, kind = home(device), dtype or torch.get_default_dtype()
+@factory(aten.empty_strided.default, aten.new_empty_strided.default)
+def empty_strided(a: Arguments) -> Any:
+    size, stride, kind = a.size, a.stride, kind_of(a)
     if not is_dense(size, stride):  # elements are shared, or left out between others
         empty = any(n == 0 for n in size)
         last: Size = 0 if empty else sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-        storage = p.full([last + 1], _anything(kind), dtype=kind, device=at)
+        storage = p.full([last + 1], _anything(kind), dtype=kind, device=a.device)
         return p.as_strided(storage, list(size), list(stride), 0)
-    order = dense_order(TensorMeta(tuple(size), tuple(stride), kind, at))
-    return _permuted(size, order, kind, at)
+    order = dense_order(TensorMeta(tuple(size), tuple(stride), kind, a.device))
+    return _permuted(size, order, kind, a.device)
 
 
 def _permuted(
@@ -183,23 +138,9 @@ def _permuted(
     return p.permute(dense, [list(order).index(d) for d in range(len(size))])
 
 
-@factory(aten.empty_strided.default)
-def empty_strided(size: Sizes, stride: Sizes, *, dtype: Dtype = None, device: Device = None) -> Any:
-    return _with_strides(size, stride, dtype, device)
-
-
-@factory(aten.new_empty_strided.default)
-def new_empty_strided(
-    x: Tensor, size: Sizes, stride: Sizes, *, dtype: Dtype = None, device: Device = None
-) -> Any:
-    return _with_strides(size, stride, dtype or x.dtype, device or x.device)
-
-
 @factory(aten.empty_permuted.default)
-def empty_permuted(
-    size: Sizes, physical_layout: Sequence[int], *, dtype: Dtype = None, device: Device = None
-) -> Any:
-    return _permuted(size, physical_layout, dtype or torch.get_default_dtype(), home(device))
+def empty_permuted(a: Arguments) -> Any:
+    return _permuted(a.size, a.physical_layout, kind_of(a), a.device)
 
 
 @decomposition(aten.fill.Scalar, aten.fill.Tensor)
@@ -218,8 +159,8 @@ def zero(x: Tensor) -> Tensor:
 
 
 @factory(aten.scalar_tensor.default)
-def scalar_tensor(s: Number, *, dtype: Dtype = None, device: Device = None) -> Any:
-    return filled([], s, dtype or torch.get_default_dtype(), device)
+def scalar_tensor(a: Arguments) -> Any:
+    return p.full([], a.s, dtype=kind_of(a), device=a.device)
 
 
 def _runs_forward(start: Any, end: Any, step: Any) -> bool:
@@ -233,7 +174,10 @@ def _runs_forward(start: Any, end: Any, step: Any) -> bool:
     return forward
 
 
-def _range(start: Any, end: Any, step: Any, dtype: Dtype, device: Device) -> Tensor:
+@factory(aten.arange.default, aten.arange.start, aten.arange.start_step)
+def arange(a: Arguments) -> Tensor:
+    start, end, dtype = 0 if a.start is None else a.start, a.end, a.dtype
+    step = 1 if a.step is None else a.step
     numbers = [start, end, step]
     if dtype is None:
         whole = all(isinstance(n, (int, torch.SymInt)) for n in numbers)
@@ -248,44 +192,28 @@ def _range(start: Any, end: Any, step: Any, dtype: Dtype, device: Device) -> Ten
     else:
         span = (float(end) - float(start)) / float(step)
         length = int(-(-span // 1))  # rounded up
-    return p.iota(length, start, step, dtype=dtype, device=home(device))
-
-
-@factory(aten.arange.default)
-def arange(end: Any, *, dtype: Dtype = None, device: Device = None) -> Any:
-    return _range(0, end, 1, dtype, device)
-
-
-@factory(aten.arange.start, aten.arange.start_step)
-def arange_from(
-    start: Any, end: Any, step: Any = 1, *, dtype: Dtype = None, device: Device = None
-) -> Any:
-    return _range(start, end, step, dtype, device)
+    return p.iota(length, start, step, dtype=dtype, device=a.device)
 
 
 @factory(aten.range.default, aten.range.step)
-def range_(
-    start: Any, end: Any, step: Any = 1, *, dtype: Dtype = None, device: Device = None
-) -> Any:
+def range_(a: Arguments) -> Any:
     """The old form of `arange`, which includes the end."""
+    start, end, step = a.start, a.end, 1 if a.step is None else a.step
     _runs_forward(start, end, step)
     length = int((float(end) - float(start)) / float(step) // 1) + 1
-    return p.iota(
-        length, start, step, dtype=dtype or torch.get_default_dtype(), device=home(device)
-    )
+    return p.iota(length, start, step, dtype=kind_of(a), device=a.device)
 
 
 @factory(aten.eye.default, aten.eye.m)
-def eye(n: Size, m: Size | None = None, *, dtype: Dtype = None, device: Device = None) -> Any:
-    place = difference(n, n if m is None else m, home(device))
-    return p.cast(e.eq(place, 0), dtype=dtype or to_float(torch.bool))
+def eye(a: Arguments) -> Any:
+    place = difference(a.n, a.n if a.m is None else a.m, a.device)
+    return p.cast(e.eq(place, 0), dtype=a.dtype or to_float(torch.bool))
 
 
-def _triangle(
-    rows: int, columns: int, offset: int, lower: bool, dtype: Dtype, device: Device
-) -> Tensor:
+def _triangle(a: Arguments, lower: bool) -> Tensor:
     """Positions (2, n) of a triangle's elements, row by row, without looking at any matrix."""
-    i64: Any = {"dtype": torch.int64, "device": home(device)}
+    rows, columns, offset, dtype = a.row, a.col, a.offset, a.dtype or torch.int64
+    i64: Any = {"dtype": torch.int64, "device": a.device}
     # the columns of row i are below `stop` (lower) or from `begin` on (upper)
     edge = p.iota(rows, offset + (1 if lower else 0), 1, **i64)
     edge = e.minimum(e.maximum(edge, 0), columns)
@@ -294,7 +222,7 @@ def _triangle(
     inside = [min(max(s, 0), columns) for s in steps]
     count = sum(inside) if lower else rows * columns - sum(inside)
     if count == 0:
-        return p.full([2, 0], 0, dtype=dtype or torch.int64, device=home(device))
+        return p.full([2, 0], 0, dtype=dtype, device=a.device)
     ends = p.cumsum(length, 0)
     number = p.iota(count, 0, 1, **i64)
     row = p.searchsorted(ends, number, True)
@@ -303,18 +231,14 @@ def _triangle(
     if not lower:
         column = p.add(column, p.index_select(edge, 0, row))
     both = p.cat([p.reshape(row, [1, count]), p.reshape(column, [1, count])], 0)
-    return e.cast(both, dtype or torch.int64)
+    return e.cast(both, dtype)
 
 
 @factory(aten.tril_indices.default)
-def tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Dtype = torch.int64, device: Device = None
-) -> Any:
-    return _triangle(row, col, offset, True, dtype, device)
+def tril_indices(a: Arguments) -> Any:
+    return _triangle(a, lower=True)
 
 
 @factory(aten.triu_indices.default)
-def triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Dtype = torch.int64, device: Device = None
-) -> Any:
-    return _triangle(row, col, offset, False, dtype, device)
+def triu_indices(a: Arguments) -> Any:
+    return _triangle(a, lower=False)

@@ -14,11 +14,16 @@ import torch
 from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
-from flambeau_prims.decomp.creation import Device, Dtype, factory, home
+from flambeau_prims.decomp.creation import Dtype, factory, kind_of
 from flambeau_prims.decomp.emit import Operand, is_number, p
+from flambeau_prims.decomp.pointwise import overloads
+from flambeau_prims.decomposition_table import Arguments
 from flambeau_prims.promotion import compute_dtype, is_inexact, result_type
 
 aten = torch.ops.aten
+
+
+_ENDS = ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
 
 
 def _bound(x: Operand, dtype: torch.dtype, at: torch.device) -> Tensor:
@@ -60,17 +65,10 @@ def _dtype_of(start: Operand, end: Operand, dtype: Dtype) -> torch.dtype:
     return dtype or default
 
 
-@factory(
-    aten.linspace.default,
-    aten.linspace.Tensor_Tensor,
-    aten.linspace.Tensor_Scalar,
-    aten.linspace.Scalar_Tensor,
-)
-def linspace(
-    start: Operand, end: Operand, steps: int, *, dtype: Dtype = None, device: Device = None
-) -> Any:
-    kind = _dtype_of(start, end, dtype)
-    at = home(device)
+@factory(*overloads("linspace", "default", *_ENDS))
+def linspace(a: Arguments) -> Any:
+    start, end, steps, at = a.start, a.end, a.steps, a.device
+    kind = _dtype_of(start, end, a.dtype)
     if not is_inexact(kind):  # whole numbers run from one whole number to another
         start, end = (_whole(x, kind) for x in (start, end))
     if kind.is_floating_point or (at.type == "cuda" and not kind.is_complex):
@@ -106,24 +104,11 @@ def _spaced_in_steps(
     return p.cast(rounded(placed), dtype=kind)
 
 
-@factory(
-    aten.logspace.default,
-    aten.logspace.Tensor_Tensor,
-    aten.logspace.Tensor_Scalar,
-    aten.logspace.Scalar_Tensor,
-)
-def logspace(
-    start: Operand,
-    end: Operand,
-    steps: int,
-    base: float = 10.0,
-    *,
-    dtype: Dtype = None,
-    device: Device = None,
-) -> Any:
-    kind = _dtype_of(start, end, dtype)
-    exponents = _spaced(start, end, steps, kind, home(device))
-    return p.cast(p.pow(e.const(base, exponents), exponents), dtype=kind)
+@factory(*overloads("logspace", "default", *_ENDS))
+def logspace(a: Arguments) -> Any:
+    kind = _dtype_of(a.start, a.end, a.dtype)
+    exponents = _spaced(a.start, a.end, a.steps, kind, a.device)
+    return p.cast(p.pow(e.const(a.base, exponents), exponents), dtype=kind)
 
 
 def _counted(n: int, start: int, at: torch.device) -> Tensor:
@@ -131,32 +116,25 @@ def _counted(n: int, start: int, at: torch.device) -> Tensor:
 
 
 @factory(aten.fft_fftfreq.default)
-def fftfreq(n: int, d: float = 1.0, *, dtype: Dtype = None, device: Device = None) -> Any:
-    at = home(device)
+def fftfreq(a: Arguments) -> Any:
+    n, at = a.n, a.device
     number = p.cat([_counted((n + 1) // 2, 0, at), _counted(n // 2, -(n // 2), at)], 0)
-    return p.cast(e.mul(number, 1.0 / (n * d)), dtype=dtype or torch.get_default_dtype())
+    return p.cast(e.mul(number, 1.0 / (n * a.d)), dtype=kind_of(a))
 
 
 @factory(aten.fft_rfftfreq.default)
-def rfftfreq(n: int, d: float = 1.0, *, dtype: Dtype = None, device: Device = None) -> Any:
-    number = _counted(n // 2 + 1, 0, home(device))
-    return p.cast(e.mul(number, 1.0 / (n * d)), dtype=dtype or torch.get_default_dtype())
+def rfftfreq(a: Arguments) -> Any:
+    number = _counted(a.n // 2 + 1, 0, a.device)
+    return p.cast(e.mul(number, 1.0 / (a.n * a.d)), dtype=kind_of(a))
 
 
-def _window(
-    length: int,
-    periodic: bool,
-    formula: Callable[[Tensor, int], Tensor],
-    dtype: Dtype,
-    device: Device,
-) -> Tensor:
+def _window(a: Arguments, formula: Callable[[Tensor, int], Tensor]) -> Tensor:
     """`formula` of the positions 0 .. length - 1 and of the last position of a full period."""
-    kind = dtype or torch.get_default_dtype()
+    length = a.window_length
     if length < 2:
-        return p.full([length], 1, dtype=kind, device=home(device))
-    return p.cast(
-        formula(_counted(length, 0, home(device)), length if periodic else length - 1), dtype=kind
-    )
+        return p.full([length], 1, dtype=kind_of(a), device=a.device)
+    last = length - 1 if a.periodic is False else length
+    return p.cast(formula(_counted(length, 0, a.device), last), dtype=kind_of(a))
 
 
 def _cosines(*weights: float) -> Callable[[Tensor, int], Tensor]:
@@ -186,55 +164,29 @@ def _kaiser(beta: float) -> Callable[[Tensor, int], Tensor]:
     return formula
 
 
-def _register_windows() -> None:
-    plain: dict[str, Callable[[Tensor, int], Tensor]] = {
-        "bartlett_window": _bartlett,
-        "blackman_window": _cosines(0.42, -0.5, 0.08),
-        "hann_window": _cosines(0.5, -0.5),
-    }
-    for name, formula in plain.items():
-        _register_window(name, formula)
+def _given(value: float | None, default: float) -> float:
+    return default if value is None else value
 
 
-def _register_window(name: str, formula: Callable[[Tensor, int], Tensor]) -> None:
-    packet = getattr(aten, name)
-
-    def call(
-        window_length: int, periodic: bool = True, *, dtype: Dtype = None, device: Device = None
-    ) -> Any:
-        return _window(window_length, periodic, formula, dtype, device)
-
-    factory(packet.default, packet.periodic)(call)
-
-
-_register_windows()
+# name: the formula, of the arguments that its overloads have
+_WINDOWS: dict[str, Callable[[Arguments], Callable[[Tensor, int], Tensor]]] = {
+    "bartlett_window": lambda a: _bartlett,
+    "blackman_window": lambda a: _cosines(0.42, -0.5, 0.08),
+    "hann_window": lambda a: _cosines(0.5, -0.5),
+    "hamming_window": lambda a: _cosines(_given(a.alpha, 0.54), -_given(a.beta, 0.46)),
+    "kaiser_window": lambda a: _kaiser(_given(a.beta, 12.0)),
+}
 
 
-@factory(
-    aten.hamming_window.default,
-    aten.hamming_window.periodic,
-    aten.hamming_window.periodic_alpha,
-    aten.hamming_window.periodic_alpha_beta,
-)
-def hamming_window(
-    window_length: int,
-    periodic: bool = True,
-    alpha: float = 0.54,
-    beta: float = 0.46,
-    *,
-    dtype: Dtype = None,
-    device: Device = None,
-) -> Any:
-    return _window(window_length, periodic, _cosines(alpha, -beta), dtype, device)
+def _register_window(
+    name: str, formula: Callable[[Arguments], Callable[[Tensor, int], Tensor]]
+) -> None:
+    kinds = ("default", "periodic", "periodic_alpha", "periodic_alpha_beta", "beta")
+
+    @factory(*overloads(name, *kinds))
+    def window(a: Arguments) -> Any:
+        return _window(a, formula(a))
 
 
-@factory(aten.kaiser_window.default, aten.kaiser_window.periodic, aten.kaiser_window.beta)
-def kaiser_window(
-    window_length: int,
-    periodic: bool = True,
-    beta: float = 12.0,
-    *,
-    dtype: Dtype = None,
-    device: Device = None,
-) -> Any:
-    return _window(window_length, periodic, _kaiser(beta), dtype, device)
+for _name, _formula in _WINDOWS.items():
+    _register_window(_name, _formula)

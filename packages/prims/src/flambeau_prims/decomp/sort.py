@@ -16,7 +16,7 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, is_number, keep_dims, p
 from flambeau_prims.decomp.indexing.indexing import ranked
 from flambeau_prims.decomp.special import first_of_one
-from flambeau_prims.decomposition_table import decomposition
+from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
 from flambeau_prims.layout import Size
 from flambeau_prims.promotion import result_type
 
@@ -90,22 +90,14 @@ def _searched(boundaries: Tensor, values: Operand, right: bool, out_int32: bool)
     return e.cast(found, torch.int32) if out_int32 else found
 
 
-@decomposition(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
-def searchsorted(
-    sorted_sequence: Tensor,
-    values: Operand,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: Tensor | None = None,
-) -> Any:
-    if side == "left" and right:
+@by_name(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
+def searchsorted(a: Arguments) -> Any:
+    if a.side == "left" and a.right:
         raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites")
-    rows = sorted_sequence
-    if sorter is not None:
-        rows = p.gather(rows, rows.ndim - 1, sorter)
-    return _searched(rows, values, right or side == "right", out_int32)
+    rows = a.sorted_sequence
+    if a.sorter is not None:
+        rows = p.gather(rows, rows.ndim - 1, a.sorter)
+    return _searched(rows, a.self, a.right or a.side == "right", a.out_int32)
 
 
 @decomposition(aten.bucketize.Tensor, aten.bucketize.Scalar)
@@ -209,50 +201,30 @@ def _nothing(x: Tensor) -> Tensor:
     return p.full([0], 0, dtype=torch.int64, device=x.device)
 
 
-def _requested(x: Tensor, parts: Any, inverse: bool, counts: bool) -> Any:
+def _requested(a: Arguments, parts: Any) -> Any:
+    """Distinct ones, in ascending order in any case, and what else is asked for."""
     values, where, times = parts
-    return values, where if inverse else _nothing(x), times if counts else _nothing(x)
+    inverse = where if a.return_inverse else _nothing(a.self)
+    return values, inverse, times if a.return_counts else _nothing(a.self)
 
 
-@decomposition(aten._unique2.default)
-def unique2(
-    x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
-) -> Any:
-    del sorted  # in ascending order in any case
-    return _requested(x, p.unique(x), return_inverse, return_counts)
+@by_name(aten._unique2.default)
+def unique2(a: Arguments) -> Any:
+    return _requested(a, p.unique(a.self))
 
 
-@decomposition(aten._unique.default)
-def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False) -> Any:
-    del sorted
-    return _requested(x, p.unique(x), return_inverse, False)[:2]
+@by_name(aten._unique.default, absent=("return_counts",))
+def unique(a: Arguments) -> Any:
+    return _requested(a, p.unique(a.self))[:2]
 
 
-@decomposition(aten.unique_dim.default)
-def unique_dim(
-    x: Tensor,
-    dim: int,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-) -> Any:
-    del sorted
-    parts = p.unique_dim(x, canonical(dim, x.ndim), False)
-    return _requested(x, parts, return_inverse, return_counts)
+@by_name(aten.unique_dim.default)
+def unique_dim(a: Arguments) -> Any:
+    return _requested(a, p.unique_dim(a.self, canonical(a.dim, a.self.ndim), False))
 
 
-@decomposition(aten.unique_dim_consecutive.default)
-def unique_dim_consecutive(
-    x: Tensor, dim: int, return_inverse: bool = False, return_counts: bool = False
-) -> Any:
-    parts = p.unique_dim(x, canonical(dim, x.ndim), True)
-    return _requested(x, parts, return_inverse, return_counts)
-
-
-@decomposition(aten.unique_consecutive.default)
-def unique_consecutive(
-    x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
-) -> Any:
-    if dim is not None:
-        return unique_dim_consecutive(x, dim, return_inverse, return_counts)
-    return _requested(x, p.unique_consecutive(x), return_inverse, return_counts)
+@by_name(aten.unique_consecutive.default, aten.unique_dim_consecutive.default)
+def unique_consecutive(a: Arguments) -> Any:
+    if a.dim is None:
+        return _requested(a, p.unique_consecutive(a.self))
+    return _requested(a, p.unique_dim(a.self, canonical(a.dim, a.self.ndim), True))

@@ -23,6 +23,8 @@ from typing import Any
 
 import torch
 
+from flambeau_prims.values import flatten, map_values
+
 MOST_ELEMENTS = 20_000
 """A sample with more elements than this is left out."""
 
@@ -99,6 +101,10 @@ def _drawn(x: Any, values: str, generator: torch.Generator) -> Any:
     return torch.where(chosen, picked, x.detach()).requires_grad_(x.requires_grad)
 
 
+def _elements(tree: Any) -> int:
+    return sum(leaf.numel() for leaf in flatten(tree) if isinstance(leaf, torch.Tensor))
+
+
 def calls(
     entry: Any, dtype: torch.dtype, limit: int, gradient: bool, values: str = "samples"
 ) -> Iterator[SampleCall]:
@@ -109,8 +115,7 @@ def calls(
     small = [
         sample
         for sample in itertools.islice(made, 40 * limit)
-        if sum(t.numel() for t in _tensors((sample.input, sample.args, sample.kwargs)))
-        <= MOST_ELEMENTS
+        if _elements((sample.input, sample.args, sample.kwargs)) <= MOST_ELEMENTS
     ]
     step = max(1, len(small) // limit)
     for sample in small[::step][:limit]:
@@ -121,27 +126,5 @@ def calls(
             def other(x: Any, generator: torch.Generator = generator) -> Any:
                 return _drawn(x, values, generator)
 
-            args, kwargs = mapped(other, args), mapped(other, kwargs)
+            args, kwargs = map_values(other, (args, kwargs))
         yield SampleCall(args, kwargs, sample.output_process_fn_grad)
-
-
-def mapped(function: Any, tree: Any) -> Any:
-    """The tree with the function's results for its leaves."""
-    if isinstance(tree, dict):
-        return {key: mapped(function, item) for key, item in tree.items()}
-    if isinstance(tree, (list, tuple)) and not isinstance(tree, torch.Size):
-        items = [mapped(function, item) for item in tree]
-        if hasattr(tree, "_fields"):
-            return type(tree)(*items)
-        return type(tree)(items)
-    return function(tree)
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    if isinstance(tree, torch.Tensor):
-        return [tree]
-    if isinstance(tree, dict):
-        tree = list(tree.values())
-    if isinstance(tree, (list, tuple)):
-        return [t for item in tree for t in _tensors(item)]
-    return []

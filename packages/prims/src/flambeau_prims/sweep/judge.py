@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,8 +20,9 @@ from flambeau_prims._torch_compat import OpOverload
 from flambeau_prims.coverage.leaves import is_inert, leaf_reason
 from flambeau_prims.decomposition_table import Decomposition
 from flambeau_prims.sweep import database
-from flambeau_prims.sweep.measure import WIDE, Measured, compare, flatten
+from flambeau_prims.sweep.measure import WIDE, Measured, compare
 from flambeau_prims.sweep.watch import SweepObservations, watching
+from flambeau_prims.values import flatten, map_values
 
 Status = Literal["right", "leaf", "different", "wrong", "refused"]
 
@@ -43,8 +44,18 @@ class SweepVerdict:
     layout: str = ""
 
 
+_Grads = tuple[list[torch.Tensor], list[Any]] | None
+"""Cotangents and gradients."""
+
+
 @dataclass
-class _Tally:
+class _Trial:
+    """An operation at a dtype through a table, and what its samples have shown so far."""
+
+    entry: Any
+    dtype: torch.dtype
+    gradient: bool
+    table: Mapping[OpOverload, Decomposition]
     samples: int = 0
     refused: int = 0
     gradients: int = 0
@@ -63,6 +74,77 @@ class _Tally:
         if measured.differs:
             self.differs.append(f"{what}: {measured.differs}")
 
+    def judge(self, call: database.SampleCall, what: str) -> None:
+        try:
+            eager, grads = self.copied(call)(None)
+        except Exception:  # the operation's own refusal: no reference to compare with
+            self.refused += 1
+            return
+        self.samples += 1
+        cotangents = None if grads is None else grads[0]
+        reference, reference_grads = self.reference(call, cotangents)
+        seen, run = SweepObservations(), self.copied(call)
+        try:
+            with watching(self.table) as seen:
+                ours, our_grads = run(cotangents)
+        except Exception as error:  # whatever a decomposition raises is its verdict
+            self.wrong.append(f"{what}: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
+            return
+        finally:
+            self.left.update(seen.left)
+        self.wrong += [f"{what}: {text}" for text in seen.broken[:1]]
+        self.add(compare(ours, eager, reference), what)
+        if grads is not None:
+            self.gradients += 1
+            found = our_grads[1] if our_grads is not None else None
+            expected = reference_grads[1] if reference_grads is not None else None
+            self.add(compare(found, grads[1], expected), f"{what}, gradient")
+
+    def copied(
+        self, call: database.SampleCall, to: torch.dtype | None = None
+    ) -> Callable[[list[torch.Tensor] | None], tuple[Any, _Grads]]:
+        """The call on copies of its tensors, for wide results in the wider dtype: a function of the
+        cotangents (drawn if there are none) that gives the results, and the gradients if any."""
+        inputs: list[torch.Tensor] = []
+
+        def fresh(item: Any) -> Any:
+            if isinstance(item, torch.Tensor):
+                copy = item.detach().clone() if item.layout == torch.strided else item.detach()
+                if to is not None and copy.dtype in WIDE:
+                    copy = copy.to(WIDE[copy.dtype])
+                if self.gradient and item.requires_grad:
+                    inputs.append(copy.requires_grad_())
+                return copy
+            return WIDE.get(item, item) if isinstance(item, torch.dtype) and to else item
+
+        args, kwargs = map_values(fresh, (call.args, call.kwargs))
+
+        def run(cotangents: list[torch.Tensor] | None) -> tuple[Any, _Grads]:
+            torch.manual_seed(1)
+            result = self.entry(*args, **kwargs)
+            leaves = flatten(call.differentiable(result)) if inputs else []
+            outputs = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
+            if not outputs:
+                return result, None
+            if cotangents is None:
+                draw = torch.Generator().manual_seed(2)
+                cotangents = [torch.randn(t.shape, dtype=t.dtype, generator=draw) for t in outputs]
+            cast = [g.to(t.dtype) for g, t in zip(cotangents, outputs, strict=True)]
+            grads = torch.autograd.grad(outputs, inputs, cast, allow_unused=True)
+            return result, (cotangents, list(grads))
+
+        return run
+
+    def reference(
+        self, call: database.SampleCall, cotangents: list[torch.Tensor] | None
+    ) -> tuple[Any, _Grads]:
+        if self.dtype not in WIDE:
+            return None, None
+        try:
+            return self.copied(call, WIDE[self.dtype])(cotangents)
+        except Exception:  # not defined in the wider dtype: eager itself is the reference
+            return None, None
+
 
 def judge(
     name: str,
@@ -75,145 +157,35 @@ def judge(
     others (`database.VALUES`)."""
     entry = database.by_name()[name]
     dtype = getattr(torch, dtype_name)
-    gradient = database.has_gradient(entry, dtype)
-    tally = _Tally()
+    trial = _Trial(entry, dtype, database.has_gradient(entry, dtype), table)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the database's samples are not ours to clean up
-        for number, call in enumerate(database.calls(entry, dtype, limit, gradient, values)):
-            _one(entry, call, number, dtype, gradient, table, tally)
-    return _verdict(name, dtype_name, tally, values)
+        calls = database.calls(entry, dtype, limit, trial.gradient, values)
+        for number, call in enumerate(calls):
+            trial.judge(call, f"sample {number}")
+    return _verdict(name, dtype_name, trial, values)
 
 
-def _verdict(name: str, dtype_name: str, tally: _Tally, values: str) -> SweepVerdict:
-    leaves = tuple(sorted(op for op in tally.left if not is_inert(op)))
+def _verdict(name: str, dtype_name: str, trial: _Trial, values: str) -> SweepVerdict:
+    leaves = tuple(sorted(op for op in trial.left if not is_inert(op)))
     undeclared = [op for op in leaves if leaf_reason(op) is None]
     reason = difference(name, dtype_name, values)
+    wrong = list(trial.wrong)
     if undeclared:
-        tally.wrong.append(f"left without a declared reason: {', '.join(undeclared)}")
-    if not reason:
-        tally.wrong += tally.differs
+        wrong.append(f"left without a declared reason: {', '.join(undeclared)}")
+    wrong += [] if reason else trial.differs
     status: Status = "leaf" if leaves else "right"
-    if tally.wrong:
+    if wrong:
         status = "wrong"
     elif reason:
         status = "different"
-    elif tally.samples == 0:
+    elif trial.samples == 0:
         status = "refused"
-    message = "; ".join(tally.wrong[:2]) or (reason or "")
+    message = "; ".join(wrong[:2]) or (reason or "")
     return SweepVerdict(
-        name, dtype_name, status, tally.samples, tally.refused, tally.gradients, message,
-        tally.ratio, leaves, tally.layout,
+        name, dtype_name, status, trial.samples, trial.refused, trial.gradients, message,
+        trial.ratio, leaves, trial.layout,
     )  # fmt: skip
-
-
-def _one(
-    entry: Any,
-    call: database.SampleCall,
-    number: int,
-    dtype: torch.dtype,
-    gradient: bool,
-    table: Mapping[OpOverload, Decomposition],
-    tally: _Tally,
-) -> None:
-    try:
-        eager, eager_grads = _run(_copied(entry, call, gradient), None)
-    except Exception:  # the operation's own refusal: no reference to compare with
-        tally.refused += 1
-        return
-    tally.samples += 1
-    reference, reference_grads = _reference(entry, call, dtype, gradient, eager_grads)
-    what = f"sample {number}"
-    seen, copy = SweepObservations(), _copied(entry, call, gradient)
-    try:
-        with watching(table) as seen:
-            ours, our_grads = _run(copy, _cotangents(eager_grads))
-    except Exception as error:  # whatever a decomposition raises is its verdict
-        tally.wrong.append(f"{what}: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
-        tally.left.update(seen.left)
-        return
-    tally.left.update(seen.left)
-    tally.wrong += [f"{what}: {text}" for text in seen.broken[:1]]
-    tally.add(compare(ours, eager, reference), what)
-    if eager_grads is not None:
-        tally.gradients += 1
-        found = our_grads[1] if our_grads is not None else None
-        expected = reference_grads[1] if reference_grads is not None else None
-        tally.add(compare(found, eager_grads[1], expected), f"{what}, gradient")
-
-
-_Grads = tuple[list[torch.Tensor], list[Any]] | None
-
-
-def _cotangents(grads: _Grads) -> list[torch.Tensor] | None:
-    return None if grads is None else grads[0]
-
-
-@dataclass(frozen=True)
-class _Copy:
-    """A call on copies of its tensors, of which `inputs` are differentiated by."""
-
-    entry: Any
-    args: Any
-    kwargs: Any
-    inputs: list[torch.Tensor]
-    differentiable: Any
-
-
-def _copied(
-    entry: Any, call: database.SampleCall, gradient: bool, to: torch.dtype | None = None
-) -> _Copy:
-    inputs: list[torch.Tensor] = []
-
-    def fresh(item: Any) -> Any:
-        if isinstance(item, torch.Tensor):
-            copy = item.detach().clone() if item.layout == torch.strided else item.detach()
-            if to is not None and copy.dtype in WIDE:
-                copy = copy.to(WIDE[copy.dtype])
-            if gradient and item.requires_grad:
-                inputs.append(copy.requires_grad_())
-            return copy
-        if isinstance(item, torch.dtype) and to is not None:
-            return WIDE.get(item, item)
-        return item
-
-    args, kwargs = database.mapped(fresh, call.args), database.mapped(fresh, call.kwargs)
-    return _Copy(entry, args, kwargs, inputs, call.differentiable)
-
-
-def _run(copy: _Copy, cotangents: list[torch.Tensor] | None) -> tuple[Any, _Grads]:
-    """(results, (cotangents, gradients)); cotangents are drawn if none are given."""
-    torch.manual_seed(1)
-    result = copy.entry(*copy.args, **copy.kwargs)
-    if not copy.inputs:
-        return result, None
-    outputs = [
-        t
-        for t in flatten(copy.differentiable(result))
-        if isinstance(t, torch.Tensor) and t.requires_grad
-    ]
-    if not outputs:
-        return result, None
-    if cotangents is None:
-        generator = torch.Generator().manual_seed(2)
-        cotangents = [_random_like(t, generator) for t in outputs]
-    cast = [g.to(t.dtype) for g, t in zip(cotangents, outputs, strict=True)]
-    grads = torch.autograd.grad(outputs, copy.inputs, cast, allow_unused=True)
-    return result, (cotangents, list(grads))
-
-
-def _random_like(t: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return torch.randn(t.shape, dtype=t.dtype, generator=generator)
-
-
-def _reference(
-    entry: Any, call: database.SampleCall, dtype: torch.dtype, gradient: bool, grads: _Grads
-) -> tuple[Any, _Grads]:
-    if dtype not in WIDE:
-        return None, None
-    try:
-        return _run(_copied(entry, call, gradient, WIDE[dtype]), _cotangents(grads))
-    except Exception:  # not defined in the wider dtype: eager itself is the reference
-        return None, None
 
 
 # (operation, dtype or "*"): reason

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from flambeau_prims.values import flatten
+
 DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
@@ -61,15 +63,6 @@ class Measured:
     differs: str | None = None
     ratio: float = 0.0
     layout: str | None = None
-
-
-def flatten(tree: Any) -> list[Any]:
-    """Leaves of nested lists, tuples and dicts, in order."""
-    if isinstance(tree, dict):
-        tree = list(tree.values())
-    if isinstance(tree, (list, tuple)):
-        return [leaf for item in tree for leaf in flatten(item)]
-    return [tree]
 
 
 def compare(ours: Any, eager: Any, reference: Any | None) -> Measured:

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from flambeau_prims._op import is_same_layout, metas_of, prim_of
-from flambeau_prims._torch_compat import OpOverload, TorchDispatchMode
+from flambeau_prims._op import is_same_layout, prim_of
+from flambeau_prims._torch_compat import DispatchMode, OpOverload
 from flambeau_prims.conformance.mode import Decomposing
 from flambeau_prims.decomposition_table import Decomposition
 from flambeau_prims.functional_variants import writing
@@ -46,33 +46,22 @@ class WithWriting(dict[OpOverload, Decomposition]):
         return self._made[op] or default
 
 
-class _Observing(TorchDispatchMode):
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
+class _Observing(DispatchMode):
     def __init__(self, seen: SweepObservations) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._seen = seen
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        prim = prim_of(func)
+    def dispatched(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        prim = prim_of(op)
         if prim is None:
             sparse = any(getattr(arg, "layout", torch.strided) != torch.strided for arg in args)
-            self._seen.left[f"sparse {func}" if sparse else str(func)] += 1
-            return func(*args, **kwargs)
+            self._seen.left[f"sparse {op}" if sparse else str(op)] += 1
+            return op(*args, **kwargs)
         self._seen.prims[prim.name] += 1
-        result = func(*args, **kwargs)
+        result = op(*args, **kwargs)
         if "data_dependent" in prim.tags:
             return result  # its size is the elements' affair
-        promised = prim.rule(*map(metas_of, args), **{k: metas_of(v) for k, v in kwargs.items()})
+        promised = prim.predicted(args, kwargs)
         wrong = None if result is None else disagreement(result, promised)
         if wrong:
             self._seen.broken.append(f"{prim.name}: {wrong}")

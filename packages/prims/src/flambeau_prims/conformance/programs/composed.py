@@ -19,7 +19,7 @@ from flambeau_prims._op import NotYetSymbolic, Prim, PrimError, prim_of
 from flambeau_prims._torch_compat import is_settled, parameters, symbolic_mode
 from flambeau_prims.canonicalize import lower
 from flambeau_prims.conformance.compare import judge_of
-from flambeau_prims.conformance.programs.programs import KitProgram, rule_result
+from flambeau_prims.conformance.programs.programs import KitProgram
 from flambeau_prims.conformance.samples.cases import Case, cases_of
 from flambeau_prims.conformance.samples.tensors import (
     BF16,
@@ -33,7 +33,7 @@ from flambeau_prims.conformance.samples.tensors import (
 )
 from flambeau_prims.dialect import verify
 from flambeau_prims.layout import TensorMeta
-from flambeau_prims.values import GraphRecorder, TracedValue
+from flambeau_prims.values import GraphRecorder, TracedValue, map_values
 
 Build = Callable[[Generator], tuple[Callable[..., Any], list[Tensor]]]
 
@@ -224,12 +224,11 @@ def _program_of_sizes(case: Case) -> KitProgram | None:
             node = graph.placeholder(f"x{len(fakes) - 1}")
             node.meta["val"] = fake
             return TracedValue(TensorMeta.of(fake), node, fake)
-        return [entered(x) for x in item] if isinstance(item, (list, tuple)) else item
+        return item
 
-    args = tuple(entered(a) for a in case.args)
-    kwargs = {key: entered(value) for key, value in case.kwargs.items()}
+    args, kwargs = map_values(entered, (case.args, case.kwargs))
     try:
-        rule_result(larger)
+        case.prim.predicted(larger.args, larger.kwargs)
         result = recorder.prim(case.prim, args, kwargs)
     except (PrimError, NotYetSymbolic):
         return None  # sizes that go together in numbers do not when they grow
@@ -249,13 +248,13 @@ def _program_of_sizes(case: Case) -> KitProgram | None:
     )
 
 
-def grown(item: Any) -> Any:
+def grown(tree: Any) -> Any:
     """Tensors with every size above 1 one larger, their elements repeated."""
-    if isinstance(item, Tensor):
-        for dim, size in enumerate(item.shape):
+
+    def larger(item: Any) -> Any:
+        for dim, size in enumerate(item.shape if isinstance(item, Tensor) else ()):
             if size > 1:
                 item = item.index_select(dim, torch.arange(size + 1, device=item.device) % size)
         return item
-    if isinstance(item, dict):
-        return {key: grown(value) for key, value in item.items()}
-    return type(item)(map(grown, item)) if isinstance(item, (list, tuple)) else item
+
+    return map_values(larger, tree)

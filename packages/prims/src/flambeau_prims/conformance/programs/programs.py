@@ -14,12 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from flambeau_prims._op import metas_of
 from flambeau_prims._torch_compat import FakeTensorMode, OpOverload
 from flambeau_prims.conformance.samples.cases import Case
 from flambeau_prims.conformance.samples.tensors import fresh
 from flambeau_prims.layout import TensorMeta
-from flambeau_prims.values import GraphRecorder, TracedValue
+from flambeau_prims.values import GraphRecorder, TracedValue, map_values
 
 WIDE = {
     torch.float16: torch.float64,
@@ -147,14 +146,11 @@ def program_of(name: str, cases: Sequence[Case], judge: Callable[[Case, int], st
     calls: list[tuple[Case, int, int]] = []
 
     def entered(item: Any) -> Any:
-        if isinstance(item, Tensor):
-            return builder.input(item)
-        return [entered(x) for x in item] if isinstance(item, (list, tuple)) else item
+        return builder.input(item) if isinstance(item, Tensor) else item
 
     for case in cases:
         first = len(builder.inputs)
-        args = [entered(a) for a in case.args]
-        kwargs = {key: entered(value) for key, value in case.kwargs.items()}
+        args, kwargs = map_values(entered, (case.args, case.kwargs))
         if "mutating" in case.prim.tags:
             written.append(first)
         results = builder.call(case.prim.overload, args, kwargs)
@@ -175,9 +171,3 @@ def program_of(name: str, cases: Sequence[Case], judge: Callable[[Case, int], st
         parts=tuple(parts),
         calls=tuple(calls),
     )
-
-
-def rule_result(case: Case) -> Any:
-    """What the shape rule says about a case."""
-    kwargs = {key: metas_of(value) for key, value in case.kwargs.items()}
-    return case.prim.rule(*map(metas_of, case.args), **kwargs)

@@ -9,6 +9,7 @@ The smaller the numbers that the source gives, the smaller and plainer the graph
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from torch import Tensor
 from flambeau_prims._op import PRIMS
 from flambeau_prims.conformance.programs.programs import Builder, KitProgram
 from flambeau_prims.conformance.samples.tensors import BF16, BOOL, CPU, F32, F64, I64, moved, signed
-from flambeau_prims.values import TracedValue
+from flambeau_prims.values import TracedValue, map_values
 
 T = TypeVar("T")
 
@@ -43,12 +44,28 @@ class Dice:
         return self.source.randint(low, high)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Known:
     """A value of the graph; `exact`: it has no rounding error."""
 
     value: TracedValue
     exact: bool
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.value.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.value.shape)
+
+    @property
+    def ndim(self) -> int:
+        return self.value.ndim
+
+
+class _NothingFits(Exception):
+    """No value of the graph can be an operand of the step that was drawn, which is left out."""
 
 
 _DTYPES = (F32, I64, F64, BF16, BOOL)
@@ -60,178 +77,140 @@ _LOGIC = ("logical_and", "logical_or", "logical_xor")
 
 
 class _Growing:
-    """A graph being built; each method adds something or says that it cannot."""
+    """A graph being built; each method adds something or raises `_NothingFits`."""
 
     def __init__(self, decisions: DrawnDecisions, device: torch.device) -> None:
-        self.decide, self.device = decisions, device
+        self.number, self.device = decisions.number, device
         self.builder = Builder()
         self.known: list[_Known] = []
         self.prims: set[str] = set()
 
     def pick(self, items: Sequence[T]) -> T:
-        return items[self.decide.number(0, len(items) - 1)]
+        return items[self.number(0, len(items) - 1)]
 
-    def any_of(self, accepts: Callable[[_Known], bool]) -> _Known | None:
+    def any_of(self, accepts: Callable[[_Known], bool] = lambda k: True) -> _Known:
         fitting = [k for k in self.known if accepts(k)]
-        return self.pick(fitting) if fitting else None
+        if not fitting:
+            raise _NothingFits
+        return self.pick(fitting)
+
+    def two(self, accepts: Callable[[_Known], bool]) -> tuple[_Known, _Known]:
+        """An operand, and another of its shape and dtype if there is one, else itself."""
+        a = self.any_of(accepts)
+        like = (a.shape, a.dtype)
+        others = [k for k in self.known if k is not a and (k.shape, k.dtype) == like]
+        return a, self.pick(others) if others else a
+
+    def some_dim(self, a: _Known) -> int:
+        return self.number(0, a.ndim - 1)
 
     def add_input(self) -> None:
-        if self.known and self.decide.number(0, 1) == 0:  # so that two operands often go together
-            first = self.known[0].value
-            dtype, shape = first.dtype, tuple(first.shape)
+        if self.known and self.number(0, 1) == 0:  # so that two operands often go together
+            first = self.known[0]
+            dtype, shape = first.dtype, first.shape
         else:
             dtype = self.pick(_DTYPES)
-            shape = tuple(self.pick(_SIZES) for _ in range(self.decide.number(0, 3)))
+            shape = tuple(self.pick(_SIZES) for _ in range(self.number(0, 3)))
         g = torch.Generator().manual_seed(len(self.builder.inputs))
         x: Tensor = signed(shape, dtype, g)
-        if x.ndim > 1 and self.decide.number(0, 3) == 3:
+        if x.ndim > 1 and self.number(0, 3) == 3:
             x = signed(shape[::-1], dtype, g).permute(*reversed(range(len(shape))))
         self.known.append(_Known(self.builder.input(moved(x, self.device)), exact=True))
 
-    def emit(self, name: str, *args: Any, exact: bool, **kwargs: Any) -> bool:
+    def emit(self, name: str, *args: Any, exact: bool, **kwargs: Any) -> None:
+        """Add a call on known values, also in lists."""
         self.prims.add(name)
-        for result in self.builder.call(PRIMS[name].overload, args, kwargs):
+        given = map_values(lambda item: item.value if isinstance(item, _Known) else item, args)
+        for result in self.builder.call(PRIMS[name].overload, given, kwargs):
             self.known.append(_Known(result, exact or not result.dtype.is_floating_point))
-        return True
 
-    def unary(self) -> bool:
-        a = self.any_of(lambda k: k.value.dtype.is_floating_point)
+    def unary(self) -> None:
+        a = self.any_of(lambda k: k.dtype.is_floating_point)
         name = self.pick(_SMOOTH)
-        if a is None:
-            return False
-        return self.emit(name, a.value, exact=a.exact and name in ("neg", "abs"))
+        self.emit(name, a, exact=a.exact and name in ("neg", "abs"))
 
-    def _two(self, accepts: Callable[[_Known], bool]) -> tuple[_Known, _Known] | None:
-        a = self.any_of(accepts)
-        if a is None:
-            return None
-        like = (a.value.shape, a.value.dtype)
-        b = self.any_of(lambda k: k is not a and (k.value.shape, k.value.dtype) == like)
-        return (a, b or a)
-
-    def binary(self) -> bool:
-        pair = self._two(lambda k: k.value.dtype != BOOL)
+    def binary(self) -> None:
+        a, b = self.two(lambda k: k.dtype != BOOL)
         name = self.pick(_PAIRS)
-        if pair is None:
-            return False
-        a, b = pair
-        exact = a.exact and b.exact and name in ("maximum", "minimum")
-        return self.emit(name, a.value, b.value, exact=exact)
+        self.emit(name, a, b, exact=a.exact and b.exact and name in ("maximum", "minimum"))
 
-    def compare(self) -> bool:
-        pair = self._two(lambda k: k.exact and k.value.dtype != BOOL)
-        if pair is None or not all(k.exact for k in pair):
-            return False
-        return self.emit(self.pick(_TESTS), pair[0].value, pair[1].value, exact=True)
+    def compare(self) -> None:
+        pair = self.two(lambda k: k.exact and k.dtype != BOOL)
+        if not pair[1].exact:
+            raise _NothingFits
+        self.emit(self.pick(_TESTS), *pair, exact=True)
 
-    def logic(self) -> bool:
-        pair = self._two(lambda k: k.value.dtype == BOOL)
-        if pair is None:
-            return False
-        return self.emit(self.pick(_LOGIC), pair[0].value, pair[1].value, exact=True)
+    def logic(self) -> None:
+        pair = self.two(lambda k: k.dtype == BOOL)
+        self.emit(self.pick(_LOGIC), *pair, exact=True)
 
-    def choose(self) -> bool:
-        cond = self.any_of(lambda k: k.value.dtype == BOOL)
-        if cond is None:
-            return False
-        shape = cond.value.shape
-        pair = self._two(lambda k: k.value.shape == shape)
-        if pair is None:
-            return False
-        a, b = pair
-        return self.emit("where", cond.value, a.value, b.value, exact=a.exact and b.exact)
+    def choose(self) -> None:
+        cond = self.any_of(lambda k: k.dtype == BOOL)
+        a, b = self.two(lambda k: k.shape == cond.shape)
+        self.emit("where", cond, a, b, exact=a.exact and b.exact)
 
-    def cast(self) -> bool:
-        a, dtype = self.any_of(lambda k: True), self.pick((F32, F64, BF16, I64))
-        if a is None or a.value.dtype == dtype or (dtype == I64 and not a.exact):
-            return False
-        wider = dtype == F64 or (dtype == F32 and a.value.dtype in (BF16, BOOL))
-        exact = a.exact and (wider or dtype == I64)
-        return self.emit("cast", a.value, dtype=dtype, exact=exact)
+    def cast(self) -> None:
+        dtype = self.pick((F32, F64, BF16, I64))
+        a = self.any_of(lambda k: k.dtype != dtype and (dtype != I64 or k.exact))
+        wider = dtype == F64 or (dtype == F32 and a.dtype in (BF16, BOOL))
+        self.emit("cast", a, dtype=dtype, exact=a.exact and (wider or dtype == I64))
 
-    def reduce(self) -> bool:
-        a = self.any_of(lambda k: k.value.ndim > 0 and k.value.dtype != BOOL)
-        name = self.pick(("sum", "amax", "amin"))
-        if a is None:
-            return False
-        dims = [self.decide.number(0, a.value.ndim - 1)]
-        if name != "sum" and a.value.shape[dims[0]] == 0:
-            return False
-        return self.emit(name, a.value, dims, exact=a.exact and name != "sum")
+    def reduce(self) -> None:
+        a = self.any_of(lambda k: k.ndim > 0 and k.dtype != BOOL)
+        name, dim = self.pick(("sum", "amax", "amin")), self.some_dim(a)
+        if name != "sum" and a.shape[dim] == 0:
+            raise _NothingFits
+        self.emit(name, a, [dim], exact=a.exact and name != "sum")
 
-    def scan(self) -> bool:
-        a = self.any_of(lambda k: k.value.ndim > 0 and k.value.dtype in (F32, F64, I64))
-        if a is None:
-            return False
-        return self.emit("cumsum", a.value, self.decide.number(0, a.value.ndim - 1), exact=False)
+    def scan(self) -> None:
+        a = self.any_of(lambda k: k.ndim > 0 and k.dtype in (F32, F64, I64))
+        self.emit("cumsum", a, self.some_dim(a), exact=False)
 
-    def permute(self) -> bool:
-        a = self.any_of(lambda k: k.value.ndim > 1)
-        if a is None:
-            return False
-        turn = self.decide.number(1, a.value.ndim - 1)
-        dims = [(d + turn) % a.value.ndim for d in range(a.value.ndim)]
-        return self.emit("permute", a.value, dims, exact=a.exact)
+    def permute(self) -> None:
+        a = self.any_of(lambda k: k.ndim > 1)
+        turn = self.number(1, a.ndim - 1)
+        self.emit("permute", a, [(d + turn) % a.ndim for d in range(a.ndim)], exact=a.exact)
 
-    def flatten(self) -> bool:
-        a = self.any_of(lambda k: True)
-        if a is None:
-            return False
-        return self.emit("reshape", a.value, [a.value.numel()], exact=a.exact)
+    def flatten(self) -> None:
+        a = self.any_of()
+        self.emit("reshape", a, [a.value.numel()], exact=a.exact)
 
-    def broadcast(self) -> bool:
-        a = self.any_of(lambda k: k.value.ndim < 3)
-        if a is None:
-            return False
-        shape = [self.pick(_SIZES[:2]), *a.value.shape]
-        dims = list(range(1, len(shape)))
-        return self.emit("broadcast_in_dim", a.value, shape, dims, exact=a.exact)
+    def broadcast(self) -> None:
+        a = self.any_of(lambda k: k.ndim < 3)
+        shape = [self.pick(_SIZES[:2]), *a.shape]
+        self.emit("broadcast_in_dim", a, shape, list(range(1, len(shape))), exact=a.exact)
 
-    def part(self) -> bool:
-        a = self.any_of(lambda k: k.value.ndim > 0)
-        if a is None:
-            return False
-        start = [self.decide.number(0, min(1, n)) for n in a.value.shape]
-        step = [self.decide.number(1, 2) for _ in a.value.shape]
-        return self.emit("slice", a.value, start, list(a.value.shape), step, exact=a.exact)
+    def part(self) -> None:
+        a = self.any_of(lambda k: k.ndim > 0)
+        start = [self.number(0, min(1, n)) for n in a.shape]
+        step = [self.number(1, 2) for _ in a.shape]
+        self.emit("slice", a, start, list(a.shape), step, exact=a.exact)
 
-    def pad(self) -> bool:
-        a = self.any_of(lambda k: k.value.ndim > 0)
-        if a is None:
-            return False
-        low = [self.decide.number(0, 1) for _ in a.value.shape]
-        return self.emit("pad", a.value, low, low[::-1], 1, exact=a.exact)
+    def pad(self) -> None:
+        a = self.any_of(lambda k: k.ndim > 0)
+        low = [self.number(0, 1) for _ in a.shape]
+        self.emit("pad", a, low, low[::-1], 1, exact=a.exact)
 
-    def join(self) -> bool:
-        pair = self._two(lambda k: k.value.ndim > 0)
-        if pair is None:
-            return False
-        dim = self.decide.number(0, pair[0].value.ndim - 1)
-        exact = pair[0].exact and pair[1].exact
-        return self.emit("cat", [k.value for k in pair], dim, exact=exact)
+    def join(self) -> None:
+        pair = self.two(lambda k: k.ndim > 0)
+        self.emit("cat", pair, self.some_dim(pair[0]), exact=all(k.exact for k in pair))
 
-    def flip(self) -> bool:
-        a = self.any_of(lambda k: k.value.ndim > 0)
-        if a is None:
-            return False
-        return self.emit("flip", a.value, [self.decide.number(0, a.value.ndim - 1)], exact=a.exact)
+    def flip(self) -> None:
+        a = self.any_of(lambda k: k.ndim > 0)
+        self.emit("flip", a, [self.some_dim(a)], exact=a.exact)
 
-    def product(self) -> bool:
-        a = self.any_of(lambda k: k.value.ndim == 2 and k.value.dtype in (F32, F64))
-        if a is None:
-            return False
-        dtype, inner = a.value.dtype, a.value.shape[1]
-        b = self.any_of(
-            lambda k: k.value.ndim == 2 and k.value.dtype == dtype and k.value.shape[0] == inner
-        )
-        return b is not None and self.emit("mm", a.value, b.value, exact=False)
+    def product(self) -> None:
+        a = self.any_of(lambda k: k.ndim == 2 and k.dtype in (F32, F64))
+        fits = (a.dtype, a.shape[1])
+        b = self.any_of(lambda k: k.ndim == 2 and (k.dtype, k.shape[0]) == fits)
+        self.emit("mm", a, b, exact=False)
 
-    def copy(self) -> bool:
-        a = self.any_of(lambda k: True)
-        return a is not None and self.emit("clone", a.value, exact=a.exact)
+    def copy(self) -> None:
+        a = self.any_of()
+        self.emit("clone", a, exact=a.exact)
 
 
-_STEPS: tuple[Callable[[_Growing], bool], ...] = (
+_STEPS: tuple[Callable[[_Growing], None], ...] = (
     _Growing.binary,
     _Growing.unary,
     _Growing.reduce,
@@ -266,7 +245,8 @@ def random_program(
     for step in range(steps):
         if step and decisions.number(0, 7) == 0:  # drawn each time, so that a step can be cut out
             break
-        _STEPS[decisions.number(0, len(_STEPS) - 1)](growing)
+        with contextlib.suppress(_NothingFits):
+            growing.pick(_STEPS)(growing)
     made = [k for k in growing.known if k.value.node.op != "placeholder"]
     outputs = [k for k in made if not k.value.node.users] or growing.known[:1]
     dtypes = frozenset(k.value.dtype for k in growing.known)

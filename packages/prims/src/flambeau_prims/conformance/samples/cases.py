@@ -7,19 +7,21 @@ by its shape rule; one that has neither is an error that names it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Generator, Tensor
 
-from flambeau_prims._op import PRIMS, Prim
-from flambeau_prims.conformance.samples.tensors import moved
+from flambeau_prims._op import PRIMS, Prim, PrimError
+from flambeau_prims._torch_compat import parameters, result_names
+from flambeau_prims.conformance.samples.tensors import moved, signed
+from flambeau_prims.values import flatten
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Sampler = Callable[[Generator], Iterable[Call]]
-S = TypeVar("S", bound=Sampler)
+S = TypeVar("S", bound=Callable[..., Iterable[Call]])
 
 SAMPLERS: dict[str, list[Sampler]] = {}
 """What `samples` has registered, by the name of the primitive."""
@@ -47,7 +49,7 @@ class Case:
     @property
     def tensors(self) -> list[Tensor]:
         """The tensors among the arguments, in order."""
-        return tensors_in([*self.args, *self.kwargs.values()])
+        return [x for x in flatten((self.args, self.kwargs)) if isinstance(x, Tensor)]
 
     @property
     def dtype(self) -> torch.dtype | None:
@@ -65,31 +67,62 @@ class Case:
         return frozenset(t.dtype for t in self.tensors) | ({asked} if asked else frozenset())
 
 
-def tensors_in(items: Iterable[Any]) -> list[Tensor]:
-    """Tensors among `items` and in lists among them."""
-    found: list[Tensor] = []
-    for item in items:
-        if isinstance(item, Tensor):
-            found.append(item)
-        elif isinstance(item, (list, tuple)):
-            found.extend(tensors_in(item))
-    return found
-
-
 def call(*args: Any, **kwargs: Any) -> Call:
     """The arguments of a sample call."""
     return args, kwargs
 
 
-def samples(*names: str) -> Callable[[S], S]:
-    """Register a function of a generator as a source of sample calls of the primitives `names`."""
+def samples(*names: str, of: Sequence[torch.dtype] = ()) -> Callable[[S], S]:
+    """Register a function as a source of sample calls of the primitives `names`: of a generator, or
+    of a generator and each dtype that is given by `of`."""
 
     def register(function: S) -> S:
+        def of_each(g: Generator) -> Iterator[Call]:
+            for dtype in of:
+                yield from function(g, dtype)
+
         for name in names:
-            SAMPLERS.setdefault(name, []).append(function)
+            SAMPLERS.setdefault(name, []).append(of_each if of else function)
         return function
 
     return register
+
+
+def accepts(prim: Prim, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether the shape rule takes the call."""
+    try:
+        prim.predicted(args, kwargs)
+    except PrimError as error:
+        if error.__cause__ is not None:  # it tripped; a refusal would be the rule's own
+            raise
+        return False
+    return True
+
+
+Fill = Callable[[Mapping[str, Any]], Any]
+
+
+def gradients(name: str, forward: str = "", **fills: Fill) -> None:
+    """Register sample calls of a backward primitive, by those of its forward: its arguments are the
+    forward's and its results of these names, a gradient of the first result, and what `fills` make
+    of all these, where its rule accepts that; a result without a name has its number for one."""
+    source = PRIMS[forward or name.removesuffix("_backward")]
+    wanted = parameters(PRIMS[name].overload)
+
+    def calls(g: Generator) -> Iterator[Call]:
+        for args, kwargs in (c for sampler in SAMPLERS[source.name] for c in sampler(g)):
+            found = source.overload(*args, **kwargs)
+            results = found if isinstance(found, tuple) else (found,)
+            given = dict(zip((p.name for p in parameters(source.overload)), args, strict=False))
+            given |= {**kwargs, **dict(zip(result_names(source.overload), results, strict=True))}
+            given["grad"] = signed(tuple(results[0].shape), results[0].dtype, g)
+            given |= {key: fill(given) for key, fill in fills.items()}
+            own = tuple(given[p.name] for p in wanted if not p.keyword_only)
+            named = {p.name: given[p.name] for p in wanted if p.keyword_only and p.name in given}
+            if accepts(PRIMS[name], own, named):
+                yield own, named
+
+    SAMPLERS.setdefault(name, []).append(calls)
 
 
 def cases(seed: int = 0, names: Sequence[str] | None = None) -> Iterator[Case]:

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from flambeau_prims._op import Prim, PrimError, metas_of
+from flambeau_prims._op import Prim
 from flambeau_prims._torch_compat import Parameter, parameters
-from flambeau_prims.conformance.samples.cases import Call, Case
+from flambeau_prims.conformance.samples.cases import Call, Case, accepts
 from flambeau_prims.conformance.samples.tensors import (
     BF16,
     BOOL,
@@ -51,17 +51,6 @@ _NO_EXTREMES = frozenset(
     }
 )
 _CAST_TARGETS = (F32, F64, BF16, I64, torch.uint8, BOOL, C64)
-
-
-def accepts(prim: Prim, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether the shape rule takes the call."""
-    try:
-        prim.rule(*map(metas_of, args), **{k: metas_of(v) for k, v in kwargs.items()})
-    except PrimError as error:
-        if error.__cause__ is not None:  # it tripped; a refusal would be the rule's own
-            raise
-        return False
-    return True
 
 
 def pointwise(prim: Prim, g: Generator) -> Iterator[Case]:

@@ -126,12 +126,11 @@ def _flip(g: Generator) -> Iterator[Call]:
         yield call(a, [])
 
 
-@samples("clone")
-def _clone(g: Generator) -> Iterator[Call]:
-    for dtype in _DTYPES:
-        for a in layouts(dtype, g).values():
-            yield call(a)
-            yield call(a, order=list(reversed(range(a.ndim))))
+@samples("clone", of=_DTYPES)
+def _clone(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    for a in layouts(dtype, g).values():
+        yield call(a)
+        yield call(a, order=list(reversed(range(a.ndim))))
 
 
 @samples("as_strided")
@@ -151,11 +150,10 @@ def _device_put(g: Generator) -> Iterator[Call]:
         yield call(turned, device=CPU)
 
 
-@samples("copy_")
-def _copy(g: Generator) -> Iterator[Call]:
-    for dtype in (F32, F64, BF16, I64, U8, BOOL, C64):
-        yield call(torch.zeros(3, 4, 5, dtype=dtype), tensor((5, 3, 4), dtype, g).permute(1, 2, 0))
-        yield call(torch.zeros(5, 3, dtype=dtype).t(), tensor((3, 5), dtype, g))
+@samples("copy_", of=(F32, F64, BF16, I64, U8, BOOL, C64))
+def _copy(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    yield call(torch.zeros(3, 4, 5, dtype=dtype), tensor((5, 3, 4), dtype, g).permute(1, 2, 0))
+    yield call(torch.zeros(5, 3, dtype=dtype).t(), tensor((3, 5), dtype, g))
 
 
 @samples("full")
@@ -192,34 +190,31 @@ def _seed(g: Generator) -> Iterator[Call]:
     yield call(device=CPU)
 
 
-@samples("philox_uniform", "philox_normal")
-def _philox(g: Generator) -> Iterator[Call]:
+@samples("philox_uniform", "philox_normal", of=(F32, F64, F16, BF16))
+def _philox(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
     del g
-    for dtype in (F32, F64, F16, BF16):
-        yield call([3, 5], torch.tensor(1234), 0, dtype=dtype, device=CPU)
-        yield call([17], torch.tensor(-7), 2, dtype=dtype, device=CPU)
-        yield call([2, 3, 4], torch.tensor(2**40 + 3), 2**33, dtype=dtype, device=CPU)
-        yield call([0], torch.tensor(5), 0, dtype=dtype, device=CPU)
-        yield call([], torch.tensor(5), 9, dtype=dtype, device=CPU)
+    yield call([3, 5], torch.tensor(1234), 0, dtype=dtype, device=CPU)
+    yield call([17], torch.tensor(-7), 2, dtype=dtype, device=CPU)
+    yield call([2, 3, 4], torch.tensor(2**40 + 3), 2**33, dtype=dtype, device=CPU)
+    yield call([0], torch.tensor(5), 0, dtype=dtype, device=CPU)
+    yield call([], torch.tensor(5), 9, dtype=dtype, device=CPU)
 
 
-@samples("real", "imag", "view_as_real")
-def _parts(g: Generator) -> Iterator[Call]:
-    for dtype in (C64, C128):
-        yield call(signed((3, 4), dtype, g))
-        yield call(signed((4, 3), dtype, g).t())
-        yield call(signed((3, 8), dtype, g)[1:, ::2])
-        yield call(signed((), dtype, g))
-        yield call(signed((2, 0), dtype, g))
+@samples("real", "imag", "view_as_real", of=(C64, C128))
+def _parts(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    yield call(signed((3, 4), dtype, g))
+    yield call(signed((4, 3), dtype, g).t())
+    yield call(signed((3, 8), dtype, g)[1:, ::2])
+    yield call(signed((), dtype, g))
+    yield call(signed((2, 0), dtype, g))
 
 
-@samples("view_as_complex")
-def _parts_and_whole(g: Generator) -> Iterator[Call]:
-    for dtype in (F32, F64):
-        yield call(signed((3, 4, 2), dtype, g))
-        yield call(signed((4, 3, 2), dtype, g).transpose(0, 1))
-        yield call(signed((3, 4), dtype, g)[:, 2:])
-        yield call(signed((2,), dtype, g))
+@samples("view_as_complex", of=(F32, F64))
+def _parts_and_whole(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    yield call(signed((3, 4, 2), dtype, g))
+    yield call(signed((4, 3, 2), dtype, g).transpose(0, 1))
+    yield call(signed((3, 4), dtype, g)[:, 2:])
+    yield call(signed((2,), dtype, g))
 
 
 @samples("diagonal")
@@ -233,42 +228,38 @@ def _diagonal(g: Generator) -> Iterator[Call]:
     yield call(tensor((3, 0), F32, g), 0, 0, 1)
 
 
-@samples("diagonal_scatter")
-def _diagonal_scatter(g: Generator) -> Iterator[Call]:
-    for dtype in (F32, BF16, I64, C64):
-        a = tensor((3, 4, 5), dtype, g)
-        yield call(a, tensor((3, 4), dtype, g), 0, 1, 2)
-        yield call(a, tensor((4, 3), dtype, g), -1, 2, 0)
-        yield call(a.permute(2, 0, 1), tensor((4, 3), dtype, g), 0, 0, 1)
-        yield call(a, tensor((3, 0), dtype, g), 9, 1, 2)
+@samples("diagonal_scatter", of=(F32, BF16, I64, C64))
+def _diagonal_scatter(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    a = tensor((3, 4, 5), dtype, g)
+    yield call(a, tensor((3, 4), dtype, g), 0, 1, 2)
+    yield call(a, tensor((4, 3), dtype, g), -1, 2, 0)
+    yield call(a.permute(2, 0, 1), tensor((4, 3), dtype, g), 0, 0, 1)
+    yield call(a, tensor((3, 0), dtype, g), 9, 1, 2)
 
 
-@samples("unfold")
-def _unfold(g: Generator) -> Iterator[Call]:
-    for dtype in (F32, I64, C64):
-        a = tensor((3, 9, 2), dtype, g)
-        for size, step in ((3, 1), (2, 3), (9, 1), (1, 4)):
-            yield call(a, 1, size, step)
-        yield call(a.permute(1, 0, 2), 0, 4, 2)
-        yield call(a, 1, 0, 1)
+@samples("unfold", of=(F32, I64, C64))
+def _unfold(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    a = tensor((3, 9, 2), dtype, g)
+    for size, step in ((3, 1), (2, 3), (9, 1), (1, 4)):
+        yield call(a, 1, size, step)
+    yield call(a.permute(1, 0, 2), 0, 4, 2)
+    yield call(a, 1, 0, 1)
 
 
-@samples("restride")
-def _restride(g: Generator) -> Iterator[Call]:
-    for dtype in (F32, I64, C64):
-        a = tensor((3, 4, 5), dtype, g)
-        yield call(a, [2, 3, 3], [20, 5, 1])
-        yield call(a[1:, 2:], [2, 2], [1, 7])
-        yield call(a, [3, 3], [1, 1])
+@samples("restride", of=(F32, I64, C64))
+def _restride(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    a = tensor((3, 4, 5), dtype, g)
+    yield call(a, [2, 3, 3], [20, 5, 1])
+    yield call(a[1:, 2:], [2, 2], [1, 7])
+    yield call(a, [3, 3], [1, 1])
 
 
-@samples("as_strided_scatter")
-def _as_strided_scatter(g: Generator) -> Iterator[Call]:
-    for dtype in (F32, I64, C64):
-        a = tensor((3, 4, 5), dtype, g)
-        yield call(a, tensor((2, 2), dtype, g), [2, 2], [1, 7], 3)
-        yield call(a, tensor((), dtype, g), [], [], 59)
-        yield call(a, tensor((0, 2), dtype, g), [0, 2], [1, 1], 0)
+@samples("as_strided_scatter", of=(F32, I64, C64))
+def _as_strided_scatter(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    a = tensor((3, 4, 5), dtype, g)
+    yield call(a, tensor((2, 2), dtype, g), [2, 2], [1, 7], 3)
+    yield call(a, tensor((), dtype, g), [], [], 59)
+    yield call(a, tensor((0, 2), dtype, g), [0, 2], [1, 1], 0)
 
 
 @samples("bitcast")

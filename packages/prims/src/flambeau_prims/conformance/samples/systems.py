@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from flambeau_prims._op import PRIMS
-from flambeau_prims.conformance.samples.cases import Call, call, samples
+from flambeau_prims.conformance.samples.cases import Call, call, gradients, samples
 from flambeau_prims.conformance.samples.tensors import (
     BF16,
     C64,
@@ -70,12 +70,11 @@ def _ldl(g: Generator) -> Iterator[Call]:
         yield call(hermitian((2,), 4, dtype, g), dtype.is_complex)
 
 
-@samples("eig", "eigvals", "matrix_exp")
-def _square(g: Generator) -> Iterator[Call]:
-    for dtype in _DTYPES:
-        spread = torch.diag(torch.arange(4)).to(dtype)
-        yield call(signed((4, 4), dtype, g) * 0.1 + spread)
-        yield call((signed((2, 4, 4), dtype, g) * 0.1 + spread).mT)
+@samples("eig", "eigvals", "matrix_exp", of=_DTYPES)
+def _square(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    spread = torch.diag(torch.arange(4)).to(dtype)
+    yield call(signed((4, 4), dtype, g) * 0.1 + spread)
+    yield call((signed((2, 4, 4), dtype, g) * 0.1 + spread).mT)
 
 
 @samples("lu_factor")
@@ -133,21 +132,19 @@ def _lstsq(g: Generator) -> Iterator[Call]:
             yield call(a, b, 1e-6, driver)
 
 
-@samples("householder_product")
-def _householder(g: Generator) -> Iterator[Call]:
-    for dtype in _DTYPES:
-        for a in (signed((5, 3), dtype, g), signed((2, 4, 3), dtype, g)):
-            yield call(*PRIMS["geqrf"].overload(a))
+@samples("householder_product", of=_DTYPES)
+def _householder(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    for a in (signed((5, 3), dtype, g), signed((2, 4, 3), dtype, g)):
+        yield call(*PRIMS["geqrf"].overload(a))
 
 
-@samples("ormqr")
-def _ormqr(g: Generator) -> Iterator[Call]:
-    for dtype in _DTYPES:
-        for shape in ((5, 3), (2, 4, 3)):
-            a, tau = PRIMS["geqrf"].overload(signed(shape, dtype, g))
-            c = signed((*shape[:-1], 2), dtype, g)
-            yield call(a, tau, c, True, False)
-            yield call(a, tau, c.mT, False, True)
+@samples("ormqr", of=_DTYPES)
+def _ormqr(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    for shape in ((5, 3), (2, 4, 3)):
+        a, tau = PRIMS["geqrf"].overload(signed(shape, dtype, g))
+        c = signed((*shape[:-1], 2), dtype, g)
+        yield call(a, tau, c, True, False)
+        yield call(a, tau, c.mT, False, True)
 
 
 @samples("ldl_solve")
@@ -158,62 +155,54 @@ def _ldl_solve(g: Generator) -> Iterator[Call]:
         yield call(ld, pivots, b, args[1])
 
 
-@samples("fft_c2c")
-def _c2c(g: Generator) -> Iterator[Call]:
-    for dtype in (C64, C128):
-        a = signed((3, 8, 5), dtype, g)
-        for forward in (False, True):
-            yield call(a, [1], forward)
-            yield call(a.permute(2, 0, 1), [0, 2], forward)
-        yield call(signed((1,), dtype, g), [0], True)
-        yield call(signed((0, 4), dtype, g), [1], True)
+@samples("fft_c2c", of=(C64, C128))
+def _c2c(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    a = signed((3, 8, 5), dtype, g)
+    for forward in (False, True):
+        yield call(a, [1], forward)
+        yield call(a.permute(2, 0, 1), [0, 2], forward)
+    yield call(signed((1,), dtype, g), [0], True)
+    yield call(signed((0, 4), dtype, g), [1], True)
 
 
-@samples("fft_r2c")
-def _r2c(g: Generator) -> Iterator[Call]:
-    for dtype in (F32, F64):
-        for onesided in (False, True):
-            yield call(signed((3, 8, 5), dtype, g), [1], onesided)
-            yield call(signed((3, 8, 5), dtype, g).permute(2, 0, 1), [2, 0], onesided)
+@samples("fft_r2c", of=(F32, F64))
+def _r2c(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    for onesided in (False, True):
+        yield call(signed((3, 8, 5), dtype, g), [1], onesided)
+        yield call(signed((3, 8, 5), dtype, g).permute(2, 0, 1), [2, 0], onesided)
 
 
-@samples("fft_c2r")
-def _c2r(g: Generator) -> Iterator[Call]:
-    for dtype in (C64, C128):
-        for n in (8, 9):
-            half = PRIMS["fft_r2c"].overload(
-                signed((3, n), F32 if dtype == C64 else F64, g), [1], True
-            )
-            yield call(half, [1], n)
-            yield call(half.t().contiguous().t(), [1], n)
+@samples("fft_c2r", of=(C64, C128))
+def _c2r(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    for n in (8, 9):
+        half = PRIMS["fft_r2c"].overload(signed((3, n), F32 if dtype == C64 else F64, g), [1], True)
+        yield call(half, [1], n)
+        yield call(half.t().contiguous().t(), [1], n)
 
 
-@samples("philox_bits")
-def _bits(g: Generator) -> Iterator[Call]:
+@samples("philox_bits", of=(I32, I64))
+def _bits(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
     del g
-    for dtype in (I32, I64):
-        yield call([3, 5], torch.tensor(1234), 0, dtype=dtype, device=CPU)
-        yield call([2, 3, 4], torch.tensor(2**40 + 3), 2**33, dtype=dtype, device=CPU)
-        yield call([0], torch.tensor(5), 0, dtype=dtype, device=CPU)
-        yield call([], torch.tensor(-5), 9, dtype=dtype, device=CPU)
+    yield call([3, 5], torch.tensor(1234), 0, dtype=dtype, device=CPU)
+    yield call([2, 3, 4], torch.tensor(2**40 + 3), 2**33, dtype=dtype, device=CPU)
+    yield call([0], torch.tensor(5), 0, dtype=dtype, device=CPU)
+    yield call([], torch.tensor(-5), 9, dtype=dtype, device=CPU)
 
 
-@samples("addmm")
-def _addmm(g: Generator) -> Iterator[Call]:
-    for dtype in (F32, F64, BF16, F16, C64):
-        a, b = signed((3, 4), dtype, g), signed((5, 4), dtype, g).t()
-        yield call(signed((3, 5), dtype, g), a, b, 1, 1)
-        yield call(signed((1, 5), dtype, g).expand(3, 5), a, b, 1, 1)
-        yield call(torch.full((3, 5), float("nan")).to(dtype), a, b, 0, 2)
-        yield call(signed((5, 3), dtype, g).t(), a, b, 0.5, -1)
+@samples("addmm", of=(F32, F64, BF16, F16, C64))
+def _addmm(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    a, b = signed((3, 4), dtype, g), signed((5, 4), dtype, g).t()
+    yield call(signed((3, 5), dtype, g), a, b, 1, 1)
+    yield call(signed((1, 5), dtype, g).expand(3, 5), a, b, 1, 1)
+    yield call(torch.full((3, 5), float("nan")).to(dtype), a, b, 0, 2)
+    yield call(signed((5, 3), dtype, g).t(), a, b, 0.5, -1)
 
 
-@samples("baddbmm")
-def _baddbmm(g: Generator) -> Iterator[Call]:
-    for dtype in (F32, F64, BF16, F16, C64):
-        a, b = signed((2, 3, 4), dtype, g), signed((2, 5, 4), dtype, g).mT
-        yield call(signed((2, 3, 5), dtype, g), a, b, 1, 1)
-        yield call(signed((2, 1, 5), dtype, g).expand(2, 3, 5), a, b, 0.5, 2)
+@samples("baddbmm", of=(F32, F64, BF16, F16, C64))
+def _baddbmm(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    a, b = signed((2, 3, 4), dtype, g), signed((2, 5, 4), dtype, g).mT
+    yield call(signed((2, 3, 5), dtype, g), a, b, 1, 1)
+    yield call(signed((2, 1, 5), dtype, g).expand(2, 3, 5), a, b, 0.5, 2)
 
 
 @samples("int_mm")
@@ -233,127 +222,83 @@ def _assert_true(g: Generator) -> Iterator[Call]:
 _MULTIPLIED = (F32, F64, BF16, F16, I64, C64, C128)
 
 
-@samples("mm")
-def _mm(g: Generator) -> Iterator[Call]:
-    for dtype in _MULTIPLIED:
-        yield call(signed((3, 4), dtype, g), signed((4, 5), dtype, g))
-        yield call(signed((3, 4), dtype, g), signed((5, 4), dtype, g).t())
-        yield call(signed((4, 3), dtype, g).t(), signed((4, 5), dtype, g))
-        yield call(signed((7, 33), dtype, g)[:, ::3], signed((11, 13), dtype, g))
-        yield call(signed((1, 4), dtype, g).expand(3, 4), signed((4, 1), dtype, g))
-        yield call(signed((3, 0), dtype, g), signed((0, 5), dtype, g))
-        yield call(signed((0, 3), dtype, g), signed((3, 5), dtype, g))
+@samples("mm", of=_MULTIPLIED)
+def _mm(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    yield call(signed((3, 4), dtype, g), signed((4, 5), dtype, g))
+    yield call(signed((3, 4), dtype, g), signed((5, 4), dtype, g).t())
+    yield call(signed((4, 3), dtype, g).t(), signed((4, 5), dtype, g))
+    yield call(signed((7, 33), dtype, g)[:, ::3], signed((11, 13), dtype, g))
+    yield call(signed((1, 4), dtype, g).expand(3, 4), signed((4, 1), dtype, g))
+    yield call(signed((3, 0), dtype, g), signed((0, 5), dtype, g))
+    yield call(signed((0, 3), dtype, g), signed((3, 5), dtype, g))
 
 
-@samples("bmm")
-def _bmm(g: Generator) -> Iterator[Call]:
-    for dtype in _MULTIPLIED:
-        yield call(signed((2, 3, 4), dtype, g), signed((2, 4, 5), dtype, g))
-        yield call(signed((2, 3, 4), dtype, g), signed((2, 5, 4), dtype, g).mT)
-        yield call(signed((3, 2, 4), dtype, g).transpose(0, 1), signed((2, 4, 5), dtype, g))
-        yield call(signed((1, 3, 4), dtype, g).expand(2, 3, 4), signed((2, 4, 1), dtype, g))
-        yield call(signed((0, 3, 4), dtype, g), signed((0, 4, 5), dtype, g))
-        yield call(signed((2, 3, 0), dtype, g), signed((2, 0, 5), dtype, g))
+@samples("bmm", of=_MULTIPLIED)
+def _bmm(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    yield call(signed((2, 3, 4), dtype, g), signed((2, 4, 5), dtype, g))
+    yield call(signed((2, 3, 4), dtype, g), signed((2, 5, 4), dtype, g).mT)
+    yield call(signed((3, 2, 4), dtype, g).transpose(0, 1), signed((2, 4, 5), dtype, g))
+    yield call(signed((1, 3, 4), dtype, g).expand(2, 3, 4), signed((2, 4, 1), dtype, g))
+    yield call(signed((0, 3, 4), dtype, g), signed((0, 4, 5), dtype, g))
+    yield call(signed((2, 3, 0), dtype, g), signed((2, 0, 5), dtype, g))
 
 
-@samples("embedding_bag")
-def _bags(g: Generator) -> Iterator[Call]:
-    for dtype in (F32, F64):
-        weight = distinct((6, 3), dtype, g)
-        indices = torch.tensor([1, 4, 4, 0, 5, 2, 3])
-        offsets = torch.tensor([0, 2, 2, 5])
-        for mode in (0, 1, 2):
-            yield call(weight, indices, offsets, False, mode, None, False, -1)
-            yield call(weight, indices, offsets, False, mode, None, False, 4)
-        own = signed((7,), dtype, g)
-        yield call(weight, indices, offsets, False, 0, own, False, -1)
-        closed = torch.tensor([0, 2, 7])
-        yield call(weight, indices, closed, False, 0, None, True, -1)
+@samples("embedding_bag", of=(F32, F64))
+def _bags(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    weight = distinct((6, 3), dtype, g)
+    indices = torch.tensor([1, 4, 4, 0, 5, 2, 3])
+    offsets = torch.tensor([0, 2, 2, 5])
+    for mode in (0, 1, 2):
+        yield call(weight, indices, offsets, False, mode, None, False, -1)
+        yield call(weight, indices, offsets, False, mode, None, False, 4)
+    own = signed((7,), dtype, g)
+    yield call(weight, indices, offsets, False, 0, own, False, -1)
+    closed = torch.tensor([0, 2, 7])
+    yield call(weight, indices, closed, False, 0, None, True, -1)
 
 
-@samples("embedding_bag_backward")
-def _bag_gradients(g: Generator) -> Iterator[Call]:
-    for args, _ in _bags(g):
-        weight, indices, _, by_frequency, mode, own, _, padding = args
-        out, bag_of, sizes, largest = PRIMS["embedding_bag"].overload(*args)
-        grad = signed(tuple(out.shape), out.dtype, g)
-        yield call(
-            grad, indices, bag_of, sizes, largest, weight.shape[0], by_frequency, mode, own, padding
-        )
+@samples("cdist", of=(F32, F64))
+def _distances(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    a, b = signed((2, 4, 3), dtype, g), signed((2, 5, 3), dtype, g)
+    for order in (0.0, 1.0, 2.0, 2.5, float("inf")):
+        yield call(a, b, order)
+    yield call(a[0], b[1], 2.0)
 
 
-@samples("embedding_bag_weights_backward")
-def _bag_weight_gradients(g: Generator) -> Iterator[Call]:
-    for args, _ in _bags(g):
-        weight, indices, offsets, _, mode, own, _, padding = args
-        if own is not None:
-            out, bag_of, _, _ = PRIMS["embedding_bag"].overload(*args)
-            grad = signed(tuple(out.shape), out.dtype, g)
-            yield call(grad, weight, indices, offsets, bag_of, mode, padding)
+@samples("pdist", of=(F32, F64))
+def _pairs(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    for order in (0.0, 1.0, 2.0, 2.5, float("inf")):
+        yield call(signed((5, 3), dtype, g), order)
+    yield call(signed((1, 3), dtype, g), 2.0)
 
 
-@samples("cdist")
-def _distances(g: Generator) -> Iterator[Call]:
-    for dtype in (F32, F64):
-        a, b = signed((2, 4, 3), dtype, g), signed((2, 5, 3), dtype, g)
-        for order in (0.0, 1.0, 2.0, 2.5, float("inf")):
-            yield call(a, b, order)
-        yield call(a[0], b[1], 2.0)
+@samples("ctc_loss", of=(F32, F64))
+def _sequences(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    scores = signed((6, 2, 4), dtype, g).log_softmax(2)
+    targets = torch.randint(1, 4, (2, 3), dtype=I64, generator=g)
+    yield call(scores, targets, [6, 5], [3, 2], 0, False)
+    yield call(scores, targets.flatten()[:5], [6, 6], [3, 2], 0, False)
 
 
-@samples("cdist_backward")
-def _distance_gradients(g: Generator) -> Iterator[Call]:
-    for (a, b, order), _ in _distances(g):
-        distance = PRIMS["cdist"].overload(a, b, order)
-        yield call(signed(tuple(distance.shape), a.dtype, g), a, b, order, distance)
+@samples("gamma_grad", of=(F32, F64))
+def _gamma_grad(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    alpha = tensor((4, 5), dtype, g) * 3 + 0.5
+    yield call(alpha, alpha * tensor((4, 5), dtype, g) + 0.1)
+    yield call(alpha.t(), tensor((5, 4), dtype, g))
+    yield call(alpha[:0], alpha[:0])
 
 
-@samples("pdist")
-def _pairs(g: Generator) -> Iterator[Call]:
-    for dtype in (F32, F64):
-        for order in (0.0, 1.0, 2.0, 2.5, float("inf")):
-            yield call(signed((5, 3), dtype, g), order)
-        yield call(signed((1, 3), dtype, g), 2.0)
+@samples("dirichlet_grad", of=(F32, F64))
+def _dirichlet_grad(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
+    alpha = tensor((4, 5), dtype, g) * 2 + 0.5
+    total = alpha + tensor((4, 5), dtype, g) * 2 + 0.5
+    yield call(tensor((4, 5), dtype, g), alpha, total)
+    yield call(tensor((5, 4), dtype, g), alpha.t(), total.t())
+    yield call(torch.full((), 0.3, dtype=dtype), alpha[0, 0], total[0, 0])
 
 
-@samples("pdist_backward")
-def _pair_gradients(g: Generator) -> Iterator[Call]:
-    for (a, order), _ in _pairs(g):
-        distance = PRIMS["pdist"].overload(a, order)
-        yield call(signed(tuple(distance.shape), a.dtype, g), a, order, distance)
-
-
-@samples("ctc_loss")
-def _sequences(g: Generator) -> Iterator[Call]:
-    for dtype in (F32, F64):
-        scores = signed((6, 2, 4), dtype, g).log_softmax(2)
-        targets = torch.randint(1, 4, (2, 3), dtype=I64, generator=g)
-        yield call(scores, targets, [6, 5], [3, 2], 0, False)
-        yield call(scores, targets.flatten()[:5], [6, 6], [3, 2], 0, False)
-
-
-@samples("ctc_loss_backward")
-def _sequence_gradients(g: Generator) -> Iterator[Call]:
-    for (scores, targets, steps, labels, blank, zero), _ in _sequences(g):
-        loss, alpha = PRIMS["ctc_loss"].overload(scores, targets, steps, labels, blank, zero)
-        grad = signed(tuple(loss.shape), loss.dtype, g)
-        yield call(grad, scores, targets, steps, labels, loss, alpha, blank, zero)
-
-
-@samples("gamma_grad")
-def _gamma_grad(g: Generator) -> Iterator[Call]:
-    for dtype in (F32, F64):
-        alpha = tensor((4, 5), dtype, g) * 3 + 0.5
-        yield call(alpha, alpha * tensor((4, 5), dtype, g) + 0.1)
-        yield call(alpha.t(), tensor((5, 4), dtype, g))
-        yield call(alpha[:0], alpha[:0])
-
-
-@samples("dirichlet_grad")
-def _dirichlet_grad(g: Generator) -> Iterator[Call]:
-    for dtype in (F32, F64):
-        alpha = tensor((4, 5), dtype, g) * 2 + 0.5
-        total = alpha + tensor((4, 5), dtype, g) * 2 + 0.5
-        yield call(tensor((4, 5), dtype, g), alpha, total)
-        yield call(tensor((5, 4), dtype, g), alpha.t(), total.t())
-        yield call(torch.full((), 0.3, dtype=dtype), alpha[0, 0], total[0, 0])
+gradients("embedding_bag_backward", rows=lambda given: given["weight"].shape[0])
+gradients("embedding_bag_weights_backward", "embedding_bag")
+gradients("cdist_backward", distance=lambda given: given["0"])
+gradients("pdist_backward", distance=lambda given: given["0"])
+gradients("ctc_loss_backward")

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from flambeau_prims.values import map_values
+
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 I8, U8, I16, I32, I64 = torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64
 BOOL, C64, C128 = torch.bool, torch.complex64, torch.complex128
@@ -120,10 +122,10 @@ def fresh(x: Tensor, device: torch.device | None = None) -> Tensor:
 
 def moved(item: Any, device: torch.device) -> Any:
     """`item` with its tensors and devices, also those in lists, on `device`."""
-    if isinstance(item, Tensor):
-        return fresh(item, device) if item.device != device else item
-    if isinstance(item, torch.device):
-        return device
-    if isinstance(item, dict):
-        return {key: moved(value, device) for key, value in item.items()}
-    return [moved(x, device) for x in item] if isinstance(item, (list, tuple)) else item
+
+    def there(x: Any) -> Any:
+        if isinstance(x, Tensor):
+            return fresh(x, device) if x.device != device else x
+        return device if isinstance(x, torch.device) else x
+
+    return map_values(there, item)

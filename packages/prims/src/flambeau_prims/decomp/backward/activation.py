@@ -22,7 +22,7 @@ from flambeau_prims.decomp.nn.activation import (
     relu6_shifted,
 )
 from flambeau_prims.decomp.pointwise import formula
-from flambeau_prims.decomposition_table import decomposition
+from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
 
 aten = torch.ops.aten
 
@@ -82,27 +82,20 @@ def prelu_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Ten
     return elementwise(of_input, (x, weight, grad)), elementwise(of_weight, (x, grad))
 
 
-@decomposition(aten.elu_backward.default)
-def elu_backward(
-    grad: Tensor,
-    alpha: Number,
-    scale: Number,
-    input_scale: Number,
-    is_result: bool,
-    self_or_result: Tensor,
-) -> Tensor:
-    vectors = e.by_vectors(self_or_result)
+@by_name(aten.elu_backward.default)
+def elu_backward(a: Arguments) -> Tensor:
+    vectors = e.by_vectors(a.self_or_result)
 
     def derive(g: Tensor, y: Tensor) -> Tensor:
-        if is_result:
-            below = e.mul(e.add(y, alpha * scale), input_scale)
+        if a.is_result:
+            below = e.mul(e.add(y, a.alpha * a.scale), a.input_scale)
         else:
-            below = e.mul(p.exp(e.mul(y, input_scale)), alpha * scale * input_scale)
+            below = e.mul(p.exp(e.mul(y, a.input_scale)), a.alpha * a.scale * a.input_scale)
         if vectors:  # the slope at NaN is NaN
-            return p.where(e.gt(y, 0.0), e.mul(g, scale), p.mul(g, below))
-        return p.where(e.le(y, 0.0), p.mul(g, below), e.mul(g, scale))
+            return p.where(e.gt(y, 0.0), e.mul(g, a.scale), p.mul(g, below))
+        return p.where(e.le(y, 0.0), p.mul(g, below), e.mul(g, a.scale))
 
-    return elementwise(derive, (grad, self_or_result))
+    return elementwise(derive, (a.grad_output, a.self_or_result))
 
 
 @formula(aten.silu_backward.default, keep="silu")
@@ -201,19 +194,11 @@ def shrink_backward(grad: Tensor, x: Tensor, lambd: Number) -> Tensor:
     return elementwise(derive, (grad, x))
 
 
-@decomposition(aten.rrelu_with_noise_backward.default)
-def rrelu_backward(
-    grad: Tensor,
-    x: Tensor,
-    noise: Tensor,
-    lower: float,
-    upper: float,
-    training: bool,
-    self_is_result: bool,
-) -> Tensor:
-    if training and upper - lower > 1e-6:
-        return elementwise(p.mul, (noise, grad))
-    return leaky_relu_backward(grad, x, (lower + upper) / 2, self_is_result)
+@by_name(aten.rrelu_with_noise_backward.default)
+def rrelu_backward(a: Arguments) -> Tensor:
+    if a.training and a.upper - a.lower > 1e-6:
+        return elementwise(p.mul, (a.noise, a.grad_output))
+    return leaky_relu_backward(a.grad_output, a.self, (a.lower + a.upper) / 2, a.self_is_result)
 
 
 @decomposition(aten.glu_backward_jvp.default)

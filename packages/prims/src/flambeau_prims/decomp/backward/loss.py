@@ -6,14 +6,14 @@ the predictions. Invariant: `reduction` means what it meant in the forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
-from flambeau_prims.decomp.emit import Number, p
+from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.nn.loss import (
     MEAN,
     NONE,
@@ -24,7 +24,7 @@ from flambeau_prims.decomp.nn.loss import (
     multilabels,
 )
 from flambeau_prims.decomp.views.view import unsqueezed
-from flambeau_prims.decomposition_table import decomposition
+from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
 from flambeau_prims.promotion import compute_dtype, result_type
 
 aten = torch.ops.aten
@@ -93,26 +93,18 @@ def binary_cross_entropy_backward(
     return _pairwise(grad, x, target, reduction, slope)
 
 
-@decomposition(aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
-def nll_loss_backward(
-    grad: Tensor,
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: int,
-    ignore_index: int,
-    total_weight: Tensor,
-) -> Any:
-    target = likely_classes(x, target)
+@by_name(aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
+def nll_loss_backward(a: Arguments) -> Any:
+    x, target = a.self, likely_classes(a.self, a.target)
     classes = 0 if x.ndim == 1 else 1
     if x.ndim == 1 and target.ndim == 1:
         target = p.reshape(target, [])
     dtype = compute_dtype(x.dtype)
-    safe, weights, kept = class_weights(weight, target, ignore_index, dtype)
-    g = e.cast(grad, dtype)
-    if reduction == MEAN:
-        g = p.div(g, e.cast(total_weight, dtype))
-    if reduction != NONE or x.ndim == 1:
+    safe, weights, kept = class_weights(a.weight, target, a.ignore_index, dtype)
+    g = e.cast(a.grad_output, dtype)
+    if a.reduction == MEAN:
+        g = p.div(g, e.cast(a.total_weight, dtype))
+    if a.reduction != NONE or x.ndim == 1:
         g = e.expand(p.reshape(g, []), weights.shape)
     # where, not a product: with every target ignored the mean's gradient is 0 / 0
     each = e.where(kept, p.neg(p.mul(g, weights)), 0.0)
@@ -124,21 +116,12 @@ def nll_loss_backward(
     return e.cast(e.where(hit, e.expand(unsqueezed(each, classes), shape), 0.0), x.dtype)
 
 
-@decomposition(aten._ctc_loss_backward.default)
-def ctc_loss_backward(
-    grad: Tensor,
-    log_probs: Tensor,
-    targets: Tensor,
-    input_lengths: Sequence[int],
-    target_lengths: Sequence[int],
-    neg_log_likelihood: Tensor,
-    log_alpha: Tensor,
-    blank: int,
-    zero_infinity: bool = False,
-) -> Any:
-    lengths = list(input_lengths), list(target_lengths)
+@by_name(aten._ctc_loss_backward.default)
+def ctc_loss_backward(a: Arguments) -> Any:
+    lengths = list(a.input_lengths), list(a.target_lengths)
+    results = (a.neg_log_likelihood, a.log_alpha)
     return p.ctc_loss_backward(
-        grad, log_probs, targets, *lengths, neg_log_likelihood, log_alpha, blank, zero_infinity
+        a.grad, a.log_probs, a.targets, *lengths, *results, a.blank, a.zero_infinity
     )
 
 
@@ -160,26 +143,18 @@ def _per_row(grad: Tensor, rows: int, x: Tensor, reduction: int) -> Tensor:
     return e.div(g, float(rows)) if reduction == MEAN else g
 
 
-@decomposition(aten.multi_margin_loss_backward.default)
-def multi_margin_loss_backward(
-    grad: Tensor,
-    x: Tensor,
-    target: Tensor,
-    p: Number,
-    margin: Number,
-    weight: Tensor | None = None,
-    reduction: int = MEAN,
-) -> Any:
+@by_name(aten.multi_margin_loss_backward.default)
+def multi_margin_loss_backward(a: Arguments) -> Any:
+    x = a.self
     if e.count(x.shape, range(x.ndim)) == 0:
         return NotImplemented
-    prims = e.p
-    gap, hit, factor, classes = margins(e.widen(x), target, margin, weight)
-    slope = e.cast(e.gt(gap, 0.0), gap.dtype) if p == 1 else e.mul(gap, 2.0)
+    gap, hit, factor, classes = margins(a)
+    slope = e.cast(e.gt(gap, 0.0), gap.dtype) if a.p == 1 else e.mul(gap, 2.0)
     shape = list(gap.shape)
-    g = prims.broadcast_in_dim(_per_row(grad, shape[0], x, reduction), shape, [0])
-    each = e.div(prims.mul(prims.mul(slope, factor), g), float(classes))
-    own = prims.broadcast_in_dim(prims.neg(prims.sum(each, [1])), shape, [0])
-    return e.cast(prims.reshape(prims.where(hit, own, each), list(x.shape)), x.dtype)
+    g = p.broadcast_in_dim(_per_row(a.grad_output, shape[0], x, a.reduction), shape, [0])
+    each = e.div(p.mul(p.mul(slope, factor), g), float(classes))
+    own = p.broadcast_in_dim(p.neg(p.sum(each, [1])), shape, [0])
+    return e.cast(p.reshape(p.where(hit, own, each), list(x.shape)), x.dtype)
 
 
 @decomposition(aten.multilabel_margin_loss_backward.default)

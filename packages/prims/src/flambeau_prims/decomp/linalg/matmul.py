@@ -16,7 +16,7 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, p
 from flambeau_prims.decomp.nn.activation import gelu, relu
 from flambeau_prims.decomp.views.view import unsqueezed
-from flambeau_prims.decomposition_table import decomposition
+from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
 from flambeau_prims.layout import product
 
 aten = torch.ops.aten
@@ -175,20 +175,10 @@ def vdot(a: Tensor, b: Tensor) -> Any:
     return dot(p.conj(a) if a.dtype.is_complex else a, b)
 
 
-@decomposition(aten._trilinear.default)
-def trilinear(
-    i1: Tensor,
-    i2: Tensor,
-    i3: Tensor,
-    expand1: Sequence[int],
-    expand2: Sequence[int],
-    expand3: Sequence[int],
-    sumdim: Sequence[int],
-    unroll_dim: int = 1,
-) -> Tensor:
-    del unroll_dim
+@by_name(aten._trilinear.default)
+def trilinear(a: Arguments) -> Tensor:
     wide = []
-    for x, missing in ((i1, expand1), (i2, expand2), (i3, expand3)):
+    for x, missing in ((a.i1, a.expand1), (a.i2, a.expand2), (a.i3, a.expand3)):
         total = x.ndim + len(missing)
         kept = [d for d in range(total) if d not in missing]
         sizes: list[Any] = [1] * total
@@ -196,7 +186,7 @@ def trilinear(
             sizes[d] = n
         wide.append(p.broadcast_in_dim(e.widen(x), sizes, kept))
     together = e.mul(e.mul(wide[0], wide[1]), wide[2])
-    return e.cast(p.sum(together, sorted(sumdim)), i1.dtype)
+    return e.cast(p.sum(together, sorted(a.sumdim)), a.i1.dtype)
 
 
 @decomposition(aten.linear.default)

@@ -6,17 +6,17 @@ Invariant: the reduction happens in float32 for half precision, with one roundin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
-from flambeau_prims.decomp.emit import Number, p
+from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.indexing.indexing import LONG, positions, within
 from flambeau_prims.decomp.views.view import unsqueezed
-from flambeau_prims.decomposition_table import decomposition
+from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
 from flambeau_prims.layout import Size
 from flambeau_prims.promotion import compute_dtype, result_type
 
@@ -94,26 +94,21 @@ def binary_cross_entropy(
     return e.cast(reduce_loss(loss, reduction), x.dtype)
 
 
-@decomposition(aten.binary_cross_entropy_with_logits.default)
-def binary_cross_entropy_with_logits(
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    pos_weight: Tensor | None = None,
-    reduction: int = MEAN,
-) -> Any:
-    dtype = result_type([t for t in (x, target, weight, pos_weight) if t is not None])
+@by_name(aten.binary_cross_entropy_with_logits.default)
+def binary_cross_entropy_with_logits(a: Arguments) -> Any:
+    given = [t for t in (a.self, a.target, a.weight, a.pos_weight) if t is not None]
+    dtype = result_type(given)
     if not dtype.is_floating_point:
         return NotImplemented
-    a, t = (e.cast(v, compute_dtype(dtype)) for v in (x, target))
-    log_sigmoid = p.sub(e.minimum(a, 0.0), p.log1p(p.exp(p.neg(p.abs(a)))))
-    if pos_weight is not None:
-        factor = e.add(e.mul(e.sub(e.cast(pos_weight, a.dtype), 1.0), t), 1.0)
+    x, t = (e.cast(v, compute_dtype(dtype)) for v in (a.self, a.target))
+    log_sigmoid = p.sub(e.minimum(x, 0.0), p.log1p(p.exp(p.neg(p.abs(x)))))
+    if a.pos_weight is not None:
+        factor = e.add(e.mul(e.sub(e.cast(a.pos_weight, x.dtype), 1.0), t), 1.0)
         log_sigmoid = e.mul(log_sigmoid, factor)
-    loss = e.sub(e.mul(e.sub(1.0, t), a), log_sigmoid)
-    if weight is not None:
-        loss = e.mul(loss, e.cast(weight, a.dtype))
-    return e.cast(reduce_loss(loss, reduction), dtype)
+    loss = e.sub(e.mul(e.sub(1.0, t), x), log_sigmoid)
+    if a.weight is not None:
+        loss = e.mul(loss, e.cast(a.weight, x.dtype))
+    return e.cast(reduce_loss(loss, a.reduction), dtype)
 
 
 def likely_classes(x: Tensor, target: Tensor) -> Tensor:
@@ -171,18 +166,10 @@ def nll_loss_forward(
     return e.cast(total, x.dtype), e.cast(total_weight, x.dtype)
 
 
-@decomposition(aten._ctc_loss.default)
-def ctc_loss(
-    log_probs: Tensor,
-    targets: Tensor,
-    input_lengths: Sequence[int],
-    target_lengths: Sequence[int],
-    blank: int = 0,
-    zero_infinity: bool = False,
-) -> Any:
-    lengths = list(input_lengths), list(target_lengths)
-    result = p.ctc_loss(log_probs, targets, *lengths, blank, zero_infinity)
-    return result[0], result[1]
+@by_name(aten._ctc_loss.default)
+def ctc_loss(a: Arguments) -> Any:
+    lengths = list(a.input_lengths), list(a.target_lengths)
+    return tuple(p.ctc_loss(a.log_probs, a.targets, *lengths, a.blank, a.zero_infinity))
 
 
 def positive_part(gap: Tensor) -> Tensor:
@@ -190,46 +177,39 @@ def positive_part(gap: Tensor) -> Tensor:
     return e.where(e.gt(gap, 0.0), gap, 0.0)
 
 
-def margins(
-    x: Tensor, target: Tensor, margin: Number, weight: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, int]:
+def margins(a: Arguments) -> tuple[Tensor, Tensor, Tensor, int]:
     """([N, C] margins violated, [N, C] which is the target, [N, C] weights, C)."""
+    x = e.widen(a.self)
     rows = p.reshape(x, [1, e.count(x.shape, range(x.ndim))]) if x.ndim < 2 else x
     n, classes = rows.shape
-    wanted = p.reshape(positions("multi_margin_loss", target, LONG), [n])
+    wanted = p.reshape(positions("multi_margin_loss", a.target, LONG), [n])
     wanted = within(wanted, classes, "RuntimeError", "target out of range")
     own = p.gather(rows, 1, p.reshape(wanted, [n, 1]))
-    gap = positive_part(e.add(p.sub(rows, e.expand(own, rows.shape)), margin))
+    gap = positive_part(e.add(p.sub(rows, e.expand(own, rows.shape)), a.margin))
     hit = p.eq(
         p.broadcast_in_dim(p.iota(classes, 0, 1, dtype=torch.int64, device=x.device),
                            [n, classes], [1]),
         p.broadcast_in_dim(wanted, [n, classes], [0]),
     )  # fmt: skip
     factor = e.const(1.0, rows)
-    if weight is not None:
-        chosen = p.index_select(e.cast(weight, x.dtype), 0, wanted)
+    if a.weight is not None:
+        chosen = p.index_select(e.cast(a.weight, x.dtype), 0, wanted)
         factor = p.broadcast_in_dim(chosen, [n, classes], [0])
     return e.where(hit, 0.0, gap), hit, factor, classes
 
 
-@decomposition(aten.multi_margin_loss.default)
-def multi_margin_loss(
-    x: Tensor,
-    target: Tensor,
-    p: Number = 1,
-    margin: Number = 1,
-    weight: Tensor | None = None,
-    reduction: int = MEAN,
-) -> Any:
+@by_name(aten.multi_margin_loss.default)
+def multi_margin_loss(a: Arguments) -> Any:
     """Sum over wrong classes of weight * max(0, margin - x[y] + x[i])**p / C."""
+    x = a.self
     if e.count(x.shape, range(x.ndim)) == 0:
         return NotImplemented
-    gap, _, factor, classes = margins(e.widen(x), target, margin, weight)
-    each = e.p.mul(gap if p == 1 else e.p.mul(gap, gap), factor)
-    losses = e.div(e.p.sum(each, [1]), float(classes))
+    gap, _, factor, classes = margins(a)
+    each = p.mul(gap if a.p == 1 else p.mul(gap, gap), factor)
+    losses = e.div(p.sum(each, [1]), float(classes))
     if x.ndim < 2:
-        losses = e.p.reshape(losses, list(target.shape))  # the kernel keeps one element
-    return e.cast(reduce_loss(losses, reduction), x.dtype)
+        losses = p.reshape(losses, list(a.target.shape))  # the kernel keeps one element
+    return e.cast(reduce_loss(losses, a.reduction), x.dtype)
 
 
 @decomposition(aten.soft_margin_loss.default)

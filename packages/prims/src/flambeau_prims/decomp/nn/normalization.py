@@ -15,8 +15,7 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p, spread
 from flambeau_prims.decomp.reduction import moments
-from flambeau_prims.decomposition_table import TABLE, decomposition
-from flambeau_prims.layout import Size, Sizes
+from flambeau_prims.decomposition_table import TABLE, Arguments, by_name, decomposition
 from flambeau_prims.promotion import compute_dtype
 
 aten = torch.ops.aten
@@ -44,50 +43,40 @@ def rstd_of(variance: Tensor, eps: float) -> Tensor:
     return p.rsqrt(e.add(variance, eps))
 
 
-@decomposition(aten.native_layer_norm.default, keep="layer_norm")
-def layer_norm(
-    x: Tensor, normalized_shape: Sizes, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> Any:
-    axis = x.ndim - len(normalized_shape)
+@by_name(aten.native_layer_norm.default, keep="layer_norm")
+def layer_norm(a: Arguments) -> Any:
+    x, axis = a.input, a.input.ndim - len(a.normalized_shape)
     dims = list(range(axis, x.ndim))
     wide = e.widen(x)
     variance, average = moments(wide, dims, 0.0)
-    rstd = rstd_of(variance, eps)
+    rstd = rstd_of(variance, a.eps)
     shape = wide.shape
     centered = p.sub(wide, spread(average, shape, dims))
-    out = affine(p.mul(centered, spread(rstd, shape, dims)), weight, bias, dims)
+    out = affine(p.mul(centered, spread(rstd, shape, dims)), a.weight, a.bias, dims)
     kept = [*x.shape[:axis], *[1] * len(dims)]
-    stats = [e.cast(spread(s, kept, dims), stat_dtype(x, weight)) for s in (average, rstd)]
+    stats = [e.cast(spread(s, kept, dims), stat_dtype(x, a.weight)) for s in (average, rstd)]
     # the library kernel writes row-major whatever the layout of its input
     return e.in_format(e.cast(out, x.dtype), torch.contiguous_format), stats[0], stats[1]
 
 
-@decomposition(aten.native_layer_norm_backward.default, keep="layer_norm")
-def layer_norm_backward(
-    grad: Tensor,
-    x: Tensor,
-    normalized_shape: Sizes,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    output_mask: Sequence[bool],
-) -> Any:
-    axis = x.ndim - len(normalized_shape)
+@by_name(aten.native_layer_norm_backward.default, keep="layer_norm")
+def layer_norm_backward(a: Arguments) -> Any:
+    x, weight, bias, mask = a.input, a.weight, a.bias, a.output_mask
+    axis = x.ndim - len(a.normalized_shape)
     inner, outer = list(range(axis, x.ndim)), list(range(axis))
     shape = list(x.shape)
-    g, wide = e.widen(grad, x)
-    scale = e.expand(e.cast(rstd, wide.dtype), shape)
-    centered = p.sub(wide, e.expand(e.cast(mean, wide.dtype), shape))
+    g, wide = e.widen(a.grad_out, x)
+    scale = e.expand(e.cast(a.rstd, wide.dtype), shape)
+    centered = p.sub(wide, e.expand(e.cast(a.mean, wide.dtype), shape))
     normal = p.mul(centered, scale)
     return _in_rows(
         e.cast(_through(affine(g, weight, None, inner), normal, scale, inner), x.dtype)
-        if output_mask[0]
+        if mask[0]
         else None,
         e.cast(p.sum(p.mul(g, normal), outer), weight.dtype)
-        if output_mask[1] and weight is not None
+        if mask[1] and weight is not None
         else None,
-        e.cast(p.sum(g, outer), bias.dtype) if output_mask[2] and bias is not None else None,
+        e.cast(p.sum(g, outer), bias.dtype) if mask[2] and bias is not None else None,
     )
 
 
@@ -126,33 +115,26 @@ def rms_norm(
     return out, spread(rstd, kept, dims)
 
 
-@decomposition(aten._fused_rms_norm_backward.default, keep="rms_norm")
-def rms_norm_backward(
-    grad: Tensor,
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    rstd: Tensor,
-    weight: Tensor | None,
-    output_mask: Sequence[bool],
-) -> Any:
-    axis = x.ndim - len(normalized_shape)
+@by_name(aten._fused_rms_norm_backward.default, keep="rms_norm")
+def rms_norm_backward(a: Arguments) -> Any:
+    x, weight, axis = a.input, a.weight, a.input.ndim - len(a.normalized_shape)
     dims = list(range(axis, x.ndim))
-    g, wide = e.widen(grad, x)
-    scale = e.expand(e.cast(rstd, wide.dtype), wide.shape)
+    g, wide = e.widen(a.grad_out, x)
+    scale = e.expand(e.cast(a.rstd, wide.dtype), wide.shape)
     normal = p.mul(wide, scale)
     first = second = None
-    if output_mask[0]:
+    if a.output_mask[0]:
         h = affine(g, weight, None, dims)
         mean = e.div(p.sum(p.mul(h, normal), dims), e.as_number(e.count(x.shape, dims)))
         inner = p.sub(h, p.mul(normal, spread(mean, h.shape, dims)))
         first = e.cast(p.mul(inner, scale), x.dtype)
-    if output_mask[1] and weight is not None:
+    if a.output_mask[1] and weight is not None:
         second = e.cast(p.sum(p.mul(g, normal), list(range(axis))), weight.dtype)
     return _in_rows(first, second)
 
 
-def _grouped(x: Tensor, n: Size, c: Size, hw: Size, group: int) -> Tensor:
-    return p.reshape(x, [n, group, c // group, hw])
+def _grouped(a: Arguments, x: Tensor) -> Tensor:
+    return p.reshape(x, [a.N, a.group, a.C // a.group, a.HxW])
 
 
 def _per_channel(w: Tensor, like: Tensor) -> Tensor:
@@ -163,63 +145,40 @@ def _per_channel(w: Tensor, like: Tensor) -> Tensor:
     )
 
 
-@decomposition(aten.native_group_norm.default, keep="group_norm")
-def group_norm(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    N: Size,
-    C: Size,
-    HxW: Size,
-    group: int,
-    eps: float,
-) -> Any:
-    wide = _grouped(e.widen(x), N, C, HxW, group)
+@by_name(aten.native_group_norm.default, keep="group_norm")
+def group_norm(a: Arguments) -> Any:
+    x, wide = a.input, _grouped(a, e.widen(a.input))
     variance, average = moments(wide, [2, 3], 0.0)
-    rstd = rstd_of(variance, eps)
+    rstd = rstd_of(variance, a.eps)
     shape = wide.shape
     out = p.mul(p.sub(wide, spread(average, shape, [2, 3])), spread(rstd, shape, [2, 3]))
-    if weight is not None:
-        out = p.mul(out, _per_channel(weight, out))
-    if bias is not None:
-        out = p.add(out, _per_channel(bias, out))
-    stats = stat_dtype(x, weight)
+    if a.weight is not None:
+        out = p.mul(out, _per_channel(a.weight, out))
+    if a.bias is not None:
+        out = p.add(out, _per_channel(a.bias, out))
+    stats = stat_dtype(x, a.weight)
     result = e.cast(p.reshape(out, list(x.shape)), x.dtype)
     return result, e.cast(average, stats), e.cast(rstd, stats)
 
 
-@decomposition(aten.native_group_norm_backward.default, keep="group_norm")
-def group_norm_backward(
-    grad: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    N: Size,
-    C: Size,
-    HxW: Size,
-    group: int,
-    output_mask: Sequence[bool],
-) -> Any:
-    g, wide = (_grouped(t, N, C, HxW, group) for t in e.widen(grad, x))
+@by_name(aten.native_group_norm_backward.default, keep="group_norm")
+def group_norm_backward(a: Arguments) -> Any:
+    x, weight, mask = a.input, a.weight, a.output_mask
+    g, wide = (_grouped(a, t) for t in e.widen(a.grad_out, x))
     shape, dtype = wide.shape, wide.dtype
-    m, r = (p.reshape(e.cast(s, dtype), [N, group]) for s in (mean, rstd))
+    m, r = (p.reshape(e.cast(s, dtype), [a.N, a.group]) for s in (a.mean, a.rstd))
     scale = spread(r, shape, [2, 3])
     normal = p.mul(p.sub(wide, spread(m, shape, [2, 3])), scale)
     first = None
-    if output_mask[0]:
+    if mask[0]:
         h = g if weight is None else p.mul(g, _per_channel(weight, g))
         first = p.reshape(e.cast(_through(h, normal, scale, [2, 3]), x.dtype), list(x.shape))
     own = x.dtype if weight is None else weight.dtype
 
     def vector(t: Tensor) -> Tensor:
-        return e.cast(p.reshape(p.sum(t, [0, 3]), [C]), own)
+        return e.cast(p.reshape(p.sum(t, [0, 3]), [a.C]), own)
 
-    return (
-        first,
-        vector(p.mul(g, normal)) if output_mask[1] else None,
-        vector(g) if output_mask[2] else None,
-    )
+    return (first, vector(p.mul(g, normal)) if mask[1] else None, vector(g) if mask[2] else None)
 
 
 @decomposition(aten.renorm.default)

@@ -16,7 +16,7 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.pointwise import overloads
-from flambeau_prims.decomposition_table import decomposition
+from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
 from flambeau_prims.layout import Size, Sizes, product
 from flambeau_prims.promotion import compute_dtype
 
@@ -37,29 +37,15 @@ def grid_sampler(
     return p.grid_sample(x, grid, interpolation_mode, padding_mode, align_corners)
 
 
-@decomposition(
+@by_name(
     *overloads("grid_sampler_2d_backward", "default"),
     *overloads("grid_sampler_3d_backward", "default"),
+    *overloads("_grid_sampler_2d_cpu_fallback_backward", "default"),
 )
-def grid_sampler_backward(
-    grad: Tensor,
-    x: Tensor,
-    grid: Tensor,
-    interpolation_mode: int,
-    padding_mode: int,
-    align_corners: bool,
-    output_mask: Sequence[bool] = (True, True),
-) -> Any:
-    mask = [bool(m) for m in output_mask]
-    result = p.grid_sample_backward(
-        grad, x, grid, interpolation_mode, padding_mode, align_corners, mask
-    )
-    return result[0], result[1]
-
-
-@decomposition(*overloads("_grid_sampler_2d_cpu_fallback_backward", "default"))
-def grid_sampler_backward_fallback(grad: Tensor, x: Tensor, grid: Tensor, *modes: Any) -> Any:
-    return grid_sampler_backward(grad, x, grid, *modes)
+def grid_sampler_backward(a: Arguments) -> Any:
+    how = (a.interpolation_mode, a.padding_mode, a.align_corners)
+    mask = [True, True] if a.output_mask is None else [bool(m) for m in a.output_mask]
+    return tuple(p.grid_sample_backward(a.grad_output, a.input, a.grid, *how, mask))
 
 
 def _scales(scales: Sequence[float | None]) -> list[float] | None:
@@ -69,33 +55,20 @@ def _scales(scales: Sequence[float | None]) -> list[float] | None:
 
 
 def _register_antialias(name: str, kind: int) -> None:
-    @decomposition(*overloads(name, "default"))
-    def forward(
-        x: Tensor,
-        output_size: Sizes,
-        align_corners: bool,
-        scales_h: float | None = None,
-        scales_w: float | None = None,
-    ) -> Any:
-        scales = _scales((scales_h, scales_w))
+    @by_name(*overloads(name, "default"))
+    def forward(a: Arguments) -> Any:
+        x, scales = a.self, _scales((a.scales_h, a.scales_w))
         if scales is None or not x.dtype.is_floating_point or product(x.shape) == 0:
             return NotImplemented
-        return p.resize_antialias(x, list(output_size), align_corners, scales, kind)
+        return p.resize_antialias(x, list(a.output_size), a.align_corners, scales, kind)
 
-    @decomposition(*overloads(f"{name}_backward", "default"))
-    def backward(
-        grad: Tensor,
-        output_size: Sizes,
-        input_size: Sizes,
-        align_corners: bool,
-        scales_h: float | None = None,
-        scales_w: float | None = None,
-    ) -> Any:
-        del output_size
-        scales = _scales((scales_h, scales_w))
+    @by_name(*overloads(f"{name}_backward", "default"))
+    def backward(a: Arguments) -> Any:
+        grad, scales = a.grad_output, _scales((a.scales_h, a.scales_w))
         if scales is None or product(grad.shape) == 0:
             return NotImplemented
-        return p.resize_antialias_backward(grad, list(input_size), align_corners, scales, kind)
+        sizes = list(a.input_size)
+        return p.resize_antialias_backward(grad, sizes, a.align_corners, scales, kind)
 
 
 for _kind, _name in enumerate(("bilinear", "bicubic", "lanczos")):

@@ -7,6 +7,7 @@ drawn by rejection (gamma, Poisson, binomial) stay with ATen.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,12 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flambeau_prims._torch_compat import OpOverload, argument_names
 from flambeau_prims.decomp import emit as e
-from flambeau_prims.decomp.creation import factory, home
+from flambeau_prims.decomp.creation import factory, kind_of
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.pointwise import overloads
-from flambeau_prims.decomposition_table import PHILOX_TABLE, decomposition
+from flambeau_prims.decomposition_table import PHILOX_TABLE, Arguments, F, by_name, decomposition
 from flambeau_prims.layout import Size, Sizes
 from flambeau_prims.promotion import compute_dtype, result_type, to_float
 
@@ -39,29 +39,6 @@ def _keep_mask(x: Tensor, probability: float) -> Tensor:
     return e.lt(_draw(p.philox_uniform, x.shape, dtype, x.device), probability)
 
 
-def _new(op: Callable[..., Tensor]) -> Callable[..., Any]:
-    def call(
-        size: Sizes, *, dtype: torch.dtype | None = None, device: torch.device | None = None
-    ) -> Any:
-        return _draw(op, size, dtype or torch.get_default_dtype(), home(device))
-
-    return call
-
-
-def _like(op: Callable[..., Tensor]) -> Callable[..., Any]:
-    def call(
-        x: Tensor,
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
-        memory_format: torch.memory_format | None = None,
-    ) -> Any:
-        drawn = _draw(op, x.shape, dtype or x.dtype, device or x.device)
-        return _laid_out(drawn, x, memory_format)
-
-    return call
-
-
 def _laid_out(drawn: Tensor, x: Tensor, memory_format: torch.memory_format | None) -> Tensor:
     """Numbers in the layout of the tensor they are drawn for, or in a format."""
     if memory_format in (None, torch.preserve_format) and not e.contiguous(x):
@@ -69,13 +46,40 @@ def _laid_out(drawn: Tensor, x: Tensor, memory_format: torch.memory_format | Non
     return e.in_format(drawn, memory_format)
 
 
-factory(aten.rand.default, table=PHILOX_TABLE)(_new(p.philox_uniform))
-factory(aten.randn.default, table=PHILOX_TABLE)(_new(p.philox_normal))
-factory(aten.rand_like.default, table=PHILOX_TABLE)(_like(p.philox_uniform))
-factory(aten.randn_like.default, table=PHILOX_TABLE)(_like(p.philox_normal))
+def _made(a: Arguments, draw: Callable[..., Any], dtype: torch.dtype | None = None) -> Any:
+    """What is drawn for a shape, a dtype and a device, by a factory or like a model."""
+    kind = a.dtype or dtype if a.self is None else kind_of(a)
+    if a.self is None:
+        return draw(a.size, kind or torch.get_default_dtype(), a.device)
+    drawn = draw(a.self.shape, kind, a.device)
+    return drawn if drawn is NotImplemented else _laid_out(drawn, a.self, a.memory_format)
 
 
-@decomposition(aten.native_dropout.default, table=PHILOX_TABLE)
+@factory(aten.rand.default, aten.rand_like.default, table=PHILOX_TABLE)
+def rand(a: Arguments) -> Any:
+    return _made(a, functools.partial(_draw, p.philox_uniform))
+
+
+@factory(aten.randn.default, aten.randn_like.default, table=PHILOX_TABLE)
+def randn(a: Arguments) -> Any:
+    return _made(a, functools.partial(_draw, p.philox_normal))
+
+
+def _philox(*ops: Any) -> Callable[[F], F]:
+    """Register a decomposition of calls that have no generator of their own."""
+
+    def register(function: F) -> F:
+        @functools.wraps(function)
+        def call(*args: Any, generator: Any = None, **kwargs: Any) -> Any:
+            return NotImplemented if generator is not None else function(*args, **kwargs)
+
+        decomposition(*ops, table=PHILOX_TABLE)(call)
+        return function
+
+    return register
+
+
+@_philox(aten.native_dropout.default)
 def native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     if train is False or p == 0.0:
         return e.p.clone(x), e.p.full(list(x.shape), True, dtype=torch.bool, device=x.device)
@@ -94,34 +98,28 @@ def native_dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Any:
     return e.in_image_format(grad, found) if e.on_gpu(grad) else found
 
 
-@decomposition(aten.bernoulli.p, table=PHILOX_TABLE)
-def bernoulli_p(x: Tensor, p: float = 0.5, *, generator: Any = None) -> Any:
-    if generator is not None:
-        return NotImplemented
+@_philox(aten.bernoulli.p)
+def bernoulli_p(x: Tensor, p: float = 0.5) -> Any:
     return e.cast(_keep_mask(x, p), x.dtype)
 
 
-@decomposition(aten.bernoulli.default, table=PHILOX_TABLE)
-def bernoulli(x: Tensor, *, generator: Any = None) -> Any:
-    if generator is not None or not x.dtype.is_floating_point:
+@_philox(aten.bernoulli.default)
+def bernoulli(x: Tensor) -> Any:
+    if not x.dtype.is_floating_point:
         return NotImplemented
     dtype = compute_dtype(x.dtype)
     drawn = _draw(p.philox_uniform, x.shape, dtype, x.device)
     return e.cast(p.lt(drawn, e.cast(x, dtype)), x.dtype)
 
 
-@decomposition(aten.uniform.default, table=PHILOX_TABLE)
-def uniform(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None) -> Any:
-    if generator is not None:
-        return NotImplemented
+@_philox(aten.uniform.default)
+def uniform(x: Tensor, low: float = 0.0, high: float = 1.0) -> Any:
     drawn = _draw(p.philox_uniform, x.shape, compute_dtype(x.dtype), x.device)
     return e.cast(e.add(e.mul(drawn, high - low), low), x.dtype)
 
 
-@decomposition(aten.normal_functional.default, table=PHILOX_TABLE)
-def normal(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Any:
-    if generator is not None:
-        return NotImplemented
+@_philox(aten.normal_functional.default)
+def normal(x: Tensor, mean: float = 0.0, std: float = 1.0) -> Any:
     drawn = _draw(p.philox_normal, x.shape, compute_dtype(x.dtype), x.device)
     return e.cast(e.add(e.mul(drawn, std), mean), x.dtype)
 
@@ -143,54 +141,34 @@ def _drawn(low: Size, high: Size, shape: Sizes, dtype: torch.dtype, device: torc
     return _whole(shape, low, high, dtype, device)
 
 
-def _register_randint(op: OpOverload) -> None:
-    """Bounds, size and model are found by their names: each overload has some of them."""
-    names, _ = argument_names(op)
-
-    def call(
-        *args: Any,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
-        memory_format: torch.memory_format | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
-        low, high, model = given.get("low", 0), given["high"], given.get("self")
-        if model is None:
-            return _drawn(low, high, given["size"], dtype or torch.int64, home(device))
-        drawn = _drawn(low, high, model.shape, dtype or model.dtype, device or model.device)
-        return drawn if drawn is NotImplemented else _laid_out(drawn, model, memory_format)
-
-    factory(op, table=PHILOX_TABLE)(call)
-
-
-for _op in (
+@factory(
     aten.randint.default,
     aten.randint.low,
     aten.randint_like.default,
     aten.randint_like.low_dtype,
-):
-    _register_randint(_op)
+    table=PHILOX_TABLE,
+)
+def randint(a: Arguments) -> Any:
+    low = 0 if a.low is None else a.low
+    return _made(a, functools.partial(_drawn, low, a.high), torch.int64)
 
 
 @factory(aten.randperm.default, table=PHILOX_TABLE)
-def randperm(
-    n: Size, *, dtype: torch.dtype | None = torch.int64, device: torch.device | None = None
-) -> Any:
+def randperm(a: Arguments) -> Any:
     """The order of n random numbers of 64 bits, which are all different but once in 2^64 / n^2."""
-    bits = _draw(p.philox_bits, [n], torch.int64, home(device))
+    bits = _draw(p.philox_bits, [a.n], torch.int64, a.device)
     _, order = p.sort(bits, 0, False, True)
-    return e.cast(order, dtype or torch.int64)
+    return e.cast(order, a.dtype or torch.int64)
 
 
-@decomposition(aten.random.to, table=PHILOX_TABLE)
-def random_to(x: Tensor, to: int, *, generator: Any = None) -> Any:
-    return random_from(x, 0, to, generator=generator)
+@_philox(aten.random.to)
+def random_to(x: Tensor, to: int) -> Any:
+    return random_from(x, 0, to)
 
 
-@decomposition(getattr(aten.random, "from"), table=PHILOX_TABLE)
-def random_from(x: Tensor, low: int, to: int | None, *, generator: Any = None) -> Any:
-    if generator is not None or to is None:
+@_philox(getattr(aten.random, "from"))
+def random_from(x: Tensor, low: int, to: int | None) -> Any:
+    if to is None:
         return NotImplemented
     drawn = _drawn(low, to, x.shape, x.dtype, x.device)
     return drawn if drawn is NotImplemented else _laid_out(drawn, x, None)
@@ -200,9 +178,9 @@ def random_from(x: Tensor, low: int, to: int | None, *, generator: Any = None) -
 _WHOLE = {torch.float64: 2**53, torch.float32: 2**24, torch.float16: 2**11, torch.bfloat16: 2**8}
 
 
-@decomposition(aten.random.default, table=PHILOX_TABLE)
-def random(x: Tensor, *, generator: Any = None) -> Any:
-    if generator is not None or x.dtype.is_complex:
+@_philox(aten.random.default)
+def random(x: Tensor) -> Any:
+    if x.dtype.is_complex:
         return NotImplemented
     if x.dtype == torch.int64 or x.dtype == torch.float64:
         bits = _draw(p.philox_bits, x.shape, torch.int64, x.device)
@@ -234,45 +212,35 @@ def _filled(x: Tensor, drawn: Tensor) -> Tensor:
     return e.laid_out_as(x, e.cast(drawn, x.dtype))
 
 
-def _philox(*names: Any) -> Callable[[Any], Any]:
-    return decomposition(*names, table=PHILOX_TABLE)
-
-
 @_philox(aten.exponential.default)
-def exponential(x: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Any:
-    if generator is not None:
-        return NotImplemented
+def exponential(x: Tensor, lambd: float = 1.0) -> Any:
     return _filled(x, e.div(p.neg(p.log(_uniform(x))), lambd))
 
 
 @_philox(aten.cauchy.default)
-def cauchy(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Any = None) -> Any:
-    if generator is not None:
-        return NotImplemented
+def cauchy(x: Tensor, median: float = 0.0, sigma: float = 1.0) -> Any:
     slope = p.tan(e.mul(e.sub(_uniform(x), 0.5), math.pi))
     return _filled(x, e.add(e.mul(slope, sigma), median))
 
 
 @_philox(aten.geometric.default)
-def geometric(x: Tensor, p_: float, *, generator: Any = None) -> Any:
+def geometric(x: Tensor, p_: float) -> Any:
     """The number of trials up to the first success: 1, 2, and so on."""
-    if generator is not None or not 0.0 < p_ < 1.0:
+    if not 0.0 < p_ < 1.0:
         return NotImplemented
     trials = p.ceil(e.div(p.log(_uniform(x)), math.log1p(-p_)))
     return _filled(x, e.maximum(trials, 1.0))
 
 
 @_philox(aten.log_normal.default)
-def log_normal(x: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Any = None) -> Any:
-    if generator is not None:
-        return NotImplemented
+def log_normal(x: Tensor, mean: float = 1.0, std: float = 2.0) -> Any:
     return _filled(x, p.exp(e.add(e.mul(_normal(x), std), mean)))
 
 
 @_philox(*overloads("normal", "Tensor_float", "float_Tensor", "Tensor_Tensor"))
-def normal_of(mean: Any, std: Any = 1.0, *, generator: Any = None) -> Any:
+def normal_of(mean: Any, std: Any = 1.0) -> Any:
     dtype = result_type((mean, std)) if e.is_number(mean) else mean.dtype
-    if generator is not None or not dtype.is_floating_point:
+    if not dtype.is_floating_point:
         return NotImplemented
     wide = compute_dtype(dtype)
     operands = [x if e.is_number(x) else e.cast(x, wide) for x in (mean, std)]
@@ -280,64 +248,44 @@ def normal_of(mean: Any, std: Any = 1.0, *, generator: Any = None) -> Any:
     return e.cast(p.add(p.mul(_normal(centre), spread), centre), dtype)
 
 
-@_philox(*overloads("normal", "float_float"))
-def normal_of_size(
-    mean: float,
-    std: float,
-    size: Sizes,
-    *,
-    generator: Any = None,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-) -> Any:
-    if generator is not None or pin_memory or layout not in (None, torch.strided):
+@factory(*overloads("normal", "float_float"), table=PHILOX_TABLE)
+def normal_of_size(a: Arguments) -> Any:
+    kind = kind_of(a)
+    if a.generator is not None or not kind.is_floating_point:
         return NotImplemented
-    kind = dtype or torch.get_default_dtype()
-    if not kind.is_floating_point:
-        return NotImplemented
-    drawn = _draw(p.philox_normal, size, compute_dtype(kind), home(device))
-    return e.cast(e.add(e.mul(drawn, std), mean), kind)
+    drawn = _draw(p.philox_normal, a.size, compute_dtype(kind), a.device)
+    return e.cast(e.add(e.mul(drawn, a.std), a.mean), kind)
 
 
 @_philox(aten.bernoulli.Tensor)
-def bernoulli_of(x: Tensor, p: Tensor, *, generator: Any = None) -> Any:
-    if generator is not None or not p.dtype.is_floating_point:
+def bernoulli_of(x: Tensor, p: Tensor) -> Any:
+    if not p.dtype.is_floating_point:
         return NotImplemented
     chance = e.cast(p, compute_dtype(p.dtype))
     drawn = _draw(e.p.philox_uniform, x.shape, chance.dtype, x.device)
     return _filled(x, e.cast(e.lt(drawn, chance), x.dtype))
 
 
-@_philox(*overloads("rrelu_with_noise_functional", "default"))
-def rrelu(
-    x: Tensor,
-    noise: Tensor,
-    lower: float = 0.125,
-    upper: float = 1.0 / 3.0,
-    training: bool = False,
-    generator: Any = None,
-) -> Any:
+@by_name(*overloads("rrelu_with_noise_functional", "default"), table=PHILOX_TABLE)
+def rrelu(a: Arguments) -> Any:
     """(result, slopes): a slope drawn for each negative element, or the middle one."""
-    if generator is not None:
+    if a.generator is not None:
         return NotImplemented
-    if not training:
+    x, lower, upper = a.self, a.lower, a.upper
+    if not a.training:
         slope = (lower + upper) / 2
         out = e.elementwise(lambda y: p.where(e.gt(y, 0.0), y, e.mul(y, slope)), (x,))
-        return out, p.clone(noise)
+        return out, p.clone(a.noise)
     drawn = e.cast(e.add(e.mul(_uniform(x), upper - lower), lower), x.dtype)
     slopes = e.where(e.le(x, 0.0), drawn, 1.0)
     return e.elementwise(p.mul, (x, slopes)), slopes
 
 
 @_philox(aten.multinomial.default)
-def multinomial(
-    x: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
-) -> Any:
+def multinomial(x: Tensor, num_samples: int, replacement: bool = False) -> Any:
     """Positions drawn by weight. Without replacement: those of the first exponential clocks to
     ring (Efraimidis and Spirakis 2006); with it: where uniform numbers fall among partial sums."""
-    if generator is not None or not x.dtype.is_floating_point:
+    if not x.dtype.is_floating_point:
         return NotImplemented
     rows = e.widen(x) if x.ndim == 2 else p.reshape(e.widen(x), [1, x.shape[0]])
     n, classes = rows.shape

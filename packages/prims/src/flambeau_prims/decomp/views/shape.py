@@ -15,7 +15,7 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, p
 from flambeau_prims.decomp.linalg.matrices import difference
 from flambeau_prims.decomp.views.view import checked_index, slice_bounds, sliced, unsqueezed
-from flambeau_prims.decomposition_table import decomposition
+from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
 from flambeau_prims.layout import Size, Sizes, product
 from flambeau_prims.promotion import is_inexact, result_type
 
@@ -32,27 +32,17 @@ def lift_fresh_copy(x: Tensor) -> Tensor:
     return e.copy_in_format(x, None)
 
 
-@decomposition(aten._to_copy.default)
-def to_copy(
-    x: Tensor,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-    non_blocking: bool = False,
-    memory_format: torch.memory_format | None = None,
-) -> Any:
-    del non_blocking
-    if pin_memory or layout not in (None, torch.strided):
+@by_name(aten._to_copy.default)
+def to_copy(a: Arguments) -> Any:
+    if a.pin_memory or a.layout not in (None, torch.strided):
         return NotImplemented
-    result = x
-    if device is not None and torch.device(device) != x.device:
-        result = p.device_put(result, device=device)
-    result = result if dtype is None else e.cast(result, dtype)
+    x = result = a.self
+    if a.device is not None and torch.device(a.device) != x.device:
+        result = p.device_put(result, device=a.device)
+    result = result if a.dtype is None else e.cast(result, a.dtype)
     if result is x:
-        return e.copy_in_format(x, memory_format)
-    return e.in_format(result, memory_format)
+        return e.copy_in_format(x, a.memory_format)
+    return e.in_format(result, a.memory_format)
 
 
 @decomposition(aten.copy.default)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau_prims._op import PRIMS, Rule, in_layout, metas_of, primitive
+from flambeau_prims._op import PRIMS, Rule, in_layout, primitive
 from flambeau_prims._torch_compat import OpOverload, OpOverloadPacket, argument_names
 from flambeau_prims.layout import TensorMeta
 
@@ -29,7 +29,7 @@ def leaf(
     name = schema[: schema.index("(")]
 
     def eager(*args: Any, **kwargs: Any) -> Any:
-        expected = PRIMS[name].rule(*map(metas_of, args), **kwargs)
+        expected = PRIMS[name].predicted(args, kwargs)
         return in_layout(run(*args, **kwargs), expected)
 
     return primitive(schema, eager, tags=tags, **notes)
