@@ -59,9 +59,8 @@ def _onednn_takes_bfloat16() -> bool:
 
 def argument_names(op: OpOverload) -> tuple[tuple[str, ...], frozenset[str]]:
     """Names of all arguments of `op` in order, and which of them are keyword-only."""
-    arguments = op._schema.arguments
-    names = tuple(argument.name for argument in arguments)
-    return names, frozenset(argument.name for argument in arguments if argument.kwarg_only)
+    known = parameters(op)
+    return tuple(p.name for p in known), frozenset(p.name for p in known if p.keyword_only)
 
 
 # Types whose defaults a schema has in a coding of its own.
@@ -154,14 +153,6 @@ def has_dispatch(op: OpOverload) -> bool:
     return bool(torch._C._dispatch_has_kernel(op.name()))
 
 
-def argument_kinds(op: OpOverload) -> list[tuple[str, str, bool, bool]]:
-    """(name, type, written to, output) of each argument of `op`, in order."""
-    return [
-        (a.name, str(a.type), bool(a.alias_info and a.alias_info.is_write), bool(a.is_out))
-        for a in op._schema.arguments
-    ]
-
-
 @dataclass(frozen=True)
 class Parameter:
     """One argument of an operator's schema; `type` as schemas spell it (`Tensor?[]`, `SymInt`)."""
@@ -169,19 +160,24 @@ class Parameter:
     name: str
     type: str
     keyword_only: bool
-    required: bool = True
+    required: bool
+    is_written: bool
+    is_output: bool
 
 
+@functools.cache
 def parameters(op: OpOverload) -> tuple[Parameter, ...]:
     """The arguments of `op` in order."""
     return tuple(
         Parameter(
-            argument.name,
-            _type_text(argument),
-            bool(argument.kwarg_only),
-            not argument.has_default_value(),
+            name=a.name,
+            type=_type_text(a),
+            keyword_only=bool(a.kwarg_only),
+            required=not a.has_default_value(),
+            is_written=bool(a.alias_info and a.alias_info.is_write),
+            is_output=bool(a.is_out),
         )
-        for argument in op._schema.arguments
+        for a in op._schema.arguments
     )
 
 

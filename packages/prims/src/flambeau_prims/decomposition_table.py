@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import torch
 
 from flambeau_prims._op import PRIMS, PrimError
-from flambeau_prims._torch_compat import OpOverload, argument_defaults, is_view_op, schema_text
+from flambeau_prims._torch_compat import (
+    OpOverload,
+    argument_defaults,
+    is_view_op,
+    result_count,
+    schema_text,
+)
 from flambeau_prims.eager_limits import is_limited, is_refused, on_different_devices
 from flambeau_prims.layout import TensorMeta, dense_order
 
@@ -72,6 +78,17 @@ def by_name(*ops: OpOverload, absent: Iterable[str] = (), **options: Any) -> Cal
         return function
 
     return register
+
+
+def same(op: OpOverload, prim: str) -> None:
+    """Register the primitive that has the arguments of `op` in their order, all by position."""
+    overload = PRIMS[prim].overload
+    plural = result_count(op) > 1
+
+    @by_name(op)
+    def forwarded(a: Arguments) -> Any:
+        result = overload(*vars(a).values())
+        return tuple(result) if plural else result
 
 
 def _bound(function: Decomposition, known: Mapping[str, Any], op: OpOverload) -> Decomposition:

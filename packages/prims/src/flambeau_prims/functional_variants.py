@@ -18,10 +18,10 @@ import torch
 from flambeau_prims._op import PRIMS
 from flambeau_prims._torch_compat import (
     OpOverload,
-    argument_kinds,
     argument_names,
     is_mutable,
     is_view_op,
+    parameters,
     result_count,
 )
 from flambeau_prims.decomposition_table import Decomposition
@@ -65,15 +65,15 @@ def functional_form(op: OpOverload) -> Variant | None:
     """The overload that `op` is the writing form of; None if it writes nothing or has none."""
     if not is_mutable(op):
         return None
-    kinds = argument_kinds(op)
-    wanted = [(name, kind) for name, kind, _, is_output in kinds if not is_output]
-    has_output = len(wanted) < len(kinds)
-    written = tuple(name for name, _, writes, _ in kinds if writes)
+    known = parameters(op)
+    wanted = [(p.name, p.type) for p in known if not p.is_output]
+    has_output = len(wanted) < len(known)
+    written = tuple(p.name for p in known if p.is_written)
     found = []
     for other in _candidates(str(op.name()).partition(".")[0]):
         if is_mutable(other):
             continue
-        have = [(name, kind) for name, kind, _, _ in argument_kinds(other)]
+        have = [(p.name, p.type) for p in parameters(other)]
         extra = [item for item in have if item not in wanted]
         implied = tuple(name for name, _ in extra)
         follows = has_output and _OF_THE_OUTPUT.issuperset(implied)

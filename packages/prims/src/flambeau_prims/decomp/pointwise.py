@@ -14,55 +14,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flambeau_prims._op import PRIMS
+from flambeau_prims._torch_compat import parameters
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import NUMBERS, Number, Operand, elementwise, is_number, p
-from flambeau_prims.decomposition_table import decomposition
+from flambeau_prims.decomposition_table import decomposition, same
+from flambeau_prims.ops.pointwise import INTS, POINTWISE
 from flambeau_prims.promotion import Promotion, compute_dtype, is_inexact, real_dtype, result_type
 
 aten = torch.ops.aten
+
+same(aten.bitwise_not.default, "bitwise_not")
 FLOAT, SAME, BOOL = Promotion.FLOAT, Promotion.SAME, Promotion.BOOL
 
-# One operand, the prim of the same name: integers become floats.
-_FLOAT_FUNCTIONS = (
-    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal"),
-    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
-    *("asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma", "digamma", "sigmoid"),
+# Primitives with decompositions of their own below, or with none: each of the others is ATen's
+# operations that its declaration names, or the one of its own name.
+_OWN = frozenset(
+    {
+        *("abs", "neg", "sign", "bitwise_not", "logical_not", "isfinite", "add", "sub", "mul"),
+        *("div", "trunc_div", "floor_div", "pow", "nextafter", "ceil", "floor", "round", "trunc"),
+        *("logical_and", "logical_or", "logical_xor"),
+    }
 )
-
-# One operand, the prim of the same name; on integers the identity.
-_ROUNDINGS = ["ceil", "floor", "round", "trunc"]
-
-# Two operands: ATen's name -> (prim, promotion); both `.Tensor` and `.Scalar` if there is one.
-_BINARY: dict[str, tuple[str, Promotion]] = {
-    "remainder": ("remainder", SAME),
-    "fmod": ("fmod", SAME),
-    "bitwise_and": ("bitwise_and", SAME),
-    "bitwise_or": ("bitwise_or", SAME),
-    "bitwise_xor": ("bitwise_xor", SAME),
-    "bitwise_left_shift": ("shift_left", SAME),
-    "bitwise_right_shift": ("shift_right", SAME),
-    "__lshift__": ("shift_left", SAME),
-    "__rshift__": ("shift_right", SAME),
-    "copysign": ("copysign", FLOAT),
-    "eq": ("eq", BOOL),
-    "ne": ("ne", BOOL),
-    "lt": ("lt", BOOL),
-    "le": ("le", BOOL),
-    "gt": ("gt", BOOL),
-    "ge": ("ge", BOOL),
-}
 # Those whose kernels take a number in the operands' dtype, rounded to half precision; the others
 # take it in the one that they compute in.
 _NARROW = frozenset({"remainder", "fmod", "copysign"})
-_BINARY_DEFAULT: dict[str, tuple[str, Promotion]] = {
-    "maximum": ("maximum", SAME),
-    "minimum": ("minimum", SAME),
-    "fmax": ("fmax", SAME),
-    "fmin": ("fmin", SAME),
-    "atan2": ("atan2", FLOAT),
-}
-_LOGICAL = ["logical_and", "logical_or", "logical_xor"]
-_TESTS = ["isnan", "isinf", "signbit"]
+_OF_TENSORS = ("Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar")
+_OF_NUMBERS = ("default", "x_scalar", "n_scalar", "self_scalar", "other_scalar")
 
 
 def overloads(name: str, *kinds: str) -> list[Any]:
@@ -72,20 +50,23 @@ def overloads(name: str, *kinds: str) -> list[Any]:
     return [getattr(packet, kind) for kind in kinds if kind in known]
 
 
-def _register_tables() -> None:
-    for name in _FLOAT_FUNCTIONS:
-        decomposition(*overloads(name, "default"))(unary(getattr(p, name), FLOAT))
-    for name in _ROUNDINGS:
-        decomposition(*overloads(name, "default"))(_rounding(getattr(p, name)))
-    for name, (prim, promotion) in _BINARY.items():
-        ops = overloads(name, "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar")
-        decomposition(*ops)(binary(getattr(p, prim), promotion, narrow=name in _NARROW))
-    for name, (prim, promotion) in _BINARY_DEFAULT.items():
-        decomposition(*overloads(name, "default"))(binary(getattr(p, prim), promotion))
-    for name in _LOGICAL:
-        decomposition(*overloads(name, "default"))(_logical(getattr(p, name)))
-    for name in _TESTS:
-        decomposition(*overloads(name, "default"))(unary(getattr(p, name), BOOL))
+def _register_functions() -> None:
+    for name, function in POINTWISE.items():
+        if name in _OWN:
+            continue
+        promotion = FLOAT if not function.kind & INTS and function.promotes else SAME
+        promotion = BOOL if function.result == torch.bool else promotion
+        one = len(parameters(PRIMS[name].overload)) == 1
+        op = getattr(p, name)
+        call = unary(op, promotion) if one else binary(op, promotion, narrow=name in _NARROW)
+        for operation in function.aten or (name,):
+            kinds = ("default",) if one else _OF_TENSORS
+            ops = overloads(operation, *kinds) or overloads(operation, *_OF_NUMBERS)
+            decomposition(*ops)(call)
+    for name in ("ceil", "floor", "round", "trunc"):  # of integers the identity
+        decomposition(getattr(aten, name).default)(_rounding(getattr(p, name)))
+    for name in ("logical_and", "logical_or", "logical_xor"):
+        decomposition(getattr(aten, name).default)(_logical(getattr(p, name)))
 
 
 def formula(
@@ -144,7 +125,7 @@ def _logical(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return call
 
 
-_register_tables()
+_register_functions()
 decomposition(aten.neg.default)(unary(p.neg, SAME))
 decomposition(aten.pow.Tensor_Tensor)(binary(p.pow, SAME))
 
@@ -355,11 +336,6 @@ def round_decimals(x: Tensor, *, decimals: int) -> Any:
 @formula(aten.frac.default)
 def frac(x: Tensor) -> Tensor:
     return p.sub(x, p.trunc(x))
-
-
-@decomposition(aten.bitwise_not.default)
-def bitwise_not(x: Tensor) -> Tensor:
-    return p.bitwise_not(x)
 
 
 @decomposition(aten.logical_not.default)

@@ -16,11 +16,13 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, is_number, keep_dims, p
 from flambeau_prims.decomp.indexing.indexing import ranked
 from flambeau_prims.decomp.special import first_of_one
-from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
+from flambeau_prims.decomposition_table import Arguments, by_name, decomposition, same
 from flambeau_prims.layout import Size
 from flambeau_prims.promotion import result_type
 
 aten = torch.ops.aten
+
+same(aten.nonzero.default, "nonzero")
 _FEW = 32
 
 
@@ -149,11 +151,6 @@ def _among(elements: Tensor, tests: Tensor) -> Tensor:
     ordered, _ = p.sort(flat, 0, False, False)
     place = e.minimum(p.searchsorted(ordered, elements, False), count - 1)
     return p.eq(p.index(ordered, [place]), elements)
-
-
-@decomposition(aten.nonzero.default)
-def nonzero(x: Tensor) -> Any:
-    return p.nonzero(x)
 
 
 @decomposition(aten.nonzero_static.default)

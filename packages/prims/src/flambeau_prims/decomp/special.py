@@ -14,33 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flambeau_prims._op import PRIMS
-from flambeau_prims._torch_compat import parameters
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, elementwise, p
-from flambeau_prims.decomp.pointwise import binary, formula, overloads, unary
+from flambeau_prims.decomp.pointwise import formula, overloads
 from flambeau_prims.decomp.reduction import summed_dtype
-from flambeau_prims.decomposition_table import decomposition
-from flambeau_prims.ops.pointwise import INTS, POINTWISE
+from flambeau_prims.decomposition_table import decomposition, same
 from flambeau_prims.promotion import Promotion, compute_dtype
 
 aten = torch.ops.aten
+
+same(aten.frexp.Tensor, "frexp")
 FLOAT, SAME = Promotion.FLOAT, Promotion.SAME
-
-_KINDS = ("default", "x_scalar", "n_scalar", "self_scalar", "other_scalar")
-
-
-def _register_functions() -> None:
-    """ATen's operations that a primitive is: its declaration names them."""
-    for name, function in POINTWISE.items():
-        inexact = not function.kind & INTS and function.promotes
-        make = unary if len(parameters(PRIMS[name].overload)) == 1 else binary
-        for operation in function.aten:
-            ops = overloads(operation, *_KINDS)
-            decomposition(*ops)(make(getattr(p, name), FLOAT if inexact else SAME))
-
-
-_register_functions()
 
 
 @decomposition(aten.polygamma.default)
@@ -61,12 +45,6 @@ def mvlgamma(x: Tensor, order: int) -> Tensor:
         return e.add(total, order * (order - 1) * 0.25 * math.log(math.pi))
 
     return e.in_format(elementwise(compute, (x,), FLOAT), torch.contiguous_format)
-
-
-@decomposition(aten.frexp.Tensor)
-def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
-    parts = p.frexp(x)
-    return parts[0], parts[1]
 
 
 @decomposition(aten._dirichlet_grad.default)

@@ -70,10 +70,11 @@ class PointwiseFunction:
     `cost` is in additions; `result` is the result's dtype where it is not the operand's; `exact`
     says whether IEEE 754 decides the result of floats, as it does that of one rounded operation.
     `aten` names ATen's operations that are this function and nothing else, on operands of one
-    dtype: integers become floats first where the function takes none, if it `promotes`. `domain`:
-    the interval that conformance takes special values from, where eager has no result, or none in
-    a reasonable time, of all the others. `error`: how far eager's float64 is off, relative to 1 or
-    the value if that is greater, where it is by more than a few units in the last place.
+    dtype, where it is not the one of its own name: integers become floats first where the function
+    takes none, if it `promotes`. `domain`: the interval that conformance takes special values from,
+    where eager has no result, or none in a reasonable time, of all the others. `error`: how far
+    eager's float64 is off, relative to 1 or the value if that is greater, where it is by more than
+    a few units in the last place.
     """
 
     eager: Callable[..., Any]
@@ -258,9 +259,11 @@ BINARY: dict[str, PointwiseFunction] = {
     "bitwise_or": _bits(torch.bitwise_or, "The bits that are set in either."),
     "bitwise_xor": _bits(torch.bitwise_xor, "The bits that are set in just one."),
     "shift_left": PointwiseFunction(torch.bitwise_left_shift, INTS, 1,
-        "`a * 2**b`, modulo 2**bits.", _SHIFT, _C11_BITS, False),
+        "`a * 2**b`, modulo 2**bits.", _SHIFT, _C11_BITS, False,
+        aten=("bitwise_left_shift", "__lshift__")),
     "shift_right": PointwiseFunction(torch.bitwise_right_shift, INTS, 1,
-        "`floor(a / 2**b)`: arithmetic where signed.", _SHIFT, _C11_BITS, False),
+        "`floor(a / 2**b)`: arithmetic where signed.", _SHIFT, _C11_BITS, False,
+        aten=("bitwise_right_shift", "__rshift__")),
     "logical_and": _logic(torch.logical_and, "Whether both are true."),
     "logical_or": _logic(torch.logical_or, "Whether either is true."),
     "logical_xor": _logic(torch.logical_xor, "Whether just one is true."),

@@ -219,7 +219,7 @@ def _clamped(x: Tensor, indices: Indices) -> list[Tensor | None]:
 @decomposition(aten.index_select.default)
 def index_select(x: Tensor, dim: int, index: Tensor) -> Any:
     require_vector("index_select", index)
-    flat = _in_a_row(positions("index_select", index))
+    (flat,) = lifted(positions("index_select", index))
     if x.ndim == 0:
         return p.reshape(p.index_select(p.reshape(x, [1]), 0, flat), [])
     return p.index_select(x, canonical(dim, x.ndim), flat)
@@ -241,18 +241,14 @@ def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> T
     return e.laid_out_as(x, result)
 
 
-def _in_a_row(index: Tensor) -> Tensor:
-    """One position as a vector of one."""
-    return p.reshape(index, [1]) if index.ndim == 0 else index
+def lifted(*xs: Tensor) -> list[Tensor]:
+    """0-d tensors as tensors of one element, which is what these operations take them for."""
+    return [p.reshape(x, [1]) if x.ndim == 0 else x for x in xs]
 
 
 def _along(dim: int, places: Tensor) -> list[Tensor | None]:
     """The index list that reaches a tensor at `places` along `dim`."""
-    return [*[None] * dim, _in_a_row(places)]
-
-
-def _with_a_dimension(*xs: Tensor) -> list[Tensor]:
-    return [p.reshape(x, [1]) if x.ndim == 0 else x for x in xs]
+    return [*[None] * dim, *lifted(places)]
 
 
 @decomposition(aten.index_add.default)
@@ -264,7 +260,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Numb
         return p.clone(x)
     size = x.shape[where] if x.ndim else 1
     places = within(places, size, *_refusal(x, where, index, alpha))
-    base, added = _with_a_dimension(*_wide(x, source))
+    base, added = lifted(*_wide(x, source))
     if alpha != 1:
         added = e.mul(added, alpha)
     base = e.in_format(base, torch.contiguous_format)
@@ -302,7 +298,7 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
     )
     if not _surely_empty(x):
         places = within(places, x.shape[where] if x.ndim else 1, "IndexError", message)
-    base, values = _with_a_dimension(x, source)
+    base, values = lifted(x, source)
     base = e.in_format(base, torch.contiguous_format)
     result = p.index_put(base, _along(where, places), values, False)
     return p.reshape(result, list(x.shape)) if x.ndim == 0 else result
@@ -317,7 +313,7 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Operand) -> Any:
         number = p.full([], value, dtype=x.dtype, device=x.device)
     else:
         number = e.cast(value, x.dtype)  # type: ignore[arg-type]
-    (base,) = _with_a_dimension(x)
+    (base,) = lifted(x)
     result = p.index_put(base, _along(canonical(dim, x.ndim), places), number, False)
     return p.reshape(result, list(x.shape)) if x.ndim == 0 else result
 

@@ -14,18 +14,19 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, canonical, p
-from flambeau_prims.decomp.indexing.indexing import IN_SELF, positions, require_slices, within
+from flambeau_prims.decomp.indexing.indexing import (
+    IN_SELF,
+    lifted,
+    positions,
+    require_slices,
+    within,
+)
 from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.promotion import compute_dtype
 
 aten = torch.ops.aten
 
 _MULTIPLY_OR_ADD = {"add": "sum", "multiply": "prod"}
-
-
-def _lifted(*xs: Tensor) -> list[Tensor]:
-    """0-d tensors as tensors of one element, which is what the scatters take them for."""
-    return [p.reshape(x, [1]) if x.ndim == 0 else x for x in xs]
 
 
 def _same_dtype(name: str, x: Tensor, src: Tensor) -> None:
@@ -38,7 +39,7 @@ def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> 
     del sparse_grad
     if index.numel() == 0:
         return p.full(list(index.shape), 0, dtype=x.dtype, device=x.device)
-    a, places = _lifted(x, positions("gather", index))
+    a, places = lifted(x, positions("gather", index))
     found = p.gather(a, canonical(dim, x.ndim), places)
     return p.reshape(found, list(index.shape)) if index.ndim == 0 else found
 
@@ -46,7 +47,7 @@ def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> 
 def _scattered(op: Any, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     if index.numel() == 0:
         return p.clone(x)
-    a, places, values = _lifted(x, positions("scatter", index), src)
+    a, places, values = lifted(x, positions("scatter", index), src)
     result = op(a, canonical(dim, x.ndim), places, values)
     return p.reshape(result, list(x.shape)) if x.ndim == 0 else result
 
@@ -103,7 +104,7 @@ def index_reduce(
     if source.numel() == 0:
         return p.clone(x)
     found = within(found, x.shape[where] if x.ndim else 1, "IndexError", IN_SELF)
-    a, places, values = _lifted(x, found, source)
+    a, places, values = lifted(x, found, source)
     spread = p.broadcast_in_dim(places, list(values.shape), [where])
     result = reduced(a, where, spread, values, reduce, include_self)
     return p.reshape(result, list(x.shape)) if x.ndim == 0 else result
@@ -141,7 +142,7 @@ def reduced(
     if index.numel() == 0:
         return p.clone(x)
     where, places = canonical(dim, x.ndim), positions("scatter", index)
-    a, places, values = _lifted(x, places, src)
+    a, places, values = lifted(x, places, src)
     wide = compute_dtype(x.dtype)
     a, values = e.cast(a, wide), e.cast(values, wide)
     base = a

@@ -14,10 +14,16 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.linalg.matrices import empty, lower, upper
-from flambeau_prims.decomposition_table import decomposition
+from flambeau_prims.decomposition_table import decomposition, same
 from flambeau_prims.layout import Size
 
 aten = torch.ops.aten
+
+same(aten.linalg_eig.default, "eig")
+same(aten._linalg_eigvals.default, "eigvals")
+same(aten.linalg_householder_product.default, "householder_product")
+same(aten.geqrf.default, "geqrf")
+same(aten.ormqr.default, "ormqr")
 
 
 def checked(info: Tensor, message: str) -> None:
@@ -78,16 +84,6 @@ def eigh(x: Tensor, UPLO: str = "L", compute_v: bool = True) -> Any:
     return p.eigvalsh(x, upper), empty(x, [0])
 
 
-@decomposition(aten.linalg_eig.default)
-def eig(x: Tensor) -> Any:
-    return tuple(p.eig(x))
-
-
-@decomposition(aten._linalg_eigvals.default)
-def eigvals(x: Tensor) -> Tensor:
-    return p.eigvals(x)
-
-
 @decomposition(aten.linalg_lu_factor_ex.default)
 def lu_factor_ex(x: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
     lu, pivots, info = p.lu_factor(x, pivot)
@@ -139,18 +135,3 @@ def ldl_factor_ex(x: Tensor, *, hermitian: bool = False, check_errors: bool = Fa
 @decomposition(aten.linalg_matrix_exp.default)
 def matrix_exp(x: Tensor) -> Tensor:
     return e.cast(p.matrix_exp(e.widen(x)), x.dtype)
-
-
-@decomposition(aten.linalg_householder_product.default)
-def householder_product(x: Tensor, tau: Tensor) -> Tensor:
-    return p.householder_product(x, tau)
-
-
-@decomposition(aten.geqrf.default)
-def geqrf(x: Tensor) -> Any:
-    return tuple(p.geqrf(x))
-
-
-@decomposition(aten.ormqr.default)
-def ormqr(x: Tensor, tau: Tensor, c: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
-    return p.ormqr(x, tau, c, left, transpose)

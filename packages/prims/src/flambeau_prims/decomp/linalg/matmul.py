@@ -16,23 +16,16 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, p
 from flambeau_prims.decomp.nn.activation import gelu, relu
 from flambeau_prims.decomp.views.view import unsqueezed
-from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
+from flambeau_prims.decomposition_table import Arguments, by_name, decomposition, same
 from flambeau_prims.layout import product
 
 aten = torch.ops.aten
 
+same(aten.mm.default, "mm")
+same(aten.bmm.default, "bmm")
+
 
 HALF = (torch.float16, torch.bfloat16)
-
-
-@decomposition(aten.mm.default)
-def mm(a: Tensor, b: Tensor) -> Tensor:
-    return p.mm(a, b)
-
-
-@decomposition(aten.bmm.default)
-def bmm(a: Tensor, b: Tensor) -> Tensor:
-    return p.bmm(a, b)
 
 
 def _blend(x: Tensor, a: Tensor, b: Tensor, beta: Number, alpha: Number) -> Tensor:
@@ -59,7 +52,7 @@ def _exact(number: Number, dtype: torch.dtype) -> Number:
     return int(number)
 
 
-@decomposition(aten.addmm.default)
+@decomposition(aten.addmm.default, aten.baddbmm.default)
 def addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     return _blend(x, a, b, beta, alpha)
 
@@ -75,11 +68,6 @@ def addmm_activation(
     return gelu(total, approximate="none" if x.device.type == "cpu" else "tanh")
 
 
-@decomposition(aten.baddbmm.default)
-def baddbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    return _blend(x, a, b, beta, alpha)
-
-
 @decomposition(aten.addbmm.default)
 def addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     # the sum over the batch is a product with the batch laid out along the inner dimension
@@ -88,29 +76,18 @@ def addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number =
     return _blend(x, wide, p.reshape(b, [batch * inner, b.shape[2]]), beta, alpha)
 
 
-def _register_wide_products() -> None:
-    """Products of half precision with results in float32: the operands, widened."""
-
-    def multiply(a: Tensor, b: Tensor, out_dtype: torch.dtype) -> Tensor:
-        wide = e.cast(a, out_dtype), e.cast(b, out_dtype)
-        return p.mm(*wide) if a.ndim == 2 else p.bmm(*wide)
-
-    def multiply_add(
-        x: Tensor,
-        a: Tensor,
-        b: Tensor,
-        out_dtype: torch.dtype,
-        *,
-        beta: Number = 1,
-        alpha: Number = 1,
-    ) -> Tensor:
-        return _blend(x, e.cast(a, out_dtype), e.cast(b, out_dtype), beta, alpha)
-
-    decomposition(aten.mm.dtype, aten.bmm.dtype)(multiply)
-    decomposition(aten.addmm.dtype, aten.baddbmm.dtype)(multiply_add)
+@decomposition(aten.mm.dtype, aten.bmm.dtype)
+def wide_product(a: Tensor, b: Tensor, out_dtype: torch.dtype) -> Tensor:
+    """Of half precision with a result in float32: the operands, widened."""
+    wide = e.cast(a, out_dtype), e.cast(b, out_dtype)
+    return p.mm(*wide) if a.ndim == 2 else p.bmm(*wide)
 
 
-_register_wide_products()
+@by_name(aten.addmm.dtype, aten.baddbmm.dtype)
+def wide_sum(a: Arguments) -> Tensor:
+    first, second = (a.mat1, a.mat2) if a.mat1 is not None else (a.batch1, a.batch2)
+    wide = e.cast(first, a.out_dtype), e.cast(second, a.out_dtype)
+    return _blend(a.self, *wide, a.beta, a.alpha)
 
 
 @decomposition(aten._compute_linear_combination.default)

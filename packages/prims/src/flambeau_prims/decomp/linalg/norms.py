@@ -19,12 +19,15 @@ from flambeau_prims.decomp.complex import squared_modulus
 from flambeau_prims.decomp.emit import Number, canonical_dims, keep_dims, p
 from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.decomp.reduction import Dims
-from flambeau_prims.decomposition_table import TABLE, Arguments, by_name, decomposition
+from flambeau_prims.decomposition_table import TABLE, Arguments, by_name, decomposition, same
 from flambeau_prims.layout import product
 from flambeau_prims.ops.complex import REAL_OF
 from flambeau_prims.promotion import broadcast_shapes, compute_dtype, is_inexact
 
 aten = torch.ops.aten
+
+same(aten._pdist_forward.default, "pdist")
+same(aten._pdist_backward.default, "pdist_backward")
 _INFINITE = (float("inf"), float("-inf"))
 
 
@@ -123,16 +126,6 @@ def cdist_backward(grad: Tensor, a: Tensor, b: Tensor, p_: float, distance: Tens
         return e.laid_out_as(a, zeros)
     first, second = _together(a, b)
     return p.cdist_backward(grad, first, second, p_, distance)
-
-
-@decomposition(aten._pdist_forward.default)
-def pdist_forward(x: Tensor, p_: float = 2.0) -> Any:
-    return p.pdist(x, p_)
-
-
-@decomposition(aten._pdist_backward.default)
-def pdist_backward(grad: Tensor, x: Tensor, p_: float, distance: Tensor) -> Any:
-    return p.pdist_backward(grad, x, p_, distance)
 
 
 def _euclidean(a: Tensor, b: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from flambeau_prims._torch_compat import is_of_onednn
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, elementwise, p
 from flambeau_prims.decomp.pointwise import at_least, clamp_to, formula, overloads
+from flambeau_prims.decomp.views.view import sliced
 from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.layout import product
 from flambeau_prims.promotion import is_inexact
@@ -168,10 +169,7 @@ def halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     size = x.shape[dim]
     if size % 2:
         raise RuntimeError(f"Halving dimension must be even, but dimension {dim} is size {size}")
-    start, stop, step = [0] * x.ndim, list(x.shape), [1] * x.ndim
-    middle = [size // 2 if d == dim else n for d, n in enumerate(stop)]
-    second = [size // 2 if d == dim else 0 for d in range(x.ndim)]
-    return p.slice(x, start, middle, step), p.slice(x, second, stop, step)
+    return sliced(x, dim, 0, size // 2), sliced(x, dim, size // 2, size)
 
 
 @decomposition(aten.glu.default)

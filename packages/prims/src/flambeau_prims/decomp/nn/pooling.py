@@ -17,82 +17,58 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p, spread
 from flambeau_prims.decomp.nn.convolution import full
 from flambeau_prims.decomp.pointwise import overloads
-from flambeau_prims.decomposition_table import decomposition
+from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
 from flambeau_prims.layout import Size, Sizes, product
 
 aten = torch.ops.aten
 Ints = Sequence[int]
 
 
-def _window(
-    n: int, kernel_size: Ints, stride: Ints = (), padding: Ints = (0,)
-) -> tuple[list[int], ...]:
-    size = full(kernel_size, n)
-    return size, full(stride, n) if len(stride) else size, full(padding, n)
+def _window(a: Arguments, n: int) -> list[Any]:
+    """Kernel, stride and padding written out; without a stride windows lie side by side."""
+    return [full(x, n) for x in (a.kernel_size, a.stride or a.kernel_size, a.padding)]
 
 
-def _max_geometry(
-    n: int,
-    kernel_size: Ints,
-    stride: Ints = (),
-    padding: Ints = (0,),
-    dilation: Ints = (1,),
-    ceil_mode: bool = False,
-) -> tuple[Any, ...]:
-    return (*_window(n, kernel_size, stride, padding), full(dilation, n), ceil_mode)
+def _max_geometry(a: Arguments, n: int) -> list[Any]:
+    return [*_window(a, n), full(a.dilation, n), a.ceil_mode]
 
 
-def _avg_geometry(
-    n: int,
-    kernel_size: Ints,
-    stride: Ints = (),
-    padding: Ints = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> tuple[Any, ...]:
-    window = _window(n, kernel_size, stride, padding)
-    return (*window, ceil_mode, count_include_pad, divisor_override)
+def _avg_geometry(a: Arguments, n: int) -> list[Any]:
+    return [*_window(a, n), a.ceil_mode, a.count_include_pad, a.divisor_override]
 
 
-def _register_max(n: int) -> None:
-    name = f"max_pool{n}d_with_indices"
-    prim, back = getattr(p, name), getattr(p, f"{name}_backward")
+def _register_windows(n: int) -> None:
+    largest, average = f"max_pool{n}d_with_indices", f"avg_pool{n}d"
+    names = (largest, f"{largest}_backward", average, f"{average}_backward")
+    maxima, maxima_back, mean, mean_back = (getattr(p, name) for name in names)
+    ops = [getattr(aten, name).default for name in names]
 
-    @decomposition(getattr(aten, name).default)
-    def forward(x: Tensor, *geometry: Any, **named: Any) -> tuple[Tensor, Tensor]:
-        result = prim(x, *_max_geometry(n, *geometry, **named))
-        return result[0], result[1]
+    @by_name(ops[0])
+    def of_maxima(a: Arguments) -> Any:
+        return tuple(maxima(a.self, *_max_geometry(a, n)))
 
-    @decomposition(getattr(aten, f"{name}_backward").default)
-    def backward(grad: Tensor, x: Tensor, *rest: Any) -> Any:
-        *geometry, indices = rest
-        return back(grad, x, *_max_geometry(n, *geometry), indices)
+    @by_name(ops[1])
+    def of_maxima_backward(a: Arguments) -> Any:
+        return maxima_back(a.grad_output, a.self, *_max_geometry(a, n), a.indices)
 
+    @by_name(ops[2])
+    def of_means(a: Arguments) -> Any:
+        return mean(a.self, *_avg_geometry(a, n))
 
-def _register_avg(n: int) -> None:
-    name = f"avg_pool{n}d"
-    prim, back = getattr(p, name), getattr(p, f"{name}_backward")
-
-    @decomposition(getattr(aten, name).default)
-    def forward(x: Tensor, *geometry: Any, **named: Any) -> Any:
-        return prim(x, *_avg_geometry(n, *geometry, **named))
-
-    @decomposition(getattr(aten, f"{name}_backward").default)
-    def backward(grad: Tensor, x: Tensor, *geometry: Any, **named: Any) -> Any:
-        return back(grad, x, *_avg_geometry(n, *geometry, **named))
+    @by_name(ops[3])
+    def of_means_backward(a: Arguments) -> Any:
+        return mean_back(a.grad_output, a.self, *_avg_geometry(a, n))
 
 
 for _n in (2, 3):
-    _register_max(_n)
-    _register_avg(_n)
+    _register_windows(_n)
 
 
-@decomposition(*overloads("max_pool2d_backward", "default"))
-def max_pool2d_backward(grad: Tensor, x: Tensor, *geometry: Any, **named: Any) -> Any:
-    written = _max_geometry(2, *geometry, **named)
-    indices = p.max_pool2d_with_indices(x, *written)[1]
-    return p.max_pool2d_with_indices_backward(grad, x, *written, indices)
+@by_name(*overloads("max_pool2d_backward", "default"))
+def max_pool2d_backward(a: Arguments) -> Any:
+    written = _max_geometry(a, 2)
+    indices = p.max_pool2d_with_indices(a.self, *written)[1]
+    return p.max_pool2d_with_indices_backward(a.grad_output, a.self, *written, indices)
 
 
 def _even_windows(size: Sizes, output: Sizes) -> list[Size] | None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.pointwise import overloads
+from flambeau_prims.decomp.views.view import selected, sliced
 from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
 
 aten = torch.ops.aten
@@ -26,11 +27,7 @@ LSTM = 2
 def chunks(x: Tensor, count: int) -> list[Tensor]:
     """`count` equal parts along the last dimension."""
     size = x.shape[-1] // count
-    start, stop, step = [0] * x.ndim, list(x.shape), [1] * x.ndim
-    return [
-        p.slice(x, [*start[:-1], i * size], [*stop[:-1], (i + 1) * size], step)
-        for i in range(count)
-    ]
+    return [sliced(x, x.ndim - 1, i * size, (i + 1) * size) for i in range(count)]
 
 
 def _biased(gates: Tensor, bias: Tensor | None) -> Tensor:
@@ -132,9 +129,7 @@ def _flat(x: Tensor) -> Tensor:
 
 
 def _at(x: Tensor, step: int) -> Tensor:
-    _, batch, width = x.shape
-    part = p.slice(x, [step, 0, 0], [step + 1, batch, width], [1, 1, 1])
-    return p.reshape(part, [batch, width])
+    return selected(x, 0, step)
 
 
 def _steps(a: Arguments, weights: Sequence[Tensor], hx: Tensor, cx: Tensor) -> list[Step]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.pointwise import overloads
-from flambeau_prims.decomposition_table import decomposition
+from flambeau_prims.decomposition_table import Arguments, by_name
 from flambeau_prims.layout import Size, Sizes
 from flambeau_prims.promotion import compute_dtype
 
@@ -225,50 +225,42 @@ def _times(
     return [n for n in found if n is not None] if None not in found else None
 
 
+def _scales(a: Arguments) -> list[float | None]:
+    """Those of the spatial dimensions: one by itself, two or three by their letters."""
+    return [scale for name, scale in vars(a).items() if name.startswith("scales")]
+
+
 def _register_nearest(name: str, exact: bool) -> None:
-    @decomposition(*overloads(name, "default"))
-    def forward(x: Tensor, output_size: Sizes, *scales: Any, **named: Any) -> Tensor:
-        scales = (*scales, *named.values())
-        times = _times(x.shape[2:], output_size, scales, exact)
+    @by_name(*overloads(name, "default"))
+    def forward(a: Arguments) -> Tensor:
+        x, scales = a.self, _scales(a)
+        times = _times(x.shape[2:], a.output_size, scales, exact)
         if times is not None:
             return e.in_image_format(x, _repeat(x, times))
-        return _forward(x, output_size, _nearest_taps(exact, x.device, scales), False)
+        return _forward(x, a.output_size, _nearest_taps(exact, x.device, scales), False)
 
-    @decomposition(*overloads(f"{name}_backward", "default"))
-    def backward(
-        grad: Tensor, output_size: Sizes, input_size: Sizes, *scales: Any, **named: Any
-    ) -> Tensor:
-        scales = (*scales, *named.values())
-        times = _times(input_size[2:], output_size, scales, exact)
+    @by_name(*overloads(f"{name}_backward", "default"))
+    def backward(a: Arguments) -> Tensor:
+        grad, scales = a.grad_output, _scales(a)
+        times = _times(a.input_size[2:], a.output_size, scales, exact)
         if times is not None:
             total = _sum_repeated(e.widen(grad), times)
             return e.in_image_format(grad, e.cast(total, grad.dtype))
-        return _backward(grad, input_size, _nearest_taps(exact, grad.device, scales))
+        return _backward(grad, a.input_size, _nearest_taps(exact, grad.device, scales))
 
 
 def _register_weighing(name: str, kind: Callable[..., Taps]) -> None:
-    @decomposition(*overloads(name, "default"))
-    def forward(
-        x: Tensor, output_size: Sizes, align_corners: bool, *scales: Any, **named: Any
-    ) -> Any:
-        if not x.dtype.is_floating_point:
+    @by_name(*overloads(name, "default"))
+    def forward(a: Arguments) -> Any:
+        if not a.self.dtype.is_floating_point:
             return NotImplemented  # bytes are blended in fixed point
-        scales = (*scales, *named.values())
-        return _forward(x, output_size, _weighing_taps(kind, align_corners, x, scales), True)
+        taps = _weighing_taps(kind, a.align_corners, a.self, _scales(a))
+        return _forward(a.self, a.output_size, taps, True)
 
-    @decomposition(*overloads(f"{name}_backward", "default"))
-    def backward(
-        grad: Tensor,
-        output_size: Sizes,
-        input_size: Sizes,
-        align_corners: bool,
-        *scales: Any,
-        **named: Any,
-    ) -> Tensor:
-        del output_size
-        scales = (*scales, *named.values())
-        made = _weighing_taps(kind, align_corners, grad, scales)
-        return _backward(grad, input_size, made, rows=kind is _cubic)
+    @by_name(*overloads(f"{name}_backward", "default"))
+    def backward(a: Arguments) -> Tensor:
+        taps = _weighing_taps(kind, a.align_corners, a.grad_output, _scales(a))
+        return _backward(a.grad_output, a.input_size, taps, rows=kind is _cubic)
 
 
 for _dims in (1, 2, 3):

@@ -134,19 +134,21 @@ def constant_pad_nd(x: Tensor, pad: Sizes, value: Number = 0) -> Tensor:
     return p.pad(x, low, high, value)
 
 
+def _along(dim: int, value: Size, others: Sizes) -> list[Size]:
+    """`others` with another number at `dim`."""
+    return [value if d == dim else n for d, n in enumerate(others)]
+
+
 def placed_in_zeros(
     grad: Tensor, shape: Sizes, dim: int, start: Size, stop: Size, step: int
 ) -> Tensor:
     """Zeros of `shape` with `grad` in `[..., start:stop:step, ...]`."""
-    zeros = [0] * len(shape)
+    zeros, ones = [0] * len(shape), [1] * len(shape)
+    starts = _along(dim, start, zeros)
     if step == 1:
-        low = [start if d == dim else 0 for d in range(len(shape))]
-        high = [shape[d] - stop if d == dim else 0 for d in range(len(shape))]
-        return p.pad(grad, low, high, 0)
+        return p.pad(grad, starts, _along(dim, shape[dim] - stop, zeros), 0)
     base = p.full(list(shape), 0, dtype=grad.dtype, device=grad.device)
-    starts = [start if d == dim else z for d, z in enumerate(zeros)]
-    stops = [stop if d == dim else n for d, n in enumerate(shape)]
-    steps = [step if d == dim else 1 for d in range(len(shape))]
+    stops, steps = _along(dim, stop, shape), _along(dim, step, ones)
     return p.slice_scatter(base, grad, starts, stops, steps)
 
 
@@ -177,11 +179,9 @@ def slice_scatter(
 ) -> Tensor:
     where = canonical(dim, x.ndim)
     begin, stop = slice_bounds(x.shape[where], start, end)
-    starts = [begin if d == where else 0 for d in range(x.ndim)]
-    stops = [stop if d == where else n for d, n in enumerate(x.shape)]
-    steps = [step if d == where else 1 for d in range(x.ndim)]
-    part = [n if d != where else (stop - begin + step - 1) // step for d, n in enumerate(x.shape)]
-    return p.slice_scatter(x, e.expand(e.cast(src, x.dtype), part), starts, stops, steps)
+    part = e.expand(e.cast(src, x.dtype), _along(where, (stop - begin + step - 1) // step, x.shape))
+    starts, steps = _along(where, begin, [0] * x.ndim), _along(where, step, [1] * x.ndim)
+    return p.slice_scatter(x, part, starts, _along(where, stop, x.shape), steps)
 
 
 @decomposition(aten.select_scatter.default)
@@ -267,8 +267,7 @@ def chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
     for x in tensors:
         size = x.shape[where]
         whole = -(-size // num_chunks) * num_chunks
-        high = [whole - size if d == where else 0 for d in range(x.ndim)]
-        padded = p.pad(x, [0] * x.ndim, high, 0)
+        padded = p.pad(x, [0] * x.ndim, _along(where, whole - size, [0] * x.ndim), 0)
         flat = product(padded.shape[where:]) // num_chunks
         parts.append(p.reshape(padded, [*x.shape[:where], num_chunks, flat]))
     return p.cat(parts, where + 1)

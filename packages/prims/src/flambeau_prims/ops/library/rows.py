@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from flambeau_prims._op import MetaResult, flops_per_input, metas_of, require, tensor_metas
 from flambeau_prims.layout import Size, TensorMeta
@@ -39,30 +40,17 @@ def _check(weight: TensorMeta, indices: TensorMeta, offsets: TensorMeta) -> None
     require(indices.dtype == offsets.dtype, "indices and offsets differ in dtype")
 
 
-def _unused_largest(weight: TensorMeta, bags: Size) -> tuple[Size, ...]:
-    return (0,) if weight.device.type == "cuda" else (bags,)
-
-
-def _bag(
-    weight: torch.Tensor,
-    indices: torch.Tensor,
-    offsets: torch.Tensor,
-    scale_grad_by_freq: bool,
-    mode: int,
-    per_sample_weights: torch.Tensor | None,
-    include_last_offset: bool,
-    padding_idx: int,
-) -> Any:
-    args = (weight, indices, offsets, scale_grad_by_freq, mode)
-    rest = (per_sample_weights, include_last_offset, padding_idx)
-    expected = embedding_bag(*map(metas_of, (*args, *rest)))
-    out, _, _, largest = aten._embedding_bag.default(*args, False, *rest)
+def _bag(weight: Tensor, indices: Tensor, offsets: Tensor, *how: Any) -> Any:
+    by_frequency, mode, *rest = how
+    expected = embedding_bag(*map(metas_of, (weight, indices, offsets, *how)))
+    bags = (weight, indices, offsets)
+    out, _, _, largest = aten._embedding_bag.default(*bags, by_frequency, mode, False, *rest)
     # A kernel leaves out what it has no use for; these mean the same on every device.
     order = torch.arange(indices.shape[0], device=indices.device)
     bag_of = torch.bucketize(order, offsets, right=True).to(indices.dtype) - 1
-    bags = expected[2].shape[0]
-    kept = bag_of[indices != padding_idx].long().clamp(max=max(bags - 1, 0))
-    sizes = torch.bincount(kept, minlength=bags).to(indices.dtype)
+    count = expected[2].shape[0]
+    kept = bag_of[indices != rest[-1]].long().clamp(max=max(count - 1, 0))
+    sizes = torch.bincount(kept, minlength=count).to(indices.dtype)
     if mode != 2 or largest.shape != expected[3].shape:
         largest = largest.new_zeros(expected[3].shape)
     return out, bag_of, sizes, largest
@@ -83,29 +71,23 @@ def _bag(
     differentiable="by embedding_bag_backward and embedding_bag_weights_backward",
 )
 def embedding_bag(
-    weight: TensorMeta,
-    indices: TensorMeta,
-    offsets: TensorMeta,
-    mode: int,
-    per_sample_weights: TensorMeta | None,
-    include_last_offset: bool,
+    weight: TensorMeta, indices: TensorMeta, offsets: TensorMeta, *how: Any
 ) -> tuple[TensorMeta, ...]:
     """out[b] is the sum, mean or maximum of weight[indices[i]] over the i of bag b, which begins at
     offsets[b]; and for the gradient the bag of each i, the sizes, the maxima's positions."""
     _check(weight, indices, offsets)
+    _, mode, own, include_last_offset, _ = how
     require(mode in (0, 1, 2), f"mode {mode}")
     require(offsets.shape[0] > int(include_last_offset) - 1, "no offsets")
-    if per_sample_weights is not None:
+    if own is not None:
         require(mode == 0, f"weights of samples are for sums, not for mode {mode}")
-        good = per_sample_weights.shape == indices.shape
-        require(
-            good and per_sample_weights.dtype == weight.dtype,
-            f"weights of samples {per_sample_weights.shape} {per_sample_weights.dtype}",
-        )
+        good = own.shape == indices.shape and own.dtype == weight.dtype
+        require(good, f"weights of samples {own.shape} {own.dtype}")
     bags = offsets.shape[0] - int(include_last_offset)
     out = weight.like((bags, weight.shape[1]))
     whole = indices.like
-    largest = (bags, weight.shape[1]) if mode == 2 else _unused_largest(weight, bags)
+    unused = (0,) if weight.device.type == "cuda" else (bags,)
+    largest = (bags, weight.shape[1]) if mode == 2 else unused
     return out, whole(indices.shape), whole((bags,)), whole(largest)
 
 
@@ -296,21 +278,10 @@ def ctc_loss(
     shape="that of `log_probs`, row-major",
     edge_cases="0 past a sequence's end; 0 where the loss is infinite, if `zero_infinity`",
 )
-def ctc_loss_backward(
-    grad: TensorMeta,
-    log_probs: TensorMeta,
-    targets: TensorMeta,
-    input_lengths: Any,
-    target_lengths: Any,
-    loss: TensorMeta,
-    log_alpha: TensorMeta,
-    blank: int,
-    zero_infinity: bool,
-) -> TensorMeta:
+def ctc_loss_backward(grad: TensorMeta, log_probs: TensorMeta, *rest: Any) -> TensorMeta:
     """The gradient of the log-probabilities, given both results of ctc_loss."""
-    first, second = ctc_loss(
-        log_probs, targets, input_lengths, target_lengths, blank, zero_infinity
-    )
+    *given, loss, log_alpha, blank, zero_infinity = rest
+    first, second = ctc_loss(log_probs, *given, blank, zero_infinity)
     good = grad.shape == loss.shape == first.shape and log_alpha.shape == second.shape
     require(good, f"gradient {grad.shape}, losses {first.shape}")
     return log_probs.like(log_probs.shape)
