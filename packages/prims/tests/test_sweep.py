@@ -3,6 +3,7 @@
 `FLAMBEAU_PART` picks another part; a failure names the command that repeats it.
 """
 
+import dataclasses
 import os
 
 import pytest
@@ -105,19 +106,12 @@ def test_an_undeclared_leaf_is_seen():
 
 
 def test_a_broken_rule_is_seen(monkeypatch):
-    from flambeau_prims import PRIMS, TensorMeta
+    from flambeau_prims import PRIMS
     from flambeau_prims.sweep import watch
 
-    class Bent:
-        name, tags = "exp", frozenset()
-
-        @staticmethod
-        def rule(a: TensorMeta) -> TensorMeta:
-            return a.like(dtype=torch.float64)
-
-    known = watch.prim_of
-    exp = PRIMS["exp"].overload
-    monkeypatch.setattr(watch, "prim_of", lambda op: Bent if op is exp else known(op))
+    known, exp = watch.prim_of, PRIMS["exp"]
+    bent = dataclasses.replace(exp, rule=lambda a: a.like(dtype=torch.float64))
+    monkeypatch.setattr(watch, "prim_of", lambda op: bent if op is exp.overload else known(op))
     assert "the rule gives" in verdict({}).message
 
 

@@ -27,23 +27,8 @@ Cost: TypeAlias = Callable[[tuple[Any, ...], MetaResult], Size]
 
 TAGS = frozenset(
     {
-        "pointwise",
-        "reduction",
-        "scan",
-        "view",
-        "shape",
-        "index",
-        "creation",
-        "random",
-        "matmul",
-        "library",
-        "mutating",
-        "sort",
-        "complex",
-        "fft",
-        "linalg",
-        "special",
-        "effect",
+        *("pointwise", "reduction", "scan", "view", "shape", "index", "creation", "random"),
+        *("matmul", "library", "mutating", "sort", "complex", "fft", "linalg", "special", "effect"),
         "data_dependent",  # the size of a result depends on elements, not on shapes alone
     }
 )
@@ -52,18 +37,8 @@ EXACT_TAGS = frozenset({"view", "shape", "index", "sort", "creation"})
 """What primitives of these kinds give are bits that they were given."""
 
 EDGES = (
-    "nan",
-    "infinity",
-    "signed zero",
-    "integers",
-    "complex",
-    "overflow",
-    "domain",
-    "ties",
-    "duplicates",
-    "empty",
-    "out of range",
-    "note",
+    *("nan", "infinity", "signed zero", "integers", "complex", "overflow", "domain", "ties"),
+    *("duplicates", "empty", "out of range", "note"),
 )
 """What an entry of `edge_cases` may be about; a plain text is filed under `note`."""
 
@@ -282,8 +257,8 @@ def _selecting(declared: _Declared, rule: Rule) -> Rule:
 
 
 def _named(name: str, schema: str, rule: Rule, dtypes: frozenset[torch.dtype] | None) -> Rule:
-    """`rule`, with errors that begin with the primitive's name whatever it trips over; it is asked
-    about tensors of `dtypes` alone."""
+    """`rule`, with errors that begin with the primitive's name whatever it trips over; tensors of
+    other dtypes than `dtypes` are refused."""
 
     @functools.wraps(rule)
     def named(*args: Any, **kwargs: Any) -> MetaResult:

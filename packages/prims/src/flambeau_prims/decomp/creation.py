@@ -91,8 +91,8 @@ def _anything(dtype: torch.dtype) -> Number:
     return True if dtype == torch.bool else torch.iinfo(dtype).max
 
 
-# What tensors hold that are made plain, `_like` a model or `new_` beside it, by the name of ATen's
-# operation: of its arguments and the dtype.
+# What tensors hold that are made plain, `_like` a model or `new_` with its dtype and device, by the
+# name of ATen's operation: of its arguments and the dtype.
 _CONTENTS: dict[str, Callable[[Arguments, torch.dtype], Number]] = {
     "zeros": lambda a, kind: 0,
     "_efficientzerotensor": lambda a, kind: 0,  # no kernel could be given memory that is not there
@@ -213,9 +213,8 @@ def eye(a: Arguments) -> Any:
 def _triangle(a: Arguments, lower: bool) -> Tensor:
     """Positions (2, n) of a triangle's elements, row by row, without looking at any matrix."""
     rows, columns, offset, dtype = a.row, a.col, a.offset, a.dtype or torch.int64
-    i64: Any = {"dtype": torch.int64, "device": a.device}
     # the columns of row i are below `stop` (lower) or from `begin` on (upper)
-    edge = p.iota(rows, offset + (1 if lower else 0), 1, **i64)
+    edge = e.counted(rows, a.device, offset + (1 if lower else 0))
     edge = e.minimum(e.maximum(edge, 0), columns)
     length = edge if lower else e.sub(columns, edge)
     steps = range(offset + (1 if lower else 0), offset + (1 if lower else 0) + rows)
@@ -224,7 +223,7 @@ def _triangle(a: Arguments, lower: bool) -> Tensor:
     if count == 0:
         return p.full([2, 0], 0, dtype=dtype, device=a.device)
     ends = p.cumsum(length, 0)
-    number = p.iota(count, 0, 1, **i64)
+    number = e.counted(count, a.device)
     row = p.searchsorted(ends, number, True)
     starts = p.sub(ends, length)
     column = p.sub(number, p.index_select(starts, 0, row))

@@ -117,14 +117,27 @@ def expand(x: Tensor, shape: Sizes) -> Tensor:
     return p.broadcast_in_dim(x, list(shape), trailing_dims(x.ndim, len(shape)))
 
 
+def filled(like: Tensor, shape: Sizes, value: Any = 0, dtype: torch.dtype | None = None) -> Tensor:
+    """A row-major tensor of a number, on the device and of the dtype of `like`."""
+    return p.full(list(shape), value, dtype=dtype or like.dtype, device=like.device)
+
+
+def counted(count: Size, device: torch.device, start: Size = 0, step: Size = 1) -> Tensor:
+    """So many whole numbers, from `start` on by steps."""
+    return p.iota(count, start, step, dtype=torch.int64, device=device)
+
+
 def const(value: Any, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """A tensor of the shape of `like` filled with a number."""
-    dtype = dtype or like.dtype
-    shape = list(like.shape)
     if contiguous(like):
-        return p.full(shape, value, dtype=dtype, device=like.device)
+        return filled(like, like.shape, value, dtype)
     # Strides of 0, so that the layout of a pointwise result follows `like` alone.
-    return p.broadcast_in_dim(p.full([], value, dtype=dtype, device=like.device), shape, [])
+    return p.broadcast_in_dim(filled(like, [], value, dtype), list(like.shape), [])
+
+
+def first_of_one(x: Tensor) -> tuple[Tensor, Tensor]:
+    """A 0-d tensor and its position in itself: what selecting from it gives."""
+    return p.clone(x), filled(x, [], 0, torch.int64)
 
 
 def meet(*operands: Any) -> list[Tensor]:
@@ -176,12 +189,8 @@ logical_and, logical_or = map(_meeting, ("logical_and", "logical_or"))
 def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
     """`where` of operands that broadcast; a number takes the dtype of the other operand."""
     model = b if is_number(a) else a
-    operands = [x if not is_number(x) else _scalar(x, model) for x in (a, b)]
+    operands = [filled(model, [], x) if is_number(x) else x for x in (a, b)]  # type: ignore[arg-type]
     return p.where(*meet(condition, *operands))
-
-
-def _scalar(value: Any, like: Any) -> Tensor:
-    return p.full([], value, dtype=like.dtype, device=like.device)
 
 
 def on_gpu(*operands: Any) -> bool:

@@ -198,7 +198,7 @@ def _gradient(grad: Tensor, param: Tensor, weight_decay: float, maximize: bool) 
 def _correction(beta: float, step: Tensor, dtype: torch.dtype) -> Tensor:
     """1 - beta**step, computed in float64 as the kernel does."""
     count = p.reshape(e.cast(step, torch.float64), [])
-    power = p.pow(p.full([], beta, dtype=torch.float64, device=step.device), count)
+    power = p.pow(e.filled(step, [], beta, torch.float64), count)
     return e.cast(e.sub(1.0, power), dtype)
 
 

@@ -171,7 +171,7 @@ def _sum_of_multiple(a: Operand, b: Operand, alpha: Number) -> Tensor:
     def combine(x: Tensor, y: Tensor) -> Tensor:
         if x.dtype == common or e.on_gpu(x):
             return e.fused(y, alpha, x)
-        factor = e.cast(p.full([], alpha, dtype=common, device=x.device), x.dtype)
+        factor = e.cast(e.filled(x, [], alpha, common), x.dtype)
         return e.fused(y, factor, x)
 
     return summed(combine, a, b)
@@ -392,7 +392,7 @@ def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
     a, b = (x if isinstance(x, NUMBERS) else e.brought(e.cast(x, dtype), home) for x in (a, b))
     condition = e.brought(condition, home)
     if is_number(a) and is_number(b):
-        a = p.full([], a, dtype=dtype, device=condition.device)
+        a = e.filled(condition, [], a, dtype)
     return e.where(_bool(condition), a, b)
 
 

@@ -139,7 +139,7 @@ def _extreme_with_position(
     def call(x: Tensor, dim: int, keepdim: bool = False) -> Any:
         where = canonical_dims(dim, x.ndim)
         if x.ndim == 0:
-            return p.clone(x), p.full([], 0, dtype=torch.int64, device=x.device)
+            return e.first_of_one(x)
         if x.shape[where[0]] == 0:
             return NotImplemented
         at = position(_countable(x), where[0])
@@ -158,7 +158,7 @@ def _position(op: Callable[..., Tensor]) -> Callable[..., Any]:
         if e.count(x.shape, where) == 0:
             return NotImplemented
         if x.ndim == 0:
-            return p.full([], 0, dtype=torch.int64, device=x.device)
+            return e.filled(x, [], 0, torch.int64)
         if dim is None:
             found = op(p.reshape(x, [x.numel()]), 0)
             return p.reshape(found, [1] * x.ndim) if keepdim else found

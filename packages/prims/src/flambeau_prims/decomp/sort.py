@@ -15,7 +15,6 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, is_number, keep_dims, p
 from flambeau_prims.decomp.indexing.indexing import ranked
-from flambeau_prims.decomp.special import first_of_one
 from flambeau_prims.decomposition_table import Arguments, by_name, decomposition, same
 from flambeau_prims.layout import Size
 from flambeau_prims.promotion import result_type
@@ -35,7 +34,7 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
 def sort_stable(x: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
     where = canonical(dim, x.ndim)
     if x.ndim == 0:
-        return first_of_one(x)
+        return e.first_of_one(x)
     return tuple(p.sort(x, where, descending, bool(stable)))
 
 
@@ -43,7 +42,7 @@ def sort_stable(x: Tensor, *, stable: bool | None, dim: int = -1, descending: bo
 def topk(x: Tensor, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     where = canonical(dim, x.ndim)
     if x.ndim == 0:
-        return first_of_one(x) if k == 1 else NotImplemented
+        return e.first_of_one(x) if k == 1 else NotImplemented
     return tuple(p.topk(x, k, where, largest, sorted))
 
 
@@ -51,7 +50,7 @@ def _selecting(op: Callable[..., Any]) -> Callable[..., Any]:
     def call(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
         where = canonical(dim, x.ndim)
         if x.ndim == 0:
-            return first_of_one(x)
+            return e.first_of_one(x)
         return tuple(keep_dims(part, x.shape, [where], keepdim) for part in op(x, where))
 
     return call
@@ -72,7 +71,7 @@ def _of_all(op: Callable[..., Any]) -> Callable[..., Any]:
         if x.numel() == 0:
             if not x.dtype.is_floating_point:
                 return NotImplemented
-            return p.full([], float("nan"), dtype=x.dtype, device=x.device)
+            return e.filled(x, [], float("nan"))
         return op(p.reshape(x, [x.numel()]), 0)[0]
 
     return call
@@ -85,7 +84,7 @@ decomposition(aten.nanmedian.default)(_of_all(p.nanmedian))
 def _searched(boundaries: Tensor, values: Operand, right: bool, out_int32: bool) -> Any:
     dtype = result_type((boundaries, values))
     if is_number(values):
-        wanted = p.full([], e.wrapped(values, dtype), dtype=dtype, device=boundaries.device)
+        wanted = e.filled(boundaries, [], e.wrapped(values, dtype), dtype)
     else:
         wanted = e.cast(values, dtype)  # type: ignore[arg-type]
     found = p.searchsorted(e.cast(boundaries, dtype), wanted, right)
@@ -116,7 +115,7 @@ def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Any:
     flat = p.reshape(x, [x.numel()])
     if min == max and x.numel() != 0:
         return p.histc(flat, bins, p.amin(flat, [0]), p.amax(flat, [0]))
-    low, high = (p.full([], b, dtype=x.dtype, device=x.device) for b in (min, max))
+    low, high = (e.filled(x, [], b) for b in (min, max))
     return p.histc(flat, bins, low, high)
 
 
@@ -133,7 +132,7 @@ def _as_tensors(*operands: Operand) -> list[Tensor]:
     dtype = result_type(operands)
     model = next(x for x in operands if not is_number(x))
     return [
-        p.full([], e.wrapped(x, dtype), dtype=dtype, device=model.device)  # type: ignore[union-attr]
+        e.filled(model, [], e.wrapped(x, dtype), dtype)  # type: ignore[arg-type]
         if is_number(x)
         else e.cast(x, dtype)  # type: ignore[arg-type]
         for x in operands
@@ -143,7 +142,7 @@ def _as_tensors(*operands: Operand) -> list[Tensor]:
 def _among(elements: Tensor, tests: Tensor) -> Tensor:
     count, shape = tests.numel(), list(elements.shape)
     if count == 0 or elements.numel() == 0:
-        return p.full(shape, False, dtype=torch.bool, device=elements.device)
+        return e.filled(elements, shape, False, torch.bool)
     flat = p.reshape(tests, [count])
     if count <= _FEW or elements.dtype in (torch.bool,):
         wide = p.broadcast_in_dim(elements, [*shape, count], list(range(len(shape))))
@@ -156,13 +155,12 @@ def _among(elements: Tensor, tests: Tensor) -> Tensor:
 @decomposition(aten.nonzero_static.default)
 def nonzero_static(x: Tensor, *, size: Size, fill_value: int = -1) -> Tensor:
     count, ndim = x.numel(), x.ndim
-    i64: Any = {"dtype": torch.int64, "device": x.device}
     if count == 0 or size == 0 or ndim == 0:
-        return p.full([size, ndim], fill_value, **i64)
+        return e.filled(x, [size, ndim], fill_value, torch.int64)
     chosen = p.reshape(e.ne(x, 0), [count])
     place = e.where(chosen, e.minimum(ranked(chosen), size), size)  # the rest go past the end
-    found = p.full([size + 1], -1, **i64)
-    found = p.index_put(found, [place], p.iota(count, 0, 1, **i64), False)
+    found = e.filled(x, [size + 1], -1, torch.int64)
+    found = p.index_put(found, [place], e.counted(count, x.device), False)
     found = p.slice(found, [0], [size], [1])
     missing = e.lt(found, 0)
     columns = []
@@ -190,19 +188,16 @@ def repeat_interleave(repeats: Tensor, *, output_size: Size | None = None) -> An
     if output_size is None:
         return p.repeat_interleave(repeats)
     ends = p.cumsum(e.cast(repeats, torch.int64), 0)
-    number = p.iota(output_size, 0, 1, dtype=torch.int64, device=repeats.device)
+    number = e.counted(output_size, repeats.device)
     return e.cast(p.searchsorted(ends, number, True), repeats.dtype)
 
 
-def _nothing(x: Tensor) -> Tensor:
-    return p.full([0], 0, dtype=torch.int64, device=x.device)
-
-
 def _requested(a: Arguments, parts: Any) -> Any:
-    """Distinct ones, in ascending order in any case, and what else is asked for."""
+    """Distinct ones, in ascending order in any case, and what else is requested."""
     values, where, times = parts
-    inverse = where if a.return_inverse else _nothing(a.self)
-    return values, inverse, times if a.return_counts else _nothing(a.self)
+    nothing = e.filled(a.self, [0], 0, torch.int64)
+    inverse = where if a.return_inverse else nothing
+    return values, inverse, times if a.return_counts else nothing
 
 
 @by_name(aten._unique2.default)

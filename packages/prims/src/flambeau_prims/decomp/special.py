@@ -104,11 +104,6 @@ def logit_backward(grad: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
     return elementwise(derive, (grad, x))
 
 
-def first_of_one(x: Tensor) -> tuple[Tensor, Tensor]:
-    """A 0-d tensor and its position in itself: what selecting from it gives."""
-    return p.clone(x), p.full([], 0, dtype=torch.int64, device=x.device)
-
-
 def _running(op: Callable[..., Tensor]) -> Callable[..., Any]:
     def call(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
         result = summed_dtype(x, dtype)
@@ -127,7 +122,7 @@ decomposition(aten.cumprod.default)(_running(p.cumprod))
 def _extreme(op: Callable[..., Any]) -> Callable[..., Any]:
     def call(x: Tensor, dim: int) -> Any:
         where = canonical(dim, x.ndim)
-        return first_of_one(x) if x.ndim == 0 else tuple(op(x, where))
+        return e.first_of_one(x) if x.ndim == 0 else tuple(op(x, where))
 
     return call
 

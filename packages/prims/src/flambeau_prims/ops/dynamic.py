@@ -27,9 +27,9 @@ class SizeUnknown(PrimError):
 def _counting(
     schema: str, eager: Callable[..., Any], **notes: Any
 ) -> Callable[[Callable[..., Results]], Callable[..., Results]]:
-    """Define the primitive of which the decorated function, given the size that only elements tell
-    and the operands, checks them and gives the shapes and dtypes of the results; its docstring is
-    the definition."""
+    """Define the primitive of which the decorated function, given the size that depends on the
+    elements and the operands, checks them and gives the shapes and dtypes of the results; its
+    docstring is the definition."""
     name = schema[: schema.index("(")]
 
     def register(results: Callable[..., Results]) -> Callable[..., Results]:

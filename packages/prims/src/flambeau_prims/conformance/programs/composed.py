@@ -35,17 +35,27 @@ from flambeau_prims.dialect import verify
 from flambeau_prims.layout import TensorMeta
 from flambeau_prims.values import GraphRecorder, TracedValue, map_values
 
-Build = Callable[[Generator], tuple[Callable[..., Any], list[Tensor]]]
+Composition = tuple[Callable[..., Any], list[Tensor]]
+Build = Callable[[Generator], Composition]
+
+COMPOSED: dict[str, Build] = {}
+"""Torch code by name."""
 
 
-def _perceptron(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
+def _composition(name: str) -> Callable[[Build], Build]:
+    return lambda build: COMPOSED.setdefault(name, build)
+
+
+@_composition("perceptron")
+def _perceptron(g: Generator) -> Composition:
     def f(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor) -> Any:
         return (F.gelu(F.linear(x, w1, b1)) @ w2,)
 
     return f, [signed(s, F32, g) for s in ((5, 8), (16, 8), (16,), (16, 3))]
 
 
-def _normalized(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
+@_composition("normalization and softmax")
+def _normalized(g: Generator) -> Composition:
     def f(x: Tensor, w: Tensor, b: Tensor) -> Any:
         y = F.layer_norm(x, (9,), w, b)
         return (y, y.softmax(-1), y.log_softmax(1))
@@ -53,14 +63,16 @@ def _normalized(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
     return f, [signed((2, 7, 9), F32, g), signed((9,), F32, g), signed((9,), F32, g)]
 
 
-def _half(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
+@_composition("half precision")
+def _half(g: Generator) -> Composition:
     def f(x: Tensor, w: Tensor) -> Any:
         return (F.layer_norm(F.silu(x) * w, (33,)),)
 
     return f, [signed((6, 33), BF16, g), signed((33,), BF16, g)]
 
 
-def _attended(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
+@_composition("masked attention")
+def _attended(g: Generator) -> Composition:
     def f(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Any:
         scores = (q @ k.transpose(-1, -2)) * 0.3
         return (torch.where(mask, scores, float("-inf")).softmax(-1) @ v,)
@@ -69,7 +81,8 @@ def _attended(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
     return f, [*(signed((2, 3, 6, 4), F32, g) for _ in range(3)), mask]
 
 
-def _image(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
+@_composition("convolution, batch norm and pooling")
+def _image(g: Generator) -> Composition:
     def f(x: Tensor, w: Tensor, scale: Tensor, mean: Tensor, var: Tensor) -> Any:
         y = F.batch_norm(F.conv2d(x, w, padding=1), mean, var, scale, mean)
         return (F.max_pool2d(F.relu(y), 2).mean((2, 3)),)
@@ -78,7 +91,8 @@ def _image(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
     return f, [*(signed(s, F32, g) for s in shapes), signed((5,), F32, g).abs() + 0.5]
 
 
-def _loss(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
+@_composition("embedding and cross entropy")
+def _loss(g: Generator) -> Composition:
     def f(table: Tensor, at: Tensor, w: Tensor, target: Tensor) -> Any:
         logits = F.embedding(at, table) @ w
         return (F.cross_entropy(logits.reshape(-1, 11), target.reshape(-1)),)
@@ -87,7 +101,8 @@ def _loss(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
     return f, [*sizes, positions((3, 4), 11, g)]
 
 
-def _optimizer(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
+@_composition("optimizer step")
+def _optimizer(g: Generator) -> Composition:
     def f(p: Tensor, grad: Tensor, m: Tensor, v: Tensor) -> Any:
         m = torch.lerp(m, grad, 0.1)
         v = v * 0.999 + 0.001 * grad * grad
@@ -96,7 +111,8 @@ def _optimizer(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
     return f, [*(signed((5, 7), F32, g) for _ in range(3)), signed((5, 7), F32, g).abs()]
 
 
-def _shuffled(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
+@_composition("shuffling")
+def _shuffled(g: Generator) -> Composition:
     def f(x: Tensor, i: Tensor) -> Any:
         y = torch.cat([x[:, ::2], x.flip(1)[:, 1:3]], 1).t()
         top = y.topk(2, 0)
@@ -104,19 +120,6 @@ def _shuffled(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
         return (F.pad(y, (1, 0, 0, 2), value=-1.0), top.values, counts, x[i].cumsum(0))
 
     return f, [signed((5, 8), F32, g), positions((9,), 5, g).to(I64)]
-
-
-COMPOSED: dict[str, Build] = {
-    "perceptron": _perceptron,
-    "normalization and softmax": _normalized,
-    "half precision": _half,
-    "masked attention": _attended,
-    "convolution, batch norm and pooling": _image,
-    "embedding and cross entropy": _loss,
-    "optimizer step": _optimizer,
-    "shuffling": _shuffled,
-}
-"""Torch code by name."""
 
 
 WITH_SYMBOLS = ("perceptron", "masked attention", "optimizer step")
@@ -146,7 +149,7 @@ def composed_with_symbols(seed: int = 0, device: torch.device = CPU) -> Iterator
         yield replace(program, others=(tuple(grown(inputs)),))
 
 
-def _built(name: str, seed: int, device: torch.device) -> tuple[Callable[..., Any], list[Tensor]]:
+def _built(name: str, seed: int, device: torch.device) -> Composition:
     number = list(COMPOSED).index(name)
     function, inputs = COMPOSED[name](torch.Generator().manual_seed(seed * 101 + number))
     return function, moved(inputs, device)

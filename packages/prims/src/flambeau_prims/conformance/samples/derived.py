@@ -39,15 +39,8 @@ from flambeau_prims.ops.pointwise import POINTWISE
 # Integer operations that are undefined, or a hardware trap, on the ends of the range.
 _NO_EXTREMES = frozenset(
     {
-        "trunc_div",
-        "floor_div",
-        "remainder",
-        "fmod",
-        "pow",
-        "shift_left",
-        "shift_right",
-        "gcd",
-        "lcm",
+        *("trunc_div", "floor_div", "remainder", "fmod", "pow", "shift_left", "shift_right"),
+        *("gcd", "lcm"),
     }
 )
 _CAST_TARGETS = (F32, F64, BF16, I64, torch.uint8, BOOL, C64)
@@ -121,13 +114,9 @@ def _filled(
 
 
 def _split(wanted: Sequence[Parameter], values: Sequence[Any]) -> Call:
-    args, kwargs = [], {}
-    for parameter, value in zip(wanted, values, strict=True):
-        if parameter.keyword_only:
-            kwargs[parameter.name] = value
-        else:
-            args.append(value)
-    return tuple(args), kwargs
+    pairs = list(zip(wanted, values, strict=True))
+    named = {p.name: value for p, value in pairs if p.keyword_only}
+    return tuple(value for p, value in pairs if not p.keyword_only), named
 
 
 def _values(parameter: Parameter, dtype: torch.dtype) -> list[Any]:

@@ -110,7 +110,7 @@ def nll_loss_backward(a: Arguments) -> Any:
     each = e.where(kept, p.neg(p.mul(g, weights)), 0.0)
     # The one-hot product fuses; a scatter would not.
     shape = list(x.shape)
-    count = p.iota(x.shape[classes], 0, 1, dtype=torch.int64, device=x.device)
+    count = e.counted(x.shape[classes], x.device)
     number = p.broadcast_in_dim(count, shape, [classes])
     hit = p.eq(number, e.expand(unsqueezed(safe, classes), shape))
     return e.cast(e.where(hit, e.expand(unsqueezed(each, classes), shape), 0.0), x.dtype)

@@ -57,11 +57,11 @@ def embedding_dense_backward(
         used = p.broadcast_in_dim(e.ne(positions, padding_idx), [count, width], [0])
         rows = e.where(used, rows, 0.0)
     if scale_grad_by_freq:
-        ones = p.full([count], 1, dtype=rows.dtype, device=rows.device)
-        times = p.full([num_weights], 0, dtype=rows.dtype, device=rows.device)
+        ones = e.filled(rows, [count], 1)
+        times = e.filled(rows, [num_weights])
         times = p.index_select(p.index_put(times, [positions], ones, True), 0, positions)
         rows = p.div(rows, p.broadcast_in_dim(times, [count, width], [0]))
-    zeros = p.full([num_weights, width], 0, dtype=rows.dtype, device=rows.device)
+    zeros = e.filled(rows, [num_weights, width])
     return e.cast(p.index_put(zeros, [positions], rows, True), grad.dtype)
 
 
@@ -103,7 +103,7 @@ def _at_home(x: Tensor, indices: Indices) -> list[Tensor | None]:
 
 def _column(found: Tensor, d: int) -> Tensor:
     """Column `d` of a matrix of positions, without naming the number of its rows."""
-    at = p.full([], d, dtype=torch.int64, device=found.device)
+    at = e.filled(found, [], d, torch.int64)
     return p.index(found, [None, at])
 
 
@@ -310,7 +310,7 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Operand) -> Any:
         raise RuntimeError("index_fill_(): Index has to be a vector/scalar")
     places = positions("index_fill_", index, LONG, IndexError)
     if e.is_number(value):
-        number = p.full([], value, dtype=x.dtype, device=x.device)
+        number = e.filled(x, [], value)
     else:
         number = e.cast(value, x.dtype)  # type: ignore[arg-type]
     (base,) = lifted(x)
@@ -350,7 +350,7 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 @decomposition(aten.masked_scatter_backward.default)
 def masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Sizes) -> Tensor:
     count, total = grad.numel(), product(sizes)
-    result = p.full([total], 0, dtype=grad.dtype, device=grad.device)
+    result = e.filled(grad, [total])
     if count == 0 or total == 0:
         return p.reshape(result, list(sizes))
     flat = p.reshape(e.expand(mask, grad.shape), [count])

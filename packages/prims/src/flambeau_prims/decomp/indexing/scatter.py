@@ -38,7 +38,7 @@ def _same_dtype(name: str, x: Tensor, src: Tensor) -> None:
 def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Any:
     del sparse_grad
     if index.numel() == 0:
-        return p.full(list(index.shape), 0, dtype=x.dtype, device=x.device)
+        return e.filled(x, index.shape)
     a, places = lifted(x, positions("gather", index))
     found = p.gather(a, canonical(dim, x.ndim), places)
     return p.reshape(found, list(index.shape)) if index.ndim == 0 else found
@@ -52,10 +52,6 @@ def _scattered(op: Any, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tens
     return p.reshape(result, list(x.shape)) if x.ndim == 0 else result
 
 
-def _value(x: Tensor, index: Tensor, value: Number) -> Tensor:
-    return p.full(list(index.shape), value, dtype=x.dtype, device=x.device)
-
-
 @decomposition(aten.scatter.src)
 def scatter_src(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
     _same_dtype("scatter", x, src)
@@ -64,7 +60,7 @@ def scatter_src(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
 
 @decomposition(aten.scatter.value)
 def scatter_value(x: Tensor, dim: int, index: Tensor, value: Number) -> Any:
-    return _scattered(p.scatter, x, dim, index, _value(x, index, value))
+    return _scattered(p.scatter, x, dim, index, e.filled(x, index.shape, value))
 
 
 @decomposition(aten.scatter.reduce)
@@ -77,7 +73,7 @@ def scatter_combining(x: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce
 def scatter_combining_value(
     x: Tensor, dim: int, index: Tensor, value: Number, *, reduce: str
 ) -> Any:
-    return reduced(x, dim, index, _value(x, index, value), _MULTIPLY_OR_ADD[reduce], True)
+    return reduced(x, dim, index, e.filled(x, index.shape, value), _MULTIPLY_OR_ADD[reduce], True)
 
 
 @decomposition(aten.scatter_add.default)
@@ -147,7 +143,7 @@ def reduced(
     a, values = e.cast(a, wide), e.cast(values, wide)
     base = a
     if not include_self:
-        neutral = p.full(list(places.shape), _neutral(reduce, wide), dtype=wide, device=x.device)
+        neutral = e.filled(x, places.shape, _neutral(reduce, wide), wide)
         base = p.scatter(a, where, places, neutral)
     result = _OPS[reduce](base, where, places, values)
     if reduce == "mean":
@@ -157,8 +153,8 @@ def reduced(
 
 
 def _divided(total: Tensor, dim: int, places: Tensor, include_self: bool) -> Tensor:
-    start = p.full(list(total.shape), int(include_self), dtype=total.dtype, device=total.device)
-    ones = p.full(list(places.shape), 1, dtype=total.dtype, device=total.device)
+    start = e.filled(total, total.shape, int(include_self))
+    ones = e.filled(total, places.shape, 1)
     count = p.scatter_add(start, dim, places, ones)
     if not include_self:  # where nothing came, the element itself is all there is
         count = e.where(e.eq(count, 0), 1, count)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
-from flambeau_prims.decomp.linalg.matrices import empty, lower, upper
+from flambeau_prims.decomp.linalg.matrices import lower, upper
 from flambeau_prims.decomposition_table import decomposition, same
 from flambeau_prims.layout import Size
 
@@ -62,7 +62,7 @@ def qr(x: Tensor, mode: str = "reduced") -> Any:
     if mode not in ("reduced", "complete", "r"):
         raise RuntimeError(f"qr received unrecognized mode {mode!r}")
     q, r = p.qr(x, mode == "complete")
-    return (empty(x, [0]) if mode == "r" else q), r
+    return (e.filled(x, [0]) if mode == "r" else q), r
 
 
 @decomposition(aten._linalg_svd.default)
@@ -72,7 +72,7 @@ def svd(
     if driver is not None:
         return NotImplemented  # a choice among the libraries of one kind of device
     if not compute_uv:
-        return empty(x, [0]), p.svdvals(x), empty(x, [0])
+        return e.filled(x, [0]), p.svdvals(x), e.filled(x, [0])
     return tuple(p.svd(x, full_matrices))
 
 
@@ -81,7 +81,7 @@ def eigh(x: Tensor, UPLO: str = "L", compute_v: bool = True) -> Any:
     upper = UPLO.upper() == "U"
     if compute_v:
         return tuple(p.eigh(x, upper))
-    return p.eigvalsh(x, upper), empty(x, [0])
+    return p.eigvalsh(x, upper), e.filled(x, [0])
 
 
 @decomposition(aten.linalg_lu_factor_ex.default)
@@ -105,14 +105,14 @@ def unpack(
 ) -> Any:
     m, n = factors.shape[-2], factors.shape[-1]
     k = m if m < n else n
-    order, low, high = empty(factors, [0]), empty(factors, [0]), empty(factors, [0])
+    order, low, high = e.filled(factors, [0]), e.filled(factors, [0]), e.filled(factors, [0])
     if unpack_data:
         low, high = lower(_corner(factors, m, k), unit=True), upper(_corner(factors, k, n))
     if unpack_pivots:
         # column j of P has its 1 in the row that came to stand at j
         source = p.pivots_to_permutation(pivots, m)
         shape = [*source.shape[:-1], m, m]
-        rows = p.iota(m, 0, 1, dtype=torch.int64, device=source.device)
+        rows = e.counted(m, source.device)
         rows = p.broadcast_in_dim(rows, shape, [len(shape) - 2])
         kept = [*range(source.ndim - 1), len(shape) - 1]
         order = e.cast(p.eq(p.broadcast_in_dim(source, shape, kept), rows), factors.dtype)

@@ -11,13 +11,8 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
-from flambeau_prims.layout import Size, Sizes, product
+from flambeau_prims.layout import Size, product
 from flambeau_prims.promotion import broadcast_shapes
-
-
-def empty(like: Tensor, shape: Sizes, dtype: torch.dtype | None = None) -> Tensor:
-    """A tensor of a shape without elements: a result that is not wanted."""
-    return p.full(list(shape), 0, dtype=dtype or like.dtype, device=like.device)
 
 
 def transposed(x: Tensor) -> Tensor:
@@ -39,9 +34,8 @@ def diagonal_of(x: Tensor) -> Tensor:
 
 def difference(rows: Size, columns: Size, device: torch.device) -> Tensor:
     """An int64 matrix of column minus row."""
-    i64 = {"dtype": torch.int64, "device": device}
-    row = p.broadcast_in_dim(p.iota(rows, 0, 1, **i64), [rows, columns], [0])
-    column = p.broadcast_in_dim(p.iota(columns, 0, 1, **i64), [rows, columns], [1])
+    row = p.broadcast_in_dim(e.counted(rows, device), [rows, columns], [0])
+    column = p.broadcast_in_dim(e.counted(columns, device), [rows, columns], [1])
     return p.sub(column, row)
 
 

@@ -122,8 +122,7 @@ def cdist_forward(a: Tensor, b: Tensor, p_: float, compute_mode: int | None) -> 
 @decomposition(aten._cdist_backward.default)
 def cdist_backward(grad: Tensor, a: Tensor, b: Tensor, p_: float, distance: Tensor) -> Any:
     if product((*grad.shape, *a.shape)) == 0:
-        zeros = p.full(list(a.shape), 0, dtype=a.dtype, device=a.device)
-        return e.laid_out_as(a, zeros)
+        return e.laid_out_as(a, e.filled(a, a.shape))
     first, second = _together(a, b)
     return p.cdist_backward(grad, first, second, p_, distance)
 
@@ -131,8 +130,8 @@ def cdist_backward(grad: Tensor, a: Tensor, b: Tensor, p_: float, distance: Tens
 def _euclidean(a: Tensor, b: Tensor) -> Tensor:
     """sqrt(|a|**2 - 2 a b + |b|**2), by one matrix product of extended rows."""
     last = a.ndim - 1
-    ones_a = p.full([*a.shape[:-1], 1], 1, dtype=a.dtype, device=a.device)
-    ones_b = p.full([*b.shape[:-1], 1], 1, dtype=b.dtype, device=b.device)
+    ones_a = e.filled(a, [*a.shape[:-1], 1], 1)
+    ones_b = e.filled(b, [*b.shape[:-1], 1], 1)
     square_a, square_b = (_row_squares(x) for x in (a, b))
     left = p.cat([e.mul(a, -2.0), square_a, ones_a], last)
     right = p.cat([b, ones_b, square_b], last)

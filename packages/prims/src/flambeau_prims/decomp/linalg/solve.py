@@ -21,7 +21,6 @@ from flambeau_prims.decomp.linalg.matrices import (
     as_columns,
     batched,
     diagonal_of,
-    empty,
     identity,
     product_of,
     transposed,
@@ -169,11 +168,11 @@ def lstsq(a: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | Non
     x, residuals, rank, values = p.lstsq(a, b, rcond, name)
     real = REAL_OF.get(a.dtype, a.dtype)
     if m <= n or name == "gelsy":
-        residuals = empty(a, [0], real)
+        residuals = e.filled(a, [0], 0, real)
     if name == "gels":
-        rank = empty(a, [0], torch.int64)
+        rank = e.filled(a, [0], 0, torch.int64)
     if name in ("gels", "gelsy"):
-        values = empty(a, [0], real)
+        values = e.filled(a, [0], 0, real)
     return x, residuals, rank, values
 
 
@@ -190,7 +189,7 @@ def pinv(
 ) -> Any:
     m, n = a.shape[-2], a.shape[-1]
     if a.numel() == 0:
-        return empty(a, [*a.shape[:-2], n, m])
+        return e.filled(a, [*a.shape[:-2], n, m])
     batch = a.shape[:-2]
     given = [tolerance.shape for tolerance in (atol, rtol) if tolerance is not None]
     if tuple(broadcast_shapes(batch, *given)) != tuple(batch):

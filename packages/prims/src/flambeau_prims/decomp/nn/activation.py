@@ -161,7 +161,7 @@ def log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
     out = elementwise(activate, (x,))
     if not e.on_gpu(x):
         out = e.in_format(out, torch.contiguous_format)
-    return out, p.full([0], 0, dtype=x.dtype, device=x.device)
+    return out, e.filled(x, [0])
 
 
 def halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:

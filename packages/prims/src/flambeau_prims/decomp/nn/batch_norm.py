@@ -81,15 +81,11 @@ def normalize(
     return Normalized(out, mean, rstd, new_mean, new_var)
 
 
-def _nothing(x: Tensor, dtype: torch.dtype) -> Tensor:
-    return p.full([0], 0, dtype=dtype, device=x.device)
-
-
 def _saved(a: Arguments, done: Normalized, training: bool) -> tuple[Tensor, Tensor]:
     """The saved statistics as eager gives them: nothing to save outside of training on CPU."""
     dtype = stat_dtype(a.input, a.weight)
     if not training and a.input.device.type == "cpu":
-        return _nothing(a.input, dtype), _nothing(a.input, dtype)
+        return e.filled(a.input, [0], 0, dtype), e.filled(a.input, [0], 0, dtype)
     return e.cast(done.mean, dtype), e.cast(done.rstd, dtype)
 
 
@@ -119,7 +115,7 @@ def _register_forward(op: OpOverload, training: bool | None, *, writes: bool, af
         if writes:
             _write_back(a, done)
         if "reserve" in after:
-            results.append(_nothing(a.input, torch.uint8))
+            results.append(e.filled(a.input, [0], 0, torch.uint8))
         if "running" in after:
             results += [_or_copy(done.running_mean, a.running_mean)]
             results += [_or_copy(done.running_var, a.running_var)]
@@ -143,10 +139,9 @@ for _op, _training, _writes, _after in (
 def cudnn_batch_norm(a: Arguments) -> Any:
     done = normalize(a, a.training, a.exponential_average_factor, a.epsilon)
     _write_back(a, done)
-    saved = (done.mean, done.rstd)
-    if not a.training:
-        saved = (_nothing(a.input, a.weight.dtype), _nothing(a.input, a.weight.dtype))
-    return done.out, *saved, _nothing(a.input, torch.uint8)
+    nothing = e.filled(a.input, [0], 0, a.weight.dtype)
+    saved = (done.mean, done.rstd) if a.training else (nothing, nothing)
+    return done.out, *saved, e.filled(a.input, [0], 0, torch.uint8)
 
 
 def _differentiate(
@@ -229,7 +224,7 @@ def backward_reduce(a: Arguments) -> Any:
     centred = p.sub(wide, spread(e.cast(a.mean, wide.dtype), wide.shape, dims))
     total, along = p.sum(g, dims), p.sum(p.mul(g, centred), dims)
     own = wide.dtype if weight is None else weight.dtype
-    none = _nothing(x, own)
+    none = e.filled(x, [0], 0, own)
     return (
         total if a.input_g else none,
         along if a.input_g else none,

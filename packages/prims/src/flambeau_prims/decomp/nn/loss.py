@@ -158,7 +158,7 @@ def nll_loss_forward(
     everything = list(range(losses.ndim))
     if reduction == NONE and x.ndim > 1:
         losses = e.in_format(e.cast(losses, x.dtype), torch.contiguous_format)
-        return losses, p.full([], 0, dtype=x.dtype, device=x.device)
+        return losses, e.filled(x, [])
     total_weight = p.sum(weights, everything)
     total = p.sum(losses, everything)
     if reduction == MEAN:
@@ -187,7 +187,7 @@ def margins(a: Arguments) -> tuple[Tensor, Tensor, Tensor, int]:
     own = p.gather(rows, 1, p.reshape(wanted, [n, 1]))
     gap = positive_part(e.add(p.sub(rows, e.expand(own, rows.shape)), a.margin))
     hit = p.eq(
-        p.broadcast_in_dim(p.iota(classes, 0, 1, dtype=torch.int64, device=x.device),
+        p.broadcast_in_dim(e.counted(classes, x.device),
                            [n, classes], [1]),
         p.broadcast_in_dim(wanted, [n, classes], [0]),
     )  # fmt: skip
@@ -240,7 +240,7 @@ def multilabels(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     )
     labels = e.sub(raised, 1)
     ended = e.gt(p.cumsum(e.cast(e.lt(labels, 0), torch.int64), 1), 0)
-    count = p.iota(classes, 0, 1, dtype=torch.int64, device=x.device)
+    count = e.counted(classes, x.device)
     shape = [n, classes, classes]
     named = p.eq(p.broadcast_in_dim(labels, shape, [0, 1]), p.broadcast_in_dim(count, shape, [2]))
     named = p.logical_and(named, p.broadcast_in_dim(p.logical_not(ended), shape, [0, 1]))

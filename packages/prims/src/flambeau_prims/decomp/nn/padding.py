@@ -38,7 +38,7 @@ def _clamped(at: Tensor, size: Size) -> Tensor:
 def _taps(
     size: Size, before: Size, after: Size, positions: Positions, device: torch.device
 ) -> Taps:
-    at = p.iota(size + before + after, -before, 1, dtype=torch.int64, device=device)
+    at = e.counted(size + before + after, device, -before)
     return [(positions(at, size), None)]
 
 
@@ -107,8 +107,8 @@ def _places(
     count = pooled_size(size, kernel, stride, padding, dilation, False)
     if count <= 0:
         raise RuntimeError(f"a window of {kernel} (dilation {dilation}) does not fit into {size}")
-    inner = p.iota(kernel, 0, dilation, dtype=torch.int64, device=device)
-    outer = p.iota(count, 0, stride, dtype=torch.int64, device=device)
+    inner = e.counted(kernel, device, 0, dilation)
+    outer = e.counted(count, device, 0, stride)
     shape = [kernel, count]
     return p.add(p.broadcast_in_dim(inner, shape, [0]), p.broadcast_in_dim(outer, shape, [1]))
 
@@ -153,7 +153,7 @@ def col2im(
     grid = _grid(at)
     values = p.reshape(e.widen(columns), [n, channels, *grid[0].shape])
     sizes = [output_size[i] + 2 * pad[i] for i in range(2)]
-    zeros = p.full([n, channels, *sizes], 0, dtype=values.dtype, device=x.device)
+    zeros = e.filled(x, [n, channels, *sizes], 0, values.dtype)
     image = p.index_put(zeros, [None, None, *grid], values, True)
     stop = [n, channels, *(output_size[i] + pad[i] for i in range(2))]
     image = p.clone(p.slice(image, [0, 0, *pad], stop, [1, 1, 1, 1]))

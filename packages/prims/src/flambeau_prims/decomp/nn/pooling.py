@@ -82,11 +82,6 @@ def _empty(x: Tensor, sizes: Sizes) -> bool:
     return product(x.shape) == 0 or product(sizes) == 0
 
 
-def _nothing(x: Tensor, sizes: Sizes, dtype: torch.dtype | None = None) -> Tensor:
-    """Zeros, of which there are none but in a gradient."""
-    return p.full(list(sizes), 0, dtype=dtype or x.dtype, device=x.device)
-
-
 _AVG: dict[int, tuple[Any, Any]] = {
     2: (p.avg_pool2d, p.avg_pool2d_backward),
     3: (p.avg_pool3d, p.avg_pool3d_backward),
@@ -97,7 +92,7 @@ def _register_adaptive_avg(n: int) -> None:
     @decomposition(getattr(aten, f"_adaptive_avg_pool{n}d").default)
     def forward(x: Tensor, output_size: Sizes) -> Any:
         if _empty(x, output_size):
-            return _nothing(x, [*x.shape[:-n], *output_size])
+            return e.filled(x, [*x.shape[:-n], *output_size])
         window = _even_windows(x.shape[-n:], output_size)
         if window is None:
             return p.adaptive_avg_pool(x, list(output_size))
@@ -110,7 +105,7 @@ def _register_adaptive_avg(n: int) -> None:
     @decomposition(getattr(aten, f"_adaptive_avg_pool{n}d_backward").default)
     def backward(grad: Tensor, x: Tensor) -> Any:
         if _empty(x, grad.shape):
-            return _nothing(x, x.shape)
+            return e.filled(x, x.shape)
         window = _even_windows(x.shape[-n:], grad.shape[-n:])
         if window is None:
             return p.adaptive_avg_pool_backward(grad, x, n)
@@ -124,14 +119,14 @@ def _register_adaptive_avg(n: int) -> None:
     def largest(x: Tensor, output_size: Ints) -> Any:
         if _empty(x, output_size):
             sizes = [*x.shape[:-n], *output_size]
-            return _nothing(x, sizes), _nothing(x, sizes, torch.int64)
+            return e.filled(x, sizes), e.filled(x, sizes, 0, torch.int64)
         result = p.adaptive_max_pool(x, list(output_size))
         return result[0], result[1]
 
     @decomposition(getattr(aten, f"adaptive_max_pool{n}d_backward").default)
     def largest_backward(grad: Tensor, x: Tensor, indices: Tensor) -> Any:
         if _empty(x, grad.shape):
-            return _nothing(x, x.shape)
+            return e.filled(x, x.shape)
         return p.adaptive_max_pool_backward(grad, x, indices, n)
 
     @decomposition(getattr(aten, f"fractional_max_pool{n}d").default)
@@ -157,7 +152,7 @@ def _unpooled(x: Tensor, indices: Tensor, output_size: Sizes) -> Tensor:
     n = len(output_size)
     lead = list(x.shape[: x.ndim - n])
     flat = [*lead, product(x.shape[x.ndim - n :])]
-    zeros = p.full([*lead, product(output_size)], 0, dtype=x.dtype, device=x.device)
+    zeros = e.filled(x, [*lead, product(output_size)])
     placed = p.scatter(zeros, len(lead), p.reshape(indices, flat), p.reshape(x, flat))
     return p.reshape(placed, [*lead, *output_size])
 

@@ -176,7 +176,7 @@ def rnn_layer(a: Arguments) -> Any:
     states = [
         e.cast(p.reshape(t, list(s.shape)), x.dtype) for t, s in ((last.after, hx), (last.cell, cx))
     ]
-    workspace = p.full([0], 0, dtype=torch.uint8, device=x.device)
+    workspace = e.filled(x, [0], 0, torch.uint8)
     return e.cast(_stacked([s.after for s in done]), x.dtype), *states, workspace
 
 
@@ -191,7 +191,7 @@ def rnn_layer_backward(a: Arguments) -> Any:
     dtype = done[0].after.dtype
     shape = list(done[0].after.shape)
     into, again = e.cast(weights[0], dtype), e.cast(weights[1], dtype)
-    zero = p.full(shape, 0, dtype=dtype, device=x.device)
+    zero = e.filled(x, shape, 0, dtype)
     dh, dc = (
         zero if g is None else p.reshape(e.cast(g, dtype), shape) for g in (a.grad_hy, a.grad_cy)
     )

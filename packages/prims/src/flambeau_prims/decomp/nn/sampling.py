@@ -33,7 +33,7 @@ def grid_sampler(
 ) -> Any:
     if product((*grid.shape, *x.shape)) == 0:
         sizes = [*x.shape[:2], *grid.shape[1:-1]]
-        return p.full(sizes, 0, dtype=x.dtype, device=x.device)
+        return e.filled(x, sizes)
     return p.grid_sample(x, grid, interpolation_mode, padding_mode, align_corners)
 
 
@@ -101,7 +101,7 @@ def _centres(size: Size, align_corners: bool, like: Tensor) -> Tensor:
     """`size` places from -1 to 1: the outer ones at the ends, or half a step inside."""
     dtype = compute_dtype(like.dtype)
     if size <= 1:
-        return p.full([size], 0, dtype=dtype, device=like.device)
+        return e.filled(like, [size], 0, dtype)
     step = 2.0 / float(size - 1)
     at = e.sub(e.mul(p.iota(size, 0, 1, dtype=dtype, device=like.device), step), 1.0)
     return at if align_corners else e.mul(at, float(size - 1) / float(size))
@@ -117,7 +117,7 @@ def _base_grid(theta: Tensor, size: Sizes, align_corners: bool) -> Tensor:
         dim = d - 1 - place
         row = _centres(spatial[dim], align_corners, theta)
         columns.append(p.reshape(p.broadcast_in_dim(row, spatial, [dim]), [product(spatial), 1]))
-    ones = p.full([product(spatial), 1], 1, dtype=dtype, device=theta.device)
+    ones = e.filled(theta, [product(spatial), 1], 1, dtype)
     base = p.cat([*columns, ones], 1)
     return p.broadcast_in_dim(base, [size[0], *base.shape], [1, 2])
 

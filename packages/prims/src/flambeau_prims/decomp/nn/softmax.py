@@ -119,7 +119,7 @@ def logsumexp(x: Tensor, dim: int | Sequence[int], keepdim: bool = False) -> Any
     wide = e.cast(x, compute_dtype(dtype))
     if e.count(x.shape, dims) == 0:
         shape = [n for d, n in enumerate(x.shape) if d not in dims]
-        row = p.full(shape, float("-inf"), dtype=wide.dtype, device=x.device)
+        row = e.filled(x, shape, float("-inf"), wide.dtype)
     else:
         row = _log_of_sum(wide, dims)
     return e.cast(keep_dims(row, x.shape, dims, keepdim), dtype)
@@ -194,7 +194,7 @@ def efficient_attention(a: Arguments) -> Any:
     """The last two results are the state of dropout, of which there is none."""
     if not _is_efficient(a) or not a.compute_log_sumexp:
         return NotImplemented
-    state = [p.full([], 0, dtype=torch.int64, device=a.query.device) for _ in range(2)]
+    state = [e.filled(a.query, [], 0, torch.int64) for _ in range(2)]
     return *_attended(a, a.attn_bias), *state
 
 

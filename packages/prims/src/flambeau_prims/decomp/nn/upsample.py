@@ -138,7 +138,7 @@ def pick(x: Tensor, dim: int, taps: Taps) -> Tensor:
 def put_back(grad: Tensor, dim: int, size: Size, taps: Taps) -> Tensor:
     """The gradient of `pick`: each entry added where it was picked from."""
     shape = [size if d == dim else n for d, n in enumerate(grad.shape)]
-    total = p.full(shape, 0, dtype=grad.dtype, device=grad.device)
+    total = e.filled(grad, shape)
     for index, weight in taps:
         total = p.index_put(total, [None] * dim + [index], _weighed(grad, weight, dim), True)
     return total
@@ -206,7 +206,7 @@ def _weighing_taps(
             # A dimension that keeps its size is not resampled, whatever its scale is: each entry
             # is weighed with itself, so that what is infinite becomes no number.
             index = _iota(size, torch.int64, like.device)
-            weight = p.full([size], 1, dtype=dtype, device=like.device)
+            weight = e.filled(like, [size], 1, dtype)
             return [(index, weight), (index, e.sub(1.0, weight))]
         at = _places(size, output, align_corners, scale, dtype, like.device)
         return kind(at, size, align_corners)

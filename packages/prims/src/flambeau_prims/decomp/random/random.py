@@ -82,7 +82,7 @@ def _philox(*ops: Any) -> Callable[[F], F]:
 @_philox(aten.native_dropout.default)
 def native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     if train is False or p == 0.0:
-        return e.p.clone(x), e.p.full(list(x.shape), True, dtype=torch.bool, device=x.device)
+        return e.p.clone(x), e.filled(x, x.shape, True, torch.bool)
     mask = _keep_mask(x, 1.0 - p)
     scale = 0.0 if p == 1.0 else 1.0 / (1.0 - p)
     wide = e.widen(x)

@@ -51,7 +51,7 @@ def copy(x: Tensor, src: Operand, non_blocking: bool = False) -> Tensor:
     if not isinstance(src, Tensor):  # converted as elements are: it wraps, and need not fit
         kind = result_type((src,))
         wide = torch.promote_types(kind, torch.float64) if is_inexact(kind) else kind
-        number = e.cast(p.full([], src, dtype=wide, device=x.device), x.dtype)
+        number = e.cast(e.filled(x, [], src, wide), x.dtype)
         return e.with_strides(p.clone(e.expand(number, x.shape)), x.stride())
     if src.device != x.device:
         src = p.device_put(src, device=x.device)
@@ -147,7 +147,7 @@ def placed_in_zeros(
     starts = _along(dim, start, zeros)
     if step == 1:
         return p.pad(grad, starts, _along(dim, shape[dim] - stop, zeros), 0)
-    base = p.full(list(shape), 0, dtype=grad.dtype, device=grad.device)
+    base = e.filled(grad, shape)
     stops, steps = _along(dim, stop, shape), _along(dim, step, ones)
     return p.slice_scatter(base, grad, starts, stops, steps)
 

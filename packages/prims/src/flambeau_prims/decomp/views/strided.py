@@ -87,7 +87,7 @@ def diagonal_scatter(
 def diagonal_backward(
     grad: Tensor, input_sizes: Sizes, offset: int, dim1: int, dim2: int
 ) -> Tensor:
-    zeros = p.full(list(input_sizes), 0, dtype=grad.dtype, device=grad.device)
+    zeros = e.filled(grad, input_sizes)
     return diagonal_scatter(zeros, grad, offset, dim1, dim2)
 
 
@@ -98,7 +98,7 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
     shape = list(x.shape[:-1])
     for d in sorted((a, b)):
         shape.insert(d, side)
-    zeros = p.full(shape, 0, dtype=x.dtype, device=x.device)
+    zeros = e.filled(x, shape)
     return p.diagonal_scatter(zeros, x, offset, a, b)
 
 
@@ -121,11 +121,10 @@ def unfold_backward(grad: Tensor, input_sizes: Sizes, dim: int, size: int, step:
     rest = list(input_sizes[where + 1 :])
     together = p.permute(grad, order)
     flat = p.reshape(together, [*input_sizes[:where], count * size, *rest])
-    i64 = {"dtype": torch.int64, "device": grad.device}
-    starts = p.broadcast_in_dim(p.iota(count, 0, step, **i64), [count, size], [0])
-    inner = p.broadcast_in_dim(p.iota(size, 0, 1, **i64), [count, size], [1])
+    starts = p.broadcast_in_dim(e.counted(count, grad.device, 0, step), [count, size], [0])
+    inner = p.broadcast_in_dim(e.counted(size, grad.device), [count, size], [1])
     places = p.reshape(p.add(starts, inner), [count * size])
-    zeros = p.full(list(input_sizes), 0, dtype=grad.dtype, device=grad.device)
+    zeros = e.filled(grad, input_sizes)
     return p.index_put(zeros, [*[None] * where, places], flat, True)
 
 
@@ -134,29 +133,12 @@ def view_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
     return p.bitcast(x, dtype=dtype)
 
 
-_COPIES: dict[OpOverload, OpOverload] = {
-    aten.view_copy.default: aten.view.default,
-    aten.alias_copy.default: aten.alias.default,
-    aten.detach_copy.default: aten.detach.default,
-    aten.expand_copy.default: aten.expand.default,
-    aten.permute_copy.default: aten.permute.default,
-    aten.transpose_copy.int: aten.transpose.int,
-    aten.t_copy.default: aten.t.default,
-    aten.unsqueeze_copy.default: aten.unsqueeze.default,
-    aten.squeeze_copy.default: aten.squeeze.default,
-    aten.squeeze_copy.dim: aten.squeeze.dim,
-    aten.squeeze_copy.dims: aten.squeeze.dims,
-    aten.slice_copy.Tensor: aten.slice.Tensor,
-    aten.select_copy.int: aten.select.int,
-    aten.split_copy.Tensor: aten.split.Tensor,
-    aten.split_with_sizes_copy.default: aten.split_with_sizes.default,
-    aten.unbind_copy.int: aten.unbind.int,
-    aten._reshape_alias_copy.default: aten._reshape_alias.default,
-    aten.as_strided_copy.default: aten.as_strided.default,
-    aten.diagonal_copy.default: aten.diagonal.default,
-    aten.unfold_copy.default: aten.unfold.default,
-    aten.view_copy.dtype: aten.view.dtype,
-}
+# `<name>_copy` is a copy of what the overload of the same name of `<name>` shows.
+_COPIED = (
+    *("view", "_reshape_alias", "alias", "detach", "expand", "permute", "transpose", "t", "slice"),
+    *("unsqueeze", "squeeze", "select", "split", "split_with_sizes", "unbind", "as_strided"),
+    *("diagonal", "unfold"),
+)
 
 # Views without a mark: eager's parts lie where those of a view do.
 _UNSAFE = {
@@ -179,8 +161,12 @@ def _copying(view_op: OpOverload) -> Callable[..., Any]:
     return call
 
 
-for _copy, _view in _COPIES.items():
-    decomposition(_copy)(_copying(_view))
+for _name in _COPIED:
+    _views = getattr(aten, _name)
+    for _kind in _views.overloads():
+        if getattr(_views, _kind) in TABLE:
+            _op = getattr(getattr(aten, f"{_name}_copy"), _kind)
+            decomposition(_op)(_copying(getattr(_views, _kind)))
 for _copy, _view in _UNSAFE.items():
     decomposition(_copy)(TABLE[_view])
 
