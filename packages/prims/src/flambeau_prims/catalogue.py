@@ -119,18 +119,13 @@ def data() -> dict[str, Any]:
     }
 
 
-def _section(prim: Prim, used_by: Sequence[str]) -> list[str]:
-    facts = {
-        "shape": prim.shape,
-        "dtypes": dtypes(prim),
-        **prim.edge_cases,
-        "accuracy": accuracy(prim),
-        "derivative": derivative(prim),
-        "tags": ", ".join(sorted(prim.tags)),
-        "source": prim.source,
-    }
-    lines = [f"### {prim.name}", "", f"`{prim.schema}`", "", prim.doc, ""]
+def _section(entry: Mapping[str, Any]) -> list[str]:
+    facts = {key: entry[key] for key in ("shape", "dtypes")} | entry["edge_cases"]
+    facts |= {key: entry[key] for key in ("accuracy", "derivative", "tags", "source")}
+    facts["tags"] = ", ".join(facts["tags"])
+    lines = [f"### {entry['name']}", "", f"`{entry['schema']}`", "", entry["meaning"], ""]
     lines += [f"- {about}: {text}" for about, text in facts.items() if text]
+    used_by = entry["used_by"]
     if used_by:
         shown = ", ".join(f"`{name.removeprefix('aten.')}`" for name in used_by[:_SHOWN])
         more = f" and {len(used_by) - _SHOWN} more" if len(used_by) > _SHOWN else ""
@@ -200,8 +195,8 @@ def render_exactness() -> str:
 
 def render() -> str:
     """The whole page."""
-    table = decompositions()
-    used_by = users({**table, **PHILOX_TABLE})
+    known = data()
+    table, sections = known["decompositions"], {e["name"]: e for e in known["primitives"]}
     out = [
         "# Primitive operations",
         "",
@@ -217,13 +212,11 @@ def render() -> str:
     for family, members in families().items():
         out += ["", f"## {family.capitalize()}", ""]
         for prim in members:
-            out += _section(prim, used_by[prim.name])
-    out += ["## Decomposed ATen overloads", ""]
-    out += [f"- `{name}`" for name in sorted(str(op) for op in table)]
-    out += ["", 'With `random="philox"` also:', ""]
-    out += [f"- `{name}`" for name in sorted(str(op) for op in PHILOX_TABLE)]
+            out += _section(sections[prim.name])
+    out += ["## Decomposed ATen overloads", "", *(f"- `{name}`" for name in table)]
+    out += ["", 'With `random="philox"` also:', "", *(f"- `{name}`" for name in known["philox"])]
     out += ["", "## Operations that can be kept whole", ""]
-    for name, ops in sorted(KEEPABLE.items()):
+    for name, ops in known["keepable"].items():
         out.append(f"- `{name}`: {', '.join(f'`{op}`' for op in ops)}")
     return "\n".join(out) + "\n"
 
@@ -264,10 +257,6 @@ def main(argv: Sequence[str]) -> int:
     else:
         options.file.write_text(page, encoding="utf-8")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
 
 
 def prims_used(function: Decomposition) -> frozenset[str]:
@@ -357,3 +346,7 @@ def _is_ours(owner: Any) -> bool:
     """Whether attributes of `owner` are functions of this package or primitives."""
     name = getattr(owner, "__name__", None) or type(owner).__module__
     return isinstance(name, str) and name.startswith("flambeau_prims")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

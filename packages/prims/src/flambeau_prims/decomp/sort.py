@@ -194,10 +194,12 @@ def repeat_interleave(repeats: Tensor, *, output_size: Size | None = None) -> An
 
 def _requested(a: Arguments, parts: Any) -> Any:
     """Distinct ones, in ascending order in any case, and what else is requested."""
-    values, where, times = parts
-    nothing = e.filled(a.self, [0], 0, torch.int64)
-    inverse = where if a.return_inverse else nothing
-    return values, inverse, times if a.return_counts else nothing
+    values, *others = parts
+    wanted = (a.return_inverse, a.return_counts)
+    return values, *(
+        part if asked else e.filled(a.self, [0], 0, torch.int64)
+        for part, asked in zip(others, wanted, strict=True)
+    )
 
 
 @by_name(aten._unique2.default)

@@ -139,8 +139,9 @@ for _op, _training, _writes, _after in (
 def cudnn_batch_norm(a: Arguments) -> Any:
     done = normalize(a, a.training, a.exponential_average_factor, a.epsilon)
     _write_back(a, done)
-    nothing = e.filled(a.input, [0], 0, a.weight.dtype)
-    saved = (done.mean, done.rstd) if a.training else (nothing, nothing)
+    saved = [done.mean, done.rstd]
+    if not a.training:
+        saved = [e.filled(a.input, [0], 0, a.weight.dtype) for _ in saved]
     return done.out, *saved, e.filled(a.input, [0], 0, torch.uint8)
 
 
