@@ -161,7 +161,7 @@ def define(
         raise ValueError(f"{name}: defined twice")
     if unknown:
         raise ValueError(f"{name}: unknown tags or edge cases: {', '.join(sorted(unknown))}")
-    family = family or rule.__module__.rpartition(".")[2]
+    family = family or (rule.__module__ or "").rpartition(".")[2]
     rule = _named(name, schema, _selecting(declared, rule), dtypes)
     _LIBRARY.define(schema)
     _LIBRARY.impl(name, eager, "CompositeExplicitAutograd")
