@@ -10,31 +10,27 @@ Sizes that are left open are `symbols.Symbol`s; sympy is not needed for any of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from math import gcd
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from flambeau_prims import NotYetSymbolic
 
 
 class Expr:
-    """Base of all nodes. `key` is the canonical text: it decides equality, hash and order."""
+    """Base of all nodes. `key` is the canonical text: it decides equality, hash and order. `vars`
+    are the names of the variables that occur, `args` what an operation is of."""
 
-    __slots__ = ("_hash", "_vars", "key")
+    __slots__ = ("_hash", "key", "vars")
 
-    key: str
-    _hash: int
-    _vars: frozenset[str]
+    args: tuple[Expr, ...] = ()
 
-    def _seal(self, key: str, names: frozenset[str]) -> None:
+    def __init__(self, key: str, names: frozenset[str]) -> None:
         self.key = key
         self._hash = hash(key)
-        self._vars = names
-
-    @property
-    def vars(self) -> frozenset[str]:
-        """Names of the variables that occur."""
-        return self._vars
+        self.vars = names
 
     def __hash__(self) -> int:
         return self._hash
@@ -44,7 +40,7 @@ class Expr:
         if isinstance(other, Expr):
             return self.key == other.key
         if isinstance(other, int):
-            return _is_size(self) and known("eq", self, other) is True
+            return is_size(self) and known("eq", self, other) is True
         return NotImplemented
 
     if not TYPE_CHECKING:  # the type checker refuses these; where one is reached, sizes are fixed
@@ -90,17 +86,21 @@ class Expr:
 
     def substitute(self, mapping: Mapping[str, int | Expr]) -> Expr:
         """The expression with variables replaced, all at once."""
+        if self.vars.isdisjoint(mapping):
+            return self
+        return self.of([arg.substitute(mapping) for arg in self.args])
+
+    def of(self, args: Sequence[Expr]) -> Expr:
+        """The same operation, of others, in canonical form."""
         raise NotImplementedError
 
     def coefficient(self, var: str) -> int | None:
         """The factor of `var`, an integer or an expression of symbols (spelled `int` here, as sizes
         are); None where the expression is not affine in it."""
-        if var not in self._vars:
-            return 0
-        return None
+        return None if var in self.vars else 0
 
 
-def _is_size(expr: Expr) -> bool:
+def is_size(expr: Expr) -> bool:
     """Whether an expression has a value: it speaks of symbols alone."""
     return not expr.vars or len(symbols_in(expr)) == len(expr.vars)
 
@@ -119,10 +119,7 @@ class IntegerConstant(Expr):
 
     def __init__(self, value: int) -> None:
         self.value = int(value)
-        self._seal(str(self.value), NO_VARS)
-
-    def substitute(self, mapping: Mapping[str, int | Expr]) -> Expr:
-        return self
+        super().__init__(str(self.value), NO_VARS)
 
 
 class Var(Expr):
@@ -132,7 +129,7 @@ class Var(Expr):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._seal(name, frozenset((name,)))
+        super().__init__(name, frozenset((name,)))
 
     def substitute(self, mapping: Mapping[str, int | Expr]) -> Expr:
         found = mapping.get(self.name)
@@ -149,12 +146,10 @@ class Add(Expr):
 
     def __init__(self, args: tuple[Expr, ...]) -> None:
         self.args = args
-        self._seal("(" + " + ".join(a.key for a in args) + ")", _names(args))
+        super().__init__("(" + " + ".join(a.key for a in args) + ")", _names(args))
 
-    def substitute(self, mapping: Mapping[str, int | Expr]) -> Expr:
-        if self._vars.isdisjoint(mapping):
-            return self
-        return add([a.substitute(mapping) for a in self.args])
+    def of(self, args: Sequence[Expr]) -> Expr:
+        return add(args)
 
     def coefficient(self, var: str) -> int | None:
         total = 0
@@ -173,61 +168,50 @@ class Mul(Expr):
 
     def __init__(self, args: tuple[Expr, ...]) -> None:
         self.args = args
-        self._seal("*".join(a.key for a in args), _names(args))
+        super().__init__("*".join(a.key for a in args), _names(args))
 
-    def substitute(self, mapping: Mapping[str, int | Expr]) -> Expr:
-        if self._vars.isdisjoint(mapping):
-            return self
-        result: Expr = ONE
-        for arg in self.args:
-            result = mul(result, arg.substitute(mapping))
-        return result
+    def of(self, args: Sequence[Expr]) -> Expr:
+        return product(args)
 
     def coefficient(self, var: str) -> int | None:
-        if var not in self._vars:
+        if var not in self.vars:
             return 0
-        first, *others = self.args
-        if isinstance(first, IntegerConstant) and len(others) == 1:
-            inner = others[0].coefficient(var)
-            return None if inner is None else first.value * inner
         (moving, *more) = [factor for factor in self.args if var in factor.vars]
         rest = [factor for factor in self.args if var not in factor.vars]
-        if more or not isinstance(moving, Var) or not all(map(_is_size, rest)):
+        if more or not isinstance(moving, Var) or not all(map(is_size, rest)):
             return None
-        product: Expr = ONE
-        for factor in rest:
-            product = mul(product, factor)
-        return product.value if isinstance(product, IntegerConstant) else product  # type: ignore[return-value]
+        return plain(product(rest))  # type: ignore[return-value]
 
 
-class FloorDiv(Expr):
-    """`a // b`, rounded down; `b` is positive."""
+class Division(Expr):
+    """A quotient or a remainder of `a` by `b`, which is positive."""
 
-    __slots__ = ("a", "b")
+    __slots__ = ("a", "args", "b")
+    sign: str
 
     def __init__(self, a: Expr, b: Expr) -> None:
-        self.a, self.b = a, b
-        self._seal(f"({a.key} // {b.key})", a.vars | b.vars)
-
-    def substitute(self, mapping: Mapping[str, int | Expr]) -> Expr:
-        if self._vars.isdisjoint(mapping):
-            return self
-        return floordiv(self.a.substitute(mapping), self.b.substitute(mapping))
+        self.args = self.a, self.b = a, b
+        super().__init__(f"({a.key} {self.sign} {b.key})", a.vars | b.vars)
 
 
-class Mod(Expr):
-    """`a % b`, in `[0, b)`; `b` is positive."""
+class FloorDiv(Division):
+    """`a // b`, rounded down."""
 
-    __slots__ = ("a", "b")
+    __slots__ = ()
+    sign = "//"
 
-    def __init__(self, a: Expr, b: Expr) -> None:
-        self.a, self.b = a, b
-        self._seal(f"({a.key} % {b.key})", a.vars | b.vars)
+    def of(self, args: Sequence[Expr]) -> Expr:
+        return floordiv(*args)
 
-    def substitute(self, mapping: Mapping[str, int | Expr]) -> Expr:
-        if self._vars.isdisjoint(mapping):
-            return self
-        return mod(self.a.substitute(mapping), self.b.substitute(mapping))
+
+class Mod(Division):
+    """`a % b`, in `[0, b)`."""
+
+    __slots__ = ()
+    sign = "%"
+
+    def of(self, args: Sequence[Expr]) -> Expr:
+        return mod(*args)
 
 
 Size = int | Expr
@@ -235,7 +219,7 @@ Size = int | Expr
 
 NO_VARS: frozenset[str] = frozenset()
 ZERO = IntegerConstant(0)
-ONE = IntegerConstant(1)
+ONE: Expr = IntegerConstant(1)
 MINUS_ONE = IntegerConstant(-1)
 
 
@@ -252,7 +236,7 @@ def terms_of(expr: Expr) -> tuple[dict[Expr, int], int]:
     """The expression as `sum(factor * coefficient) + constant`."""
     terms: dict[Expr, int] = {}
     constant = 0
-    for part in expr.args if isinstance(expr, Add) else (expr,):
+    for part in summands(expr):
         if isinstance(part, IntegerConstant):
             constant += part.value
         else:
@@ -263,8 +247,7 @@ def terms_of(expr: Expr) -> tuple[dict[Expr, int], int]:
 
 def from_terms(terms: Mapping[Expr, int], constant: int) -> Expr:
     """The inverse of `terms_of`: drops zero terms, sorts, adds the constant last."""
-    parts = [_scaled(rest, c) for rest, c in terms.items() if c]
-    parts.sort(key=_order)
+    parts = sorted((_scaled(rest, c) for rest, c in terms.items() if c), key=_ORDER)
     if constant or not parts:
         parts.append(IntegerConstant(constant))
     return parts[0] if len(parts) == 1 else Add(tuple(parts))
@@ -275,13 +258,18 @@ def add(parts: Iterable[Expr]) -> Expr:
     terms: dict[Expr, int] = {}
     constant = 0
     for part in parts:
-        for leaf in part.args if isinstance(part, Add) else (part,):
+        for leaf in summands(part):
             if isinstance(leaf, IntegerConstant):
                 constant += leaf.value
             else:
                 rest, coefficient = _split(leaf)
                 terms[rest] = terms.get(rest, 0) + coefficient
     return from_terms(terms, constant)
+
+
+def product(factors: Iterable[Expr]) -> Expr:
+    """The canonical product of any number of factors."""
+    return reduce(mul, factors, ONE)
 
 
 def mul(a: Expr, b: Expr) -> Expr:
@@ -301,11 +289,9 @@ def mul(a: Expr, b: Expr) -> Expr:
         return add([mul(part, b) for part in a.args])
     if isinstance(b, Add):
         return add([mul(a, part) for part in b.args])
-    rest_a, ca = _split(a)
-    rest_b, cb = _split(b)
-    factors = [*_factors(rest_a), *_factors(rest_b)]
-    factors.sort(key=_order)
-    return _scaled(Mul(tuple(factors)), ca * cb)
+    (rest_a, ca), (rest_b, cb) = _split(a), _split(b)
+    both = sorted((*factors(rest_a), *factors(rest_b)), key=_ORDER)
+    return _scaled(Mul(tuple(both)), ca * cb)
 
 
 def floordiv(a: Expr, b: Expr) -> Expr:
@@ -356,12 +342,8 @@ def mod(a: Expr, b: Expr) -> Expr:
     if isinstance(a, IntegerConstant):
         return IntegerConstant(a.value % k)
     _, rest, shared = _divide(a, k)
-    if not rest.vars:
-        return (
-            mod(rest, b)
-            if not isinstance(rest, IntegerConstant)
-            else IntegerConstant(rest.value % k)
-        )
+    if isinstance(rest, IntegerConstant):
+        return IntegerConstant(rest.value % k)
     if shared > 1:
         terms, constant = terms_of(rest)
         low = constant % shared
@@ -397,22 +379,19 @@ def divide_by_factors(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     if isinstance(b, Add):
         return ZERO, a
     wanted, scale = (ONE, b.value) if isinstance(b, IntegerConstant) else _split(b)
-    factors = () if wanted == ONE else _factors(wanted)
+    needed = () if wanted == ONE else factors(wanted)
     whole: list[Expr] = []
     rest: list[Expr] = []
-    for part in a.args if isinstance(a, Add) else (a,):
+    for part in summands(a):
         own, coefficient = (ONE, part.value) if isinstance(part, IntegerConstant) else _split(part)
-        left = list(_factors(own))
-        for factor in factors:
+        left = list(factors(own))
+        for factor in needed:
             if factor not in left:
                 break
             left.remove(factor)
         else:
             if coefficient % scale == 0:
-                quotient: Expr = IntegerConstant(coefficient // scale)
-                for factor in left:
-                    quotient = mul(quotient, factor)
-                whole.append(quotient)
+                whole.append(product([IntegerConstant(coefficient // scale), *left]))
                 continue
         rest.append(part)
     return add(whole), add(rest)
@@ -428,15 +407,20 @@ def _split(term: Expr) -> tuple[Expr, int]:
 def _scaled(rest: Expr, coefficient: int) -> Expr:
     if coefficient == 1:
         return rest
-    return Mul((IntegerConstant(coefficient), *_factors(rest)))
+    return Mul((IntegerConstant(coefficient), *factors(rest)))
 
 
-def _factors(rest: Expr) -> tuple[Expr, ...]:
-    return rest.args if isinstance(rest, Mul) else (rest,)
+def summands(expr: Expr) -> tuple[Expr, ...]:
+    """The terms of a sum; any other expression alone."""
+    return expr.args if isinstance(expr, Add) else (expr,)
 
 
-def _order(expr: Expr) -> str:
-    return expr.key
+def factors(expr: Expr) -> tuple[Expr, ...]:
+    """The factors of a product; any other expression alone."""
+    return expr.args if isinstance(expr, Mul) else (expr,)
+
+
+_ORDER = attrgetter("key")
 
 
 def _names(args: Iterable[Expr]) -> frozenset[str]:
@@ -444,4 +428,4 @@ def _names(args: Iterable[Expr]) -> frozenset[str]:
 
 
 # `symbols` imports this module, whose expressions it compares
-from flambeau_inductor.indexing.symbols import known, symbols_in  # noqa: E402
+from flambeau_inductor.indexing.symbols import known, plain, symbols_in  # noqa: E402

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flambeau_inductor.indexing.expr import Add, Expr, FloorDiv, IntegerConstant, Mod, Mul, Var
+from flambeau_inductor.indexing.expr import Add, Division, Expr, FloorDiv, IntegerConstant, Mul, Var
 from flambeau_inductor.indexing.ranges import Ranges, bounds
 
 Rename = Callable[[str], str]
@@ -18,7 +18,7 @@ Rename = Callable[[str], str]
 def to_c(expr: int | Expr, ranges: Ranges | None = None, rename: Rename | None = None) -> str:
     """C text. Constants beyond 32 bits get an `LL` suffix; `rename` maps variable names."""
 
-    def divided(whole: FloorDiv | Mod, a: str, b: str) -> str:
+    def divided(whole: Division, a: str, b: str) -> str:
         if ranges is not None and bounds(whole.a, ranges)[0] >= 0:
             return f"({a} {'/' if isinstance(whole, FloorDiv) else '%'} {b})"
         return f"{'floordiv' if isinstance(whole, FloorDiv) else 'floormod'}({a}, {b})"
@@ -32,17 +32,14 @@ def to_c(expr: int | Expr, ranges: Ranges | None = None, rename: Rename | None =
 def to_python(expr: int | Expr, rename: Rename | None = None) -> str:
     """Python text."""
 
-    def divided(whole: FloorDiv | Mod, a: str, b: str) -> str:
-        return f"({a} {'//' if isinstance(whole, FloorDiv) else '%'} {b})"
-
-    return _printed(expr, rename, str, divided)
+    return _printed(expr, rename, str, lambda whole, a, b: f"({a} {whole.sign} {b})")
 
 
 def _printed(
     expr: int | Expr,
     rename: Rename | None,
     integer: Callable[[int], str],
-    divided: Callable[[FloorDiv | Mod, str, str], str],
+    divided: Callable[[Division, str, str], str],
 ) -> str:
     def text(part: Expr) -> str:
         return _printed(part, rename, integer, divided)
@@ -55,7 +52,7 @@ def _printed(
         return f"({' + '.join(map(text, expr.args))})"
     if isinstance(expr, Mul):
         return "*".join(map(text, expr.args))
-    if isinstance(expr, FloorDiv | Mod):
+    if isinstance(expr, Division):
         b = text(expr.b)
         return divided(expr, text(expr.a), f"({b})" if isinstance(expr.b, Mul) else b)
     raise TypeError(f"not an index expression: {expr!r}")

@@ -7,11 +7,14 @@ be any 64-bit integer; bounds are never narrower than the truth.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
+from functools import partial, reduce
 from math import gcd
 
 from flambeau_inductor.indexing.expr import (
     Add,
+    Division,
     Expr,
     FloorDiv,
     IntegerConstant,
@@ -20,10 +23,12 @@ from flambeau_inductor.indexing.expr import (
     Var,
     add,
     divide_by_factors,
+    factors,
     floordiv,
     from_terms,
     mod,
     mul,
+    summands,
     terms_of,
 )
 from flambeau_inductor.indexing.symbols import Symbol, at_most, known, range_of, symbols_in
@@ -46,124 +51,76 @@ def bounds(expr: int | Expr, ranges: Ranges) -> tuple[int, int]:
     if isinstance(expr, Var):
         low, high = ranges.get(expr.name, (LOWEST, HIGHEST))
         return low, high if isinstance(high, int) else range_of(high)[1]
+    parts = [bounds(arg, ranges) for arg in expr.args]
     if isinstance(expr, Add):
-        pairs = [bounds(a, ranges) for a in expr.args]
-        return sum(p[0] for p in pairs), sum(p[1] for p in pairs)
+        return sum(low for low, _ in parts), sum(high for _, high in parts)
     if isinstance(expr, Mul):
-        low, high = 1, 1
-        for arg in expr.args:
-            a, b = bounds(arg, ranges)
-            corners = (low * a, low * b, high * a, high * b)
-            low, high = min(corners), max(corners)
-        return low, high
+        return reduce(partial(_corners, operator.mul), parts)
     if isinstance(expr, FloorDiv):
-        a, b = bounds(expr.a, ranges)
-        c, d = (max(1, e) for e in bounds(expr.b, ranges))
-        corners = (a // c, a // d, b // c, b // d)
-        return min(corners), max(corners)
+        (a, b), (c, d) = parts
+        return _corners(operator.floordiv, (a, b), (max(1, c), max(1, d)))
     if isinstance(expr, Mod):
-        a, b = bounds(expr.a, ranges)
-        c, d = bounds(expr.b, ranges)
-        if c > 0 and a >= 0 and b < c:
-            return a, b
-        return 0, max(0, d - 1)
+        (a, b), (c, d) = parts
+        return (a, b) if c > 0 and a >= 0 and b < c else (0, max(0, d - 1))
     raise TypeError(f"not an index expression: {expr!r}")
+
+
+def _corners(
+    operation: Callable[[int, int], int], a: tuple[int, int], b: tuple[int, int]
+) -> tuple[int, int]:
+    found = [operation(x, y) for x in a for y in b]
+    return min(found), max(found)
 
 
 def simplify(expr: Expr, ranges: Ranges) -> Expr:
     """The same value for all variables in their ranges, with fewer divisions."""
-    if isinstance(expr, IntegerConstant | Var) or not _divides(expr):
+    if not _divides(expr):
         return expr
-    if isinstance(expr, Add):
-        return _recombine(add([simplify(a, ranges) for a in expr.args]), ranges)
-    if isinstance(expr, Mul):
-        result = simplify(expr.args[0], ranges)
-        for arg in expr.args[1:]:
-            result = mul(result, simplify(arg, ranges))
-        return result
-    if isinstance(expr, FloorDiv):
-        return _floordiv(simplify(expr.a, ranges), simplify(expr.b, ranges), ranges)
-    if isinstance(expr, Mod):
-        return _mod(simplify(expr.a, ranges), simplify(expr.b, ranges), ranges)
-    raise TypeError(f"not an index expression: {expr!r}")
+    args = [simplify(arg, ranges) for arg in expr.args]
+    if isinstance(expr, Division):
+        return _divided(type(expr), args[0], args[1], ranges)
+    made = expr.of(args)
+    return _recombine(made, ranges) if isinstance(expr, Add) else made
 
 
 def _divides(expr: Expr) -> bool:
-    if isinstance(expr, FloorDiv | Mod):
-        return True
-    return isinstance(expr, Add | Mul) and any(_divides(a) for a in expr.args)
+    return isinstance(expr, Division) or any(map(_divides, expr.args))
 
 
-def _floordiv(a: Expr, b: Expr, ranges: Ranges) -> Expr:
-    if not isinstance(b, IntegerConstant):
+def _divided(kind: type[Division], a: Expr, b: Expr, ranges: Ranges) -> Expr:
+    """`a // b` or `a % b`."""
+    quotient, rest = kind is FloorDiv, a
+    if not isinstance(b, IntegerConstant) or symbols_in(a):
         whole, rest = _without_multiples(a, b)
         if _within(rest, b, ranges):
-            return whole
-        coarse = _in_units(rest, b, ranges)
-        if coarse is not None:
-            return add((whole, _floordiv(coarse[0], coarse[1], ranges)))
-        return floordiv(a, b)
-    if symbols_in(a):
-        whole, rest = _without_multiples(a, b)
-        if _within(rest, b, ranges):
-            return whole
-    low, high = bounds(a, ranges)
-    if low // b.value == high // b.value:
-        return IntegerConstant(low // b.value)
-    cut = _digits(a, b.value, ranges)
-    if cut is not None:
-        upper, _, scale = cut
-        return _floordiv(upper, IntegerConstant(b.value // scale), ranges)
-    result = floordiv(a, b)
-    if isinstance(result, FloorDiv) and isinstance(result.b, IntegerConstant):
-        if result.a != a or result.b != b:
-            return _floordiv(result.a, result.b, ranges)
-    elif isinstance(result, Add | Mul):
-        return simplify_parts(result, ranges, (a, b))
-    return result
-
-
-def _mod(a: Expr, b: Expr, ranges: Ranges) -> Expr:
-    if not isinstance(b, IntegerConstant):
-        _, rest = _without_multiples(a, b)
-        if _within(rest, b, ranges):
-            return rest
-        coarse = _in_units(rest, b, ranges)
-        if coarse is not None:
+            return whole if quotient else rest
+        if not isinstance(b, IntegerConstant):
+            coarse = _in_units(rest, b, ranges)
+            if coarse is None:
+                return floordiv(a, b) if quotient else mod(rest, b)
             upper, divisor, unit, lower = coarse
-            return add((mul(_mod(upper, divisor, ranges), IntegerConstant(unit)), lower))
-        return mod(rest, b)
-    if symbols_in(a):
-        _, rest = _without_multiples(a, b)
-        if _within(rest, b, ranges):
-            return rest
+            part = _divided(kind, upper, divisor, ranges)
+            return add((whole, part) if quotient else (mul(part, IntegerConstant(unit)), lower))
     low, high = bounds(a, ranges)
-    quotient = low // b.value
-    if quotient == high // b.value:
-        return a - quotient * b.value
+    least = low // b.value
+    if least == high // b.value:
+        return IntegerConstant(least) if quotient else a - least * b.value
     cut = _digits(a, b.value, ranges)
     if cut is not None:
         upper, lower, scale = cut
-        inner = _mod(upper, IntegerConstant(b.value // scale), ranges)
-        return add((mul(IntegerConstant(scale), inner), lower))
-    result = mod(a, b)
-    if isinstance(result, Mod) and (result.a != a or result.b != b):
-        return _mod(result.a, result.b, ranges)
-    if isinstance(result, Add | Mul):
-        return simplify_parts(result, ranges, (a, b))
-    return result
+        part = _divided(kind, upper, IntegerConstant(b.value // scale), ranges)
+        return part if quotient else add((mul(IntegerConstant(scale), part), lower))
+    result = floordiv(a, b) if quotient else mod(a, b)
+    if isinstance(result, kind) and (result.a != a or result.b != b):
+        return _divided(kind, result.a, result.b, ranges)
+    return simplify_parts(result, ranges, (a, b)) if isinstance(result, Add | Mul) else result
 
 
 def _without_multiples(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     """`a = whole * b + rest`, term by term."""
     quotient = floordiv(a, b)
-    whole: list[Expr] = []
-    for part in quotient.args if isinstance(quotient, Add) else (quotient,):
-        if not any(
-            isinstance(f, FloorDiv) for f in (part.args if isinstance(part, Mul) else (part,))
-        ):
-            whole.append(part)
-    total = add(whole)
+    parts = summands(quotient)
+    total = add(p for p in parts if not any(isinstance(f, FloorDiv) for f in factors(p)))
     return total, a - mul(total, b)
 
 
@@ -173,8 +130,8 @@ def _in_units(a: Expr, b: Expr, ranges: Ranges) -> tuple[Expr, Expr, int, Expr] 
     if not (isinstance(b, Mul) and isinstance(b.args[0], IntegerConstant) and b.args[0].value > 1):
         return None
     unit = b.args[0].value
-    upper = _floordiv(a, IntegerConstant(unit), ranges)
-    lower = _mod(a, IntegerConstant(unit), ranges)
+    upper = _divided(FloorDiv, a, IntegerConstant(unit), ranges)
+    lower = _divided(Mod, a, IntegerConstant(unit), ranges)
     if _divides(upper) and not _divides(a):
         return None
     divisor, rest = divide_by_factors(b, IntegerConstant(unit))
@@ -196,10 +153,8 @@ def simplify_parts(expr: Expr, ranges: Ranges, before: tuple[Expr, Expr]) -> Exp
     """Simplify the divisions that a rewrite of `before` produced (they are smaller than it)."""
     parts: list[Expr] = []
     for term, coefficient in terms_of(expr)[0].items():
-        if isinstance(term, FloorDiv) and (term.a, term.b) != before:
-            term = _floordiv(term.a, term.b, ranges)
-        elif isinstance(term, Mod) and (term.a, term.b) != before:
-            term = _mod(term.a, term.b, ranges)
+        if isinstance(term, Division) and (term.a, term.b) != before:
+            term = _divided(type(term), term.a, term.b, ranges)
         parts.append(mul(IntegerConstant(coefficient), term))
     return add((*parts, IntegerConstant(terms_of(expr)[1])))
 
@@ -239,14 +194,14 @@ def _recombine(expr: Expr, ranges: Ranges) -> Expr:
 def _recombined(terms: dict[Expr, int], ranges: Ranges) -> tuple[dict[Expr, int], Expr] | None:
     for low, c in terms.items():
         if isinstance(low, Mod) and not isinstance(low.b, IntegerConstant):
-            product = mul(_floordiv(low.a, low.b, ranges), low.b)
+            product = mul(_divided(FloorDiv, low.a, low.b, ranges), low.b)
             wholes, extra = terms_of(mul(product, IntegerConstant(c)))
             if extra == 0 and len(wholes) == 1 and wholes.items() <= terms.items():
                 left = {t: n for t, n in terms.items() if t != low and t not in wholes}
                 return left, mul(IntegerConstant(c), low.a)
         if not (isinstance(low, Mod) and isinstance(low.b, IntegerConstant)):
             continue
-        upper = _floordiv(low.a, low.b, ranges)
+        upper = _divided(FloorDiv, low.a, low.b, ranges)
         wanted = c * low.b.value
         if terms.get(upper) == wanted:
             left = {t: n for t, n in terms.items() if t not in (low, upper)}
@@ -259,6 +214,6 @@ def _recombined(terms: dict[Expr, int], ranges: Ranges) -> tuple[dict[Expr, int]
                 and high.a == upper
             ):
                 left = {t: n for t, n in terms.items() if t not in (low, high)}
-                whole = _mod(low.a, IntegerConstant(low.b.value * high.b.value), ranges)
+                whole = _divided(Mod, low.a, IntegerConstant(low.b.value * high.b.value), ranges)
                 return left, mul(IntegerConstant(c), whole)
     return None

@@ -11,9 +11,12 @@ Loop variables have no value and cannot be compared.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import reduce
+from math import prod
+from typing import Any, TypeVar
 
 from flambeau_inductor.indexing.expr import (
     Add,
@@ -25,6 +28,11 @@ from flambeau_inductor.indexing.expr import (
     Size,
     Var,
     as_expr,
+    divide_by_factors,
+    factors,
+    is_size,
+    product,
+    summands,
 )
 
 LARGEST = 2**48
@@ -76,10 +84,7 @@ def symbols_in(expr: Size) -> list[Symbol]:
         top = stack.pop()
         if isinstance(top, Symbol):
             found[top.name] = top
-        elif isinstance(top, Add | Mul):
-            stack.extend(top.args)
-        elif isinstance(top, FloorDiv | Mod):
-            stack.extend((top.a, top.b))
+        stack.extend(top.args)
     return [found[name] for name in sorted(found)]
 
 
@@ -87,10 +92,7 @@ def hint(size: Size) -> int:
     """The value that a size has in this compile."""
     if isinstance(size, int):
         return size
-    if isinstance(size, IntegerConstant):
-        return size.value
-    values = {symbol.name: symbol.hint for symbol in symbols_in(size)}
-    value = size.substitute(values)
+    value = size.substitute({symbol.name: symbol.hint for symbol in symbols_in(size)})
     if not isinstance(value, IntegerConstant):
         raise TypeError(f"{size} is no size: it has loop variables")
     return value.value
@@ -118,12 +120,12 @@ def range_of(expr: Size) -> Range:
     from flambeau_inductor.indexing.ranges import bounds  # it knows symbols from here
 
     if isinstance(expr, Add):
-        common = _common(expr)
+        common = set.intersection(
+            *({f for f in factors(part) if isinstance(f, Symbol)} for part in expr.args)
+        )
         if common:
-            low, high = range_of(_without(expr, common))
-            largest = 1
-            for symbol in common.values():
-                largest *= symbol.high
+            low, high = range_of(divide_by_factors(expr, product(common))[0])
+            largest = prod(symbol.high for symbol in common)
             return (low * largest if low < 0 else low), (high * largest if high > 0 else high)
     return bounds(expr, {})
 
@@ -168,12 +170,11 @@ def _decided(relation: str, a: Size, b: Size) -> bool:
     if sure is not None:
         return sure
     gap = as_expr(a) - b
-    symbols = symbols_in(gap)
-    if {symbol.name for symbol in symbols} != set(gap.vars):
+    if not is_size(gap):
         raise TypeError(f"{a} and {b} cannot be compared: a loop variable has no value")
     value = hint(gap)
     truth = value < 0 if relation == "lt" else value == 0
-    symbols[0].decisions.note(Decision(relation, gap, truth))
+    symbols_in(gap)[0].decisions.note(Decision(relation, gap, truth))
     return truth
 
 
@@ -187,62 +188,38 @@ def rebuilt(expr: Expr, leaf: Callable[[Var], Number], whole: Callable[[int], Nu
         return whole(expr.value)
     if isinstance(expr, Var):
         return leaf(expr)
-    if isinstance(expr, Add | Mul):
-        parts = [rebuilt(arg, leaf, whole) for arg in expr.args]
-        result = parts[0]
-        for part in parts[1:]:
-            result = result + part if isinstance(expr, Add) else result * part  # type: ignore[operator]
-        return result
-    if isinstance(expr, FloorDiv | Mod):
-        a, b = rebuilt(expr.a, leaf, whole), rebuilt(expr.b, leaf, whole)
-        return a // b if isinstance(expr, FloorDiv) else a % b  # type: ignore[operator,no-any-return]
+    for kind, operation in OPERATORS.items():
+        if isinstance(expr, kind):
+            return reduce(operation, [rebuilt(arg, leaf, whole) for arg in expr.args])
     raise TypeError(f"not an index expression: {expr!r}")
+
+
+OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
+    Add: operator.add,
+    Mul: operator.mul,
+    FloorDiv: operator.floordiv,
+    Mod: operator.mod,
+}
 
 
 def at_most(expr: Expr, highest: Mapping[str, Size]) -> Expr | None:
     """The largest value of a sum of non-negative multiples of variables, as an expression of
     symbols: `highest` is the largest value of each variable; None where it is not such a sum."""
-    parts = expr.args if isinstance(expr, Add) else (expr,)
     total: Expr = IntegerConstant(0)
-    for part in parts:
-        factors = part.args if isinstance(part, Mul) else (part,)
-        product: Expr = IntegerConstant(1)
-        for factor in factors:
+    for part in summands(expr):
+        most: Expr = IntegerConstant(1)
+        for factor in factors(part):
             if isinstance(factor, IntegerConstant):
-                if factor.value < 0 and part.vars - {s.name for s in symbols_in(part)}:
+                if factor.value < 0 and not is_size(part):
                     return None
-                product = product * factor
+                most = most * factor
             elif isinstance(factor, Symbol):
-                product = product * factor
+                most = most * factor
             elif isinstance(factor, Var) and factor.name in highest:
-                product = product * highest[factor.name]
+                most = most * highest[factor.name]
             elif isinstance(factor, Mod):
-                product = product * (factor.b - 1)
+                most = most * (factor.b - 1)
             else:
                 return None
-        total = total + product
-    return total
-
-
-def _common(expr: Add) -> dict[str, Symbol]:
-    """Symbols that are a factor of every term."""
-    common: dict[str, Symbol] | None = None
-    for part in expr.args:
-        factors = part.args if isinstance(part, Mul) else (part,)
-        own = {f.name: f for f in factors if isinstance(f, Symbol)}
-        common = own if common is None else {n: s for n, s in common.items() if n in own}
-    return common or {}
-
-
-def _without(expr: Add, common: Mapping[str, Symbol]) -> Expr:
-    total: Expr = IntegerConstant(0)
-    for part in expr.args:
-        left = dict(common)
-        product: Expr = IntegerConstant(1)
-        for factor in part.args if isinstance(part, Mul) else (part,):
-            if isinstance(factor, Symbol) and factor.name in left:
-                del left[factor.name]
-            else:
-                product = product * factor
-        total = total + product
+        total = total + most
     return total
