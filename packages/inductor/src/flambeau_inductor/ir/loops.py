@@ -150,7 +150,12 @@ class Store:
     @property
     def scattered(self) -> bool:
         """Whether the address is looked up, so that points may meet."""
-        return any(v.startswith("%") for v in self.index.vars)
+        return bool(looked_up(self.index))
+
+
+def looked_up(index: Expr) -> tuple[ValueId, ...]:
+    """The instructions whose values an index expression is made of."""
+    return tuple(int(v[1:]) for v in index.vars if v.startswith("%"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,12 @@ from flambeau_inductor.limits import Limits
 from flambeau_inductor.options import Options
 from flambeau_inductor.schedule.assemble import assemble
 from flambeau_inductor.schedule.fuse.fuse import fuse
-from flambeau_inductor.schedule.gpu.pipelined_columns import pipeline_columns
 from flambeau_inductor.schedule.gpu.rematerialize import (
     inline_row_scalars,
     keep_cheaper,
     rematerialize,
 )
-from flambeau_inductor.schedule.gpu.row_column_fusion import fuse_rows_and_columns
+from flambeau_inductor.schedule.gpu.row_column_fusion import fuse_rows_and_columns, pipeline_columns
 from flambeau_inductor.schedule.gpu.split_reduction import split_reductions
 from flambeau_inductor.schedule.materialize.materialize import materialize
 from flambeau_inductor.schedule.memory.order import reorder_for_peak_memory, sink_loops

@@ -32,8 +32,7 @@ from flambeau_inductor.codegen.triton.row_facts import (
 )
 from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import Axis, IndexValue, Load, Loop, Reduce, Store
-from flambeau_inductor.ir.operands import operands
-from flambeau_inductor.ir.registers import register_bytes
+from flambeau_inductor.ir.operands import operands, register_bytes
 from flambeau_inductor.tuning import MEASURED, Tuning
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 
 import torch
@@ -20,8 +21,6 @@ from flambeau_inductor.ir.loops import (
     Axis,
     Check,
     Const,
-    IndexValue,
-    Instr,
     Load,
     Loop,
     Point,
@@ -30,7 +29,7 @@ from flambeau_inductor.ir.loops import (
     Store,
     ValueId,
 )
-from flambeau_inductor.ir.operands import operands, pruned, renumbered
+from flambeau_inductor.ir.operands import LoopBody, levels, operands, pruned, reindexed
 from flambeau_inductor.ir.program import Buffer, Layout, Program, RunLoop, Step
 from flambeau_inductor.ir.steps import rescheduled
 from flambeau_inductor.ir.tensors import flat_strides
@@ -40,13 +39,12 @@ from flambeau_inductor.schedule.fuse.loop_order import normalised
 NewBuffer = Callable[[tuple[int, ...], torch.dtype], str]
 """Makes a contiguous buffer and returns its name."""
 
-LayoutOf = Callable[[str], Layout]
-
 
 class ScratchBuffers:
-    """The buffers of a program, and those that a pass has made."""
+    """The buffers of a program, and those that a pass has made; the limits that it works by."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, limits: Limits) -> None:
+        self.limits = limits
         self._buffers = program.by_name
         self._counter = sum(name.startswith("buf") for name in self._buffers)
 
@@ -58,45 +56,33 @@ class ScratchBuffers:
         """The layout of either kind."""
         return self._buffers[name].layout
 
-    def on(self, device: torch.device) -> NewBuffer:
-        """What makes buffers on a device."""
+    def device_of(self, loop: Loop) -> torch.device | None:
+        """The device that a loop stores to; None where it is not one."""
+        found = {self.layout_of(i.buffer).device for i in loop.body if isinstance(i, Store)}
+        return found.pop() if len(found) == 1 else None
 
-        def new_buffer(shape: tuple[int, ...], dtype: torch.dtype) -> str:
-            name = f"buf{self._counter}"
-            self._counter += 1
-            layout = Layout(shape, flat_strides(shape), dtype, device)
-            self._buffers[name] = Buffer(name, layout)
-            return name
-
-        return new_buffer
-
-
-def device_of(loop: Loop, layout_of: LayoutOf) -> torch.device | None:
-    """The device that a loop stores to; None where it is not one."""
-    found = {layout_of(i.buffer).device for i in loop.body if isinstance(i, Store)}
-    return found.pop() if len(found) == 1 else None
+    def new(self, loop: Loop, shape: tuple[int, ...], dtype: torch.dtype) -> str:
+        """A new contiguous buffer, where a loop stores."""
+        device = self.device_of(loop)
+        assert device is not None
+        name = f"buf{self._counter}"
+        self._counter += 1
+        self._buffers[name] = Buffer(name, Layout(shape, flat_strides(shape), dtype, device))
+        return name
 
 
 MERGEABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "welford"})
 """Reductions whose parts can be combined; positions of winners are not among them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Of each instruction: how many reductions deep it lies, and whether it varies along `r`."""
-
-    level: tuple[int, ...]
-    element: tuple[bool, ...]
-
-
 def split_reductions(context: PassContext, program: Program) -> tuple[Program, int]:
     """Share the long rows of loops out over the device that they run on."""
-    scratch, steps = ScratchBuffers(program), list[Step]()
+    scratch, steps = ScratchBuffers(program, context.limits), list[Step]()
     for step in program.steps:
-        device = device_of(step.loop, scratch.layout_of) if isinstance(step, RunLoop) else None
+        device = scratch.device_of(step.loop) if isinstance(step, RunLoop) else None
         made: tuple[Loop, ...] = ()
         if isinstance(step, RunLoop) and device and device.type in context.limits.split_on:
-            made = split_loop(step.loop, context.limits, scratch.on(device))
+            made = split_loop(step.loop, context.limits, partial(scratch.new, step.loop))
         steps += [RunLoop(loop) for loop in made] if len(made) > 1 else [step]
     return rescheduled(program, steps, scratch.all())
 
@@ -104,29 +90,21 @@ def split_reductions(context: PassContext, program: Program) -> tuple[Program, i
 def split_loop(loop: Loop, limits: Limits, new_buffer: NewBuffer) -> tuple[Loop, ...]:
     """The loops that stand for `loop`; itself alone where splitting does not pay."""
     parts = _parts(loop, limits)
-    if parts < 2:
-        return (loop,)
-    facts = facts_of(loop)
-    first = [p for p, i in enumerate(loop.body) if isinstance(i, Reduce) and facts.level[p] == 1]
-    kinds = {_reduce(loop, p).kind for p in first}
     atomic = any(isinstance(i, Store) and i.mode != "set" for i in loop.body)
-    if not kinds <= MERGEABLE or atomic:
+    if parts < 2 or atomic:
         return (loop,)
-    return tuple(_Peeling(loop, facts, first, parts, limits, new_buffer).loops())
+    peeling = _Peeling(loop, parts, limits, new_buffer)
+    if not {reduce.kind for reduce in peeling.first.values()} <= MERGEABLE:
+        return (loop,)
+    return tuple(peeling.loops())
 
 
 def rows_of_parts(
-    loop: Loop,
-    parts: int,
-    partials: Mapping[tuple[ValueId, int], str],
-    limits: Limits,
-    new_buffer: NewBuffer,
+    loop: Loop, parts: int, partials: dict[tuple[ValueId, int], str], scratch: ScratchBuffers
 ) -> Loop:
     """What is left of `loop`, which reduces once, where `partials` holds the parts of its rows:
     by the position of a reduction and which of its results, a buffer of parts times rows."""
-    facts = facts_of(loop)
-    first = [p for p, i in enumerate(loop.body) if isinstance(i, Reduce)]
-    made = _Peeling(loop, facts, first, parts, limits, new_buffer, dict(partials))
+    made = _Peeling(loop, parts, scratch.limits, partial(scratch.new, loop), partials)
     return made.combined({})
 
 
@@ -173,56 +151,20 @@ def _contiguous(loop: Loop, axis: Axis) -> int:
     )
 
 
-def facts_of(loop: Loop) -> Facts:
-    """What is known of a loop's instructions, by their positions."""
-    reduced = {a.var for a in loop.r}
-    level: list[int] = []
-    element: list[bool] = []
-    for instr in loop.body:
-        read = operands(instr)
-        deep = max((level[v] for v in read), default=0)
-        varies = any(element[v] for v in read)
-        if isinstance(instr, Load | Store | IndexValue):
-            varies = varies or bool(instr.index.vars & reduced)
-        if isinstance(instr, Reduce):
-            deep, varies = deep + 1, False
-        level.append(deep)
-        element.append(varies)
-    return Facts(tuple(level), tuple(element))
-
-
-def _reduce(loop: Loop, position: ValueId) -> Reduce:
-    instr = loop.body[position]
-    assert isinstance(instr, Reduce)
-    return instr
-
-
-class _Body:
-    """Instructions in the making, and where those of another body are among them."""
-
-    def __init__(self) -> None:
-        self.instrs: list[Instr] = []
-        self.new: dict[ValueId, ValueId] = {}
-
-    def __call__(self, instr: Instr) -> ValueId:
-        self.instrs.append(instr)
-        return len(self.instrs) - 1
-
-    def copy(self, position: ValueId, instr: Instr) -> None:
-        self.new[position] = self(renumbered(instr, self.new))
-
-
 @dataclass
 class _Peeling:
     """One loop whose reductions at the first level are split into `parts`."""
 
     loop: Loop
-    facts: Facts
-    first: Sequence[ValueId]
     parts: int
     limits: Limits
     new_buffer: NewBuffer
     partials: dict[tuple[ValueId, int], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.level, self.element = levels(self.loop)
+        at = zip(self.loop.body, self.level, strict=True)
+        self.first = {p: i for p, (i, n) in enumerate(at) if isinstance(i, Reduce) and n == 1}
 
     def loops(self) -> list[Loop]:
         partial = self._partial()
@@ -230,11 +172,9 @@ class _Peeling:
         if not rest:
             return [partial, self.combined({})]
         results = {
-            (position, part): self.new_buffer(
-                _sizes(self.loop.x), _reduce(self.loop, position).dtype
-            )
-            for position in self.first
-            for part in range(_results(_reduce(self.loop, position)))
+            (position, part): self.new_buffer(_sizes(self.loop.x), reduce.dtype)
+            for position, reduce in self.first.items()
+            for part in range(_results(reduce))
         }
         combined = self.combined(results)
         return [partial, combined, *self._remaining(results, rest)]
@@ -245,8 +185,8 @@ class _Peeling:
             p
             for p, instr in enumerate(self.loop.body)
             if isinstance(instr, Store)
-            and self.facts.level[p] > 0
-            and (self.facts.element[p] or self.facts.level[p] > 1)
+            and self.level[p] > 0
+            and (self.element[p] or self.level[p] > 1)
         ]
 
     # -- the parts --------------------------------------------------------------------------------
@@ -254,29 +194,28 @@ class _Peeling:
     def _partial(self) -> Loop:
         """Each part of each row, and the stores that wait for no reduction."""
         split, inner, along = self._cut()
-        body = _Body()
+        body = LoopBody()
         loop = self.loop
         for position, instr in enumerate(loop.body):
-            if self.facts.level[position] == 0:
+            if self.level[position] == 0:
                 # a row's own store, which waits for nothing, goes with the combined rows
-                if not isinstance(instr, Store) or self.facts.element[position]:
-                    body.copy(position, _substituted(instr, along))
+                if not isinstance(instr, Store) or self.element[position]:
+                    body.copy(position, reindexed(instr, lambda e: e.substitute(along)))
         place = (Axis("part", self.parts), *loop.x)
         at = _row_major(place)
-        for position in self.first:
-            reduce = _reduce(loop, position)
-            made = body(replace(reduce, arg=body.new[reduce.arg]))
+        for position, reduce in self.first.items():
+            made = body.append(replace(reduce, arg=body.new[reduce.arg]))
             for part in range(_results(reduce)):
                 value = made
                 if _results(reduce) > 1:
-                    value = body(ReducePart(made, part, reduce.dtype))
+                    value = body.append(ReducePart(made, part, reduce.dtype))
                 buffer = self.new_buffer((self.parts, *_sizes(loop.x)), reduce.dtype)
                 self.partials[position, part] = buffer
-                body(Store(buffer, at, value))
+                body.append(Store(buffer, at, value))
         # the one variable of the parts in terms of the axes that were taken off
         x = (*split, *loop.x)
         spelled = {"part": _row_major(split)}
-        instrs = tuple(_substituted(i, spelled) for i in pruned(body.instrs))
+        instrs = tuple(reindexed(i, lambda e: e.substitute(spelled)) for i in pruned(body.body))
         return normalised(Loop(f"{loop.name}_parts", x, inner, instrs, loop.origins))
 
     def _cut(self) -> tuple[tuple[Axis, ...], tuple[Axis, ...], dict[str, Expr]]:
@@ -308,12 +247,10 @@ class _Peeling:
         across = Axis("part", self.parts)
         at = _row_major((across, *loop.x))
         row = _row_major(loop.x)
-        body = _Body()
-        pieces: dict[ValueId, tuple[ValueId, ...]] = {}
-        for position in self.first:
-            pieces[position] = self._combine(body, position, at)
+        body = LoopBody()
+        pieces = {position: self._combine(body, position, at) for position in self.first}
         for (position, part), buffer in results.items():
-            body(Store(buffer, row, pieces[position][part]))
+            body.append(Store(buffer, row, pieces[position][part]))
         for position, instr in enumerate(loop.body):
             if position in pieces:
                 body.new[position] = pieces[position][0]
@@ -321,27 +258,27 @@ class _Peeling:
                 body.new[position] = pieces[instr.arg][instr.position]
             elif isinstance(instr, Check):
                 continue  # the parts have made it
-            elif not self.facts.element[position] and not isinstance(instr, Reduce):
+            elif not self.element[position] and not isinstance(instr, Reduce):
                 if all(v in body.new for v in operands(instr)):
                     body.copy(position, instr)
         name = f"{loop.name}_rows"
-        return normalised(Loop(name, loop.x, (across,), pruned(body.instrs), loop.origins))
+        return normalised(Loop(name, loop.x, (across,), pruned(body.body), loop.origins))
 
-    def _combine(self, body: _Body, position: ValueId, at: Expr) -> tuple[ValueId, ...]:
-        reduce = _reduce(self.loop, position)
+    def _combine(self, body: LoopBody, position: ValueId, at: Expr) -> tuple[ValueId, ...]:
+        reduce, put = self.first[position], body.append
         dtype = reduce.dtype
         loads = [
-            body(Load(self.partials[position, part], at, dtype)) for part in range(_results(reduce))
+            put(Load(self.partials[position, part], at, dtype)) for part in range(_results(reduce))
         ]
         if reduce.kind != "welford":
-            return (body(Reduce(reduce.kind, loads[0], dtype)),)
+            return (put(Reduce(reduce.kind, loads[0], dtype)),)
         # Chan, Golub and LeVeque 1983: deviations inside the parts, and those of their means
         means, deviations = loads
-        between = body(Reduce("welford", means, dtype))
-        inside = body(Reduce("sum", deviations, dtype))
-        count = body(Const(float(prod(_sizes(self.loop.r)) // self.parts), dtype))
-        moved = body(Point("mul", (count, body(ReducePart(between, 1, dtype))), dtype))
-        return body(ReducePart(between, 0, dtype)), body(Point("add", (inside, moved), dtype))
+        between = put(Reduce("welford", means, dtype))
+        inside = put(Reduce("sum", deviations, dtype))
+        count = put(Const(float(prod(_sizes(self.loop.r)) // self.parts), dtype))
+        moved = put(Point("mul", (count, put(ReducePart(between, 1, dtype))), dtype))
+        return put(ReducePart(between, 0, dtype)), put(Point("add", (inside, moved), dtype))
 
     # -- the rest ---------------------------------------------------------------------------------
 
@@ -351,20 +288,20 @@ class _Peeling:
         """What the rows are used for along `r`, with the rows read back."""
         loop = self.loop
         row = _row_major(loop.x)
-        body = _Body()
+        body = LoopBody()
         for position, instr in enumerate(loop.body):
             if isinstance(instr, Check) or (isinstance(instr, Store) and position not in rest):
                 continue
             if position in self.first:
                 if (position, 1) not in results:
-                    load = Load(results[position, 0], row, _reduce(loop, position).dtype)
-                    body.new[position] = body(load)
+                    load = Load(results[position, 0], row, self.first[position].dtype)
+                    body.new[position] = body.append(load)
             elif isinstance(instr, ReducePart) and instr.arg in self.first:
                 load = Load(results[instr.arg, instr.position], row, instr.dtype)
-                body.new[position] = body(load)
+                body.new[position] = body.append(load)
             else:
                 body.copy(position, instr)
-        instrs = pruned(body.instrs)
+        instrs = pruned(body.body)
         name = f"{loop.name}_rest"
         if any(isinstance(instr, Reduce) for instr in instrs):
             again = normalised(Loop(name, loop.x, loop.r, instrs, loop.origins))
@@ -381,9 +318,3 @@ def _row_major(axes: Sequence[Axis]) -> Expr:
     for axis in axes:
         index = index * as_expr(axis.size) + Var(axis.var)
     return index
-
-
-def _substituted(instr: Instr, mapping: Mapping[str, Expr]) -> Instr:
-    if isinstance(instr, Load | Store | IndexValue):
-        return replace(instr, index=instr.index.substitute(mapping))
-    return instr

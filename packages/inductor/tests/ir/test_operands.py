@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Reduce, Store
-from flambeau_inductor.ir.registers import live, register_bytes
+from flambeau_inductor.ir.operands import live, register_bytes
 
 from tests.codegen import loops
 
