@@ -22,7 +22,7 @@ from flambeau_inductor.compilation import Compilation, KernelText
 from flambeau_inductor.debug.benchmark_scripts import bench_script, gpu_scripts, kernel_facts
 from flambeau_inductor.debug.kernel_benchmark import LIBRARY, LIBRARY_FACTS
 from flambeau_inductor.ir.program import CheckIndex, Extern, Program, RunLoop
-from flambeau_inductor.ir.steps import storage_bytes, touched
+from flambeau_inductor.ir.steps import known_bytes, made_by, touched
 from flambeau_inductor.ir.tensors import LibraryCall
 from flambeau_inductor.runtime.artifact import KernelPart
 from flambeau_inductor.runtime.report import Report
@@ -42,9 +42,7 @@ def picture(program: Program) -> str:
         reads, writes = touched(step)
         for source in sorted({made[name] for name in reads if name in made}):
             lines.append(_arc(source, number))
-        results = step.results if isinstance(step, Extern) else ()
-        for name in (*writes, *(r for r in results if r is not None)):
-            made[name] = number
+        made.update(dict.fromkeys(made_by(step), number))
         boxes.extend(_box(number, step, _moved(program, reads | writes)))
     height = len(steps) * (HEIGHT + GAP) + GAP
     return "\n".join(
@@ -98,9 +96,9 @@ def _words(step: RunLoop | Extern | CheckIndex) -> tuple[str, str, str]:
 
 
 def _moved(program: Program, names: set[str]) -> str:
-    sizes = {b.name: storage_bytes(b.layout) for b in program.buffers}
-    known = [n for name in names if isinstance(n := sizes.get(name, 0), int)]
-    return f"{sum(known) / 1024:.0f} KiB" if len(known) == len(names) else "open sizes"
+    known = known_bytes(buffer for buffer in program.buffers if buffer.name in names)
+    fixed = len(known) == len(names & program.by_name.keys())
+    return f"{sum(known.values()) / 1024:.0f} KiB" if fixed else "open sizes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,18 +15,8 @@ import torch
 
 from flambeau_inductor._torch_compat import overload_of
 from flambeau_inductor.indexing import same
-from flambeau_inductor.ir.program import (
-    Alloc,
-    CheckIndex,
-    Extern,
-    FreeBuffer,
-    Program,
-    Ref,
-    Reuse,
-    RunLoop,
-    Step,
-)
-from flambeau_inductor.ir.steps import touched
+from flambeau_inductor.ir.program import Extern, FreeBuffer, Program, Ref, Reuse, RunLoop, Step
+from flambeau_inductor.ir.steps import Compute, made_by, touched
 from flambeau_inductor.runtime.cpu.random import BERNOULLI
 
 
@@ -48,7 +38,8 @@ def draws_fused_with_loops(program: Program) -> Mapping[str, DeferredDraw]:
         if not isinstance(step, Extern) or step.target != BERNOULLI:
             continue
         (mask,) = step.results
-        place = _first_use(program, position, mask) if mask is not None else None
+        later = enumerate(program.steps[position + 1 :], position + 1)
+        place = next((at for at, step in later if mask in mentioned(step)), None)
         if mask is None or place is None:
             continue
         user = program.steps[place]
@@ -59,36 +50,21 @@ def draws_fused_with_loops(program: Program) -> Mapping[str, DeferredDraw]:
         points = [a.size for a in (*user.loop.x, *user.loop.r)]
         if not same(prod(points), prod(sizes[mask])) or mask in touched(user)[1]:
             continue
-        later = (s for s in program.steps[place + 1 :] if not isinstance(s, FreeBuffer))
-        kept = mask in given or any(mask in mentioned(s) for s in later)
+        others = (s for s in program.steps[place + 1 :] if not isinstance(s, FreeBuffer))
+        kept = mask in given or any(mask in mentioned(s) for s in others)
         found[user.loop.name] = DeferredDraw(mask, step, kept)
     return found
 
 
-def _first_use(program: Program, position: int, buffer: str) -> int | None:
-    later = range(position + 1, len(program.steps))
-    return next((k for k in later if buffer in mentioned(program.steps[k])), None)
-
-
 def mentioned(step: Step) -> set[str]:
     """Buffers that a step names."""
-    match step:
-        case Alloc(buffer=name) | FreeBuffer(buffer=name):
-            return {name}
-        case Reuse(buffer=name, old=old):
-            return {name, old}
-        case Extern():
-            reads, writes = touched(step)
-            return reads | writes | {r for r in step.results if r is not None}
-        case RunLoop() | CheckIndex():
-            reads, writes = touched(step)
-            return reads | writes
+    if isinstance(step, Compute):
+        return touched(step)[0] | made_by(step)
+    return {step.buffer, step.old} if isinstance(step, Reuse) else {step.buffer}
 
 
 def _may_draw(step: Step) -> bool:
     """Whether a step may ask a generator, for all that is known of it."""
-    if not isinstance(step, Extern):
-        return False
-    if not step.target.startswith("aten."):
-        return True
+    if not isinstance(step, Extern) or not step.target.startswith("aten."):
+        return isinstance(step, Extern)
     return torch.Tag.nondeterministic_seeded in overload_of(step.target).tags

@@ -5,11 +5,12 @@ In: steps and layouts. Out: names of buffers, bytes. Invariant: a step touches n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from flambeau_inductor.indexing import Size, decide_equal, plain
+from flambeau_inductor.indexing import Size, decide_equal, plain, static_sizes
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import (
     Argument,
@@ -68,6 +69,17 @@ def touched(step: Compute) -> tuple[set[str], set[str]]:
     return reads, {ref.buffer for ref in step.into}
 
 
+def made_by(step: Compute) -> set[str]:
+    """Buffers that a step writes into, and those that its results become."""
+    return touched(step)[1].union(results_of(step))
+
+
+def results_of(step: Compute) -> list[str]:
+    """Buffers that a library call's results become."""
+    results = step.results if isinstance(step, Extern) else ()
+    return [name for name in results if name is not None]
+
+
 def bytes_touched(step: Compute, sizes: Mapping[str, int], items: Mapping[str, int]) -> int:
     """Bytes of the buffers that a step touches, each once, and of one that a loop looks rows up in
     no more than it can look at. In: bytes of every buffer, and of an element of each."""
@@ -78,17 +90,9 @@ def bytes_touched(step: Compute, sizes: Mapping[str, int], items: Mapping[str, i
 
 def looked_at(loop: Loop, items: Mapping[str, int]) -> dict[str, int]:
     """The most bytes of each buffer that a loop can read or write; nothing for open sizes."""
-    points = 1
-    for axis in (*loop.x, *loop.r):
-        if not isinstance(axis.size, int):
-            return {}
-        points *= axis.size
-    found: dict[str, int] = {}
-    for instruction in loop.body:
-        if isinstance(instruction, Load | Store):
-            at = instruction.buffer
-            found[at] = found.get(at, 0) + points * items[at]
-    return found
+    sizes = static_sizes(axis.size for axis in (*loop.x, *loop.r))
+    often = Counter(i.buffer for i in loop.body if isinstance(i, Load | Store))
+    return {} if sizes is None else {at: n * prod(sizes) * items[at] for at, n in often.items()}
 
 
 def _references(argument: Argument, found: set[str]) -> None:
@@ -97,6 +101,12 @@ def _references(argument: Argument, found: set[str]) -> None:
     elif isinstance(argument, tuple):
         for item in argument:
             _references(item, found)
+
+
+def known_bytes(buffers: Iterable[Buffer]) -> dict[str, int]:
+    """Bytes of each of the buffers that have constant sizes."""
+    sizes = ((each.name, storage_bytes(each.layout)) for each in buffers)
+    return {name: size for name, size in sizes if isinstance(size, int)}
 
 
 def storage_bytes(layout: Layout) -> Size:

@@ -19,7 +19,7 @@ from flambeau_inductor.indexing import Expr, Ranges, Var, decide_less, simplify
 from flambeau_inductor.ir.loops import Const, IndexValue, Instr, Load, Loop, Point, Store, ValueId
 from flambeau_inductor.ir.operands import pruned, renumbered
 from flambeau_inductor.ir.program import Program, RunLoop
-from flambeau_inductor.ir.steps import Compute, computing, rescheduled, touched
+from flambeau_inductor.ir.steps import Compute, computing, made_by, rescheduled, touched
 from flambeau_inductor.ir.tensors import LibraryCall, Node, Pointwise
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.fuse.legality import ComputedBuffer, FusionGroup
@@ -162,11 +162,9 @@ def _taken_in(
     for position, other in enumerate(steps):
         if position == at:
             continue
-        read, written = touched(other)
-        written = written | {r for r in getattr(other, "results", ()) if r is not None}
-        if written & (reads | numbers.stored.keys()):
+        if made_by(other) & (reads | numbers.stored.keys()):
             return None
-        if read & numbers.stored.keys():
+        if touched(other)[0] & numbers.stored.keys():
             readers.append(position)
     if not 0 < len(readers) <= limits.row_scalar_readers:
         return None

@@ -46,7 +46,7 @@ from flambeau_inductor.ir.operands import (
     renumbered,
 )
 from flambeau_inductor.ir.program import Program, RunLoop, Step
-from flambeau_inductor.ir.steps import Compute, computing, rescheduled, touched
+from flambeau_inductor.ir.steps import Compute, computing, made_by, rescheduled, touched
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.gpu.split_reduction import ScratchBuffers, rows_of_parts
 
@@ -176,8 +176,9 @@ def _pair(loop: Loop, sums: Loop, first: bool, limits: Limits) -> Pair | None:
 def _place(steps: Sequence[Compute], first: int, last: int) -> int | None:
     """Where two steps may run as one; None where a step between them stands in the way."""
     early, late = touched(steps[first]), touched(steps[last])
-    between = [touched(step) for step in steps[first + 1 : last]]
-    reads, writes = (set[str]().union(*some) for some in zip((set(), set()), *between))
+    between = steps[first + 1 : last]
+    reads = set[str]().union(*(touched(step)[0] for step in between))
+    writes = set[str]().union(*map(made_by, between))
     if not writes & (late[0] | late[1]) and not reads & late[1]:
         return first
     if not (reads | writes) & early[1] and not writes & early[0]:

@@ -31,9 +31,10 @@ from flambeau_inductor.ir.program import (
 from flambeau_inductor.ir.steps import (
     Compute,
     computing,
+    known_bytes,
+    made_by,
     on_a_gpu,
     rescheduled,
-    storage_bytes,
     touched,
 )
 from flambeau_inductor.schedule.memory.planning import in_place, peak_bytes, with_lifetimes
@@ -61,13 +62,19 @@ def later(
         each = plan[here]
         if not each.seen.isdisjoint(fixed) or not isinstance(each.step, RunLoop):
             continue
-        if any(isinstance(instr, Check) for instr in each.step.loop.body):
+        if _may_refuse(each.step):
             continue
-        first = _first_dependent(plan, here)
+        dependent = (
+            at
+            for at, other in enumerate(plan[here + 1 :], here + 1)
+            if other.seen & each.made or other.made & each.seen
+        )
+        first = next(dependent, None)
         if first is None or first == here + 1:  # nobody needs it, or the next step does
             continue
+        needed = each.made.union(*(other.seen for other in plan[first:]))
         stored = _bytes({n for n in each.made if makers[n] is each}, buffers)
-        let_go = _bytes(each.seen - each.made - _seen_from(plan, here, first), buffers)
+        let_go = _bytes(each.seen - needed, buffers)
         if stored is not None and let_go is not None and stored > let_go:
             plan.insert(first - 1, plan.pop(here))
     return [each.step for each in plan]
@@ -83,33 +90,17 @@ class _Placed:
 
     @classmethod
     def of(cls, step: Compute) -> _Placed:
-        reads, writes = touched(step)
-        results = step.results if isinstance(step, Extern) else ()
-        made = frozenset(writes) | {name for name in results if name is not None}
-        return cls(step, made | reads, made)
-
-
-def _first_dependent(plan: Sequence[_Placed], here: int) -> int | None:
-    moved = plan[here]
-    for at, other in enumerate(plan[here + 1 :], here + 1):
-        if not other.seen.isdisjoint(moved.made) or not other.made.isdisjoint(moved.seen):
-            return at
-    return None
-
-
-def _seen_from(plan: Sequence[_Placed], here: int, first: int) -> frozenset[str]:
-    """Of what the step at `here` sees, what one from `first` on sees too."""
-    return plan[here].seen & frozenset[str]().union(*(each.seen for each in plan[first:]))
+        made = frozenset(made_by(step))
+        return cls(step, made | touched(step)[0], made)
 
 
 def _bytes(names: AbstractSet[str], buffers: Mapping[str, Buffer]) -> int | None:
     """Of these buffers together; None where a size is open."""
-    sizes = [storage_bytes(buffers[name].layout) for name in names]
-    known = [size for size in sizes if isinstance(size, int)]
-    return sum(known) if len(known) == len(sizes) else None
+    known = known_bytes(buffers[name] for name in names)
+    return sum(known.values()) if len(known) == len(names) else None
 
 
-KNOWN = ("aten", "flambeau", "flambeau_inductor", "flambeau_prims")
+KNOWN = frozenset({"aten", "flambeau", "flambeau_inductor", "flambeau_prims"})
 """Namespaces of calls that do nothing but compute; of others, as collectives, nobody knows."""
 
 SHARED = "*"
@@ -130,20 +121,20 @@ def minimise_peak_memory(
     steps: Sequence[Compute], buffers: Mapping[str, Buffer], owned: BufferOwnership
 ) -> Sequence[Compute]:
     """The steps in the given order, or in the one found from the end if its peak is lower."""
-    sizes = {name: storage_bytes(each.layout) for name, each in buffers.items()}
-    known = {name: size for name, size in sizes.items() if isinstance(size, int)}
-    on_a_gpu = any(each.layout.device.type == "cuda" for each in buffers.values())
-    if not on_a_gpu or len(known) < len(sizes) or not all(map(_is_known, steps)):
+    known, devices = known_bytes(buffers.values()), [b.layout.device for b in buffers.values()]
+    on_a_gpu = any(device.type == "cuda" for device in devices)
+    called = (step.target.partition(".")[0] for step in steps if isinstance(step, Extern))
+    if not on_a_gpu or len(known) < len(buffers) or not {*called} <= KNOWN:
         return steps
     known.update(dict.fromkeys(owned.updated, 0))  # what lies where an input is
-    found = [steps[at] for at in _from_the_end(_OrderPlan(steps, known, owned))]
+    found = [steps[at] for at in _from_the_end(_OrderPlan([*map(_Placed.of, steps)], known, owned))]
     if in_place(found, owned.updated, buffers, owned.outlive) != owned.updated:
         return steps
     now, then = (
         peak_bytes(with_lifetimes(order, buffers, owned), buffers, owned.donated)
         for order in (steps, found)
     )
-    least = tuning_of(each.layout.device for each in buffers.values()).order_gain
+    least = tuning_of(devices).order_gain
     return found if then < (1 - least) * now else steps
 
 
@@ -151,22 +142,18 @@ def minimise_peak_memory(
 class _OrderPlan:
     """Steps by position: what each touches and makes, what must run before it, what is alive."""
 
-    steps: Sequence[Compute]
+    steps: Sequence[_Placed]
     sizes: Mapping[str, int]
     owned: BufferOwnership
-    seen: list[frozenset[str]] = field(default_factory=list)
-    made: list[frozenset[str]] = field(default_factory=list)
-    before: list[set[int]] = field(default_factory=list)
+    before: list[set[int]] = field(init=False)
     users: dict[str, set[int]] = field(default_factory=dict)
     alive: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        placed = list(map(_Placed.of, self.steps))
-        self.seen, self.made = [each.seen for each in placed], [each.made for each in placed]
-        for at, names in enumerate(self.seen):
-            for name in names:
+        for at, step in enumerate(self.steps):
+            for name in step.seen:
                 self.users.setdefault(name, set()).add(at)
-        self.before = _needed(self)
+        self.before = _needed(self.steps, self.owned)
         self.alive.update(name for name in self.users if self.stays(name))
 
     def stays(self, name: str) -> bool:
@@ -176,20 +163,20 @@ class _OrderPlan:
 
     def more_before(self, at: int) -> int:
         """How much more is live before a step than after it, if it is the next from the end."""
-        begun = {n for n in self.made[at] if len(self.users[n]) == 1 and n not in self.owned.given}
-        ended = self.seen[at] - self.alive - begun
-        sizes = self.sizes
+        step, sizes, given = self.steps[at], self.sizes, self.owned.given
+        begun = {n for n in step.made if len(self.users[n]) == 1 and n not in given}
+        ended = step.seen - self.alive - begun
         return sum(sizes[n] for n in ended) - sum(sizes[n] for n in begun & self.alive)
 
     def place(self, at: int) -> set[int]:
         """A step is the next from the end; for which others `more_before` may be another now."""
         changed: set[int] = set()
-        for name in self.seen[at]:
+        for name in self.steps[at].seen:
             users = self.users[name]
             users.discard(at)
             if name not in self.alive or len(users) == 1:
                 changed |= users
-        self.alive |= self.seen[at]
+        self.alive |= self.steps[at].seen
         return changed
 
 
@@ -221,17 +208,17 @@ def _from_the_end(plan: _OrderPlan) -> list[int]:
     return found[::-1]
 
 
-def _needed(plan: _OrderPlan) -> list[set[int]]:
+def _needed(steps: Sequence[_Placed], owned: BufferOwnership) -> list[set[int]]:
+    """What must run before each step."""
     writer: dict[str, int] = {}
     readers: dict[str, list[int]] = {}
     found: list[set[int]] = []
     wall = effect = NOBODY
-    for at, step in enumerate(plan.steps):
-        before = {wall} - {NOBODY}
-        written = set(plan.made[at])
-        if not plan.seen[at].isdisjoint(plan.owned.shared):
+    for at, each in enumerate(steps):
+        step, before, written = each.step, {wall} - {NOBODY}, set(each.made)
+        if not each.seen.isdisjoint(owned.shared):
             written.add(SHARED)
-        for name in plan.seen[at] | written:
+        for name in each.seen | written:
             if name in writer:
                 before.add(writer[name])
             if name in written:
@@ -254,10 +241,6 @@ def _may_refuse(step: Compute) -> bool:
     if isinstance(step, RunLoop):
         return any(isinstance(instr, Check) for instr in step.loop.body)
     return isinstance(step, CheckIndex) or step.target == "aten._assert_async.msg"
-
-
-def _is_known(step: Compute) -> bool:
-    return not isinstance(step, Extern) or step.target.partition(".")[0] in KNOWN
 
 
 def _has_effect(step: Extern) -> bool:

@@ -14,7 +14,7 @@ alone, a new name for the same tensor.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -22,7 +22,7 @@ import torch
 from flambeau_inductor.driver import PassContext
 from flambeau_inductor.indexing import same, same_sizes, static_sizes
 from flambeau_inductor.ir.loops import Load, Loop, Reduce, Scan, Store
-from flambeau_inductor.ir.operands import operands
+from flambeau_inductor.ir.operands import levels
 from flambeau_inductor.ir.program import (
     Alloc,
     Buffer,
@@ -36,14 +36,22 @@ from flambeau_inductor.ir.program import (
     RunLoop,
     Step,
 )
-from flambeau_inductor.ir.steps import Compute, computing, rescheduled, storage_bytes, touched
+from flambeau_inductor.ir.steps import (
+    Compute,
+    computing,
+    known_bytes,
+    made_by,
+    rescheduled,
+    results_of,
+    storage_bytes,
+    touched,
+)
 from flambeau_inductor.tuning import host_tuning
 
-_STEADFAST = """
-    aten._to_copy.default aten.addmm.out aten.baddbmm.out aten.bmm.out aten.cat.out
-    aten.mm.out
-    """
-STEADFAST = frozenset(_STEADFAST.split())
+STEADFAST = frozenset(
+    f"aten.{name}"
+    for name in ["_to_copy.default", "addmm.out", "baddbmm.out", "bmm.out", "cat.out", "mm.out"]
+)
 """Library calls that fail for no value of their operands."""
 
 
@@ -86,14 +94,11 @@ def in_place(
     alive: buffers whose memory is not free at any time: what is returned, or may be shared.
     """
     sure = -1  # the last step that may fail
-    for position, step in enumerate(steps):
-        if isinstance(step, CheckIndex) or (
-            isinstance(step, Extern) and step.target not in STEADFAST
-        ):
-            sure = position
     written: dict[str, list[int]] = {}
     read: dict[str, int] = {}
     for position, step in enumerate(steps):
+        called = isinstance(step, Extern) and step.target not in STEADFAST
+        sure = position if called or isinstance(step, CheckIndex) else sure
         reads, writes = touched(step)
         read.update(dict.fromkeys(reads, position))
         for name in writes:
@@ -136,7 +141,7 @@ def with_lifetimes(
     """Put allocation and freeing around the steps."""
     last: dict[str, int] = {}
     for position, step in enumerate(steps):
-        last.update(dict.fromkeys(set[str]().union(*touched(step), _results(step)), position))
+        last.update(dict.fromkeys(touched(step)[0] | made_by(step), position))
     result: list[Step] = []
     stay = owned.kept.union(owned.updated.values())
     unused = [n for n in owned.given if n not in last and _may_die(n, stay)]
@@ -157,10 +162,10 @@ def with_lifetimes(
                 result.append(Reuse(name, old))
                 taken.add(old)
             exists.add(name)
-        exists.update(_results(step))
+        exists.update(results_of(step))
         if not any(copies(step, owned.updated[name], name) for name in writes & moved):
             result.append(step)
-        ended = {n for n in (*reads, *writes, *_results(step)) if last[n] == position}
+        ended = {n for n in (*reads, *writes, *results_of(step)) if last[n] == position}
         gone = sorted((n for n in ended - taken if _may_die(n, stay)), key=_natural)
         result.extend(FreeBuffer(n) for n in gone)
     return result
@@ -171,29 +176,32 @@ def peak_bytes(
 ) -> int:
     """Bytes that a program's own buffers, and the inputs that it may let go, take at once; open
     sizes count nothing."""
-    sizes = {name: storage_bytes(each.layout) for name, each in buffers.items()}
-    known = {name: size for name, size in sizes.items() if isinstance(size, int)}
-    own = {name: known.get(name, 0) for name in donated}
-    held = most = sum(own.values())
+    known = known_bytes(buffers.values())
+    return max(_live_bytes(steps, lambda name: known.get(name, 0), donated))
+
+
+def _live_bytes(
+    steps: Sequence[Step], size: Callable[[str], int], donated: Iterable[str]
+) -> list[int]:
+    """The same bytes before the first step, and after each."""
+    own = {name: size(name) for name in donated}
+    found = [sum(own.values())]
     for step in steps:
+        live = found[-1]
         if isinstance(step, Alloc | Extern):
-            made = [step.buffer] if isinstance(step, Alloc) else _results(step)
-            own.update((name, known.get(name, 0)) for name in made)
-            held += sum(own[name] for name in made)
+            made = [step.buffer] if isinstance(step, Alloc) else results_of(step)
+            own.update((name, size(name)) for name in made)
+            live += sum(own[name] for name in made)
         elif isinstance(step, Reuse):
             own[step.buffer] = own.pop(step.old, 0)
         elif isinstance(step, FreeBuffer):
-            held -= own.pop(step.buffer, 0)
-        most = max(most, held)
-    return most
+            live -= own.pop(step.buffer, 0)
+        found.append(live)
+    return found
 
 
 def _may_die(name: str, stay: frozenset[str]) -> bool:
     return name not in stay and not name.startswith("const")
-
-
-def _results(step: Compute) -> list[str]:
-    return [r for r in getattr(step, "results", ()) if r is not None]
 
 
 def _replaceable(
@@ -226,18 +234,9 @@ def _in_long_rows(loop: Loop, new: str, layout: Layout) -> bool:
         return False
     if any(isinstance(i, Store) and i.mode != "set" for i in loop.body):
         return False
-    turns: list[int] = []  # of how many reductions an instruction needs the results before it
-    last = 0
-    stored = -1
-    for instr in loop.body:
-        needed = [turns[arg] for arg in operands(instr)]
-        turn = max(needed, default=0) + isinstance(instr, Reduce)
-        turns.append(turn)
-        if not isinstance(instr, Reduce):
-            last = max(last, turn)
-        if isinstance(instr, Store) and instr.buffer == new:
-            stored = turn
-    return stored == last
+    waits = list(zip(loop.body, levels(loop)[0], strict=True))
+    stored = [level for i, level in waits if isinstance(i, Store) and i.buffer == new]
+    return stored[-1:] == [max(level for i, level in waits if not isinstance(i, Reduce))]
 
 
 def _natural(name: str) -> tuple[str, int]:
@@ -273,7 +272,7 @@ class _ReusePlan:
     def shared(self) -> list[Step]:
         """The steps, in which buffers take over memory where that does not raise the peak."""
         self.plain = {s.buffer for s in self.steps if isinstance(s, Alloc)}
-        live = self._live()
+        live = _live_bytes(self.steps, self._size, self.owned.donated)[1:]
         peak = max(live, default=0)
         dropped: set[int] = set()
         for position, step in enumerate(self.steps):
@@ -290,21 +289,6 @@ class _ReusePlan:
                     taken = self.steps[position] = Reuse(step.buffer, found[1], dead=True)
                     self._inherit(taken)
         return [s for k, s in enumerate(self.steps) if k not in dropped]
-
-    def _live(self) -> list[int]:
-        """Bytes that are live after each step."""
-        live = sum(map(self._size, self.owned.donated))
-        found = []
-        for step in self.steps:
-            if isinstance(step, Alloc):
-                live += self._size(step.buffer)
-            elif isinstance(step, Extern):
-                live += sum(map(self._size, _results(step)))
-            elif isinstance(step, FreeBuffer):
-                if step.buffer not in self.owned.given or self._lends(step.buffer):
-                    live -= self._size(step.buffer)
-            found.append(live)
-        return found
 
     def _size(self, name: str) -> int:
         """Bytes of a buffer on the plan's device; 0 for any other, and for an open size."""
