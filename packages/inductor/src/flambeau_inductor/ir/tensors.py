@@ -22,13 +22,14 @@ from flambeau_inductor.indexing import (
     Var,
     add,
     as_expr,
+    decide_equal,
     decide_less,
     decide_max,
     hint,
     simplify,
 )
 from flambeau_inductor.ir.loops import Scalar
-from flambeau_inductor.ir.program import ComputedNumber, PlainArgument, SymbolSource
+from flambeau_inductor.ir.program import ComputedNumber, Layout, PlainArgument, SymbolSource
 from flambeau_inductor.runtime.report import Fallback
 
 Shape = tuple[Size, ...]
@@ -233,15 +234,16 @@ Argument = Node | NumberTensor | PlainArgument | tuple["Argument", ...]
 """Argument of a library call: like `ir.program.Argument` with nodes in place of references."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class IndexCheck:
-    """Every element of `node` must address a dimension of `size` (see `program.CheckIndex`)."""
+    """Every element of a node must address a dimension of `size` (see `program.CheckIndex`): of the
+    part that `layout` shows, if it is planned."""
 
-    node: Node
     size: Size
     wrap: bool
     error: str
     message: str
+    layout: Layout | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -295,6 +297,10 @@ class TensorGraph:
         """Strides of the memory that `node` gets, if it gets any."""
         return self.strides.get(node, node.stride)
 
+    def layout(self, node: Node) -> Layout:
+        """The memory that `node` gets, if it gets any."""
+        return Layout(node.shape, self.stride_of(node), node.dtype, node.device)
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -321,6 +327,22 @@ def at(index: Index, position: Index) -> Index:
     """`index`, which speaks of `(d0, ...)`, at `position`."""
     mapping = {f"d{i}": p for i, p in enumerate(position)}
     return tuple(e.substitute(mapping) for e in index)
+
+
+def viewed(base: Node, index: Index, ranges: Ranges | None = None) -> View:
+    """The view of `base` at `index`, or of what that is a view of. Without `ranges` its map is kept
+    as written."""
+    if not isinstance(base.define, View):
+        return View(base, index)
+    through = at(base.define.index, index)
+    moved = through if ranges is None else tuple(simplify(e, ranges) for e in through)
+    return View(base.define.base, moved)
+
+
+def spread(shape: Sequence[Size], index: Sequence[Expr]) -> Index:
+    """`index`, but 0 along dimensions of one element, which are repeated."""
+    pairs = zip(shape, index, strict=True)
+    return tuple(as_expr(0) if decide_equal(size, 1) else e for size, e in pairs)
 
 
 def flat_strides(shape: Sequence[Size]) -> Shape:

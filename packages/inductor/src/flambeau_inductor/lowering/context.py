@@ -1,9 +1,9 @@
 """Context of lowering rules: node construction, views, metadata, choices of library.
 
-In: the graph being built, the values of FX nodes. Out: nodes, and `Meta`. Invariant: a node made
-here is in the graph's order; a view of a view is one view, a view of a constant is a constant;
-lowering neither measures nor looks at the disk: without anybody to ask, the library is torch's own
-choice.
+In: the graph being built, the values of FX nodes. Out: nodes, and the layouts of values. Invariant:
+a node made here is in the graph's order; a view of a view is one view, a view of a constant is a
+constant; lowering neither measures nor looks at the disk: without anybody to ask, the library is
+torch's own choice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flambeau_inductor.indexing import Expr, Size, decide_less, plain, same_size
 from flambeau_inductor.ir.epilogues import NOTHING, Asked, CallWithEpilogue
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.nodes import value_of
-from flambeau_inductor.ir.program import ComputedNumber
+from flambeau_inductor.ir.program import ComputedNumber, Layout
 from flambeau_inductor.ir.tensors import (
     Argument,
     Definition,
@@ -44,6 +44,7 @@ from flambeau_inductor.ir.tensors import (
     dim_ranges,
     dims_of,
     flat_strides,
+    viewed,
 )
 from flambeau_inductor.lowering.sizes import GraphSizes
 from flambeau_inductor.tuning import host_tuning
@@ -67,16 +68,6 @@ class LoweringError(Exception):
     """A rule cannot express this call; the library runs it instead, and the reason is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Meta:
-    """What is known of an FX node's value before it is lowered."""
-
-    shape: Shape
-    stride: Shape
-    dtype: torch.dtype
-    device: torch.device
-
-
 @dataclass(slots=True)
 class Context:
     """State of one lowering: the graph built so far and the FX node being lowered.
@@ -90,7 +81,7 @@ class Context:
     choices: LibraryChoices
     deterministic: bool
     origin: str = ""
-    metas: tuple[Meta | None, ...] = ()
+    metas: tuple[Layout | None, ...] = ()
     counter: int = 0
     seen_checks: set[tuple[int, Size, bool]] = field(default_factory=set)
     after: CallWithEpilogue | None = None
@@ -111,6 +102,17 @@ class Context:
         made = Node(name, sizes, dtype, device, define, steps, (self.origin,))
         self.graph.order.append(made)
         return made
+
+    def result(self, layout: Layout, define: Definition) -> Node:
+        """A new node in a layout."""
+        return self.node(layout.shape, layout.dtype, layout.device, define, layout.stride)
+
+    @property
+    def meta(self) -> Layout:
+        """Metadata of the FX node's first result, which is a tensor."""
+        meta = self.metas[0]
+        assert meta is not None
+        return meta
 
     def point(self, op: str, args: Sequence[Node], dtype: torch.dtype | None = None) -> Node:
         """A pointwise node on nodes of one shape."""
@@ -159,8 +161,8 @@ class Context:
             moved = simplify(at((define.index,), index)[0], ranges)
             return self.node(sizes, base.dtype, base.device, Position(moved))
         if isinstance(define, View):
-            composed = tuple(simplify(e, ranges) for e in at(define.index, index))
-            return self.view(define.base, sizes, composed)
+            through = viewed(base, index, ranges)
+            return self.view(through.base, sizes, through.index)
         return self.node(sizes, base.dtype, base.device, View(base, index))
 
     def gather(
@@ -195,7 +197,7 @@ class Context:
         key = (id(node), size, wrap)
         if key not in self.seen_checks:
             self.seen_checks.add(key)
-            check = IndexCheck(node, size, wrap, error, message)
+            check = IndexCheck(size, wrap, error, message)
             self.graph.checks.setdefault(node, []).append(check)
 
     def call(
@@ -208,7 +210,7 @@ class Context:
         any_strides: bool = False,
         impure: bool = False,
         aliases: bool = False,
-        metas: Sequence[Meta | None] | None = None,
+        metas: Sequence[Layout | None] | None = None,
     ) -> list[Node | None]:
         """A library call and its result nodes, laid out as `metas` (the FX node's) say."""
         after = self.after
@@ -226,9 +228,7 @@ class Context:
         )
         self.graph.order.append(made)
         results = self.graph.results[made] = [
-            None
-            if meta is None
-            else self.node(meta.shape, meta.dtype, meta.device, Result(made, position), meta.stride)
+            None if meta is None else self.result(meta, Result(made, position))
             for position, meta in enumerate(self.metas if metas is None else metas)
         ]
         return results
@@ -278,7 +278,7 @@ def _through_view(
     return tuple(result)
 
 
-def meta_of(value: Any, where: str, open_sizes: GraphSizes | None = None) -> Meta | None:
+def meta_of(value: Any, where: str, open_sizes: GraphSizes | None = None) -> Layout | None:
     """The metadata of a tensor-like value; None for anything else."""
     if value is None or isinstance(value, bool | int | float | complex | str):
         return None
@@ -296,11 +296,11 @@ def meta_of(value: Any, where: str, open_sizes: GraphSizes | None = None) -> Met
             raise NotYetSymbolic(f"{where}: a symbolic size among {sizes}")
         shape = tuple(map(open_sizes.size, shape))
         stride = tuple(map(open_sizes.size, stride))
-    return Meta(shape, tuple(stride), value.dtype, torch.device(value.device))
+    return Layout(shape, tuple(stride), value.dtype, torch.device(value.device))
 
 
-def metas_of(node: fx.Node, open_sizes: GraphSizes | None = None) -> tuple[Meta | None, ...]:
-    """Metadata of a node's results; a single result is a tuple of one."""
+def metas_of(node: fx.Node, open_sizes: GraphSizes | None = None) -> tuple[Layout | None, ...]:
+    """Layoutdata of a node's results; a single result is a tuple of one."""
     value = value_of(node)
     if isinstance(value, tuple | list):
         return tuple(meta_of(v, node.name, open_sizes) for v in value)

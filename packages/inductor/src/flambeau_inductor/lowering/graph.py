@@ -29,7 +29,7 @@ from flambeau_inductor.indexing import Size, decide_equal, hint, same, same_size
 from flambeau_inductor.info import ALONE, GraphInfo
 from flambeau_inductor.ir.epilogues import CallWithEpilogue
 from flambeau_inductor.ir.nodes import value_of
-from flambeau_inductor.ir.program import SymbolSource
+from flambeau_inductor.ir.program import Layout, SymbolSource
 from flambeau_inductor.ir.tensors import (
     Argument,
     Attribute,
@@ -45,7 +45,6 @@ from flambeau_inductor.lowering.context import (
     Context,
     LibraryChoices,
     LoweringError,
-    Meta,
     meta_of,
     metas_of,
 )
@@ -115,10 +114,6 @@ def lower_graph(
     return graph
 
 
-def _given_at(made: Node) -> int | None:
-    return made.define.position if isinstance(made.define, Input) else None
-
-
 def _placeholder(ctx: Context, node: fx.Node, position: int) -> Any:
     value = value_of(node)
     if isinstance(value, torch.SymFloat):
@@ -137,7 +132,7 @@ def _placeholder(ctx: Context, node: fx.Node, position: int) -> Any:
         ctx.sizes.given(size, SymbolSource(position, dim))
     for dim, step in enumerate(meta.stride):
         ctx.sizes.given(step, SymbolSource(position, dim, stride=True))
-    made = ctx.node(meta.shape, meta.dtype, meta.device, Input(position), meta.stride)
+    made = ctx.result(meta, Input(position))
     ctx.graph.inputs.append(made)
     return made
 
@@ -152,8 +147,7 @@ def _attribute(ctx: Context, gm: fx.GraphModule, node: fx.Node) -> Node:
     meta = meta_of(value, node.name)
     assert meta is not None
     node.meta.setdefault("val", value)
-    define = Attribute(str(node.target), value)
-    return ctx.node(meta.shape, meta.dtype, meta.device, define, meta.stride)
+    return ctx.result(meta, Attribute(str(node.target), value))
 
 
 def _with_epilogue(ctx: Context, node: fx.Node, outer: dict[fx.Node, Any]) -> Any:
@@ -268,7 +262,7 @@ def _laid_out(ctx: Context, name: str, result: Any) -> Any:
     return _in_layout(ctx, result, ctx.metas[0])
 
 
-def _in_layout(ctx: Context, node: Node | None, meta: Meta | None) -> Node | None:
+def _in_layout(ctx: Context, node: Node | None, meta: Layout | None) -> Node | None:
     if node is None or meta is None:
         return node
     assert same_sizes(node.shape, meta.shape) and node.dtype == meta.dtype, (

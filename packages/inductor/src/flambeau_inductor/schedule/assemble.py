@@ -87,9 +87,8 @@ class _Assembly:
         return found
 
     def add(self, name: str, node: Node) -> None:
-        stride = self.plan.graph.stride_of(node)
         self.names[node] = name
-        self.buffers[name] = Buffer(name, Layout(node.shape, stride, node.dtype, node.device))
+        self.buffers[name] = Buffer(name, self.plan.graph.layout(node))
 
     def scratch(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> str:
         """A contiguous buffer that stands for no node."""

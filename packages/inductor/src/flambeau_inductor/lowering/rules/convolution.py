@@ -27,7 +27,7 @@ from flambeau_inductor.ir.tensors import (
     flat_strides,
     unflatten,
 )
-from flambeau_inductor.lowering.context import Context, Meta
+from flambeau_inductor.lowering.context import Context
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.library import called
 from flambeau_inductor.lowering.rules.matmul import PART, by_onednn, multiplied
@@ -43,8 +43,7 @@ Ints = Sequence[int]
 
 @rule("convolution")
 def convolution(ctx: Context, a: Node, w: Node, bias: Node | None, *geometry: Any) -> Lowered:
-    meta = ctx.metas[0]
-    assert meta is not None
+    meta = ctx.meta
     if _is_product(a, w, meta, geometry):
         weights = _matrix(ctx, w)
         whole = ctx.view(weights, weights.shape[::-1], dims_of(2)[::-1])
@@ -63,7 +62,7 @@ def convolution_backward(ctx: Context, grad: Node, a: Node, w: Node, *rest: Any)
     of_image, of_weight, of_bias = (
         meta if asked else None for meta, asked in zip(ctx.metas, wanted, strict=True)
     )
-    seen = of_image or (Meta(a.shape, ctx.graph.stride_of(a), a.dtype, a.device))
+    seen = of_image or ctx.graph.layout(a)
     once = all(n == 1 for n in geometry[0])
     if of_weight is not None and once and _is_product(grad, w, seen, geometry):
         rows, points, weights = _points(ctx, grad), _points(ctx, a), _matrix(ctx, w)
@@ -80,15 +79,14 @@ def convolution_backward(ctx: Context, grad: Node, a: Node, w: Node, *rest: Any)
             weight = ctx.view(moved, w.shape, dims_of(2))
             bias = None
             if of_bias is not None:
-                define = Reduction("sum", rows, (0,))
-                bias = ctx.node(of_bias.shape, of_bias.dtype, of_bias.device, define)
+                bias = ctx.result(of_bias, Reduction("sum", rows, (0,)))
             return image, weight, bias
     target = "aten.convolution_backward.default"
     return called(ctx, target, grad, a, w, biases, *geometry, wanted)
 
 
 def _by_onednn(
-    ctx: Context, a: Node, w: Node, bias: Node | None, result: Meta, geometry: Sequence[Any]
+    ctx: Context, a: Node, w: Node, bias: Node | None, result: Layout, geometry: Sequence[Any]
 ) -> bool:
     """Whether oneDNN is faster than what torch would take, or can apply the epilogue."""
     stride, padding, dilation, transposed, _, groups = geometry
@@ -107,12 +105,11 @@ def _by_onednn(
 
 
 def _empty(ctx: Context, node: Node) -> torch.Tensor:
-    layout = Layout(node.shape, ctx.graph.stride_of(node), node.dtype, node.device)
-    shape, stride, _ = layout.static()
+    shape, stride, _ = ctx.graph.layout(node).static()
     return torch.empty_strided(shape, stride, dtype=node.dtype)
 
 
-def _sooner_by_onednn(ctx: Context, w: Node, result: Meta) -> bool:
+def _sooner_by_onednn(ctx: Context, w: Node, result: Layout) -> bool:
     """Whether oneDNN computes this convolution faster than a product of windows."""
     columns, terms = hint(result.shape[1]), hint(prod(w.shape[1:]))
     points = hint(prod(result.shape)) // max(columns, 1)
@@ -124,7 +121,7 @@ def _sooner_by_onednn(ctx: Context, w: Node, result: Meta) -> bool:
     return not single or ctx.choices.onednn_products((points, terms, columns))
 
 
-def _is_product(a: Node, w: Node, image: Meta, geometry: Sequence[Any]) -> bool:
+def _is_product(a: Node, w: Node, image: Layout, geometry: Sequence[Any]) -> bool:
     """Whether every window is one point of a channels-last image. `image`: the larger of them."""
     _, padding, _, transposed, _, groups = geometry
     if len(image.shape) != IMAGE or transposed or groups != 1 or prod(w.shape[2:]) != 1:
@@ -157,7 +154,7 @@ def _matrix(ctx: Context, w: Node) -> Node:
     return ctx.view(w, w.shape[:2], (d[0], d[1], as_expr(0), as_expr(0)))
 
 
-def _image(ctx: Context, points: Node, meta: Meta) -> Node:
+def _image(ctx: Context, points: Node, meta: Layout) -> Node:
     batch, _, high, wide = meta.shape
     n, channel, y, x = dims_of(IMAGE)
     flat = dot((n, y, x), flat_strides((batch, high, wide)))

@@ -9,6 +9,7 @@ drawn in eager's order, a byte an element.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from flambeau_inductor.indexing import Expr, is_open
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import Node, Pointwise, Position, dims_of, dot, flat_strides
-from flambeau_inductor.lowering.context import Context, LoweringError, Meta
+from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.graph import is_dense
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import single
@@ -109,15 +110,13 @@ def _counted(shape: Sequence[int], offset: int) -> bool:
 
 @rule("aten.bernoulli.p")
 def bernoulli(ctx: Context, x: Node, p: Any = 0.5, *, generator: Any = None) -> Lowered:
-    meta = ctx.metas[0]
-    assert meta is not None
+    meta = ctx.meta
     known = isinstance(p, float) and 0.0 <= p <= 1.0 and generator is None
     # a processor's library may draw other numbers for float64
     if not known or x.device.type != "cpu" or meta.dtype == torch.float64:
         raise LoweringError("no decomposition")
     if not is_dense(meta.shape, meta.stride):
         raise LoweringError("draws in another order than that of memory")
-    drawn = Meta(meta.shape, meta.stride, torch.bool, meta.device)
     args = (tuple(meta.shape), tuple(meta.stride), p)
-    mask = single(ctx.call(BERNOULLI, args, impure=True, metas=(drawn,)))
+    mask = single(ctx.call(BERNOULLI, args, impure=True, metas=(replace(meta, dtype=torch.bool),)))
     return ctx.cast(mask, meta.dtype)

@@ -22,6 +22,8 @@ from flambeau_inductor.ir.tensors import (
     View,
     at,
     dims_of,
+    spread,
+    viewed,
 )
 from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import rule
@@ -45,11 +47,9 @@ def looked_up(
 ) -> IndexLookup:
     """The element of `index` at `where` as a position in a dimension of `size`, all of `index`
     having been checked; or the checked positions of which it is made."""
-    base, place = index, where
-    if isinstance(index.define, View):
-        base, place = index.define.base, at(index.define.index, where)
-    if (checked := _found_itself(base)) is not None and same(checked.size, size):
-        return IndexLookup(checked.node, at(checked.index, place), size, False)
+    seen = viewed(index, where)
+    if (checked := _found_itself(seen.base)) is not None and same(checked.size, size):
+        return IndexLookup(checked.node, at(checked.index, seen.index), size, False)
     index, where = _unrepeated(ctx, whole(ctx, index), where)
     ctx.check(index, size, wrap, error, message)
     return IndexLookup(index, where, size, wrap)
@@ -125,10 +125,7 @@ def addressed(
     for position, i in enumerate(rest):
         coordinates[i] = d[position if position < first else position + rank]
     for i, node in zip(given, tensors, strict=True):
-        start = first + rank - len(node.shape)
-        own = tuple(
-            as_expr(0) if decide_equal(n, 1) else d[start + p] for p, n in enumerate(node.shape)
-        )
+        own = spread(node.shape, d[first + rank - len(node.shape) : first + rank])
         size = a.shape[i]
         coordinates[i] = looked_up(ctx, node, own, size, True, "IndexError", out_of_bounds(i))
     return shape, tuple(coordinates)

@@ -7,15 +7,14 @@ that the primitive's shape rule promised. Float32 goes to torch's BLAS or to one
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from flambeau_inductor.indexing import hint, same_sizes, static_sizes
 from flambeau_inductor.ir.epilogues import NOTHING
 from flambeau_inductor.ir.loops import Scalar
+from flambeau_inductor.ir.program import Layout
 from flambeau_inductor.ir.tensors import Argument, Node, View, dims_of
-from flambeau_inductor.lowering.context import Context, Meta
+from flambeau_inductor.lowering.context import Context
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import single
 from flambeau_inductor.tuning import host_tuning
@@ -81,30 +80,30 @@ def multiplied(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node
     """`a @ b + bias` of matrices, row-major, by whom it is computed soonest."""
     if by_onednn(ctx, a, b):
         return linear(ctx, a, b, bias)
+    target, args = (PRODUCTS["mm"], (a, b)) if bias is None else ("aten.addmm.out", (bias, a, b))
+    return single(ctx.call(target, args, out=True, any_strides=True, metas=(_row_major(a, b),)))
+
+
+def _row_major(a: Node, b: Node) -> Layout:
     rows, columns = a.shape[0], b.shape[1]
-    meta = Meta((rows, columns), (columns, 1), a.dtype, a.device)
-    how: dict[str, Any] = {"out": True, "any_strides": True, "metas": (meta,)}
-    if bias is None:
-        return single(ctx.call(PRODUCTS["mm"], (a, b), **how))
-    return single(ctx.call("aten.addmm.out", (bias, a, b), **how))
+    return Layout((rows, columns), (columns, 1), a.dtype, a.device)
 
 
 def linear(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node:
     """`a @ b + bias` by oneDNN, row-major, where `by_onednn` accepts it."""
     rows, terms, columns = *a.shape, b.shape[1]
-    meta = Meta((rows, columns), (columns, 1), a.dtype, a.device)
     total: Node | None = None
     args: tuple[Argument, ...]
     parts = _parts(hint(terms))
     after = ctx.epilogue if len(parts) == 1 else NOTHING
     for start, count in parts:
-        d = dims_of(2)
-        some = ctx.view(a, (rows, count), (d[0], d[1] + start))
-        weight = ctx.view(b, (columns, count), (d[1] + start, d[0]))
+        row, term = dims_of(2)
+        some = ctx.view(a, (rows, count), (row, term + start))
+        weight = ctx.view(b, (columns, count), (term + start, row))
         target, args = ONEDNN_MORE, (some, total, weight, None, "add")
         if total is None:
             target, args = ONEDNN, (some, weight, bias, *after)
-        total = single(ctx.call(target, args, any_strides=True, metas=(meta,)))
+        total = single(ctx.call(target, args, any_strides=True, metas=(_row_major(a, b),)))
     assert total is not None
     return total
 

@@ -86,9 +86,7 @@ def element(
 
 @rule("max_pool2d_with_indices")
 def max_pool(ctx: Context, a: Node, *geometry: Any) -> Lowered:
-    meta = ctx.metas[0]
-    assert meta is not None
-    shape = meta.shape
+    shape = ctx.meta.shape
     windows = windows_of(a, shape, *geometry[:4])
     if windows is None:
         return called(ctx, "aten.max_pool2d_with_indices.default", a, *geometry)
@@ -138,9 +136,7 @@ def _least(dtype: torch.dtype) -> float | int:
 
 @rule("avg_pool2d")
 def avg_pool(ctx: Context, a: Node, *geometry: Any) -> Lowered:
-    meta = ctx.metas[0]
-    assert meta is not None
-    shape = meta.shape
+    shape = ctx.meta.shape
     windows = windows_of(a, shape, *geometry[:3])
     if windows is None or not a.dtype.is_floating_point:
         return called(ctx, "aten.avg_pool2d.default", a, *geometry)

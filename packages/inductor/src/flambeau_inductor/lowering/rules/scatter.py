@@ -23,6 +23,7 @@ from flambeau_inductor.indexing import (
     same_sizes,
     static_sizes,
 )
+from flambeau_inductor.ir.program import Layout
 from flambeau_inductor.ir.tensors import (
     IndexLookup,
     Literal,
@@ -34,8 +35,9 @@ from flambeau_inductor.ir.tensors import (
     View,
     dims_of,
     flat_strides,
+    spread,
 )
-from flambeau_inductor.lowering.context import Context, LoweringError, Meta
+from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import addressed, looked_up, out_of_bounds, single
 from flambeau_inductor.lowering.rules.reduction import HALF
@@ -79,7 +81,7 @@ def narrowed(ctx: Context, node: Node, dtype: torch.dtype) -> Node | None:
 def _called(
     ctx: Context, rows: Node, values: Node, shape: Shape, dtype: torch.dtype, base: Node | None
 ) -> Node:
-    made = Meta(shape, flat_strides(shape), dtype, values.device)
+    made = Layout(shape, flat_strides(shape), dtype, values.device)
     args = (rows, values, shape[0], dtype, base)
     return single(ctx.call(ROWS_ADDED, args, metas=(made,)))
 
@@ -196,10 +198,7 @@ def index_put(
 def _put(ctx: Context, a: Node, indices: Sequence[Node | None], values: Node, mode: str) -> Node:
     shape, coordinates = addressed(ctx, a, indices)
     own = dims_of(len(shape))[len(shape) - len(values.shape) :]
-    spread = tuple(
-        as_expr(0) if decide_equal(n, 1) else d for n, d in zip(values.shape, own, strict=True)
-    )
-    src = ctx.view(values, shape, spread)
+    src = ctx.view(values, shape, spread(values.shape, own))
     if decide_equal(src.numel, 0):
         return ctx.point("clone", (a,))
     return _stored(ctx, a, src, coordinates, mode)

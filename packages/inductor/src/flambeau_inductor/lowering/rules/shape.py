@@ -20,12 +20,13 @@ from flambeau_inductor.ir.tensors import (
     Node,
     Shape,
     View,
-    at,
     dim_ranges,
     dims_of,
     dot,
     flat_strides,
+    spread,
     unflatten,
+    viewed,
 )
 from flambeau_inductor.lowering.context import Context, LoweringError, convert
 from flambeau_inductor.lowering.registry import Lowered, rule
@@ -39,11 +40,7 @@ MOST_PIECES = 8
 @rule("broadcast_in_dim")
 def broadcast_in_dim(ctx: Context, a: Node, shape: Sequence[int], dims: Sequence[int]) -> Node:
     d = dims_of(len(shape))
-    index = tuple(
-        as_expr(0) if decide_equal(size, 1) else d[dim]
-        for size, dim in zip(a.shape, dims, strict=True)
-    )
-    return ctx.view(a, shape, index)
+    return ctx.view(a, shape, spread(a.shape, [d[dim] for dim in dims]))
 
 
 @rule("reshape")
@@ -85,10 +82,8 @@ def flip(ctx: Context, a: Node, dims: Sequence[int]) -> Node:
 @rule("cat")
 def cat(ctx: Context, xs: Sequence[Node], dim: int) -> Lowered:
     pieces = [x for x in xs if decide_less(0, x.shape[dim])]
-    if not pieces:
-        return ctx.point("clone", (xs[0],))
-    if len(pieces) == 1:
-        return ctx.point("clone", (pieces[0],))
+    if len(pieces) < 2:
+        return ctx.point("clone", ((*pieces, *xs)[:1]))
     if len(pieces) > MOST_PIECES:
         return single(ctx.call(CONCATENATION, (tuple(pieces), dim), out=True))
     first = pieces[0]
@@ -100,16 +95,29 @@ def cat(ctx: Context, xs: Sequence[Node], dim: int) -> Lowered:
     for x in pieces:
         end = begin + x.shape[dim]
         index = (*d[:dim], d[dim] - begin, *d[dim + 1 :])
-        guards = []
-        if decide_less(0, begin):
-            guards.append(IndexCondition("ge", d[dim], begin))
-        if decide_less(end, total):
-            guards.append(IndexCondition("lt", d[dim], end))
+        guards = _between(d[dim], begin, end, total)
         branches.append((tuple(guards), shifted(ctx, x, shape, index)))
         begin = end
     other = ctx.literal(0, shape, first.dtype, first.device)
     choice = Choose(tuple(branches), other, Joined(tuple(pieces), dim))
     return ctx.node(shape, first.dtype, first.device, choice)
+
+
+def _between(position: Expr, begin: Size, end: Size, size: Size) -> list[IndexCondition]:
+    """The conditions, of those that do not hold in a dimension of `size` anyway."""
+    guards = [IndexCondition("ge", position, begin)] if decide_less(0, begin) else []
+    return [*guards, IndexCondition("lt", position, end)] if decide_less(end, size) else guards
+
+
+def _where_inside(
+    ctx: Context, a: Node, guards: Sequence[IndexCondition], index: tuple[Expr, ...], other: Node
+) -> Node:
+    """`a` at `index` where the guards hold, else `other`."""
+    if not guards:
+        return ctx.point("clone", (a,))
+    inside = shifted(ctx, a, other.shape, index)
+    choice = Choose(((tuple(guards), inside),), other)
+    return ctx.node(other.shape, other.dtype, other.device, choice)
 
 
 @rule("pad")
@@ -125,11 +133,8 @@ def pad(ctx: Context, a: Node, low: Sequence[int], high: Sequence[int], value: S
             guards.append(IndexCondition("ge", d[i], low[i]))
         if decide_less(0, high[i]):
             guards.append(IndexCondition("lt", d[i], low[i] + size))
-    if not guards:
-        return ctx.point("clone", (a,))
-    inside = shifted(ctx, a, shape, tuple(d[i] - low[i] for i in range(len(shape))))
-    choice = Choose(((tuple(guards), inside),), filling)
-    return ctx.node(shape, a.dtype, a.device, choice)
+    index = tuple(d[i] - low[i] for i in range(len(shape)))
+    return _where_inside(ctx, a, guards, index, filling)
 
 
 @rule("slice_scatter")
@@ -143,19 +148,12 @@ def slice_scatter(
     index: list[Expr] = []
     for i, size in enumerate(a.shape):
         begin, stride = start[i], step[i]
-        if decide_less(0, begin):
-            guards.append(IndexCondition("ge", d[i], begin))
         last = begin + (src.shape[i] - 1) * stride
-        if decide_less(last, size - 1):
-            guards.append(IndexCondition("lt", d[i], last + 1))
+        guards += _between(d[i], begin, last + 1, size)
         if stride > 1:
             guards.append(IndexCondition("eq", (d[i] - begin) % stride, 0))
         index.append((d[i] - begin) // stride)
-    if not guards:
-        return ctx.point("clone", (src,))
-    inside = shifted(ctx, src, a.shape, tuple(index))
-    choice = Choose(((tuple(guards), inside),), a)
-    return ctx.node(a.shape, a.dtype, a.device, choice)
+    return _where_inside(ctx, src, guards, tuple(index), a)
 
 
 @rule("as_strided")
@@ -206,7 +204,4 @@ def shifted(ctx: Context, a: Node, shape: Shape, index: tuple[Expr, ...]) -> Nod
 
     Positions outside `a` occur where the guards fail, so ranges must not be used to simplify.
     """
-    define = a.define
-    if isinstance(define, View):
-        return ctx.node(shape, a.dtype, a.device, View(define.base, at(define.index, index)))
-    return ctx.node(shape, a.dtype, a.device, View(a, index))
+    return ctx.node(shape, a.dtype, a.device, viewed(a, index))

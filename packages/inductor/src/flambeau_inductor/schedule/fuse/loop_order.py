@@ -25,10 +25,10 @@ from flambeau_inductor.indexing import (
     decide_equal,
     decide_max,
     hint,
+    is_size,
     known,
     plain,
     simplify,
-    symbols_in,
 )
 from flambeau_inductor.ir.loops import Axis, IndexValue, Instr, Load, Loop, Reduce, Scan, Store
 
@@ -96,17 +96,13 @@ def _divisors(expr: Expr, wanted: dict[str, set[int | Expr]]) -> None:
             _divisors(arg, wanted)
     elif isinstance(expr, FloorDiv | Mod):
         _divisors(expr.a, wanted)
-        if isinstance(expr.a, Var) and _is_number(expr.b):
+        if isinstance(expr.a, Var) and is_size(expr.b):
             wanted.setdefault(expr.a.name, set()).add(plain(expr.b))
         elif isinstance(expr.a, FloorDiv) and isinstance(expr.a.a, Var):
             inner, outer = expr.a.b, expr.b
-            if _is_number(inner) and _is_number(outer):
+            if is_size(inner) and is_size(outer):
                 found = wanted.setdefault(expr.a.a.name, set())
                 found.update((plain(inner), plain(inner * outer)))
-
-
-def _is_number(expr: Expr) -> bool:
-    return len(symbols_in(expr)) == len(expr.vars)
 
 
 def _pieces(axis: Axis, divisors: set[int | Expr] | None, mapping: dict[str, Expr]) -> list[Axis]:

@@ -43,10 +43,11 @@ from flambeau_inductor.ir.tensors import (
     Shape,
     TensorScan,
     View,
-    at,
     dim_ranges,
     dims_of,
     dot,
+    spread,
+    viewed,
 )
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.lowering.context import LoweringError
@@ -61,7 +62,6 @@ from flambeau_inductor.schedule.materialize.plan import (
     MaterializationPlan,
     NodeStorage,
     PlannedArgument,
-    PlannedCheck,
     StorageView,
     children,
     layout_of,
@@ -132,8 +132,7 @@ def _plan_argument(
     layout = layout_of(made.graph, node)
     if layout is None or _needs_copy(root):
         return StorageView(_copy(made, node))
-    if not made.has_memory(root):
-        made.anchors.add(root)
+    made.anchor(root)
     return StorageView(root, None if node is root else layout)
 
 
@@ -144,7 +143,10 @@ def _through_copies(made: MaterializationPlan, node: Node) -> Node:
         define = copy.define
         if not isinstance(define, Pointwise) or define.op != "clone" or copy in made.anchors:
             return node
-        source = define.args[0] if copy is node else _same_view(node, define.args[0])
+        source = define.args[0]
+        if isinstance(node.define, View):
+            shown = viewed(source, node.define.index, dim_ranges(node.shape))
+            source = replace(node, define=shown)
         layout = layout_of(made.graph, source)
         if layout is None or _needs_copy(root_of(source)):
             return node
@@ -153,30 +155,17 @@ def _through_copies(made: MaterializationPlan, node: Node) -> Node:
         node = source
 
 
-def _same_view(node: Node, base: Node) -> Node:
-    """The elements that the view `node` shows, of `base` in place of what it looks at."""
-    assert isinstance(node.define, View)
-    index = node.define.index
-    if isinstance(base.define, View):
-        ranges = dim_ranges(node.shape)
-        index = tuple(simplify(e, ranges) for e in at(base.define.index, index))
-        base = base.define.base
-    return replace(node, define=View(base, index))
-
-
 def _plan_check(made: MaterializationPlan, node: Node) -> None:
     root = root_of(node)
     for check in made.graph.checks.get(node, ()):
         if _needs_copy(root):
             _check_now(root, check)
             continue
-        if not made.has_memory(root):
-            made.anchors.add(root)
+        made.anchor(root)
         layout = None if node is root else layout_of(made.graph, node)
         if layout is None and not same(node.numel, root.numel):
             raise LoweringError(f"{node.name}: positions that are part of {root.name}, unordered")
-        planned = PlannedCheck(check.size, check.wrap, check.error, check.message, layout)
-        found = made.checks.setdefault(root, [])
+        found, planned = made.checks.setdefault(root, []), replace(check, layout=layout)
         if planned not in found:
             found.append(planned)
 
@@ -211,8 +200,7 @@ def _plan_output(made: MaterializationPlan, output: Output) -> StorageView | Sca
             return StorageView(root)
         layout = layout_of(graph, node)
         if layout is not None and _same_strides(layout, output.stride):
-            if not made.has_memory(root):
-                made.anchors.add(root)
+            made.anchor(root)
             if node is root and same_sizes(layout.stride, output.stride):
                 return StorageView(root)
             seen = Layout(layout.shape, output.stride, layout.dtype, layout.device, layout.offset)
@@ -233,17 +221,8 @@ def _overlapping(made: MaterializationPlan, node: Node, stride: Shape) -> Storag
     shape = tuple(1 if step == 0 else size for size, step in zip(node.shape, stride, strict=True))
     if _overlaps(shape, stride):
         raise NotImplementedError(f"{node.name}: an output of shape {node.shape}, strides {stride}")
-    zero = simplify(dims_of(1)[0] * 0, {})
-    index = tuple(
-        zero if decide_equal(size, 1) else d
-        for d, size in zip(dims_of(len(shape)), shape, strict=True)
-    )
-    define, base, moved = node.define, node, index
-    if isinstance(define, View):
-        mapping = {f"d{i}": e for i, e in enumerate(index)}
-        base, moved = define.base, tuple(e.substitute(mapping) for e in define.index)
-    name, define = f"{node.name}.part", View(base, moved)
-    view = replace(node, name=name, shape=shape, define=define, origins=())
+    define = viewed(node, spread(shape, dims_of(len(shape))))
+    view = replace(node, name=f"{node.name}.part", shape=shape, define=define, origins=())
     made.order.insert(made.order.index(node) + 1, view)
     seen = Layout(node.shape, stride, node.dtype, node.device)
     return StorageView(_copy(made, view, stride), seen)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flambeau_inductor.indexing import Size, decide_equal, decide_less, plain, simplify, symbols_in
+from flambeau_inductor.indexing import Size, decide_equal, decide_less, is_size, plain, simplify
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import Layout
 from flambeau_inductor.ir.tensors import (
@@ -19,6 +19,7 @@ from flambeau_inductor.ir.tensors import (
     Attribute,
     Choose,
     Gather,
+    IndexCheck,
     IndexLookup,
     Input,
     LibraryCall,
@@ -64,17 +65,6 @@ class Piece:
 PlannedArgument = Argument | StorageView | tuple["PlannedArgument", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedCheck:
-    """What a `CheckIndex` step says, but for the buffer; `layout` is the part that is looked up."""
-
-    size: Size
-    wrap: bool
-    error: str
-    message: str
-    layout: Layout | None
-
-
 @dataclass(slots=True)
 class MaterializationPlan:
     """What has memory, and how it is seen."""
@@ -87,7 +77,7 @@ class MaterializationPlan:
         default_factory=dict
     )
     outputs: list[StorageView | Scalar | None] = field(default_factory=list)
-    checks: dict[Node, list[PlannedCheck]] = field(default_factory=dict)
+    checks: dict[Node, list[IndexCheck]] = field(default_factory=dict)
     live: set[Node | LibraryCall] = field(default_factory=set)
     pieces: dict[Node, Piece] = field(default_factory=dict)
     """Anchors without memory of their own."""
@@ -98,6 +88,11 @@ class MaterializationPlan:
     def has_memory(self, node: Node) -> bool:
         given = isinstance(node.define, Input | Attribute | Result)
         return given or node in self.anchors or node in self.joined
+
+    def anchor(self, node: Node) -> None:
+        """Give a node memory, if it has none."""
+        if not self.has_memory(node):
+            self.anchors.add(node)
 
     def maker(self, node: Node) -> LibraryCall | None:
         """The call that a value is there after."""
@@ -150,14 +145,13 @@ def children(node: Node) -> list[Node]:
 def layout_of(graph: TensorGraph, node: Node) -> Layout | None:
     """`node` as a strided view of its root's memory; None where strides cannot say it."""
     root = root_of(node)
-    stride = graph.stride_of(root)
     if node is root:
-        return Layout(node.shape, stride, node.dtype, node.device)
+        return graph.layout(root)
     define = node.define
     assert isinstance(define, View)
     if decide_equal(node.numel, 0):
         return Layout(node.shape, node.stride, node.dtype, node.device)
-    flat = simplify(dot(define.index, stride), dim_ranges(node.shape))
+    flat = simplify(dot(define.index, graph.stride_of(root)), dim_ranges(node.shape))
     steps: list[Size] = []
     for d, size in zip(dims_of(len(node.shape)), node.shape, strict=True):
         step = flat.coefficient(d.name)
@@ -165,7 +159,7 @@ def layout_of(graph: TensorGraph, node: Node) -> Layout | None:
             return None
         steps.append(step if decide_less(1, size) else node.stride[len(steps)])
     offset = simplify(flat.substitute({d.name: 0 for d in dims_of(len(node.shape))}), {})
-    if len(symbols_in(offset)) < len(offset.vars):
+    if not is_size(offset):
         return None
     return Layout(node.shape, tuple(steps), node.dtype, node.device, plain(offset))
 
