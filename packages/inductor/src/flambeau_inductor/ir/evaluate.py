@@ -65,7 +65,7 @@ class _EvaluationState:
         self.values: list[Any] = []
 
     def index(self, expr: Expr) -> Tensor:
-        return _evaluate(expr, self.env)
+        return rebuilt(expr, lambda var: self.env[var.name], torch.tensor)
 
     def whole(self, value: Tensor) -> Tensor:
         return value.expand(self.sizes)
@@ -77,10 +77,6 @@ def _static(size: int | Expr) -> int:
     return size
 
 
-def _evaluate(expr: Expr, env: Mapping[str, Tensor]) -> Tensor:
-    return rebuilt(expr, lambda var: env[var.name], torch.tensor)
-
-
 def _load(s: _EvaluationState, i: ir.Load) -> Tensor:
     memory = s.memory[i.buffer]
     if memory.dtype != i.dtype:
@@ -90,26 +86,14 @@ def _load(s: _EvaluationState, i: ir.Load) -> Tensor:
         return memory.take(_inside(i.buffer, index, memory))  # never a view of what is there
     index, mask = torch.broadcast_tensors(index, s.values[i.mask])
     inside = _inside(i.buffer, torch.where(mask, index, 0), memory) if mask.any() else index * 0
-    other = torch.tensor(i.other, dtype=i.dtype)
-    return (
-        torch.where(mask, memory.take(inside), other)
-        if memory.numel()
-        else other.expand(mask.shape)
-    )
+    other = torch.tensor(i.other, dtype=i.dtype).expand(mask.shape)
+    return torch.where(mask, memory.take(inside), other) if memory.numel() else other
 
 
 def _inside(name: str, index: Tensor, memory: Tensor) -> Tensor:
     if index.numel() and (int(index.min()) < 0 or int(index.max()) >= memory.numel()):
         raise IndexError(f"{name}: {int(index.min())}..{int(index.max())} of {memory.numel()}")
     return index
-
-
-def _const(s: _EvaluationState, i: ir.Const) -> Tensor:
-    return torch.tensor(i.value, dtype=i.dtype)
-
-
-def _index_value(s: _EvaluationState, i: ir.IndexValue) -> Tensor:
-    return s.index(i.index).to(i.dtype)
 
 
 def _point(s: _EvaluationState, i: ir.Point) -> Tensor:
@@ -149,11 +133,6 @@ def _scan(s: _EvaluationState, i: ir.Scan) -> Tensor:
     return SCAN[i.kind](flat).to(i.dtype).reshape(value.shape)
 
 
-def _part(s: _EvaluationState, i: ir.ReducePart) -> Tensor:
-    part: Tensor = s.values[i.arg][i.position]
-    return part
-
-
 def _store(s: _EvaluationState, i: ir.Store) -> None:
     memory, value, index = s.memory[i.buffer], s.values[i.value], s.index(i.index)
     if memory.dtype != value.dtype:
@@ -162,7 +141,9 @@ def _store(s: _EvaluationState, i: ir.Store) -> None:
         value = s.whole(value).sum(s.rows - 1, keepdim=True)
         memory[_inside(i.buffer, index.expand(value.shape), memory)] = value
         return
-    row = all(n == 1 for n in value.shape[s.rows :]) and _row_only(i.index)
+    row = all(n == 1 for n in value.shape[s.rows :]) and not any(
+        v.startswith("r") for v in i.index.vars
+    )
     sizes = [n if p < s.rows or not row else 1 for p, n in enumerate(s.sizes)]
     index = _inside(i.buffer, index.expand(sizes), memory)
     if i.mode == "add":
@@ -185,18 +166,14 @@ COMBINED = {"mul": "prod", "max": "amax", "min": "amin"}
 """Modes of a store, as torch calls them."""
 
 
-def _row_only(index: Expr) -> bool:
-    return not any(v.startswith("r") for v in index.vars)
-
-
 _RUN: Mapping[type, Callable[[_EvaluationState, Any], Any]] = {
     ir.Load: _load,
-    ir.Const: _const,
-    ir.IndexValue: _index_value,
+    ir.Const: lambda s, i: torch.tensor(i.value, dtype=i.dtype),
+    ir.IndexValue: lambda s, i: s.index(i.index).to(i.dtype),
     ir.Point: _point,
     ir.Reduce: _reduce,
     ir.Scan: _scan,
-    ir.ReducePart: _part,
+    ir.ReducePart: lambda s, i: s.values[i.arg][i.position],
     ir.Store: _store,
     ir.Check: _check_points,
 }
@@ -247,7 +224,9 @@ def run_program(program: Program, inputs: Sequence[Tensor]) -> list[Tensor | Sca
             tensors[step.buffer] = poisoned(layouts[step.buffer])
         elif isinstance(step, Reuse):
             old = tensors.pop(step.old)
-            tensors[step.buffer] = _taken_over(old, layouts[step.buffer])
+            layout = layouts[step.buffer]
+            shape, stride, _ = layout.static()
+            tensors[step.buffer] = flat(old).view(layout.dtype).as_strided(shape, stride)
             tensors[step.old] = old
         elif isinstance(step, FreeBuffer):
             del tensors[step.buffer]
@@ -276,11 +255,6 @@ def flat(tensor: Tensor) -> Tensor:
         return tensor.reshape(-1)
     reach = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.as_strided((reach,), (1,))
-
-
-def _taken_over(old: Tensor, layout: Layout) -> Tensor:
-    shape, stride, _ = layout.static()
-    return flat(old).view(layout.dtype).as_strided(shape, stride)
 
 
 def seen(tensors: Mapping[str, Tensor], ref: Ref) -> Tensor:

@@ -7,8 +7,9 @@ freed after the last one; every step names the buffers it reads and writes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -76,6 +77,22 @@ PlainArgument = ComputedNumber | Scalar | Expr | str | TorchConstant | None
 Argument = Ref | PlainArgument | tuple["Argument", ...]
 
 
+def leaves(argument: Any) -> Iterator[Any]:
+    """An argument of a call, or what it is made of."""
+    if isinstance(argument, tuple):
+        for each in argument:
+            yield from leaves(each)
+    else:
+        yield argument
+
+
+def each_leaf(change: Callable[[Any], Any], argument: Any) -> Any:
+    """An argument with what it is made of changed."""
+    if isinstance(argument, tuple):
+        return tuple(each_leaf(change, each) for each in argument)
+    return change(argument)
+
+
 @dataclass(frozen=True, slots=True)
 class Alloc:
     """Make `buffer`, uninitialised."""
@@ -117,6 +134,12 @@ class Extern:
     into: tuple[Ref, ...] = ()
     results: tuple[str | None, ...] = ()
     origins: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> list[Ref]:
+        """What it is given of the memory of buffers."""
+        given = leaves((*self.args, *(value for _, value in self.kwargs)))
+        return [each for each in given if isinstance(each, Ref)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from flambeau_inductor.indexing import Expr, to_python
+from flambeau_inductor.indexing import Add, Expr, to_python
+from flambeau_inductor.indexing.expr import Division
 from flambeau_inductor.ir.loops import (
     Axis,
     Check,
@@ -45,16 +46,7 @@ def short(dtype: torch.dtype) -> str:
 
 def _index(expr: Expr) -> str:
     text = to_python(expr, lambda n: f"v{n[1:]}" if n.startswith("%") else n)
-    return text[1:-1] if text.startswith("(") and _matched(text) else text
-
-
-def _matched(text: str) -> bool:
-    depth = 0
-    for position, char in enumerate(text):
-        depth += {"(": 1, ")": -1}.get(char, 0)
-        if depth == 0:
-            return position == len(text) - 1
-    return False
+    return text[1:-1] if isinstance(expr, Add | Division) else text
 
 
 def _axes(axes: tuple[Axis, ...]) -> str:

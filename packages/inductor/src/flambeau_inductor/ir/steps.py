@@ -12,17 +12,7 @@ from math import prod
 
 from flambeau_inductor.indexing import Size, decide_equal, plain, static_sizes
 from flambeau_inductor.ir.loops import Load, Loop, Store
-from flambeau_inductor.ir.program import (
-    Argument,
-    Buffer,
-    CheckIndex,
-    Extern,
-    Layout,
-    Program,
-    Ref,
-    RunLoop,
-    Step,
-)
+from flambeau_inductor.ir.program import Buffer, CheckIndex, Extern, Layout, Program, RunLoop, Step
 
 Compute = RunLoop | Extern | CheckIndex
 """Steps that do something, as against those that give and take memory."""
@@ -63,10 +53,7 @@ def touched(step: Compute) -> tuple[set[str], set[str]]:
         return reads, writes
     if isinstance(step, CheckIndex):
         return {step.ref.buffer}, set()
-    reads = set()
-    for argument in (*step.args, *(v for _, v in step.kwargs)):
-        _references(argument, reads)
-    return reads, {ref.buffer for ref in step.into}
+    return {ref.buffer for ref in step.reads}, {ref.buffer for ref in step.into}
 
 
 def made_by(step: Compute) -> set[str]:
@@ -93,14 +80,6 @@ def looked_at(loop: Loop, items: Mapping[str, int]) -> dict[str, int]:
     sizes = static_sizes(axis.size for axis in (*loop.x, *loop.r))
     often = Counter(i.buffer for i in loop.body if isinstance(i, Load | Store))
     return {} if sizes is None else {at: n * prod(sizes) * items[at] for at, n in often.items()}
-
-
-def _references(argument: Argument, found: set[str]) -> None:
-    if isinstance(argument, Ref):
-        found.add(argument.buffer)
-    elif isinstance(argument, tuple):
-        for item in argument:
-            _references(item, found)
 
 
 def known_bytes(buffers: Iterable[Buffer]) -> dict[str, int]:

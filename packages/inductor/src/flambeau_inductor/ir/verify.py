@@ -28,10 +28,9 @@ from flambeau_inductor.ir.loops import (
     Store,
     spans,
 )
-from flambeau_inductor.ir.operands import operands
+from flambeau_inductor.ir.operands import levels, operands
 from flambeau_inductor.ir.program import (
     Alloc,
-    Argument,
     CheckIndex,
     Extern,
     FreeBuffer,
@@ -91,28 +90,23 @@ def verify_loop(loop: Loop, layouts: Mapping[str, Layout]) -> None:
 def _verify_body(
     loop: Loop, layouts: Mapping[str, Layout], ranges: Mapping[str, tuple[int, int]]
 ) -> None:
-    reduced = {a.var for a in loop.r}
     dtypes: list[torch.dtype | None] = []
-    element: list[bool] = []
     for position, instr in enumerate(loop.body):
         try:
             _verify_instr(instr, dtypes, ranges, layouts)
         except IRError as error:
             raise IRError(f"{loop.name}: {show_instr(position, instr)}: {error}") from None
         dtypes.append(None if isinstance(instr, Store | Check) else instr.dtype)
-        below = any(element[v] for v in operands(instr))
-        own = isinstance(instr, Load | Store | IndexValue) and bool(instr.index.vars & reduced)
         if isinstance(instr, Reduce | Scan) and not loop.r:
             raise IRError(f"{loop.name}: v{position} reduces, but nothing is reduced")
-        if isinstance(instr, Reduce):
-            element.append(False)
-        else:
-            element.append(below or own or isinstance(instr, Scan))
         if isinstance(instr, Store) and instr.combines:
             _verify_count(loop, instr)
         if isinstance(instr, Store) and instr.mode == "total":
             _verify_total(loop, instr, dtypes[instr.value])
-        if isinstance(instr, Store) and not own and below:
+    reduced, element = {a.var for a in loop.r}, levels(loop)[1]
+    for position, instr in enumerate(loop.body):
+        row = isinstance(instr, Store) and not instr.index.vars & reduced
+        if row and any(element[v] for v in operands(instr)):
             raise IRError(f"{loop.name}: {show_instr(position, instr)}: a row of element values")
 
 
@@ -257,8 +251,8 @@ def _verify_step(step: Step, live: set[str], layouts: Mapping[str, Layout]) -> N
     elif isinstance(step, CheckIndex):
         _need(step.ref.buffer, live, "checked")
     elif isinstance(step, Extern):
-        for argument in (*step.args, *(v for _, v in step.kwargs), *step.into):
-            _need_all(argument, live, step.target)
+        for ref in (*step.reads, *step.into):
+            _need(ref.buffer, live, f"used in {step.target}")
         live.update(r for r in step.results if r is not None)
     if not isinstance(step, Alloc | Reuse):
         _end_dying(live)
@@ -274,14 +268,6 @@ def _end_dying(live: set[str]) -> None:
     """What was taken over is gone after the step that reads it for the last time."""
     for name in [n for n in live if n.endswith(" dying")]:
         live -= {name, name.removesuffix(" dying")}
-
-
-def _need_all(argument: Argument, live: set[str], where: str) -> None:
-    if isinstance(argument, Ref):
-        _need(argument.buffer, live, f"used in {where}")
-    elif isinstance(argument, tuple):
-        for item in argument:
-            _need_all(item, live, where)
 
 
 def _need(name: str, live: set[str], what: str) -> None:

@@ -21,7 +21,7 @@ from flambeau_inductor.indexing import Expr, Size, decide_less, plain, same_size
 from flambeau_inductor.ir.epilogues import NOTHING, Asked, CallWithEpilogue
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.nodes import value_of
-from flambeau_inductor.ir.program import ComputedNumber, Layout
+from flambeau_inductor.ir.program import ComputedNumber, Layout, each_leaf
 from flambeau_inductor.ir.tensors import (
     Argument,
     Definition,
@@ -215,11 +215,12 @@ class Context:
         """A library call and its result nodes, laid out as `metas` (the FX node's) say."""
         after = self.after
         also = after.names if after is not None and tuple(args[-3:]) == after.asked else ()
+        given, named = each_leaf(_as_argument, (tuple(args), tuple(kwargs)))
         made = LibraryCall(
             self.origin,
             target,
-            tuple(map(_as_argument, args)),
-            tuple((key, _as_argument(value)) for key, value in kwargs),
+            given,
+            named,
             out,
             any_strides,
             impure,
@@ -235,8 +236,6 @@ class Context:
 
 
 def _as_argument(value: Argument) -> Argument:
-    if isinstance(value, tuple):
-        return tuple(map(_as_argument, value))
     return value.value if isinstance(value, NumberTensor) else value
 
 

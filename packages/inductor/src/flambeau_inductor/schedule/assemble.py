@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -20,7 +21,6 @@ from flambeau_inductor.indexing import Expr, Ranges, Size, Var, decide_equal, hi
 from flambeau_inductor.ir.loops import Axis, Loop, Scalar
 from flambeau_inductor.ir.operands import pruned
 from flambeau_inductor.ir.program import (
-    Argument,
     Buffer,
     BufferOwnership,
     CheckIndex,
@@ -29,6 +29,7 @@ from flambeau_inductor.ir.program import (
     Program,
     Ref,
     RunLoop,
+    each_leaf,
 )
 from flambeau_inductor.ir.steps import Compute
 from flambeau_inductor.ir.tensors import (
@@ -130,7 +131,7 @@ def assemble(program: TensorProgram, limits: Limits) -> Program:
                 loop = _check(made, node, limits, loop)
         loops += 1
         made.steps.append(RunLoop(loop))
-    outputs = tuple(_output(made, o) for o in plan.outputs)
+    outputs = each_leaf(partial(_argument, made), tuple(plan.outputs))
     inputs = tuple(made.buffers[f"in{i}"] for i in range(len(graph.inputs)))
     scalars = tuple((made.names[s.node], s.value) for s in graph.scalars)
     empty = tuple(dict.fromkeys(made.name_of(n) for n in made.bare))
@@ -220,15 +221,14 @@ def _on_device(made: _Assembly, check: CheckIndex, layout: Layout) -> list[Compu
 
 
 def _call(made: _Assembly, call: LibraryCall) -> None:
-    args = tuple(_argument(made, a) for a in made.plan.arguments[call])
-    kwargs = tuple((k, _argument(made, v)) for k, v in made.plan.keywords[call])
+    args, kwargs = each_leaf(
+        partial(_argument, made), (made.plan.arguments[call], made.plan.keywords[call])
+    )
     results = made.plan.results(call)
     if call.aliases:
         made.shared.update(made.name_of(n) for n in operands_of(made.plan, call))
-    names: list[str | None] = []
-    for node in results:
-        used = node is not None and node in made.plan.live
-        names.append(made.name_of(node) if used and node is not None else None)
+    live = made.plan.live
+    names = [made.name_of(node) if node is not None and node in live else None for node in results]
     if call.aliases:
         made.shared.update(n for n in names if n is not None)
     if call.out and is_concatenation(call):
@@ -241,20 +241,12 @@ def _call(made: _Assembly, call: LibraryCall) -> None:
         made.steps.append(Extern(call.target, args, kwargs, (), tuple(names), call.origins))
 
 
-def _argument(made: _Assembly, argument: PlannedArgument) -> Argument:
-    if isinstance(argument, tuple):
-        return tuple(_argument(made, a) for a in argument)
+def _argument(made: _Assembly, argument: PlannedArgument) -> object:
     if isinstance(argument, StorageView):
         return Ref(made.name_of(argument.node), argument.layout)
     if isinstance(argument, Node | NumberTensor):
         raise TypeError(f"{argument} was not planned as an operand")
     return argument
-
-
-def _output(made: _Assembly, output: StorageView | Scalar | None) -> Ref | Scalar | None:
-    if isinstance(output, StorageView):
-        return Ref(made.name_of(output.node), output.layout)
-    return output
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +264,7 @@ class Space:
 def build_loop(name: str, group: FusionGroup, place: Where, stored: Callable[[Node], bool]) -> Loop:
     """Emit the members in order, store what is needed, bring the axes into their best order."""
     space = space_of(group)
-    emitter = Emitter(place, dict(space.ranges()))
+    emitter = Emitter(where=place, ranges=dict(space.ranges()))
     for anchor in group.members:
         node = anchor.node
         whole = is_whole(anchor, group.blocks)

@@ -26,7 +26,6 @@ from flambeau_inductor.indexing import (
 from flambeau_inductor.ir.loops import (
     Const,
     IndexValue,
-    Instr,
     Load,
     Point,
     Reduce,
@@ -36,6 +35,7 @@ from flambeau_inductor.ir.loops import (
     ValueId,
 )
 from flambeau_inductor.ir.loops import Scan as ScanInstr
+from flambeau_inductor.ir.operands import LoopBody
 from flambeau_inductor.ir.tensors import (
     Choose,
     Gather,
@@ -59,32 +59,16 @@ Where = Callable[[Node], NodeStorage | None]
 """A node's memory; None: it has none and is computed where it is read."""
 
 
-@dataclass(slots=True)
-class Emitter:
+@dataclass(slots=True, kw_only=True)
+class Emitter(LoopBody):
     """One loop body in the making. `ranges` are those of the loop variables."""
 
     where: Where
     ranges: dict[str, tuple[int, int | Expr]]
-    body: list[Instr] = field(default_factory=list)
-    known: dict[object, ValueId] = field(default_factory=dict)
     memo: dict[tuple[Node, Index, ValueId | None], ValueId] = field(default_factory=dict)
     members: dict[Node, ValueId] = field(default_factory=dict)
     member_index: dict[Node, Index] = field(default_factory=dict)
     reads: list[tuple[Node, Index]] = field(default_factory=list)
-
-    def put(self, instr: Instr) -> ValueId:
-        """Append `instr` unless an equal one is there."""
-        key: object = instr
-        if isinstance(instr, Const):
-            key = (repr(instr.value), instr.dtype)  # 0.0 and -0.0 are equal, but not the same
-        elif isinstance(instr, Load) and repr(instr.other) not in ("0", "0.0", "False"):
-            key = (instr, repr(instr.other))
-        found = self.known.get(key)
-        if found is None:
-            found = len(self.body)
-            self.body.append(instr)
-            self.known[key] = found
-        return found
 
     def point(self, op: str, args: tuple[ValueId, ...], dtype: torch.dtype) -> ValueId:
         return self.put(Point(op, args, dtype))

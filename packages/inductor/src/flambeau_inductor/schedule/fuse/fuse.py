@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from heapq import heapify, heappop, heappush
+from graphlib import TopologicalSorter
+from heapq import heappop, heappush
 
 from flambeau_inductor.driver import PassContext
 from flambeau_inductor.indexing import hint
@@ -255,26 +256,17 @@ def _merge(state: Fusion, a: FusionGroup, b: FusionGroup) -> FusionGroup:
 
 def _ordered(state: Fusion) -> list[FusionGroup | LibraryCall]:
     """Dependencies first; otherwise as the program had it."""
-    waiting = dict.fromkeys(state.steps, 0)
-    after: dict[int, set[int]] = {}
-    for number, step in state.steps.items():
-        for earlier in _direct(state, step):
-            if earlier != number and number not in after.setdefault(earlier, set()):
-                after[earlier].add(number)
-                waiting[number] += 1
-    rank = {n: _rank(s) for n, s in state.steps.items()}
-    ready = [(rank[number], number) for number, count in waiting.items() if not count]
-    heapify(ready)
+    sorter = TopologicalSorter({n: _direct(state, s) - {n} for n, s in state.steps.items()})
+    sorter.prepare()
+    ready: list[tuple[int, int]] = []
     result: list[FusionGroup | LibraryCall] = []
-    while ready:
+    while sorter.is_active():
+        for number in sorter.get_ready():
+            heappush(ready, (_rank(state.steps[number]), number))
         _, number = heappop(ready)
+        sorter.done(number)
         step = state.steps[number]
         result.append(step if isinstance(step, FusionGroup) else step.call)
-        for later in after.get(number, ()):
-            waiting[later] -= 1
-            if waiting[later] == 0:
-                heappush(ready, (rank[later], later))
-    assert len(result) == len(state.steps), "fusion made a cycle"
     return result
 
 

@@ -174,7 +174,7 @@ def analyse(plan: MaterializationPlan, node: Node, position: int) -> ComputedBuf
             return None
         return NodeStorage(other.name, plan.graph.stride_of(other))
 
-    emitter = Emitter(where, dict(ranges))
+    emitter = Emitter(where=where, ranges=dict(ranges))
     own = shape if isinstance(define, Scatter) else node.shape
     emitter.member(node, coordinates_of(shape), coordinates_of(own))
     reads: dict[Node, list[Index]] = {}
@@ -292,20 +292,15 @@ def _read_refusal(
     element = is_element(producer, blocks)
     if element and not is_whole(consumer, blocks):
         return f"index: row {consumer.node.name} reads element {producer.node.name}"
-    wanted = own_position(consumer, blocks, row=not element)
+    wanted = consumer.flat()
+    if not element and is_whole(consumer, blocks):  # its row
+        wanted = row_flat(wanted, blocks, consumer.ranges)
     stride = flat_strides(producer.node.shape)
     for index in consumer.reads[producer.node]:
         got = simplify(dot(index, stride), consumer.ranges)
         if got != wanted:
             return f"index: {consumer.node.name} reads {producer.node.name} at {got}, not {wanted}"
     return None
-
-
-def own_position(anchor: ComputedBuffer, blocks: tuple[Block, ...], row: bool) -> Expr:
-    """The anchor's own position in the group's space (or among its rows), in its `d` variables."""
-    flat = anchor.flat()
-    across = row and is_whole(anchor, blocks)
-    return row_flat(flat, blocks, anchor.ranges) if across else flat
 
 
 def traffic(anchor: ComputedBuffer) -> dict[Node, int]:

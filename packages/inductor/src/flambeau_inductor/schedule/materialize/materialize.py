@@ -9,6 +9,7 @@ operand that is computed from transposed memory stays transposed, as products ta
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from flambeau_inductor.driver import PassContext
 from flambeau_inductor.indexing import (
@@ -25,7 +26,7 @@ from flambeau_inductor.indexing import (
     simplify,
 )
 from flambeau_inductor.ir.loops import Scalar
-from flambeau_inductor.ir.program import Layout
+from flambeau_inductor.ir.program import Layout, each_leaf, leaves
 from flambeau_inductor.ir.tensors import (
     Argument,
     Choose,
@@ -61,11 +62,9 @@ from flambeau_inductor.schedule.materialize.concat_in_place import (
 from flambeau_inductor.schedule.materialize.plan import (
     MaterializationPlan,
     NodeStorage,
-    PlannedArgument,
     StorageView,
     children,
     layout_of,
-    leaves,
     operands,
     operands_of,
     root_of,
@@ -86,12 +85,9 @@ def materialize(context: PassContext, program: TensorProgram) -> tuple[TensorPro
     for call in sorted(
         (c for c in graph.order if isinstance(c, LibraryCall)), key=is_concatenation
     ):
-        args = with_pieces(made, call, limits)
-        made.arguments[call] = tuple(_plan_argument(made, call, a) for a in args)
-        made.keywords[call] = tuple((k, _plan_argument(made, call, v)) for k, v in call.kwargs)
+        _plan_call(made, call, with_pieces(made, call, limits))
     for call in joined_in_place(made, limits):
-        made.arguments[call] = tuple(_plan_argument(made, call, a) for a in call.args)
-        made.keywords[call] = ()
+        _plan_call(made, call, call.args)
     _drop_dead(made)
     for item in list(made.order):
         if isinstance(item, Node) and isinstance(item.define, Gather | Scatter):
@@ -118,11 +114,15 @@ def _needs_copy(root: Node) -> bool:
     return isinstance(root.define, Literal | Position)
 
 
+def _plan_call(made: MaterializationPlan, call: LibraryCall, args: tuple[Argument, ...]) -> None:
+    planned = partial(each_leaf, partial(_plan_argument, made, call))
+    made.arguments[call] = planned(args)
+    made.keywords[call] = tuple((key, planned(value)) for key, value in call.kwargs)
+
+
 def _plan_argument(
     made: MaterializationPlan, call: LibraryCall, argument: Argument
-) -> PlannedArgument:
-    if isinstance(argument, tuple):
-        return tuple(_plan_argument(made, call, a) for a in argument)
+) -> Argument | StorageView:
     if not isinstance(argument, Node):
         return argument
     node = argument
@@ -344,7 +344,7 @@ def product_layouts(plan: MaterializationPlan) -> None:
     seen_by: dict[Node, list[tuple[LibraryCall, Node]]] = {}
     for item in plan.order:
         if isinstance(item, LibraryCall):
-            for node in leaves((*item.args, *(v for _, v in item.kwargs))):
+            for node in leaves((*item.args, *(value for _, value in item.kwargs))):
                 if isinstance(node, Node):
                     seen_by.setdefault(root_of(node), []).append((item, node))
     for node, uses in seen_by.items():
@@ -381,7 +381,7 @@ def _reads_transposed(plan: MaterializationPlan, node: Node) -> bool:
             return None
         return NodeStorage(other.name, plan.graph.stride_of(other))
 
-    emitter = Emitter(where, dict(dim_ranges(node.shape)))
+    emitter = Emitter(where=where, ranges=dict(dim_ranges(node.shape)))
     emitter.define(node, dims_of(len(node.shape)), None)
     last, other = dims_of(len(node.shape))[-1].name, dims_of(len(node.shape))[-2].name
     balance = 0

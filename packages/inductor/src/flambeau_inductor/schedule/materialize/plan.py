@@ -7,13 +7,12 @@ Invariant: anchors are never views; `layout_of` is exact or None.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from flambeau_inductor.indexing import Size, decide_equal, decide_less, is_size, plain, simplify
 from flambeau_inductor.ir.loops import Scalar
-from flambeau_inductor.ir.program import Layout
+from flambeau_inductor.ir.program import Layout, leaves
 from flambeau_inductor.ir.tensors import (
     Argument,
     Attribute,
@@ -164,16 +163,7 @@ def layout_of(graph: TensorGraph, node: Node) -> Layout | None:
     return Layout(node.shape, tuple(steps), node.dtype, node.device, plain(offset))
 
 
-def leaves(argument: PlannedArgument) -> Iterator[PlannedArgument]:
-    """An argument of a call, or what it is made of."""
-    if isinstance(argument, tuple):
-        for each in argument:
-            yield from leaves(each)
-    else:
-        yield argument
-
-
 def operands_of(made: MaterializationPlan, call: LibraryCall) -> list[Node]:
     """Nodes whose memory the call reads."""
-    arguments = (*made.arguments[call], *(v for _, v in made.keywords[call]))
-    return [each.node for each in leaves(arguments) if isinstance(each, StorageView)]
+    given = leaves((made.arguments[call], tuple(v for _, v in made.keywords[call])))
+    return [each.node for each in given if isinstance(each, StorageView)]
