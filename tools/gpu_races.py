@@ -17,8 +17,7 @@ from typing import Any, Protocol, TypeVar
 import flambeau_prims
 from flambeau_inductor import Options
 from flambeau_inductor.autotune import BenchmarkOutcome, Budget, CudaClock, Tuner
-from flambeau_inductor.autotune.benchmark import ChoiceStore
-from flambeau_inductor.cache import open_store, open_values
+from flambeau_inductor.cache import KeptValues, open_store, open_values
 from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.compile import STAGES
 from flambeau_inductor.info import ALONE
@@ -45,7 +44,7 @@ Found = TypeVar("Found", bound=Measured)
 class Fresh:
     """Finds nothing, so that everything is measured; keeps it for the compile that follows."""
 
-    def __init__(self, values: ChoiceStore) -> None:
+    def __init__(self, values: KeptValues) -> None:
         self._values = values
 
     def get(self, key: str) -> None:
@@ -60,10 +59,10 @@ def outcome(fn: Callable[..., Any], inputs: list[Tensor]) -> BenchmarkOutcome:
     gm = flambeau_prims.lower(fx.symbolic_trace(fn), inputs)
     fresh = Options(skip_passes=("select_templates", "add_rows_sorted"))
     work = Compilation(gm, inputs, ALONE, options=settled(fresh))
-    for name, stage in STAGES:
+    for name, product, stage in STAGES:
         if name == "generate":
             break
-        stage(work)
+        setattr(work, product, stage(work))
     values = open_values(work.options.cache_dir, "autotune")
     tuner = Tuner(Fresh(values), CudaClock(0), Budget(30.0))
     described = machine_of(0).described

@@ -78,12 +78,12 @@ class Compilation(PassContext):
     example_inputs: Sequence[Any]
     info: GraphInfo
     open_sizes: GraphSizes = field(default_factory=GraphSizes)
-    graph: fx.GraphModule | None = None
+    graph: fx.GraphModule = field(init=False)
     library: LibraryChoices = field(default_factory=LibraryChoices)
-    tensors: TensorGraph | None = None
-    schedule: TensorProgram | None = None
-    assembled: Program | None = None
-    program: Program | None = None
+    tensors: TensorGraph = field(init=False)
+    schedule: TensorProgram = field(init=False)
+    assembled: Program = field(init=False)
+    program: Program = field(init=False)
     chosen_kernels: dict[str, TritonKernel] = field(default_factory=dict)
     choices: dict[str, str] = field(default_factory=dict)
     forms: dict[str, Form] = field(default_factory=dict)
@@ -91,8 +91,8 @@ class Compilation(PassContext):
     faults: list[str] = field(default_factory=list)
     kernels: tuple[KernelText, ...] = ()
     built: tuple[Built, ...] = ()
-    wrapper: Wrapper | None = None
-    call: Callable[[list[Any]], tuple[Any, ...]] | None = None
+    wrapper: Wrapper = field(init=False)
+    call: Callable[[list[Any]], tuple[Any, ...]] = field(init=False)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -104,28 +104,25 @@ class Compilation(PassContext):
     def limits(self) -> Limits:
         """The thresholds of scheduling, on the device that the tensor program runs on."""
         limits = self.options.limits
-        return limits if self.tensors is None else limits.on(tuning_of(self.tensors.devices()))
+        known = hasattr(self, "tensors")
+        return limits.on(tuning_of(self.tensors.devices())) if known else limits
 
     @property
     def merges(self) -> tuple[Merge, ...]:
         """Loops, and calls with what follows them, that became one."""
-        assert self.tensors is not None and self.schedule is not None
         return (*(Merge(*pair) for pair in self.tensors.absorbed), *self.schedule.merges)
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
         """Loops that might have become one."""
-        assert self.schedule is not None
         return self.schedule.refusals
 
     def rewritten(self) -> fx.GraphModule:
         """The graph after the rewrites."""
-        assert self.graph is not None
         return self.graph
 
     def scheduled(self) -> Program:
         """The program."""
-        assert self.program is not None
         return self.program
 
     def loops(self) -> list[Loop]:

@@ -25,7 +25,8 @@ from flambeau_inductor.debug import DebugFolder, open_debug_folder
 from flambeau_inductor.driver import run_passes
 from flambeau_inductor.errors import InductorError
 from flambeau_inductor.info import ALONE, GraphInfo
-from flambeau_inductor.ir.program import Extern
+from flambeau_inductor.ir.program import Extern, Program
+from flambeau_inductor.ir.tensors import TensorGraph
 from flambeau_inductor.ir.verify import verify_program
 from flambeau_inductor.kernels import generate
 from flambeau_inductor.lowering import LoweringError, lower_graph
@@ -70,9 +71,9 @@ def compile(
     debug = open_debug_folder(options.debug_dir, work.name)
     work.show = debug.show
     try:
-        for stage, run in STAGES:
+        for stage, product, run in STAGES:
             started = time.perf_counter()
-            run(work)
+            setattr(work, product, run(work))
             work.seconds[stage] = time.perf_counter() - started
             debug.after(stage, work)
             if options.observer is not None:
@@ -82,59 +83,41 @@ def compile(
     return _finished(work, debug)
 
 
-def _rewrite(work: Compilation) -> None:
-    _refuse_odd_inputs(work.example_inputs)
-    work.graph = rewrite(work.given, work)
+def _rewrite(work: Compilation) -> fx.GraphModule:
+    """Kernels read memory as it is: values that are stored negated or conjugated are refused."""
+    for position, value in enumerate(work.example_inputs):
+        if isinstance(value, torch.Tensor) and (value.is_neg() or value.is_conj()):
+            raise InductorError(f"input {position} has the negative or the conjugate bit set")
+    return rewrite(work.given, work)
 
 
-def _lower(work: Compilation) -> None:
-    work.budget = Budget(work.options.autotune_seconds)
-    work.library = library_choices(work.options, work.budget)
-    gm = work.rewritten()
-    work.tensors = lower_graph(
-        run_passes(work, "library", LIBRARY_PASSES, gm, lambda gm: gm.graph.lint()),
+def _lower(work: Compilation) -> TensorGraph:
+    options = work.options
+    work.budget = Budget(options.autotune_seconds)
+    work.library = library_choices(options, work.budget)
+    made = lower_graph(
+        run_passes(work, "library", LIBRARY_PASSES, work.graph, lambda gm: gm.graph.lint()),
         work.example_inputs,
         work.info,
-        work.options.fuel,
+        options.fuel,
         work.open_sizes,
-        work.options.deterministic,
+        options.deterministic,
         work.library,
     )
-    if work.options.deterministic:
-        refuse_unordered(work.tensors)
+    if options.deterministic:
+        refuse_unordered(made)
+    return made
 
 
-def _schedule(work: Compilation) -> None:
-    assert work.tensors is not None
-    work.schedule = schedule_tensors(work, work.tensors)
+def _optimize(work: Compilation) -> Program:
+    def verify(program: Program) -> None:
+        verify_program(program, work.chosen_kernels)
+
+    return run_passes(work, "program", PROGRAM_PASSES, work.assembled, verify)
 
 
-def _assemble(work: Compilation) -> None:
-    assert work.schedule is not None
-    work.assembled = assemble(work.schedule, work.limits)
-
-
-def _optimize(work: Compilation) -> None:
-    assert work.assembled is not None
-    work.program = run_passes(
-        work,
-        "program",
-        PROGRAM_PASSES,
-        work.assembled,
-        lambda program: verify_program(program, work.chosen_kernels),
-    )
-
-
-def _generate(work: Compilation) -> None:
-    work.kernels = generate.generate(work)
-
-
-def _build(work: Compilation) -> None:
-    work.built = tuple(text.build() for text in work.kernels)
-
-
-def _wrap(work: Compilation) -> None:
-    program = work.scheduled()
+def _wrap(work: Compilation) -> Callable[[list[Any]], tuple[Any, ...]]:
+    program = work.program
     launches = {name: launch for text in work.kernels for name, launch in text.launches.items()}
     check = work.options.check_inputs
     checked = work.info is ALONE if check is None else check
@@ -149,39 +132,33 @@ def _wrap(work: Compilation) -> None:
     )
     functions = {name: each for built in work.built for name, each in built.functions.items()}
     known: dict[str, object] = {**functions, **dict(program.constants)}
-    work.call = load_wrapper(work.wrapper.text, work.name, known)
+    call = load_wrapper(work.wrapper.text, work.name, known)
     work.open_sizes.record()
+    return call
 
 
-STAGES: tuple[tuple[str, Callable[[Compilation], None]], ...] = (
-    ("rewrite", _rewrite),
-    ("lower", _lower),
-    ("schedule", _schedule),
-    ("assemble", _assemble),
-    ("optimize", _optimize),
-    ("generate", _generate),
-    ("build", _build),
-    ("wrap", _wrap),
+STAGES: tuple[tuple[str, str, Callable[[Compilation], Any]], ...] = (
+    ("rewrite", "graph", _rewrite),
+    ("lower", "tensors", _lower),
+    ("schedule", "schedule", lambda work: schedule_tensors(work, work.tensors)),
+    ("assemble", "assembled", lambda work: assemble(work.schedule, work.limits)),
+    ("optimize", "program", _optimize),
+    ("generate", "kernels", generate.generate),
+    ("build", "built", lambda work: tuple(text.build() for text in work.kernels)),
+    ("wrap", "call", _wrap),
 )
-
-
-def _refuse_odd_inputs(inputs: Sequence[Any]) -> None:
-    """Kernels read memory as it is: values that are stored negated or conjugated are refused."""
-    for position, value in enumerate(inputs):
-        if isinstance(value, torch.Tensor) and (value.is_neg() or value.is_conj()):
-            raise InductorError(f"input {position} has the negative or the conjugate bit set")
+"""The name of each, and the field that it fills in."""
 
 
 def _finished(work: Compilation, debug: DebugFolder) -> CompiledGraph:
-    assert work.call is not None and work.wrapper is not None and work.tensors is not None
-    program = work.scheduled()
+    program = work.program
     externs = [s for s in program.steps if isinstance(s, Extern)]
     sources = {text.file: text.text for text in work.kernels} | {"wrapper.py": work.wrapper.text}
     report = Report(
         name=work.name,
         kernels=len(work.loops()),
         distinct_kernels=sum(text.distinct for text in work.kernels),
-        fused_ops=_fused(work.rewritten(), externs) if work.kernels else 0,
+        fused_ops=_fused(work.graph, externs) if work.kernels else 0,
         externs=dict(Counter(e.target for e in externs)),
         fallbacks=tuple(work.tensors.fallbacks),
         refused_fusions=len(work.refusals),

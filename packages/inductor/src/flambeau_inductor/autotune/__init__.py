@@ -4,7 +4,6 @@ from flambeau_inductor.autotune.benchmark import (
     BenchmarkOutcome,
     Budget,
     Candidate,
-    ChoiceStore,
     ColdTimer,
     CpuClock,
     CudaClock,
@@ -20,6 +19,5 @@ __all__ = [
     "CudaClock",
     "BenchmarkOutcome",
     "Tuner",
-    "ChoiceStore",
     "race",
 ]

@@ -18,10 +18,11 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 
+from flambeau_inductor.cache import KeptValues
 from flambeau_inductor.ir.program import Layout
 from flambeau_inductor.tuning import host_tuning, machine_of, tuning_for
 
@@ -247,25 +248,13 @@ def stand_in(layout: Layout) -> torch.Tensor:
     return memory.as_strided(shape, stride)
 
 
-class ChoiceStore(Protocol):
-    """Where choices are kept between processes."""
-
-    def get(self, key: str) -> Mapping[str, Any] | None:
-        """What was put under this key; None if nothing was."""
-        ...
-
-    def put(self, key: str, value: Mapping[str, Any]) -> bool:
-        """Keep a JSON value; False where it cannot be kept."""
-        ...
-
-
 @dataclass(slots=True)
 class Tuner:
     """The races of one compile: they share a budget, and `outcomes` lists all that was run; of the
     others `known` were kept from before, `shared` were so for something of the same kin, and for
     `skipped` no time was left."""
 
-    values: ChoiceStore
+    values: KeptValues
     clock: ColdTimer
     budget: Budget
     outcomes: dict[str, BenchmarkOutcome] = field(default_factory=dict)
@@ -283,12 +272,10 @@ class Tuner:
         """The name of the best of `names` for `key`; `candidates` are made only to be raced. The
         first of both is the default, taken without a race. With `kin`, what won a race for another
         key of the same kin is taken too."""
-        kept = self.kept(key, names)
-        if kept is not None:
+        if (kept := self.kept(key, names)) is not None:
             self.known += 1
             return kept
-        kept = self.kept(kin, names) if kin else None
-        if kept is not None:
+        if kin and (kept := self.kept(kin, names)) is not None:
             self.shared += 1
             return kept
         if not self.budget.enough:

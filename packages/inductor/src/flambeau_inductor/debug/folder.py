@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -44,17 +44,11 @@ def picture(program: Program) -> str:
             lines.append(_arc(source, number))
         made.update(dict.fromkeys(made_by(step), number))
         boxes.extend(_box(number, step, _moved(program, reads | writes)))
-    height = len(steps) * (HEIGHT + GAP) + GAP
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH + 320}" height="{height}"'
-            ' font-family="monospace" font-size="11">',
-            *lines,
-            *boxes,
-            "</svg>",
-            "",
-        ]
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH + 320}" height="{_top(len(steps))}"'
+        ' font-family="monospace" font-size="11">'
     )
+    return "\n".join([head, *lines, *boxes, "</svg>", ""])
 
 
 def _top(number: int) -> int:
@@ -163,24 +157,16 @@ def _graph(graph: fx.Graph) -> str:
     return "\n".join(lines).lstrip() + "\n"
 
 
-def _after_rewrite(work: Compilation) -> Mapping[str, str]:
-    return {
-        "0_graph.txt": _graph(work.given.graph),
-        "1_rewritten.txt": _graph(work.rewritten().graph),
-    }
-
-
 def _steps(program: TensorProgram) -> str:
     """What has memory, and what shares a loop."""
     if program.plan is None:
         return f"computed again: {', '.join(sorted(node.name for node in program.again))}\n"
     if program.steps is None:
-        anchors = (n for n in program.plan.order if n in program.plan.anchors)
-        return "".join(f"{node}\n" for node in anchors)
-    return "".join(
-        f"{step.target}({', '.join(step.origins)})\n"
+        return _lines(node for node in program.plan.order if node in program.plan.anchors)
+    return _lines(
+        f"{step.target}({', '.join(step.origins)})"
         if isinstance(step, LibraryCall)
-        else f"loop of {', '.join(member.node.name for member in step.members)}\n"
+        else f"loop of {', '.join(member.node.name for member in step.members)}"
         for step in program.steps
     )
 
@@ -200,30 +186,17 @@ LISTINGS: Mapping[str, tuple[int, Callable[[Any], str]]] = {
 """Which stage's files a level's are among, and its IR as text."""
 
 
-def _after_lower(work: Compilation) -> Mapping[str, str]:
-    assert work.tensors is not None
+def _before_fusion(work: Compilation) -> str:
     from flambeau_inductor.lowering import lower_graph  # debugging alone needs it
     from flambeau_inductor.schedule import schedule
 
     # scheduling notes strides in the graph it is given, so the unfused listing has its own
-    again = lower_graph(work.rewritten(), work.example_inputs, work.info)
-    unfused = schedule(again, replace(work.options.limits, fusion=False))
-    return {"2_before_fusion.txt": _program(unfused)}
+    again = lower_graph(work.graph, work.example_inputs, work.info)
+    return _program(schedule(again, replace(work.options.limits, fusion=False)))
 
 
-def _after_optimize(work: Compilation) -> Mapping[str, str]:
-    refused = "".join(f"{r}\n" for r in work.refusals)
-    merged = "".join(f"{m}\n" for m in work.merges)
-    return {
-        "3_after_fusion.txt": _program(work.scheduled()),
-        "3_fused.svg": picture(work.scheduled()),
-        "3_merged.txt": merged,
-        "3_refused.txt": refused,
-    }
-
-
-def _after_generate(work: Compilation) -> Mapping[str, str]:
-    return {f"4_{text.file}": text.text for text in work.kernels}
+def _lines(of: Iterable[object]) -> str:
+    return "".join(f"{each}\n" for each in of)
 
 
 def _after_build(work: Compilation) -> Mapping[str, str | Path]:
@@ -238,7 +211,7 @@ def _after_build(work: Compilation) -> Mapping[str, str | Path]:
 def _library_bench(
     work: Compilation, text: KernelText, part: KernelPart
 ) -> Mapping[str, str | Path]:
-    facts = kernel_facts(work.scheduled(), text.launches)
+    facts = kernel_facts(work.program, text.launches)
     return {
         LIBRARY_FACTS: json.dumps(facts, indent=1) + "\n",
         "6_bench.py": bench_script(work.name, text.distinct),
@@ -249,7 +222,7 @@ def _library_bench(
 def _gpu_bench(work: Compilation, text: KernelText, part: KernelPart) -> Mapping[str, str | Path]:
     from flambeau_inductor.kernels.generate import kernels_of
 
-    facts = kernel_facts(work.scheduled(), text.launches)
+    facts = kernel_facts(work.program, text.launches)
     return gpu_scripts(work.name, kernels_of(part), facts)
 
 
@@ -260,16 +233,19 @@ BENCHES: Mapping[str, Callable[[Compilation, KernelText, KernelPart], Mapping[st
 """Scripts that run kernels alone, by what loads them."""
 
 
-def _after_wrap(work: Compilation) -> Mapping[str, str]:
-    assert work.wrapper is not None
-    return {"5_wrapper.py": work.wrapper.text}
-
-
 WRITERS: Mapping[str, Callable[[Compilation], Mapping[str, Any]]] = {
-    "rewrite": _after_rewrite,
-    "lower": _after_lower,
-    "optimize": _after_optimize,
-    "generate": _after_generate,
+    "rewrite": lambda work: {
+        "0_graph.txt": _graph(work.given.graph),
+        "1_rewritten.txt": _graph(work.graph.graph),
+    },
+    "lower": lambda work: {"2_before_fusion.txt": _before_fusion(work)},
+    "optimize": lambda work: {
+        "3_after_fusion.txt": _program(work.program),
+        "3_fused.svg": picture(work.program),
+        "3_merged.txt": _lines(work.merges),
+        "3_refused.txt": _lines(work.refusals),
+    },
+    "generate": lambda work: {f"4_{text.file}": text.text for text in work.kernels},
     "build": _after_build,
-    "wrap": _after_wrap,
+    "wrap": lambda work: {"5_wrapper.py": work.wrapper.text},
 }

@@ -141,9 +141,8 @@ def _store(s: _EvaluationState, i: ir.Store) -> None:
         value = s.whole(value).sum(s.rows - 1, keepdim=True)
         memory[_inside(i.buffer, index.expand(value.shape), memory)] = value
         return
-    row = all(n == 1 for n in value.shape[s.rows :]) and not any(
-        v.startswith("r") for v in i.index.vars
-    )
+    along = any(var.startswith("r") for var in i.index.vars)
+    row = not along and all(n == 1 for n in value.shape[s.rows :])
     sizes = [n if p < s.rows or not row else 1 for p, n in enumerate(s.sizes)]
     index = _inside(i.buffer, index.expand(sizes), memory)
     if i.mode == "add":

@@ -31,10 +31,8 @@ def gather_transfers(graph: fx.Graph) -> int:
     seen = escaping(graph)
     if not graph.find_nodes(op="placeholder"):
         return 0
-    on_cpu: set[fx.Node] = set()  # what comes of inputs and constants there
+    on_cpu: dict[fx.Node, bool] = {}
     for node in graph.nodes:
-        if node.op != "output" and on_cpu.issuperset(node.all_input_nodes) and _plain_on_cpu(node):
-            on_cpu.add(node)
         source = node.args[0] if node.args else None
         if name_of(node) != "device_put" or node in seen or not isinstance(source, fx.Node):
             continue
@@ -42,7 +40,7 @@ def gather_transfers(graph: fx.Graph) -> int:
         if device.type != "cuda" or value.dtype.is_complex:
             continue
         one = all(isinstance(size, int) and size == 1 for size in value.shape)
-        if one and source in on_cpu:
+        if one and _from_cpu(source, on_cpu):
             groups[value.dtype, device].append(node)
     gathered = 0
     for (_, device), nodes in groups.items():
@@ -52,8 +50,26 @@ def gather_transfers(graph: fx.Graph) -> int:
     return gathered
 
 
+def _from_cpu(node: fx.Node, known: dict[fx.Node, bool]) -> bool:
+    """Whether a value comes of inputs and constants by primitives on the CPU, without a draw."""
+    waiting = [node]
+    while waiting:
+        item = waiting[-1]
+        if item in known:
+            waiting.pop()
+            continue
+        if not _plain_on_cpu(item):
+            known[item] = False
+            continue
+        unknown = [each for each in item.all_input_nodes if each not in known]
+        if unknown:
+            waiting.extend(unknown)
+            continue
+        known[item] = all(known[each] for each in item.all_input_nodes)
+    return known[node]
+
+
 def _plain_on_cpu(node: fx.Node) -> bool:
-    """Whether a node is a number, or a value on the CPU that is no draw."""
     if node.op == "call_function":
         name = name_of(node)
         if name is None or PRIMS[name].tags & STAYS:
