@@ -4,7 +4,7 @@ import flambeau_inductor as inductor
 import pytest
 import torch
 from flambeau_inductor import Options
-from flambeau_inductor.fuel import Fuel
+from flambeau_inductor.options import Fuel
 from torch import fx
 
 

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
         CompilerNotFound,
         InductorError,
     )
-    from flambeau_inductor.fuel import Fuel
     from flambeau_inductor.limits import Limits
-    from flambeau_inductor.options import Options
+    from flambeau_inductor.options import Fuel, Options
     from flambeau_inductor.pre_grad.lstm import KEPT_WHOLE, keep_recurrent
     from flambeau_inductor.pre_grad.prepare import prepare
     from flambeau_inductor.runtime.artifact import (
@@ -39,9 +38,8 @@ _HOMES = {
     for module, names in {
         "compile": "compile",
         "errors": "CacheWarning CompilerFailed CompilerNotFound InductorError",
-        "fuel": "Fuel",
         "limits": "Limits",
-        "options": "Options",
+        "options": "Fuel Options",
         "pre_grad.lstm": "KEPT_WHOLE keep_recurrent",
         "pre_grad.prepare": "prepare",
         "runtime.artifact": "Artifact CannotLoad CompiledGraph load_artifact",

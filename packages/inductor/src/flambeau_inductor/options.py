@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from flambeau_inductor.fuel import Fuel
 from flambeau_inductor.limits import Limits
 
 Kernels = Literal["auto", "cpp", "triton"]
@@ -22,6 +21,36 @@ Products = Literal["measured", "blas", "onednn"]
 DEBUG_DIR = "FLAMBEAU_DEBUG_DIR"
 CACHE_DIR = "FLAMBEAU_CACHE_DIR"
 VERIFY = "FLAMBEAU_VERIFY"
+
+
+@dataclass(frozen=True, slots=True)
+class Fuel:
+    """Bounds on how often each kind of pass may act (Whalley, "Automatic isolation of compiler
+    errors", TOPLAS 1994). A compile with less fuel means the same as one with more; only what does
+    the work differs, so that the first amount with which an answer is wrong names the step that is
+    to blame.
+
+    Steps that may be taken of each kind, in the order in which they come; None: all of them.
+
+
+    passes: those of the lists that may be left out (see `flambeau_inductor.pipeline`).
+    rewrites: nodes replaced by rules of the rewriter (`flambeau_inductor.passes.rewriter`), before
+        autograd and after it.
+    lowerings: operations lowered by a rule. Later ones are library calls; views, which only say
+        where elements are, are always lowered.
+    fusions: pairs of loops joined.
+    kernels: loops that run as generated kernels. Later ones are evaluated by torch on the CPU,
+        slowly, by the meaning of their IR.
+    """
+
+    passes: int | None = None
+    rewrites: int | None = None
+    lowerings: int | None = None
+    fusions: int | None = None
+    kernels: int | None = None
+
+
+ALL = Fuel()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from flambeau_inductor.cache import sources
+from flambeau_inductor.cache import environment_key as sources
 
 PACKAGE = "package_with_a_digest"
 

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from flambeau_inductor import CompiledGraph, Options
 from flambeau_inductor._torch_compat import onednn_convolution, onednn_linear
-from flambeau_inductor.fuel import Fuel
 from flambeau_inductor.lowering import graph as lowering
 from flambeau_inductor.lowering.context import LibraryChoices
+from flambeau_inductor.options import Fuel
 from flambeau_inductor.passes.epilogues import fuse_epilogues
 from torch import Tensor, fx
 

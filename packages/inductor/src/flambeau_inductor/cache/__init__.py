@@ -1,10 +1,9 @@
 """Disk cache of built kernels and measurements."""
 
 from flambeau_inductor.cache import size_limit
-from flambeau_inductor.cache.environment_key import processor, surroundings, versions
+from flambeau_inductor.cache.environment_key import code, processor, surroundings, versions
 from flambeau_inductor.cache.kept_values import KeptValues, open_values
 from flambeau_inductor.cache.keys import Key, differences, key, key_from
-from flambeau_inductor.cache.sources import code
 from flambeau_inductor.cache.store import (
     OWN,
     CacheEntry,

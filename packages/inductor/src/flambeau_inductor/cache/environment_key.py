@@ -1,21 +1,30 @@
-"""Cache key of the environment: compiler, flags, libraries, device.
+"""Cache key of the environment: our own sources, compiler, flags, libraries, device.
 
-In: the installed packages, the machine. Out: texts by name, for keys. Invariant: two processes
-with equal texts may use each other's entries; no text names a path or a time, so that an entry
-can be carried to another machine of the same kind.
+In: the installed packages, the machine, the folder of a cache. Out: texts by name, for keys.
+Invariant: two processes with equal texts may use each other's entries; no text names a path or a
+time, so that an entry can be carried to another machine of the same kind. The digest of the source
+files is that of the files as they are. It is noted in the folder with the files' sizes, times and
+inodes, which a write changes; while these are the same, nothing is read.
+
+File times have steps of some milliseconds: files that were written in the last seconds may be
+written once more within the same step, and nothing is noted of them.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import platform
+import re
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
 from functools import lru_cache
 from importlib import metadata, util
 from pathlib import Path
 
 import torch
-
-from flambeau_inductor.cache.sources import code
 
 CPU_FACTS = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")
 
@@ -32,9 +41,8 @@ def versions() -> str:
         f"python {platform.python_version()} {sys.implementation.cache_tag}",
         f"torch {torch.__version__} {torch.version.git_version or ''}",
     ]
-    for name in ("triton",):
-        if util.find_spec(name) is not None:
-            found.append(f"{name} {_version(name)}")
+    if util.find_spec("triton") is not None:
+        found.append(f"triton {_version('triton')}")
     return "\n".join(found)
 
 
@@ -60,3 +68,94 @@ def processor() -> str:
         elif not line and found:
             break  # the others are like the first
     return platform.machine() + repr(sorted(found.items()))
+
+
+# --- sources ------------------------------------------------------------------------------------
+
+CODE = ("flambeau_prims", "flambeau_inductor")
+SUFFIXES = (".py", ".h")
+NOTE = ".sources-"
+SETTLED = 2_000_000_000
+"""Nanoseconds after which a file that is written again has another time."""
+
+
+@lru_cache(maxsize=8)
+def code(packages: tuple[str, ...] = CODE, folder: Path | None = None) -> str:
+    """A digest of the source of packages. folder: one that belongs to this user alone, where it is
+    noted and found."""
+    before = time.time_ns()
+    roots = [_root(package) for package in packages]
+    files = {
+        f"{package}/{name}": found
+        for package, root in zip(packages, roots, strict=True)
+        for name, found in _files(root, "")
+    }
+    names = sorted(files)
+    if folder is None:
+        return _read(packages, roots, names)
+    told = "\n".join(f"{name} {' '.join(map(str, _facts(files[name])))}" for name in names)
+    seen = hashlib.sha256(told.encode()).hexdigest()
+    where = hashlib.sha256("\n".join(map(str, roots)).encode()).hexdigest()[:16]
+    note = folder / f"{NOTE}{where}"
+    noted = _noted(note, seen)
+    if noted is not None:
+        return noted
+    found = _read(packages, roots, names)
+    if max(each.st_ctime_ns for each in files.values()) < before - SETTLED:
+        _write(note, f"{seen} {found}\n")
+    return found
+
+
+def _facts(found: os.stat_result) -> tuple[int, ...]:
+    """What another content of a file would have changed."""
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
+
+
+def _root(package: str) -> Path:
+    spec = util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"there is no package {package}")
+    return Path(spec.origin).parent
+
+
+def _files(folder: Path | str, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Every source file below a folder, with what the disk says of it."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _files(entry.path, f"{prefix}{entry.name}/")
+            elif entry.name.endswith(SUFFIXES):
+                yield f"{prefix}{entry.name}", entry.stat()
+
+
+def _read(packages: tuple[str, ...], roots: list[Path], names: list[str]) -> str:
+    places = dict(zip(packages, roots, strict=True))
+    digest = hashlib.sha256()
+    for name in names:
+        package, _, below = name.partition("/")
+        digest.update(f"\n{name}\n".encode())
+        digest.update((places[package] / below).read_bytes())
+    return digest.hexdigest()
+
+
+def _noted(note: Path, seen: str) -> str | None:
+    try:
+        text = note.read_text()
+    except (OSError, ValueError):
+        return None
+    found = re.fullmatch(r"([0-9a-f]{64}) ([0-9a-f]{64})\n", text)
+    return found[2] if found is not None and found[1] == seen else None
+
+
+def _write(note: Path, text: str) -> None:
+    """Write it whole or not at all; a disk that cannot be written to costs the note."""
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=NOTE, dir=note.parent)
+    except OSError:
+        return
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        os.replace(name, note)
+    except OSError:
+        Path(name).unlink(missing_ok=True)

@@ -16,7 +16,6 @@ import torch
 from flambeau_prims import NotYetSymbolic, TensorMeta
 from torch import fx
 
-from flambeau_inductor.fuel import Fuel
 from flambeau_inductor.indexing import Expr, Size, decide_less, plain, same_sizes, simplify
 from flambeau_inductor.ir.epilogues import NOTHING, Asked, CallWithEpilogue
 from flambeau_inductor.ir.loops import Scalar
@@ -47,6 +46,7 @@ from flambeau_inductor.ir.tensors import (
     viewed,
 )
 from flambeau_inductor.lowering.sizes import GraphSizes
+from flambeau_inductor.options import Fuel
 from flambeau_inductor.tuning import host_tuning
 
 Sizes = tuple[int, int, int]

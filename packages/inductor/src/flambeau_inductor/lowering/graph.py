@@ -24,7 +24,6 @@ from flambeau_inductor._torch_compat import (
     qualified_name,
     writes,
 )
-from flambeau_inductor.fuel import ALL, Fuel
 from flambeau_inductor.indexing import Size, decide_equal, hint, same, same_sizes
 from flambeau_inductor.info import ALONE, GraphInfo
 from flambeau_inductor.ir.epilogues import CallWithEpilogue
@@ -50,6 +49,7 @@ from flambeau_inductor.lowering.context import (
 )
 from flambeau_inductor.lowering.registry import rule_of
 from flambeau_inductor.lowering.sizes import GraphSizes
+from flambeau_inductor.options import ALL, Fuel
 from flambeau_inductor.runtime.report import Fallback
 
 KERNEL_DTYPES = frozenset(

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flambeau_inductor.fuel import Fuel
 from flambeau_inductor.lowering.graph import VIEW_PRIMITIVES
 from flambeau_inductor.lowering.registry import rule_of
-from flambeau_inductor.options import Options
+from flambeau_inductor.options import Fuel, Options
 from flambeau_inductor.pipeline import CAPTURED, OPTIONAL
 from flambeau_prims import prim_of
 

@@ -4,30 +4,35 @@ In: a `MaterializationPlan`. Out: groups of anchors and library calls, in an ord
 what reads what. Invariant: the graph of groups and calls has no cycle; a group is only compared
 with groups that it reads from, that read from it, or that read the same memory. `before` of each is
 the bit set of those that must run earlier, so the cycle test of a fusion is two bit operations.
+
+A fusion's score is the bytes that it saves; zero where there is nothing to gain. What is shared
+counts only if a point of the joint space reads the same element for both (not if one goes by rows
+and the other by columns); that is sampled at a few points, and may only make a score too high.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 
 from flambeau_inductor.driver import PassContext
-from flambeau_inductor.indexing import hint
-from flambeau_inductor.ir.tensors import LibraryCall, Node
+from flambeau_inductor.indexing import IntegerConstant, Size, hint, is_open
+from flambeau_inductor.ir.tensors import LibraryCall, Node, dot, flat_strides
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.fuse.legality import (
     Block,
+    ComputedBuffer,
     FusionGroup,
     analyse,
+    is_whole,
     joint_space,
     refusal,
     same_blocks,
+    size_of,
     traffic,
 )
-from flambeau_inductor.schedule.fuse.score import saved_bytes
 from flambeau_inductor.schedule.materialize.plan import (
     MaterializationPlan,
     StorageView,
@@ -183,7 +188,7 @@ def _best(state: Fusion, group: FusionGroup) -> FusionGroup | None:
             continue
         if joint_space(other, group) is None:
             continue
-        saved = saved_bytes(other, group, partial(_elsewhere, state, other, group), state.limits)
+        saved = _saved_bytes(state, other, group)
         if tiny and same_blocks(group.blocks, other.blocks):
             saved += 1
         if saved:
@@ -201,10 +206,6 @@ def _best(state: Fusion, group: FusionGroup) -> FusionGroup | None:
             Refusal(other.members[-1].node.name, group.members[-1].node.name, reason)
         )
     return None
-
-
-def _elsewhere(state: Fusion, a: FusionGroup, b: FusionGroup, node: Node) -> bool:
-    return node in state.kept or not state.readers.get(node, set()) <= {a.number, b.number}
 
 
 def _cycle(state: Fusion, a: FusionGroup, b: FusionGroup) -> str | None:
@@ -280,3 +281,95 @@ def _direct(state: Fusion, step: FusionGroup | _CallStep) -> set[int]:
     if isinstance(step, _CallStep) and step.after is not None:
         found.add(step.after)
     return found
+
+
+# --- score: memory traffic saved ------------------------------------------------------------------
+
+
+def _saved_bytes(state: Fusion, a: FusionGroup, b: FusionGroup) -> int:
+    """Reads shared, reads of each other's values, and writes that nobody else needs."""
+    linked, most = False, state.limits.shared_fraction
+    shared = {node: min(a.reads[node], b.reads[node]) for node in a.reads.keys() & b.reads.keys()}
+    total = sum(shared.values())
+    for made, reader in ((a, b), (b, a)):
+        for node in made.nodes() & reader.reads.keys():
+            linked = True
+            total += reader.reads[node]
+            if node not in state.kept and state.readers.get(node, set()) <= {a.number, b.number}:
+                total += node.nbytes
+    if linked:
+        return total
+    least = min(_moved(a), _moved(b))
+    blocks = joint_space(a, b)
+    if total * most >= least and blocks is not None:
+        total = sum(size for node, size in shared.items() if _meet(a, b, node, blocks))
+    return total if total * most >= least else 0
+
+
+def _moved(group: FusionGroup) -> int:
+    return sum(group.reads.values()) + sum(m.node.nbytes for m in group.members)
+
+
+SHARES = (3, 7, 11)
+"""Points are looked at this deep (in sixteenths) in the space, and some more: neither its corners
+nor the beginning of a row, where different orders meet."""
+
+
+def _meet(a: FusionGroup, b: FusionGroup, node: Node, blocks: tuple[Block, ...]) -> bool:
+    """Whether the groups, in a space of `blocks`, read the same elements of `node` at a point."""
+    sizes = (*node.shape, *(size for size, _ in blocks))
+    if is_open(sizes) or _same_reads(a, b, node, blocks):
+        return True
+    points = hint(size_of(blocks, None))
+    for number, share in enumerate(SHARES if points else ()):
+        at = (points * share // 16 + number + 1) % points
+        first, second = _read(a, node, blocks, at), _read(b, node, blocks, at)
+        if first is not None and second is not None and first.isdisjoint(second):
+            return False
+    return True
+
+
+def _same_reads(a: FusionGroup, b: FusionGroup, node: Node, blocks: tuple[Block, ...]) -> bool:
+    """Whether two anchors of one shape read `node` by the same index, as most do."""
+    others = [anchor for anchor in b.members if node in anchor.reads]
+    return any(
+        one.shape == other.shape
+        and is_whole(one, blocks) == is_whole(other, blocks)
+        and one.reads[node] == other.reads[node]
+        for one in a.members
+        if node in one.reads
+        for other in others
+    )
+
+
+def _read(group: FusionGroup, node: Node, blocks: tuple[Block, ...], at: int) -> set[int] | None:
+    """Which elements of `node` a group reads at a point; None where they are looked up."""
+    stride = flat_strides(node.shape)
+    found: set[int] = set()
+    for anchor in group.members:
+        if node not in anchor.reads:
+            continue
+        place = _coordinates(anchor, blocks, at)
+        for index in anchor.reads[node]:
+            position = dot(index, stride).substitute(place)
+            if not isinstance(position, IntegerConstant):
+                return None
+            found.add(position.value)
+    return found
+
+
+def _coordinates(anchor: ComputedBuffer, blocks: tuple[Block, ...], at: int) -> dict[str, int]:
+    if not is_whole(anchor, blocks):
+        digits = _digits(at, [size for size, _ in blocks])
+        at = 0
+        for digit, (size, reduced) in zip(digits, blocks, strict=True):
+            at = at if reduced else at * hint(size) + digit
+    return {f"d{d}": digit for d, digit in enumerate(_digits(at, anchor.shape))}
+
+
+def _digits(flat: int, shape: Sequence[Size]) -> tuple[int, ...]:
+    digits = []
+    for size in map(hint, reversed(shape)):
+        digits.append(flat % size)
+        flat //= size
+    return tuple(reversed(digits))
