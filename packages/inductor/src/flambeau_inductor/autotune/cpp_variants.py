@@ -110,7 +110,7 @@ def _races(
     found: dict[str, _Race] = {}
     at_once, lanes = threads or torch.get_num_threads(), toolchain.vector_bytes
     for loop in loops:
-        sizes = [storage_bytes(layouts[name]) for name in _buffers(loop)]
+        sizes = [storage_bytes(layouts[name]) for name in set.union(*touched(RunLoop(loop)))]
         size = sum(n for n in sizes if isinstance(n, int))
         if size < host_tuning().raced_bytes or not all(isinstance(n, int) for n in sizes):
             continue
@@ -134,14 +134,10 @@ def _races(
     return sorted(found.values(), key=lambda race: -race.size)
 
 
-def _buffers(loop: Loop) -> set[str]:
-    reads, writes = touched(RunLoop(loop))
-    return reads | writes
-
-
 def _candidates(race: _Race, layouts: Mapping[str, Layout], path: Path) -> Sequence[Candidate]:
     kernels = load_kernels(path, race.source.kernels)
-    tensors = {name: stand_in(layouts[name]) for name in _buffers(race.loop)}
+    names = set.union(*touched(RunLoop(race.loop)))
+    tensors = {name: stand_in(layouts[name]) for name in names}
     made = []
     for name in race.forms:
         entry = race.source.entries[name]

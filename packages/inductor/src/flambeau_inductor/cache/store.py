@@ -17,6 +17,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -97,10 +98,11 @@ class CacheStore:
     def find(self, key: Key) -> Path | None:
         """The folder of the entry of `key`, all of whose files are as they were written."""
         place = self.place(key)
-        if intact(place):
-            _used(place)
-            return place
-        return None
+        if not intact(place):
+            return None
+        with suppress(OSError):  # one that was just moved away is made again by its reader
+            os.utime(place / DIGESTS)  # when it was last used
+        return place
 
     def entry(self, key: Key, make: Callable[[Path], None]) -> CacheEntry:
         """The entry of `key`; `make` puts its files into the folder it is given if it is absent."""
@@ -134,10 +136,8 @@ class CacheStore:
         """Remove the entry of `key`, if there is one; a disk that cannot be written to keeps it."""
         place = self.place(key)
         if place.exists():
-            try:
+            with suppress(OSError):
                 size_limit.remove(self.folder, place)
-            except OSError:
-                return
 
     def _written(self, key: Key, make: Callable[[Path], None]) -> CacheEntry:
         place = self.place(key)
@@ -182,14 +182,6 @@ def intact(place: Path) -> bool:
         )
     except (OSError, ValueError, AttributeError):
         return False
-
-
-def _used(place: Path) -> None:
-    """Note that an entry is in use; one that was just moved away is made again by its reader."""
-    try:
-        os.utime(place / DIGESTS)
-    except OSError:
-        return
 
 
 def _write_digests(folder: Path) -> int:

@@ -78,7 +78,8 @@ def reindexed(instr: Instr, change: Callable[[Expr], Expr]) -> Instr:
     """`instr` with its index expressions changed."""
     if not isinstance(instr, Load | Store | IndexValue):
         return instr
-    made = replace(instr, index=change(instr.index))
+    index = change(instr.index)
+    made = instr if index is instr.index else replace(instr, index=index)
     if isinstance(made, Store) and made.apart:
         made = replace(made, apart=tuple(map(change, made.apart)))
     return made

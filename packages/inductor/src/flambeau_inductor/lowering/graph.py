@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from flambeau_prims import NotYetSymbolic, prim_of
 from torch import fx
+from torch.fx.node import map_aggregate
 
 from flambeau_inductor._torch_compat import (
     OpOverload,
@@ -190,9 +191,18 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     name = prim.name if prim is not None else str(node.target)
     if prim is not None and "mutating" in prim.tags:
         raise LoweringError(f"{node.name}: {name} writes to its argument; graphs are functional")
-    args = _with_sizes(ctx, fx.node.map_arg(node.args, env.__getitem__))
     ctx.metas = metas_of(node, ctx.sizes)
-    kwargs = _placed(ctx, _with_sizes(ctx, fx.node.map_arg(node.kwargs, env.__getitem__)))
+    devices = {meta.device.type: meta.device for meta in ctx.metas if meta is not None}
+
+    def given(part: Any) -> Any:
+        if isinstance(part, fx.Node):
+            return env[part]
+        if isinstance(part, torch.SymInt):  # symbols that are written out in the graph
+            return ctx.sizes.size(part)
+        named = isinstance(part, torch.device) and part.index is None
+        return devices.get(part.type, part) if named else part  # "cuda" is the one of the metadata
+
+    args, kwargs = map_aggregate((node.args, node.kwargs), given)
     rule = rule_of(name)
     reason = "no decomposition" if prim is None else "no lowering rule"
     if rule is not None and name not in VIEW_PRIMITIVES:
@@ -220,36 +230,13 @@ def _count(ctx: Context, node: fx.Node) -> None:
         ctx.graph.lowered.append((prim.name, node.name))
 
 
-def _with_sizes(ctx: Context, value: Any) -> Any:
-    """Arguments with expressions in the place of symbols that are written out in the graph."""
-    if isinstance(value, torch.SymInt):
-        return ctx.sizes.size(value)
-    if isinstance(value, list | tuple):
-        return type(value)([_with_sizes(ctx, item) for item in value])
-    if isinstance(value, dict):
-        return {key: _with_sizes(ctx, item) for key, item in value.items()}
-    return value
-
-
-def _placed(ctx: Context, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments whose devices have an index: "cuda" is the one that the metadata name."""
-    known = {m.device.type: m.device for m in ctx.metas if m is not None}
-    return {
-        key: known.get(value.type, value)
-        if isinstance(value, torch.device) and value.index is None
-        else value
-        for key, value in kwargs.items()
-    }
-
-
 def _unheld(ctx: Context, node: fx.Node) -> str | None:
     """Why no kernel can work on these numbers; None if one can."""
     tensors = [n for n in node.all_input_nodes if not isinstance(n.meta.get("val"), SYMBOLIC)]
     operands = [m for source in tensors for m in metas_of(source, ctx.sizes)]
-    for meta in (*operands, *ctx.metas):
-        if meta is not None and meta.dtype not in KERNEL_DTYPES:
-            return f"no kernel holds {meta.dtype}"
-    return None
+    dtypes = (meta.dtype for meta in (*operands, *ctx.metas) if meta is not None)
+    unheld = next((dtype for dtype in dtypes if dtype not in KERNEL_DTYPES), None)
+    return None if unheld is None else f"no kernel holds {unheld}"
 
 
 def _laid_out(ctx: Context, name: str, result: Any) -> Any:

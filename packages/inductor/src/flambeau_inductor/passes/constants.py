@@ -105,7 +105,9 @@ class Constants:
                     args, kwargs = map_aggregate((one.args, one.kwargs), given)
                     made = _called(one, args, kwargs)
                     parts, like = tree_leaves(made), tree_leaves(val_of(one))
-                    if [*map(_kind, parts)] != [*map(_kind, like)] or not all(map(_holds, parts)):
+                    if [*map(_kind, parts)] != [*map(_kind, like)]:
+                        return None
+                    if not all(type(part) is Tensor for part in parts):  # fakes hold no numbers
                         return None
                     known[one] = made
         except (RuntimeError, TypeError):
@@ -134,11 +136,6 @@ class Constants:
 
 def _kind(part: Any) -> tuple[Any, ...]:
     return tuple(getattr(part, "shape", ())), getattr(part, "dtype", None)
-
-
-def _holds(part: object) -> bool:
-    """Whether there are numbers: a fake tensor has none."""
-    return type(part) is Tensor
 
 
 def _called(node: fx.Node, args: Any, kwargs: Any) -> object:

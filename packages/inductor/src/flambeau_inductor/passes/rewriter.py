@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import isnan, prod
 from typing import Any
 
 from torch import fx
@@ -143,12 +143,9 @@ class NumberPattern(Pattern):
 
     def match(self, part: Any, so_far: Match) -> Iterator[Match]:
         found = so_far.number(part)
-        if found is not None and (self.equal is None or found == self.equal or _nan(self, found)):
+        wanted = found if self.equal is None else self.equal
+        if found is not None and (found == wanted or (isnan(found) and isnan(self.equal or 0.0))):
             yield from so_far.bind(self.name, found)
-
-
-def _nan(number: NumberPattern, found: float) -> bool:
-    return number.equal != number.equal and found != found
 
 
 @dataclass(frozen=True)

@@ -81,14 +81,6 @@ def _transposed(node: fx.Node) -> bool | None:
     return transposed if transposed or second == batch + inner + column else None
 
 
-def _is_product(node: fx.Node) -> bool:
-    return _transposed(node) is not None
-
-
-def _is_plain(node: fx.Node) -> bool:
-    return _transposed(node) is False
-
-
 def _along_rows(node: fx.Node) -> bool:
     """Whether a softmax is over the last dimension, in a precision that the kernels have too."""
     found = val_of(node)
@@ -104,7 +96,8 @@ def _products(a: Pattern, b: Pattern, where: Test, name: str | None) -> tuple[Ca
     return Call(frozenset({"matmul", "bmm"}), (a, b), None, name), by_letters
 
 
-_SCORES = scores(Either(_products(Value("q"), Value("k"), _is_product, "product")), _shows)
+_PRODUCT = _products(Value("q"), Value("k"), lambda node: _transposed(node) is not None, "product")
+_SCORES = scores(Either(_PRODUCT), _shows)
 _WEIGHTS = Seen(ops.softmax(_SCORES, where=_along_rows), _shows)
 
 
@@ -112,7 +105,7 @@ def fuse_attention(gm: fx.GraphModule, devices: Devices = GPU, ledger: Ledger | 
     """Rewrite every attention on these devices that is written out; how many were."""
     if torch.are_deterministic_algorithms_enabled() or under_autocast(gm.graph):
         return 0
-    patterns = _products(_WEIGHTS, Value("v"), _is_plain, None)
+    patterns = _products(_WEIGHTS, Value("v"), lambda node: _transposed(node) is False, None)
     rule = Rule("fuse_attention", patterns, partial(_attention, devices=devices))
     return rewrite_module(gm, (rule,), ledger)
 

@@ -7,6 +7,7 @@ maps), which fuse. Invariant: only dense batches without a mask; the operator's 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,14 +34,6 @@ def _is_dense(node: fx.Node) -> bool:
     return dense and bool(tensors) and tensors[0].dim() == 3
 
 
-def _by_parts(m: Match) -> fx.Node:
-    return m.call(layer_by_parts, *m.root.args[:OPERANDS])
-
-
-_LAYER = Call(frozenset({encoder_layer.__name__}), (), _is_dense)
-RULES = (Rule("open_encoder_layers", (_LAYER,), _by_parts),)
-
-
 def layer_by_parts(source: Tensor, width: int, heads: int, *rest: Any) -> Tensor:
     """What the operator computes of `source` [batch, length, width]; `rest` are its operands: maps
     and norms as weight and bias, and which activation and order of norms it has."""
@@ -60,14 +53,19 @@ def layer_by_parts(source: Tensor, width: int, heads: int, *rest: Any) -> Tensor
         inner = F.gelu(inner) if gelu else torch.relu(inner)
         return F.linear(inner, narrow_weight, narrow_bias)
 
-    def norm1(x: Tensor) -> Tensor:
-        return F.layer_norm(x, (width,), norm1_weight, norm1_bias, eps)
-
-    def norm2(x: Tensor) -> Tensor:
-        return F.layer_norm(x, (width,), norm2_weight, norm2_bias, eps)
-
+    norm = partial(F.layer_norm, normalized_shape=(width,), eps=eps)
+    norm1 = partial(norm, weight=norm1_weight, bias=norm1_bias)
+    norm2 = partial(norm, weight=norm2_weight, bias=norm2_bias)
     if norm_first:
         middle = source + attended(norm1(source))
         return middle + fed(norm2(middle))
     middle = norm1(source + attended(source))
     return norm2(middle + fed(middle))
+
+
+def _by_parts(m: Match) -> fx.Node:
+    return m.call(layer_by_parts, *m.root.args[:OPERANDS])
+
+
+_LAYER = Call(frozenset({encoder_layer.__name__}), (), _is_dense)
+RULES = (Rule("open_encoder_layers", (_LAYER,), _by_parts),)

@@ -122,18 +122,11 @@ def reserved_bytes(call: _LstmCall) -> int:
 
 
 def lstm_by_layers(
-    data: Tensor,
-    states: Sequence[Tensor],
-    parameters: Sequence[Tensor],
-    biases: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    both: bool,
-    batch_first: bool,
+    data: Tensor, states: Sequence[Tensor], parameters: Sequence[Tensor], *how: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `torch.lstm` computes, by `aten.mkldnn_rnn_layer`, where `_by_onednn` accepts it."""
-    del dropout
+    """What `torch.lstm` computes, by `aten.mkldnn_rnn_layer`, where `_by_onednn` accepts it; `how`
+    are the other arguments."""
+    biases, layers, _, train, both, batch_first = how
     sequence = (data.transpose(0, 1) if batch_first else data).contiguous()
     hidden, cells = states
     last_hidden: list[Tensor] = []

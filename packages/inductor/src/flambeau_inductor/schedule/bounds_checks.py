@@ -29,7 +29,7 @@ from flambeau_inductor.ir.loops import (
     Store,
     ValueId,
 )
-from flambeau_inductor.ir.operands import operands, renumbered
+from flambeau_inductor.ir.operands import LoopBody, operands
 from flambeau_inductor.ir.program import (
     Alloc,
     CheckIndex,
@@ -63,15 +63,13 @@ def check_inside(loop: Loop, check: CheckIndex, layout: Layout, message: str) ->
     place = next((k for k, i in enumerate(loop.body) if _reads_all(i, check, layout, loop)), None)
     if place is None:
         return None
-    body: list[Instr] = []
-    new: dict[ValueId, ValueId] = {}
+    made = LoopBody()
     for position, instr in enumerate(loop.body):
-        new[position] = len(body)
-        body.append(renumbered(instr, new))
+        made.copy(position, instr)
         if position == place:
-            body += _looks(new[place], len(body), check, layout.dtype)
-            body.append(Check(len(body) - 1, message))
-    return replace(loop, body=tuple(body))
+            made.body += _looks(made.new[place], len(made.body), check, layout.dtype)
+            made.append(Check(len(made.body) - 1, message))
+    return replace(loop, body=tuple(made.body))
 
 
 def _reads_all(instr: Instr, check: CheckIndex, layout: Layout, loop: Loop) -> bool:
@@ -124,37 +122,22 @@ def inline_bounds_checks(context: PassContext, program: Program) -> tuple[Progra
     steps: list[Step] = []
     for place, step in enumerate(program.steps):
         if isinstance(step, CheckIndex):
-            at = _next_loop(program.steps, place)
-            if at is not None and not _taken_over(program.steps[:at], step.ref.buffer):
-                before = program.steps[at]
-                assert isinstance(before, RunLoop)
+            at, before = next(
+                (at, each)
+                for at, each in enumerate((*program.steps[place:], None), place)
+                if not isinstance(each, Alloc | Reuse | FreeBuffer | CheckIndex)
+            )
+            taken = (each.old for each in program.steps[:at] if isinstance(each, Reuse))
+            if isinstance(before, RunLoop) and step.ref.buffer not in taken:
+                # nothing is written over its positions, which a later check needs
                 loop = _looking(loops.get(at, before.loop), step, layouts)
                 if loop is not None:
                     loops[at] = loop
                     behind.setdefault(at, []).append(replace(step, after=True))
                     continue
-        steps.append(
-            replace(step, loop=loops[place])
-            if isinstance(step, RunLoop) and place in loops
-            else step
-        )
+        steps.append(RunLoop(loops[place]) if place in loops else step)
         steps.extend(behind.get(place, ()))
     return rescheduled(program, steps)
-
-
-def _next_loop(steps: Sequence[Step], place: int) -> int | None:
-    for at in range(place + 1, len(steps)):
-        step = steps[at]
-        if isinstance(step, RunLoop):
-            return at
-        if not isinstance(step, Alloc | Reuse | FreeBuffer | CheckIndex):
-            return None
-    return None
-
-
-def _taken_over(steps: Sequence[Step], buffer: str) -> bool:
-    """Whether something is written over a buffer, whose positions a later check needs."""
-    return any(isinstance(step, Reuse) and step.old == buffer for step in steps)
 
 
 def _looking(loop: Loop, check: CheckIndex, layouts: Mapping[str, Layout]) -> Loop | None:

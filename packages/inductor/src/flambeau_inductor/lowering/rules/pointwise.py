@@ -80,12 +80,9 @@ def polygamma(ctx: Context, n: int, a: Node) -> Node:
     dtype = torch.float64 if a.dtype == torch.float64 else torch.float32
     wide = ctx.cast(a, dtype)
     zeta = ctx.point("zeta", (ctx.like(n + 1.0, wide), wide))
-    factor = ctx.like(math.copysign(_factorial(n), n % 2 - 0.5), wide)
+    factorial = float(math.factorial(n)) if n < 171 else math.inf
+    factor = ctx.like(math.copysign(factorial, n % 2 - 0.5), wide)
     return ctx.cast(ctx.point("mul", (factor, zeta)), a.dtype)
-
-
-def _factorial(n: int) -> float:
-    return float(math.factorial(n)) if n < 171 else math.inf
 
 
 @rule("where")

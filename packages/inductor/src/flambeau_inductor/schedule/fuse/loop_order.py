@@ -31,6 +31,7 @@ from flambeau_inductor.indexing import (
     simplify,
 )
 from flambeau_inductor.ir.loops import Axis, IndexValue, Instr, Load, Loop, Reduce, Scan, Store
+from flambeau_inductor.ir.operands import reindexed
 
 
 def normalised(loop: Loop) -> Loop:
@@ -53,17 +54,13 @@ def substituted(
     body: Iterable[Instr], mapping: Mapping[str, int | Expr], ranges: Ranges
 ) -> tuple[Instr, ...]:
     """The body with loop variables replaced in every index."""
-    result: list[Instr] = []
-    for instr in body:
-        if isinstance(instr, Load | Store | IndexValue):
-            if not instr.index.vars.isdisjoint(mapping):
-                index = simplify(instr.index.substitute(mapping), ranges)
-                instr = replace(instr, index=index)
-            if isinstance(instr, Store) and instr.apart:
-                apart = tuple(simplify(e.substitute(mapping), ranges) for e in instr.apart)
-                instr = replace(instr, apart=apart)
-        result.append(instr)
-    return tuple(result)
+
+    def moved(index: Expr) -> Expr:
+        if index.vars.isdisjoint(mapping):
+            return index
+        return simplify(index.substitute(mapping), ranges)
+
+    return tuple(reindexed(instr, moved) for instr in body)
 
 
 def _drop_ones(loop: Loop) -> Loop:
@@ -164,23 +161,16 @@ def _by_stride(loop: Loop, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
 
 
 def _merged(loop: Loop) -> Loop:
-    x, body = _merge_axes(loop.x, loop.body)
-    r, body = _merge_axes(loop.r, body)
-    return replace(loop, x=x, r=r, body=body)
-
-
-def _merge_axes(
-    axes: tuple[Axis, ...], body: tuple[Instr, ...]
-) -> tuple[tuple[Axis, ...], tuple[Instr, ...]]:
-    merged: list[Axis] = []
-    for axis in axes:
-        if merged and _may_collapse(merged[-1], axis, body):
-            outer = merged.pop()
-            # Affine in both with matching strides: the outer one's terms just go away.
-            body = substituted(body, {outer.var: 0}, {})
-            axis = Axis(axis.var, plain(outer.size * axis.size))
-        merged.append(axis)
-    return tuple(merged), body
+    body, merged = loop.body, (list[Axis](), list[Axis]())
+    for axes, found in zip((loop.x, loop.r), merged, strict=True):
+        for axis in axes:
+            if found and _may_collapse(found[-1], axis, body):
+                outer = found.pop()
+                # Affine in both with matching strides: the outer one's terms just go away.
+                body = substituted(body, {outer.var: 0}, {})
+                axis = Axis(axis.var, plain(outer.size * axis.size))
+            found.append(axis)
+    return replace(loop, x=tuple(merged[0]), r=tuple(merged[1]), body=body)
 
 
 def _may_collapse(outer: Axis, inner: Axis, body: tuple[Instr, ...]) -> bool:

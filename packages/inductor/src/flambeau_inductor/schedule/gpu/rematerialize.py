@@ -15,9 +15,18 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flambeau_inductor.driver import PassContext
-from flambeau_inductor.indexing import Expr, Ranges, Var, decide_less, simplify
-from flambeau_inductor.ir.loops import Const, IndexValue, Instr, Load, Loop, Point, Store, ValueId
-from flambeau_inductor.ir.operands import pruned, renumbered
+from flambeau_inductor.indexing import Expr, Ranges, Var, decide_less, simplify, static_sizes
+from flambeau_inductor.ir.loops import (
+    Const,
+    IndexValue,
+    Load,
+    Loop,
+    Point,
+    Store,
+    ValueId,
+    looked_up,
+)
+from flambeau_inductor.ir.operands import LoopBody, pruned, reindexed, renumbered
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.ir.steps import Compute, computing, made_by, rescheduled, touched
 from flambeau_inductor.ir.tensors import LibraryCall, Node, Pointwise
@@ -50,8 +59,7 @@ def keep_cheaper(context: PassContext, program: TensorProgram) -> tuple[TensorPr
 
 
 def _computed_again(plan: MaterializationPlan, steps: Steps, limits: Limits) -> frozenset[Node]:
-    groups = [step for step in steps if isinstance(step, FusionGroup)]
-    needed, readers = _seen_outside(plan), _readers(groups)
+    groups, readers, needed = _groups(steps), _readers(steps), _seen_outside(plan)
     return frozenset(
         anchor.node
         for group in groups
@@ -63,23 +71,24 @@ def _computed_again(plan: MaterializationPlan, steps: Steps, limits: Limits) -> 
 
 
 def _moved(plan: MaterializationPlan, steps: Steps) -> int:
-    groups = [step for step in steps if isinstance(step, FusionGroup)]
-    needed, readers = _seen_outside(plan), _readers(groups)
+    needed, readers = _seen_outside(plan), _readers(steps)
     total = 0
-    for group in groups:
+    for group in _groups(steps):
         own = group.nodes()
         total += sum(size for node, size in group.reads.items() if node not in own)
         total += sum(
-            node.nbytes
-            for node in own
-            if node in needed or any(other is not group for other in readers.get(node, ()))
+            node.nbytes for node in own if node in needed or {*readers.get(node, ())} - {group}
         )
     return total
 
 
-def _readers(groups: list[FusionGroup]) -> dict[Node, list[FusionGroup]]:
+def _groups(steps: Steps) -> list[FusionGroup]:
+    return [step for step in steps if isinstance(step, FusionGroup)]
+
+
+def _readers(steps: Steps) -> dict[Node, list[FusionGroup]]:
     readers: dict[Node, list[FusionGroup]] = {}
-    for group in groups:
+    for group in _groups(steps):
         for node in group.reads:
             readers.setdefault(node, []).append(group)
     return readers
@@ -89,7 +98,7 @@ def _is_cheap(anchor: ComputedBuffer, limits: Limits) -> bool:
     node = anchor.node
     if not isinstance(node.define, Pointwise) or node.device.type not in limits.recompute_on:
         return False
-    return anchor.ops <= limits.recompute_ops and all(isinstance(n, int) for n in node.shape)
+    return anchor.ops <= limits.recompute_ops and static_sizes(node.shape) is not None
 
 
 def _saves(
@@ -192,7 +201,7 @@ def _numbers(loop: Loop, limits: Limits) -> _Numbers | None:
                 return None
             stored[instr.buffer] = instr.value
         elif isinstance(instr, Load):
-            if instr.mask is not None or any(name.startswith("%") for name in instr.index.vars):
+            if instr.mask is not None or looked_up(instr.index):
                 return None
         elif not isinstance(instr, Const | Point | IndexValue):
             return None
@@ -203,39 +212,29 @@ def _reading(loop: Loop, numbers: _Numbers) -> Loop | None:
     """A loop that computes what it read; None where it is no pipelined row kernel."""
     if not any(isinstance(i, Store) and i.mode == "total" for i in loop.body):
         return None
-    along = {axis.var for axis in loop.r}
-    ranges = ranges_of(loop)
-    body: list[Instr] = []
-    new: dict[ValueId, ValueId] = {}
+    along, ranges, body = {axis.var for axis in loop.r}, ranges_of(loop), LoopBody()
     made: dict[str, dict[str, ValueId]] = {}
     for position, instr in enumerate(loop.body):
-        if isinstance(instr, Load) and instr.buffer in numbers.stored:
-            looked_up = any(name.startswith("%") for name in instr.index.vars)
-            if not along or looked_up or instr.index.vars & along or instr.mask is not None:
-                return None
-            key = instr.index.key
-            if key not in made:
-                made[key] = _computed(numbers, instr.index, ranges, body)
-            new[position] = made[key][instr.buffer]
+        if not isinstance(instr, Load) or instr.buffer not in numbers.stored:
+            body.copy(position, instr)
             continue
-        new[position] = len(body)
-        body.append(renumbered(instr, new))
+        index = instr.index
+        if not along or looked_up(index) or index.vars & along or instr.mask is not None:
+            return None
+        if index.key not in made:
+            made[index.key] = _computed(numbers, index, ranges, body)
+        body.new[position] = made[index.key][instr.buffer]
     origins = tuple(dict.fromkeys((*numbers.loop.origins, *loop.origins)))
-    return replace(loop, body=pruned(body), origins=origins)
+    return replace(loop, body=pruned(body.body), origins=origins)
 
 
-def _computed(
-    numbers: _Numbers, row: Expr, ranges: Ranges, body: list[Instr]
-) -> dict[str, ValueId]:
+def _computed(numbers: _Numbers, row: Expr, ranges: Ranges, body: LoopBody) -> dict[str, ValueId]:
     """Append what computes the numbers of a row; where they are, by the buffer they were in."""
-    own = numbers.loop.x[0].var
+    own = {numbers.loop.x[0].var: row}
     new: dict[ValueId, ValueId] = {}
     for position, instr in enumerate(numbers.loop.body):
-        if isinstance(instr, Store):
-            continue
-        instr = renumbered(instr, new)
-        if isinstance(instr, Load | IndexValue):
-            instr = replace(instr, index=simplify(instr.index.substitute({own: row}), ranges))
-        new[position] = len(body)
-        body.append(instr)
+        if not isinstance(instr, Store):
+            made = renumbered(instr, new)
+            made = reindexed(made, lambda e: simplify(e.substitute(own), ranges))
+            new[position] = body.append(made)
     return {buffer: new[value] for buffer, value in numbers.stored.items()}

@@ -48,10 +48,8 @@ from flambeau_inductor.ir.steps import (
 )
 from flambeau_inductor.tuning import host_tuning
 
-STEADFAST = frozenset(
-    f"aten.{name}"
-    for name in ["_to_copy.default", "addmm.out", "baddbmm.out", "bmm.out", "cat.out", "mm.out"]
-)
+OUT = frozenset(f"aten.{name}.out" for name in ("addmm", "baddbmm", "bmm", "cat", "mm"))
+STEADFAST = OUT | {"aten._to_copy.default"}
 """Library calls that fail for no value of their operands."""
 
 
