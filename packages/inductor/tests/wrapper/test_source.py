@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from flambeau_inductor.indexing import SizeDecisions, Symbol, Var
+from flambeau_inductor.indexing import Symbol, Var
 from flambeau_inductor.ir.loops import Axis, Load, Loop, Point, Store
 from flambeau_inductor.ir.program import (
     Alloc,
@@ -232,7 +232,7 @@ def test_indices_are_checked_before_use():
 
 
 def test_open_sizes_are_read_from_the_inputs_once():
-    size = Symbol("size0", 3, SizeDecisions())
+    size = Symbol("size0", 3, {})
     given = program(
         [Alloc("buf0")],
         (Ref("buf0"),),
@@ -251,7 +251,7 @@ def test_open_sizes_are_read_from_the_inputs_once():
 
 
 def test_a_number_among_the_inputs_is_a_size():
-    size = Symbol("size0", 3, SizeDecisions())
+    size = Symbol("size0", 3, {})
     given = program(
         [Alloc("buf0")],
         (Ref("buf0"), size * 2),

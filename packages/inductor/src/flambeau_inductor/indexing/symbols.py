@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from typing import Any, TypeVar
@@ -50,15 +50,8 @@ class Decision:
     truth: bool
 
 
-@dataclass(slots=True, eq=False)
-class SizeDecisions:
-    """What was assumed about the sizes of one compile."""
-
-    made: dict[Decision, None] = field(default_factory=dict)
-
-    def note(self, decision: Decision) -> None:
-        """Keep a decision, once."""
-        self.made.setdefault(decision)
+SizeDecisions = dict[Decision, None]
+"""What was assumed about the sizes of one compile, in order."""
 
 
 class Symbol(Var):
@@ -174,7 +167,7 @@ def _decided(relation: str, a: Size, b: Size) -> bool:
         raise TypeError(f"{a} and {b} cannot be compared: a loop variable has no value")
     value = hint(gap)
     truth = value < 0 if relation == "lt" else value == 0
-    symbols_in(gap)[0].decisions.note(Decision(relation, gap, truth))
+    symbols_in(gap)[0].decisions.setdefault(Decision(relation, gap, truth))
     return truth
 
 

@@ -206,27 +206,16 @@ class Context:
         args: Sequence[Argument],
         kwargs: Sequence[tuple[str, Argument]] = (),
         *,
-        out: bool = False,
-        any_strides: bool = False,
-        impure: bool = False,
-        aliases: bool = False,
         metas: Sequence[Layout | None] | None = None,
+        **how: bool,
     ) -> list[Node | None]:
-        """A library call and its result nodes, laid out as `metas` (the FX node's) say."""
+        """A library call and its result nodes, laid out as `metas` (the FX node's) say; `how` is it
+        called (see `LibraryCall`)."""
         after = self.after
         also = after.names if after is not None and tuple(args[-3:]) == after.asked else ()
         given, named = each_leaf(_as_argument, (tuple(args), tuple(kwargs)))
-        made = LibraryCall(
-            self.origin,
-            target,
-            given,
-            named,
-            out,
-            any_strides,
-            impure,
-            aliases,
-            (self.origin, *also),
-        )
+        origins = (self.origin, *also)
+        made = LibraryCall(self.origin, target, given, named, origins=origins, **how)
         self.graph.order.append(made)
         results = self.graph.results[made] = [
             None if meta is None else self.result(meta, Result(made, position))
@@ -253,10 +242,8 @@ def convert(value: Scalar, dtype: torch.dtype) -> Scalar:
 
 
 def _is_identity(index: Index, shape: Shape) -> bool:
-    return all(
-        not decide_less(1, size) or e == d
-        for e, d, size in zip(index, dims_of(len(shape)), shape, strict=True)
-    )
+    own = zip(index, dims_of(len(shape)), shape, strict=True)
+    return all(not decide_less(1, size) or e == d for e, d, size in own)
 
 
 def _through_view(

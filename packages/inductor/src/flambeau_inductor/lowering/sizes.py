@@ -34,7 +34,7 @@ class GraphSizes:
     """The symbols of one graph."""
 
     def __init__(self) -> None:
-        self.decisions = SizeDecisions()
+        self.decisions: SizeDecisions = {}
         self._symbols: dict[Any, Symbol] = {}
         self._numbers: dict[str, torch.SymInt] = {}
         self._known: dict[Any, Size] = {}
@@ -120,7 +120,7 @@ class GraphSizes:
 
     def record(self) -> None:
         """Record in the environment what was assumed."""
-        for decision in self.decisions.made:
+        for decision in self.decisions:
             value: Any = rebuilt(decision.expr, lambda var: self._numbers[var.name], int)
             truth = bool(value < 0) if decision.relation == "lt" else bool(value == 0)
             if truth != decision.truth:

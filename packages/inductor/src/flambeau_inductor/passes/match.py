@@ -70,19 +70,14 @@ def name_of(node: object) -> str | None:
     return str(target.overloadpacket.__name__)
 
 
-def tags_of(node: fx.Node) -> frozenset[str]:
-    """What is known of the primitive that `node` calls."""
+def has_tag(node: fx.Node, tag: str) -> bool:
+    """Whether `node` calls a primitive with `tag`."""
     if name_of(node) is None:
-        return frozenset()
+        return False
     from flambeau_prims import prim_of  # Torch IR has none
 
     prim = prim_of(node.target)
-    return frozenset() if prim is None else prim.tags
-
-
-def has_tag(node: fx.Node, tag: str) -> bool:
-    """Whether `node` calls a primitive with `tag`."""
-    return tag in tags_of(node)
+    return prim is not None and tag in prim.tags
 
 
 def argument(node: fx.Node, name: str, otherwise: Any = None) -> Any:

@@ -135,11 +135,9 @@ def _key(value: Any) -> Any:
 def remove_dead(graph: fx.Graph) -> None:
     """Erase calls that nobody uses; only drawing a seed has an effect."""
     for node in reversed(graph.nodes):
-        if node.op in ("call_function", "get_attr") and not node.users and not _impure(node):
+        if node.op not in ("call_function", "get_attr") or node.users:
+            continue
+        target = node.target
+        called = isinstance(target, OpOverload) and has_effect(target)
+        if not (called or node.is_impure() or str(target) == "flambeau_prims.seed.default"):
             graph.erase_node(node)
-
-
-def _impure(node: fx.Node) -> bool:
-    target = node.target
-    drawn = str(target) == "flambeau_prims.seed.default"
-    return drawn or node.is_impure() or (isinstance(target, OpOverload) and has_effect(target))

@@ -11,8 +11,7 @@ replaces what would be one loop that selects a piece for each element, where no 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from itertools import groupby
 
 from flambeau_inductor.indexing import Size, decide_equal, hint, same
@@ -59,8 +58,7 @@ def with_pieces(
     """The arguments of `call`, in which new anchors stand for pieces that loops write in place."""
     joined = _joined(call)
     whole = None if joined is None else plan.results(call)[0]
-    chosen = None if joined is None else _chosen(plan, joined.pieces, limits)
-    if joined is None or whole is None or not chosen:
+    if joined is None or whole is None or not (chosen := _chosen(plan, joined.pieces, limits)):
         return call.args
     return (_placed(plan, whole, joined, chosen), joined.dim)
 
@@ -68,38 +66,34 @@ def with_pieces(
 def joined_in_place(plan: MaterializationPlan, limits: Limits) -> Iterator[LibraryCall]:
     """Calls, yet to be planned, that replace loops which select a piece for each element; new
     anchors stand for the pieces that loops write."""
-    read = {
-        each
-        for item in plan.order
-        if isinstance(item, Node) and not isinstance(item.define, View)
-        for each in _read(item)
-    }
+    nodes = [item for item in plan.order if isinstance(item, Node)]
+    read: set[Node] = set()
+    for node in nodes:
+        if not isinstance(node.define, View):
+            joined = _concatenated(node)
+            read.update(operands(node) if joined is None else joined.pieces)
     seen, tuning = set(map(root_of, read)), host_tuning()
-    for node in [n for n in plan.order if isinstance(n, Node)]:
-        joined = node.define.joined if isinstance(node.define, Choose) else None
+    for node in nodes:
+        joined = _concatenated(node)
         if joined is None or decide_equal(node.numel, 0):
             continue
         shown = node in plan.anchors
         apart = shown and node not in seen and _pays(joined)
         if not apart and not (node in read and _selects_by_element(plan, node, joined, limits)):
             continue
-        computed = _computed(plan, joined.pieces)
-        small = {
-            k for k, piece in enumerate(joined.pieces) if piece.nbytes < tuning.concat_copy_bytes
-        }
-        pieces = _placed(plan, node, joined, computed | small)
-        call = LibraryCall(
-            node.name, CONCATENATION, (pieces, joined.dim), out=True, origins=node.origins
-        )
+        sizes = enumerate(piece.nbytes for piece in joined.pieces)
+        small = {k for k, size in sizes if size < tuning.concat_copy_bytes}
+        pieces = _placed(plan, node, joined, _computed(plan, joined.pieces) | small)
+        args = (pieces, joined.dim)
+        call = LibraryCall(node.name, CONCATENATION, args, out=True, origins=node.origins)
         plan.joined[node] = call
         plan.anchors.discard(node)
         plan.order[plan.order.index(node)] = call
         yield call
 
 
-def _read(node: Node) -> Sequence[Node]:
-    joined = node.define.joined if isinstance(node.define, Choose) else None
-    return operands(node) if joined is None else joined.pieces
+def _concatenated(node: Node) -> Joined | None:
+    return node.define.joined if isinstance(node.define, Choose) else None
 
 
 def rest(
@@ -172,24 +166,20 @@ def _chosen(plan: MaterializationPlan, pieces: tuple[Node, ...], limits: Limits)
 
 
 def _computed(plan: MaterializationPlan, pieces: tuple[Node, ...]) -> set[int]:
-    often = Counter(map(root_of, pieces))
-
-    def is_computed(node: Node) -> bool:
-        """For the piece alone, or in the order of its own elements."""
-        root = root_of(node)
-        if isinstance(root.define, Input | Attribute | Result | TensorScan | Scatter):
-            return False
-        alone = often[root] == 1 and not plan.has_memory(root)
-        return alone or same(node.numel, root.numel)
-
-    return {k for k, node in enumerate(pieces) if is_computed(node)}
+    """Positions of pieces computed for themselves alone, or in the order of their own elements."""
+    roots = [root_of(node) for node in pieces]
+    return {
+        k
+        for k, (node, root) in enumerate(zip(pieces, roots, strict=True))
+        if not isinstance(root.define, Input | Attribute | Result | TensorScan | Scatter)
+        and ((roots.count(root) == 1 and not plan.has_memory(root)) or same(node.numel, root.numel))
+    }
 
 
 def _pays(joined: Joined) -> bool:
     """Whether a loop a piece costs less than one of all; on a GPU, where it adds no launch."""
-    if joined.pieces[0].device.type == "cpu":
-        return True
-    return all(map(_stored_with_rows, joined.pieces))
+    on_cpu = joined.pieces[0].device.type == "cpu"
+    return on_cpu or all(map(_stored_with_rows, joined.pieces))
 
 
 def _selects_by_element(
