@@ -8,12 +8,13 @@ there (addresses are bounded by the sizes of the axes; looked-up ones are bounde
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from math import prod
 
 import torch
 from flambeau_prims.ops.pointwise import POINTWISE
 
-from flambeau_inductor.indexing import Expr, bounds, decide_equal
+from flambeau_inductor.indexing import bounds, static_sizes
 from flambeau_inductor.ir.loops import (
     RANDOM,
     Check,
@@ -26,13 +27,12 @@ from flambeau_inductor.ir.loops import (
     Reduce,
     Scan,
     Store,
+    looked_up,
     spans,
 )
 from flambeau_inductor.ir.operands import levels, operands
 from flambeau_inductor.ir.program import (
     Alloc,
-    CheckIndex,
-    Extern,
     FreeBuffer,
     Layout,
     Program,
@@ -42,7 +42,7 @@ from flambeau_inductor.ir.program import (
     Step,
 )
 from flambeau_inductor.ir.show import show_instr
-from flambeau_inductor.ir.steps import Compute
+from flambeau_inductor.ir.steps import Compute, results_of, storage_bytes, touched
 
 
 class IRError(AssertionError):
@@ -58,151 +58,129 @@ RESULTS = {
 """Results of another dtype than the operand's."""
 
 
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise IRError(otherwise)
+
+
 def elements(layout: Layout) -> int:
     """Elements from the first to the last one that the layout reaches."""
-    shape = [_int(n) for n in layout.shape]
-    if decide_equal(prod(shape), 0):
-        return 0
-    return 1 + sum((n - 1) * _int(s) for n, s in zip(shape, layout.stride, strict=True))
-
-
-def _int(size: int | Expr) -> int:
+    size = storage_bytes(layout)
     if not isinstance(size, int):
         raise IRError(f"a symbolic size: {size}")
-    return size
+    return size // layout.dtype.itemsize
 
 
 def verify_loop(loop: Loop, layouts: Mapping[str, Layout]) -> None:
     """SSA order, dtypes, known buffers, addresses in range."""
-    sizes = [_int(axis.size) for axis in (*loop.x, *loop.r)]
+    sizes = static_sizes(axis.size for axis in (*loop.x, *loop.r))
+    if sizes is None:
+        raise IRError(f"{loop.name}: symbolic sizes")
     if loop.points is not None:
-        whole = len(loop.x) == 2 and sizes[0] * sizes[1]
-        if not 0 < loop.points <= whole or whole - loop.points >= sizes[1]:
-            raise IRError(f"{loop.name}: {loop.points} points of {sizes}")
-    inner = {
-        axis.var: (0, size - 1) for axis, size in zip(loop.r, sizes[len(loop.x) :], strict=True)
-    }
-    for box in spans(loop):
-        outer = {axis.var: (b.start, b.stop - 1) for axis, b in zip(loop.x, box, strict=True)}
-        _verify_body(loop, layouts, outer | inner)
+        whole = sizes[0] * sizes[1] if len(loop.x) == 2 else 0
+        fits = 0 < loop.points <= whole and whole - loop.points < sizes[1]
+        _require(fits, f"{loop.name}: {loop.points} points of {sizes}")
+    inner = tuple(range(size) for size in sizes[len(loop.x) :])
+    for outer in spans(loop):
+        box = zip((*loop.x, *loop.r), (*outer, *inner), strict=True)
+        _Body(loop, layouts, {a.var: (b.start, b.stop - 1) for a, b in box}).verify()
 
 
-def _verify_body(
-    loop: Loop, layouts: Mapping[str, Layout], ranges: Mapping[str, tuple[int, int]]
-) -> None:
-    dtypes: list[torch.dtype | None] = []
-    for position, instr in enumerate(loop.body):
-        try:
-            _verify_instr(instr, dtypes, ranges, layouts)
-        except IRError as error:
-            raise IRError(f"{loop.name}: {show_instr(position, instr)}: {error}") from None
-        dtypes.append(None if isinstance(instr, Store | Check) else instr.dtype)
-        if isinstance(instr, Reduce | Scan) and not loop.r:
-            raise IRError(f"{loop.name}: v{position} reduces, but nothing is reduced")
-        if isinstance(instr, Store) and instr.combines:
-            _verify_count(loop, instr)
-        if isinstance(instr, Store) and instr.mode == "total":
-            _verify_total(loop, instr, dtypes[instr.value])
-    reduced, element = {a.var for a in loop.r}, levels(loop)[1]
-    for position, instr in enumerate(loop.body):
-        row = isinstance(instr, Store) and not instr.index.vars & reduced
-        if row and any(element[v] for v in operands(instr)):
-            raise IRError(f"{loop.name}: {show_instr(position, instr)}: a row of element values")
+@dataclass
+class _Body:
+    """A loop's body over a box: `ranges` of the axes. `dtypes`: of its values so far."""
 
+    loop: Loop
+    layouts: Mapping[str, Layout]
+    ranges: Mapping[str, tuple[int, int]]
+    dtypes: list[torch.dtype | None] = field(default_factory=list)
 
-def _verify_count(loop: Loop, store: Store) -> None:
-    """No pass has lost an axis that neither the address nor the value changes along, nor added one:
-    a sum counts the elements that it is of."""
-    points = loop.points or prod(_int(axis.size) for axis in loop.x)
-    if loop.r:
-        raise IRError(f"{loop.name}: elements combined into {store.buffer} in a loop that reduces")
-    if store.count != points:
-        raise IRError(
-            f"{loop.name}: {store.count} elements combined into {store.buffer} by {points} points"
-        )
+    def verify(self) -> None:
+        loop = self.loop
+        for position, instr in enumerate(loop.body):
+            try:
+                self._instr(instr)
+            except IRError as error:
+                raise IRError(f"{loop.name}: {show_instr(position, instr)}: {error}") from None
+            self.dtypes.append(None if isinstance(instr, Store | Check) else instr.dtype)
+        reduced, element = {a.var for a in loop.r}, levels(loop)[1]
+        for position, instr in enumerate(loop.body):
+            row = isinstance(instr, Store) and not instr.index.vars & reduced
+            if row and any(element[v] for v in operands(instr)):
+                shown = show_instr(position, instr)
+                raise IRError(f"{loop.name}: {shown}: a row of element values")
 
+    def _instr(self, instr: Instr) -> None:
+        args, dtypes = operands(instr), self.dtypes
+        for arg in args:
+            earlier = 0 <= arg < len(dtypes) and dtypes[arg] is not None
+            _require(earlier, f"v{arg} is not an earlier value")
+        if isinstance(instr, Load | Store | IndexValue):
+            for value in looked_up(instr.index):
+                whole = dtypes[value] == torch.int64
+                _require(whole, f"address from v{value}, which is {dtypes[value]}")
+            for name in instr.index.vars:
+                known = name.startswith("%") or name in self.ranges
+                _require(known, f"{name} is not an axis of this loop")
+        if isinstance(instr, Reduce | Scan):
+            _require(bool(self.loop.r), "it reduces, but nothing is reduced")
+        match instr:
+            case Load() | Store():
+                self._access(instr)
+            case Point():
+                _verify_point(instr, [dtypes[a] for a in args])
+            case Reduce(kind, arg, dtype):
+                _require(kind in KINDS, f"no reduction is called {kind}")
+                made = torch.int64 if kind in ("argmax", "argmin") else dtypes[arg]
+                _require(dtype == made, f"reduces {dtypes[arg]} to {dtype}")
+            case Scan(kind, arg, dtype):
+                fits = kind in SCANS and dtype == dtypes[arg]
+                _require(fits, f"a scan {kind} of {dtypes[arg]} into {dtype}")
+            case Check():
+                _require(dtypes[instr.arg] == torch.bool, f"checks a value of {dtypes[instr.arg]}")
+            case Const():
+                _require(not isinstance(instr.value, complex), "a complex constant")
 
-def _verify_total(loop: Loop, store: Store, dtype: torch.dtype | None) -> None:
-    if len(loop.x) != 2 or len(loop.r) != 1 or loop.x[-1].var in store.index.vars:
-        raise IRError(f"{loop.name}: a total into {store.buffer} that is not one of rows")
-    if dtype != torch.float32:
-        raise IRError(f"{loop.name}: a total of {dtype}")
+    def _access(self, instr: Load | Store) -> None:
+        layout = self.layouts.get(instr.buffer)
+        if layout is None:
+            raise IRError(f"{instr.buffer} is no buffer")
+        dtype = instr.dtype if isinstance(instr, Load) else self.dtypes[instr.value]
+        _require(dtype == layout.dtype, f"{instr.buffer} holds {layout.dtype}, not {dtype}")
+        if isinstance(instr, Store):
+            self._store(instr, dtype)
+        if isinstance(instr, Load) and instr.mask is not None:
+            _require(self.dtypes[instr.mask] == torch.bool, "a mask that is not bool")
+        elif not looked_up(instr.index):
+            low, high = bounds(instr.index, self.ranges)
+            most = elements(layout)
+            _require(low >= 0 and high < most, f"elements {low} to {high} of {most}")
 
-
-def _verify_instr(
-    instr: Instr,
-    dtypes: list[torch.dtype | None],
-    ranges: Mapping[str, tuple[int, int]],
-    layouts: Mapping[str, Layout],
-) -> None:
-    args = operands(instr)
-    for arg in args:
-        if not 0 <= arg < len(dtypes) or dtypes[arg] is None:
-            raise IRError(f"v{arg} is not an earlier value")
-    if isinstance(instr, Load | Store | IndexValue):
-        for name in instr.index.vars:
-            if name.startswith("%"):
-                if dtypes[int(name[1:])] != torch.int64:
-                    raise IRError(f"address from v{name[1:]}, which is {dtypes[int(name[1:])]}")
-            elif name not in ranges:
-                raise IRError(f"{name} is not an axis of this loop")
-    if isinstance(instr, Load | Store):
-        _verify_access(instr, dtypes, ranges, layouts)
-    elif isinstance(instr, Point):
-        _verify_point(instr, [dtypes[a] for a in args])
-    elif isinstance(instr, Reduce):
-        if instr.kind not in KINDS:
-            raise IRError(f"no reduction is called {instr.kind}")
-        position = instr.kind in ("argmax", "argmin")
-        if instr.dtype != (torch.int64 if position else dtypes[instr.arg]):
-            raise IRError(f"reduces {dtypes[instr.arg]} to {instr.dtype}")
-    elif isinstance(instr, Scan):
-        if instr.kind not in SCANS or instr.dtype != dtypes[instr.arg]:
-            raise IRError(f"a scan {instr.kind} of {dtypes[instr.arg]} into {instr.dtype}")
-    elif isinstance(instr, Check) and dtypes[instr.arg] != torch.bool:
-        raise IRError(f"checks a value of {dtypes[instr.arg]}")
-    elif isinstance(instr, Const) and isinstance(instr.value, complex):
-        raise IRError("a complex constant")
-
-
-def _verify_access(
-    instr: Load | Store,
-    dtypes: list[torch.dtype | None],
-    ranges: Mapping[str, tuple[int, int]],
-    layouts: Mapping[str, Layout],
-) -> None:
-    layout = layouts.get(instr.buffer)
-    if layout is None:
-        raise IRError(f"{instr.buffer} is no buffer")
-    dtype = instr.dtype if isinstance(instr, Load) else dtypes[instr.value]
-    if dtype != layout.dtype:
-        raise IRError(f"{instr.buffer} holds {layout.dtype}, not {dtype}")
-    if isinstance(instr, Load) and instr.mask is not None:
-        if dtypes[instr.mask] != torch.bool:
-            raise IRError("a mask that is not bool")
-        return
-    if any(v.startswith("%") for v in instr.index.vars):
-        return
-    low, high = bounds(instr.index, ranges)
-    if low < 0 or high >= elements(layout):
-        raise IRError(f"elements {low} to {high} of {elements(layout)}")
+    def _store(self, store: Store, dtype: torch.dtype | None) -> None:
+        """No pass has lost an axis that neither the address nor the value changes along, nor added
+        one: a sum counts the elements that it is of."""
+        loop = self.loop
+        if store.combines:
+            points = loop.points or prod(static_sizes(axis.size for axis in loop.x) or ())
+            done = f"elements combined into {store.buffer}"
+            _require(not loop.r, f"{done} in a loop that reduces")
+            _require(store.count == points, f"{store.count} {done} by {points} points")
+        if store.mode == "total":
+            rows = len(loop.x) == 2 and len(loop.r) == 1 and loop.x[-1].var not in store.index.vars
+            _require(rows, f"a total into {store.buffer} that is not one of rows")
+            _require(dtype == torch.float32, f"a total of {dtype}")
 
 
 def _verify_point(instr: Point, args: list[torch.dtype | None]) -> None:
-    if instr.op == "cast":
-        return
     if instr.op == "where":
-        if args[0] != torch.bool or args[1] != args[2] or args[1] != instr.dtype:
-            raise IRError(f"where of {args}")
-        return
-    if instr.op in RANDOM:
-        if args != [torch.int64, torch.int64]:
-            raise IRError(f"{instr.op} of {args}: a seed and a position are needed")
-        return
-    if len(set(args)) > 1:
-        raise IRError(f"operands of different dtypes {args}")
-    if instr.dtype != RESULTS.get(instr.op, args[0]):
-        raise IRError(f"{instr.op} of {args[0]} is not {instr.dtype}")
+        _require(args == [torch.bool, instr.dtype, instr.dtype], f"where of {args}")
+    elif instr.op in RANDOM:
+        drawn = args == [torch.int64, torch.int64]
+        _require(drawn, f"{instr.op} of {args}: a seed and a position are needed")
+    elif instr.op != "cast":
+        _require(len(set(args)) < 2, f"operands of different dtypes {args}")
+        fits = instr.dtype == RESULTS.get(instr.op, args[0])
+        _require(fits, f"{instr.op} of {args[0]} is not {instr.dtype}")
 
 
 def verify_program(program: Program, templates: Collection[str] = ()) -> None:
@@ -222,46 +200,39 @@ def verify_program(program: Program, templates: Collection[str] = ()) -> None:
     if computed:
         return
     _end_dying(live)  # a step that would only have copied it to where it is, is left out
-    for output in program.outputs:
-        if isinstance(output, Ref) and output.buffer not in live:
-            raise IRError(f"{output.buffer} is returned, but not there")
-    left = live - {o.buffer for o in program.outputs if isinstance(o, Ref)}
-    left -= {n for n, _ in program.constants}
-    if left:
-        raise IRError(f"never freed: {sorted(left)}")
+    returned = {output.buffer for output in program.outputs if isinstance(output, Ref)}
+    for name in returned:
+        _need(name, live, "returned")
+    left = live - returned - {name for name, _ in program.constants}
+    _require(not left, f"never freed: {sorted(left)}")
 
 
 def _verify_step(step: Step, live: set[str], layouts: Mapping[str, Layout]) -> None:
     if isinstance(step, Alloc | Reuse):
-        if step.buffer in live or step.buffer not in layouts:
-            raise IRError(f"{step.buffer} is allocated twice or unknown")
+        new = step.buffer not in live and step.buffer in layouts
+        _require(new, f"{step.buffer} is allocated twice or unknown")
         live.add(step.buffer)
         if isinstance(step, Reuse):
             _need(step.old, live, "taken over")
-            if not _fits(layouts[step.old], layouts[step.buffer]):
-                raise IRError(f"{step.buffer} does not fit into {step.old}")
+            fits = _fits(layouts[step.old], layouts[step.buffer])
+            _require(fits, f"{step.buffer} does not fit into {step.old}")
             live.add(f"{step.old} dying")
-    elif isinstance(step, FreeBuffer):
+        return
+    if isinstance(step, FreeBuffer):
         _need(step.buffer, live, "freed")
         live.remove(step.buffer)
-    elif isinstance(step, RunLoop):
-        for instr in step.loop.body:
-            if isinstance(instr, Load | Store):
-                _need(instr.buffer, live, f"used in {step.loop.name}")
-    elif isinstance(step, CheckIndex):
-        _need(step.ref.buffer, live, "checked")
-    elif isinstance(step, Extern):
-        for ref in (*step.reads, *step.into):
-            _need(ref.buffer, live, f"used in {step.target}")
-        live.update(r for r in step.results if r is not None)
-    if not isinstance(step, Alloc | Reuse):
-        _end_dying(live)
+    else:
+        user = step.loop.name if isinstance(step, RunLoop) else getattr(step, "target", "a check")
+        for name in set.union(*touched(step)):
+            _need(name, live, f"used in {user}")
+        live.update(results_of(step))
+    _end_dying(live)
 
 
 def _fits(old: Layout, new: Layout) -> bool:
     """Whether two layouts reach as many elements; a size that is open is not looked at."""
     sizes = (*old.shape, *old.stride, *new.shape, *new.stride)
-    return not all(isinstance(n, int) for n in sizes) or elements(old) == elements(new)
+    return static_sizes(sizes) is None or elements(old) == elements(new)
 
 
 def _end_dying(live: set[str]) -> None:
@@ -271,5 +242,4 @@ def _end_dying(live: set[str]) -> None:
 
 
 def _need(name: str, live: set[str], what: str) -> None:
-    if name not in live:
-        raise IRError(f"{name} is {what}, but not there")
+    _require(name in live, f"{name} is {what}, but not there")
