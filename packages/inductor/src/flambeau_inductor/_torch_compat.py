@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -131,15 +131,11 @@ def onednn_convolution() -> tuple[OpOverload, OpOverload] | None:
 
 
 def convolved_by_onednn(
-    image: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
+    image: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *geometry: Any
 ) -> bool:
-    """Whether torch, with as many threads as now, leaves this convolution to oneDNN."""
+    """Whether torch, with as many threads as now, leaves this convolution to oneDNN: of this
+    stride, padding, dilation and number of groups."""
+    stride, padding, dilation, groups = geometry
     size = None if bias is None else list(bias.shape)
     chosen = torch._C._select_conv_backend(
         image, weight, bias, stride, padding, dilation, False, [0] * len(stride), groups, size

@@ -55,9 +55,9 @@ def _folded(gm: fx.GraphModule, m: Match) -> fx.Node | None:
     read = [_read_parameter(gm, part) for part in given]
     if any(part is not None and t is None for part, t in zip(given, read, strict=True)):
         return None
-    if read[0] is None or read[1] is None or read[2] is None:
+    if None in given[:3]:
         return None
-    made = folded(read[0], read[1], read[2], *read[3:], eps=eps)
+    made = folded(*read, eps=eps)  # type: ignore[arg-type]
     with gm.graph.inserting_before(before):
         kinds = zip(("weight", "bias"), made, strict=True)
         new = [_constant(gm, before, kind, held) for kind, held in kinds]
@@ -65,16 +65,11 @@ def _folded(gm: fx.GraphModule, m: Match) -> fx.Node | None:
 
 
 def folded(
-    weight: Tensor,
-    mean: Tensor,
-    variance: Tensor,
-    bias: Tensor | None,
-    scale: Tensor | None,
-    shift: Tensor | None,
-    *,
-    eps: float,
+    weight: Tensor, mean: Tensor, variance: Tensor, *affine: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Weight and bias of the map that does both; formed in float64 and rounded once."""
+    """Weight and bias of the map that does both; formed in float64 and rounded once. `affine`: the
+    map's bias, the norm's weight and bias."""
+    bias, scale, shift = affine
     factor = torch.rsqrt(variance.double() + eps)
     if scale is not None:
         factor = factor * scale.double()

@@ -25,32 +25,20 @@ SUM, MEAN = 0, 1
 
 
 @rule("embedding_bag")
-def embedding_bag(
-    ctx: Context,
-    weight: Node,
-    indices: Node,
-    offsets: Node,
-    scale_grad_by_freq: bool,
-    mode: int,
-    per_sample_weights: Node | None,
-    include_last_offset: bool,
-    padding_idx: int,
-) -> Lowered:
+def embedding_bag(ctx: Context, weight: Node, indices: Node, offsets: Node, *how: Any) -> Lowered:
+    _, mode, per_sample_weights, include_last_offset, padding_idx = how
     length = _bag_length(indices, offsets)
     if mode not in (SUM, MEAN) or include_last_offset or padding_idx >= 0:
         raise LoweringError("embedding_bag: maxima, a last offset, or rows that count for nothing")
     bags, columns = offsets.shape[0], weight.shape[1]
     rows = weight.shape[0]
-    message = (
-        f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {{index}}"
-        f" (of {rows})"
-    )
+    expected = "Expected idx >= 0 && idx < num_embeddings but found idx to be {index}"
+    message = f"embedding_bag: {expected} (of {rows})"
     d = dims_of(3)
     flat = d[0] * length + d[1]
     lookup = looked_up(ctx, indices, (flat,), rows, False, "RuntimeError", message)
     found = ctx.gather(weight, (bags, length, columns), (lookup, d[2]))
-    narrow = weight.dtype in HALF
-    wide = ctx.cast(found, torch.float32) if narrow else found
+    wide = ctx.cast(found, torch.float32) if weight.dtype in HALF else found
     if per_sample_weights is not None:
         shares = ctx.view(per_sample_weights, (bags, length, columns), (flat,))
         wide = ctx.point("mul", (wide, ctx.cast(shares, wide.dtype)))

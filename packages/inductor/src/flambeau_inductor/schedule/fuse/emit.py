@@ -8,7 +8,7 @@ from it unless it was computed in this same body at the very same coordinates.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -199,23 +199,13 @@ class Emitter(LoopBody):
         if result is None:
             result = self.read(choose.other, index, mask)
         for condition, value in reversed(chosen):
-            result = self._where(condition, value, result, mask, dtype)
+            load, constant = self.body[value], self.body[result]
+            if isinstance(load, Load) and isinstance(constant, Const) and load.mask is not None:
+                if load.other == 0 and load.mask == self.both(mask, condition):  # a masked load
+                    result = self.put(replace(load, dtype=dtype, other=constant.value))
+                    continue
+            result = self.point("where", (condition, value, result), dtype)
         return result
-
-    def _where(
-        self,
-        condition: ValueId,
-        value: ValueId,
-        other: ValueId,
-        mask: ValueId | None,
-        dtype: torch.dtype,
-    ) -> ValueId:
-        """`value` where `condition`, else `other`: one masked load where that is all it is."""
-        load, constant = self.body[value], self.body[other]
-        if isinstance(load, Load) and isinstance(constant, Const) and load.mask is not None:
-            if load.other == 0 and load.mask == self.both(mask, condition):
-                return self.put(Load(load.buffer, load.index, dtype, load.mask, constant.value))
-        return self.point("where", (condition, value, other), dtype)
 
     def guard(self, guard: IndexCondition, index: Index) -> ValueId | bool:
         """The condition as a bool value, or the bool itself where the ranges decide it."""

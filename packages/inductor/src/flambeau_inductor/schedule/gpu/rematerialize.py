@@ -11,6 +11,7 @@ norm's backward) as long as its launch.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -40,12 +41,10 @@ from flambeau_inductor.schedule.materialize.plan import (
 )
 from flambeau_inductor.schedule.tensor_program import TensorProgram
 
-Steps = Sequence[FusionGroup | LibraryCall]
-
 
 def rematerialize(context: PassContext, program: TensorProgram) -> tuple[TensorProgram, int]:
     """Begin anew without memory for values whose readers had better compute them."""
-    again = _computed_again(*program.planned(), context.limits)
+    again = _Traffic(*program.planned()).computed_again(context.limits)
     made = TensorProgram(program.graph, again=again, rival=program)
     return (made, len(again)) if again else (program, 0)
 
@@ -53,45 +52,66 @@ def rematerialize(context: PassContext, program: TensorProgram) -> tuple[TensorP
 def keep_cheaper(context: PassContext, program: TensorProgram) -> tuple[TensorProgram, int]:
     """Go back to the plan before that, unless the loops of this one move less."""
     rival = program.rival
-    if rival is None or _moved(*program.planned()) < _moved(*rival.planned()):
+    if rival is None or _Traffic(*program.planned()).moved() < _Traffic(*rival.planned()).moved():
         return replace(program, rival=None), 0
     return rival, len(program.again)
 
 
-def _computed_again(plan: MaterializationPlan, steps: Steps, limits: Limits) -> frozenset[Node]:
-    groups, readers, needed = _groups(steps), _readers(steps), _seen_outside(plan)
-    return frozenset(
-        anchor.node
-        for group in groups
-        for anchor in group.members
-        if anchor.node not in needed
-        and _is_cheap(anchor, limits)
-        and _saves(plan, anchor, group, readers, needed)
-    )
+class _Traffic:
+    """The loops of a plan, who reads each value, and what library calls, checks and callers see:
+    that has memory in any case."""
 
+    def __init__(
+        self, plan: MaterializationPlan, steps: Sequence[FusionGroup | LibraryCall]
+    ) -> None:
+        self.plan = plan
+        self.groups = [step for step in steps if isinstance(step, FusionGroup)]
+        self.readers: defaultdict[Node, list[FusionGroup]] = defaultdict(list)
+        for group in self.groups:
+            for node in group.reads:
+                self.readers[node].append(group)
+        self.seen = {each.node for each in plan.outputs if isinstance(each, StorageView)}
+        calls = (item for item in plan.order if isinstance(item, LibraryCall))
+        self.seen.update(plan.checks, *(operands_of(plan, call) for call in calls))
 
-def _moved(plan: MaterializationPlan, steps: Steps) -> int:
-    needed, readers = _seen_outside(plan), _readers(steps)
-    total = 0
-    for group in _groups(steps):
-        own = group.nodes()
-        total += sum(size for node, size in group.reads.items() if node not in own)
-        total += sum(
-            node.nbytes for node in own if node in needed or {*readers.get(node, ())} - {group}
+    def others(self, node: Node, group: FusionGroup) -> list[FusionGroup]:
+        """The other loops that read a value."""
+        return [other for other in self.readers[node] if other is not group]
+
+    def computed_again(self, limits: Limits) -> frozenset[Node]:
+        return frozenset(
+            anchor.node
+            for group in self.groups
+            for anchor in group.members
+            if anchor.node not in self.seen
+            and _is_cheap(anchor, limits)
+            and self._saves(anchor, group)
         )
-    return total
 
+    def moved(self) -> int:
+        total = 0
+        for group in self.groups:
+            own = group.nodes()
+            total += sum(size for node, size in group.reads.items() if node not in own)
+            total += sum(n.nbytes for n in own if n in self.seen or self.others(n, group))
+        return total
 
-def _groups(steps: Steps) -> list[FusionGroup]:
-    return [step for step in steps if isinstance(step, FusionGroup)]
-
-
-def _readers(steps: Steps) -> dict[Node, list[FusionGroup]]:
-    readers: dict[Node, list[FusionGroup]] = {}
-    for group in _groups(steps):
-        for node in group.reads:
-            readers.setdefault(node, []).append(group)
-    return readers
+    def _saves(self, anchor: ComputedBuffer, group: FusionGroup) -> bool:
+        """Whether the other loops that read a value read little more if they compute it."""
+        node, anchors = anchor.node, self.plan.anchors
+        others = self.others(node, group)
+        if not others or any(decide_less(node.numel, other.numel) for other in others):
+            return False
+        for source in anchor.reads:
+            kept = source not in anchors or source in self.seen
+            if not kept and not self.others(source, group):
+                return False  # it would need memory instead
+        added = sum(
+            source.nbytes
+            for other in others
+            for source in anchor.reads.keys() - other.reads.keys() - other.nodes()
+        )
+        return 2 * added <= node.nbytes * (1 + len(others))
 
 
 def _is_cheap(anchor: ComputedBuffer, limits: Limits) -> bool:
@@ -99,40 +119,6 @@ def _is_cheap(anchor: ComputedBuffer, limits: Limits) -> bool:
     if not isinstance(node.define, Pointwise) or node.device.type not in limits.recompute_on:
         return False
     return anchor.ops <= limits.recompute_ops and static_sizes(node.shape) is not None
-
-
-def _saves(
-    plan: MaterializationPlan,
-    anchor: ComputedBuffer,
-    group: FusionGroup,
-    readers: dict[Node, list[FusionGroup]],
-    needed: set[Node],
-) -> bool:
-    """Whether the other loops that read a value read little more if they compute it."""
-    node = anchor.node
-    others = [other for other in readers.get(node, ()) if other is not group]
-    if not others or any(decide_less(node.numel, other.numel) for other in others):
-        return False
-    for source in anchor.reads:
-        kept = source not in plan.anchors or source in needed
-        if not kept and all(other is group for other in readers[source]):
-            return False  # it would need memory instead
-    added = sum(
-        source.nbytes
-        for other in others
-        for source in anchor.reads.keys() - other.reads.keys() - other.nodes()
-    )
-    return 2 * added <= node.nbytes * (1 + len(others))
-
-
-def _seen_outside(plan: MaterializationPlan) -> set[Node]:
-    """What library calls, checks and callers see: it has memory in any case."""
-    seen = {operand.node for operand in plan.outputs if isinstance(operand, StorageView)}
-    seen.update(plan.checks)
-    for item in plan.order:
-        if isinstance(item, LibraryCall):
-            seen.update(operands_of(plan, item))
-    return seen
 
 
 @dataclass(frozen=True, slots=True)
