@@ -194,10 +194,6 @@ def _finished(work: Compilation, debug: DebugFolder) -> CompiledGraph:
 def _fused(gm: fx.GraphModule, externs: Sequence[Extern]) -> int:
     """Operations of the graph that compute something and do not run in the library."""
     outside = {origin for e in externs for origin in e.origins}
-    count = 0
-    for node in gm.graph.nodes:
-        if node.op != "call_function" or node.target is operator.getitem or node.name in outside:
-            continue
-        prim = prim_of(node.target)
-        count += prim is None or not MOVES & set(prim.tags)
-    return count
+    calls = (n for n in gm.graph.nodes if n.op == "call_function" and n.name not in outside)
+    prims = (prim_of(n.target) for n in calls if n.target is not operator.getitem)
+    return sum(prim is None or not MOVES & prim.tags for prim in prims)

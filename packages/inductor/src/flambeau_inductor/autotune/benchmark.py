@@ -114,66 +114,47 @@ def race(candidates: Sequence[Candidate], clock: ColdTimer, budget: Budget) -> B
     """Run the candidates against each other. Raises ValueError: there is none."""
     if not candidates:
         raise ValueError("a race without candidates")
-    first = candidates[0].name
+    first, before = candidates[0].name, budget.spent
     if len(candidates) == 1:
         return BenchmarkOutcome(first)
-    before = budget.spent
     if budget.over:
         return BenchmarkOutcome(first, settled=False)
-    with budget.spending():
-        times, failed, ready, settled = _run(candidates, clock, budget)
-    spent = budget.spent - before
-    medians = {name: statistics.median(values) for name, values in times.items() if values}
-    samples = sum(map(len, times.values()))
-    return BenchmarkOutcome(
-        _winner(first, ready, medians), medians, failed, samples, spent, settled
-    )
-
-
-def _run(
-    candidates: Sequence[Candidate], clock: ColdTimer, budget: Budget
-) -> tuple[dict[str, list[float]], dict[str, str], list[Candidate], bool]:
-    """Samples by name, why some have none, who is left, and whether there was time for all."""
     times: dict[str, list[float]] = {}
     failed: dict[str, str] = {}
-    ready: list[Candidate] = []
-    for candidate in candidates:
-        if budget.over:
-            break
-        try:
-            clock.sample(candidate.run)  # not counted: it compiles, allocates, fills caches
-        except Exception as error:  # a candidate may ask too much of the machine; it is named
-            failed[candidate.name] = f"{type(error).__name__}: {error}"
-            continue
-        ready.append(candidate)
-        times[candidate.name] = []
-    settled = len(ready) + len(failed) == len(candidates)
-    while len(ready) > 1 and settled:
-        for candidate in ready:
-            times[candidate.name].append(clock.sample(candidate.run))
-        rounds = len(times[ready[0].name])
-        if rounds >= LEAST_ROUNDS:
-            ready = _still_in(ready, times)
-        if rounds >= MOST_ROUNDS:
-            break
-        if budget.over:
-            settled = False
-    return times, failed, ready, settled
+    with budget.spending():
+        for candidate in candidates:
+            if budget.over:
+                break
+            try:
+                clock.sample(candidate.run)  # not counted: it compiles, allocates, fills caches
+                times[candidate.name] = []
+            except Exception as error:  # a candidate may ask too much of the machine; it is named
+                failed[candidate.name] = f"{type(error).__name__}: {error}"
+        settled = len(times) + len(failed) == len(candidates)
+        ready = [candidate for candidate in candidates if candidate.name in times]
+        for rounds in range(1, MOST_ROUNDS + 1):
+            if len(ready) < 2 or not settled:
+                break
+            for candidate in ready:
+                times[candidate.name].append(clock.sample(candidate.run))
+            if rounds >= LEAST_ROUNDS:
+                ceiling = min(interval(times[c.name])[1] for c in ready)
+                ready = [c for c in ready if interval(times[c.name])[0] <= ceiling]
+            settled = rounds == MOST_ROUNDS or not budget.over
+    medians = {name: statistics.median(values) for name, values in times.items() if values}
+    samples, spent = sum(map(len, times.values())), budget.spent - before
+    winner = _winner(first, [c.name for c in ready], medians)
+    return BenchmarkOutcome(winner, medians, failed, samples, spent, settled)
 
 
-def _winner(first: str, ready: Sequence[Candidate], medians: Mapping[str, float]) -> str:
-    left = {c.name: medians[c.name] for c in ready if c.name in medians}
+def _winner(first: str, ready: Sequence[str], medians: Mapping[str, float]) -> str:
+    left = {name: medians[name] for name in ready if name in medians}
     if not left:
-        return ready[0].name if ready else first
+        return ready[0] if ready else first
     best = min(left, key=left.__getitem__)
     if first in medians and medians[first] <= left[best] * (1 + WORTH):
         return first
     return best
-
-
-def _still_in(ready: Sequence[Candidate], times: Mapping[str, list[float]]) -> list[Candidate]:
-    ceiling = min(interval(times[c.name])[1] for c in ready)
-    return [c for c in ready if interval(times[c.name])[0] <= ceiling]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:

@@ -19,7 +19,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib import metadata, util
 from pathlib import Path
@@ -84,23 +84,23 @@ def code(packages: tuple[str, ...] = CODE, folder: Path | None = None) -> str:
     """A digest of the source of packages. folder: one that belongs to this user alone, where it is
     noted and found."""
     before = time.time_ns()
-    roots = [_root(package) for package in packages]
+    roots = {package: _root(package) for package in packages}
     files = {
         f"{package}/{name}": found
-        for package, root in zip(packages, roots, strict=True)
+        for package, root in roots.items()
         for name, found in _files(root, "")
     }
     names = sorted(files)
     if folder is None:
-        return _read(packages, roots, names)
+        return _read(roots, names)
     told = "\n".join(f"{name} {' '.join(map(str, _facts(files[name])))}" for name in names)
     seen = hashlib.sha256(told.encode()).hexdigest()
-    where = hashlib.sha256("\n".join(map(str, roots)).encode()).hexdigest()[:16]
+    where = hashlib.sha256("\n".join(map(str, roots.values())).encode()).hexdigest()[:16]
     note = folder / f"{NOTE}{where}"
     noted = _noted(note, seen)
     if noted is not None:
         return noted
-    found = _read(packages, roots, names)
+    found = _read(roots, names)
     if max(each.st_ctime_ns for each in files.values()) < before - SETTLED:
         _write(note, f"{seen} {found}\n")
     return found
@@ -128,13 +128,12 @@ def _files(folder: Path | str, prefix: str) -> Iterator[tuple[str, os.stat_resul
                 yield f"{prefix}{entry.name}", entry.stat()
 
 
-def _read(packages: tuple[str, ...], roots: list[Path], names: list[str]) -> str:
-    places = dict(zip(packages, roots, strict=True))
+def _read(roots: Mapping[str, Path], names: list[str]) -> str:
     digest = hashlib.sha256()
     for name in names:
         package, _, below = name.partition("/")
         digest.update(f"\n{name}\n".encode())
-        digest.update((places[package] / below).read_bytes())
+        digest.update((roots[package] / below).read_bytes())
     return digest.hexdigest()
 
 

@@ -54,22 +54,17 @@ def channels_last(gm: fx.GraphModule, packed: bool = False) -> int:
     if reads is None:
         return 0
     for node, order in zip(found, orders, strict=True):
-        _reorder(gm, node, order)
+        image: Any = node.args[0]
+        with gm.graph.inserting_before(node):
+            moved = gm.graph.call_method("contiguous", (image,), {"memory_format": order})
+        moved.meta = {k: v for k, v in image.meta.items() if k == "stack_trace"}
+        node.replace_input_with(image, moved)
         if order is torch.channels_last and torch.is_grad_enabled():
             _keep_gradient(gm, node)
     for value, reader in reads:
         restore(gm, value, reader)
     gm.recompile()
     return orders.count(torch.channels_last)
-
-
-def _reorder(gm: fx.GraphModule, reader: fx.Node, order: Any) -> None:
-    image = reader.args[0]
-    assert isinstance(image, fx.Node)
-    with gm.graph.inserting_before(reader):
-        moved = gm.graph.call_method("contiguous", (image,), {"memory_format": order})
-    moved.meta = {k: v for k, v in image.meta.items() if k == "stack_trace"}
-    reader.replace_input_with(image, moved)
 
 
 def _keep_gradient(gm: fx.GraphModule, node: fx.Node) -> None:

@@ -88,11 +88,8 @@ def _called(
 
 def _narrowest(ctx: Context, node: Node) -> Node:
     """What was widened to float32 for the sums, or the node."""
-    found = None
-    if node.dtype == torch.float32:
-        for dtype in HALF:
-            found = found or _before_widening(ctx, node, dtype)
-    return found or node
+    tried = (_before_widening(ctx, node, dtype) for dtype in HALF if node.dtype == torch.float32)
+    return next(filter(None, tried), node)
 
 
 def _before_widening(ctx: Context, node: Node, dtype: torch.dtype) -> Node | None:

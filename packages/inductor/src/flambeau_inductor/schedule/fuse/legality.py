@@ -243,19 +243,19 @@ def refusal(
     `checked` are index tensors that must be complete, and checked, before anyone reads through
     them.
     """
+    members = (*a.members, *b.members)
     if a.members[0].node.device != b.members[0].node.device:
         return "device: on different devices"
-    if any(m.scatters for m in (*a.members, *b.members)):
+    if any(m.scatters for m in members):
         return "scatter: elements arrive where others may be"
-    if any(m.scans for m in (*a.members, *b.members)):
+    if any(m.scans for m in members):
         return "scan: elements are computed in their order"
     blocks = joint_space(a, b)
     if blocks is None:
         return f"space: {a.blocks} and {b.blocks}"
     if a.ops + b.ops > limits.loop_ops:
         return f"size: {a.ops} + {b.ops} ops"
-    stored = {m.memory for m in (*a.members, *b.members)}
-    buffers = len(a.reads.keys() | b.reads.keys()) + len(stored)
+    buffers = len(a.reads.keys() | b.reads.keys()) + len({m.memory for m in members})
     if buffers > limits.loop_buffers:
         return f"size: {buffers} buffers"
     again = False
@@ -272,16 +272,10 @@ def refusal(
                 if reason is not None:
                     return reason
                 again |= not is_element(producer, blocks) and is_whole(consumer, blocks)
-    return _row_refusal(a, b, blocks, limits) if again else None
-
-
-def _row_refusal(
-    a: FusionGroup, b: FusionGroup, blocks: tuple[Block, ...], limits: Limits
-) -> str | None:
     rows, length = hint(size_of(blocks, False)), hint(size_of(blocks, True))
-    width = max(m.node.dtype.itemsize for m in (*a.members, *b.members))
+    width = max(m.node.dtype.itemsize for m in members)
     allowed = limits.row_bytes if rows >= limits.few_rows else limits.single_row_bytes
-    if length * width > allowed:
+    if again and length * width > allowed:
         return f"row: {length} elements are read again for each of {rows} rows"
     return None
 

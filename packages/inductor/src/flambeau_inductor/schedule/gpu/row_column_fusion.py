@@ -1,5 +1,4 @@
-"""Row and column reduction fusion, loop fission of rows too long for registers, and software
-pipelining of column reductions whose kernels also store the elements.
+"""Row and column reduction fusion, loop fission of long rows, software pipelining of column sums.
 
 In: a GPU program's steps. Out: the same, where a loop over rows and one that sums down their
 columns (gradients of a norm's input, and of its weight and bias) are a loop in parts: each part
