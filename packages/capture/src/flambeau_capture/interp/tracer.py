@@ -1,6 +1,6 @@
 """The symbolic tracer: graph, guards, side effects and frame stack of one capture.
 
-In: the frame under capture. Out: a `SymbolicTracer`, which is the `Tracer` that values talk to.
+In: the frame under capture. Out: a `SymbolicTracer`, the `Tracer` of values.
 Invariant: a session changes nothing outside itself, except torch's grad mode, which `convert`
 restores.
 """
@@ -49,7 +49,6 @@ from flambeau_capture.values.base import (
     IteratorValue,
     Kwargs,
     MadeBy,
-    Tracer,
     UserError,
     Value,
 )
@@ -88,7 +87,7 @@ class Reached(Exception):
         self.chain = chain
 
 
-class SymbolicTracer(Tracer):
+class SymbolicTracer:
     tensor_rules = TENSOR_RULES
 
     def __init__(
@@ -118,15 +117,16 @@ class SymbolicTracer(Tracer):
         self.raised_at: int | None = None
         self.own_from = 0  # the step from which on the program's own code runs
         self.error: Value | None = None
-        self.entered: list[Any] = []
-        self.indexing = 0
+        self.entered: list[Any] = []  # torch's context managers that are entered and not left
+        self.indexing = 0  # how many modes that index with tensors of no dimension are entered
+        #: how many calls of `Tensor.__torch_function__` are under way
         self.as_plain = int(compat.torch_function_state() > 0)
         self.has_generators = False  # whether the program has made any
         self.unheld: list[GeneratorValue] = []
         self._generators: WeakSet[GeneratorValue] = WeakSet()
         self._names = names
         self._bodies = bodies
-        self.builtins = scope.builtins
+        self.builtins = scope.builtins  # the names that the frame sees after its globals
         self._scopes: dict[int, GlobalsScope] = {id(scope.namespace): scope}
         self._rules: dict[int, tuple[Any, CallRule]] = {}
         self._lines: dict[tuple[int, int | None], str] = {}
@@ -303,12 +303,14 @@ class SymbolicTracer(Tracer):
         return Caller(line.filename, line.lineno, line.function, frame.scope.namespace)
 
     def variables(self) -> Mapping[str, Value]:
+        """The variables of the frame that makes a call."""
         frame = self.frames[-1]
         held = {name: cell.content for name, cell in frame.cells.items()}
         filled = {name: value for name, value in held.items() if value is not None}
         return {**frame.variables, **filled}
 
     def user_lines(self) -> tuple[UserLine, ...]:
+        """Where the program is, the innermost line last."""
         return tuple(frame.line() for frame in self.frames)
 
     def stack_trace(self) -> str:
@@ -335,6 +337,7 @@ class SymbolicTracer(Tracer):
     graph_call = graph_call
 
     def wrap_evaluated(self, obj: Any, by: MadeBy) -> Value:
+        """The same; an iterator becomes one of the program's, over its items."""
         if hasattr(type(obj), "__next__"):
             kind = type(obj)
             items = SequenceIterator(TupleValue([self.wrap_new(item) for item in obj]))
@@ -343,9 +346,11 @@ class SymbolicTracer(Tracer):
         return self.wrap_new(obj)
 
     def ask_length_hint(self, value: Value) -> None:
+        """What one does that makes room for the items of an iterable."""
         ask_length_hint(self, value)
 
     def bound_method(self, receiver: Value, name: str) -> Value:
+        """A method of a built-in kind: the receiver itself knows how to run it."""
         return BoundMethod(receiver, name)
 
     def new_exception(self, kind: type[BaseException], args: Sequence[Value]) -> Value:
@@ -355,11 +360,13 @@ class SymbolicTracer(Tracer):
         return TupleValue(list(items))
 
     def iterator_of(self, items: Value) -> IteratorValue:
+        """An iterator over what has items by index, or over the numbers of a range."""
         if isinstance(items, Constant) and isinstance(items.value, range):
             return RangeIterator(items.value)
         return SequenceIterator(items)
 
     def scope_of(self, namespace: dict[str, Any]) -> GlobalsScope:
+        """The global variables that a dict holds: one scope per dict."""
         scope = self._scopes.get(id(namespace))
         if scope is None:
             scope = self._scopes[id(namespace)] = GlobalsScope(namespace)
@@ -373,6 +380,7 @@ class SymbolicTracer(Tracer):
         return obj.get_attr(self, name)
 
     def raise_error(self, kind: type[BaseException], *args: Any) -> NoReturn:
+        """Raise an exception of the program."""
         raise UserError(self.new_exception(kind, [self.wrap_new(arg) for arg in args]))
 
     def current_error(self) -> Value | None:
@@ -381,6 +389,7 @@ class SymbolicTracer(Tracer):
     # -- guards ---------------------------------------------------------------------------------
 
     def guard(self, source: Source | None, kind: str, *params: Any) -> None:
+        """Assume something about what a source holds."""
         if source is None:
             return
         if isinstance(source, ConstantSource) and kind in _OF_THE_OBJECT_ITSELF:
@@ -388,17 +397,21 @@ class SymbolicTracer(Tracer):
         self.guards.add(source, kind, *params, user_line=self._user_line())
 
     def open_dims(self, source: Source, tensor: Any) -> dict[int, tuple[int | None, int | None]]:
+        """The dimensions of a tensor whose sizes are to be symbols, with their bounds."""
         if isinstance(source, ConstantSource) or not compat.is_plain_strided(tensor):
             return {}
         return self._dynamics.dims(self._code, source, tensor)
 
     def replaced(self, source: Source, value: object) -> bool:
+        """Whether another object was found at a source before: then it is not assumed to stay."""
         return self._dynamics.replaced(self._code, source, value)
 
     def steady(self, source: Source, tensor: Any) -> bool:
+        """Whether the elements of a small tensor may be assumed: no others were seen before."""
         return self.options.nopython or self._dynamics.steady(self._origin, source, tensor)
 
     def varies(self, source: Source, value: int | float) -> bool:
+        """Whether a number is to be a symbol."""
         return not isinstance(source, ConstantSource) and self._dynamics.varies(
             self._code, source, value
         )
@@ -410,6 +423,7 @@ class SymbolicTracer(Tracer):
         dims: tuple[int, ...] = (),
         strides: tuple[int, ...] | None = None,
     ) -> None:
+        """Assume class, dtype, device, sizes and so on of a tensor."""
         if not isinstance(source, ConstantSource):
             self.guards.add_tensor(
                 source,
@@ -420,17 +434,20 @@ class SymbolicTracer(Tracer):
             )
 
     def guard_alias(self, one: Source, other: Source) -> None:
+        """Assume that two sources hold the same object."""
         if one != other and not (
             isinstance(one, ConstantSource) and isinstance(other, ConstantSource)
         ):
             self.guards.add_alias(one, other)
 
     def guard_distinct(self, one: Value, other: Value) -> None:
+        """Assume that two values that are different objects stay so."""
         sources = [place for v in (one, other) if (place := v.place()) is not None]
         if len(sources) == 2 and not all(isinstance(source, ConstantSource) for source in sources):
             self.guards.add_no_alias(tuple(sources))
 
     def guard_equal(self, source: Source, value: Any) -> None:
+        """Assume that what a source holds equals a constant, whatever its class."""
         self.guard(source, "CALL", _Equals(value), f"== {value!r}")
 
     def _user_line(self) -> str | None:
@@ -442,24 +459,29 @@ class SymbolicTracer(Tracer):
     # -- calls ----------------------------------------------------------------------------------
 
     def rule_of(self, fn: Any) -> CallRule:
+        """What a call of a callable is."""
         known = self._rules.get(id(fn))
         if known is None or known[0] is not fn:
             known = self._rules[id(fn)] = (fn, rule_of(fn))
         return known[1]
 
     def call(self, fn: Value, args: Args, kwargs: Kwargs) -> Value:
+        """Call a value."""
         return fn.call(self, args, kwargs)
 
     def instantiate(self, kind: Value, args: Args, kwargs: Kwargs, plain: bool = False) -> Value:
+        """Call a class; `plain`: as `type` does, whatever its metaclass does."""
         assert isinstance(kind, ClassValue)
         return instantiate(self, kind, args, kwargs, plain)
 
     def new_object(self, kind: Value) -> Value:
+        """An instance of a class, before its `__init__`."""
         assert isinstance(kind, ClassValue)
         assume_special_methods(self, kind.python_class)
         return new_object(kind)
 
     def call_python(self, fn: Any, args: Args, kwargs: Kwargs | None = None) -> Value:
+        """Call a Python function of capture's own (a polyfill), interpreted like the user's."""
         return self.call(self.wrap(fn, ConstantSource(fn, fn.__name__)), args, kwargs or {})
 
     def inline(
@@ -470,6 +492,7 @@ class SymbolicTracer(Tracer):
         linked: bool = False,
         instead: Value | None = None,
     ) -> Value:
+        """Interpret a Python function's code."""
         answer = before_inlining(self, fn, args, kwargs)
         if answer is not None:
             return answer

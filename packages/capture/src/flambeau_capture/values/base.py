@@ -1,7 +1,7 @@
 """Base class of values (variable trackers), one subclass per kind.
 
-In: nothing. Out: `Value`, the protocol that every kind implements; `Tracer`, what a value may use
-of the interpreter; `UserError`, a Python exception of the program; `MadeBy`, the call of a library
+In: nothing. Out: `Value`, the protocol that every kind implements; `Tracer`, the interpreter that a
+value is given; `UserError`, a Python exception of the program; `MadeBy`, the call of a library
 in whose place a polyfill made a value. Invariant: a value's Python identity is the identity of its
 `Value`; two values are the same object for the program exactly if they are the same `Value`
 (constants excepted).
@@ -13,8 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import CodeType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import torch
 
@@ -22,13 +21,9 @@ from flambeau_capture.breaks import Break, UserLine
 from flambeau_capture.source import Source
 
 if TYPE_CHECKING:
-    from flambeau_capture.effects.side_effects import SideEffects
-    from flambeau_capture.graph.builder import GraphBuilder
-    from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
-    from flambeau_capture.guards import GuardSet
-    from flambeau_capture.options import Options
-    from flambeau_capture.values.functions.callables import CallRule
-    from flambeau_capture.values.tensors.tensor import TensorRules
+    from flambeau_capture.interp.tracer import SymbolicTracer
+
+Tracer: TypeAlias = "SymbolicTracer"  # which is built on values: a name for annotations alone
 
 Args = Sequence["Value"]
 Kwargs = Mapping[str, "Value"]
@@ -42,128 +37,6 @@ class Caller:
     lineno: int
     name: str
     namespace: dict[str, Any]
-
-
-class Tracer(Protocol):
-    """What a value may ask of the interpreter."""
-
-    graph: GraphBuilder
-    guards: GuardSet
-    heap: SideEffects
-    options: Options
-    tensor_rules: TensorRules
-    shapes: SymbolicShapes
-    indexing: int  # how many modes that index with tensors of no dimension are entered
-    builtins: dict[str, Any]  # the names that the frame sees after its globals
-    as_plain: int  # how many calls of `Tensor.__torch_function__` are under way
-    entered: list[Any]  # torch's context managers that capture has entered and not left
-
-    def wrap(self, obj: Any, source: Source) -> Value:
-        """The value of an object that exists, guarded by where it came from."""
-
-    def wrap_new(self, obj: Any) -> Value:
-        """The value of an object that an evaluation at capture time has made."""
-
-    def wrap_evaluated(self, obj: Any, by: MadeBy) -> Value:
-        """The same; an iterator becomes one of the program's, over its items."""
-
-    def ask_length_hint(self, value: Value) -> None:
-        """What one does that makes room for the items of an iterable."""
-
-    def bound_method(self, receiver: Value, name: str) -> Value:
-        """A method of a built-in kind: the receiver itself knows how to run it."""
-
-    def new_exception(self, kind: type[BaseException], args: Sequence[Value]) -> Value: ...
-
-    def new_tuple(self, items: Sequence[Value]) -> Value: ...
-
-    def iterator_of(self, items: Value) -> IteratorValue:
-        """An iterator over what has items by index, or over the numbers of a range."""
-
-    def index_of(self, key: Value) -> int:
-        """An integer where one is needed."""
-
-    def graph_call(self, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value:
-        """Record one operation on tensors; answer its result."""
-
-    def guard(self, source: Source | None, kind: str, *params: Any) -> None:
-        """Assume something about what a source holds."""
-
-    def guard_alias(self, one: Source, other: Source) -> None:
-        """Assume that two sources hold the same object."""
-
-    def guard_distinct(self, one: Value, other: Value) -> None:
-        """Assume that two values that are different objects stay so."""
-
-    def open_dims(self, source: Source, tensor: Any) -> dict[int, tuple[int | None, int | None]]:
-        """The dimensions of a tensor whose sizes are to be symbols, with their bounds."""
-
-    def replaced(self, source: Source, value: object) -> bool:
-        """Whether another object was found at a source before: then it is not assumed to stay."""
-
-    def steady(self, source: Source, tensor: Any) -> bool:
-        """Whether the elements of a small tensor may be assumed: no others were seen before."""
-
-    def varies(self, source: Source, value: int | float) -> bool:
-        """Whether a number is to be a symbol."""
-
-    def guard_tensor(
-        self,
-        source: Source,
-        tensor: Any,
-        dims: tuple[int, ...] = (),
-        strides: tuple[int, ...] | None = None,
-    ) -> None:
-        """Assume class, dtype, device, sizes and so on of a tensor."""
-
-    def guard_equal(self, source: Source, value: Any) -> None:
-        """Assume that what a source holds equals a constant, whatever its class."""
-
-    def scope_of(self, namespace: dict[str, Any]) -> Any:
-        """The global variables that a dict holds: one scope per dict."""
-
-    def rule_of(self, fn: Any) -> CallRule:
-        """What a call of a callable is."""
-
-    def call(self, fn: Value, args: Args, kwargs: Kwargs) -> Value:
-        """Call a value."""
-
-    def instantiate(self, kind: Value, args: Args, kwargs: Kwargs, plain: bool = False) -> Value:
-        """Call a class; `plain`: as `type` does, whatever its metaclass does."""
-
-    def new_object(self, kind: Value) -> Value:
-        """An instance of a class, before its `__init__`."""
-
-    def call_python(self, fn: Any, args: Args, kwargs: Kwargs | None = None) -> Value:
-        """Call a Python function of capture's own (a polyfill), interpreted like the user's."""
-
-    def inline(self, fn: Any, args: Args, kwargs: Kwargs) -> Value:
-        """Interpret a Python function's code."""
-
-    def get_attr(self, obj: Value, name: str) -> Value: ...
-
-    def binary(self, symbol: str, left: Value, right: Value) -> Value: ...
-
-    def stack_trace(self) -> str: ...
-
-    def raise_error(self, kind: type[BaseException], *args: Any) -> NoReturn:
-        """Raise an exception of the program."""
-
-    def current_error(self) -> Value | None: ...
-
-    def frame_code(self) -> CodeType: ...
-
-    def caller(self, level: int) -> Caller | None:
-        """The frame that makes a call (1), the one that called it (2), ..., if interpreted."""
-
-    def variables(self) -> Mapping[str, Value]:
-        """The variables of the frame that makes a call."""
-
-    def step(self) -> int:
-        """Which instruction of the outermost frame is running, counted from the start."""
-
-    def user_lines(self) -> tuple[UserLine, ...]:
-        """Where the program is, the innermost line last."""
 
 
 class UserError(Exception):
@@ -205,10 +78,11 @@ class Value:
     source: Source | None = None
     built_once = False  # whether generated code that needs it twice is to have one object
 
-    @property
-    def cls(self) -> type:
-        """The Python class."""
-        raise NotImplementedError(type(self).__name__)
+    if TYPE_CHECKING:
+
+        @property
+        def cls(self) -> type:
+            """The Python class. A kind has an attribute of that name, or a property."""
 
     def describe(self) -> str:
         """A few words for messages."""
