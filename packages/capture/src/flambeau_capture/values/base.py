@@ -94,6 +94,11 @@ class Value:
     def unknown(self, operation: str) -> NoReturn:
         raise Break("FB0009", f"{operation} of {self.describe()}")
 
+    def lacks(self, tx: Tracer, name: str, shown: str | None = None) -> NoReturn:
+        """Raise what Python raises where an object has no attribute of a name."""
+        shown = self.cls.__name__ if shown is None else shown
+        tx.raise_error(AttributeError, f"'{shown}' object has no attribute '{name}'")
+
     def as_python(self) -> Any:
         """The Python object, or a copy of a container; NotConcrete where part of it is unknown."""
         raise NotConcrete(self.describe())
@@ -217,6 +222,12 @@ class IteratorValue(Value):
     def drain(self, tx: Tracer) -> Iterator[Value]:
         while (item := self.advance(tx)) is not None:
             yield item
+
+
+def in_python(args: Args, kwargs: Kwargs) -> tuple[list[Any], dict[str, Any]]:
+    """The objects that arguments stand for."""
+    named = {name: arg.as_python() for name, arg in kwargs.items()}
+    return [arg.as_python() for arg in args], named
 
 
 def unpack(tx: Tracer, value: Value, hint: bool = False) -> list[Value]:

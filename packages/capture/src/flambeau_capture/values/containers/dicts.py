@@ -8,7 +8,7 @@ are read; what a method raises is what Python's own raises.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from flambeau_capture.breaks import Break
@@ -22,7 +22,7 @@ from flambeau_capture.values.base import (
     Value,
     unpack,
 )
-from flambeau_capture.values.constant import Constant, constant_of, is_none, name_in_errors, refuse
+from flambeau_capture.values.constant import Constant, constant_of, is_none, refuse
 from flambeau_capture.values.containers.hashable_keys import (
     is_among,
     key_of,
@@ -30,7 +30,7 @@ from flambeau_capture.values.containers.hashable_keys import (
     raise_ordered_key_error,
 )
 from flambeau_capture.values.containers.sequences import Pending, TupleValue, tx_equal
-from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.functions.methods import PROTOCOL, BuiltinKind, Handler
 from flambeau_capture.values.iterators.builtin import KeysIterator, SequenceIterator
 from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
@@ -41,30 +41,58 @@ def default_of(args: Args, kwargs: Kwargs) -> Value:
     return args[1] if len(args) > 1 else kwargs.get("default", Constant(None))
 
 
-class MappingValue(Value):
-    """A mapping whose subscripts and containment tests are all that it has."""
+class MappingValue(BuiltinKind):
+    """A mapping. `lookup` is what a kind has at least; `whole`, if it can be read as a dict."""
 
     cls: type = dict
 
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        return BoundMethod(self, name)
+    def lookup(self, tx: Tracer, key: Value) -> Value | None:
+        raise NotImplementedError
+
+    def store(self, tx: Tracer, key: Value, value: Value) -> None:
+        self.unknown("assignment to a subscript")
+
+    def remove(self, tx: Tracer, key: Value) -> Value | None:
+        self.unknown("deletion of a subscript")
+
+    def whole(self, tx: Tracer) -> DictValue:
+        self.unknown("iteration")
+
+    def truth(self, tx: Tracer) -> bool:
+        return self.length(tx) > 0
+
+    def length(self, tx: Tracer) -> int:
+        return self.whole(tx).length(tx)
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        return self.lookup(tx, item) is not None
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        return self.whole(tx).iterate(tx)
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        found = self.lookup(tx, key)
+        if found is None:
+            raise_key_error(tx, key)
+        return found
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        self.store(tx, key, value)
+
+    def del_item(self, tx: Tracer, key: Value) -> None:
+        if self.remove(tx, key) is None:
+            raise_key_error(tx, key)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "get":
-            return (
-                self.get_item(tx, args[0])
-                if self.contains(tx, args[0])
-                else default_of(args, kwargs)
-            )
-        if name == "__contains__":
-            return Constant(self.contains(tx, args[0]))
-        if name == "__getitem__":
-            return self.get_item(tx, args[0])
-        self.unknown(f"method {name!r}")
+        if name in _OF_WHOLE:
+            return self.whole(tx).call_method(tx, name, args, kwargs)
+        return super().call_method(tx, name, args, kwargs)
 
 
-class DictValue(Value):
+class DictValue(MappingValue):
     """dict, OrderedDict and defaultdict."""
+
+    cls: type
 
     def __init__(
         self,
@@ -74,7 +102,7 @@ class DictValue(Value):
         tx: Any = None,
         factory: Value | None = None,
     ) -> None:
-        self._class = python_class
+        self.cls = python_class
         self._tx = tx
         self.source = source
         self.factory = factory
@@ -84,20 +112,16 @@ class DictValue(Value):
         for key, value in entries:
             self._entries[key_of(tx, key)] = (key, value)
 
-    @property
-    def cls(self) -> type:
-        return self._class
-
     def describe(self) -> str:
-        return f"{self._class.__name__} of {len(self._entries)}"
+        return f"{self.cls.__name__} of {len(self._entries)}"
 
     def as_python(self) -> Any:
         items = {key.as_python(): value.as_python() for key, value in self.entries()}
-        if self._class is dict:
+        if self.cls is dict:
             return items
-        if self._class is collections.OrderedDict:
+        if self.cls is collections.OrderedDict:
             return collections.OrderedDict(items)
-        if self._class is collections.defaultdict:
+        if self.cls is collections.defaultdict:
             factory = None if self.factory is None else self.factory.as_python()
             return collections.defaultdict(factory, items)
         raise NotConcrete(self.describe())
@@ -174,9 +198,6 @@ class DictValue(Value):
         else:
             self._entries = {key_of(tx, key): entry, **self._entries}
 
-    def truth(self, tx: Tracer) -> bool:
-        return bool(self._entries)
-
     def length(self, tx: Tracer) -> int:
         return len(self._entries)
 
@@ -188,62 +209,46 @@ class DictValue(Value):
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         found = self.lookup(tx, key)
-        if found is not None:
-            return found
-        factory = self.factory
-        if factory is not None and not is_none(factory):
-            made = tx.call(factory, [], {})
-            self.store(tx, key, made)
-            return made
-        raise_key_error(tx, key)
-
-    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
-        self.store(tx, key, value)
-
-    def del_item(self, tx: Tracer, key: Value) -> None:
-        if self.remove(tx, key) is None:
-            raise_key_error(tx, key)
+        if found is None and self.factory is not None and not is_none(self.factory):
+            found = tx.call(self.factory, [], {})
+            self.store(tx, key, found)
+        return super().get_item(tx, key) if found is None else found
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        if name == "__class__":
-            return tx.wrap_new(self._class)
-        if name == "default_factory" and self._class is collections.defaultdict:
+        if name == "default_factory" and self.cls is collections.defaultdict:
             return self.factory or Constant(None)
         if name in self.attributes:
             return self.attributes[name]
         if name in self.real_attributes and self.source is not None:
             return tx.wrap(self.real_attributes[name], Attr(self.source, name))
-        if not hasattr(self._class, name):
-            if self._class is collections.OrderedDict and self.source is not None:
-                tx.guard(self.source, "NOT_HASATTR", name)
-            shown = name_in_errors(self._class)
-            tx.raise_error(AttributeError, f"'{shown}' object has no attribute '{name}'")
-        return BoundMethod(self, name)
+        if not hasattr(self.cls, name) and self.cls is collections.OrderedDict:
+            tx.guard(self.source, "NOT_HASATTR", name)
+        return super().get_attr(tx, name)
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
-        if self._class is not collections.OrderedDict or self.source is not None:
+        if self.cls is not collections.OrderedDict or self.source is not None:
             self.unknown(f"assignment to attribute {name!r}")
         tx.heap.changed()
         self.attributes[name] = value
 
+    def whole(self, tx: Tracer) -> DictValue:
+        return self
+
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        handler = DICT_METHODS.get(name)
-        if handler is None:
-            self.unknown(f"method {name!r}")
-        return handler(self, tx, args, kwargs) or Constant(None)
+        return BuiltinKind.call_method(self, tx, name, args, kwargs)
 
     def rebuild(self, writer: Any) -> None:
         with writer.building(self):
-            if self._class is collections.defaultdict:
+            if self.cls is collections.defaultdict:
                 factory = self.factory or Constant(None)
                 writer.call(collections.defaultdict, [factory, self.plain()])
-            elif self._class is not dict:
+            elif self.cls is not dict:
                 given = [self.plain()]
                 named = [(Constant(name), value) for name, value in self.attributes.items()]
                 if named:
                     writer.call(_ordered_with, [*given, DictValue(named, tx=self._tx)])
                 else:
-                    writer.call(self._class, given)
+                    writer.call(self.cls, given)
             else:
                 for key, value in self.entries():
                     writer.load(key)
@@ -254,6 +259,11 @@ class DictValue(Value):
         """Write the entries back: `found.clear(); found.update(entries)`."""
         writer.call(_refill, [self, self.plain()])
         writer.pop_top()
+
+
+def named_dict(values: Mapping[str, Value], tx: Any = None) -> DictValue:
+    """A new dict of values by name."""
+    return DictValue([(Constant(name), value) for name, value in values.items()], tx=tx)
 
 
 def _ordered_with(entries: dict[Any, Any], attributes: dict[str, Any]) -> Any:
@@ -322,7 +332,7 @@ def pairs_of(tx: Tracer, given: Value, ordered: bool = False) -> Iterator[tuple[
 _PLAIN_ITER = (dict, dict.__iter__)
 
 
-class DictView(Value):
+class DictView(BuiltinKind):
     """dict.keys(), values() and items(): they follow the dict."""
 
     built_once = True
@@ -369,25 +379,16 @@ class DictView(Value):
             return self.target.contains(tx, item)
         return any(tx_equal(tx, part, item) for part in self.parts())
 
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        return BoundMethod(self, name)
-
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "__iter__":
-            return self.iterate(tx)
-        if name == "__len__":
-            return Constant(self.length(tx))
-        if name == "__contains__":
-            return Constant(self.contains(tx, args[0]))
         if name == "__reversed__":
             return SequenceIterator(TupleValue(self.parts()[::-1]))
-        if self.kind == "keys":
-            from flambeau_capture.values.containers.sets import SetValue  # sets are made of keys
+        if self.kind != "keys" or name in PROTOCOL:
+            return super().call_method(tx, name, args, kwargs)
+        from flambeau_capture.values.containers.sets import SetValue  # sets are made of keys
 
-            if name in _ANY_ITERABLE and not isinstance(args[0], SetValue | DictView):
-                args = [SetValue(unpack(tx, args[0]), tx=tx)]
-            return SetValue(self.parts(), tx=tx).call_method(tx, name, args, kwargs)
-        self.unknown(f"method {name!r}")
+        if name in _ANY_ITERABLE and not isinstance(args[0], SetValue | DictView):
+            args = [SetValue(unpack(tx, args[0]), tx=tx)]
+        return SetValue(self.parts(), tx=tx).call_method(tx, name, args, kwargs)
 
     def reconstruct(self, writer: Any) -> None:
         writer.load(self.target)
@@ -397,10 +398,7 @@ class DictView(Value):
 _ANY_ITERABLE = frozenset({"__and__", "__or__", "__sub__", "__xor__"})
 
 
-Handler = Callable[[DictValue, Tracer, Args, Kwargs], Value | None]
-
-
-def _pop(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _pop(self: MappingValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     empty = not self.length(tx) and self.cls is not collections.OrderedDict  # no key is looked at
     found = None if empty else self.remove(tx, args[0])
     if found is not None:
@@ -423,7 +421,7 @@ def _popitem(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return TupleValue([key, value])
 
 
-def _setdefault(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _setdefault(self: MappingValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     found = self.lookup(tx, args[0])
     if found is None:
         found = default_of(args, kwargs)
@@ -431,7 +429,7 @@ def _setdefault(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Valu
     return found
 
 
-def _update(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
+def _update(self: MappingValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
     for given in args:
         for key, value in pairs_of(tx, given, ordered=self.cls is collections.OrderedDict):
             self.store(tx, key, value)
@@ -445,7 +443,7 @@ def _ior(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _init(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
-    if self._class is collections.defaultdict and args:
+    if self.cls is collections.defaultdict and args:
         if not is_none(args[0]) and find_in_class(args[0].cls, "__call__") is None:
             refuse(tx, collections.defaultdict, args[0])
         self.factory, args = args[0], args[1:]
@@ -453,7 +451,7 @@ def _init(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
 
 
 def _copy(self: DictValue, tx: Tracer, args: Args = (), kwargs: Kwargs | None = None) -> DictValue:
-    return DictValue(self.entries(), self._class, tx=tx, factory=self.factory)
+    return DictValue(self.entries(), self.cls, tx=tx, factory=self.factory)
 
 
 def _or(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
@@ -484,29 +482,30 @@ def _equal(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return Constant(True)
 
 
-DICT_METHODS: dict[str, Handler] = {
+MappingValue.methods = {
     "get": lambda s, tx, a, k: s.lookup(tx, a[0]) or default_of(a, k),
     "pop": _pop,
-    "popitem": _popitem,
     "setdefault": _setdefault,
     "update": _update,
-    "__init__": _init,
-    "__ior__": _ior,
-    "__or__": _or,
+}
+_OF_DICTS: dict[str, Handler] = {
     "copy": _copy,
-    "clear": lambda s, tx, a, k: s.clear(tx),
     "keys": lambda s, tx, a, k: DictView(s, "keys"),
     "values": lambda s, tx, a, k: DictView(s, "values"),
     "items": lambda s, tx, a, k: DictView(s, "items"),
-    "move_to_end": _move_to_end,
-    "__getitem__": lambda s, tx, a, k: s.get_item(tx, a[0]),
-    "__setitem__": lambda s, tx, a, k: s.store(tx, a[0], a[1]),
-    "__delitem__": lambda s, tx, a, k: s.del_item(tx, a[0]),
-    "__contains__": lambda s, tx, a, k: Constant(s.contains(tx, a[0])),
-    "__len__": lambda s, tx, a, k: Constant(s.length(tx)),
-    "__iter__": lambda s, tx, a, k: s.iterate(tx),
+    "__or__": _or,
     "__reversed__": lambda s, tx, a, k: SequenceIterator(TupleValue(s.keys()[::-1])),
     "__eq__": _equal,
-    "__repr__": lambda s, tx, a, k: tx.wrap_new(repr(s.as_python())),
+    "__repr__": lambda s, tx, a, k: Constant(repr(s.as_python())),
 }
-"""A method that returns nothing returns None to the program."""
+#: what other mappings answer as a dict of the same entries does
+_OF_WHOLE = frozenset(_OF_DICTS)
+DictValue.methods = {
+    **MappingValue.methods,
+    **_OF_DICTS,
+    "popitem": _popitem,
+    "__init__": _init,
+    "__ior__": _ior,
+    "clear": lambda s, tx, a, k: s.clear(tx),
+    "move_to_end": _move_to_end,
+}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from flambeau_capture.guards.kinds import SPECIAL_NAMES, entry_of
 from flambeau_capture.identity import compares_itself
 from flambeau_capture.source import Attr, DictKey, Item, KnownKey, Source, item_of
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
-from flambeau_capture.values.constant import LITERALS, Constant
+from flambeau_capture.values.constant import LITERALS, NONE, Constant
 from flambeau_capture.values.containers.dicts import DictValue, default_of
 from flambeau_capture.values.containers.hashable_keys import raise_key_error
 from flambeau_capture.values.containers.lists import DequeValue, ExistingList, ListValue
@@ -31,7 +32,7 @@ from flambeau_capture.values.containers.sequences import (
     existing_sequence,
 )
 from flambeau_capture.values.containers.sets import SetValue
-from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.functions.methods import PROTOCOL, BoundMethod
 from flambeau_capture.values.functions.variables import GlobalsDict
 from flambeau_capture.values.objects.attributes import (
     assume_special_methods,
@@ -72,10 +73,8 @@ class LargeContainer(OpaqueValue):
         return BoundMethod(self, name)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "__contains__":
-            return Constant(self.contains(tx, args[0]))
-        if name == "__len__":
-            return Constant(self.length(tx))
+        if name in ("__contains__", "__len__", "__getitem__"):
+            return PROTOCOL[name](self, tx, args, kwargs) or NONE
         kind = type(self.real).__name__
         raise Break("FB0009", f"method {name!r} of a {kind} of {len(self.real)} items")
 
@@ -95,10 +94,9 @@ class LargeDict(LargeContainer):
         return tx.wrap(self.real[plain], Item(self.source, plain, "dict"))
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "__getitem__" or (name == "get" and self.contains(tx, args[0])):
-            return self.get_item(tx, args[0])
         if name == "get":
-            return default_of(args, kwargs)
+            there = self.contains(tx, args[0])
+            return self.get_item(tx, args[0]) if there else default_of(args, kwargs)
         return super().call_method(tx, name, args, kwargs)
 
 
@@ -109,7 +107,7 @@ def wrap_list(tx: Tracer, obj: list[Any], source: Source) -> Value:
 
     def read() -> list[Value | Pending]:
         tx.guard(source, "LIST_LENGTH", len(obj))
-        return existing_sequence(tx, obj, source, "list")
+        return existing_sequence(tx, obj, source, list)
 
     return ExistingList(tx, source, read)
 
@@ -125,7 +123,7 @@ def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
         tx.guard(source, "TYPE_MATCH", type(obj))
         tx.guard(source, "LENGTH", len(obj))
         assume_special_methods(tx, type(obj))
-    made = TupleValue(existing_sequence(tx, obj, source, "tuple"), type(obj), source, tx)
+    made = TupleValue(existing_sequence(tx, obj, source, tuple), type(obj), source, tx)
     if obj:
         tx.heap.know(obj, made)
     return made
@@ -172,12 +170,9 @@ def wrap_dict(tx: Tracer, obj: dict[Any, Any], source: Source) -> Value:
         large = LargeDict(obj, source)
         tx.heap.know(obj, large)
         return large
-    made = dict_payload(tx, obj, source, type(obj))
-    made.source = source
+    made = _dict(tx, obj, source, type(obj))
     if isinstance(obj, collections.OrderedDict):
         made.real_attributes = vars(obj)
-    if isinstance(obj, collections.defaultdict):
-        made.factory = tx.wrap(obj.default_factory, Attr(source, "default_factory"))
     tx.heap.know(obj, made)
     return made
 
@@ -188,8 +183,8 @@ def _is_of_a_module(obj: dict[Any, Any]) -> bool:
     return module is not None and getattr(module, "__dict__", None) is obj
 
 
-def dict_payload(tx: Tracer, obj: Any, source: Source, kind: type) -> DictValue:
-    """The entries of a dict of the program."""
+def _dict(tx: Tracer, obj: Any, source: Source, base: type) -> DictValue:
+    """What a dict of the program holds."""
     keys = keys_of(obj)
     tx.guard(source, "DICT_KEYS", keys, True)
     entries: list[tuple[Value, Value | Pending]] = []
@@ -197,7 +192,10 @@ def dict_payload(tx: Tracer, obj: Any, source: Source, kind: type) -> DictValue:
         value = dict.__getitem__(obj, key)
         pending = Pending(value, item_of(obj, source, key, "dict"))
         entries.append((_key(tx, key, source, index), pending))
-    return DictValue(entries, kind, None, tx)
+    made = DictValue(entries, base, source, tx)
+    if base is collections.defaultdict:
+        made.factory = tx.wrap(obj.default_factory, Attr(source, "default_factory"))
+    return made
 
 
 def _key(tx: Tracer, key: Any, source: Source, index: int) -> Value:
@@ -215,29 +213,41 @@ def _key(tx: Tracer, key: Any, source: Source, index: int) -> Value:
 @wraps_type(set, frozenset)
 @tracked
 def wrap_set(tx: Tracer, obj: Any, source: Source) -> Value:
-    if type(obj) is set and len(obj) > LARGE:
+    if type(obj) is set:
         tx.guard(source, "TYPE_MATCH", set)
-        return LargeSet(obj, source)
-    if not all(type(item) in LITERALS or isinstance(item, type) for item in obj):
+        if len(obj) > LARGE:
+            return LargeSet(obj, source)
+    made = _set(tx, obj, source, type(obj))
+    if made is NotImplemented:
         raise Break("FB0009", f"a {type(obj).__name__} of objects that are no constants")
+    found: Value = made
+    return found
+
+
+def _set(tx: Tracer, obj: Any, source: Source, base: type) -> Any:
+    items = list(base.__iter__(obj))  # type: ignore[attr-defined]
+    if not all(type(item) in LITERALS or isinstance(item, type) for item in items):
+        return NotImplemented
     if type(obj) is frozenset:
         tx.guard(source, "CONSTANT_MATCH", obj)
     else:
-        tx.guard(source, "TYPE_MATCH", set)
-        tx.guard(source, "LENGTH", len(obj))
-        for item in obj:
+        tx.guard(source, "LENGTH", len(items))
+        for item in items:
             tx.guard(source, "SET_CONTAINS", item)
-    return SetValue([tx.wrap_new(item) for item in obj], type(obj), source, tx)
+    return SetValue([tx.wrap_new(item) for item in items], base, source, tx)
 
 
 @wraps_type(collections.deque)
 @tracked
 def wrap_deque(tx: Tracer, obj: collections.deque[Any], source: Source) -> Value:
     tx.guard(source, "TYPE_MATCH", type(obj))
-    tx.guard(source, "LENGTH", len(obj))
+    return _deque(tx, obj, source, collections.deque)
+
+
+def _deque(tx: Tracer, obj: Any, source: Source, base: type) -> Value:
+    tx.guard(source, "LENGTH", collections.deque.__len__(obj))
     tx.guard(Attr(source, "maxlen"), "CONSTANT_MATCH", obj.maxlen)
-    items = existing_sequence(tx, obj, source, "any")
-    return DequeValue(items, obj.maxlen, source, tx)
+    return DequeValue(existing_sequence(tx, obj, source, base), obj.maxlen, source, tx)
 
 
 @wraps_type(slice)
@@ -247,52 +257,45 @@ def wrap_slice(tx: Tracer, obj: slice, source: Source) -> Value:
     return SliceValue(bounds[0], bounds[1], bounds[2], source)
 
 
+def _list(tx: Tracer, obj: Any, source: Source, base: type) -> Value:
+    tx.guard(source, "LENGTH", list.__len__(obj))
+    return ListValue(existing_sequence(tx, obj, source, base), source, tx)
+
+
+def _tuple(tx: Tracer, obj: Any, source: Source, base: type) -> Value:
+    tx.guard(source, "LENGTH", tuple.__len__(obj))
+    return TupleValue(existing_sequence(tx, obj, source, base), tuple, None, tx)
+
+
+def _constant(tx: Tracer, obj: Any, source: Source, base: type) -> Value:
+    plain = PLAIN[base](obj)
+    tx.guard(source, "TYPE_MATCH", type(obj))
+    tx.guard_equal(source, plain)
+    return Constant(plain)
+
+
+_CONTENTS: dict[type, Callable[[Tracer, Any, Source, type], Any]] = {
+    **dict.fromkeys(_DICTS, _dict),
+    **dict.fromkeys((set, frozenset), _set),
+    **dict.fromkeys((str, int, float, bytes, complex), _constant),
+    collections.deque: _deque,
+    list: _list,
+    tuple: _tuple,
+}
+
+
 def wrap_payload(tx: Tracer, obj: Any, source: Source) -> Any:
-    """The built-in part of an instance: None if it has none, NotImplemented if not understood."""
+    """The built-in part of an instance, whose source is its own: changes are replayed on it.
+
+    None if it has none, NotImplemented if it is not understood.
+    """
     base = _builtin_base(type(obj))
     if base is object:
         return None
-    if base in (dict, collections.OrderedDict):
-        made = dict_payload(tx, obj, source, base)
-        made.source = source  # changes are replayed on the instance
-        return made
-    if base is collections.defaultdict:
-        made = dict_payload(tx, obj, source, base)
-        made.source = source
-        made.factory = tx.wrap(obj.default_factory, Attr(source, "default_factory"))
-        return made
-    if base is collections.deque:
-        reads = find_in_class(type(obj), "__getitem__")
-        if reads is None or reads[0] is not base:
-            return NotImplemented  # its items cannot be read where they are
-        tx.guard(source, "LENGTH", base.__len__(obj))
-        tx.guard(Attr(source, "maxlen"), "CONSTANT_MATCH", obj.maxlen)
-        held = collections.deque(collections.deque.__iter__(obj))
-        return DequeValue(existing_sequence(tx, held, source, "any"), obj.maxlen, source, tx)
-    if base in (set, frozenset):
-        return _set_payload(tx, obj, source, base)
-    if base is list:
-        tx.guard(source, "LENGTH", list.__len__(obj))
-        return ListValue(existing_sequence(tx, obj, source, "list"), source, tx)
-    if base is tuple:
-        tx.guard(source, "LENGTH", tuple.__len__(obj))
-        return TupleValue(existing_sequence(tx, obj, source, "tuple"), tuple, None, tx)
-    if base in (str, int, float, bytes, complex):
-        plain = PLAIN[base](obj)
-        tx.guard(source, "TYPE_MATCH", type(obj))
-        tx.guard_equal(source, plain)
-        return Constant(plain)
-    return NotImplemented
-
-
-def _set_payload(tx: Tracer, obj: Any, source: Source, base: type) -> Any:
-    items = list(base.__iter__(obj))  # type: ignore[attr-defined]
-    if not all(type(item) in LITERALS or isinstance(item, type) for item in items):
-        return NotImplemented
-    tx.guard(source, "LENGTH", len(items))
-    for item in items:
-        tx.guard(source, "SET_CONTAINS", item)
-    return SetValue([tx.wrap_new(item) for item in items], base, source, tx)
+    reads = find_in_class(type(obj), "__getitem__")
+    if base is collections.deque and (reads is None or reads[0] is not base):
+        return NotImplemented  # its items cannot be read where they are
+    return _CONTENTS[base](tx, obj, source, base) if base in _CONTENTS else NotImplemented
 
 
 def _builtin_base(kind: type) -> type:

@@ -7,23 +7,22 @@ Invariant: a list that existed before the frame is written back where it was cha
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
-from flambeau_capture.values.constant import Constant, constant_of, evaluate, is_none
+from flambeau_capture.values.constant import NONE, Constant, constant_of, evaluate, is_none
 from flambeau_capture.values.containers.sequences import (
+    SEQUENCE_METHODS,
     Pending,
     SequenceValue,
     SliceValue,
     TupleValue,
     index_of,
-    sequence_method,
     tx_equal,
 )
-from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.objects.attributes import call_special
 
@@ -45,9 +44,8 @@ class _ByComparison:
 
 
 def sort_values(tx: Tracer, items: list[Value], kwargs: Kwargs) -> list[Value]:
-    key, reverse = kwargs.get("key"), kwargs.get("reverse")
-    no_key = key is None or (is_none(key))
-    keys = items if no_key or key is None else [tx.call(key, [item], {}) for item in items]
+    key, reverse = kwargs.get("key", NONE), kwargs.get("reverse")
+    keys = items if is_none(key) else [tx.call(key, [item], {}) for item in items]
     try:
         plain: list[Any] = [one.as_python() for one in keys]
     except NotConcrete as error:
@@ -67,16 +65,13 @@ def sort_values(tx: Tracer, items: list[Value], kwargs: Kwargs) -> list[Value]:
 class ListValue(SequenceValue):
     cls: type = list
 
-    def describe(self) -> str:
-        return f"list of {len(self._items)}"
-
     def as_python(self) -> Any:
         return [part.as_python() for part in self.parts()]
 
     def like(self, items: list[Value]) -> Value:
         return ListValue(items)
 
-    def replace(self, tx: Tracer, items: Iterable[Value | Pending]) -> None:
+    def replace(self, tx: Tracer, items: Sequence[Value | Pending]) -> None:
         """Change the contents."""
         tx.heap.changed(self)
         self._items = list(items)
@@ -112,21 +107,9 @@ class ListValue(SequenceValue):
             tx.raise_error(IndexError, "list assignment index out of range")
         self.replace(tx, items)
 
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        if not hasattr(list, name):
-            tx.raise_error(AttributeError, f"'list' object has no attribute '{name}'")
-        return BoundMethod(self, name) if name != "__class__" else tx.wrap_new(list)
-
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        handler = _LIST_METHODS.get(name)
-        if handler is None:
-            return sequence_method(self, tx, name, args, kwargs)
-        return handler(self, tx, args, kwargs) or Constant(None)
-
     def rebuild(self, writer: Any) -> None:
         with writer.building(self):
-            for part in self.parts():
-                writer.load(part)
+            self.write_items(writer)
             writer.build_list(len(self._items))
 
     def replay(self, writer: Any) -> None:
@@ -142,10 +125,9 @@ class ExistingList(ListValue):
     def __init__(
         self, tx: Tracer, source: Source, read: Callable[[], list[Value | Pending]]
     ) -> None:
-        self._read: Callable[[], list[Value | Pending]] | None = None
         self._held: list[Value | Pending] = []
         super().__init__([], source, tx)
-        self._read = read
+        self._read: Callable[[], list[Value | Pending]] | None = read
 
     @property
     def _items(self) -> list[Value | Pending]:
@@ -216,7 +198,8 @@ def _remove(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
     self.replace(tx, items)
 
 
-_LIST_METHODS: dict[str, Callable[[ListValue, Tracer, Args, Kwargs], Value | None]] = {
+ListValue.methods = {
+    **SEQUENCE_METHODS,
     "append": lambda s, tx, a, k: s.add(tx, [a[0]]),
     "extend": _extend,
     "__iadd__": _iadd,
@@ -225,14 +208,17 @@ _LIST_METHODS: dict[str, Callable[[ListValue, Tracer, Args, Kwargs], Value | Non
     "remove": _remove,
     "clear": lambda s, tx, a, k: s.replace(tx, []),
     "copy": lambda s, tx, a, k: s.like(s.parts()),
-    "reverse": lambda s, tx, a, k: s.replace(tx, reversed(s.raw())),
+    "reverse": lambda s, tx, a, k: s.replace(tx, s.raw()[::-1]),
     "sort": lambda s, tx, a, k: s.replace(tx, sort_values(tx, s.parts(), k)),
     "__init__": lambda s, tx, a, k: s.replace(tx, unpack(tx, a[0], hint=True) if a else []),
-    "__setitem__": lambda s, tx, a, k: s.set_item(tx, a[0], a[1]),
-    "__delitem__": lambda s, tx, a, k: s.del_item(tx, a[0]),
     "__reversed__": lambda s, tx, a, k: SequenceIterator(TupleValue(s.parts()[::-1])),
 }
-"""A method that returns nothing returns None to the program."""
+
+
+def _no_slice(tx: Tracer, key: Value) -> Value:
+    if isinstance(key, SliceValue):
+        tx.raise_error(TypeError, "sequence index must be integer, not 'slice'")
+    return key
 
 
 class DequeValue(ListValue):
@@ -257,58 +243,20 @@ class DequeValue(ListValue):
         return DequeValue(items, self.maxlen)
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
-        return super().get_item(tx, self._index(tx, key))
+        return super().get_item(tx, _no_slice(tx, key))
 
     def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
-        super().set_item(tx, self._index(tx, key), value)
+        super().set_item(tx, _no_slice(tx, key), value)
 
     def del_item(self, tx: Tracer, key: Value) -> None:
-        super().del_item(tx, self._index(tx, key))
+        super().del_item(tx, _no_slice(tx, key))
 
-    def _index(self, tx: Tracer, key: Value) -> Value:
-        if isinstance(key, SliceValue):
-            tx.raise_error(TypeError, "sequence index must be integer, not 'slice'")
-        return key
-
-    def replace(self, tx: Tracer, items: Iterable[Value | Pending]) -> None:
-        kept = list(items)
-        if self.maxlen is not None and len(kept) > self.maxlen:
-            kept = kept[len(kept) - self.maxlen :]
-        super().replace(tx, kept)
+    def replace(self, tx: Tracer, items: Sequence[Value | Pending]) -> None:
+        more = 0 if self.maxlen is None else max(len(items) - self.maxlen, 0)
+        super().replace(tx, items[more:])
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        if name == "maxlen":
-            return Constant(self.maxlen)
-        if not hasattr(collections.deque, name):
-            tx.raise_error(AttributeError, f"'collections.deque' object has no attribute '{name}'")
-        return BoundMethod(self, name)
-
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "__init__":
-            given = dict(zip(("iterable", "maxlen"), args)) | dict(kwargs)
-            limit = constant_of(given["maxlen"]) if "maxlen" in given else None
-            if self.source is not None and limit != self.maxlen:
-                self.unknown("__init__ with another maxlen")
-            self.maxlen = limit
-            self.replace(tx, unpack(tx, given["iterable"]) if "iterable" in given else [])
-            return Constant(None)
-        if name in ("appendleft", "extendleft"):
-            new = [args[0]] if name == "appendleft" else unpack(tx, args[0])[::-1]
-            items = [*new, *self.raw()]
-            if self.maxlen is not None:
-                items = items[: self.maxlen]
-            self.replace(tx, items)
-            return Constant(None)
-        if name == "popleft":
-            if not self.raw():
-                tx.raise_error(IndexError, "pop from an empty deque")
-            return _pop(self, tx, [Constant(0)], {})
-        if name == "rotate":
-            items = self.raw()
-            shift = (constant_of(args[0]) if args else 1) % max(len(items), 1)
-            self.replace(tx, [*items[len(items) - shift :], *items[: len(items) - shift]])
-            return Constant(None)
-        return super().call_method(tx, name, args, kwargs)
+        return Constant(self.maxlen) if name == "maxlen" else super().get_attr(tx, name)
 
     def rebuild(self, writer: Any) -> None:
         with writer.building(self):
@@ -321,3 +269,40 @@ class DequeValue(ListValue):
         writer.load(self)
         writer.load_method_and_call("extend", [TupleValue(self.parts())])
         writer.pop_top()
+
+
+def _deque_init(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
+    given = dict(zip(("iterable", "maxlen"), args)) | dict(kwargs)
+    limit = constant_of(given.get("maxlen", NONE))
+    if self.source is not None and limit != self.maxlen:
+        self.unknown("__init__ with another maxlen")
+    self.maxlen = limit
+    self.replace(tx, unpack(tx, given["iterable"]) if "iterable" in given else [])
+
+
+def _add_left(self: DequeValue, tx: Tracer, items: list[Value]) -> None:
+    self.replace(tx, [*items, *self.raw()][: self.maxlen])
+
+
+def _pop_left(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if not self.raw():
+        tx.raise_error(IndexError, "pop from an empty deque")
+    return _pop(self, tx, [Constant(0)], {})
+
+
+def _rotate(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
+    items = self.raw()
+    shift = (constant_of(args[0]) if args else 1) % max(len(items), 1)
+    self.replace(tx, [*items[len(items) - shift :], *items[: len(items) - shift]])
+
+
+DequeValue.methods = {
+    **ListValue.methods,
+    "__init__": _deque_init,
+    # it has other words for a wrong index than a subscript
+    "__getitem__": lambda s, tx, a, k: s.get_item(tx, Constant(index_of(tx, a[0]))),
+    "appendleft": lambda s, tx, a, k: _add_left(s, tx, [a[0]]),
+    "extendleft": lambda s, tx, a, k: _add_left(s, tx, unpack(tx, a[0])[::-1]),
+    "popleft": _pop_left,
+    "rotate": _rotate,
+}

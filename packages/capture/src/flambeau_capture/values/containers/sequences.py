@@ -11,7 +11,7 @@ import collections
 import operator
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import torch
@@ -26,6 +26,7 @@ from flambeau_capture.values.base import (
     NotConcrete,
     Tracer,
     Value,
+    in_python,
     needing,
 )
 from flambeau_capture.values.constant import (
@@ -36,7 +37,7 @@ from flambeau_capture.values.constant import (
     nameless,
     refuse,
 )
-from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.functions.methods import PROTOCOL, BuiltinKind, Handler
 from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.objects.attributes import (
     FIELD,
@@ -48,9 +49,10 @@ from flambeau_capture.values.objects.attributes import (
 from flambeau_capture.values.tensors.tensor import TensorValue, known_number
 
 
-class SliceValue(Value):
+class SliceValue(BuiltinKind):
     cls: type = slice
     built_once = True
+    methods = {"indices": lambda s, tx, a, k: tx.wrap_new(s.indices(tx, constant_of(a[0])))}
 
     def __init__(
         self, start: Value, stop: Value, step: Value, source: Source | None = None
@@ -80,14 +82,11 @@ class SliceValue(Value):
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         names = ("start", "stop", "step")
-        if name in names:
-            return self.bounds[names.index(name)]
-        return BoundMethod(self, name)
+        return self.bounds[names.index(name)] if name in names else super().get_attr(tx, name)
 
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "indices":
-            return tx.wrap_new(evaluate(tx, self.as_slice().indices, constant_of(args[0])))
-        self.unknown(f"method {name!r}")
+    def indices(self, tx: Tracer, length: int) -> tuple[int, int, int]:
+        found: tuple[int, int, int] = evaluate(tx, self.as_slice().indices, length)
+        return found
 
     def reconstruct(self, writer: Any) -> None:
         writer.call(slice, list(self.bounds))
@@ -103,7 +102,7 @@ class Pending:
         self.source = source
 
 
-class SequenceValue(Value):
+class SequenceValue(BuiltinKind):
     """What lists and tuples share: items, of which some may be pending."""
 
     immutable = False
@@ -114,6 +113,9 @@ class SequenceValue(Value):
         self._items: list[Value | Pending] = list(items)
         self._tx = tx
         self.source = source
+
+    def describe(self) -> str:
+        return f"{self.cls.__name__} of {len(self._items)}"
 
     def holds(self) -> Iterable[Value]:
         return [item for item in self._items if not isinstance(item, Pending)]
@@ -146,8 +148,8 @@ class SequenceValue(Value):
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         if isinstance(key, SliceValue):
-            where = evaluate(tx, key.as_slice().indices, len(self._items))
-            return self.like([self.item(index) for index in range(*where)])
+            where = range(*key.indices(tx, len(self._items)))
+            return self.like([self.item(index) for index in where])
         index = index_of(tx, key, self)
         try:
             return self.item(index)
@@ -183,6 +185,22 @@ class SequenceValue(Value):
 
     def count(self, tx: Tracer, args: Args) -> Value:
         return Constant(sum(tx_equal(tx, part, args[0]) for part in self.parts()))
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name in self.methods or name in PROTOCOL:
+            return super().call_method(tx, name, args, kwargs)
+        try:
+            plain, named = in_python(args, kwargs)
+            found = getattr(self.as_python(), name)(*plain, **named)
+        except NotConcrete:
+            self.unknown(f"method {name!r}")
+        if not self.immutable and name not in _PURE_LIST_METHODS:
+            self.unknown(f"method {name!r}")
+        return tx.wrap_new(found)
+
+    def write_items(self, writer: Any) -> None:
+        for part in self.parts():
+            writer.load(part)
 
 
 def tx_equal(tx: Tracer, left: Value, right: Value) -> bool:
@@ -223,12 +241,6 @@ def index_of(tx: Tracer, key: Value, indexed: Value | None = None) -> int:
     raise AssertionError(key.describe())
 
 
-def _get_item(sequence: SequenceValue, tx: Tracer, key: Value) -> Value:
-    if issubclass(sequence.cls, collections.deque):  # its method has other words than a subscript
-        key = Constant(index_of(tx, key))
-    return sequence.get_item(tx, key)
-
-
 def _by_items(sequence: SequenceValue, tx: Tracer, symbol: str, other: Value) -> Value:
     """A comparison as the special method answers it: another kind of object is none of its own."""
     payload: Value = getattr(other, "payload", None) or other
@@ -238,61 +250,35 @@ def _by_items(sequence: SequenceValue, tx: Tracer, symbol: str, other: Value) ->
     return tx.binary(symbol, sequence, payload)
 
 
-SEQUENCE_METHODS: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "__getitem__": lambda s, tx, a: _get_item(s, tx, a[0]),
-    "__len__": lambda s, tx, a: Constant(s.length(tx)),
-    "__contains__": lambda s, tx, a: Constant(s.contains(tx, a[0])),
-    "__iter__": lambda s, tx, a: s.iterate(tx),
-    "__eq__": lambda s, tx, a: _by_items(s, tx, "==", a[0]),
-    "__ne__": lambda s, tx, a: _by_items(s, tx, "!=", a[0]),
-    "__lt__": lambda s, tx, a: _by_items(s, tx, "<", a[0]),
-    "__le__": lambda s, tx, a: _by_items(s, tx, "<=", a[0]),
-    "__gt__": lambda s, tx, a: _by_items(s, tx, ">", a[0]),
-    "__ge__": lambda s, tx, a: _by_items(s, tx, ">=", a[0]),
-    "__add__": lambda s, tx, a: tx.binary("+", s, a[0]),
-    "__mul__": lambda s, tx, a: tx.binary("*", s, a[0]),
-    "index": lambda s, tx, a: s.position(tx, a),
-    "count": lambda s, tx, a: s.count(tx, a),
+SEQUENCE_METHODS: dict[str, Handler] = {
+    "__eq__": lambda s, tx, a, k: _by_items(s, tx, "==", a[0]),
+    "__ne__": lambda s, tx, a, k: _by_items(s, tx, "!=", a[0]),
+    "__lt__": lambda s, tx, a, k: _by_items(s, tx, "<", a[0]),
+    "__le__": lambda s, tx, a, k: _by_items(s, tx, "<=", a[0]),
+    "__gt__": lambda s, tx, a, k: _by_items(s, tx, ">", a[0]),
+    "__ge__": lambda s, tx, a, k: _by_items(s, tx, ">=", a[0]),
+    "__add__": lambda s, tx, a, k: tx.binary("+", s, a[0]),
+    "__mul__": lambda s, tx, a, k: tx.binary("*", s, a[0]),
+    "index": lambda s, tx, a, k: s.position(tx, a),
+    "count": lambda s, tx, a, k: s.count(tx, a),
 }
-
-
-def sequence_method(
-    value: SequenceValue, tx: Tracer, name: str, args: Args, kwargs: Kwargs
-) -> Value:
-    """Methods that lists, tuples and deques share."""
-    if name in SEQUENCE_METHODS and not kwargs:
-        result: Value = SEQUENCE_METHODS[name](value, tx, args)
-        return result
-    try:
-        plain = value.as_python()
-        found = getattr(plain, name)(
-            *(arg.as_python() for arg in args),
-            **{key: arg.as_python() for key, arg in kwargs.items()},
-        )
-    except NotConcrete:
-        value.unknown(f"method {name!r}")
-    if not value.immutable and name not in _PURE_LIST_METHODS:
-        value.unknown(f"method {name!r}")
-    return tx.wrap_new(found)
-
 
 _PURE_LIST_METHODS = frozenset({"__repr__", "__str__", "__format__", "__sizeof__"})
 
 
-def existing_sequence(
-    tx: Any, items: Iterable[Any], source: Source, kind: ItemKind
-) -> list[Value | Pending]:
-    """The pending items of a list or tuple of the program, whatever its class overrides."""
-    own: Any = list.__iter__ if kind == "list" else tuple.__iter__ if kind == "tuple" else iter
-    return [
-        Pending(item, item_of(items, source, index, kind)) for index, item in enumerate(own(items))
-    ]
+def existing_sequence(tx: Any, items: Any, source: Source, base: type) -> list[Value | Pending]:
+    """The pending items of a container of the program, whatever its class overrides."""
+    kind: ItemKind = "list" if base is list else "tuple" if base is tuple else "any"
+    own = enumerate(base.__iter__(items))  # type: ignore[attr-defined]
+    return [Pending(item, item_of(items, source, index, kind)) for index, item in own]
 
 
 class TupleValue(SequenceValue):
     """Tuples, torch.Size, named tuples, and the result types of torch."""
 
+    cls: type
     immutable = True
+    methods = SEQUENCE_METHODS
 
     def __init__(
         self,
@@ -302,94 +288,75 @@ class TupleValue(SequenceValue):
         tx: Any = None,
     ) -> None:
         super().__init__(items, source, tx)
-        self._class = python_class
-
-    @property
-    def cls(self) -> type:
-        return self._class
-
-    def describe(self) -> str:
-        return f"{self._class.__name__} of {len(self._items)}"
+        self.cls = python_class
 
     def as_python(self) -> Any:
-        return make_tuple(self._class, [part.as_python() for part in self.parts()])
+        return make_tuple(self.cls, [part.as_python() for part in self.parts()])
 
     def graph_argument(self) -> Any:
         return tuple(part.graph_argument() for part in self.parts())
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
-        if isinstance(key, SliceValue) and self._class is tuple:
-            where = range(*evaluate(tx, key.as_slice().indices, len(self._items)))
+        if isinstance(key, SliceValue) and self.cls is tuple:
+            where = range(*key.indices(tx, len(self._items)))
             if where.step == 1 and len(where) == len(self._items):
                 return self  # all of a tuple is the tuple
         return super().get_item(tx, key)
 
     def like(self, items: list[Value]) -> Value:
-        return TupleValue(items, torch.Size if self._class is torch.Size else tuple)
+        return TupleValue(items, torch.Size if self.cls is torch.Size else tuple)
 
     def fields(self) -> tuple[str, ...]:
         """Names of the items, where they have names."""
-        names = getattr(self._class, "_fields", None)
-        if names is None and hasattr(self._class, "n_sequence_fields"):
-            names = self._class.__match_args__  # type: ignore[attr-defined]
+        names = getattr(self.cls, "_fields", None)
+        if names is None and hasattr(self.cls, "n_sequence_fields"):
+            names = self.cls.__match_args__  # type: ignore[attr-defined]
         return tuple(names or ())
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        assume_entry(tx, self._class, name)
-        written = find_in_class(self._class, name)
+        assume_entry(tx, self.cls, name)
+        written = find_in_class(self.cls, name)
         if written is not None and isinstance(written[1], FIELD):
             return self.item(written[1].__reduce__()[1][0])
         names = self.fields()
-        if name in names and hasattr(self._class, "n_sequence_fields"):
+        if name in names and hasattr(self.cls, "n_sequence_fields"):
             return self.item(names.index(name))
-        if name == "__class__":
-            return tx.wrap_new(self._class)
-        if name == "_fields" and hasattr(self._class, name):
-            where = ConstantSource(self._class, self._class.__name__)
-            return tx.wrap(self._class._fields, ClassEntry(where, name))  # type: ignore[attr-defined]
+        if name == "_fields" and hasattr(self.cls, name):
+            where = ConstantSource(self.cls, self.cls.__name__)
+            return tx.wrap(self.cls._fields, ClassEntry(where, name))  # type: ignore[attr-defined]
         if written is not None and isinstance(written[1], _PYTHON_ATTRIBUTES):
-            return class_attribute(tx, self, self._class, name)
-        found = getattr(self._class, name, None)
-        if name == "__dict__" or (found is None and not hasattr(self._class, name)):
-            tx.raise_error(
-                AttributeError, f"'{self._class.__name__}' object has no attribute '{name}'"
-            )
-        if callable(found):
-            return BoundMethod(self, name)
-        return tx.wrap_new(found)
+            return class_attribute(tx, self, self.cls, name)
+        if name == "__dict__" or not hasattr(self.cls, name):
+            self.lacks(tx, name)
+        found = getattr(self.cls, name)
+        return super().get_attr(tx, name) if callable(found) else tx.wrap_new(found)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "numel" and self._class is torch.Size:
+        if name == "numel" and self.cls is torch.Size:
             total: Value = Constant(1)
             for size in self.parts():
                 total = tx.binary("*", total, size)
             return total
-        if name in ("_replace", "_asdict") or (
-            name not in SEQUENCE_METHODS and not hasattr(tuple, name)
-        ):
+        own = name not in self.methods and not hasattr(tuple, name)
+        if own or name in ("_replace", "_asdict"):
             return tx.call(self.get_attr(tx, name), args, kwargs)
-        return sequence_method(self, tx, name, args, kwargs)
+        return super().call_method(tx, name, args, kwargs)
 
     def rebuild(self, writer: Any) -> None:
         with writer.building(self):
-            if self._class is tuple:
-                for part in self.parts():
-                    writer.load(part)
+            if self.cls is tuple:
+                self.write_items(writer)
                 writer.build_tuple(len(self._items))
-            elif hasattr(self._class, "_fields"):
-                writer.call(_make_named, [Constant(self._class), TupleValue(self.parts())])
+            elif hasattr(self.cls, "_fields"):
+                writer.call(make_tuple, [Constant(self.cls), TupleValue(self.parts())])
             else:
-                writer.call(self._class, [TupleValue(self.parts())])
+                writer.call(self.cls, [TupleValue(self.parts())])
 
 
 _PYTHON_ATTRIBUTES = (types.FunctionType, classmethod, staticmethod, property)
 
 
-def _make_named(kind: Any, items: tuple[Any, ...]) -> Any:
-    return tuple.__new__(kind, items)
-
-
-def make_tuple(kind: type, items: list[Any]) -> Any:
+def make_tuple(kind: type, items: Iterable[Any]) -> Any:
     """A tuple of a tuple class."""
     if kind is tuple:
         return tuple(items)

@@ -25,13 +25,15 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictView
 from flambeau_capture.values.containers.hashable_keys import is_among, key_of, raise_key_error
 from flambeau_capture.values.containers.sequences import TupleValue
-from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.functions.methods import BuiltinKind
 from flambeau_capture.values.iterators.builtin import KeysIterator
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
 
-class SetValue(Value):
+class SetValue(BuiltinKind):
     """set and frozenset. A real set of the keys gives the order in which Python would iterate."""
+
+    cls: type
 
     def __init__(
         self,
@@ -40,7 +42,7 @@ class SetValue(Value):
         source: Source | None = None,
         tx: Any = None,
     ) -> None:
-        self._class = python_class
+        self.cls = python_class
         self._tx = tx
         self.source = source
         self._items: dict[Hashable, Value] = {}
@@ -52,10 +54,6 @@ class SetValue(Value):
             self._items.setdefault(key, item)
         if source is None:
             self._order = set(keys)
-
-    @property
-    def cls(self) -> type:
-        return self._class
 
     def parts(self) -> list[Value]:
         order = self._items if self._order is None else self._order
@@ -88,17 +86,17 @@ class SetValue(Value):
         self._items.clear()
 
     def describe(self) -> str:
-        return f"{self._class.__name__} of {len(self._items)}"
+        return f"{self.cls.__name__} of {len(self._items)}"
 
     def as_python(self) -> Any:
         parts = self.parts()
-        made = self._class(part.as_python() for part in parts)
+        made = self.cls(part.as_python() for part in parts)
         if self._order is None or not all(isinstance(part, Constant) for part in parts):
             return made
         if [*made] == [*self._order]:
             return made
-        keys, more = _as_inserted(self._order, self._class)
-        made = _set_of(self._class, [self._items[key].as_python() for key in keys], more)
+        keys, more = _as_inserted(self._order, self.cls)
+        made = _set_of(self.cls, [self._items[key].as_python() for key in keys], more)
         if [*made] != [*self._order]:
             raise NotConcrete(f"the order of a {self.describe()}")
         return made
@@ -117,22 +115,15 @@ class SetValue(Value):
     def iterate(self, tx: Tracer) -> IteratorValue:
         return KeysIterator(self, self.parts())
 
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        if not hasattr(self._class, name):
-            tx.raise_error(
-                AttributeError, f"'{self._class.__name__}' object has no attribute '{name}'"
-            )
-        return BoundMethod(self, name)
-
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name in _SET_MUTATIONS and self._class is set:
+        if name in _SET_MUTATIONS and self.cls is set:
             tx.heap.changed(self)
             return _SET_MUTATIONS[name](self, tx, args) or Constant(None)
-        if name in _SET_QUERIES:
-            return _SET_QUERIES[name](self, tx, args)
         if name in _SET_ALGEBRA:
             return self._algebra(tx, name, args)
-        self.unknown(f"method {name!r}")
+        if name == "copy":
+            return self if self.cls is frozenset else SetValue([], tx=tx).filled(tx, self)
+        return super().call_method(tx, name, args, kwargs)
 
     def _algebra(self, tx: Tracer, name: str, args: Args) -> Value:
         found = dict(self._items)
@@ -147,21 +138,21 @@ class SetValue(Value):
         result: Any = getattr(keys, name)(*others)
         if isinstance(result, bool):
             return Constant(result)
-        made = SetValue([found[k] for k in result], self._class, tx=tx)
+        made = SetValue([found[k] for k in result], self.cls, tx=tx)
         made._order = result
         return made
 
     def rebuild(self, writer: Any) -> None:
         parts, more = self.parts(), 0
         if self._order is not None and all(isinstance(part, Constant) for part in parts):
-            keys, more = _as_inserted(self._order, self._class)
+            keys, more = _as_inserted(self._order, self.cls)
             parts = [self._items[key] for key in keys]
         with writer.building(self):
             if more:
-                given = [Constant(self._class), TupleValue(parts), Constant(more)]
+                given = [Constant(self.cls), TupleValue(parts), Constant(more)]
                 writer.call(_set_of, given)
             else:
-                writer.call(self._class, [TupleValue(parts)])
+                writer.call(self.cls, [TupleValue(parts)])
 
     def replay(self, writer: Any) -> None:
         for method, args in (("clear", []), ("update", [TupleValue(self.parts())])):
@@ -267,14 +258,6 @@ _SET_MUTATIONS: dict[str, SetHandler] = {
     "intersection_update": _set_intersection_update,
     "symmetric_difference_update": _set_symmetric_difference_update,
     "__init__": _set_init,
-}
-
-
-_SET_QUERIES: dict[str, Callable[[SetValue, Tracer, Args], Value]] = {
-    "__contains__": lambda s, tx, a: Constant(s.contains(tx, a[0])),
-    "__len__": lambda s, tx, a: Constant(s.length(tx)),
-    "__iter__": lambda s, tx, a: s.iterate(tx),
-    "copy": lambda s, tx, a: s if s.cls is frozenset else SetValue([], tx=tx).filled(tx, s),
 }
 
 

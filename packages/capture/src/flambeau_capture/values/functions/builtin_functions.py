@@ -16,7 +16,7 @@ from flambeau_capture.source import Attr, ConstantSource, Source
 from flambeau_capture.values.argument_errors import check_call, check_method
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant, evaluate, nameless
-from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.dicts import DictValue, named_dict
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.callables import (
     Action,
@@ -50,9 +50,7 @@ class BuiltinValue(Value):
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if not hasattr(self.fn, name):
-            tx.raise_error(
-                AttributeError, f"'{type(self.fn).__name__}' object has no attribute '{name}'"
-            )
+            self.lacks(tx, name)
         found = getattr(self.fn, name)
         if isinstance(found, types.MethodWrapperType | types.BuiltinMethodType) and (
             getattr(found, "__self__", None) is self.fn
@@ -171,9 +169,9 @@ class PartialValue(Value):
         if name == "args":
             return TupleValue(self.args)
         if name == "keywords":
-            return DictValue([(Constant(k), v) for k, v in self.kwargs.items()], tx=tx)
+            return named_dict(self.kwargs, tx)
         if not hasattr(functools.partial, name):
-            tx.raise_error(AttributeError, f"'functools.partial' object has no attribute '{name}'")
+            self.lacks(tx, name, "functools.partial")
         self.unknown(f"attribute {name!r}")
 
     def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs]:
@@ -183,14 +181,7 @@ class PartialValue(Value):
         return tx.call(self.fn, [*self.args, *args], {**self.kwargs, **kwargs})
 
     def rebuild(self, writer: Any) -> None:
-        writer.call(
-            _make_partial,
-            [
-                self.fn,
-                TupleValue(self.args),
-                DictValue([(Constant(k), v) for k, v in self.kwargs.items()]),
-            ],
-        )
+        writer.call(_make_partial, [self.fn, TupleValue(self.args), named_dict(self.kwargs)])
 
 
 def _make_partial(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -8,7 +8,7 @@ path that led to it; any other is guarded by identity and read through the objec
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau_capture._native import compiled, disabled
@@ -24,10 +24,10 @@ from flambeau_capture.source import (
 )
 from flambeau_capture.values.base import Args, Kwargs, MadeBy, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, is_none
-from flambeau_capture.values.containers.dicts import DictValue, pairs_of
+from flambeau_capture.values.containers.dicts import DictValue, MappingValue, named_dict
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
-from flambeau_capture.values.functions.variables import CellValue, GlobalsScope, is_empty
+from flambeau_capture.values.functions.variables import CellValue, GlobalsScope, existing_cell
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.registry import trusted_callable, wraps_type
 
@@ -126,28 +126,7 @@ class FunctionValue(Value):
             if self.pinned
             else Item(Attr(base, "__closure__"), index, "tuple")
         )
-        known = self._tx.heap.find(cell)
-        if known is not None:
-            assert isinstance(known, CellValue)
-            place = known.place()
-            assert place is not None
-            self._tx.guard_alias(place, source)
-            return known
-        try:
-            content = cell.cell_contents
-        except ValueError:
-            self._tx.guard(source, "CALL", is_empty, "is empty")
-            made = CellValue(name=name, real=cell, source=source, tx=self._tx)
-        else:
-            made = CellValue(
-                name=name,
-                real=cell,
-                source=source,
-                pending=(content, ClosureCell(base, index)),
-                tx=self._tx,
-            )
-        self._tx.heap.know(cell, made)
-        return made
+        return existing_cell(self._tx, cell, source, ClosureCell(base, index), name)
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in self.attributes:
@@ -203,17 +182,11 @@ class FunctionValue(Value):
         if self.made_by is not None:
             self.made_by.write(self, writer)
             return
-
-        named = {
-            "__kwdefaults__": DictValue([(Constant(k), v) for k, v in self.kwdefaults().items()])
-        }
-        attributes = [(Constant(k), v) for k, v in self.attributes.items()]
-        if self.annotations is not None and "__annotations__" not in self.attributes:
-            attributes.append(
-                (Constant("__annotations__"), _new_part(self, self._tx, "__annotations__"))
-            )
+        attributes = dict(self.attributes)
+        if self.annotations is not None and "__annotations__" not in attributes:
+            attributes["__annotations__"] = _new_part(self, self._tx, "__annotations__")
         if self.kwdefaults():
-            attributes += [(Constant(k), v) for k, v in named.items()]
+            attributes["__kwdefaults__"] = named_dict(self.kwdefaults())
         with writer.building(self):
             writer.call(
                 _build_function,
@@ -224,7 +197,7 @@ class FunctionValue(Value):
                     Constant(self.qualname),
                     TupleValue(self.defaults()),
                     TupleValue(self.closure()),
-                    DictValue(attributes),
+                    named_dict(attributes),
                 ],
             )
 
@@ -245,53 +218,36 @@ def _build_function(
     return made
 
 
-def _defaults_part(fn: FunctionValue, tx: Tracer) -> Value:
-    found = fn.defaults()
-    return TupleValue(found) if found else Constant(None)
+def _tuple_or_none(items: Sequence[Value]) -> Value:
+    return TupleValue(items) if items else Constant(None)
 
 
 def _kwdefaults_part(fn: FunctionValue, tx: Tracer) -> Value:
     found = fn.kwdefaults()
-    return DictValue([(Constant(k), v) for k, v in found.items()]) if found else Constant(None)
-
-
-def _closure_part(fn: FunctionValue, tx: Tracer) -> Value:
-    found = fn.closure()
-    return TupleValue(found) if found else Constant(None)
+    return named_dict(found) if found else Constant(None)
 
 
 def _dict_part(fn: FunctionValue, tx: Tracer) -> Value:
     if fn.real is None:
-        hidden = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__")
-        shown: list[tuple[Value, Value]] = [
-            (Constant(k), v) for k, v in fn.attributes.items() if k not in hidden
-        ]
-        return FunctionDict(shown, fn)
+        return FunctionDict(fn)
     fn.guard_part("__dict__")
-    items = [
-        (Constant(key), tx.wrap(value, Attr(fn.base(), key)))
+    known = {
+        key: tx.wrap(value, Attr(fn.base(), key))
         for key, value in fn.real.__dict__.items()
         if key not in fn.attributes
-    ]
-    items += [(Constant(key), value) for key, value in fn.attributes.items()]
-    return DictValue(items, tx=tx)
+    }
+    return named_dict({**known, **fn.attributes}, tx)
 
 
-def _class_part(fn: FunctionValue, tx: Tracer) -> Value:
-    return tx.wrap_new(types.FunctionType)
-
-
-def _wrapper_part(fn: FunctionValue, tx: Tracer) -> Value:
-    return BoundMethod(fn, "__get__")
-
-
-_PARTS = {
-    "__defaults__": _defaults_part,
+#: attributes that are no entries of `__dict__`
+_HIDDEN = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__")
+_PARTS: dict[str, Callable[[FunctionValue, Any], Value]] = {
+    "__defaults__": lambda fn, tx: _tuple_or_none(fn.defaults()),
     "__kwdefaults__": _kwdefaults_part,
-    "__closure__": _closure_part,
+    "__closure__": lambda fn, tx: _tuple_or_none(fn.closure()),
     "__dict__": _dict_part,
-    "__class__": _class_part,
-    "__get__": _wrapper_part,
+    "__class__": lambda fn, tx: tx.wrap_new(types.FunctionType),
+    "__get__": lambda fn, tx: BoundMethod(fn, "__get__"),
 }
 
 
@@ -309,24 +265,21 @@ def _new_part(fn: FunctionValue, tx: Tracer, name: str) -> Value:
     return tx.wrap_new(first if isinstance(first, str) else None)
 
 
-class FunctionDict(Value):
+class FunctionDict(MappingValue):
     """`__dict__` of a function under construction: functools.update_wrapper writes to it."""
 
-    cls: type = dict
-
-    def __init__(self, shown: list[tuple[Value, Value]], fn: FunctionValue) -> None:
+    def __init__(self, fn: FunctionValue) -> None:
         self.fn = fn
-        self.shown = shown
 
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        return BoundMethod(self, name)
+    def lookup(self, tx: Tracer, key: Value) -> Value | None:
+        return self.whole(tx).lookup(tx, key)
 
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "update":
-            for key, value in pairs_of(tx, args[0]):
-                self.fn.set_attr(tx, key.as_python(), value)
-            return Constant(None)
-        return DictValue(self.shown, tx=tx).call_method(tx, name, args, kwargs)
+    def store(self, tx: Tracer, key: Value, value: Value) -> None:
+        self.fn.set_attr(tx, key.as_python(), value)
+
+    def whole(self, tx: Tracer) -> DictValue:
+        shown = [(Constant(k), v) for k, v in self.fn.attributes.items() if k not in _HIDDEN]
+        return DictValue(shown, tx=tx)
 
     def reconstruct(self, writer: Any) -> None:
         writer.load(self.fn)
@@ -386,22 +339,9 @@ def wrap_method(tx: Tracer, obj: types.MethodType, source: Source) -> Value:
 
 @wraps_type(types.CellType)
 def wrap_cell(tx: Tracer, obj: Any, source: Source) -> Value:
-    known: Value | None = tx.heap.find(obj)
-    if known is not None:
-        place = known.place()
-        assert place is not None
-        tx.guard_alias(place, source)
-        return known
-    tx.guard(source, "TYPE_MATCH", types.CellType)
-    try:
-        pending = (obj.cell_contents, Attr(source, "cell_contents"))
-    except ValueError:
-        tx.guard(source, "CALL", is_empty, "is empty")
-        made = CellValue(real=obj, source=source, tx=tx)
-    else:
-        made = CellValue(real=obj, source=source, pending=pending, tx=tx)
-    tx.heap.know(obj, made)
-    return made
+    if tx.heap.find(obj) is None:
+        tx.guard(source, "TYPE_MATCH", types.CellType)
+    return existing_cell(tx, obj, source, Attr(source, "cell_contents"))
 
 
 @wraps_type(compiled)

@@ -1,17 +1,23 @@
-"""Bound methods of built-in kinds and of Python classes.
+"""Bound methods of built-in kinds and of Python classes, and the kinds that have a table of them.
 
-In: a receiver and a name, or a receiver and a function. Out: `BoundMethod`, `MethodValue`.
-Invariant: calling one is the same as calling the function with the receiver in front.
+In: a receiver and a name, or a receiver and a function. Out: `BoundMethod`, `MethodValue`;
+`BuiltinKind`. Invariant: calling one is the same as calling the function with the receiver in
+front.
 """
 
 from __future__ import annotations
 
 import types
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flambeau_capture.source import Source
 from flambeau_capture.values.argument_errors import check_method
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, needing
+from flambeau_capture.values.constant import Constant, name_in_errors
+
+#: what a method does; one that returns nothing returns None to the program
+Handler = Callable[[Any, Any, Args, Kwargs], Value | None]
 
 
 class BoundMethod(Value):
@@ -82,3 +88,33 @@ class MethodValue(Value):
 
     def reconstruct(self, writer: Any) -> None:
         writer.call(types.MethodType, [self.function, self.receiver])
+
+
+class BuiltinKind(Value):
+    """A value of a built-in class. `methods` has what its methods do."""
+
+    methods: Mapping[str, Handler] = {}
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "__class__":
+            return tx.wrap_new(self.cls)
+        if not hasattr(self.cls, name):
+            self.lacks(tx, name, name_in_errors(self.cls))
+        return BoundMethod(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        handler = self.methods.get(name) or PROTOCOL.get(name)
+        if handler is None:
+            self.unknown(f"method {name!r}")
+        return handler(self, tx, args, kwargs) or Constant(None)
+
+
+#: what every container does that has the method at all
+PROTOCOL: dict[str, Handler] = {
+    "__len__": lambda s, tx, a, k: Constant(s.length(tx)),
+    "__contains__": lambda s, tx, a, k: Constant(s.contains(tx, a[0])),
+    "__iter__": lambda s, tx, a, k: s.iterate(tx),
+    "__getitem__": lambda s, tx, a, k: s.get_item(tx, a[0]),
+    "__setitem__": lambda s, tx, a, k: s.set_item(tx, a[0], a[1]),
+    "__delitem__": lambda s, tx, a, k: s.del_item(tx, a[0]),
+}

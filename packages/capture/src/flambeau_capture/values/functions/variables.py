@@ -15,7 +15,6 @@ from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import Builtin, ConstantSource, FreeCell, Global, Item, Source
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.containers.dicts import MappingValue
-from flambeau_capture.values.containers.hashable_keys import raise_key_error
 
 
 class CellValue(Value):
@@ -90,6 +89,26 @@ class CellValue(Value):
         writer.load(content)
         writer.load(self)
         writer.store_attr("cell_contents")
+
+
+def existing_cell(
+    tx: Tracer, cell: types.CellType, source: Source, content: Source, name: str = ""
+) -> CellValue:
+    """The value of a cell of the program, at `source`; what it holds is at `content`."""
+    known: CellValue | None = tx.heap.find(cell)
+    if known is not None:
+        place = known.place()
+        assert place is not None
+        tx.guard_alias(place, source)
+        return known
+    try:
+        pending = (cell.cell_contents, content)
+    except ValueError:
+        tx.guard(source, "CALL", is_empty, "is empty")
+        pending = None
+    made = CellValue(name=name, real=cell, source=source, pending=pending, tx=tx)
+    tx.heap.know(cell, made)
+    return made
 
 
 def is_empty(cell: types.CellType) -> bool:
@@ -186,13 +205,10 @@ class GlobalsDict(MappingValue):
         tx.guard(self.scope.source, "DICT_CONTAINS" if found else "DICT_NOT_CONTAINS", name)
         return found
 
-    def get_item(self, tx: Tracer, key: Value) -> Value:
-        found = self.scope.load(tx, key.as_python()) if self.contains(tx, key) else None
-        if found is None:
-            raise_key_error(tx, key)
-        return found
+    def lookup(self, tx: Tracer, key: Value) -> Value | None:
+        return self.scope.load(tx, key.as_python()) if self.contains(tx, key) else None
 
-    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+    def store(self, tx: Tracer, key: Value, value: Value) -> None:
         self.scope.store(tx, key.as_python(), value)
 
     def reconstruct(self, writer: Any) -> None:

@@ -10,16 +10,16 @@ from __future__ import annotations
 import gc
 import types
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Called, ClassEntry, ConstantSource, Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.containers.dicts import DictValue, MappingValue, default_of, pairs_of
+from flambeau_capture.values.containers.dicts import DictValue, MappingValue, default_of
 from flambeau_capture.values.containers.hashable_keys import raise_key_error
 from flambeau_capture.values.containers.sequences import Pending
-from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.attributes import assume_entry, assume_own
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.registry import trusted_class, wraps_type
@@ -34,12 +34,6 @@ class InstanceDict(MappingValue):
     def __init__(self, owner: ObjectValue) -> None:
         self.owner = owner
 
-    def truth(self, tx: Tracer) -> bool:
-        return bool(list(self.owner.own_entries(tx)))
-
-    def length(self, tx: Tracer) -> int:
-        return len(list(self.owner.own_entries(tx)))
-
     def contains(self, tx: Tracer, item: Value) -> bool:
         name = item.as_python()
         found = self.owner.instance_get(tx, name) is not None
@@ -47,14 +41,10 @@ class InstanceDict(MappingValue):
             tx.guard(self.owner.source, "HASATTR", name)
         return found
 
-    def get_item(self, tx: Tracer, key: Value) -> Value:
-        found = self.owner.instance_get(tx, key.as_python())
-        if found is None:
-            raise_key_error(tx, key)
-            raise AssertionError
-        return found
+    def lookup(self, tx: Tracer, key: Value) -> Value | None:
+        return self.owner.instance_get(tx, key.as_python())
 
-    def set_item(self, tx: Tracer, key: Value, value: Value | None) -> None:
+    def store(self, tx: Tracer, key: Value, value: Value | None) -> None:
         """Write past the class. What is replayed depends on what it has under the name."""
         name = key.as_python()
         if not isinstance(name, str):
@@ -62,41 +52,18 @@ class InstanceDict(MappingValue):
         assume_entry(tx, self.owner.cls, name)
         self.owner.write(tx, name, value)
 
-    def del_item(self, tx: Tracer, key: Value) -> None:
-        self.get_item(tx, key)
-        self.set_item(tx, key, None)
+    def remove(self, tx: Tracer, key: Value) -> Value | None:
+        found = self.lookup(tx, key)
+        if found is not None:
+            self.store(tx, key, None)
+        return found
 
     def entries(self, tx: Tracer) -> Iterator[tuple[Value, Value]]:
         for name, value in self.owner.own_entries(tx):
             yield Constant(name), value
 
-    def iterate(self, tx: Tracer) -> IteratorValue:
-        return DictValue(self.entries(tx)).iterate(tx)
-
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "__setitem__":
-            self.set_item(tx, args[0], args[1])
-            return Constant(None)
-        if name == "update":
-            pairs = [pair for given in args for pair in pairs_of(tx, given)]
-            for key, value in [*pairs, *((Constant(k), v) for k, v in kwargs.items())]:
-                self.set_item(tx, key, value)
-            return Constant(None)
-        found = self.owner.instance_get(tx, args[0].as_python()) if args else None
-        if name == "get":
-            return found or default_of(args, kwargs)
-        if name == "setdefault":
-            if found is None:
-                found = default_of(args, kwargs)
-                self.set_item(tx, args[0], found)
-            return found
-        if name == "pop" and (found is not None or len(args) > 1):
-            if found is not None:
-                self.set_item(tx, args[0], None)
-            return found or args[1]
-        if name in ("keys", "values", "items", "copy", "__iter__", "__len__"):
-            return DictValue(self.entries(tx), tx=tx).call_method(tx, name, args, kwargs)
-        return super().call_method(tx, name, args, kwargs)
+    def whole(self, tx: Tracer) -> DictValue:
+        return DictValue(self.entries(tx), tx=tx)
 
     def reconstruct(self, writer: Any) -> None:
         writer.load(self.owner)
@@ -113,9 +80,6 @@ class ReadOnly(MappingValue):
 
     def mapping(self, tx: Tracer) -> Value:
         raise NotImplementedError
-
-    def truth(self, tx: Tracer) -> bool:
-        return self.mapping(tx).truth(tx)
 
     def length(self, tx: Tracer) -> int:
         return self.mapping(tx).length(tx)
@@ -135,16 +99,14 @@ class ReadOnly(MappingValue):
     def del_item(self, tx: Tracer, key: Value) -> None:
         tx.raise_error(TypeError, "'mappingproxy' object does not support item deletion")
 
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        if name == "__class__":
-            return tx.wrap_new(types.MappingProxyType)
-        if not hasattr(types.MappingProxyType, name):
-            tx.raise_error(AttributeError, f"'mappingproxy' object has no attribute '{name}'")
-        return BoundMethod(self, name)
-
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name in ("get", "__contains__", "__getitem__") or name not in _READING:
+        if name in ("__contains__", "__getitem__"):
             return super().call_method(tx, name, args, kwargs)
+        if name == "get":
+            there = self.contains(tx, args[0])
+            return self.get_item(tx, args[0]) if there else default_of(args, kwargs)
+        if name not in _READING:
+            self.unknown(f"method {name!r}")
         others = [unwrap_proxy(tx, arg) for arg in args]
         return self.mapping(tx).call_method(tx, name, others, kwargs)
 
@@ -167,9 +129,9 @@ class ClassDict(ReadOnly):
         return isinstance(name, str) and assume_own(tx, self.owner.python_class, name)
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
+        name = key.as_python()
         if not self.contains(tx, key):
             raise_key_error(tx, key)
-        name = key.as_python()
         if name in self.owner.written:
             return self.owner.written[name]
         kind = self.owner.python_class
@@ -181,9 +143,8 @@ class ClassDict(ReadOnly):
         if not trusted_class(kind):
             where = ConstantSource(kind, kind.__name__)
             tx.guard(where, "CALL", _ClassNames(names), f"has the names {', '.join(names)}")
-        found = DictValue(
-            [(Constant(n), Pending(kind.__dict__[n], _entry(kind, n))) for n in names], tx=tx
-        )
+        entries = [(Constant(n), Pending(kind.__dict__[n], _entry(kind, n))) for n in names]
+        found = DictValue(entries, tx=tx)
         for name, value in self.owner.written.items():
             found.store(tx, Constant(name), value)
         return found
@@ -198,11 +159,11 @@ def _entry(kind: type, name: str) -> Source:
     return ClassEntry(ConstantSource(kind, kind.__name__), name)
 
 
+@dataclass(frozen=True)
 class _ClassNames:
     """A guard's question: the names that a class has of its own, in their order."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.names = names
+    names: tuple[str, ...]
 
     def __call__(self, owner: type) -> bool:
         return tuple(vars(owner)) == self.names
