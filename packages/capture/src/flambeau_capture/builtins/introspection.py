@@ -41,6 +41,7 @@ from flambeau_capture.values.objects.attributes import (
     ask,
     assume_special_methods,
     find_in_class,
+    instance_dict,
     is_subclass,
 )
 from flambeau_capture.values.objects.classes import ClassValue
@@ -48,7 +49,6 @@ from flambeau_capture.values.objects.exceptions import ExceptionValue
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.nn_modules import ModuleValue, call_module
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue, PyModuleValue
-from flambeau_capture.values.objects.reconstruction import instance_dict
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+V = TypeVar("V")
 
 
 class Replayable(Protocol):
@@ -40,6 +43,14 @@ class SideEffects:
     def know(self, obj: Any, value: Any) -> None:
         """Let a value stand for an object, which is kept alive so that its id stays its own."""
         self._values[id(obj)] = (obj, value)
+
+    def value_of(self, obj: Any, make: Callable[[], V]) -> V:
+        """The value that stands for an object, made where there is none."""
+        found: V | None = self.find(obj)
+        if found is None:
+            found = make()
+            self.know(obj, found)
+        return found
 
     def take_attributes(self, attributes: dict[str, Any], owner: Any) -> bool:
         """Let an object's value stand for the dict of its attributes; False where another object
@@ -92,15 +103,13 @@ class SideEffects:
         self.answers.clear()
 
 
+@dataclass(frozen=True, eq=False)
 class DeferredCall:
     """A call to be made when the compiled code has run. `arguments`: values that never change."""
 
+    function: Callable[..., Any]
+    arguments: Sequence[Any]
     source = None
 
-    def __init__(self, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
-        self.function = function
-        self.arguments = arguments
-
     def replay(self, writer: Any) -> None:
-        writer.call(self.function, self.arguments)
-        writer.pop_top()
+        writer.do(self.function, self.arguments)

@@ -191,9 +191,15 @@ class BytecodeWriter:
             self.load(arg)
         self.body += spelling.call(len(args))
 
-    def set_attr_on_top(self, name: str, value: Value) -> None:
-        """Pop an object and set an attribute of it, past its class's own `__setattr__`."""
-        self.push_call_on_top(object.__setattr__, [Constant(name), value])
+    def do(self, fn: Callable[..., Any], args: Sequence[Value]) -> None:
+        """Call `fn(*args)` for what it does."""
+        self.call(fn, args)
+        self.pop_top()
+
+    def do_with_top(self, fn: Callable[..., Any], args: Sequence[Value]) -> None:
+        """Call `fn(x, *args)`, where x is the top of the stack and stays there."""
+        self.duplicate_top()
+        self.push_call_on_top(fn, args)
         self.pop_top()
 
     # -- small instructions ---------------------------------------------------------------------

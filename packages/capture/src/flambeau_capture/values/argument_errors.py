@@ -130,11 +130,6 @@ def check_method(tx: Tracer, receiver: Value, name: str, args: Args, kwargs: Kwa
 
 
 @functools.lru_cache(maxsize=4096)
-def _of_call(fn: Any, count: int, names: tuple[str, ...]) -> str | None:
-    return _refusal(fn, count, names)
-
-
-@functools.lru_cache(maxsize=4096)
 def _of_method(kind: type, name: str, count: int, names: tuple[str, ...]) -> str | None:
     method = _method(kind, name)
     return None if method is None else _refusal(method, count, names)
@@ -158,6 +153,9 @@ def _refusal(fn: Callable[..., Any], count: int, names: tuple[str, ...]) -> str 
     except Exception:
         return None  # of what was given, not of how much: the values themselves are checked later
     return None
+
+
+_of_call = functools.lru_cache(maxsize=4096)(_refusal)
 
 
 def _check_classes(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
@@ -195,11 +193,9 @@ def _sample(value: Value) -> Any:
         return _zero
     if compares_itself(value.cls):
         return _UNKNOWN
-    if value.cls in _CONTAINERS and not hasattr(value, "payload"):
-        return _SAMPLES[value.cls]()
-    if isinstance(value, IteratorValue) and value.cls in _SAMPLES:
-        return _SAMPLES[value.cls]()
-    return _UNKNOWN
+    container = value.cls in _CONTAINERS and not hasattr(value, "payload")
+    known = container or (isinstance(value, IteratorValue) and value.cls in _SAMPLES)
+    return _SAMPLES[value.cls]() if known else _UNKNOWN
 
 
 def _sample_by_name(value: Value) -> Any:

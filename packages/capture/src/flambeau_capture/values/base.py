@@ -77,6 +77,7 @@ class Value:
 
     source: Source | None = None
     built_once = False  # whether generated code that needs it twice is to have one object
+    described = "{0.__class__.__name__}({0.cls.__name__})"  # a format of the value
 
     if TYPE_CHECKING:
 
@@ -86,7 +87,10 @@ class Value:
 
     def describe(self) -> str:
         """A few words for messages."""
-        return f"{type(self).__name__}({self.cls.__name__})"
+        return self.described.format(self)
+
+    def __str__(self) -> str:
+        return self.describe()
 
     def __repr__(self) -> str:
         return f"<{self.describe()}>"
@@ -157,7 +161,10 @@ class Value:
         raise Break("FB0014", f"iteration over {self.describe()}")
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        raise Break("FB0005", f"call of {self.describe()}")
+        call = self.forwards(tx, args, kwargs)
+        if call is None:
+            raise Break("FB0005", f"call of {self.describe()}")
+        return tx.call(*call)
 
     def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs] | None:
         """The call that calling this value is, where it is nothing but another call."""
@@ -224,7 +231,7 @@ class IteratorValue(Value):
             yield item
 
 
-def in_python(args: Args, kwargs: Kwargs) -> tuple[list[Any], dict[str, Any]]:
+def objects_of(args: Args, kwargs: Kwargs) -> tuple[list[Any], dict[str, Any]]:
     """The objects that arguments stand for."""
     named = {name: arg.as_python() for name, arg in kwargs.items()}
     return [arg.as_python() for arg in args], named

@@ -16,7 +16,15 @@ import torch
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
-from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import (
+    Args,
+    IteratorValue,
+    Kwargs,
+    NotConcrete,
+    Tracer,
+    Value,
+    needing,
+)
 
 LITERALS: frozenset[type] = frozenset(
     {
@@ -26,8 +34,24 @@ LITERALS: frozenset[type] = frozenset(
 )  # fmt: skip
 
 
-class Constant(Value):
+class KnownObject(Value):
+    """What `as_python` answers for never changes: asking it is safe at any time."""
+
+    def truth(self, tx: Tracer) -> bool:
+        return bool(evaluate(tx, bool, self.as_python()))
+
+    def length(self, tx: Tracer) -> int:
+        return int(evaluate(tx, len, self.as_python()))
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        with needing("FB0009", lambda error: f"{error} in {self.describe()}"):
+            return bool(evaluate(tx, operator.contains, self.as_python(), item.as_python()))
+
+
+class Constant(KnownObject):
     """A literal. Reading `value` commits to it: its guard is added then."""
+
+    described = "Constant({0._value!r:.60})"
 
     def __init__(
         self, value: Any, source: Source | None = None, commit: Callable[[], None] | None = None
@@ -56,24 +80,11 @@ class Constant(Value):
         """Whether it is an object; one that it is not now is not assumed to stay another."""
         return self._value is obj and self.value is obj
 
-    def describe(self) -> str:
-        return f"Constant({self._value!r:.60})"
-
     def as_python(self) -> Any:
         return self.value
 
     def truth(self, tx: Tracer) -> bool:
         return bool(self.value)
-
-    def length(self, tx: Tracer) -> int:
-        return int(self._evaluate(tx, len, self.value))
-
-    def contains(self, tx: Tracer, item: Value) -> bool:
-        try:
-            member = item.as_python()
-        except NotConcrete:
-            self.unknown(f"test whether it contains {item.describe()}")
-        return bool(self._evaluate(tx, operator.contains, self.value, member))
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         try:
@@ -85,17 +96,17 @@ class Constant(Value):
             if not (known or key.special(tx, "__index__")):
                 self.unknown(f"subscript {key.describe()}")
             index = tx.index_of(key)
-        return tx.wrap_new(self._evaluate(tx, operator.getitem, self.value, index))
+        return tx.wrap_new(evaluate(tx, operator.getitem, self.value, index))
 
     def iterate(self, tx: Tracer) -> IteratorValue:
         value = self.value
         if isinstance(value, range | str | bytes):
             return tx.iterator_of(self)
-        iterator: IteratorValue = self._evaluate(tx, iter, value)
+        iterator: IteratorValue = evaluate(tx, iter, value)
         return iterator
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        return tx.wrap_new(self._evaluate(tx, self.value))  # literals are not callable
+        return tx.wrap_new(evaluate(tx, self.value))  # literals are not callable
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         value = self.value
@@ -116,10 +127,7 @@ class Constant(Value):
             if name in _REFLECTED and len(args) == 1:
                 return Constant(NotImplemented)
             raise Break("FB0009", f"{self.describe()}.{name} with {error}") from None
-        return tx.wrap_new(self._evaluate(tx, method, *plain, **named))
-
-    def _evaluate(self, tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return evaluate(tx, fn, *args, **kwargs)
+        return tx.wrap_new(evaluate(tx, method, *plain, **named))
 
     def reconstruct(self, writer: Any) -> None:
         if self.source is not None and self._commit is not None:

@@ -7,7 +7,9 @@ is guarded when it is read; what a variable is set to is set by the generated co
 from __future__ import annotations
 
 import contextvars
+import operator
 import weakref
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,11 +34,7 @@ class WeakReference(OpaqueValue):
         tx.guard(self.source, "CALL", _Refers(target), "refers to the same object")
         if target is None or self.source is None:
             return Constant(None) if target is None else tx.wrap_new(target)
-        return tx.wrap(target, Called(self.source, _referent))
-
-
-def _referent(reference: Any) -> Any:
-    return reference()
+        return tx.wrap(target, Called(self.source, operator.call))
 
 
 class NewReference(Value):
@@ -103,11 +101,11 @@ def wrap_scripted(tx: Tracer, obj: Any, source: Source) -> Value:
 _NOTHING = object()
 
 
+@dataclass(frozen=True, eq=False)
 class _Holds:
     """A guard's question: a variable holds an object, or nothing."""
 
-    def __init__(self, expected: Any) -> None:
-        self.expected = expected
+    expected: Any
 
     def __call__(self, variable: Any) -> bool:
         found = variable.get(_NOTHING)
@@ -142,9 +140,8 @@ class ContextVariable(OpaqueValue):
         if self.now is not None:
             return self.now
         found = self.real.get(_NOTHING)
-        tx.guard(
-            ConstantSource(self.real, self.real.name), "CALL", _Holds(found), f"holds {found!r}"
-        )
+        assert self.source is not None
+        tx.guard(self.source, "CALL", _Holds(found), f"holds {found!r}")
         if found is _NOTHING:
             if args:
                 return args[0]
@@ -163,8 +160,7 @@ class ContextVariable(OpaqueValue):
 
     def replay(self, writer: Any) -> None:
         if self.now is not None:
-            writer.call(_set, [self, self.now])
-            writer.pop_top()
+            writer.do(contextvars.ContextVar.set, [self, self.now])
 
 
 class Token(Value):
@@ -178,15 +174,7 @@ class Token(Value):
         self.used = False
 
 
-def _set(variable: contextvars.ContextVar[Any], value: Any) -> None:
-    variable.set(value)
-
-
 @wraps_type(contextvars.ContextVar)
 def wrap_variable(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
-    known: Value | None = tx.heap.find(obj)
-    if known is None:
-        known = ContextVariable(obj, ConstantSource(obj, obj.name))
-        tx.heap.know(obj, known)
-    return known
+    return tx.heap.value_of(obj, lambda: ContextVariable(obj, ConstantSource(obj, obj.name)))

@@ -86,12 +86,24 @@ def tracked(wrapper: Wrapper) -> Wrapper:
     @functools.wraps(wrapper)
     def wrap(tx: Tracer, obj: Any, source: Source) -> Value:
         known = already_tracked(tx, obj, source)
-        if known is None:
-            known = wrapper(tx, obj, source)
-            tx.heap.know(obj, known)
-        return known
+        return known or tx.heap.value_of(obj, lambda: wrapper(tx, obj, source))
 
     return wrap
+
+
+def itself(obj: Any, name: str | None = None) -> ConstantSource:
+    """The source of an object that the entry keeps."""
+    return ConstantSource(obj, obj.__name__ if name is None else name)
+
+
+def wrap_known(tx: Tracer, obj: Any, name: str | None = None) -> Value:
+    """The value of an object that is known for other reasons than where it is."""
+    return tx.wrap(obj, itself(obj, name))
+
+
+def call_known(tx: Tracer, fn: Any, name: str, *args: Value) -> Value:
+    """Call an object that is known."""
+    return tx.call(wrap_known(tx, fn, name), args, {})
 
 
 def assume_there(tx: Tracer, source: Source) -> None:

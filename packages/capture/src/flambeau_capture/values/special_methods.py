@@ -113,11 +113,6 @@ class SpecialMethods(Value):
             refuse(tx, operator.call, self)
         return class_attribute(tx, self, self.cls, "__call__"), args, kwargs
 
-    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        call = self.forwards(tx, args, kwargs)
-        assert call is not None
-        return tx.call(*call)
-
     def _call_class(self, tx: Tracer, name: str, args: list[Value]) -> Value:
         return call_special(tx, self, name, args)
 

@@ -10,6 +10,7 @@ import functools
 import inspect
 import re
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -65,22 +66,13 @@ def wrap_literal(tx: Tracer, obj: Any, source: Source) -> Value:
         if isinstance(made, NUMBERS):
             return symbol_value(tx, made)
 
-    def commit() -> None:
-        if obj is None:
-            tx.guard(source, "NONE_MATCH")
-        elif isinstance(obj, bool):
-            tx.guard(source, "BOOL_MATCH", obj)
-        else:
-            tx.guard(source, "CONSTANT_MATCH", obj)
-
     assume_there(tx, source)
-    return Constant(obj, source, commit)
+    given = () if obj is None else (obj,)
+    kind = _MATCHES.get(type(obj), "CONSTANT_MATCH")
+    return Constant(obj, source, functools.partial(tx.guard, source, kind, *given))
 
 
-@wraps_if(lambda obj: isinstance(obj, _FROZEN), 50)
-def wrap_frozen(tx: Tracer, obj: Any, source: Source) -> Value:
-    tx.guard(source, "ID_MATCH", obj)
-    return FrozenValue(obj, ConstantSource(obj, type(obj).__name__))
+_MATCHES = {type(None): "NONE_MATCH", bool: "BOOL_MATCH"}
 
 
 _BUILTIN_CALLABLES = (
@@ -117,12 +109,6 @@ def wrap_builtin(tx: Tracer, obj: Any, source: Source) -> Value:
 _TYPING = (types.GenericAlias, types.UnionType)
 
 
-@wraps_if(lambda obj: isinstance(obj, _TYPING) or type(obj).__module__ == "typing", 80)
-def wrap_typing(tx: Tracer, obj: Any, source: Source) -> Value:
-    tx.guard(source, "ID_MATCH", obj)
-    return TypingValue(obj, ConstantSource(obj, str(obj)))
-
-
 class TypingValue(FrozenValue):
     """What typing makes: `List[int]` is evaluated."""
 
@@ -131,10 +117,29 @@ class TypingValue(FrozenValue):
             return tx.wrap_new(self.real[key.as_python()])
 
 
-@wraps_if(lambda obj: isinstance(obj, property | classmethod | staticmethod), 90)
-def wrap_descriptor(tx: Tracer, obj: Any, source: Source) -> Value:
-    tx.guard(source, "ID_MATCH", obj)
-    return OpaqueValue(obj, ConstantSource(obj, type(obj).__name__))
+def _by_identity(
+    test: Callable[[Any], bool], priority: int, kind: type[OpaqueValue], name: Callable[[Any], str]
+) -> None:
+    @wraps_if(test, priority)
+    def wrap(tx: Tracer, obj: Any, source: Source) -> Value:
+        tx.guard(source, "ID_MATCH", obj)
+        return kind(obj, ConstantSource(obj, name(obj)))
+
+
+def _class_name(obj: Any) -> str:
+    return type(obj).__name__
+
+
+def _is_typing(obj: Any) -> bool:
+    return isinstance(obj, _TYPING) or type(obj).__module__ == "typing"
+
+
+_DESCRIPTORS = (property, classmethod, staticmethod)
+_by_identity(lambda obj: isinstance(obj, _FROZEN), 50, FrozenValue, _class_name)
+_by_identity(
+    lambda obj: isinstance(obj, _TYPING) or type(obj).__module__ == "typing", 80, TypingValue, str
+)
+_by_identity(lambda obj: isinstance(obj, _DESCRIPTORS), 90, OpaqueValue, _class_name)
 
 
 @wraps_if(lambda obj: not type(obj).__flags__ & (1 << 9) and hasattr(type(obj), "__next__"), 100)
@@ -166,9 +171,5 @@ def wrap_new(tx: Tracer, obj: Any) -> Value:
         bounds = [wrap_new(tx, bound) for bound in (obj.start, obj.stop, obj.step)]
         return SliceValue(bounds[0], bounds[1], bounds[2])
     if isinstance(obj, type):
-        known: Value | None = tx.heap.find(obj)
-        if known is None:
-            known = ClassValue(obj)
-            tx.heap.know(obj, known)
-        return known
+        return tx.heap.value_of(obj, lambda: ClassValue(obj))
     return tx.wrap(obj, ConstantSource(obj, kind.__name__))

@@ -237,15 +237,7 @@ def set_function_attribute(frame: Frame, instruction: Instruction) -> None:
 
 def _function(frame: Frame, code_value: Value) -> FunctionValue:
     code = code_value.as_python()
-    return FunctionValue(
-        code,
-        frame.scope,
-        name=code.co_name,
-        qualname=code.co_qualname,
-        defaults=[],
-        kwdefaults={},
-        tx=frame.tx,
-    )
+    return FunctionValue(code, frame.scope, code.co_name, code.co_qualname, frame.tx)
 
 
 def _set(frame: Frame, made: FunctionValue, flag: int, part: Value) -> None:

@@ -55,7 +55,7 @@ class MappingValue(BuiltinKind):
     def remove(self, tx: Tracer, key: Value) -> Value | None:
         self.unknown("deletion of a subscript")
 
-    def whole(self, tx: Tracer) -> DictValue:
+    def whole(self, tx: Tracer) -> Value:
         self.unknown("iteration")
 
     def truth(self, tx: Tracer) -> bool:
@@ -257,8 +257,7 @@ class DictValue(MappingValue):
 
     def replay(self, writer: Any) -> None:
         """Write the entries back: `found.clear(); found.update(entries)`."""
-        writer.call(_refill, [self, self.plain()])
-        writer.pop_top()
+        writer.do(_refill, [self, self.plain()])
 
 
 def named_dict(values: Mapping[str, Value], tx: Any = None) -> DictValue:
@@ -274,36 +273,34 @@ def _ordered_with(entries: dict[Any, Any], attributes: dict[str, Any]) -> Any:
 
 def _refill(target: Any, entries: dict[Any, Any]) -> None:
     """Through the built-in class's own methods: those of a subclass have run under capture."""
-    ordered = isinstance(target, collections.OrderedDict)
-    kind: Any = collections.OrderedDict if ordered else dict
-    kind.clear(target)
+    _own_class(target).clear(target)
+    fill_dict(target, entries)
+
+
+def fill_dict(target: Any, entries: dict[Any, Any]) -> None:
+    kind = _own_class(target)
     for key, value in entries.items():
         kind.__setitem__(target, key, value)
 
 
-def _pair(tx: Tracer, index: int, pair: Value) -> list[Value]:
-    if isinstance(pair, Constant) and find_in_class(pair.cls, "__iter__") is None:
-        tx.raise_error(
-            TypeError, f"cannot convert dictionary update sequence element #{index} to a sequence"
-        )
-    parts = unpack(tx, pair)
-    if len(parts) != 2:
-        tx.raise_error(
-            ValueError,
-            f"dictionary update sequence element #{index} has length {len(parts)}; 2 is required",
-        )
-    return parts
+def _own_class(target: Any) -> Any:
+    return collections.OrderedDict if isinstance(target, collections.OrderedDict) else dict
 
 
-def _ordered_pair(tx: Tracer, pair: Value) -> list[Value]:
-    """Two values, in the words of OrderedDict."""
+def _pair(tx: Tracer, index: int, pair: Value, ordered: bool) -> list[Value]:
+    """Two values; what is raised of others has the words of OrderedDict, or those of dict."""
+    element = f"dictionary update sequence element #{index}"
+    is_constant = isinstance(pair, Constant) and find_in_class(pair.cls, "__iter__") is None
+    if is_constant and not ordered:
+        tx.raise_error(TypeError, f"cannot convert {element} to a sequence")
     parts = unpack(tx, pair)
-    if len(parts) < 2:
-        had = "1 value" if parts else "0 values"
-        tx.raise_error(ValueError, f"need more than {had} to unpack")
-    if len(parts) > 2:
-        tx.raise_error(ValueError, "too many values to unpack (expected 2)")
-    return parts
+    if len(parts) == 2:
+        return parts
+    if not ordered:
+        tx.raise_error(ValueError, f"{element} has length {len(parts)}; 2 is required")
+    had = "1 value" if parts else "0 values"
+    few = f"need more than {had} to unpack"
+    tx.raise_error(ValueError, "too many values to unpack (expected 2)" if parts[2:] else few)
 
 
 def pairs_of(tx: Tracer, given: Value, ordered: bool = False) -> Iterator[tuple[Value, Value]]:
@@ -325,8 +322,8 @@ def pairs_of(tx: Tracer, given: Value, ordered: bool = False) -> Iterator[tuple[
         yield from ((key, given.get_item(tx, key)) for key in keys)
         return
     for index, pair in enumerate(unpack(tx, given)):
-        parts = _ordered_pair(tx, pair) if ordered else _pair(tx, index, pair)
-        yield parts[0], parts[1]
+        key, value = _pair(tx, index, pair, ordered)
+        yield key, value
 
 
 _PLAIN_ITER = (dict, dict.__iter__)

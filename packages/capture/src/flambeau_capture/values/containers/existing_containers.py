@@ -133,13 +133,13 @@ def is_plain_tuple(kind: type) -> bool:
     """Whether a tuple class says nothing in Python of subscripts, iteration or comparison."""
     if kind is tuple or kind is torch.Size or hasattr(kind, "n_sequence_fields"):
         return True
-    return hasattr(kind, "_fields") and not kind.__dictoffset__ and not _own_specials(kind)
-
-
-def _own_specials(kind: type) -> bool:
-    return any(
-        entry_of(kind, name)[1:] != entry_of(tuple, name)[1:]
-        for name in (*SPECIAL_NAMES, *_TUPLE_SPECIALS)
+    return (
+        hasattr(kind, "_fields")
+        and not kind.__dictoffset__
+        and all(
+            entry_of(kind, name)[1:] == entry_of(tuple, name)[1:]
+            for name in (*SPECIAL_NAMES, *_TUPLE_SPECIALS)
+        )
     )
 
 

@@ -8,6 +8,7 @@ whose equality runs other code is a graph break.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
@@ -18,19 +19,11 @@ from flambeau_capture.values.objects.attributes import ask, find_in_class
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
 
+@dataclass(frozen=True, slots=True)
 class Identity:
     """A key that is equal only to itself."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Value) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and other.value is self.value
+    value: Value
 
 
 class ByMethods:

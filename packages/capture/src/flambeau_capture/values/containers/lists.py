@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from flambeau_capture.breaks import Break
@@ -27,13 +28,13 @@ from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.objects.attributes import call_special
 
 
+@dataclass(eq=False)
 class _ByComparison:
     """A sort key that the program's own `<` compares: first `__lt__` alone, then the operator."""
 
-    def __init__(self, tx: Tracer, value: Value, alike: bool) -> None:
-        self.tx = tx
-        self.value = value
-        self.alike = alike
+    tx: Tracer
+    value: Value
+    alike: bool
 
     def __lt__(self, other: _ByComparison) -> bool:
         if self.alike and self.value.special(self.tx, "__lt__"):
@@ -115,8 +116,7 @@ class ListValue(SequenceValue):
     def replay(self, writer: Any) -> None:
         """Write the items back into the object, past what a subclass of list defines."""
         whole = Constant(slice(None))
-        writer.call(list.__setitem__, [self, whole, ListValue(self.parts())])
-        writer.pop_top()
+        writer.do(list.__setitem__, [self, whole, ListValue(self.parts())])
 
 
 class ExistingList(ListValue):
@@ -154,8 +154,7 @@ class ExistingList(ListValue):
             super().replay(writer)
             return
         added = [item for item in self._held if isinstance(item, Value)]
-        writer.call(list.extend, [self, TupleValue(added)])
-        writer.pop_top()
+        writer.do(list.extend, [self, TupleValue(added)])
 
 
 def _extend(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:

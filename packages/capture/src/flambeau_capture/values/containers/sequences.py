@@ -12,6 +12,7 @@ import operator
 import sys
 import types
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
@@ -26,8 +27,8 @@ from flambeau_capture.values.base import (
     NotConcrete,
     Tracer,
     Value,
-    in_python,
     needing,
+    objects_of,
 )
 from flambeau_capture.values.constant import (
     Constant,
@@ -50,6 +51,7 @@ from flambeau_capture.values.tensors.tensor import TensorValue, known_number
 
 
 class SliceValue(BuiltinKind):
+    described = "slice"
     cls: type = slice
     built_once = True
     methods = {"indices": lambda s, tx, a, k: tx.wrap_new(s.indices(tx, constant_of(a[0])))}
@@ -62,9 +64,6 @@ class SliceValue(BuiltinKind):
 
     def parts(self) -> list[Value]:
         return list(self.bounds)
-
-    def describe(self) -> str:
-        return "slice"
 
     def as_python(self) -> Any:
         return slice(*(bound.as_python() for bound in self.bounds))
@@ -92,14 +91,12 @@ class SliceValue(BuiltinKind):
         writer.call(slice, list(self.bounds))
 
 
+@dataclass(slots=True, eq=False)
 class Pending:
     """An item of an existing container that nobody has read yet."""
 
-    __slots__ = ("real", "source")
-
-    def __init__(self, real: Any, source: Source) -> None:
-        self.real = real
-        self.source = source
+    real: Any
+    source: Source
 
 
 class SequenceValue(BuiltinKind):
@@ -190,7 +187,7 @@ class SequenceValue(BuiltinKind):
         if name in self.methods or name in PROTOCOL:
             return super().call_method(tx, name, args, kwargs)
         try:
-            plain, named = in_python(args, kwargs)
+            plain, named = objects_of(args, kwargs)
             found = getattr(self.as_python(), name)(*plain, **named)
         except NotConcrete:
             self.unknown(f"method {name!r}")

@@ -27,7 +27,6 @@ from flambeau_capture.values.containers.hashable_keys import is_among, key_of, r
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BuiltinKind
 from flambeau_capture.values.iterators.builtin import KeysIterator
-from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
 
 class SetValue(BuiltinKind):
@@ -108,9 +107,7 @@ class SetValue(BuiltinKind):
         return len(self._items)
 
     def contains(self, tx: Tracer, item: Value) -> bool:
-        if isinstance(item, SymbolValue):
-            return is_among(tx, item, self._items)
-        return _member(tx, item) in self._items
+        return is_among(tx, _member(tx, item), self._items)
 
     def iterate(self, tx: Tracer) -> IteratorValue:
         return KeysIterator(self, self.parts())
@@ -196,46 +193,31 @@ def _keys_of(tx: Tracer, given: Value) -> tuple[dict[Hashable, Value], Any]:
     return items, dict.fromkeys(items) if given.cls is dict else list(items)
 
 
-def _member(tx: Tracer, item: Value) -> Hashable:
-    """What stands for an item that is looked for: a set stands for the frozen set of its items."""
-    return key_of(tx, SetValue(unpack(tx, item), frozenset, tx=tx) if item.cls is set else item)
+def _member(tx: Tracer, item: Value) -> Value:
+    """An item that is looked for: a set stands for the frozen set of its items."""
+    return SetValue(unpack(tx, item), frozenset, tx=tx) if item.cls is set else item
 
 
 SetHandler = Callable[[SetValue, Tracer, Args], Value | None]
 
 
-def _set_update(self: SetValue, tx: Tracer, args: Args) -> None:
-    for given in args:
-        items, keys = _keys_of(tx, given)
-        self.own_order().update(keys)
-        for key, item in items.items():
-            self._items.setdefault(key, item)
+def _in_place(name: str) -> SetHandler:
+    def run(self: SetValue, tx: Tracer, args: Args) -> None:
+        order = self.own_order()
+        for step in [args] if name == "intersection_update" else [[arg] for arg in args]:
+            given = [_keys_of(tx, arg) for arg in step]
+            for items, _ in given:
+                self._items = {**items, **self._items}
+            getattr(order, name)(*(keys for _, keys in given))
+            self._items = {key: self._items[key] for key in order}
+
+    return run
 
 
 def _set_remove(self: SetValue, tx: Tracer, args: Args) -> None:
     if not self.contains(tx, args[0]):
         raise_key_error(tx, args[0])
-    self.drop(_member(tx, args[0]))
-
-
-def _set_difference_update(self: SetValue, tx: Tracer, args: Args) -> None:
-    for given in args:
-        for item in unpack(tx, given):
-            self.drop(key_of(tx, item))
-
-
-def _set_intersection_update(self: SetValue, tx: Tracer, args: Args) -> None:
-    kept = self._algebra(tx, "intersection", args)
-    self.empty()
-    _set_update(self, tx, [kept])
-
-
-def _set_symmetric_difference_update(self: SetValue, tx: Tracer, args: Args) -> None:
-    for key, item in {key_of(tx, item): item for item in unpack(tx, args[0])}.items():
-        if key in self._items:
-            self.drop(key)
-        else:
-            self.insert(key, item)
+    self.drop(key_of(tx, _member(tx, args[0])))
 
 
 def _set_pop(self: SetValue, tx: Tracer, args: Args) -> Value:
@@ -244,21 +226,19 @@ def _set_pop(self: SetValue, tx: Tracer, args: Args) -> Value:
 
 def _set_init(self: SetValue, tx: Tracer, args: Args) -> None:
     self.empty()
-    _set_update(self, tx, args)
+    _in_place("update")(self, tx, args)
 
 
 _SET_MUTATIONS: dict[str, SetHandler] = {
     "add": lambda s, tx, a: s.insert(key_of(tx, a[0]), a[0]),
-    "update": _set_update,
-    "discard": lambda s, tx, a: s.drop(_member(tx, a[0])),
+    "discard": lambda s, tx, a: s.drop(key_of(tx, _member(tx, a[0]))),
     "remove": _set_remove,
     "clear": lambda s, tx, a: s.empty(),
     "pop": _set_pop,
-    "difference_update": _set_difference_update,
-    "intersection_update": _set_intersection_update,
-    "symmetric_difference_update": _set_symmetric_difference_update,
     "__init__": _set_init,
-}
+    **{name: _in_place(name) for name in ("update", "difference_update", "intersection_update",
+                                          "symmetric_difference_update")},
+}  # fmt: skip
 
 
 _SET_ALGEBRA = frozenset(

@@ -14,7 +14,7 @@ from typing import Any
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, ConstantSource, Source
 from flambeau_capture.values.argument_errors import check_call, check_method
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, objects_of
 from flambeau_capture.values.constant import Constant, evaluate, nameless
 from flambeau_capture.values.containers.dicts import DictValue, named_dict
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -23,24 +23,23 @@ from flambeau_capture.values.functions.callables import (
     describe_call,
     evaluate_call,
     is_bound,
+    knowing,
 )
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
-from flambeau_capture.values.objects.attributes import find_in_class
+from flambeau_capture.values.objects.attributes import find_in_class, instance_dict
 from flambeau_capture.values.objects.opaque import FrozenValue
-from flambeau_capture.values.objects.reconstruction import instance_dict
-from flambeau_capture.values.registry import wraps_type
+from flambeau_capture.values.registry import wrap_known, wraps_type
 from flambeau_capture.values.tensors.argument_names import by_place
 from flambeau_capture.values.tensors.graph_calls import graph_call
 
 
 class BuiltinValue(Value):
+    cls: type
+
     def __init__(self, fn: Any, source: Source | None = None) -> None:
         self.fn = fn
+        self.cls = type(fn)
         self.source = source
-
-    @property
-    def cls(self) -> type:
-        return type(self.fn)
 
     def describe(self) -> str:
         return f"BuiltinValue({getattr(self.fn, '__name__', type(self.fn).__name__)})"
@@ -64,7 +63,7 @@ class BuiltinValue(Value):
         if python is None:
             return None
         check_call(tx, self.fn, args, kwargs)
-        return tx.wrap(python, ConstantSource(python, python.__name__)), args, kwargs
+        return wrap_known(tx, python), args, kwargs
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         fn = self.fn
@@ -72,14 +71,12 @@ class BuiltinValue(Value):
         if rule.handler is not None and not rule.of_called:
             check_call(tx, fn, args, kwargs)
             args, kwargs = by_place(fn, args, kwargs)
-            with needing(
-                "FB0005", lambda error: f"{describe_call(fn, args)}: {error} is not known"
-            ):
+            with knowing(fn, args):
                 found: Value = rule.handler(tx, args, kwargs) or Constant(None)
             return found
         if rule.handler is not None:
-            answered: Value = rule.handler(tx, self, args, kwargs)
-            return answered
+            found = rule.handler(tx, self, args, kwargs)
+            return found
         if rule.action is Action.GRAPH:
             return graph_call(tx, "call_function", fn, args, kwargs)
         if rule.action is Action.EVALUATE:
@@ -111,8 +108,9 @@ def _method_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value | Non
     if not is_bound(fn):
         return None
     receiver = fn.__self__
-    value = tx.wrap(receiver, ConstantSource(receiver, "receiver"))
-    again = isinstance(receiver, type) and _is_attribute(receiver, fn)
+    value = wrap_known(tx, receiver, "receiver")
+    # whether asking a class for the function's name gives the function again
+    again = isinstance(receiver, type) and bool(getattr(receiver, fn.__name__, None) == fn)
     if not isinstance(value, BuiltinValue) and not again and is_found_by_name(fn):
         return value.call_method(tx, fn.__name__, args, kwargs)
     return None
@@ -126,22 +124,16 @@ def is_found_by_name(method: Any) -> bool:
     found = find_in_class(type(receiver), name)
     if found is None or name in instance_dict(receiver):
         return found is None and name not in instance_dict(receiver)
-    if isinstance(found[1], types.FunctionType):
-        return False
     bind = getattr(type(found[1]), "__get__", None)
-    if isinstance(bind, types.FunctionType):
+    if isinstance(found[1], types.FunctionType) or isinstance(bind, types.FunctionType):
         return False  # code of the program answers
     return bind is None or bool(bind(found[1], receiver, type(receiver)) == method)
-
-
-def _is_attribute(owner: type, fn: Any) -> bool:
-    """Whether asking a class for the function's name gives the function again."""
-    return bool(getattr(owner, fn.__name__, None) == fn)
 
 
 class PartialValue(Value):
     """functools.partial."""
 
+    described = "partial({0.fn})"
     cls: type = functools.partial
     built_once = True
 
@@ -153,15 +145,9 @@ class PartialValue(Value):
         self.kwargs = kwargs
         self.source = source
 
-    def describe(self) -> str:
-        return f"partial({self.fn.describe()})"
-
     def as_python(self) -> Any:
-        return functools.partial(
-            self.fn.as_python(),
-            *(arg.as_python() for arg in self.args),
-            **{key: arg.as_python() for key, arg in self.kwargs.items()},
-        )
+        plain, named = objects_of(self.args, self.kwargs)
+        return functools.partial(self.fn.as_python(), *plain, **named)
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "func":
@@ -177,15 +163,8 @@ class PartialValue(Value):
     def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs]:
         return self.fn, [*self.args, *args], {**self.kwargs, **kwargs}
 
-    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        return tx.call(self.fn, [*self.args, *args], {**self.kwargs, **kwargs})
-
     def rebuild(self, writer: Any) -> None:
-        writer.call(_make_partial, [self.fn, TupleValue(self.args), named_dict(self.kwargs)])
-
-
-def _make_partial(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return functools.partial(fn, *args, **kwargs)
+        writer.call(functools.partial, [self.fn, *self.args], self.kwargs)
 
 
 @wraps_type(functools.partial)

@@ -13,6 +13,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -24,11 +25,11 @@ from flambeau_capture.frame.dynamism import BREAK, DISABLED, IN_GRAPH, MARK
 from flambeau_capture.frame.skip_rules import GRAPH, library_rule
 from flambeau_capture.identity import compares_itself
 from flambeau_capture.observe.unguarded import unguarded
-from flambeau_capture.source import ConstantSource
-from flambeau_capture.values.base import Args, Kwargs, MadeBy, NotConcrete, Tracer, Value, needing
+from flambeau_capture.values.base import Args, Kwargs, MadeBy, Tracer, Value, needing, objects_of
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.numpy.arrays import in_python
 from flambeau_capture.values.objects.attributes import answers_for_itself
+from flambeau_capture.values.registry import wrap_known
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_call
 
 Handler = Callable[[Tracer, Args, Kwargs], Value | None]  # nothing: None to the program
@@ -141,14 +142,9 @@ def own_rule(fn: Any) -> CallRule | None:
 
 def call_at_capture(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     """The result of a call whose arguments are known (no tensors), else a break."""
-    try:
-        plain = [arg.as_python() for arg in args]
-        named = {key: arg.as_python() for key, arg in kwargs.items()}
-    except NotConcrete as missing:
-        what = f"{describe_call(fn, args)}: {missing} is not known at capture"
-        raise Break("FB0005", what) from None
-    result = fn(*plain, **named)
-    return tx.wrap(result, ConstantSource(result, f"{getattr(fn, '__name__', 'constant')}()"))
+    with knowing(fn, args, " at capture"):
+        plain, named = objects_of(args, kwargs)
+    return wrap_known(tx, fn(*plain, **named), f"{getattr(fn, '__name__', 'constant')}()")
 
 
 unguarded(
@@ -165,6 +161,11 @@ def describe_call(fn: Any, args: Args) -> str:
     return f"BuiltinValue({full}) [{', '.join(arg.describe() for arg in args)}]"
 
 
+def knowing(fn: Any, args: Args, when: str = "") -> AbstractContextManager[None]:
+    """A break where an argument of a call is not known."""
+    return needing("FB0005", lambda what: f"{describe_call(fn, args)}: {what} is not known{when}")
+
+
 def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     """Run a pure callable now, on arguments that are all known."""
     if not kwargs:
@@ -173,9 +174,8 @@ def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
             computed = symbol_call(tx, fn, numbers)
             if computed is not None:
                 return computed
-    with needing("FB0005", lambda error: f"{describe_call(fn, args)}: {error} is not known"):
-        plain = [arg.as_python() for arg in args]
-        named = {key: arg.as_python() for key, arg in kwargs.items()}
+    with knowing(fn, args):
+        plain, named = objects_of(args, kwargs)
     if any(isinstance(arg, type) and answers_for_itself(type(arg)) for arg in plain):
         raise Break("FB0005", f"{describe_call(fn, args)}, which may ask the class's metaclass")
     by = MadeBy(fn, (*args,), {**kwargs})
@@ -185,15 +185,13 @@ def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
 @functools.cache
 def _operator_builtins() -> frozenset[Any]:
     """They are kept themselves: the `id` of a method that nobody keeps goes to another object."""
-    found = set()
-    for namespace in compat.operator_namespaces():
-        for name in dir(namespace):
-            member = getattr(namespace, name, None)
-            if name.startswith("__"):
-                continue  # of the namespace itself
-            if isinstance(member, types.BuiltinFunctionType | types.BuiltinMethodType):
-                found.add(member)
-    return frozenset(found)
+    return frozenset(
+        member
+        for namespace in compat.operator_namespaces()
+        for name in dir(namespace)
+        if not name.startswith("__")  # of the namespace itself
+        and isinstance(member := getattr(namespace, name, None), types.BuiltinFunctionType)
+    )
 
 
 def is_operator(fn: Any) -> bool:
@@ -241,7 +239,8 @@ def rule_of(fn: Any) -> CallRule:
     if of_type is not None:
         return of_type
     if isinstance(fn, type):
-        return _of_class(fn)
+        named = NAMES.get((getattr(fn, "__module__", ""), "*"))
+        return named or next(CLASSES[kind] for kind in fn.__mro__ if kind in CLASSES)
     if is_operator(fn):
         return CallRule(Action.GRAPH, "operators")
     if hasattr(fn, "__objclass__") or is_bound(fn):
@@ -285,10 +284,3 @@ def _of_function(fn: types.FunctionType) -> CallRule:
     if library.called in ("", GRAPH):
         return INLINE
     return CallRule(Action.BREAK, f"module {prefix}", reason=library.called)
-
-
-def _of_class(python_class: type) -> CallRule:
-    named = NAMES.get((getattr(python_class, "__module__", ""), "*"))
-    if named is not None:
-        return named
-    return next(CLASSES[kind] for kind in python_class.__mro__ if kind in CLASSES)

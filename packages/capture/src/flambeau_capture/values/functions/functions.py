@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from flambeau_capture._native import compiled, disabled
@@ -29,46 +30,30 @@ from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.functions.variables import CellValue, GlobalsScope, existing_cell
 from flambeau_capture.values.objects.opaque import OpaqueValue
-from flambeau_capture.values.registry import trusted_callable, wraps_type
+from flambeau_capture.values.registry import itself, trusted_callable, wrap_known, wraps_type
 
 
+@dataclass(eq=False, repr=False)
 class FunctionValue(Value):
     """A Python function. `real` is None for one that the program made under capture."""
 
-    cls: type = types.FunctionType
+    described = "FunctionValue({0.name})"
+    cls = types.FunctionType
 
-    def __init__(
-        self,
-        code: types.CodeType,
-        scope: GlobalsScope,
-        *,
-        name: str,
-        qualname: str,
-        real: types.FunctionType | None = None,
-        source: Source | None = None,
-        pinned: bool = False,
-        defaults: Sequence[Value] | None = None,
-        kwdefaults: dict[str, Value] | None = None,
-        closure: Sequence[CellValue] = (),
-        tx: Any = None,
-    ) -> None:
-        self.code = code
-        self.scope = scope
-        self.name = name
-        self.qualname = qualname
-        self.real = real
-        self.source = source
-        self.pinned = pinned
-        self._defaults = defaults
-        self._kwdefaults = kwdefaults
-        self._closure = list(closure)
-        self._tx = tx
-        self.attributes: dict[str, Value] = {}
-        self.made_by: MadeBy | None = None  # what of the library it stands for
-        self.annotations: Value | None = None  # names and values in turn, as code makes them
-
-    def describe(self) -> str:
-        return f"FunctionValue({self.name})"
+    code: types.CodeType
+    scope: GlobalsScope
+    name: str
+    qualname: str
+    tx: Any
+    real: Any = None  # a function of Python's
+    source: Source | None = None
+    pinned: bool = False
+    made_by: MadeBy | None = None  # what of the library it stands for
+    annotations: Value | None = None  # names and values in turn, as code makes them
+    attributes: dict[str, Value] = field(default_factory=dict)
+    _defaults: list[Value] | None = None
+    _kwdefaults: dict[str, Value] | None = None
+    _closure: list[CellValue] = field(default_factory=list)
 
     def as_python(self) -> Any:
         if self.real is None or self.attributes:
@@ -86,18 +71,18 @@ class FunctionValue(Value):
             return
         part, source = getattr(self.real, name), Attr(self.base(), name)
         if part is None:
-            self._tx.guard(source, "NONE_MATCH")
+            self.tx.guard(source, "NONE_MATCH")
         elif isinstance(part, tuple):
-            self._tx.guard(source, "TUPLE_LENGTH", len(part))
+            self.tx.guard(source, "TUPLE_LENGTH", len(part))
         else:
-            self._tx.guard(source, "DICT_KEYS", tuple(part), True)
+            self.tx.guard(source, "DICT_KEYS", tuple(part), True)
 
     def defaults(self) -> list[Value]:
         if self._defaults is None:
             reals = () if self.real is None else (self.real.__defaults__ or ())
             self.guard_part("__defaults__")
             self._defaults = [
-                self._tx.wrap(item, Default(self.base(), index)) for index, item in enumerate(reals)
+                self.tx.wrap(item, Default(self.base(), index)) for index, item in enumerate(reals)
             ]
         return list(self._defaults)
 
@@ -106,7 +91,7 @@ class FunctionValue(Value):
             reals = {} if self.real is None else (self.real.__kwdefaults__ or {})
             self.guard_part("__kwdefaults__")
             self._kwdefaults = {
-                name: self._tx.wrap(item, KwDefault(self.base(), name))
+                name: self.tx.wrap(item, KwDefault(self.base(), name))
                 for name, item in reals.items()
             }
         return dict(self._kwdefaults)
@@ -126,7 +111,7 @@ class FunctionValue(Value):
             if self.pinned
             else Item(Attr(base, "__closure__"), index, "tuple")
         )
-        return existing_cell(self._tx, cell, source, ClosureCell(base, index), name)
+        return existing_cell(self.tx, cell, source, ClosureCell(base, index), name)
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in self.attributes:
@@ -143,7 +128,7 @@ class FunctionValue(Value):
         if self.real is not None:
             if not hasattr(self.real, name):
                 tx.guard(self.base(), "NOT_HASATTR", name)
-                tx.raise_error(AttributeError, f"'function' object has no attribute '{name}'")
+                self.lacks(tx, name)
             found = getattr(self.real, name)
             if isinstance(found, types.MethodWrapperType):
                 return BoundMethod(self, name)
@@ -152,7 +137,7 @@ class FunctionValue(Value):
             return _new_part(self, tx, name)
         if isinstance(vars(types.FunctionType).get(name), types.WrapperDescriptorType):
             return BoundMethod(self, name)
-        tx.raise_error(AttributeError, f"'function' object has no attribute '{name}'")
+        self.lacks(tx, name)
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         if self.real is not None and name.startswith("__"):
@@ -164,16 +149,14 @@ class FunctionValue(Value):
 
     def replay(self, writer: Any) -> None:
         for name, value in self.attributes.items():
-            writer.call(setattr, [self, Constant(name), value])
-            writer.pop_top()
+            writer.do(setattr, [self, Constant(name), value])
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return tx.inline(self, args, kwargs)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "__get__":
-            nothing = is_none(args[0])
-            return self if nothing else MethodValue(args[0], self)
+            return self if is_none(args[0]) else MethodValue(args[0], self)
         if name == "__call__":
             return tx.inline(self, args, kwargs)
         return super().call_method(tx, name, args, kwargs)
@@ -182,37 +165,19 @@ class FunctionValue(Value):
         if self.made_by is not None:
             self.made_by.write(self, writer)
             return
-        attributes = dict(self.attributes)
+        attributes = {"__qualname__": Constant(self.qualname), **self.attributes}
         if self.annotations is not None and "__annotations__" not in attributes:
-            attributes["__annotations__"] = _new_part(self, self._tx, "__annotations__")
+            attributes["__annotations__"] = _new_part(self, self.tx, "__annotations__")
         if self.kwdefaults():
             attributes["__kwdefaults__"] = named_dict(self.kwdefaults())
         with writer.building(self):
-            writer.call(
-                _build_function,
-                [
-                    Constant(self.code),
-                    Constant(self.scope.namespace),
-                    Constant(self.name),
-                    Constant(self.qualname),
-                    TupleValue(self.defaults()),
-                    TupleValue(self.closure()),
-                    named_dict(attributes),
-                ],
-            )
+            plain = map(Constant, (self.code, self.scope.namespace, self.name))
+            parts = [*plain, _tuple_or_none(self.defaults()), _tuple_or_none(self.closure())]
+            writer.call(_build_function, [named_dict(attributes), *parts])
 
 
-def _build_function(
-    code: types.CodeType,
-    namespace: dict[str, Any],
-    name: str,
-    qualname: str,
-    defaults: tuple[Any, ...],
-    closure: tuple[Any, ...],
-    attributes: dict[str, Any],
-) -> types.FunctionType:
-    made = types.FunctionType(code, namespace, name, defaults or None, closure or None)
-    made.__qualname__ = qualname
+def _build_function(attributes: dict[str, Any], *parts: Any) -> types.FunctionType:
+    made = types.FunctionType(*parts)
     for key, value in attributes.items():
         setattr(made, key, value)
     return made
@@ -288,13 +253,13 @@ class FunctionDict(MappingValue):
 
 @wraps_type(types.FunctionType)
 def wrap_function(tx: Tracer, obj: types.FunctionType, source: Source) -> Value:
-    pinned = not _made_per_call(tx, obj, source)
+    # one that may be made anew for each call, as arguments and closures often are, is not pinned
+    here = isinstance(source, ConstantSource)
+    pinned = not source.is_local() and (here or not tx.replaced(source, obj))
     if pinned:
         tx.guard(source, "FUNCTION_MATCH", obj)
         if not trusted_callable(obj):
-            tx.guard(
-                Attr(ConstantSource(obj, obj.__qualname__), "__code__"), "ID_MATCH", obj.__code__
-            )
+            tx.guard(Attr(itself(obj, obj.__qualname__), "__code__"), "ID_MATCH", obj.__code__)
     else:
         tx.guard(Attr(source, "__code__"), "ID_MATCH", obj.__code__)
     known: Value | None = tx.heap.find(obj)
@@ -302,31 +267,13 @@ def wrap_function(tx: Tracer, obj: types.FunctionType, source: Source) -> Value:
         if not pinned and known.source is not None:
             tx.guard_alias(source, known.source)
         return known
-    made = function_value(tx, obj, source, pinned)
+    path = itself(obj, obj.__qualname__) if pinned else source
+    made = FunctionValue(
+        obj.__code__, tx.scope_of(obj.__globals__), obj.__name__, obj.__qualname__, tx,
+        obj, path, pinned,
+    )  # fmt: skip
     tx.heap.know(obj, made)
     return made
-
-
-def function_value(
-    tx: Tracer, obj: types.FunctionType, source: Source, pinned: bool
-) -> FunctionValue:
-    return FunctionValue(
-        obj.__code__,
-        tx.scope_of(obj.__globals__),
-        name=obj.__name__,
-        qualname=obj.__qualname__,
-        real=obj,
-        source=ConstantSource(obj, obj.__qualname__) if pinned else source,
-        pinned=pinned,
-        tx=tx,
-    )
-
-
-def _made_per_call(tx: Tracer, obj: types.FunctionType, source: Source) -> bool:
-    """Whether a function may be made anew for each call, as arguments and closures often are."""
-    if source.is_local():
-        return True
-    return not isinstance(source, ConstantSource) and tx.replaced(source, obj)
 
 
 @wraps_type(types.MethodType)
@@ -348,7 +295,7 @@ def wrap_cell(tx: Tracer, obj: Any, source: Source) -> Value:
 def wrap_compiled(tx: Tracer, obj: Any, source: Source) -> Value:
     """A compiled callable inside captured code is the function it was made from."""
     tx.guard(source, "ID_MATCH", obj)
-    return tx.wrap(obj.fn, ConstantSource(obj.fn, "compiled function"))
+    return wrap_known(tx, obj.fn, "compiled function")
 
 
 @wraps_type(disabled)

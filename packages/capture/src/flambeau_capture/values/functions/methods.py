@@ -23,15 +23,13 @@ Handler = Callable[[Any, Any, Args, Kwargs], Value | None]
 class BoundMethod(Value):
     """A method of a built-in kind: the receiver itself knows how to run it."""
 
+    described = "method {0.name!r} of {0.receiver}"
     cls: type = types.BuiltinMethodType
     built_once = True
 
     def __init__(self, receiver: Value, name: str) -> None:
         self.receiver = receiver
         self.name = name
-
-    def describe(self) -> str:
-        return f"method {self.name!r} of {self.receiver.describe()}"
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "__self__":
@@ -56,6 +54,7 @@ class BoundMethod(Value):
 class MethodValue(Value):
     """A Python function (or any callable) bound to a receiver."""
 
+    described = "method {0.function} of {0.receiver}"
     cls: type = types.MethodType
     built_once = True
 
@@ -63,9 +62,6 @@ class MethodValue(Value):
         self.receiver = receiver
         self.function = function
         self.source = source
-
-    def describe(self) -> str:
-        return f"method {self.function.describe()} of {self.receiver.describe()}"
 
     def as_python(self) -> Any:
         try:
@@ -82,9 +78,6 @@ class MethodValue(Value):
 
     def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs]:
         return self.function, [self.receiver, *args], kwargs
-
-    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        return tx.call(self.function, [self.receiver, *args], kwargs)
 
     def reconstruct(self, writer: Any) -> None:
         writer.call(types.MethodType, [self.function, self.receiver])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import types
+from dataclasses import dataclass
 from typing import Any
 
 from flambeau_capture.breaks import Break
@@ -17,39 +18,29 @@ from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.containers.dicts import MappingValue
 
 
+@dataclass(eq=False, repr=False)
 class CellValue(Value):
     """A closure cell. `content` is None while it is empty."""
 
-    cls: type = types.CellType
+    cls = types.CellType
 
-    def __init__(
-        self,
-        content: Value | None = None,
-        *,
-        name: str = "",
-        own: bool = False,
-        real: Any = None,
-        source: Source | None = None,
-        pending: tuple[Any, Source] | None = None,
-        tx: Any = None,
-    ) -> None:
-        self._content = content
-        self.name = name
-        self.own = own
-        self.real = real
-        self.source = source
-        self.pending = pending
-        self._tx = tx
-        self.written = False
+    _content: Value | None = None
+    name: str = ""
+    own: bool = False
+    real: Any = None
+    source: Source | None = None
+    pending: tuple[Any, Source] | None = None
+    tx: Any = None
+    written: bool = False
 
     @property
     def content(self) -> Value | None:
         if self._content is None and self.pending is not None:
             real, source = self.pending
             self.pending = None
-            self._content = self._tx.wrap(real, source)
+            self._content = self.tx.wrap(real, source)
         if self._content is None and self.own and not self.written:
-            self._tx.guard(self.place(), "CALL", is_empty, "is empty")
+            self.tx.guard(self.place(), "CALL", is_empty, "is empty")
         return self._content
 
     def place(self) -> Source | None:
@@ -60,10 +51,7 @@ class CellValue(Value):
         self.pending = None
         self._content = value
         self.written = True
-        if self.source is not None:
-            tx.heap.changed(self)
-        else:
-            tx.heap.changed()
+        tx.heap.changed(self)
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "cell_contents":
@@ -136,15 +124,13 @@ class GlobalsScope:
         self.written: dict[str, Value | None] = {}
         self.source = ConstantSource(namespace, f"globals of {namespace.get('__name__')}")
 
-    def source_of(self, name: str) -> Source:
-        return Global(name) if self.own else Item(self.source, name, "dict")
-
     def load(self, tx: Tracer, name: str) -> Value | None:
         if name in self.written:
             return self.written[name]
         if name not in self.namespace:
             return None
-        return tx.wrap(self.namespace[name], self.source_of(name))
+        source = Global(name) if self.own else Item(self.source, name, "dict")
+        return tx.wrap(self.namespace[name], source)
 
     def load_builtin(self, tx: Tracer, name: str, of_frame: dict[str, Any]) -> Value | None:
         """A name of Python's own, which a program may replace; `of_frame`: what guards read."""
@@ -188,11 +174,10 @@ def _builtins_of(namespace: dict[str, Any]) -> dict[str, Any]:
 class GlobalsDict(MappingValue):
     """`globals()`: names of a module as items."""
 
+    described = "globals()"
+
     def __init__(self, scope: GlobalsScope) -> None:
         self.scope = scope
-
-    def describe(self) -> str:
-        return "globals()"
 
     def truth(self, tx: Tracer) -> bool:
         return True

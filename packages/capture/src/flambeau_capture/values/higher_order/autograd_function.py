@@ -17,11 +17,11 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.graph.builder import GraphBuilder
 from flambeau_capture.graph.functions import autograd_call
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value, unpack
-from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.constant import Constant, constant_of, is_none
 from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
 from flambeau_capture.values.functions.callables import handles
 from flambeau_capture.values.functions.methods import BoundMethod
-from flambeau_capture.values.higher_order.bodies import Inside
+from flambeau_capture.values.higher_order.bodies import inside
 from flambeau_capture.values.objects.attributes import class_attribute, find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.tensors.graph_calls import record_call
@@ -33,28 +33,22 @@ NO_FUNCTION = "FB0007"
 class ContextValue(Value):
     """The `ctx` of forward and backward."""
 
+    described = "ctx of {0.kind.__name__}"
+    cls: type
+
     def __init__(self, kind: type, needs: tuple[bool, ...]) -> None:
+        self.cls = getattr(kind, "_backward_cls", torch.autograd.function.FunctionCtx)
         self.kind = kind
         self.needs = needs
-        self.saved: list[Value] = []
-        self.without: list[Value] = []
-        self.dirty: list[Value] = []
-        self.materialize = True
+        #: what its methods were given last
+        self.given: dict[str, list[Value]] = {name: [] for name in _METHODS}
         self.attributes: dict[str, Value] = {}
-
-    @property
-    def cls(self) -> type:
-        found: type = getattr(self.kind, "_backward_cls", torch.autograd.function.FunctionCtx)
-        return found
-
-    def describe(self) -> str:
-        return f"ctx of {self.kind.__name__}"
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in self.attributes:
             return self.attributes[name]
         if name == "saved_tensors":
-            return TupleValue(self.saved)
+            return TupleValue(self.given["save_for_backward"])
         if name == "needs_input_grad":
             return tx.wrap_new(self.needs)
         if name in _METHODS:
@@ -64,7 +58,7 @@ class ContextValue(Value):
             return class_attribute(tx, self, self.kind, name)
         if hasattr(torch.autograd.function.FunctionCtx, name) or found is not None:
             raise Break(NO_FUNCTION, f"{name} of {self.describe()}")
-        tx.raise_error(AttributeError, f"'{self.cls.__name__}' object has no attribute '{name}'")
+        self.lacks(tx, name)
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         tx.heap.changed()
@@ -76,45 +70,36 @@ class ContextValue(Value):
             tx.raise_error(AttributeError, name)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        handler = _METHODS.get(name)
-        if handler is None:
+        if name not in _METHODS:
             self.unknown(f"method {name!r}")
+        refused = _METHODS[name](args)
+        if refused:
+            raise Break(NO_FUNCTION, refused)
         tx.heap.changed()
-        handler(self, args)
+        self.given[name] = list(args)
         return Constant(None)
 
-
-def _save(ctx: ContextValue, args: Args) -> None:
-    if not all(isinstance(a, TensorValue) or _is_none(a) for a in args):
-        raise Break(NO_FUNCTION, "save_for_backward of what is no tensor")
-    ctx.saved = list(args)
+    @property
+    def materialize(self) -> bool:
+        return all(constant_of(flag) for flag in self.given["set_materialize_grads"])
 
 
-def _without_derivative(ctx: ContextValue, args: Args) -> None:
-    ctx.without = list(args)
+def _no_tensor(args: Args) -> str:
+    known = all(isinstance(a, TensorValue) or is_none(a) for a in args)
+    return "" if known else "save_for_backward of what is no tensor"
 
 
-def _materialize(ctx: ContextValue, args: Args) -> None:
-    if not isinstance(args[0], Constant):
-        raise Break(NO_FUNCTION, f"set_materialize_grads of {args[0].describe()}")
-    ctx.materialize = bool(args[0].value)
+def _no_flag(args: Args) -> str:
+    known = isinstance(args[0], Constant)
+    return "" if known else f"set_materialize_grads of {args[0].describe()}"
 
 
-def _dirty(ctx: ContextValue, args: Args) -> None:
-    ctx.dirty = list(args)
-
-
-_METHODS: dict[str, Callable[[ContextValue, Args], None]] = {
-    "save_for_backward": _save,
-    "mark_non_differentiable": _without_derivative,
-    "set_materialize_grads": _materialize,
-    "mark_dirty": _dirty,
-    "save_for_forward": lambda ctx, args: None,
+#: what is wrong with their arguments
+_METHODS: dict[str, Callable[[Args], str]] = {
+    "save_for_backward": _no_tensor,
+    "set_materialize_grads": _no_flag,
+    **dict.fromkeys(("mark_non_differentiable", "mark_dirty", "save_for_forward"), lambda args: ""),
 }
-
-
-def _is_none(value: Value) -> bool:
-    return is_none(value)
 
 
 @handles(*compat.function_applies())
@@ -133,12 +118,14 @@ def _apply(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _is_usual(kind: type) -> bool:
     """Whether nothing but forward, setup_context and backward is the program's own."""
     function = torch.autograd.Function
-    same = ("apply", "_backward_cls", "jvp", "generate_vmap_rule", "once_differentiable")
-    for name in same[:1] + same[2:]:
+    for name in ("apply", "jvp", "generate_vmap_rule", "once_differentiable"):
         own, usual = find_in_class(kind, name), find_in_class(function, name)
         if (own is None) != (usual is None) or (own and usual and own[1] is not usual[1]):
             return False
     return find_in_class(kind, "vjp") == find_in_class(function, "vjp")
+
+
+Body = tuple[fx.GraphModule, list[fx.Node]]
 
 
 class _Application:
@@ -157,8 +144,9 @@ class _Application:
 
     def record(self, grad_mode: bool) -> Value:
         tx = self.tx
-        ctx = ContextValue(self.kind.python_class, self.needs)
-        with Inside(tx, f"forward of {self.name}") as forward:
+        ctx = self.ctx = ContextValue(self.kind.python_class, self.needs)
+        with inside(tx, f"forward of {self.name}") as forward:
+            self.forward = forward
             inner = [self._argument(forward, value) for value in self.given]
             result = self._forward(ctx, inner)
             outputs = result.parts() if isinstance(result, SequenceValue) else [result]
@@ -168,21 +156,24 @@ class _Application:
             if isinstance(result, SequenceValue) and result.cls is not tuple:
                 raise Break(NO_FUNCTION, f"forward of {self.name} answers {result.describe()}")
             nodes = [forward.localize(value.node) for value in results]
-            without = _places(results, ctx.without)
-            dirty = _places(results, ctx.dirty)
-            if len(dirty) != len(ctx.dirty) or not all(
+            without = _places(results, ctx.given["mark_non_differentiable"])
+            marked = ctx.given["mark_dirty"]
+            dirty = _places(results, marked)
+            if len(dirty) != len(marked) or not all(
                 any(results[place] is value for value in inner) for place in dirty
             ):
                 raise Break(NO_FUNCTION, "mark_dirty of what is no argument, or no result")
             if not grad_mode and any(self._wants(inner, results[place]) for place in dirty):
                 # the result is another tensor then, which does not
                 raise Break(NO_FUNCTION, "mark_dirty of what requires grad, where grad is disabled")
-        backward, kept = self._backward(forward, ctx, results, without)
-        bare, first = None, len(kept)
+        backward, kept = self._backward(results, without)
+        bare: fx.GraphModule | tuple[str, str] | None = None
+        first = len(kept)
         if not ctx.materialize:
-            bare, more = self._bare_backward(forward, ctx, results)
+            bare, more = self._bare_backward(len(results))
             kept = [*kept, *more]
-        by_version = {forward.localize(v.node) for v in ctx.saved if isinstance(v, TensorValue)}
+        saved = ctx.given["save_for_backward"]
+        by_version = {forward.localize(v.node) for v in saved if isinstance(v, TensorValue)}
         checked = tuple(forward.localize(node) in by_version for node in kept)
         forward.set_output((*nodes, *(forward.localize(node) for node in kept)))
         module, lifted = forward.finish_body()
@@ -227,60 +218,50 @@ class _Application:
         tx.call(tx.get_attr(self.kind, "setup_context"), [ctx, TupleValue(inner), result], {})
         return result
 
-    def _backward(
-        self,
-        forward: GraphBuilder,
-        ctx: ContextValue,
-        results: list[TensorValue],
-        without: tuple[int, ...],
-    ) -> tuple[fx.GraphModule, list[fx.Node]]:
-        """The body that answers derivatives, and the nodes that it needs of forward."""
-        tx = self.tx
-        if not any(self.needs):
-            return fx.GraphModule(torch.nn.Module(), _nothing(len(results), len(self.tensors))), []
-        with Inside(tx, f"backward of {self.name}", forward) as body:
-            derivatives: list[Value] = [
-                TensorValue(body.add_example(f"grad{place}", _scattered(tx, value.fake)))
+    def _backward(self, results: list[TensorValue], without: tuple[int, ...]) -> Body:
+        materialize = self.ctx.materialize
+        if not materialize and len(results) - len(without) > 1 and any(self.needs):
+            # each may be undefined in one backward pass and not in another
+            raise Break(NO_FUNCTION, "set_materialize_grads(False) with several results")
+
+        def derivatives(body: GraphBuilder) -> list[Value]:
+            found: list[Value] = [
+                TensorValue(body.add_example(f"grad{place}", _scattered(self.tx, value.fake)))
                 for place, value in enumerate(results)
             ]
-            if not ctx.materialize:
-                if len(results) - len(without) > 1:
-                    # each may be undefined in one backward pass and not in another
-                    raise Break(NO_FUNCTION, "set_materialize_grads(False) with several results")
-                derivatives = [
-                    Constant(None) if place in without else value
-                    for place, value in enumerate(derivatives)
-                ]
-            return self._answers(body, ctx, derivatives)
+            for place in () if materialize else without:
+                found[place] = Constant(None)
+            return found
 
-    def _bare_backward(
-        self, forward: GraphBuilder, ctx: ContextValue, results: list[TensorValue]
-    ) -> tuple[fx.GraphModule | tuple[str, str], list[fx.Node]]:
+        return self._answers(len(results), derivatives)
+
+    def _bare_backward(self, count: int) -> Body | tuple[tuple[str, str], list[fx.Node]]:
         """The backward of undefined derivatives; the class and text of the error, if it raises."""
-        if not any(self.needs):
-            return fx.GraphModule(torch.nn.Module(), _nothing(0, len(self.tensors))), []
         try:
-            with Inside(self.tx, f"backward of {self.name}", forward) as body:
-                return self._answers(body, ctx, [Constant(None) for _ in results])
+            return self._answers(0, lambda _: [Constant(None)] * count)
         except UserError as error:
             return (error.value.cls.__name__, _text(error.value)), []
 
-    def _answers(
-        self, body: GraphBuilder, ctx: ContextValue, derivatives: list[Value]
-    ) -> tuple[fx.GraphModule, list[fx.Node]]:
+    def _answers(self, count: int, derivatives: Callable[[GraphBuilder], list[Value]]) -> Body:
+        """The body that answers `count` derivatives, and the nodes that it needs of forward."""
         tx = self.tx
-        found = tx.call(tx.get_attr(self.kind, "backward"), [ctx, *derivatives], {})
-        parts = unpack(tx, found) if isinstance(found, SequenceValue) else [found]
-        if len(parts) < len(self.given) or not all(_is_none(v) for v in parts[len(self.given) :]):
-            raise Break(NO_FUNCTION, f"backward of {self.name} answers {len(parts)} values")
-        outputs: list[fx.Node | None] = []
-        for value, part in zip(self.given, parts):
-            if isinstance(value, TensorValue):
-                if not isinstance(part, TensorValue) and not _is_none(part):
-                    raise Break(NO_FUNCTION, f"backward answers {part.describe()}")
-                outputs.append(body.localize(part.node) if isinstance(part, TensorValue) else None)
-        body.set_output(tuple(outputs))
-        return body.finish_body()
+        if not any(self.needs):
+            return fx.GraphModule(torch.nn.Module(), _nothing(count, len(self.tensors))), []
+        with inside(tx, f"backward of {self.name}", self.forward) as body:
+            given = [self.ctx, *derivatives(body)]
+            found = tx.call(tx.get_attr(self.kind, "backward"), given, {})
+            parts = unpack(tx, found) if isinstance(found, SequenceValue) else [found]
+            if len(parts) < len(self.given) or not all(map(is_none, parts[len(self.given) :])):
+                raise Break(NO_FUNCTION, f"backward of {self.name} answers {len(parts)} values")
+            outputs: list[fx.Node | None] = []
+            for value, part in zip(self.given, parts):
+                if isinstance(value, TensorValue):
+                    if not isinstance(part, TensorValue) and not is_none(part):
+                        raise Break(NO_FUNCTION, f"backward answers {part.describe()}")
+                    node = part.node if isinstance(part, TensorValue) else None
+                    outputs.append(node and body.localize(node))
+            body.set_output(tuple(outputs))
+            return body.finish_body()
 
 
 def _text(error: Value) -> str:
@@ -317,7 +298,5 @@ def _scattered(tx: Tracer, like: torch.Tensor) -> torch.Tensor:
         if like.dim() == 0:
             return torch.empty_like(like)
         *head, last = like.shape
-        made: torch.Tensor = torch.empty((*head, 2 * last), dtype=like.dtype, device=like.device)[
-            ..., ::2
-        ]
-        return made
+        made = torch.empty((*head, 2 * last), dtype=like.dtype, device=like.device)
+        return made[..., ::2]

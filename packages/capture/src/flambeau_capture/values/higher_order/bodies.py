@@ -8,7 +8,8 @@ Python values in tuples, lists and dicts; whatever else it does is a graph break
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,9 @@ from torch import fx
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.graph.builder import GraphBuilder
-from flambeau_capture.values.base import NotConcrete, Tracer, Value
-from flambeau_capture.values.constant import Constant, constant_of
-from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.base import Args, NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import constant_of
+from flambeau_capture.values.containers.dicts import DictValue, named_dict
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
 from flambeau_capture.values.tensors.tensor import TensorValue
@@ -36,34 +37,25 @@ class Captured:
     result: Value
 
 
-class Inside:
+@contextmanager
+def inside(tx: Tracer, what: str, outer: GraphBuilder | None = None) -> Iterator[GraphBuilder]:
     """Interpretation inside a body, for the extent of a block."""
-
-    def __init__(self, tx: Tracer, what: str, outer: GraphBuilder | None = None) -> None:
-        self.tx = tx
-        self.what = what
-        self.before = tx.graph
-        self.body = GraphBuilder(outer or tx.graph)
-        self._apart = tx.heap.separate()
-        self._changes: dict[int, Any] = {}
-
-    def __enter__(self) -> GraphBuilder:
-        self.tx.graph = self.body
-        self._changes = self._apart.__enter__()
-        self._grad_mode = torch.is_grad_enabled()
-        return self.body
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.tx.graph = self.before
-        self._apart.__exit__(None, None, None)
-        if self._changes:
-            self.tx.heap.changed()  # capture starts again: what was changed is not kept
-            if error is None:
-                changed = ", ".join(_describe(value) for value in self._changes.values())
-                raise Break("FB0025", f"{self.what} changes {changed}")
-        if error is None and torch.is_grad_enabled() != self._grad_mode:
-            self.tx.heap.changed()
-            raise Break("FB0025", f"{self.what} leaves the grad mode changed")
+    body = GraphBuilder(outer or tx.graph)
+    before, tx.graph = tx.graph, body
+    grad_mode = torch.is_grad_enabled()
+    changes: dict[int, Any] = {}
+    try:
+        with tx.heap.separate() as changes:
+            yield body
+    finally:
+        tx.graph = before
+        if changes:
+            tx.heap.changed()  # capture starts again: what was changed is not kept
+    if changes:
+        raise Break("FB0025", f"{what} changes {', '.join(map(_describe, changes.values()))}")
+    if torch.is_grad_enabled() != grad_mode:
+        tx.heap.changed()
+        raise Break("FB0025", f"{what} leaves the grad mode changed")
 
 
 def _describe(value: Any) -> str:
@@ -72,11 +64,32 @@ def _describe(value: Any) -> str:
 
 def capture_body(tx: Tracer, what: str, run: Callable[[GraphBuilder], Value]) -> Captured:
     """The graph of what `run` interprets; its arguments are those that `run` adds to the body."""
-    with Inside(tx, what) as body:
+    with inside(tx, what) as body:
         result = run(body)
         body.set_output(structure(tx, result, what))
     module, lifted = body.finish_body()
     return Captured(tx.graph.add_module(module, "body"), lifted, result)
+
+
+def capture_call(
+    tx: Tracer, what: str, fn: Value, args: Args
+) -> tuple[Captured, list[TensorValue], tuple[Any, ...]]:
+    """The body of a call, the tensors of its arguments, and where those are among these."""
+    given: list[TensorValue] = []
+    shapes: list[Any] = []
+
+    def run(body: GraphBuilder) -> Value:
+        pairs = [arguments(body, arg, given) for arg in args]
+        shapes.extend(shape for _, shape in pairs)
+        return tx.call(fn, [inner for inner, _ in pairs], {})
+
+    return capture_body(tx, what, run), given, tuple(shapes)
+
+
+def numbered(tx: Tracer, value: Value) -> tuple[list[TensorValue], Any]:
+    """The tensors of an argument that stay outside, and where they are in it."""
+    given: list[TensorValue] = []
+    return given, arguments(GraphBuilder(tx.graph), value, given)[1]
 
 
 def structure(tx: Tracer, value: Value, what: str) -> Any:
@@ -114,7 +127,7 @@ def arguments(
         named = {
             constant_of(key): arguments(body, item, given, enter) for key, item in value.entries()
         }
-        made = DictValue([(Constant(key), one) for key, (one, _) in named.items()], tx=value._tx)
+        made = named_dict({key: one for key, (one, _) in named.items()}, value._tx)
         return made, {key: other for key, (_, other) in named.items()}
     if enter is not None:
         raise Break("FB0005", f"a function mapped over {value.describe()}")

@@ -18,7 +18,15 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, ConstantSource, Source
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, needing
+from flambeau_capture.values.base import (
+    Args,
+    Kwargs,
+    NotConcrete,
+    Tracer,
+    Value,
+    needing,
+    objects_of,
+)
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.functions.callables import answers, breaks, handles
 from flambeau_capture.values.functions.methods import BoundMethod
@@ -28,18 +36,13 @@ from flambeau_capture.values.registry import tracked, wraps_type
 class ContextManager(Value):
     """A context manager that capture knows, made by `kind(*arguments)`."""
 
+    described = "{0.kind.__name__}{0.arguments}"
+    cls: type
     inside = False  # whether it is entered
 
     def __init__(self, kind: type, arguments: tuple[Any, ...] = ()) -> None:
-        self.kind = kind
+        self.cls = self.kind = kind
         self.arguments = arguments
-
-    @property
-    def cls(self) -> type:
-        return self.kind
-
-    def describe(self) -> str:
-        return f"{self.kind.__name__}{self.arguments}"
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in ("__enter__", "__exit__"):
@@ -85,6 +88,10 @@ class GraphMode(ContextManager):
         """Whether entering it changes nothing."""
         return False
 
+    def recorded(self) -> tuple[Any, ...]:
+        """The arguments of the call that enters it."""
+        return self.arguments
+
     def enter(self, tx: Tracer) -> Value:
         idle = self.idle()
         self.inside = True
@@ -92,7 +99,7 @@ class GraphMode(ContextManager):
         self.live.__enter__()
         tx.entered.append(self)
         if not idle:
-            self.node = tx.graph.record_mode(self.calls[0], self.arguments, tx.stack_trace())
+            self.node = tx.graph.record_mode(self.calls[0], self.recorded(), tx.stack_trace())
         return self
 
     def leave(self, tx: Tracer) -> None:
@@ -144,24 +151,21 @@ class InferenceValue(GraphMode):
 class KernelChoice(GraphMode):
     """Which kernels torch may choose: `sdpa_kernel`, `cudnn.flags`, by calls of the graph."""
 
-    cls: type = _GeneratorContextManager
-
     calls = (compat.enter_choice, compat.exit_choice)
 
     def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
         super().__init__(compat.CHOICES[name][1], arguments)
+        self.cls = _GeneratorContextManager
         self.name = name
         self.outside: dict[Any, Any] = {}  # while it is entered: what was the case before
 
     def enter(self, tx: Tracer) -> Value:
         self.outside = {question: question() for question in _CHOSEN}
-        self.inside = True
-        self.live = self.kind(*self.arguments)
-        self.live.__enter__()
-        tx.entered.append(self)
-        given = (self.name, self.arguments)
-        self.node = tx.graph.record_mode(self.calls[0], given, tx.stack_trace())
+        super().enter(tx)
         return Constant(None)
+
+    def recorded(self) -> tuple[Any, ...]:
+        return self.name, self.arguments
 
 
 _CHOSEN: tuple[Any, ...] = (
@@ -182,10 +186,8 @@ def _choice(name: str) -> None:
     @handles(maker)
     def make(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         try:
-            bound = inspect.signature(maker).bind(
-                *(arg.as_python() for arg in args),
-                **{key: arg.as_python() for key, arg in kwargs.items()},
-            )
+            given, named = objects_of(args, kwargs)
+            bound = inspect.signature(maker).bind(*given, **named)
         except (NotConcrete, TypeError) as error:
             raise Break("FB0013", f"{name} with {error}") from None
         bound.apply_defaults()
@@ -221,14 +223,13 @@ class Label(ContextManager):
 class DeviceMode(ContextManager):
     """`with torch.device(...)`: the device of tensors that are made without one."""
 
+    described = "with {0.device}"
+
     before: torch.device | None = None
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(torch.device, (str(device),))
         self.device = device
-
-    def describe(self) -> str:
-        return f"with {self.device}"
 
     def enter(self, tx: Tracer) -> Value:
         graph = tx.graph.outermost
@@ -301,7 +302,7 @@ def autocast_settings(autocast: Any) -> tuple[Any, ...]:
 def autocast_arguments(args: Args, kwargs: Kwargs) -> tuple[list[Any], dict[str, Any]]:
     """What an autocast object is made of, in Python."""
     with needing("FB0013", lambda error: f"autocast with {error}"):
-        return [a.as_python() for a in args], {key: a.as_python() for key, a in kwargs.items()}
+        return objects_of(args, kwargs)
 
 
 @handles(torch.autocast)
@@ -342,12 +343,8 @@ class ExistingAutocast(AutocastValue):
 
     def __init__(self, real: Any, source: Source) -> None:
         super().__init__(torch.autocast, autocast_settings(real))
-        self.real = real
+        self.cls = type(real)
         self.source = source
-
-    @property
-    def cls(self) -> type:
-        return type(self.real)
 
     def enter(self, tx: Tracer) -> Value:
         if self.live is not None:  # it keeps one state to return to, not two
@@ -361,7 +358,7 @@ class ExistingAutocast(AutocastValue):
             super().reconstruct(writer)
 
 
-@wraps_type(torch.autocast)
+@wraps_type(torch.autocast, *OLDER)
 @tracked
 def wrap_autocast(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "TYPE_MATCH", type(obj))
@@ -372,9 +369,6 @@ def wrap_autocast(tx: Tracer, obj: Any, source: Source) -> Value:
 
 # what leaves one that was entered before a break: torch's own, in one piece
 breaks("FB0013", torch.autocast.__enter__, torch.autocast.__exit__)
-
-for _kind in OLDER:
-    wraps_type(_kind)(wrap_autocast)
 
 
 def _older(kind: Any, device: str) -> None:

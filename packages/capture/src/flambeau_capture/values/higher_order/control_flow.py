@@ -6,11 +6,13 @@ both sides of a branch, and a loop's state before and after a turn, have the sam
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
 from torch.utils import checkpoint as _checkpoint
+from torch.utils._pytree import tree_map
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
@@ -21,7 +23,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, u
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.callables import handles
 from flambeau_capture.values.higher_order.bodies import Captured, capture_body
-from flambeau_capture.values.tensors.graph_calls import graph_call, record_call, record_result
+from flambeau_capture.values.tensors.graph_calls import record_call, record_result, tensor_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 CHECKPOINT_OPTIONS = ("use_reentrant", "preserve_rng_state", "determinism_check", "early_stop")
@@ -44,10 +46,7 @@ def _checkpointed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if options.get("use_reentrant") is None and "use_reentrant" in options:
         raise Break("FB0025", "checkpoint without use_reentrant")
 
-    def run(body: GraphBuilder) -> Value:
-        return tx.call(args[0], args[1:], named)
-
-    body = capture_body(tx, "a checkpointed function", run)
+    body = capture_body(tx, "a checkpointed function", lambda _: tx.call(args[0], args[1:], named))
     if _writes(body):  # it does so once more when it is run again: only torch itself knows when
         tx.heap.changed()
         raise Break("FB0025", "a checkpointed function writes to a tensor (batch norm in training)")
@@ -74,16 +73,11 @@ def _cond(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if not isinstance(predicate, TensorValue):
         return tx.call(given["true_fn" if predicate.truth(tx) else "false_fn"], operands, {})
     if predicate.fake.dtype != torch.bool:  # whatever is not zero is true
-        made = graph_call(tx, "call_function", torch.ne, [predicate, Constant(0)], {})
-        assert isinstance(made, TensorValue)
-        predicate = made
-    sides = []
-    for name in ("true_fn", "false_fn"):
-
-        def run(body: GraphBuilder, name: str = name) -> Value:
-            return tx.call(given[name], operands, {})
-
-        sides.append(capture_body(tx, f"{name} of torch.cond", run))
+        predicate = tensor_call(tx, "call_function", torch.ne, [predicate, Constant(0)])
+    sides = [
+        capture_body(tx, f"{name} of torch.cond", _calling(tx, given[name], lambda _: operands))
+        for name in ("true_fn", "false_fn")
+    ]
     results = [_fakes(side) for side in sides]
     if _metadata(results[0]) != _metadata(results[1]):
         raise Break("FB0025", "the sides of torch.cond answer differently")
@@ -103,19 +97,17 @@ def _while(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     carried = unpack(tx, given["carried_inputs"])
     if not all(isinstance(value, TensorValue) for value in carried):
         raise Break("FB0025", "while_loop carries what is no tensor")
-    sides = []
-    for name in ("cond_fn", "body_fn"):
-
-        def run(body: GraphBuilder, name: str = name) -> Value:
-            inner: list[Value] = [
-                TensorValue(body.add_example(f"state{place}", value.fake))  # type: ignore[attr-defined]
-                for place, value in enumerate(carried)
-            ]
-            return tx.call(given[name], inner, {})
-
-        sides.append(capture_body(tx, f"{name} of while_loop", run))
-    after = _fakes(sides[1])
     before = tuple(value.fake for value in carried)  # type: ignore[attr-defined]
+
+    def state(body: GraphBuilder) -> list[Value]:
+        examples = enumerate(before)
+        return [TensorValue(body.add_example(f"state{place}", fake)) for place, fake in examples]
+
+    sides = [
+        capture_body(tx, f"{name} of while_loop", _calling(tx, given[name], state))
+        for name in ("cond_fn", "body_fn")
+    ]
+    after = _fakes(sides[1])
     if _metadata(tuple(after)) != _metadata(before):
         raise Break("FB0025", "while_loop changes the metadata of what it carries")
     counts = (len(carried), len(sides[0].lifted), len(sides[1].lifted))
@@ -129,6 +121,12 @@ def _while(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(*compat.associative_scans())
 def _associative_scan(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return tx.call_python(scanning.associative_scan, args, kwargs)
+
+
+def _calling(
+    tx: Tracer, fn: Value, given: Callable[[GraphBuilder], list[Value]]
+) -> Callable[[GraphBuilder], Value]:
+    return lambda body: tx.call(fn, given(body), {})
 
 
 def _writes(body: Captured) -> bool:
@@ -155,10 +153,8 @@ def _fakes(body: Captured) -> Any:
 
 
 def _metadata(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return (value.dtype, value.device, tuple(value.shape))
-    if isinstance(value, tuple | list):
-        return (type(value).__name__, *(_metadata(item) for item in value))
-    if isinstance(value, dict):
-        return tuple((key, _metadata(item)) for key, item in value.items())
-    return value
+    def of_one(leaf: Any) -> Any:
+        is_tensor = isinstance(leaf, torch.Tensor)
+        return (leaf.dtype, leaf.device, tuple(leaf.shape)) if is_tensor else leaf
+
+    return tree_map(of_one, value)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch.autograd import forward_ad
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
@@ -43,12 +43,19 @@ from flambeau_capture.values.base import (
     needing,
     unpack,
 )
-from flambeau_capture.values.constant import Constant, constant_of, is_none
-from flambeau_capture.values.containers.dicts import DictValue, pairs_of
+from flambeau_capture.values.constant import NONE, Constant, constant_of, is_none
+from flambeau_capture.values.containers.dicts import DictValue, named_dict, pairs_of
 from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
 from flambeau_capture.values.functions.callables import CODES, Action, CallRule, handles
 from flambeau_capture.values.functions.functions import FunctionValue
-from flambeau_capture.values.higher_order.bodies import TensorSlot, arguments, capture_body, places
+from flambeau_capture.values.higher_order.bodies import (
+    TensorSlot,
+    arguments,
+    capture_body,
+    capture_call,
+    numbered,
+    places,
+)
 from flambeau_capture.values.objects.nn_modules import ModuleValue
 from flambeau_capture.values.tensors.graph_calls import project, record_call, run_call, version_of
 from flambeau_capture.values.tensors.tensor import TensorValue
@@ -57,6 +64,7 @@ from flambeau_capture.values.tensors.tensor import TensorValue
 class TransformValue(Value):
     """What torch.func.grad and its relatives answer."""
 
+    described = "{0.kind} of {0.fn}"
     cls: type = types.FunctionType
 
     def __init__(self, kind: str, fn: Value, options: dict[str, Any]) -> None:
@@ -64,33 +72,18 @@ class TransformValue(Value):
         self.fn = fn
         self.options = options
 
-    def describe(self) -> str:
-        return f"{self.kind} of {self.fn.describe()}"
-
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if kwargs:
             raise Break("FB0005", f"call of {self.describe()} with keyword arguments")
-        given: list[TensorValue] = []
-        shapes: list[Any] = []
-
-        def run(body: GraphBuilder) -> Value:
-            pairs = [arguments(body, arg, given) for arg in args]
-            shapes.extend(shape for _, shape in pairs)
-            return tx.call(self.fn, [inner for inner, _ in pairs], {})
-
-        body = capture_body(tx, self.describe(), run)
+        body, given, shapes = capture_call(tx, self.describe(), self.fn, args)
         options = tuple(self.options.items())
-        head = (self.kind, body.node, places(tuple(shapes)), options, len(given))
+        head = (self.kind, body.node, places(shapes), options, len(given))
         nodes = [*(value.node for value in given), *body.lifted]
         return record_call(tx, transform_call, head, nodes)
 
     def reconstruct(self, writer: Any) -> None:
-        options = Constant(tuple(self.options.items()))
-        writer.call(_remake, [Constant(self.kind), self.fn, options])
-
-
-def _remake(kind: str, fn: Any, options: tuple[tuple[str, Any], ...]) -> Any:
-    return TRANSFORMS[kind](fn, **dict(options))
+        options = {name: Constant(option) for name, option in self.options.items()}
+        writer.call(TRANSFORMS[self.kind], [self.fn], options)
 
 
 def _bound(fn: Any, args: Args, kwargs: Kwargs) -> tuple[dict[str, Value], dict[str, Any]]:
@@ -113,10 +106,6 @@ for _kind, _fn in TRANSFORMS.items():
     _register(_kind, _fn)
 
 
-def _identity(x: Any) -> Any:
-    return x
-
-
 def _transformed(maker: Any) -> Any:
     def call(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
         """A function that a transform has made before, called on the variables that it encloses."""
@@ -132,7 +121,7 @@ def _transformed(maker: Any) -> Any:
 
 
 for _maker in (torch.vmap, *reversed(TRANSFORMS.values())):
-    CODES[_maker(_identity).__code__] = CallRule(
+    CODES[_maker(lambda x: x).__code__] = CallRule(
         Action.ANSWER, f"functions of {_maker.__name__}", _transformed(_maker), of_called=True
     )
 
@@ -140,31 +129,15 @@ for _maker in (torch.vmap, *reversed(TRANSFORMS.values())):
 @handles(torch.func.jvp)
 def _jvp(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     values, options = _bound(torch.func.jvp, args, kwargs)
-    given: list[TensorValue] = []
-    shapes: list[Any] = []
-
-    def run(body: GraphBuilder) -> Value:
-        inner, shape = arguments(body, values["primals"], given)
-        shapes.append(shape)
-        return tx.call(values["func"], getattr(inner, "parts", list)(), {})
-
-    body = capture_body(tx, "a function of torch.func.jvp", run)
-    tangents: list[TensorValue] = []
-    apart = GraphBuilder(tx.graph)  # only to number the tangents: their values stay outside
-    shapes.append(_moved(arguments(apart, values["tangents"], tangents)[1], len(given)))
+    primals = values["primals"]
+    parts: Args = getattr(primals, "parts", list)()
+    body, given, shape = capture_call(tx, "a function of torch.func.jvp", values["func"], parts)
+    tangents, moved = numbered(tx, values["tangents"])
+    moved = tree_map_only(TensorSlot, lambda slot: TensorSlot(slot.index + len(given)), moved)
+    shapes = (list(shape) if primals.cls is list else shape, moved)
     nodes = [value.node for value in (*given, *tangents)]
-    head = (body.node, places(tuple(shapes)), bool(options.get("has_aux", False)), len(nodes))
+    head = (body.node, places(shapes), bool(options.get("has_aux", False)), len(nodes))
     return record_call(tx, jvp_call, head, [*nodes, *body.lifted])
-
-
-def _moved(shape: Any, by: int) -> Any:
-    if isinstance(shape, TensorSlot):
-        return TensorSlot(shape.index + by)
-    if isinstance(shape, tuple | list):
-        return type(shape)(_moved(part, by) for part in shape)
-    if isinstance(shape, dict):
-        return {key: _moved(part, by) for key, part in shape.items()}
-    return shape
 
 
 _REASON = "FB0005"
@@ -173,6 +146,7 @@ _REASON = "FB0005"
 class DerivativeValue(Value):
     """The second result of vjp or linearize."""
 
+    described = "a derivative made by {0.name}"
     cls: type = types.FunctionType
 
     def __init__(self, tx: Tracer, name: str, node: fx.Node, watched: list[torch.Tensor]) -> None:
@@ -182,9 +156,6 @@ class DerivativeValue(Value):
         self._graph = tx.graph
         self._watched = [(tensor, version_of(tensor)) for tensor in watched]
 
-    def describe(self) -> str:
-        return f"a derivative made by {self.name}"
-
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if tx.graph is not self._graph:
             raise Break(_REASON, f"{self.describe()} in a function that torch maps or runs again")
@@ -192,30 +163,19 @@ class DerivativeValue(Value):
             raise Unreconstructible(self, f"{self.describe()} of what was written to since")
         with needing(_REASON, lambda error: f"{self.describe()} with {error}"):
             options = tuple((name, value.as_python()) for name, value in kwargs.items())
-        given: list[TensorValue] = []
-        apart = GraphBuilder(tx.graph)  # only to number the tensors: their values stay outside
-        _, shape = arguments(apart, TupleValue(list(args)), given)
+        given, shape = numbered(tx, TupleValue(args))
         head = (self.node, places(shape), options)
         return record_call(tx, applied_call, head, [value.node for value in given])
 
 
 def _derivative(tx: Tracer, name: str, target: Any, args: Args, options: Any) -> list[Value]:
-    fn, *primals = args
-    given: list[TensorValue] = []
-    shapes: list[Any] = []
-
-    def run(body: GraphBuilder) -> Value:
-        inner, shape = arguments(body, TupleValue(primals), given)
-        shapes.append(shape)
-        return tx.call(fn, getattr(inner, "parts", list)(), {})
-
-    body = capture_body(tx, f"a function of {name}", run)
+    body, given, shape = capture_call(tx, f"a function of {name}", args[0], args[1:])
     nodes = [*(value.node for value in given), *body.lifted]
     watched = [entry.meta["val"] for entry in nodes]
     followed = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in watched)
     if target is linear_call and (followed or tx.graph.outer is not None):
         raise Break(_REASON, f"{name} at what is differentiated or mapped")
-    plain = (body.node, places(shapes[0]), options, len(given), *nodes)
+    plain = (body.node, places(shape), options, len(given), *nodes)
     local = fx.node.map_arg(plain, tx.graph.localize)
     if target is linear_call:
         run_call(tx, "call_function", _must_be_linear, local, {})
@@ -270,6 +230,7 @@ def _linearize(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 class VmapValue(Value):
     """What torch.vmap answers."""
 
+    described = "vmap of {0.fn}"
     cls: type = types.FunctionType
 
     def __init__(self, fn: Value, in_dims: Any, out_dims: Any, randomness: str) -> None:
@@ -277,9 +238,6 @@ class VmapValue(Value):
         self.in_dims = in_dims
         self.out_dims = out_dims
         self.randomness = randomness
-
-    def describe(self) -> str:
-        return f"vmap of {self.fn.describe()}"
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if kwargs:
@@ -298,12 +256,10 @@ class VmapValue(Value):
             return tx.call(self.fn, inner, {})
 
         body = capture_body(tx, self.describe(), run)
-        found = record_call(
-            tx,
-            vmap_call,
-            (body.node, (*dims, *(None for _ in body.lifted)), self.out_dims, self.randomness),
-            [*(value.node for value in given), *body.lifted],
-        )
+        along = (*dims, *(None for _ in body.lifted))
+        head = (body.node, along, self.out_dims, self.randomness)
+        nodes = [*(value.node for value in given), *body.lifted]
+        found = record_call(tx, vmap_call, head, nodes)
         return self._arguments_again(body.result, found, given, dims)
 
     def _arguments_again(
@@ -355,40 +311,29 @@ class VmapValue(Value):
                 inner = [self._inside(outer, body, *pair, given, dims) for pair in zip(parts, dim)]
                 return value.like(inner)
         if isinstance(dim, dict) and isinstance(value, DictValue) and value.cls is dict:
-            entries = [(key, constant_of(key), item) for key, item in value.entries()]
-            if {name for _, name, _ in entries} == set(dim):
-                return DictValue(
-                    [
-                        (key, self._inside(outer, body, item, dim[name], given, dims))
-                        for key, name, item in entries
-                    ],
-                    tx=value._tx,
-                )
+            items = {constant_of(key): item for key, item in value.entries()}
+            if set(items) == set(dim):
+                inside = {
+                    name: self._inside(outer, body, item, dim[name], given, dims)
+                    for name, item in items.items()
+                }
+                return named_dict(inside, value._tx)
         raise Break("FB0005", f"call of {self.describe()} with in_dims {self.in_dims}")
 
     def reconstruct(self, writer: Any) -> None:
-        writer.call(
-            torch.vmap,
-            [self.fn, Constant(self.in_dims), Constant(self.out_dims), Constant(self.randomness)],
-        )
+        options = (self.in_dims, self.out_dims, self.randomness)
+        writer.call(torch.vmap, [self.fn, *map(Constant, options)])
 
 
 @handles(torch.vmap)
 def make_vmap(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """`torch.vmap(func, in_dims=0, out_dims=0, randomness='error', *, chunk_size=None)`."""
-    names = ("func", "in_dims", "out_dims", "randomness", "chunk_size")
-    given: dict[str, Value] = {**dict(zip(names, args)), **kwargs}
-    fn = given.pop("func")
-    with needing("FB0005", lambda error: f"torch.vmap with {error}"):
-        plain = {name: value.as_python() for name, value in given.items()}
+    values, plain = _bound(torch.vmap, args, kwargs)
     if plain.get("chunk_size") is not None:
         raise Break("FB0005", "torch.vmap in chunks")
-    return VmapValue(
-        fn, plain.get("in_dims", 0), plain.get("out_dims", 0), plain.get("randomness", "error")
-    )
-
-
-Named = tuple[str, ModuleValue, str, Value]
+    given = {"in_dims": 0, "out_dims": 0, "randomness": "error", **plain}
+    given.pop("chunk_size", None)
+    return VmapValue(values["func"], **given)
 
 
 @handles(torch.func.functional_call)
@@ -431,15 +376,13 @@ def _tables(value: Value) -> list[DictValue]:
 
 
 def _arguments(tx: Tracer, given: dict[str, Value]) -> tuple[list[Value], dict[str, Value]]:
-    positional = given.get("args", Constant(None))
-    named = given.get("kwargs", Constant(None))
-    if is_none(positional):
-        listed = []
-    else:
-        listed = unpack(tx, positional) if positional.cls is tuple else [positional]
-    if is_none(named):
-        return listed, {}
-    return listed, {constant_of(key): value for key, value in pairs_of(tx, named)}
+    positional, named = given.get("args", NONE), given.get("kwargs", NONE)
+    listed = unpack(tx, positional) if positional.cls is tuple else [positional]
+    pairs = () if is_none(named) else pairs_of(tx, named)
+    return [] if is_none(positional) else listed, {constant_of(key): one for key, one in pairs}
+
+
+Named = tuple[str, ModuleValue, str, Value]
 
 
 def _swaps(
@@ -460,7 +403,9 @@ def _swaps(
     return swaps
 
 
-def _named(tx: Tracer, module: ModuleValue, prefix: str) -> Iterator[Named]:
+def _named(
+    tx: Tracer, module: ModuleValue, prefix: str
+) -> Iterator[tuple[str, ModuleValue, str, Value]]:
     """Every parameter and buffer, by path, owner and name; that they are these is guarded."""
     for table in ("_parameters", "_buffers", "_modules"):
         entries = module.instance_get(tx, table)

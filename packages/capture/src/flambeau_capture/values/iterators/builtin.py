@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -66,14 +67,12 @@ class SequenceIterator(IteratorValue):
     def reconstruct(self, writer: Any) -> None:
         if self.index is None:
             writer.call(_ended, [Constant(self.sequence.cls)])
-            return
-        if self.index == 0 and self.made_by is not None:
+        elif self.index == 0 and self.made_by is not None:
             self.made_by.write(self, writer)
-            return
-        if self.index == 0:
+        elif self.index == 0:
             writer.call(iter, [self.sequence])
-            return
-        writer.call(_iterator_at, [self.sequence, Constant(self.index)])
+        else:
+            writer.call(_iterator_at, [self.sequence, Constant(self.index)])
 
 
 def _ended(kind: type) -> Any:
@@ -96,22 +95,16 @@ _SIZE_CHANGED: dict[type, str] = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class KeysIterator(IteratorValue):
     """Over a snapshot of items; `now` gives what an item represents when it is its turn."""
 
-    def __init__(
-        self,
-        container: Value,
-        items: list[Value],
-        now: Callable[[Any, Value], Value] | None = None,
-        view: str = "",
-    ) -> None:
-        self.view = view
-        self.container = container
-        self.items = items
-        self.now = now
-        self.index = 0
-        self.ended = False
+    container: Value
+    items: list[Value]
+    now: Callable[[Any, Value], Value] | None = None
+    view: str = ""
+    index: int = 0
+    ended: bool = False
 
     @property
     def cls(self) -> type:
@@ -180,6 +173,22 @@ def _iterator_of_another_size(kind: Any) -> Any:
     return iterator
 
 
+T = TypeVar("T")
+
+
+def _until(ends: Any, step: Callable[[], T]) -> T | None:
+    """A step of an iterator made in C; what ends it, whoever raises it, is the iterator's end."""
+    try:
+        return step()
+    except UserError as error:
+        if issubclass(error.value.cls, ends):
+            return None
+        raise
+
+
+until_stopped = partial(_until, StopIteration)
+
+
 class IndexIterator(IteratorValue):
     """The old protocol: `__getitem__` with 0, 1, 2, ... until IndexError."""
 
@@ -191,227 +200,189 @@ class IndexIterator(IteratorValue):
 
     def advance(self, tx: Tracer) -> Value | None:
         tx.heap.changed()
-        try:
-            item = self.target.get_item(tx, Constant(self.index))
-        except UserError as error:
-            if issubclass(error.value.cls, IndexError | StopIteration):
-                return None
-            raise
-        self.index += 1
+        read = partial(self.target.get_item, tx, Constant(self.index))
+        item = _until((IndexError, StopIteration), read)
+        if item is not None:
+            self.index += 1
         return item
 
 
-T = TypeVar("T")
+class MadeAgain(IteratorValue):
+    """An iterator that calling its class with its parts makes again where it is."""
+
+    def __init__(self, *parts: Value) -> None:
+        self.made_of = [*parts]
+
+    def holds(self) -> Iterable[Value]:
+        return self.made_of
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.call(self.cls, self.made_of)
 
 
-class ZipIterator(IteratorValue):
+def _next_of_each(tx: Tracer, sources: Iterable[Any]) -> list[Value] | int:
+    """The next items of iterators; which of them ended, if one did."""
+    items: list[Value] = []
+    for source in sources:
+        item = source.advance(tx)
+        if item is None:
+            return len(items)
+        items.append(item)
+    return items
+
+
+class ZipIterator(MadeAgain):
     cls: type = zip
 
     def __init__(self, sources: list[IteratorValue], strict: bool = False) -> None:
-        self.sources = sources
+        super().__init__(*sources)
         self.strict = strict
 
-    def holds(self) -> Iterable[Value]:
-        return self.sources
-
     def advance(self, tx: Tracer) -> Value | None:
-        items: list[Value] = []
-        for position, source in enumerate(self.sources):
-            item = source.advance(tx)
-            if item is None:
-                if self.strict:
-                    self._check_lengths(tx, position)
-                return None
-            items.append(item)
-        return tx.new_tuple(items) if items else None
+        items = _next_of_each(tx, self.made_of)
+        if isinstance(items, list):
+            return tx.new_tuple(items) if items else None
+        if self.strict:
+            self._check_lengths(tx, items)
+        return None
 
     def _check_lengths(self, tx: Tracer, ended: int) -> None:
         if ended:
-            self._refuse(tx, ended, "shorter", ended)
-        for place, source in enumerate(self.sources[1:], start=1):
-            if source.advance(tx) is not None:
-                self._refuse(tx, place, "longer", place)
+            self._refuse(tx, ended, "shorter")
+        longer: Any
+        for place, longer in enumerate(self.made_of[1:], start=1):
+            if longer.advance(tx) is not None:
+                self._refuse(tx, place, "longer")
 
-    def _refuse(self, tx: Tracer, place: int, how: str, before: int) -> NoReturn:
-        others = "argument 1" if before == 1 else f"arguments 1-{before}"
+    def _refuse(self, tx: Tracer, place: int, how: str) -> NoReturn:
+        others = "argument 1" if place == 1 else f"arguments 1-{place}"
         tx.raise_error(ValueError, f"zip() argument {place + 1} is {how} than {others}")
 
     def reconstruct(self, writer: Any) -> None:
-        writer.call(_zip_strict if self.strict else zip, self.sources)
+        writer.call(zip, self.made_of, {"strict": Constant(True)} if self.strict else {})
 
 
-def _zip_strict(*iterators: Any) -> Any:
-    return zip(*iterators, strict=True)
-
-
-class EnumerateIterator(IteratorValue):
+class EnumerateIterator(MadeAgain):
     cls: type = enumerate
 
     def __init__(self, source: IteratorValue, start: int) -> None:
-        self.source_iterator = source
-        self.next = start
-
-    def holds(self) -> Iterable[Value]:
-        return [self.source_iterator]
+        super().__init__(source, Constant(start))
+        self._source = source
 
     def advance(self, tx: Tracer) -> Value | None:
-        item = self.source_iterator.advance(tx)
+        item = self._source.advance(tx)
         if item is None:
             return None
-        self.next += 1
-        return tx.new_tuple([Constant(self.next - 1), item])
-
-    def reconstruct(self, writer: Any) -> None:
-        writer.call(enumerate, [self.source_iterator, Constant(self.next)])
+        number = self.made_of[1]
+        self.made_of[1] = Constant(number.as_python() + 1)
+        return tx.new_tuple([number, item])
 
 
-def _until_stopped(step: Callable[[], T]) -> T | None:
-    """A step of an iterator made in C; StopIteration, whoever raises it, is the iterator's end."""
-    try:
-        return step()
-    except UserError as error:
-        if issubclass(error.value.cls, StopIteration):
-            return None
-        raise
-
-
-class MapIterator(IteratorValue):
+class MapIterator(MadeAgain):
     cls: type = map
 
     def __init__(self, fn: Value, sources: list[IteratorValue]) -> None:
-        self.fn = fn
-        self.sources = sources
-
-    def holds(self) -> Iterable[Value]:
-        return [self.fn, *self.sources]
+        super().__init__(fn, *sources)
 
     def advance(self, tx: Tracer) -> Value | None:
-        items = []
-        for source in self.sources:
-            item = source.advance(tx)
-            if item is None:
-                return None
-            items.append(item)
-        return _until_stopped(partial(tx.call, self.fn, items, {}))
-
-    def reconstruct(self, writer: Any) -> None:
-        writer.call(map, [self.fn, *self.sources])
+        fn, *sources = self.made_of
+        items = _next_of_each(tx, sources)
+        return until_stopped(partial(tx.call, fn, items, {})) if isinstance(items, list) else None
 
 
-class UntilIterator(IteratorValue):
+class UntilIterator(MadeAgain):
     """`iter(fn, sentinel)`: what a function answers, until it answers the sentinel."""
 
     cls: type = type(iter(int, 0))
 
     def __init__(self, fn: Value, sentinel: Value) -> None:
-        self.fn = fn
-        self.sentinel = sentinel
+        super().__init__(fn, sentinel)
         self.ended = False
-
-    def holds(self) -> Iterable[Value]:
-        return [self.fn, self.sentinel]
 
     def advance(self, tx: Tracer) -> Value | None:
         tx.heap.changed()
-        item = None if self.ended else _until_stopped(partial(tx.call, self.fn, [], {}))
-        if item is None or item is self.sentinel or tx.binary("==", self.sentinel, item).truth(tx):
+        fn, sentinel = self.made_of
+        item = None if self.ended else until_stopped(partial(tx.call, fn, [], {}))
+        if item is None or item is sentinel or tx.binary("==", sentinel, item).truth(tx):
             self.ended = True
             return None
         return item
 
     def reconstruct(self, writer: Any) -> None:
-        writer.call(_until, [self.fn, self.sentinel, Constant(self.ended)])
+        writer.call(_calls, [*self.made_of, Constant(self.ended)])
 
 
-def _until(fn: Any, sentinel: Any, ended: bool) -> Any:
-    if not ended:
-        return iter(fn, sentinel)
-    iterator = iter(int, 0)
-    next(iterator, None)
+def _calls(fn: Any, sentinel: Any, ended: bool) -> Any:
+    iterator = iter(int, 0) if ended else iter(fn, sentinel)
+    if ended:
+        next(iterator, None)
     return iterator
 
 
-class FilterIterator(IteratorValue):
+class FilterIterator(MadeAgain):
     cls: type = filter
 
     def __init__(self, fn: Value, source: IteratorValue) -> None:
-        self.fn = fn
-        self.source_iterator = source
-
-    def holds(self) -> Iterable[Value]:
-        return [self.fn, self.source_iterator]
+        super().__init__(fn, source)
+        self._source = source
 
     def advance(self, tx: Tracer) -> Value | None:
-        while (item := self.source_iterator.advance(tx)) is not None:
-            kept = _until_stopped(partial(self._keep, tx, item))
-            if kept is None:
-                return None
-            if kept:
-                return item
+        for item in self._source.drain(tx):
+            kept = until_stopped(partial(self._keep, tx, item))
+            if kept is not False:
+                return item if kept else None
         return None
 
     def _keep(self, tx: Tracer, item: Value) -> bool:
-        asked = item if is_none(self.fn) else tx.call(self.fn, [item], {})
-        return asked.truth(tx)
-
-    def reconstruct(self, writer: Any) -> None:
-        writer.call(filter, [self.fn, self.source_iterator])
+        fn = self.made_of[0]
+        return (item if is_none(fn) else tx.call(fn, [item], {})).truth(tx)
 
 
-class ChainIterator(IteratorValue):
+class ChainIterator(MadeAgain):
+    """Its first part is the iterator that is read, once one is."""
+
     cls: type = itertools.chain
 
     def __init__(self, sources: list[Value]) -> None:
-        self.sources = sources
-        self.current: IteratorValue | None = None
-
-    def holds(self) -> Iterable[Value]:
-        return self.sources if self.current is None else [self.current, *self.sources]
+        super().__init__(*sources)
+        self._reading = False
 
     def advance(self, tx: Tracer) -> Value | None:
-        while True:
+        while self.made_of:
             tx.heap.changed()
-            if self.current is None:
-                if not self.sources:
-                    return None
-                self.current = self.sources.pop(0).iterate(tx)
-            item = self.current.advance(tx)
+            first: Any = self.made_of[0]
+            if not self._reading:
+                del self.made_of[0]
+                first = first.iterate(tx)
+                self.made_of.insert(0, first)
+                self._reading = True
+            item: Value | None = first.advance(tx)
             if item is not None:
                 return item
-            self.current = None
+            del self.made_of[0]
+            self._reading = False
+        tx.heap.changed()
+        return None
 
-    def reconstruct(self, writer: Any) -> None:
-        rest = [*([self.current] if self.current is not None else []), *self.sources]
-        writer.call(itertools.chain, rest)
 
-
-class CountIterator(IteratorValue):
+class CountIterator(MadeAgain):
     """itertools.count and itertools.repeat: `step` None repeats."""
 
-    def __init__(self, value: Value, step: Value | None, times: int | None = None) -> None:
-        self.value = value
-        self.step_value = step
-        self.times = times
+    cls: type
 
-    @property
-    def cls(self) -> type:
-        return itertools.repeat if self.step_value is None else itertools.count
+    def __init__(self, value: Value, step: Value | None, times: int | None = None) -> None:
+        more = [Constant(times)] if step is None and times is not None else [step] if step else []
+        super().__init__(value, *more)
+        self.cls = itertools.repeat if step is None else itertools.count
 
     def advance(self, tx: Tracer) -> Value | None:
         tx.heap.changed()
-        if self.times is not None:
-            if self.times <= 0:
+        value, *more = self.made_of
+        if self.cls is itertools.count:
+            self.made_of[0] = tx.binary("+", value, more[0])
+        elif more:
+            times = more[0].as_python()
+            if times <= 0:
                 return None
-            self.times -= 1
-        current = self.value
-        if self.step_value is not None:
-            self.value = tx.binary("+", self.value, self.step_value)
-        return current
-
-    def reconstruct(self, writer: Any) -> None:
-        if self.step_value is not None:
-            writer.call(itertools.count, [self.value, self.step_value])
-        elif self.times is None:
-            writer.call(itertools.repeat, [self.value])
-        else:
-            writer.call(itertools.repeat, [self.value, Constant(self.times)])
+            self.made_of[1] = Constant(times - 1)
+        return value

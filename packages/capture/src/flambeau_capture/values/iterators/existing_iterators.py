@@ -14,26 +14,33 @@ from typing import Any
 from flambeau_capture.breaks import Break
 from flambeau_capture.lookahead import ANY_DICT, Remaining, advance, twin, underlying
 from flambeau_capture.source import NextItem, Source
-from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, UserError, Value
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.iterators.builtin import until_stopped
 from flambeau_capture.values.objects.attributes import call_special
 
 AHEAD = 16  # items taken by one frame: each is guarded by looking ahead anew
 
 
-class LiveIterator(IteratorValue):
+class ExistingIterator(IteratorValue):
+    """An iterator that existed before the frame."""
+
+    cls: type
+
     def __init__(self, real: Any, source: Source) -> None:
         self.real = real
+        self.cls = type(real)
         self.source: Source = source
+
+
+class LiveIterator(ExistingIterator):
+    def __init__(self, real: Any, source: Source) -> None:
+        super().__init__(real, source)
         self.taken = 0
         self.ended = False
         self._ahead: Iterator[Any] | None = None
-
-    @property
-    def cls(self) -> type:
-        return type(self.real)
 
     def advance(self, tx: Tracer) -> Value | None:
         if self.ended:
@@ -49,19 +56,16 @@ class LiveIterator(IteratorValue):
             item = next(self._ahead)
         except StopIteration:
             self.ended = True
-        tx.guard(self.source, "CALL", Remaining(self.taken, self.ended), self._state())
+        more = f"has {'' if self.ended else 'more than '}{self.taken} items"
+        tx.guard(self.source, "CALL", Remaining(self.taken, self.ended), more)
         tx.heap.changed(self)
         if self.ended:
             return None
         self.taken += 1
         return tx.wrap(item, NextItem(self.source, self.taken - 1))
 
-    def _state(self) -> str:
-        return f"has {self.taken} items" if self.ended else f"has more than {self.taken} items"
-
     def replay(self, writer: Any) -> None:
-        writer.call(advance, [self, Constant(self.taken), Constant(self.ended)])
-        writer.pop_top()
+        writer.do(advance, [self, Constant(self.taken), Constant(self.ended)])
 
 
 def _changed(tx: Tracer, container: Any, effects: list[Any]) -> bool:
@@ -74,20 +78,14 @@ def _changed(tx: Tracer, container: Any, effects: list[Any]) -> bool:
 class CallIterator(IteratorValue):
     """Python-level iterators: objects with `__next__`."""
 
+    cls: type
+
     def __init__(self, target: Value) -> None:
         self.target = target
-
-    @property
-    def cls(self) -> type:
-        return self.target.cls
+        self.cls = target.cls
 
     def advance(self, tx: Tracer) -> Value | None:
-        try:
-            return call_special(tx, self.target, "__next__", [])
-        except UserError as error:
-            if issubclass(error.value.cls, StopIteration):
-                return None
-            raise
+        return until_stopped(lambda: call_special(tx, self.target, "__next__", []))
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         return tx.get_attr(self.target, name)
@@ -99,16 +97,8 @@ class CallIterator(IteratorValue):
         writer.load(self.target)
 
 
-class ForeignIterator(IteratorValue):
-    """An iterator that existed before the frame: to advance it is a side effect Python must do."""
-
-    def __init__(self, real: Any, source: Any) -> None:
-        self.real = real
-        self.source = source
-
-    @property
-    def cls(self) -> type:
-        return type(self.real)
+class ForeignIterator(ExistingIterator):
+    """One that capture cannot look ahead of: to advance it is a side effect Python must do."""
 
     def advance(self, tx: Tracer) -> Value | None:
         raise Break("FB0014", f"next item of an existing {self.cls.__name__}")

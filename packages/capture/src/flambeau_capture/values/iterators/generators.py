@@ -7,7 +7,6 @@ that waits when the graph ends is written as a generator that waits at the same 
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
 from typing import Any
 
 from flambeau_capture.bytecode.opcodes import VERSION
@@ -20,20 +19,31 @@ from flambeau_capture.values.base import (
     UserError,
     Value,
 )
-from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.constant import NONE, Constant, is_none
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.exceptions import new_exception
 
 
-def _given(args: Args) -> list[Value]:
-    """What `throw(kind, value)` makes the exception of."""
-    if len(args) < 2 or is_none(args[1]):
-        return []
-    return args[1].parts() if args[1].cls is tuple else [args[1]]  # type: ignore[attr-defined,no-any-return]
+def _thrown(tx: Tracer, kind: Value, value: Value = NONE, trace: Value = NONE) -> Value:
+    """The exception that `throw(kind, value, traceback)` raises."""
+    if trace.cls not in (type(None), types.TracebackType):
+        tx.raise_error(TypeError, "throw() third argument must be a traceback object")
+    error = kind
+    if issubclass(kind.cls, type) and issubclass(value.cls, BaseException):
+        error = value  # the type, the exception, its traceback
+    elif issubclass(kind.cls, type):
+        parts: list[Value] = value.parts() if value.cls is tuple else [value]  # type: ignore[attr-defined]
+        error = tx.call(kind, [] if is_none(value) else parts, {})
+    if not issubclass(error.cls, BaseException):
+        text = "exceptions must be classes or instances deriving from BaseException, not "
+        tx.raise_error(TypeError, text + error.cls.__name__)
+    return error
 
 
 class GeneratorValue(IteratorValue):
     """A generator whose frame is interpreted step by step."""
+
+    described = "generator {0.frame.code.co_name}"
 
     def __init__(self, frame: Any, step: int) -> None:
         self.frame = frame
@@ -54,9 +64,6 @@ class GeneratorValue(IteratorValue):
         if self.waits() and self.frame.tx.has_generators:
             self.frame.tx.unheld.append(self)
 
-    def describe(self) -> str:
-        return f"generator {self.frame.code.co_name}"
-
     def waits(self) -> bool:
         """Whether there is code left that closing it would run."""
         inside = self.started and not self.finished and not self.frame.finished
@@ -73,6 +80,9 @@ class GeneratorValue(IteratorValue):
             tx.raise_error(TypeError, "can't send non-None value to a just-started generator")
         item: Value | None = self.frame.resume(tx, sent, self.started)
         self.started = True
+        return self._advanced(item)
+
+    def _advanced(self, item: Value | None) -> Value | None:
         if item is None:
             self.finished = True
             self.returned = self.frame.returned
@@ -84,14 +94,10 @@ class GeneratorValue(IteratorValue):
             self.finished = True
             raise UserError(error)
         try:
-            item: Value | None = self.frame.throw(tx, error)
+            return self._advanced(self.frame.throw(tx, error))
         except UserError:
             self.finished = True
             raise
-        if item is None:
-            self.finished = True
-            self.returned = self.frame.returned
-        return item
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in ("__next__", "__iter__", "send", "throw", "close"):
@@ -99,35 +105,18 @@ class GeneratorValue(IteratorValue):
         self.unknown(f"attribute {name!r}")
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name in ("send", "__next__", "throw"):
-            if name == "throw":
-                error = args[0]
-                if len(args) > 2 and args[2].cls not in (type(None), types.TracebackType):
-                    tx.raise_error(TypeError, "throw() third argument must be a traceback object")
-                given = args[1] if len(args) > 1 else error
-                if issubclass(error.cls, type) and issubclass(given.cls, BaseException):
-                    error = given  # the type, the exception, its traceback
-                if issubclass(error.cls, type):
-                    error = tx.call(error, _given(args), {})
-                if not issubclass(error.cls, BaseException):
-                    tx.raise_error(
-                        TypeError,
-                        "exceptions must be classes or instances deriving from BaseException, "
-                        f"not {error.cls.__name__}",
-                    )
-                item = self.throw(tx, error)
-            else:
-                item = self.send(tx, args[0] if args else Constant(None))
-            if item is None:
-                returned = self.returned
-                nothing = is_none(returned)
-                raise UserError(new_exception(StopIteration, [] if nothing else [returned]))
-            return item
         if name == "close":
             return self._close(tx)
-        if name == "__iter__":
-            return self
-        self.unknown(f"method {name!r}")
+        if name == "throw":
+            item = self.throw(tx, _thrown(tx, *args))
+        elif name in ("send", "__next__"):
+            item = self.send(tx, args[0] if args else Constant(None))
+        else:
+            return super().call_method(tx, name, args, kwargs)
+        if item is None:
+            returned = [] if is_none(self.returned) else [self.returned]
+            raise UserError(new_exception(StopIteration, returned))
+        return item
 
     def _close(self, tx: Tracer) -> Value:
         """None; from 3.13 on, what the generator returns where it is closed."""
@@ -158,11 +147,7 @@ class GeneratorValue(IteratorValue):
             self.rebuilt = True
 
 
-def _nothing() -> Iterator[Any]:
-    yield from ()
-
-
 def _exhausted() -> Any:
-    made = _nothing()
+    made = (item for item in range(0))
     next(made, None)
     return made

@@ -13,6 +13,7 @@ import operator
 import types
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,14 +21,14 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.graph.symbolic_shapes import LARGEST
 from flambeau_capture.source import Called, ConstantSource, Source, SymbolExprSource
-from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue
 from flambeau_capture.values.registry import tracked, wraps_if
-from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.graph_calls import tensor_call
 from flambeau_capture.values.tensors.symbolic_numbers import (
     BY_PYTHON,
     NUMBERS,
@@ -45,34 +46,24 @@ def rules() -> Any:
     return functions
 
 
+@dataclass(eq=False, repr=False)
 class ArrayValue(Value):
-    """An array in the graph, or `known` until it is used there; `scalar`: a scalar of NumPy's."""
+    """An array in the graph, or `known` until it is used there; `scalar`: a scalar of NumPy's.
 
-    def __init__(
-        self,
-        tensor: TensorValue | None = None,
-        *,
-        known: Any = None,
-        source: Source | None = None,
-        scalar: bool = False,
-    ) -> None:
-        self._tensor = tensor
-        self.known = known
-        self.source = source
-        self.scalar = scalar
+    What NumPy itself has to answer is in `functions.Array`, the only kind that is made.
+    """
 
-    @property
-    def cls(self) -> type:
-        found: type = type(rules().stand_in(self)) if self.scalar else rules().np.ndarray
-        return found
+    _tensor: TensorValue | None = None
+    known: Any = None
+    source: Source | None = None
+    scalar: bool = False
 
     def describe(self) -> str:
         return f"ArrayValue({self.shape()})"
 
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.known.shape if self.known is not None else self._shape())
-
-    def _shape(self) -> tuple[Any, ...]:
+        if self.known is not None:
+            return tuple(self.known.shape)
         assert self._tensor is not None
         return tuple(self._tensor.fake.shape)
 
@@ -81,14 +72,10 @@ class ArrayValue(Value):
         if self._tensor is None:
             held = torch.from_numpy(self.known.copy())
             node = tx.graph.outermost.add_attribute(held, "array")
-            made = graph_call(tx, "call_method", "clone", [TensorValue(node)], {})
-            assert isinstance(made, TensorValue)
-            self._tensor, self.known = made, None
+            self._tensor = tensor_call(tx, "call_method", "clone", [TensorValue(node)])
+            self.known = None
             tx.heap.changed()
         return self._tensor
-
-    def as_python(self) -> Any:
-        raise NotConcrete(self.describe())
 
     def truth(self, tx: Tracer) -> bool:
         if self.known is not None and self.known.size == 1:
@@ -103,21 +90,6 @@ class ArrayValue(Value):
     def iterate(self, tx: Tracer) -> IteratorValue:
         items = [self.get_item(tx, Constant(place)) for place in range(self.length(tx))]
         return SequenceIterator(TupleValue(items))
-
-    def get_item(self, tx: Tracer, key: Value) -> Value:
-        found: Value = rules().get_item(tx, self, key)
-        return found
-
-    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
-        rules().set_item(tx, self, key, value)
-
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        found: Value = rules().attribute(tx, self, name)
-        return found
-
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        found: Value = rules().method(tx, self, name, args, kwargs)
-        return found
 
     def rebuild(self, writer: Any) -> None:
         with writer.building(self):
@@ -202,7 +174,8 @@ def wrap_array(tx: Tracer, obj: Any, source: Source) -> Value:
         tx.guard_tensor(inner, tensor)
         return tx.graph.outermost.add_input(tensor, inner)
 
-    return ArrayValue(TensorValue(source=inner, enter=enter), source=source)
+    made: Value = rules().Array(TensorValue(source=inner, enter=enter), source=source)
+    return made
 
 
 _LONGEST = 12  # scalars that one is computed of
@@ -220,6 +193,8 @@ def _number_of(scalar: Any) -> int | float:
 
 class ArrayNumber(NumpyScalar):
     """A scalar of class `kind`. `made_of`: how it is computed of the numbers of symbols."""
+
+    described = "Symbol({0.kind.__name__})"
 
     def __init__(self, kind: type, number: SymbolValue, made_of: Source, source: Source) -> None:
         Constant.__init__(self, None, source)
@@ -241,9 +216,6 @@ class ArrayNumber(NumpyScalar):
 
     def is_known_to_be(self, obj: Any) -> bool:
         return False
-
-    def describe(self) -> str:
-        return f"Symbol({self.kind.__name__})"
 
     def truth(self, tx: Tracer) -> bool:
         return self.number.truth(tx)
@@ -395,8 +367,4 @@ def wrap_numpy(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
     if callable(obj):
         return NumpyFunction(obj, ConstantSource(obj, getattr(obj, "__name__", "function")))
-    known: Value | None = tx.heap.find(obj)
-    if known is None:
-        known = OpaqueValue(obj, source)
-        tx.heap.know(obj, known)
-    return known
+    return tx.heap.value_of(obj, lambda: OpaqueValue(obj, source))

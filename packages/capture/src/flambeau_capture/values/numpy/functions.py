@@ -31,7 +31,7 @@ from flambeau_capture.values.numpy.tables import (
     REDUCTIONS,
     Give,
 )
-from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.graph_calls import graph_call, tensor_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 np: Any = sys.modules["numpy"]  # the program has imported it: capture itself does without
@@ -47,31 +47,17 @@ OPEN_KINDS = frozenset(
 TORCH_DTYPES = {np.dtype(kind): dtype for dtype, kind in DTYPES.items()}
 
 
-def stand_in(value: ArrayValue) -> Any:
-    """An array of ones with the dtype and shape of one that is in the graph."""
-    if value.known is not None:
-        return value.known
-    assert value._tensor is not None
-    fake = value._tensor.fake
-    if fake.dtype not in DTYPES or not all(isinstance(size, int) for size in fake.shape):
-        raise Break("FB0003", f"NumPy on {value.describe()} of {fake.dtype}")
-    one = DTYPES[fake.dtype](1)
-    return one if value.scalar else np.broadcast_to(one, tuple(fake.shape))
-
-
 def from_tensor(tx: Tracer, tensor: TensorValue) -> Value:
     """`tensor.numpy()`."""
     fake = tensor.fake
     if fake.dtype not in DTYPES or fake.device.type != "cpu" or fake.requires_grad:
         raise Break("FB0003", f"numpy() of {tensor.describe()}")
-    return ArrayValue(tensor)
+    return Array(tensor)
 
 
-def to_tensor(tx: Tracer, value: ArrayValue) -> TensorValue:
+def to_tensor(tx: Tracer, value: Array) -> TensorValue:
     """`torch.from_numpy(value)`: another tensor over the same memory."""
-    found = graph_call(tx, "call_method", "detach", [value.tensor(tx)], {})
-    assert isinstance(found, TensorValue)
-    return found
+    return tensor_call(tx, "call_method", "detach", [value.tensor(tx)])
 
 
 # -- asking NumPy --------------------------------------------------------------------------------
@@ -79,12 +65,10 @@ def to_tensor(tx: Tracer, value: ArrayValue) -> TensorValue:
 
 def _plain(value: Value) -> Any:
     """What stands for an argument in a call of NumPy that is made for the asking."""
-    if isinstance(value, ArrayValue):
-        return stand_in(value)
-    if isinstance(value, TensorValue):
-        return stand_in(ArrayValue(value))
-    if isinstance(value, ArrayNumber):
+    if isinstance(value, Array | ArrayNumber):
         return value.sample()
+    if isinstance(value, TensorValue):
+        return Array(value).sample()
     if isinstance(value, SequenceValue):
         return value.cls([_plain(part) for part in value.parts()])
     if isinstance(value, SliceValue):
@@ -93,9 +77,12 @@ def _plain(value: Value) -> Any:
         return value.as_python()
 
 
+def _all_plain(args: Args, kwargs: Kwargs) -> tuple[list[Any], dict[str, Any]]:
+    return [_plain(arg) for arg in args], {key: _plain(arg) for key, arg in kwargs.items()}
+
+
 def _ask(tx: Tracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    plain = [_plain(arg) for arg in args]
-    named = {key: _plain(arg) for key, arg in kwargs.items()}
+    plain, named = _all_plain(args, kwargs)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -109,23 +96,20 @@ def _name(fn: Any) -> str:
 
 
 def _all_known(values: Args) -> bool:
-    for value in values:
-        if isinstance(value, ArrayValue):
-            if value.known is None:
-                return False
-        elif isinstance(value, TensorValue | ArrayNumber):
-            return False
-        elif isinstance(value, SequenceValue):
-            if not _all_known(value.parts()):
-                return False
-    return True
+    def known(value: Value) -> bool:
+        if isinstance(value, Array):
+            return value.known is not None
+        parts = value.parts() if isinstance(value, SequenceValue) else ()
+        return not isinstance(value, TensorValue | ArrayNumber) and _all_known(parts)
+
+    return all(map(known, values))
 
 
 def _made(tx: Tracer, result: Any) -> Value:
     if isinstance(result, np.ndarray):
         if result.dtype not in TORCH_DTYPES:
             raise Break("FB0003", f"an array of {result.dtype}")
-        return ArrayValue(known=np.array(result))
+        return Array(known=np.array(result))
     if isinstance(result, tuple | list):
         return TupleValue([_made(tx, part) for part in result])
     return tx.wrap_new(result)
@@ -145,13 +129,11 @@ def _like(tx: Tracer, expected: Any, found: Value, what: str) -> Value:
         raise Break("FB0003", f"{what} has another shape in torch")
     if found.fake.dtype is not dtype:
         found = _cast(tx, found, dtype)
-    return ArrayValue(found, scalar=isinstance(expected, np.generic))
+    return Array(found, scalar=isinstance(expected, np.generic))
 
 
 def _cast(tx: Tracer, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
-    found = graph_call(tx, "call_method", "to", [tensor, Constant(dtype)], {})
-    assert isinstance(found, TensorValue)
-    return found
+    return tensor_call(tx, "call_method", "to", [tensor, Constant(dtype)])
 
 
 # -- calls ---------------------------------------------------------------------------------------
@@ -166,9 +148,9 @@ def call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     if ours and _all_known([*args, *kwargs.values()]) and (name in OTHERS or name in MADE_KNOWN):
         return _evaluated(tx, fn, args, kwargs)
     if ours and name in ("asarray", "array", "ascontiguousarray") and not kwargs:
-        if len(args) == 1 and isinstance(args[0], TensorValue | ArrayValue):
-            first = args[0] if isinstance(args[0], ArrayValue) else from_tensor(tx, args[0])
-            assert isinstance(first, ArrayValue)
+        if len(args) == 1 and isinstance(args[0], TensorValue | Array):
+            first = args[0] if isinstance(args[0], Array) else from_tensor(tx, args[0])
+            assert isinstance(first, Array)
             return _copied(tx, first) if name == "array" else first
     if ours and name in OTHERS:
         return _translated(tx, fn, OTHERS[name], args, kwargs)
@@ -176,12 +158,11 @@ def call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _evaluated(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
-    plain = [_plain(arg) for arg in args]
-    named = {key: _plain(arg) for key, arg in kwargs.items()}
+    plain, named = _all_plain(args, kwargs)
     result = evaluate(tx, fn, *plain, **named)
     if any(_shares(result, one) for one in [*plain, *named.values()]):
         for value in args:  # a view: from here on both are in the graph
-            if isinstance(value, ArrayValue):
+            if isinstance(value, Array):
                 value.tensor(tx)
         return call(tx, fn, args, kwargs)
     return _made(tx, result)
@@ -215,17 +196,16 @@ def _by_element(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _element(tx: Tracer, value: Value, dtype: torch.dtype) -> Value:
-    if isinstance(value, ArrayValue | TensorValue):
-        tensor = value.tensor(tx) if isinstance(value, ArrayValue) else value
+    if isinstance(value, Array | TensorValue):
+        tensor = value.tensor(tx) if isinstance(value, Array) else value
         return tensor if tensor.fake.dtype is dtype else _cast(tx, tensor, dtype)
     number = value.as_number() if isinstance(value, NumpyScalar) else value
     if not isinstance(value, ArrayNumber):
         plain = value.as_python()
         if isinstance(plain, list | tuple):
-            return _element(tx, ArrayValue(known=np.array(plain)), dtype)
-    return graph_call(
-        tx, "call_function", torch.scalar_tensor, [number], {"dtype": Constant(dtype)}
-    )
+            return _element(tx, Array(known=np.array(plain)), dtype)
+    named = {"dtype": Constant(dtype)}
+    return graph_call(tx, "call_function", torch.scalar_tensor, [number], named)
 
 
 def _translated(tx: Tracer, fn: Any, give: Give, args: Args, kwargs: Kwargs) -> Value:
@@ -242,7 +222,7 @@ class TorchEquivalent:
 
     def tensor(self, value: Value) -> Value:
         """An argument as torch takes it."""
-        if isinstance(value, ArrayValue):
+        if isinstance(value, Array):
             return value.tensor(self._tx)
         if isinstance(value, SequenceValue):
             parts = [self.tensor(part) for part in value.parts()]
@@ -254,18 +234,16 @@ class TorchEquivalent:
 
     def common(self, values: Args) -> list[Value]:
         """Arguments of the dtype that NumPy's result has."""
-        dtype = TORCH_DTYPES.get(np.dtype(self.expected.dtype))
-        if dtype is None:
+        if np.dtype(self.expected.dtype) not in TORCH_DTYPES:
             raise Break("FB0003", f"an array of {self.expected.dtype}")
-        return [_element(self._tx, value, dtype) for value in values]
+        return [_element(self._tx, value, self.dtype()) for value in values]
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Value:
         """A node. Arguments that are no values are constants."""
         given = [arg if isinstance(arg, Value) else Constant(arg) for arg in args]
         named = {k: v if isinstance(v, Value) else Constant(v) for k, v in kwargs.items()}
-        if isinstance(target, str):
-            return graph_call(self._tx, "call_method", target, given, named)
-        return graph_call(self._tx, "call_function", target, given, named)
+        op = "call_method" if isinstance(target, str) else "call_function"
+        return graph_call(self._tx, op, target, given, named)
 
     def cast(self, value: Value, dtype: torch.dtype) -> Value:
         assert isinstance(value, TensorValue)
@@ -282,52 +260,88 @@ class TorchEquivalent:
 # -- arrays --------------------------------------------------------------------------------------
 
 
-def attribute(tx: Tracer, array: ArrayValue, name: str) -> Value:
-    if name in ("shape", "ndim", "dtype", "size", "itemsize", "nbytes"):
-        return tx.wrap_new(getattr(stand_in(array), name))
-    if name == "__class__":
-        return tx.wrap_new(array.cls)
-    if name == "T":
-        return call(tx, np.transpose, [array], {})
-    if not hasattr(np.ndarray, name):
-        tx.raise_error(AttributeError, f"'numpy.ndarray' object has no attribute '{name}'")
-    if callable(getattr(np.ndarray, name)):
-        return BoundMethod(array, name)
-    array.unknown(f"attribute {name!r}")
+class Array(ArrayValue):
+    """An array, with what NumPy answers."""
+
+    @property
+    def cls(self) -> type:
+        found: type = type(self.sample()) if self.scalar else np.ndarray
+        return found
+
+    def sample(self) -> Any:
+        """An array of ones with the dtype and shape of one that is in the graph."""
+        if self.known is not None:
+            return self.known
+        assert self._tensor is not None
+        fake = self._tensor.fake
+        if fake.dtype not in DTYPES or not all(isinstance(size, int) for size in fake.shape):
+            raise Break("FB0003", f"NumPy on {self.describe()} of {fake.dtype}")
+        one = DTYPES[fake.dtype](1)
+        return one if self.scalar else np.broadcast_to(one, tuple(fake.shape))
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name in ("shape", "ndim", "dtype", "size", "itemsize", "nbytes"):
+            return tx.wrap_new(getattr(self.sample(), name))
+        if name == "__class__":
+            return tx.wrap_new(self.cls)
+        if name == "T":
+            return call(tx, np.transpose, [self], {})
+        if not hasattr(np.ndarray, name):
+            self.lacks(tx, name, "numpy.ndarray")
+        if callable(getattr(np.ndarray, name)):
+            return BoundMethod(self, name)
+        self.unknown(f"attribute {name!r}")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "copy" and not args and not kwargs:
+            return _copied(tx, self)
+        if name == "__len__":
+            return Constant(self.length(tx))
+        if name == "__getitem__":
+            return self.get_item(tx, args[0])
+        if name in ("item", "tolist") and self.known is not None:
+            return tx.wrap_new(getattr(self.known, name)(*(arg.as_python() for arg in args)))
+        if name in ("item", "tolist", "__float__", "__int__", "__bool__", "__index__"):
+            raise Break("FB0002", f"{name} of {self.describe()}")
+        operation = _OPERATOR_METHODS.get(name)
+        if operation is not None:
+            symbol, reverse = operation
+            left, right = (args[0], self) if reverse else (self, args[0])
+            return binary(tx, symbol, left, right)
+        if name in METHODS and name not in REDUCTIONS:
+            fn = getattr(np.ndarray, name)
+            if self.known is not None:
+                self.tensor(tx)
+            return _translated(tx, fn, METHODS[name], [self, *args], kwargs)
+        if hasattr(np, name) and name in OTHERS:
+            return call(tx, getattr(np, name), [self, *args], kwargs)
+        raise Break("FB0003", f"method {name} of {self.describe()}")
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        if isinstance(key, Array) and key.sample().dtype == np.bool_ and self.known is None:
+            raise Break("FB0004", "a subscript by an array of booleans")
+        expected = _ask(tx, operator.getitem, [self, key], {})
+        if self.known is not None and _all_known([key]) and not _shares(expected, self.known):
+            return _made(tx, expected)
+        found = graph_call(
+            tx, "call_function", operator.getitem, [self.tensor(tx), _key(tx, key)], {}
+        )
+        return _like(tx, expected, found, "a subscript")
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        target = self.tensor(tx)
+        given = value.tensor(tx) if isinstance(value, Array) else value
+        if isinstance(given, SequenceValue):
+            given = Array(known=np.array(_plain(given))).tensor(tx)
+        if isinstance(given, NumpyScalar):
+            given = given.as_number()
+        graph_call(tx, "call_function", operator.setitem, [target, _key(tx, key), given], {})
 
 
-def _copied(tx: Tracer, array: ArrayValue) -> Value:
+def _copied(tx: Tracer, array: Array) -> Value:
     if array.known is not None:
-        return ArrayValue(known=array.known.copy())
-    made = graph_call(tx, "call_method", "clone", [array.tensor(tx)], {})
-    assert isinstance(made, TensorValue)
-    return ArrayValue(made)
-
-
-def method(tx: Tracer, array: ArrayValue, name: str, args: Args, kwargs: Kwargs) -> Value:
-    if name == "copy" and not args and not kwargs:
-        return _copied(tx, array)
-    if name == "__len__":
-        return Constant(array.length(tx))
-    if name == "__getitem__":
-        return get_item(tx, array, args[0])
-    if name in ("item", "tolist") and array.known is not None:
-        return tx.wrap_new(getattr(array.known, name)(*(arg.as_python() for arg in args)))
-    if name in ("item", "tolist", "__float__", "__int__", "__bool__", "__index__"):
-        raise Break("FB0002", f"{name} of {array.describe()}")
-    operation = _OPERATOR_METHODS.get(name)
-    if operation is not None:
-        symbol, reverse = operation
-        left, right = (args[0], array) if reverse else (array, args[0])
-        return binary(tx, symbol, left, right)
-    if name in METHODS and name not in REDUCTIONS:
-        fn = getattr(np.ndarray, name)
-        if array.known is not None:
-            array.tensor(tx)
-        return _translated(tx, fn, METHODS[name], [array, *args], kwargs)
-    if hasattr(np, name) and name in OTHERS:
-        return call(tx, getattr(np, name), [array, *args], kwargs)
-    raise Break("FB0003", f"method {name} of {array.describe()}")
+        return Array(known=array.known.copy())
+    return Array(tensor_call(tx, "call_method", "clone", [array.tensor(tx)]))
 
 
 _SYMBOLS: dict[str, Any] = {
@@ -359,29 +373,24 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
 
 
 def _rank(value: Value) -> int:
-    return len(value.shape()) if isinstance(value, ArrayValue) else 0
+    return len(value.shape()) if isinstance(value, Array) else 0
 
 
 def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
-    if not isinstance(left, ArrayValue) or left.scalar:
+    if not isinstance(left, Array) or left.scalar:
         return binary(tx, symbol, left, right)
-    mine = stand_in(left).dtype
+    mine = left.sample().dtype
     left.tensor(tx)
     result = binary(tx, symbol, left, right)
-    assert isinstance(result, ArrayValue)
-    if not np.can_cast(stand_in(result).dtype, mine, "same_kind"):
+    assert isinstance(result, Array)
+    if not np.can_cast(result.sample().dtype, mine, "same_kind"):
         raise Break("FB0003", f"{left.describe()} {symbol}= {right.describe()}: another dtype")
-    graph_call(
-        tx,
-        "call_function",
-        operator.setitem,
-        [left.tensor(tx), Constant(Ellipsis), result.tensor(tx)],
-        {},
-    )
+    given = [left.tensor(tx), Constant(Ellipsis), result.tensor(tx)]
+    graph_call(tx, "call_function", operator.setitem, given, {})
     return left
 
 
-def unary(tx: Tracer, symbol: str, value: ArrayValue) -> Value:
+def unary(tx: Tracer, symbol: str, value: Array) -> Value:
     fn = {"-": np.negative, "+": np.positive, "~": np.invert, "abs": np.absolute}[symbol]
     return _by_element(tx, fn, [value], {})
 
@@ -390,7 +399,7 @@ def _key(tx: Tracer, key: Value) -> Value:
     """A subscript as torch takes it; a break for one that means something else there."""
     if isinstance(key, TupleValue):
         return TupleValue([_key(tx, part) for part in key.parts()])
-    if isinstance(key, ArrayValue):
+    if isinstance(key, Array):
         return key.tensor(tx)
     if isinstance(key, SliceValue):
         step = key.as_slice().step
@@ -399,23 +408,3 @@ def _key(tx: Tracer, key: Value) -> Value:
     if isinstance(key, NumpyScalar):
         return key.as_number()
     return key
-
-
-def get_item(tx: Tracer, array: ArrayValue, key: Value) -> Value:
-    if isinstance(key, ArrayValue) and stand_in(key).dtype == np.bool_ and array.known is None:
-        raise Break("FB0004", "a subscript by an array of booleans")
-    expected = _ask(tx, operator.getitem, [array, key], {})
-    if array.known is not None and _all_known([key]) and not _shares(expected, array.known):
-        return _made(tx, expected)
-    found = graph_call(tx, "call_function", operator.getitem, [array.tensor(tx), _key(tx, key)], {})
-    return _like(tx, expected, found, "a subscript")
-
-
-def set_item(tx: Tracer, array: ArrayValue, key: Value, value: Value) -> None:
-    target = array.tensor(tx)
-    given = value.tensor(tx) if isinstance(value, ArrayValue) else value
-    if isinstance(given, SequenceValue):
-        given = ArrayValue(known=np.array(_plain(given))).tensor(tx)
-    if isinstance(given, NumpyScalar):
-        given = given.as_number()
-    graph_call(tx, "call_function", operator.setitem, [target, _key(tx, key), given], {})

@@ -7,6 +7,7 @@ and shapes are not its business (see `array_functions`).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,11 @@ MADE_KNOWN = frozenset(
 )  # fmt: skip
 
 
+def _row(give: Callable[..., Value]) -> Callable[..., Give]:
+    """What makes a row: `give` with its first arguments, or options."""
+    return functools.partial(functools.partial, give)
+
+
 def _given(args: Args, kwargs: Kwargs, *names: str) -> dict[str, Any]:
     """Arguments after the first by name, as constants; a break for a name not listed."""
     found = dict(zip(names, args[1:])) | dict(kwargs)
@@ -73,58 +79,47 @@ def _given(args: Args, kwargs: Kwargs, *names: str) -> dict[str, Any]:
     return {name: value.as_python() for name, value in found.items()}
 
 
-def _reduction(target: Any, *, summing: bool = False) -> Give:
-    def give(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
-        given = _given(args, kwargs, "axis", "dtype", "out", "keepdims")
-        tensor = torch_.tensor(args[0])
-        axis, keep = given.get("axis"), bool(given.get("keepdims", False))
-        if given.get("out") is not None or (given.get("dtype") is not None and not summing):
-            raise Break("FB0003", "a reduction of NumPy with out or dtype")
-        if summing:
-            tensor = torch_.cast(tensor, torch_.dtype())
-        if axis is None:
-            axis = tuple(range(torch_.rank(tensor)))
-        if axis == ():
-            return torch_.call("clone", tensor)
-        return torch_.call(target, tensor, axis, keep)
-
-    return give
-
-
-def _spread(target: Any) -> Give:
-    def give(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
-        given = _given(args, kwargs, "axis", "dtype", "out", "ddof", "keepdims")
-        tensor = torch_.cast(torch_.tensor(args[0]), torch_.dtype())
-        if given.get("out") is not None or given.get("dtype") is not None:
-            raise Break("FB0003", "std or var of NumPy with out or dtype")
-        return torch_.call(
-            target,
-            tensor,
-            given.get("axis"),
-            correction=given.get("ddof", 0),
-            keepdim=bool(given.get("keepdims", False)),
-        )
-
-    return give
+@_row
+def _reduction(
+    target: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs, summing: bool = False
+) -> Value:
+    given = _given(args, kwargs, "axis", "dtype", "out", "keepdims")
+    tensor = torch_.tensor(args[0])
+    axis, keep = given.get("axis"), bool(given.get("keepdims", False))
+    if given.get("out") is not None or (given.get("dtype") is not None and not summing):
+        raise Break("FB0003", "a reduction of NumPy with out or dtype")
+    if summing:
+        tensor = torch_.cast(tensor, torch_.dtype())
+    if axis is None:
+        axis = tuple(range(torch_.rank(tensor)))
+    if axis == ():
+        return torch_.call("clone", tensor)
+    return torch_.call(target, tensor, axis, keep)
 
 
-def _position(target: Any) -> Give:
-    def give(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
-        given = _given(args, kwargs, "axis")
-        return torch_.call(target, torch_.tensor(args[0]), given.get("axis"))
+@_row
+def _spread(target: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
+    given = _given(args, kwargs, "axis", "dtype", "out", "ddof", "keepdims")
+    tensor = torch_.cast(torch_.tensor(args[0]), torch_.dtype())
+    if given.get("out") is not None or given.get("dtype") is not None:
+        raise Break("FB0003", "std or var of NumPy with out or dtype")
+    axis, keep = given.get("axis"), bool(given.get("keepdims", False))
+    return torch_.call(target, tensor, axis, correction=given.get("ddof", 0), keepdim=keep)
 
-    return give
+
+@_row
+def _position(target: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
+    given = _given(args, kwargs, "axis")
+    return torch_.call(target, torch_.tensor(args[0]), given.get("axis"))
 
 
-def _running(target: Any) -> Give:
-    def give(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
-        axis = _given(args, kwargs, "axis").get("axis")
-        tensor = torch_.cast(torch_.tensor(args[0]), torch_.dtype())
-        if axis is None:
-            tensor, axis = torch_.call("reshape", tensor, -1), 0
-        return torch_.call(target, tensor, axis)
-
-    return give
+@_row
+def _running(target: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
+    axis = _given(args, kwargs, "axis").get("axis")
+    tensor = torch_.cast(torch_.tensor(args[0]), torch_.dtype())
+    if axis is None:
+        tensor, axis = torch_.call("reshape", tensor, -1), 0
+    return torch_.call(target, tensor, axis)
 
 
 def _one_product(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
@@ -139,15 +134,13 @@ def _one_product(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     return torch_.call(torch.prod, tensor)
 
 
-def _joined(target: Any) -> Give:
-    def give(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
-        axis = _given(args, kwargs, "axis").get("axis", 0)
-        if not isinstance(args[0], SequenceValue) or axis is None:
-            raise Break("FB0003", "arrays joined along no axis")
-        parts = TupleValue(torch_.common(args[0].parts()))
-        return torch_.call(target, parts, axis)
-
-    return give
+@_row
+def _joined(target: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
+    axis = _given(args, kwargs, "axis").get("axis", 0)
+    if not isinstance(args[0], SequenceValue) or axis is None:
+        raise Break("FB0003", "arrays joined along no axis")
+    parts = TupleValue(torch_.common(args[0].parts()))
+    return torch_.call(target, parts, axis)
 
 
 def _shaped(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
@@ -155,10 +148,6 @@ def _shaped(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     if "order" in kwargs:
         raise Break("FB0003", "a shape in another order")
     return torch_.call("reshape", torch_.tensor(args[0]), tuple(torch_.expected.shape))
-
-
-def _flattened(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
-    return torch_.call("clone", _shaped(torch_, args, kwargs))
 
 
 def _transposed(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
@@ -170,16 +159,15 @@ def _transposed(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     return torch_.call("permute", tensor, tuple(axes))
 
 
-def _plainly(target: Any, *names: str) -> Give:
+@_row
+def _plainly(
+    target: Any, names: tuple[str, ...], torch_: TorchEquivalent, args: Args, kwargs: Kwargs
+) -> Value:
     """The same positional arguments in both libraries."""
-
-    def give(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
-        given = _given(args, kwargs, *names)
-        if list(given) != list(names)[: len(given)]:
-            raise Break("FB0003", f"a call of NumPy with {', '.join(given)}")
-        return torch_.call(target, torch_.tensor(args[0]), *given.values())
-
-    return give
+    given = _given(args, kwargs, *names)
+    if list(given) != list(names)[: len(given)]:
+        raise Break("FB0003", f"a call of NumPy with {', '.join(given)}")
+    return torch_.call(target, torch_.tensor(args[0]), *given.values())
 
 
 def _cast_to(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
@@ -189,13 +177,11 @@ def _cast_to(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     return torch_.call("to", tensor, torch_.dtype(), copy=True)
 
 
-def _products(target: Any) -> Give:
-    def give(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
-        if len(args) != 2 or kwargs:
-            raise Break("FB0003", "a product of NumPy with out")
-        return torch_.call(target, *torch_.common(args))
-
-    return give
+@_row
+def _products(target: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) != 2 or kwargs:
+        raise Break("FB0003", "a product of NumPy with out")
+    return torch_.call(target, *torch_.common(args))
 
 
 def _dot(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
@@ -225,14 +211,12 @@ def _clipped(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     return found
 
 
-def _filled(value: Any) -> Give:
-    def give(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
-        number = constant_of(args[1]) if value is None else value
-        number = number.item() if hasattr(number, "item") else number
-        shape = tuple(torch_.expected.shape)
-        return torch_.call(torch.full, shape, number, dtype=torch_.dtype())
-
-    return give
+@_row
+def _filled(value: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
+    number = constant_of(args[1]) if value is None else value
+    number = number.item() if hasattr(number, "item") else number
+    shape = tuple(torch_.expected.shape)
+    return torch_.call(torch.full, shape, number, dtype=torch_.dtype())
 
 
 def _sorted(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
@@ -258,20 +242,21 @@ REDUCTIONS: dict[str, Give] = {
 }  # fmt: skip
 
 METHODS: dict[str, Give] = {
-    "reshape": _shaped, "ravel": _shaped, "flatten": _flattened, "squeeze": _shaped,
+    "reshape": _shaped, "ravel": _shaped, "squeeze": _shaped,
+    "flatten": lambda torch_, args, kwargs: torch_.call("clone", _shaped(torch_, args, kwargs)),
     "transpose": _transposed, "astype": _cast_to,
-    "swapaxes": _plainly("swapaxes", "axis1", "axis2"),
+    "swapaxes": _plainly("swapaxes", ("axis1", "axis2")),
 }  # fmt: skip
 
 OTHERS: dict[str, Give] = {
     **REDUCTIONS,
     "reshape": _shaped, "ravel": _shaped, "squeeze": _shaped, "expand_dims": _shaped,
     "atleast_1d": _shaped, "atleast_2d": _shaped, "transpose": _transposed,
-    "swapaxes": _plainly("swapaxes", "axis1", "axis2"),
-    "moveaxis": _plainly("moveaxis", "source", "destination"),
+    "swapaxes": _plainly("swapaxes", ("axis1", "axis2")),
+    "moveaxis": _plainly("moveaxis", ("source", "destination")),
     "concatenate": _joined(torch.cat), "stack": _joined(torch.stack),
-    "flip": _plainly("flip", "axis"), "tril": _plainly(torch.tril, "k"),
-    "triu": _plainly(torch.triu, "k"), "broadcast_to": _plainly("expand", "shape"),
+    "flip": _plainly("flip", ("axis",)), "tril": _plainly(torch.tril, ("k",)),
+    "triu": _plainly(torch.triu, ("k",)), "broadcast_to": _plainly("expand", ("shape",)),
     "matmul": _products(torch.matmul), "dot": _dot, "outer": _products(torch.outer),
     "where": _chosen, "clip": _clipped, "zeros_like": _filled(0), "ones_like": _filled(1),
     "full_like": _filled(None), "sort": _sorted, "einsum": _einsum,

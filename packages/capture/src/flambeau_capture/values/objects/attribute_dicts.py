@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Called, ClassEntry, ConstantSource, Source
-from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue, MappingValue, default_of
 from flambeau_capture.values.containers.hashable_keys import raise_key_error
@@ -74,24 +74,15 @@ _READING = frozenset(vars(types.MappingProxyType)) - frozenset(vars(object)) | {
 
 
 class ReadOnly(MappingValue):
-    """A mapping proxy. `mapping` is what it shows."""
+    """A mapping proxy. `whole` is what it shows."""
 
     cls: type = types.MappingProxyType
 
-    def mapping(self, tx: Tracer) -> Value:
-        raise NotImplementedError
-
-    def length(self, tx: Tracer) -> int:
-        return self.mapping(tx).length(tx)
-
     def contains(self, tx: Tracer, item: Value) -> bool:
-        return self.mapping(tx).contains(tx, item)
-
-    def iterate(self, tx: Tracer) -> IteratorValue:
-        return self.mapping(tx).iterate(tx)
+        return self.whole(tx).contains(tx, item)
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
-        return self.mapping(tx).get_item(tx, key)
+        return self.whole(tx).get_item(tx, key)
 
     def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
         tx.raise_error(TypeError, "'mappingproxy' object does not support item assignment")
@@ -108,12 +99,12 @@ class ReadOnly(MappingValue):
         if name not in _READING:
             self.unknown(f"method {name!r}")
         others = [unwrap_proxy(tx, arg) for arg in args]
-        return self.mapping(tx).call_method(tx, name, others, kwargs)
+        return self.whole(tx).call_method(tx, name, others, kwargs)
 
 
 def unwrap_proxy(tx: Tracer, value: Value) -> Value:
     """What a mapping proxy compares and merges as."""
-    return value.mapping(tx) if isinstance(value, ReadOnly) else value
+    return value.whole(tx) if isinstance(value, ReadOnly) else value
 
 
 class ClassDict(ReadOnly):
@@ -137,7 +128,7 @@ class ClassDict(ReadOnly):
         kind = self.owner.python_class
         return tx.wrap(kind.__dict__[name], _entry(kind, name))
 
-    def mapping(self, tx: Tracer) -> Value:
+    def whole(self, tx: Tracer) -> Value:
         kind = self.owner.python_class
         names = tuple(kind.__dict__)
         if not trusted_class(kind):
@@ -176,7 +167,7 @@ class ProxyValue(ReadOnly):
         self.inner = inner
         self.source = source
 
-    def mapping(self, tx: Tracer) -> Value:
+    def whole(self, tx: Tracer) -> Value:
         return self.inner
 
 

@@ -25,7 +25,7 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.guards.kinds import SPECIAL_NAMES, entry_of
-from flambeau_capture.source import Attr, ClassEntry, ConstantSource, Source
+from flambeau_capture.source import Attr, ClassEntry, Source
 from flambeau_capture.values.base import Args, NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import (
     Constant,
@@ -35,20 +35,13 @@ from flambeau_capture.values.constant import (
     stand_in,
 )
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
-from flambeau_capture.values.registry import trusted_class
+from flambeau_capture.values.registry import call_known, itself, trusted_class, wrap_known
 
 if TYPE_CHECKING:
     from flambeau_capture.values.objects.instances import ObjectValue
 
-SLOT_TYPES = (
-    types.WrapperDescriptorType,
-    types.MethodDescriptorType,
-    types.BuiltinFunctionType,
-    types.ClassMethodDescriptorType,
-)
-
-
 _SLOTS = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
+SLOT_TYPES = (*_SLOTS, types.BuiltinFunctionType)
 
 #: methods of torch's classes that programs replace
 PATCHED = frozenset({"forward", "__call__", "_call_impl"})
@@ -81,9 +74,8 @@ def layout_of(python_class: type) -> type:
 
 def _is_known(python_class: type) -> bool:
     """Whether a class is built in, and no class statement's."""
-    return (
-        any(python_class is kind for kind in _CONTAINERS) or not python_class.__flags__ & _HEAP_TYPE
-    )
+    container = any(python_class is kind for kind in _CONTAINERS)
+    return container or not python_class.__flags__ & _HEAP_TYPE
 
 
 def _has_state_in_c(python_class: type) -> bool:
@@ -157,16 +149,13 @@ def property_lacks(tx: Tracer, found: property, python_class: type, way: str) ->
 def assume_special_methods(tx: Tracer, python_class: type) -> None:
     """Assume that a class of the program neither gains nor loses a special method."""
     if not trusted_class(python_class):
-        tx.guard(
-            ConstantSource(python_class, python_class.__name__), "CLASS_SPECIALS", python_class
-        )
+        tx.guard(itself(python_class), "CLASS_SPECIALS", python_class)
 
 
 def assume_entry(tx: Tracer, python_class: type, name: str) -> None:
     """Guard what a class of the program, or a base, has under a name, unbound."""
     if not trusted_class(python_class) or name in PATCHED:
-        where = ConstantSource(python_class, python_class.__name__)
-        tx.guard(where, "CLASS_ENTRY", *entry_of(python_class, name))
+        tx.guard(itself(python_class), "CLASS_ENTRY", *entry_of(python_class, name))
 
 
 def assume_making(tx: Tracer, python_class: type) -> None:
@@ -178,16 +167,14 @@ def assume_making(tx: Tracer, python_class: type) -> None:
 def assume_bases(tx: Tracer, python_class: type) -> None:
     """Assume that a class of the program derives from what it derives from."""
     if not trusted_class(python_class):
-        where = Attr(ConstantSource(python_class, python_class.__name__), "__mro__")
-        tx.guard(where, "ID_MATCH", python_class.__mro__)
+        tx.guard(Attr(itself(python_class), "__mro__"), "ID_MATCH", python_class.__mro__)
 
 
 def assume_own(tx: Tracer, python_class: type, name: str) -> bool:
     """Whether a class has a name of its own, not of those that it derives from."""
     has = name in python_class.__dict__
     if not trusted_class(python_class) or name in PATCHED:
-        where = ConstantSource(python_class, python_class.__name__)
-        tx.guard(where, "CLASS_HAS" if has else "CLASS_LACKS", name)
+        tx.guard(itself(python_class), "CLASS_HAS" if has else "CLASS_LACKS", name)
     return has
 
 
@@ -235,7 +222,7 @@ def is_subclass(tx: Tracer, python_class: type, kind: type) -> bool:
     assume_special_methods(tx, type(kind))
     declared = isinstance(kind, abc.ABCMeta) and kind not in python_class.__mro__
     if declared and not (trusted_class(python_class) and trusted_class(kind)):
-        tx.guard(ConstantSource(python_class, python_class.__name__), "SUBCLASS", kind, answer)
+        tx.guard(itself(python_class), "SUBCLASS", kind, answer)
     return answer
 
 
@@ -244,15 +231,11 @@ def written_attribute(tx: Tracer, mro: tuple[type, ...], name: str) -> Value | N
     written: list[Value | None] = [
         getattr(tx.heap.find(owner), "written", {}).get(name) for owner in mro
     ]
-    if not any(value is not None for value in written):
+    first = next((place for place, value in enumerate(written) if value is not None), None)
+    # those before have to be as they are for the answer to come from where it does
+    if first is None or any(assume_own(tx, owner, name) for owner in mro[:first]):
         return None
-    for owner, value in zip(mro, written):
-        if value is None:  # it has to be as it is for the answer to come from where it does
-            if assume_own(tx, owner, name):
-                return None
-        else:
-            return value
-    raise AssertionError(name)
+    return written[first]
 
 
 def _is_hidden(python_class: type, name: str) -> bool:
@@ -278,17 +261,15 @@ def class_attribute(
     if owner is None and after is not None:
         for behind in mro:  # those before may have one
             assume_own(tx, behind, name)
-        tx.raise_error(AttributeError, f"'super' object has no attribute '{name}'")
+        receiver.lacks(tx, name, "super")
     if owner is None:
         assume_entry(tx, python_class, name)
-        tx.raise_error(
-            AttributeError, f"'{name_in_errors(python_class)}' object has no attribute '{name}'"
-        )
+        receiver.lacks(tx, name, name_in_errors(python_class))
     found = owner.__dict__[name]
     asked = owner if after is not None else python_class
-    where: Source = Attr(ConstantSource(asked, asked.__name__), name)
+    where: Source = Attr(itself(asked), name)
     if _is_hidden(asked, name):  # an instance finds what the class itself does not
-        where = ClassEntry(ConstantSource(owner, owner.__name__), name)
+        where = ClassEntry(itself(owner), name)
         assume_entry(tx, asked, name)
     trusted = trusted_class(owner) and trusted_class(asked) and name not in PATCHED
     if not trusted and hasattr(type(found), "__get__"):
@@ -297,18 +278,15 @@ def class_attribute(
     if isinstance(found, types.FunctionType):
         if not trusted:
             tx.guard(where, "FUNCTION_MATCH", found)
-        return MethodValue(receiver, tx.wrap(found, ConstantSource(found, found.__qualname__)))
+        return MethodValue(receiver, wrap_known(tx, found, found.__qualname__))
     if isinstance(found, staticmethod):
-        return tx.wrap(found.__func__, ConstantSource(found.__func__, name))
+        return wrap_known(tx, found.__func__, name)
     if isinstance(found, classmethod):
-        return MethodValue(
-            tx.wrap(python_class, ConstantSource(python_class, python_class.__name__)),
-            tx.wrap(found.__func__, ConstantSource(found.__func__, name)),
-        )
+        return MethodValue(wrap_known(tx, python_class), wrap_known(tx, found.__func__, name))
     if isinstance(found, property):
         if found.fget is None:
             property_lacks(tx, found, python_class, "__get__")
-        return tx.call(tx.wrap(found.fget, ConstantSource(found.fget, name)), [receiver], {})
+        return call_known(tx, found.fget, name, receiver)
     if isinstance(found, functools.cached_property):
         return _cached_property(tx, receiver, found, name)
     if isinstance(found, types.BuiltinFunctionType) and name != "__new__":
@@ -320,25 +298,24 @@ def class_attribute(
     if isinstance(found, types.GetSetDescriptorType):
         return _getset(tx, receiver, name)
     if isinstance(found, FIELD):
-        return _field(receiver, found, name)
+        items = getattr(receiver, "payload", None)
+        if items is None:
+            receiver.unknown(f"field {name!r}")
+        item: Value = items.item(found.__reduce__()[1][0])
+        return item
     if isinstance(found, type):
-        return tx.wrap(found, ConstantSource(found, name) if trusted else where)
+        return tx.wrap(found, itself(found, name) if trusted else where)
     getter = find_in_class(type(found), "__get__")
     if getter is not None:
         if isinstance(found, functools.partialmethod):
             return _partial_method(tx, receiver, found, name)
         if isinstance(getter[1], types.FunctionType):
-            descriptor = tx.wrap(found, ConstantSource(found, name))
-            owner_value = tx.wrap(python_class, ConstantSource(python_class, python_class.__name__))
-            return tx.call(
-                tx.wrap(getter[1], ConstantSource(getter[1], "__get__")),
-                [descriptor, receiver, owner_value],
-                {},
-            )
+            descriptor, kind = wrap_known(tx, found, name), wrap_known(tx, python_class)
+            return call_known(tx, getter[1], "__get__", descriptor, receiver, kind)
         if callable(found):  # C-level callables such as functools.lru_cache's bind like functions
-            return MethodValue(receiver, tx.wrap(found, ConstantSource(found, name)))
+            return MethodValue(receiver, wrap_known(tx, found, name))
         raise Break("FB0009", f"descriptor {type(found).__name__} {name!r}")
-    return tx.wrap(found, ConstantSource(found, name) if trusted and callable(found) else where)
+    return tx.wrap(found, itself(found, name) if trusted and callable(found) else where)
 
 
 def _partial_method(
@@ -347,10 +324,19 @@ def _partial_method(
     inner = found.func
     if not isinstance(inner, types.FunctionType):
         raise Break("FB0009", f"partialmethod {name!r} of a {type(inner).__name__}")
-    method = MethodValue(receiver, tx.wrap(inner, ConstantSource(inner, name)))
-    given = [tx.wrap(arg, ConstantSource(arg, name)) for arg in found.args]
-    named = {key: tx.wrap(arg, ConstantSource(arg, name)) for key, arg in found.keywords.items()}
+    method = MethodValue(receiver, wrap_known(tx, inner, name))
+    given = [wrap_known(tx, arg, name) for arg in found.args]
+    named = {key: wrap_known(tx, arg, name) for key, arg in found.keywords.items()}
     return tx.call(tx.wrap_new(functools.partial), [method, *given], named)
+
+
+def instance_dict(obj: Any) -> dict[str, Any]:
+    """An instance's own attributes; none where its class gives it no place for them."""
+    try:
+        found: dict[str, Any] = object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        return {}
+    return found
 
 
 def _as_instance(value: Value) -> ObjectValue | None:
@@ -362,36 +348,26 @@ def _as_instance(value: Value) -> ObjectValue | None:
 def _cached_property(
     tx: Tracer, receiver: Value, found: functools.cached_property[Any], name: str
 ) -> Value:
-    fn = found.func
     if not receiver.cls.__dictoffset__:  # it has no room for what is cached
         slotted = type(receiver.cls.__name__, (), {"__slots__": (), name: type(found)(id)})
         evaluate(tx, getattr, slotted(), name)
-    value = tx.call(tx.wrap(fn, ConstantSource(fn, name)), [receiver], {})
+    value = call_known(tx, found.func, name, receiver)
     instance = _as_instance(receiver)
     if instance is not None:
         instance.write(tx, name, value)
     return value
 
 
-def _field(receiver: Value, field: Any, name: str) -> Value:
-    items = getattr(receiver, "payload", None)
-    if items is None:
-        receiver.unknown(f"field {name!r}")
-    found: Value = items.item(field.__reduce__()[1][0])
-    return found
-
-
 def _slot(tx: Tracer, receiver: Value, name: str, slot: types.MemberDescriptorType) -> Value:
     instance = _as_instance(receiver)
-    if instance is not None and instance.payload is not None and _is_known(slot.__objclass__):
+    if instance is None:
+        receiver.unknown(f"slot {name!r}")
+    if instance.payload is not None and _is_known(slot.__objclass__):
         return instance.payload.get_attr(tx, name)
-    if instance is not None:
-        found = instance.read_slot(tx, name)
-        if found is not None:
-            return found
-        shown = f"'{_of_empty_slot(receiver.cls)}' object has no attribute '{name}'"
-        tx.raise_error(AttributeError, shown)
-    receiver.unknown(f"slot {name!r}")
+    found = instance.read_slot(tx, name)
+    if found is None:
+        receiver.lacks(tx, name, _of_empty_slot(receiver.cls))
+    return found
 
 
 def _getset(tx: Tracer, receiver: Value, name: str) -> Value:
@@ -431,13 +407,7 @@ ASKING: dict[str, tuple[type, Callable[..., Any]]] = {
 _LIMITED = frozenset({"__len__", "__hash__"})  # not every integer will do
 
 
-def ask(
-    tx: Tracer,
-    receiver: Value,
-    name: str,
-    args: tuple[Value, ...] = (),
-    by: Callable[..., Any] | None = None,
-) -> Value:
+def ask(tx: Tracer, receiver: Value, name: str, args: Args = (), by: Any = None) -> Value:
     """The answer of a special method to the function `by`, as Python takes it."""
     kind, asking = ASKING[name]
     found = call_special(tx, receiver, name, list(args))

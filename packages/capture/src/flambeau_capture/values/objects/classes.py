@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.observe.unguarded import unguarded
-from flambeau_capture.source import Attr, ClassEntry, ConstantSource, Source
+from flambeau_capture.source import Attr, ClassEntry, Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -31,22 +31,19 @@ from flambeau_capture.values.objects.attributes import (
     find_in_class,
     written_attribute,
 )
-from flambeau_capture.values.registry import trusted_class, wraps_if
+from flambeau_capture.values.registry import call_known, itself, trusted_class, wrap_known, wraps_if
 from flambeau_capture.values.special_methods import SpecialMethods
 
 
 class ClassValue(SpecialMethods):
-    def __init__(self, python_class: type, source: Source | None = None) -> None:
+    described = "class {0.python_class.__name__}"
+    cls: type
+
+    def __init__(self, python_class: type) -> None:
         self.python_class = python_class
-        self.source = source or ConstantSource(python_class, python_class.__name__)
+        self.cls = type(python_class)
+        self.source: Source = itself(python_class)
         self.written: dict[str, Value] = {}  # attributes that the program has set
-
-    @property
-    def cls(self) -> type:
-        return type(self.python_class)
-
-    def describe(self) -> str:
-        return f"class {self.python_class.__name__}"
 
     def as_python(self) -> Any:
         return self.python_class
@@ -111,41 +108,37 @@ class ClassValue(SpecialMethods):
         if owner is None:
             return self._from_metaclass(tx, name)
         found = owner.__dict__[name]
-        where = Attr(ConstantSource(python_class, python_class.__name__), name)
+        where = Attr(itself(python_class), name)
         if hasattr(type(found), "__get__"):
             assume_entry(tx, python_class, name)
         if isinstance(found, types.FunctionType):
             if not trusted_class(python_class):
                 tx.guard(where, "FUNCTION_MATCH", found)
-            return tx.wrap(found, ConstantSource(found, found.__qualname__))
+            return wrap_known(tx, found, found.__qualname__)
         if isinstance(found, staticmethod):
-            return tx.wrap(found.__func__, ConstantSource(found.__func__, name))
+            return wrap_known(tx, found.__func__, name)
         if isinstance(found, classmethod):
-            return MethodValue(self, tx.wrap(found.__func__, ConstantSource(found.__func__, name)))
+            return MethodValue(self, wrap_known(tx, found.__func__, name))
         if isinstance(found, property | types.MemberDescriptorType | types.GetSetDescriptorType):
-            return tx.wrap(found, ConstantSource(found, name))
+            return wrap_known(tx, found, name)
         if isinstance(found, types.ClassMethodDescriptorType):
-            bound = getattr(python_class, name)
-            return tx.wrap(bound, ConstantSource(bound, name))
+            return wrap_known(tx, getattr(python_class, name), name)
         getter = find_in_class(type(found), "__get__")
         interpreted = getter is not None and isinstance(getter[1], types.FunctionType)
         if interpreted and not trusted_class(type(found)):
             assert getter is not None
             assume_special_methods(tx, type(found))
-            descriptor = tx.wrap(found, ClassEntry(ConstantSource(owner, owner.__name__), name))
-            method = tx.wrap(getter[1], ConstantSource(getter[1], "__get__"))
-            return tx.call(method, [descriptor, Constant(None), self], {})
+            descriptor = tx.wrap(found, ClassEntry(itself(owner), name))
+            return call_known(tx, getter[1], "__get__", descriptor, Constant(None), self)
         value = getattr(python_class, name)  # a library's descriptor may make it anew each time
         trusted = trusted_class(python_class) or isinstance(python_class, enum.EnumMeta)
-        return tx.wrap(value, ConstantSource(value, name) if trusted or interpreted else where)
+        return tx.wrap(value, itself(value, name) if trusted or interpreted else where)
 
     def _name(self, tx: Tracer, name: str) -> Value:
         found = getattr(self.python_class, name)
         if trusted_class(self.python_class):
             return tx.wrap_new(found)
-        return tx.wrap(
-            found, Attr(ConstantSource(self.python_class, self.python_class.__name__), name)
-        )
+        return tx.wrap(found, Attr(self.source, name))
 
     def text(self, tx: Tracer) -> str:
         """`repr` of the class."""
@@ -157,31 +150,25 @@ class ClassValue(SpecialMethods):
 
     def _from_metaclass(self, tx: Tracer, name: str) -> Value:
         meta: Any = type(self.python_class)
-        owner = next((k for k in meta.__mro__ if name in k.__dict__), None)
-        fallback = find_in_class(meta, "__getattr__")
-        if owner is None and fallback is not None and not issubclass(meta, enum.EnumMeta):
+        entry = find_in_class(meta, name)
+        if entry is None:
             assume_entry(tx, self.python_class, name)
-            return call_special(tx, self, "__getattr__", [Constant(name)])
-        if owner is None and isinstance(self.python_class, enum.EnumMeta):
-            assume_entry(tx, self.python_class, name)
-            return tx.wrap_new(evaluate(tx, getattr, self.python_class, name))  # in its own words
-        if owner is None:
-            assume_entry(tx, self.python_class, name)
-            tx.raise_error(
-                AttributeError,
-                f"type object '{self.python_class.__name__}' has no attribute '{name}'",
-            )
-        found = owner.__dict__[name]
+            if issubclass(meta, enum.EnumMeta):  # in its own words
+                return tx.wrap_new(evaluate(tx, getattr, self.python_class, name))
+            if find_in_class(meta, "__getattr__") is not None:
+                return call_special(tx, self, "__getattr__", [Constant(name)])
+            shown = self.python_class.__name__
+            tx.raise_error(AttributeError, f"type object '{shown}' has no attribute '{name}'")
+        owner, found = entry
         assume_entry(tx, meta, name)
         if isinstance(found, types.FunctionType):
-            return MethodValue(self, tx.wrap(found, ConstantSource(found, name)))
+            return MethodValue(self, wrap_known(tx, found, name))
         if isinstance(found, property) and found.fget is not None:
-            return tx.call(tx.wrap(found.fget, ConstantSource(found.fget, name)), [self], {})
+            return call_known(tx, found.fget, name, self)
         if owner in (type, object) and callable(found):
             return BoundMethod(self, name)
         if not hasattr(type(found), "__get__"):
-            where = ConstantSource(self.python_class, self.python_class.__name__)
-            return tx.wrap(found, Attr(where, name))
+            return tx.wrap(found, Attr(self.source, name))
         self.unknown(f"attribute {name!r} of the metaclass")
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
@@ -205,8 +192,7 @@ class ClassValue(SpecialMethods):
 
     def replay(self, writer: Any) -> None:
         for name, value in self.written.items():
-            writer.call(setattr, [Constant(self.python_class), Constant(name), value])
-            writer.pop_top()
+            writer.do(setattr, [Constant(self.python_class), Constant(name), value])
 
     def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs] | None:
         return None if self.finds_members() else super().forwards(tx, args, kwargs)
@@ -245,8 +231,7 @@ class ClassValue(SpecialMethods):
 
     def _subclasses(self, tx: Tracer) -> Value:
         found: list[type] = self.python_class.__subclasses__()
-        where = ConstantSource(self.python_class, self.python_class.__name__)
-        tx.guard(where, "CALL", _Subclasses(found), f"has {len(found)} subclasses, as before")
+        tx.guard(self.source, "CALL", _Subclasses(found), f"has {len(found)} subclasses, as before")
         return tx.wrap_new(found)
 
     def reconstruct(self, writer: Any) -> None:
@@ -274,10 +259,4 @@ class _Subclasses:
 @wraps_if(lambda obj: isinstance(obj, type), 20)
 def wrap_class(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
-    known = tx.heap.find(obj)
-    if known is not None:
-        found: Value = known
-        return found
-    made = ClassValue(obj, ConstantSource(obj, obj.__name__))
-    tx.heap.know(obj, made)
-    return made
+    return tx.heap.value_of(obj, lambda: ClassValue(obj))

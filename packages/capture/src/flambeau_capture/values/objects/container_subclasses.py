@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant, is_none
-from flambeau_capture.values.containers.dicts import DictValue, pairs_of
+from flambeau_capture.values.containers.dicts import DictValue, default_of, pairs_of
 from flambeau_capture.values.containers.sets import SetValue
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _fill(target: Value, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _setdefault(self: ObjectValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if self.contains(tx, args[0]):
         return self.get_item(tx, args[0])
-    default = args[1] if len(args) > 1 else kwargs.get("default", Constant(None))
+    default = default_of(args, kwargs)
     self.set_item(tx, args[0], default)
     return default
 
@@ -56,18 +56,10 @@ def _merge_ordered(tx: Tracer, left: Value, right: Value) -> Value:
     return made
 
 
-def _copy_dict(self: ObjectValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return DictValue(pairs_of(tx, self), tx=tx)
-
-
 def _merge_dicts(tx: Tracer, left: Value, right: Value) -> Value:
     made = DictValue(pairs_of(tx, left), tx=tx)
     made.call_method(tx, "update", [right], {})
     return made
-
-
-def _copy_frozen(self: ObjectValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return SetValue([], frozenset, tx=tx).filled(tx, self)
 
 
 def _copy_default(self: ObjectValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
@@ -104,10 +96,10 @@ def _built_in_part(value: Value) -> Value:
 
 
 METHODS: dict[tuple[type, str], Handler] = {
-    (dict, "copy"): _copy_dict,
+    (dict, "copy"): lambda s, tx, a, k: DictValue(pairs_of(tx, s), tx=tx),
     (dict, "__or__"): _operator(_merge_dicts),
     (dict, "__ror__"): _operator(_merge_dicts, reflected=True),
-    (frozenset, "copy"): _copy_frozen,
+    (frozenset, "copy"): lambda s, tx, a, k: SetValue([], frozenset, tx=tx).filled(tx, s),
     (collections.OrderedDict, "__init__"): _fill,
     (collections.OrderedDict, "update"): _fill,
     (collections.OrderedDict, "__ior__"): lambda s, tx, a, k: (_fill(s, tx, a, k), s)[1],

@@ -8,7 +8,7 @@ is an instance like any other, but for what BaseException and its like keep of i
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flambeau_capture.breaks import Break
@@ -32,10 +32,6 @@ class ExceptionValue(ObjectValue):
         self.raised = False
         self.frames: list[Any] = []  # what its traceback holds
 
-    @property
-    def kind(self) -> type:
-        return self.python_class
-
     def holds(self) -> Iterable[Value]:
         return [*super().holds(), *self.args, *self.fields.values()]
 
@@ -54,7 +50,7 @@ class ExceptionValue(ObjectValue):
         self.fields["__context__"] = handled
 
     def describe(self) -> str:
-        return f"{self.kind.__name__}({', '.join(self._shown(arg) for arg in self.args)})"
+        return f"{self.cls.__name__}({', '.join(self._shown(arg) for arg in self.args)})"
 
     @staticmethod
     def _shown(arg: Value) -> str:
@@ -66,7 +62,7 @@ class ExceptionValue(ObjectValue):
     def as_python(self) -> Any:
         if self._runs_code():
             raise NotConcrete(self.describe())
-        made = _make_exception(self.kind, *(arg.as_python() for arg in self.args))
+        made = _make_exception(self.cls, *(arg.as_python() for arg in self.args))
         for name, value in {**self.fields, **self.written}.items():
             if name != "__context__" and value is not None:
                 object.__setattr__(made, name, value.as_python())
@@ -76,7 +72,7 @@ class ExceptionValue(ObjectValue):
         """Whether what Python does with it may run code of the program."""
         return any(
             isinstance(member, types.FunctionType) and name.startswith("__") and name != "__init__"
-            for owner in self.kind.__mro__
+            for owner in self.cls.__mro__
             if not trusted_class(owner)
             for name, member in vars(owner).items()
         )
@@ -86,7 +82,7 @@ class ExceptionValue(ObjectValue):
         if self.special(tx, method):
             return ask(tx, self, method)
         try:
-            plain = _make_exception(self.kind, *(arg.as_python() for arg in self.args))
+            plain = _make_exception(self.cls, *(arg.as_python() for arg in self.args))
         except NotConcrete:
             self.unknown(method)
         return tx.wrap_new(str(plain) if method == "__str__" else repr(plain))
@@ -97,7 +93,7 @@ class ExceptionValue(ObjectValue):
         return super().generic_get_attr(tx, name) if found is None else found
 
     def _is_in_c(self, name: str) -> bool:
-        found = find_in_class(self.kind, name)
+        found = find_in_class(self.cls, name)
         return found is not None and not found[0].__flags__ & _HEAP_TYPE
 
     def _field(self, tx: Tracer, name: str) -> Value | None:
@@ -106,15 +102,13 @@ class ExceptionValue(ObjectValue):
             return self.fields[name]
         if name == "args":
             return TupleValue(self.args)
-        if name == "__traceback__":
-            return TracebackValue() if self.raised else Constant(None)
-        if name in ("__cause__", "__context__"):
-            return Constant(None)
-        if name == "__suppress_context__":
-            return Constant(False)
+        if name == "__traceback__" and self.raised:
+            return TracebackValue()
+        if name in _STATE:
+            return Constant(False if name == "__suppress_context__" else None)
         if name in ("add_note", "with_traceback"):
             return BoundMethod(self, name)
-        if name == "value" and issubclass(self.kind, StopIteration):
+        if name == "value" and issubclass(self.cls, StopIteration):
             return self.args[0] if self.args else Constant(None)
         return self.group_part(tx, name)
 
@@ -125,7 +119,7 @@ class ExceptionValue(ObjectValue):
 
     def group_part(self, tx: Tracer, name: str) -> Value | None:
         """`message` and `exceptions` of an exception group."""
-        if not issubclass(self.kind, BaseExceptionGroup) or len(self.args) != 2:
+        if not issubclass(self.cls, BaseExceptionGroup) or len(self.args) != 2:
             return None
         if name == "message":
             return self.args[0]
@@ -166,10 +160,9 @@ class ExceptionValue(ObjectValue):
 
     def rebuild(self, writer: Any) -> None:
         with writer.building(self):
-            writer.call(_make_exception, [Constant(self.kind), *self.args])
+            writer.call(_make_exception, [Constant(self.cls), *self.args])
         for name, value in self.fields.items():
-            writer.duplicate_top()
-            writer.set_attr_on_top(name, value)
+            writer.do_with_top(object.__setattr__, [Constant(name), value])
         self.fill(writer)
 
 
@@ -180,7 +173,7 @@ def _make_exception(kind: Any, *args: Any) -> BaseException:
     return made
 
 
-def new_exception(kind: type[BaseException], args: list[Value]) -> ExceptionValue:
+def new_exception(kind: type[BaseException], args: Sequence[Value]) -> ExceptionValue:
     """An exception whose class has no `__init__` of its own."""
     return ExceptionValue(kind, list(args))
 
@@ -212,11 +205,11 @@ class ExistingException(ExceptionValue):
     def args(self, given: list[Value]) -> None:
         self._given = given or None
 
+    def describe(self) -> str:
+        return f"{self.cls.__name__} object"
+
     def holds(self) -> Iterable[Value]:
         return ()
-
-    def describe(self) -> str:
-        return f"{self.kind.__name__} object"
 
     def _field(self, tx: Tracer, name: str) -> Value | None:
         if name in _STATE or (name == "value" and isinstance(self.real, StopIteration)):
@@ -225,16 +218,16 @@ class ExistingException(ExceptionValue):
 
     def raised_while(self, handled: Value | None) -> None:
         if handled is not None and handled is not self:
-            raise Break("FB0019", f"the context of an existing {self.kind.__name__} is set")
+            raise Break("FB0019", f"the context of an existing {self.cls.__name__} is set")
 
     def generic_set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         if self._is_in_c(name):
-            raise Break("FB0019", f"attribute {name!r} of an existing {self.kind.__name__} is set")
+            raise Break("FB0019", f"attribute {name!r} of an existing {self.cls.__name__} is set")
         super().generic_set_attr(tx, name, value)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name in ("with_traceback", "__init__", "add_note"):
-            raise Break("FB0019", f"{name} of an existing {self.kind.__name__}")
+            raise Break("FB0019", f"{name} of an existing {self.cls.__name__}")
         return super().call_method(tx, name, args, kwargs)
 
     def as_python(self) -> Any:

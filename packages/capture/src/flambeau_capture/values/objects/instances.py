@@ -8,16 +8,19 @@ classes and instances is guarded; what `super()` finds is bound to the receiver.
 
 from __future__ import annotations
 
+import collections
+import enum
+import inspect
 import sys
 import types
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Attr, ConstantSource, InstanceAttr, Source
+from flambeau_capture.source import Attr, InstanceAttr, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.dicts import DictValue, fill_dict
 from flambeau_capture.values.containers.existing_containers import wrap_payload
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.objects.attribute_dicts import InstanceDict
@@ -26,29 +29,24 @@ from flambeau_capture.values.objects.attributes import (
     assume_special_methods,
     class_attribute,
     find_in_class,
+    instance_dict,
+    layout_of,
     property_lacks,
 )
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.container_subclasses import METHODS as CONTAINER_METHODS
 from flambeau_capture.values.objects.opaque import OpaqueValue
-from flambeau_capture.values.objects.reconstruction import (
-    del_own,
-    fill_payload,
-    instance_dict,
-    new_instance,
-    set_own,
-    share_dict,
-    shares_dict,
-)
-from flambeau_capture.values.registry import tracked, wraps_if
+from flambeau_capture.values.registry import call_known, tracked, wrap_known, wraps_if
 from flambeau_capture.values.special_methods import SpecialMethods
 
-if TYPE_CHECKING:
-    from flambeau_capture.values.containers.dicts import DictValue
+#: objects whose state cannot change under a program: evaluating with them is safe
+_IMMUTABLE = (enum.Enum, inspect.Signature, inspect.Parameter)
 
 
 class ObjectValue(SpecialMethods):
     """An instance. `payload` is the built-in part of one that derives from a container."""
+
+    cls: type
 
     def __init__(
         self,
@@ -58,7 +56,7 @@ class ObjectValue(SpecialMethods):
         source: Source | None = None,
         payload: Value | None = None,
     ) -> None:
-        self.python_class = python_class
+        self.cls = self.python_class = python_class
         self.real = real
         self.source = source
         self.payload = payload
@@ -67,15 +65,8 @@ class ObjectValue(SpecialMethods):
         self.moved: set[str] = set()  # deleted from the existing object: set again, they come last
         self._read: dict[str, Value] = {}
 
-    @property
-    def cls(self) -> type:
-        return self.python_class
-
-    def describe(self) -> str:
-        return f"ObjectValue({self.python_class.__name__})"
-
     def as_python(self) -> Any:
-        if self.real is not None and not self.written and is_immutable(self.real):
+        if isinstance(self.real, _IMMUTABLE) and not self.written:
             return self.real
         raise NotConcrete(self.describe())
 
@@ -210,9 +201,7 @@ class ObjectValue(SpecialMethods):
 
     def generic_get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "__class__":
-            return tx.wrap(
-                self.python_class, ConstantSource(self.python_class, self.python_class.__name__)
-            )
+            return wrap_known(tx, self.python_class)
         if name == "__dict__" and find_in_class(self.python_class, "__dict__") is not None:
             return self if self.shared else InstanceDict(self)
         in_class = find_in_class(self.python_class, name)
@@ -240,10 +229,8 @@ class ObjectValue(SpecialMethods):
         if self._has_fallback():
             return self._call_class(tx, "__getattr__", [Constant(name)])
         assume_special_methods(tx, self.python_class)
-        shown = self.python_class.__name__
-        if self.python_class is types.SimpleNamespace:
-            shown = f"types.{shown}"
-        tx.raise_error(AttributeError, f"'{shown}' object has no attribute '{name}'")
+        plain = self.python_class is types.SimpleNamespace
+        self.lacks(tx, name, "types.SimpleNamespace" if plain else None)
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         if self._replaced(tx, "__setattr__"):
@@ -255,40 +242,34 @@ class ObjectValue(SpecialMethods):
     def generic_set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         """object.__setattr__."""
         in_class = find_in_class(self.python_class, name)
+        found = None if in_class is None else in_class[1]
+        slot = isinstance(found, types.MemberDescriptorType)
         assume_entry(tx, self.python_class, name)
-        if in_class is not None and isinstance(in_class[1], property):
-            setter = in_class[1].fset
-            if setter is None:
-                property_lacks(tx, in_class[1], self.python_class, "__set__")
-            tx.call(tx.wrap(setter, ConstantSource(setter, name)), [self, value], {})
+        if name == "__class__" or (hasattr(type(found), "__set__") and not slot):
+            if name != "__dict__" or not self.share(tx, value):
+                self._by_descriptor(tx, name, found, "__set__", value)
             return
-        if name == "__class__" or (
-            in_class is not None
-            and hasattr(type(in_class[1]), "__set__")
-            and not isinstance(in_class[1], types.MemberDescriptorType)
-        ):
-            if name == "__dict__" and self.share(tx, value):
-                return
-            if name == "__dict__" or not isinstance(
-                getattr(type(in_class[1]), "__set__", None) if in_class else None,
-                types.FunctionType,
-            ):
-                raise Break("FB0019", f"attribute {name!r} of {self.describe()} is set")
-            setter = type(in_class[1]).__set__  # type: ignore[index]
-            descriptor = tx.wrap(in_class[1], ConstantSource(in_class[1], name))  # type: ignore[index]
-            tx.call(
-                tx.wrap(setter, ConstantSource(setter, "__set__")), [descriptor, self, value], {}
-            )
+        if slot and self.payload is not None and in_class and in_class[0] is self.payload.cls:
+            self.payload.set_attr(tx, name, value)
             return
-        if self.payload is not None and in_class is not None and in_class[0] is self.payload.cls:
-            if isinstance(in_class[1], types.MemberDescriptorType):
-                self.payload.set_attr(tx, name, value)
-                return
-        if not self.python_class.__dictoffset__ and not (
-            in_class is not None and isinstance(in_class[1], types.MemberDescriptorType)
-        ):
+        if not self.python_class.__dictoffset__ and not slot:
             self._refuse(tx, name, in_class is not None)
         self.write(tx, name, value)
+
+    def _by_descriptor(self, tx: Tracer, name: str, found: Any, way: str, *given: Value) -> None:
+        """Let what the class has under a name set or delete the attribute."""
+        setting = way == "__set__"
+        if isinstance(found, property):
+            fn = found.fset if setting else found.fdel
+            if fn is None:
+                property_lacks(tx, found, self.python_class, way)
+            call_known(tx, fn, name, self, *given)
+            return
+        method = getattr(type(found), way, None)
+        if name == "__dict__" or not isinstance(method, types.FunctionType):
+            done = "set" if setting else "deleted"
+            raise Break("FB0019", f"attribute {name!r} of {self.describe()} is {done}")
+        call_known(tx, method, way, wrap_known(tx, found, name), self, *given)
 
     def _refuse(self, tx: Tracer, name: str, in_class: bool) -> NoReturn:
         shown = f"'{self.python_class.__name__}' object"
@@ -312,28 +293,13 @@ class ObjectValue(SpecialMethods):
             if self.read_slot(tx, name) is None:
                 tx.raise_error(AttributeError, name)
         elif in_class is not None and _overrides_instance(in_class[1]):
-            self._delete_by_descriptor(tx, name, in_class[1])
+            self._by_descriptor(tx, name, in_class[1], "__delete__")
             return
         elif not self.python_class.__dictoffset__:
             self._refuse(tx, name, in_class is not None)
         elif self.instance_get(tx, name) is None:
-            shown = f"'{self.python_class.__name__}' object has no attribute '{name}'"
-            tx.raise_error(AttributeError, shown)
+            self.lacks(tx, name)
         self.write(tx, name, None)
-
-    def _delete_by_descriptor(self, tx: Tracer, name: str, descriptor: Any) -> None:
-        deleter: Any
-        if isinstance(descriptor, property):
-            deleter = descriptor.fdel
-            if deleter is None:
-                property_lacks(tx, descriptor, self.python_class, "__delete__")
-            tx.call(tx.wrap(deleter, ConstantSource(deleter, name)), [self], {})
-            return
-        deleter = getattr(type(descriptor), "__delete__", None)
-        if not isinstance(deleter, types.FunctionType):
-            raise Break("FB0019", f"attribute {name!r} of {self.describe()} is deleted")
-        found = tx.wrap(descriptor, ConstantSource(descriptor, name))
-        tx.call(tx.wrap(deleter, ConstantSource(deleter, "__delete__")), [found, self], {})
 
     # -- methods of built-in classes ------------------------------------------------------------
 
@@ -343,7 +309,7 @@ class ObjectValue(SpecialMethods):
         if name == "__init__" and self.payload is None and kwargs:
             return self._init_by_name(tx, args, kwargs)
         if handler is not None and (self.payload is None or name in _ALWAYS_OBJECT):
-            return handler(self, tx, args)
+            return handler(self, tx, args) or Constant(None)
         if name == "__getitem__" and issubclass(self.cls, dict) and self.special(tx, "__missing__"):
             return self.get_item(tx, args[0])
         if self.payload is not None:
@@ -377,13 +343,9 @@ class ObjectValue(SpecialMethods):
             given = [self.payload] if immutable else []
             writer.call(new_instance, [Constant(self.python_class), *given])  # type: ignore[list-item]
         if self.payload is not None and not immutable:
-            writer.duplicate_top()
-            writer.push_call_on_top(fill_payload, [self.payload])
-            writer.pop_top()
+            writer.do_with_top(fill_payload, [self.payload])
         if self.shared:
-            writer.duplicate_top()
-            writer.push_call_on_top(share_dict, [])
-            writer.pop_top()
+            writer.do_with_top(share_dict, [])
         self.fill(writer)
 
     def fill(self, writer: Any) -> None:
@@ -391,10 +353,8 @@ class ObjectValue(SpecialMethods):
         for name, value in self.written.items():
             if value is None:
                 continue
-            writer.duplicate_top()
             setter = set_own if self._hidden(name) else object.__setattr__
-            writer.push_call_on_top(setter, [Constant(name), value])
-            writer.pop_top()
+            writer.do_with_top(setter, [Constant(name), value])
 
     def _hidden(self, name: str) -> bool:
         """Whether the class has a descriptor, no slot, that stands before an attribute."""
@@ -414,12 +374,60 @@ class ObjectValue(SpecialMethods):
         for name, value in self.written.items():
             hidden = self._hidden(name)
             if value is None or name in self.moved:
-                writer.call(del_own if hidden else object.__delattr__, [self, Constant(name)])
-                writer.pop_top()
+                writer.do(del_own if hidden else object.__delattr__, [self, Constant(name)])
             if value is not None:
                 setter = set_own if hidden else object.__setattr__
-                writer.call(setter, [self, Constant(name), value])
-                writer.pop_top()
+                writer.do(setter, [self, Constant(name), value])
+
+
+# what generated code makes instances with: nothing of the program runs, neither `__new__`, nor
+# `__init__`, nor a method that a container's class overrides
+
+_BASES: tuple[Any, ...] = (
+    types.SimpleNamespace, collections.defaultdict, collections.OrderedDict, dict, list, set, tuple,
+    collections.deque, object,
+)  # fmt: skip
+
+
+def new_instance(python_class: Any, *content: Any) -> Any:
+    known = next(base for base in _BASES if issubclass(python_class, base))
+    base: Any = layout_of(python_class) if content else known
+    return base.__new__(python_class, *content)
+
+
+def fill_payload(target: Any, content: Any) -> None:
+    if isinstance(target, collections.defaultdict):
+        collections.defaultdict.__init__(target, content.default_factory)
+    if isinstance(target, dict):
+        fill_dict(target, content)
+    elif isinstance(target, collections.deque):
+        collections.deque.__init__(target, content, content.maxlen)
+    elif isinstance(target, list):
+        list.extend(target, content)
+    elif isinstance(target, set):
+        set.update(target, content)
+    else:
+        raise TypeError(f"cannot fill a {type(target).__name__}")
+
+
+def set_own(obj: Any, name: str, value: Any) -> None:
+    """Set an instance's own attribute, where a descriptor of its class has the name."""
+    instance_dict(obj)[name] = value
+
+
+def del_own(obj: Any, name: str) -> None:
+    """Delete an instance's own attribute, where a descriptor of its class has the name."""
+    del instance_dict(obj)[name]
+
+
+def share_dict(target: Any) -> None:
+    """Let an instance of a dict be its own `__dict__`: attributes are items."""
+    object.__setattr__(target, "__dict__", target)
+
+
+def shares_dict(target: Any) -> bool:
+    """Whether an instance of a dict is its own `__dict__`."""
+    return instance_dict(target) is target
 
 
 def _is_filled(slot: Any, real: Any) -> bool:
@@ -436,29 +444,7 @@ def _overrides_instance(found: Any) -> bool:
     return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
 
 
-def is_immutable(obj: Any) -> bool:
-    """Objects whose state cannot change under a program: evaluating with them is safe."""
-    import enum
-    import inspect
-
-    return isinstance(obj, enum.Enum | inspect.Signature | inspect.Parameter)
-
-
 # what `object` itself defines: it calls no method of the program's class
-
-
-def _object_setattr(self: ObjectValue, tx: Tracer, args: Args) -> Value:
-    self.generic_set_attr(tx, args[0].as_python(), args[1])
-    return Constant(None)
-
-
-def _object_delattr(self: ObjectValue, tx: Tracer, args: Args) -> Value:
-    self.generic_del_attr(tx, args[0].as_python())
-    return Constant(None)
-
-
-def _object_getattribute(self: ObjectValue, tx: Tracer, args: Args) -> Value:
-    return self.generic_get_attr(tx, args[0].as_python())
 
 
 def _object_init(self: ObjectValue, tx: Tracer, args: Args) -> Value:
@@ -467,22 +453,14 @@ def _object_init(self: ObjectValue, tx: Tracer, args: Args) -> Value:
     return Constant(None)
 
 
-def _object_eq(self: ObjectValue, tx: Tracer, args: Args) -> Value:
-    return Constant(True) if args[0] is self else Constant(NotImplemented)
-
-
-def _object_ne(self: ObjectValue, tx: Tracer, args: Args) -> Value:
-    return Constant(False) if args[0] is self else Constant(NotImplemented)
-
-
-_OBJECT_METHODS = {
-    "__setattr__": _object_setattr,
-    "__delattr__": _object_delattr,
-    "__getattribute__": _object_getattribute,
+_OBJECT_METHODS: dict[str, Callable[[ObjectValue, Tracer, Args], Value | None]] = {
+    "__setattr__": lambda s, tx, a: s.generic_set_attr(tx, a[0].as_python(), a[1]),
+    "__delattr__": lambda s, tx, a: s.generic_del_attr(tx, a[0].as_python()),
+    "__getattribute__": lambda s, tx, a: s.generic_get_attr(tx, a[0].as_python()),
     "__init__": _object_init,
     "__init_subclass__": _object_init,
-    "__eq__": _object_eq,
-    "__ne__": _object_ne,
+    "__eq__": lambda s, tx, a: Constant(True if a[0] is s else NotImplemented),
+    "__ne__": lambda s, tx, a: Constant(False if a[0] is s else NotImplemented),
 }
 
 _ALWAYS_OBJECT = frozenset({"__setattr__", "__delattr__", "__getattribute__"})
@@ -516,20 +494,15 @@ def make_instance(tx: Tracer, obj: Any, source: Source) -> Value:
 
 
 class SuperValue(Value):
+    described = "super of {0.owner}"
     cls: type = super
 
     def __init__(self, owner: ClassValue, receiver: Value) -> None:
         self.owner = owner
         self.receiver = receiver
 
-    def describe(self) -> str:
-        return f"super of {self.owner.describe()}"
-
     def get_attr(self, tx: Tracer, name: str) -> Value:
         return super_attribute(tx, self.owner, self.receiver, name)
-
-    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
-        self.unknown(f"assignment to attribute {name!r}")
 
     def reconstruct(self, writer: Any) -> None:
         writer.call(super, [self.owner, self.receiver])
@@ -548,21 +521,16 @@ def super_attribute(tx: Tracer, owner: Value, receiver: Value, name: str) -> Val
     if as_class:
         # a function found on a class through a class is not bound, a classmethod is to the class
         bound = isinstance(found, MethodValue) and found.receiver is receiver
-        if bound and not isinstance(_raw(start, owner.python_class, name), classmethod):
+        after = _after(start, owner.python_class)
+        raw = next((vars(kind)[name] for kind in after if name in vars(kind)), None)
+        if bound and not isinstance(raw, classmethod):
             return found.function  # type: ignore[attr-defined,no-any-return]
     return found
 
 
-def _raw(start: type, owner: type, name: str) -> Any:
-    after = start.__mro__[start.__mro__.index(owner) + 1 :]
-    return next((vars(kind)[name] for kind in after if name in vars(kind)), None)
-
-
-def super_slot(kind: Value, owner: type) -> Any:
-    """The built-in `__new__` after a class in the order of a class."""
-    mro = kind.python_class.__mro__  # type: ignore[attr-defined]
-    after = mro[mro.index(owner) + 1 :]
-    return next(one.__new__ for one in after if "__new__" in vars(one))
+def _after(kind: type, owner: type) -> tuple[type, ...]:
+    """The classes that `super()` of a class looks into."""
+    return kind.__mro__[kind.__mro__.index(owner) + 1 :]
 
 
 class SlotOfBase(BoundMethod):
@@ -580,13 +548,14 @@ class SlotOfBase(BoundMethod):
         receiver = self.receiver
         if self.name == "__new__":
             if len(args) > 1:
-                found = super_slot(args[0], self.owner.python_class)
+                kind: Any = args[0]
+                after = _after(kind.python_class, self.owner.python_class)
+                found = next(one.__new__ for one in after if "__new__" in vars(one))
                 return tx.call(tx.wrap_new(found), args, kwargs)
             return tx.new_object(args[0])
         if isinstance(receiver, ClassValue) and self.name == "__call__":
             return tx.instantiate(receiver, args, kwargs, plain=True)
-        if isinstance(receiver, ObjectValue):
-            if self.name == "__init_subclass__" and receiver.payload is None:
+        if isinstance(receiver, ObjectValue) and receiver.payload is None:
+            if self.name == "__init_subclass__":
                 return Constant(None)
-            return receiver.call_method(tx, self.name, args, kwargs)
         return receiver.call_method(tx, self.name, args, kwargs)

@@ -8,7 +8,7 @@ called the way `nn.Module.__call__` would, hooks included.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -25,11 +25,12 @@ from flambeau_capture.values.objects.attributes import (
     find_in_class,
 )
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.registry import wraps_if
+from flambeau_capture.values.registry import wrap_known, wraps_if
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
-TABLES = ("_parameters", "_buffers", "_modules")
+Table = Literal["_parameters", "_buffers", "_modules"]
+TABLES: tuple[Table, ...] = ("_parameters", "_buffers", "_modules")
 
 
 class ModuleValue(ObjectValue):
@@ -39,9 +40,6 @@ class ModuleValue(ObjectValue):
         super().__init__(python_class, **parts)
         self.swapped: dict[str, Value] = {}
         self.pinned = False  # by a guard of its identity
-
-    def describe(self) -> str:
-        return f"ModuleValue({self.python_class.__name__})"
 
     def wrap_attribute(self, tx: Tracer, name: str, found: Any) -> Value:
         if name not in TABLES or type(found) is not dict:
@@ -64,17 +62,19 @@ class ModuleValue(ObjectValue):
         """A parameter, buffer or submodule of that name."""
         if name in self.swapped:
             return self.swapped[name]
-        for table in TABLES:
-            own = self.written.get(table, self._read.get(table))
-            if isinstance(own, DictValue):
-                found = own.lookup(tx, Constant(name))
-                if found is not None:
-                    return found
-            elif self.real is not None and self.source is not None:
-                entries = self.real.__dict__.get(table) or {}
-                if name in entries:
-                    return tx.wrap(entries[name], ModuleEntry(self.source, table, name))  # type: ignore[arg-type]
-        return None
+        table = self._table_of(tx, name)
+        if table is None:
+            return None
+        own = self._own_table(table)
+        if own is not None:
+            return own.lookup(tx, Constant(name))
+        assert self.source is not None
+        return tx.wrap(self.real.__dict__[table][name], ModuleEntry(self.source, table, name))
+
+    def _own_table(self, table: str) -> DictValue | None:
+        """A table that the program has read or replaced."""
+        own = self.written.get(table, self._read.get(table))
+        return own if isinstance(own, DictValue) else None
 
     def instance_get(self, tx: Tracer, name: str) -> Value | None:
         if self.swapped and name in ("_parameters", "_buffers"):
@@ -103,9 +103,7 @@ class ModuleValue(ObjectValue):
                 entries = self.real.__dict__.get(table)
                 if isinstance(entries, dict) and name not in entries:  # or it was taken out since
                     tx.guard(InstanceAttr(self.source, table), "DICT_NOT_CONTAINS", name)
-        tx.raise_error(
-            AttributeError, f"'{self.python_class.__name__}' object has no attribute '{name}'"
-        )
+        self.lacks(tx, name)
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         return _picked(tx, self, key) or super().get_item(tx, key)
@@ -123,44 +121,36 @@ class ModuleValue(ObjectValue):
             tx.heap.changed()
             self.swapped[name] = value
             return
-        table = self._table_of(tx, name)
-        if isinstance(value, TensorValue) and issubclass(value.cls, torch.nn.Parameter):
-            self._set_parameter(tx, name, value, table)
-            return
-        if isinstance(value, ModuleValue):
-            if table not in (None, "_modules"):
-                raise Break("FB0019", f"submodule {name!r} of {self.describe()} is set")
+        found = table = self._table_of(tx, name)
+        is_parameter = isinstance(value, TensorValue) and issubclass(value.cls, torch.nn.Parameter)
+        if is_parameter:
+            table = "_parameters"
+        elif isinstance(value, ModuleValue):
             table = "_modules"
+        elif table == "_parameters" and not is_none(value):
+            raise Break("FB0019", f"parameter {name!r} of {self.describe()} is set")
         if table is None:
             self.generic_set_attr(tx, name, value)
             return
-        if table == "_parameters" and not is_none(value):
-            raise Break("FB0019", f"parameter {name!r} of {self.describe()} is set")
+        if found not in (None, table):
+            kind = "parameter" if is_parameter else "submodule"
+            raise Break("FB0019", f"{kind} {name!r} of {self.describe()} is set")
+        if is_parameter:  # what `register_parameter` does after its checks
+            if self.instance_get(tx, table) is None:
+                text = "cannot assign parameters before Module.__init__() call"
+                tx.raise_error(AttributeError, text)
+            if found is None and self.instance_get(tx, name) is not None:
+                self.write(tx, name, None)
         entries = self.instance_get(tx, table)
         if not isinstance(entries, DictValue):
             raise Break("FB0019", f"{name!r} of {self.describe()} is set before __init__")
         entries.store(tx, Constant(name), value)
 
-    def _set_parameter(self, tx: Tracer, name: str, value: Value, table: str | None) -> None:
-        """What `register_parameter` does after its checks."""
-        if table not in (None, "_parameters"):
-            raise Break("FB0019", f"parameter {name!r} of {self.describe()} is set")
-        if self.instance_get(tx, "_parameters") is None:
-            tx.raise_error(AttributeError, "cannot assign parameters before Module.__init__() call")
-        if table is None and self.instance_get(tx, name) is not None:
-            self.write(tx, name, None)
-        entries = self.instance_get(tx, "_parameters")
-        if not isinstance(entries, DictValue):
-            raise Break("FB0019", f"{name!r} of {self.describe()} is set before __init__")
-        entries.store(tx, Constant(name), value)
-
-    def _table_of(self, tx: Tracer, name: str) -> str | None:
+    def _table_of(self, tx: Tracer, name: str) -> Table | None:
+        real = {} if self.real is None else self.real.__dict__
         for table in TABLES:
-            own = self.written.get(table, self._read.get(table))
-            if isinstance(own, DictValue):
-                if own.contains(tx, Constant(name)):
-                    return table
-            elif self.real is not None and name in (self.real.__dict__.get(table) or {}):
+            own = self._own_table(table)
+            if name in (real.get(table) or ()) if own is None else own.contains(tx, Constant(name)):
                 return table
         return None
 
@@ -204,11 +194,11 @@ def module_forwards(
     _assume_calls(tx, module.cls)
     impl = compat.MODULE_CALLS[-1]
     if not isinstance(module, ModuleValue):
-        return tx.wrap(impl, ConstantSource(impl, "_call_impl")), [module, *args], kwargs
-    if module.python_class._call_impl is not compat.MODULE_CALLS[-1]:  # type: ignore[attr-defined]
+        return wrap_known(tx, impl, "_call_impl"), [module, *args], kwargs
+    if module.python_class._call_impl is not impl:  # type: ignore[attr-defined]
         return tx.get_attr(module, "_call_impl"), args, kwargs
     if module.hooked(tx):
-        return tx.wrap(impl, ConstantSource(impl, "_call_impl")), [module, *args], kwargs
+        return wrap_known(tx, impl, "_call_impl"), [module, *args], kwargs
     return tx.get_attr(module, "forward"), args, kwargs
 
 

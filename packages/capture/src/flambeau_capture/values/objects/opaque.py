@@ -19,30 +19,43 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import Attr, ConstantSource, InstanceAttr, Source
-from flambeau_capture.values.base import Args, Kwargs, MadeBy, NotConcrete, Tracer, Value, needing
-from flambeau_capture.values.constant import LITERALS, evaluate
+from flambeau_capture.values.base import (
+    Args,
+    Kwargs,
+    MadeBy,
+    NotConcrete,
+    Tracer,
+    Value,
+    needing,
+    objects_of,
+)
+from flambeau_capture.values.constant import LITERALS, KnownObject, evaluate
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.attributes import (
     assume_entry,
     assume_special_methods,
     class_attribute,
     find_in_class,
+    instance_dict,
 )
-from flambeau_capture.values.objects.reconstruction import instance_dict
-from flambeau_capture.values.registry import trusted_callable, trusted_class, trusted_name, wraps_if
+from flambeau_capture.values.registry import (
+    itself,
+    trusted_callable,
+    trusted_class,
+    trusted_name,
+    wrap_known,
+    wraps_if,
+)
 
 
 class OpaqueValue(Value):
+    described = "{0.cls.__module__}.{0.cls.__qualname__} object"
+    cls: type
+
     def __init__(self, real: Any, source: Source) -> None:
         self.real = real
+        self.cls = type(real)
         self.source = source
-
-    @property
-    def cls(self) -> type:
-        return type(self.real)
-
-    def describe(self) -> str:
-        return f"{type(self.real).__module__}.{type(self.real).__qualname__} object"
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "__class__":
@@ -64,21 +77,11 @@ _METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _DESCRIPTORS = (property, types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
-class FrozenValue(OpaqueValue):
+class FrozenValue(OpaqueValue, KnownObject):
     """An object that never changes (finfo, compiled pattern): asking it is safe at any time."""
 
     def as_python(self) -> Any:
         return self.real
-
-    def truth(self, tx: Tracer) -> bool:
-        return bool(evaluate(tx, bool, self.real))
-
-    def length(self, tx: Tracer) -> int:
-        return int(evaluate(tx, len, self.real))
-
-    def contains(self, tx: Tracer, item: Value) -> bool:
-        with needing("FB0009", lambda error: f"{error} in {self.describe()}"):
-            return bool(evaluate(tx, operator.contains, self.real, item.as_python()))
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         with needing("FB0009", lambda error: f"{self.describe()}[{error}]"):
@@ -94,18 +97,13 @@ class FrozenValue(OpaqueValue):
         found = evaluate(tx, getattr, self.real, name)
         if getattr(found, "__self__", None) is self.real:
             return BoundMethod(self, name)
-        return (
-            tx.wrap_new(found)
-            if type(found) in LITERALS
-            else tx.wrap(found, ConstantSource(found, name))
-        )
+        return tx.wrap_new(found) if type(found) in LITERALS else wrap_known(tx, found, name)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "sub" and isinstance(self.real, re.Pattern) and args:
             return tx.call(tx.wrap_new(re.sub), [self, *args], kwargs)
         with needing("FB0009", lambda error: f"{self.describe()}.{name} with {error}"):
-            plain = [arg.as_python() for arg in args]
-            named = {key: arg.as_python() for key, arg in kwargs.items()}
+            plain, named = objects_of(args, kwargs)
         method = getattr(self.real, name)
         by = MadeBy(method, (*args,), {**kwargs})
         return tx.wrap_evaluated(evaluate(tx, method, *plain, **named), by)
@@ -127,14 +125,12 @@ _STAYS = (types.ModuleType, torch.dtype, torch.layout, torch.memory_format)
 class PyModuleValue(Value):
     """A module: its attributes are global variables of the program."""
 
+    described = "module {0.module.__name__}"
     cls: type = types.ModuleType
 
     def __init__(self, module: types.ModuleType, source: Source) -> None:
         self.module = module
         self.source = source
-
-    def describe(self) -> str:
-        return f"module {self.module.__name__}"
 
     def as_python(self) -> Any:
         return self.module
@@ -149,12 +145,12 @@ class PyModuleValue(Value):
         try:
             found = getattr(self.module, name)
         except AttributeError as error:
-            tx.guard(ConstantSource(self.module, self.module.__name__), "NOT_HASATTR", name)
+            tx.guard(itself(self.module), "NOT_HASATTR", name)
             tx.raise_error(AttributeError, *error.args)
         if type(self.module) is types.ModuleType and trusted_name(self.module.__name__):
             if isinstance(found, _STAYS):
-                return tx.wrap(found, ConstantSource(found, f"{self.module.__name__}.{name}"))
-        return tx.wrap(found, Attr(ConstantSource(self.module, self.module.__name__), name))
+                return wrap_known(tx, found, f"{self.module.__name__}.{name}")
+        return tx.wrap(found, Attr(itself(self.module), name))
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         if type(self.module) is not types.ModuleType or trusted_name(self.module.__name__):
@@ -168,12 +164,7 @@ class PyModuleValue(Value):
 @wraps_if(lambda obj: isinstance(obj, types.ModuleType), 15)
 def wrap_module(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "FUNCTION_MATCH", obj)
-    known = tx.heap.find(obj)
-    if known is None:
-        known = PyModuleValue(obj, source)
-        tx.heap.know(obj, known)
-    found: Value = known
-    return found
+    return tx.heap.value_of(obj, lambda: PyModuleValue(obj, source))
 
 
 @wraps_if(lambda obj: isinstance(obj, enum.Enum), 5)
@@ -182,19 +173,13 @@ def wrap_enum(tx: Tracer, obj: Any, source: Source) -> Value:
     if not trusted_class(type(obj)):  # a program may set `__class__`
         tx.guard(source, "TYPE_MATCH", type(obj))
     assume_special_methods(tx, type(obj))
-    known: Value | None = tx.heap.find(obj)
-    if known is None:
-        name = instance_dict(obj).get("_name_")  # none yet, of one that is being made
-        known = EnumMember(obj, ConstantSource(obj, f"{type(obj).__name__}.{name}"))
-        tx.heap.know(obj, known)
-    return known
+    name = instance_dict(obj).get("_name_")  # none yet, of one that is being made
+    where = ConstantSource(obj, f"{type(obj).__name__}.{name}")
+    return tx.heap.value_of(obj, lambda: EnumMember(obj, where))
 
 
 class EnumMember(FrozenValue):
     """A member of an enum; one that is also a string or a number behaves as such."""
-
-    def length(self, tx: Tracer) -> int:
-        return int(evaluate(tx, len, self.real))
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         found = find_in_class(type(self.real), name)

@@ -12,7 +12,7 @@ import functools
 import inspect
 import keyword
 import types
-from typing import Any, NoReturn, SupportsIndex, overload
+from typing import Any
 
 import torch
 
@@ -32,19 +32,12 @@ class Given(list[Value]):
         super().__init__(args)
         self.fn = fn
 
-    @overload
-    def __getitem__(self, place: SupportsIndex) -> Value: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Value]: ...
-    def __getitem__(self, place: SupportsIndex | slice) -> Any:
+    def __getitem__(self, place: Any) -> Any:
         try:
             return super().__getitem__(place)
         except IndexError:
-            self._missing()
-
-    def _missing(self) -> NoReturn:
-        name = getattr(self.fn, "__name__", repr(self.fn))
-        raise Break("FB0011", f"{name} with {len(self)} arguments by place") from None
+            name = getattr(self.fn, "__name__", repr(self.fn))
+            raise Break("FB0011", f"{name} with {len(self)} arguments by place") from None
 
 
 def by_place(fn: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:

@@ -184,7 +184,9 @@ def _evaluate(tx: Tracer, cone: dict[fx.Node, torch.Tensor | None]) -> torch.Ten
         elif node in memo:
             values[node] = memo[node]
         else:
-            computed = _compute(node, values)
+            read = values.__getitem__
+            args, kwargs = (fx.node.map_arg(part, read) for part in (node.args, node.kwargs))
+            computed = compute(node.target, args, kwargs)
             if computed is None:
                 return None
             values[node] = memo[node] = computed
@@ -192,12 +194,6 @@ def _evaluate(tx: Tracer, cone: dict[fx.Node, torch.Tensor | None]) -> torch.Ten
             return None
     found: torch.Tensor = values[next(reversed(cone))]
     return found
-
-
-def _compute(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
-    args = fx.node.map_arg(node.args, lambda argument: values[argument])
-    kwargs = fx.node.map_arg(node.kwargs, lambda argument: values[argument])
-    return compute(node.target, args, kwargs)
 
 
 def compute(target: Any, args: Any, kwargs: Any) -> Any:
@@ -279,11 +275,9 @@ _INDEXING = (operator.getitem, operator.setitem)
 
 def answer(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
     """The result of an operation that fails where data is not known; None: nothing helps."""
-    for rule in (_with_numbers, _with_indices, _with_size, _whole):
-        found = rule(tx, op, target, args, kwargs)
-        if found is not None:
-            return found
-    return None
+    rules = (_with_numbers, _with_indices, _with_size, _whole)
+    answers = (rule(tx, op, target, args, kwargs) for rule in rules)
+    return next((found for found in answers if found is not None), None)
 
 
 def _again(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:

@@ -16,15 +16,14 @@ from flambeau_capture.source import CallResultSource, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.callables import handles
-from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.graph_calls import tensor_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 def _memory_of(tx: Tracer, value: TensorValue) -> TensorValue:
-    found = graph_call(tx, "call_function", getattr, [value, Constant("data")], {})
-    assert isinstance(found, TensorValue)
+    found = tensor_call(tx, "call_function", getattr, [value, Constant("data")])
     if found.fake is value.fake:
         raise Break("FB0016", "memory of a tensor that is not told apart from it")
     return found
@@ -89,15 +88,11 @@ def track(tensor: TensorValue, tx: Tracer, flag: bool) -> bool:
         return False
     fake.requires_grad_(True)
     example = real.detach().requires_grad_()
-    made = CallResultSource(source, _tracked, (), "tracked", tx.step())
+    made = CallResultSource(source, torch.Tensor.requires_grad_, (), "tracked", tx.step())
     tensor.stand_on(tx.graph.add_made(example, made, fake), None)
     tensor.written_flag = True
     tx.heap.changed(tensor)
     return True
-
-
-def _tracked(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.requires_grad_()
 
 
 def freeze(tensor: TensorValue, tx: Tracer, flag: bool) -> bool:

@@ -39,33 +39,31 @@ class SubclassTensor(TensorValue):
         self.owner = owner
 
     def describe(self) -> str:
-        return f"TensorValue({self._class.__name__}{tuple(self.fake.shape)})"
+        return f"TensorValue({self.python_class.__name__}{tuple(self.fake.shape)})"
 
     def defines(self, name: str) -> bool:
         """Whether the class, or one between it and torch's, defines an attribute."""
-        found = find_in_class(self._class, name)
+        found = find_in_class(self.python_class, name)
         return found is not None and not issubclass(torch.Tensor, found[0])
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         _ = self.cls
         if self.defines(name):
-            return class_attribute(tx, self, self._class, name)
+            return class_attribute(tx, self, self.python_class, name)
         if name == "__class__":
-            return tx.wrap_new(self._class)
+            return tx.wrap_new(self.python_class)
         if name == "__dict__":
             return self.owner.get_attr(tx, name)
-        assume_entry(tx, self._class, name)
+        assume_entry(tx, self.python_class, name)
         found = getattr(torch.Tensor, name, _MISSING)
         if found is _MISSING:
             own = self.owner.instance_get(tx, name)
             if own is not None:
                 return own
             if self.defines("__getattr__"):
-                hook = class_attribute(tx, self, self._class, "__getattr__")
+                hook = class_attribute(tx, self, self.python_class, "__getattr__")
                 return tx.call(hook, [Constant(name)], {})
-            tx.raise_error(
-                AttributeError, f"'{self._class.__name__}' object has no attribute '{name}'"
-            )
+            self.lacks(tx, name)
         return BoundMethod(self, name) if callable(found) else self.tensor_attribute(tx, name)
 
     def tensor_attribute(self, tx: Tracer, name: str) -> Value:
@@ -85,12 +83,9 @@ class SubclassTensor(TensorValue):
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name in ("__setattr__", "__getattribute__", "__delattr__", "__init__"):
             return self.owner.call_method(tx, name, args, kwargs)
-        plain = name in _NEVER_OVERRIDDEN
-        answer = (
-            None
-            if plain
-            else tx.tensor_rules.override(tx, "call_method", name, [self, *args], kwargs)
-        )
+        override = tx.tensor_rules.override
+        plain = name == "as_subclass"  # which is never overridden
+        answer = None if plain else override(tx, "call_method", name, [self, *args], kwargs)
         return tensor_method(self, tx, name, args, kwargs) if answer is None else answer
 
     def length(self, tx: Tracer) -> int:
@@ -111,19 +106,13 @@ class SubclassTensor(TensorValue):
     def rebuild(self, writer: Any) -> None:
         with writer.building(self):
             writer.load_graph_output(self.node)
-            writer.push_call_on_top(_as_subclass, [Constant(self._class)])
+            writer.push_call_on_top(torch.Tensor.as_subclass, [Constant(self.python_class)])
         for name, value in self.owner.written.items():
             if value is not None:
-                writer.duplicate_top()
-                writer.set_attr_on_top(name, value)
+                writer.do_with_top(object.__setattr__, [Constant(name), value])
 
 
 _MISSING = object()
-_NEVER_OVERRIDDEN = frozenset({"as_subclass"})
-
-
-def _as_subclass(tensor: torch.Tensor, kind: type[torch.Tensor]) -> torch.Tensor:
-    return tensor.as_subclass(kind)
 
 
 def existing_subclass(tx: Tracer, obj: torch.Tensor, source: Source) -> SubclassTensor:
@@ -182,14 +171,10 @@ def _enter(tx: Tracer, obj: torch.Tensor, source: Source) -> Any:
         tx.guard_tensor(source, obj, sizes, strides)
         return tx.graph.outermost.add_input(obj, source, fake)
     tx.guard_tensor(source, obj)
-    if isinstance(source, ModuleEntry) and not _is_reassigned(tx, obj, source):
+    if isinstance(source, ModuleEntry) and not tx.replaced(source, obj):
         tx.guard(source, "ID_MATCH", obj)
         return tx.graph.outermost.add_attribute(obj, source.name())
     return tx.graph.outermost.add_input(obj, source)
-
-
-def _is_reassigned(tx: Tracer, obj: torch.Tensor, source: ModuleEntry) -> bool:
-    return tx.replaced(source, obj)
 
 
 class OpaqueTensor(OpaqueValue):

@@ -50,11 +50,11 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         instead = rewrite(tx, operator_name(target), args, kwargs)
         if instead is not None:
             return instead
-    args, kwargs = without_odd_names(op, operator_name(target).partition(".")[0], args, kwargs)
+    plain_name = operator_name(target).partition(".")[0]
+    args, kwargs = without_odd_names(op, plain_name, args, kwargs)
     values: dict[int, TensorValue] = {}
     for value in [*args, *kwargs.values()]:
         _collect(value, values)
-    plain_name = operator_name(target).partition(".")[0]
     if plain_name in QUANTIZING and _is_of_torch(target):
         raise Break("FB0012", f"{plain_name} makes a quantized tensor")
     if plain_name in COUNTED_BY_DATA:
@@ -107,6 +107,13 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     if same is not None:
         return same
     return _result(tx, node, result, by_fake)
+
+
+def tensor_call(tx: Tracer, op: str, target: Any, args: Args) -> TensorValue:
+    """Record one operation whose result is a tensor."""
+    made = graph_call(tx, op, target, args, {})
+    assert isinstance(made, TensorValue)
+    return made
 
 
 def _is_of_torch(target: Any) -> bool:
@@ -241,31 +248,20 @@ def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorVal
         known = by_fake.get(id(result))
         if known is not None:
             return known
-        made = TensorValue(node, python_class=_public_class(result))
+        is_parameter = isinstance(result, torch.nn.Parameter)
+        made = TensorValue(node, python_class=torch.nn.Parameter if is_parameter else torch.Tensor)
         if node.kwargs.get("requires_grad") is True and result.is_leaf:
             tx.tensor_rules.new_leaf(tx, made)
         return made
     if isinstance(result, tuple | list):
-        items = []
-        for index, item in enumerate(result):
-            items.append(project(tx, node, index, item, by_fake))
-        if isinstance(result, list):
-            return ListValue(items)
-        return TupleValue(items, type(result))
+        items = [project(tx, node, at, item, by_fake) for at, item in enumerate(result)]
+        return ListValue(items) if isinstance(result, list) else TupleValue(items, type(result))
     if type(result) is dict:
-        return _dict_result(tx, node, result, by_fake)
-    if result is None:
-        return Constant(None)
-    if isinstance(result, bool | int | float | str | torch.dtype | torch.device):
+        named = {key: project(tx, node, key, item, by_fake) for key, item in result.items()}
+        return DictValue([(tx.wrap_new(key), item) for key, item in named.items()], tx=tx)
+    if isinstance(result, bool | int | float | str | torch.dtype | torch.device | None):
         return tx.wrap_new(result)
     raise Break("FB0011", f"{operator_name(node.target)} answers a {type(result).__name__}")
-
-
-def _dict_result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorValue]) -> Value:
-    entries = [
-        (tx.wrap_new(key), project(tx, node, key, item, by_fake)) for key, item in result.items()
-    ]
-    return DictValue(entries, tx=tx)
 
 
 def project(
@@ -278,12 +274,6 @@ def project(
     part.meta.update(val=item, projection=True)
     part.meta["stack_trace"] = node.meta.get("stack_trace", "")
     return _result(tx, part, item, by_fake)
-
-
-def _public_class(fake: torch.Tensor) -> type:
-    if isinstance(fake, torch.nn.Parameter):
-        return torch.nn.Parameter
-    return torch.Tensor
 
 
 class _AsRegistered:

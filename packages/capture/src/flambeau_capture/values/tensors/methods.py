@@ -15,7 +15,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Called
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.functions.methods import PROTOCOL, BoundMethod
 from flambeau_capture.values.numpy.arrays import rules
 from flambeau_capture.values.tensors.graph_calls import COUNTED_BY_DATA, graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue, has_place, requires_grad_already
@@ -55,9 +55,6 @@ BREAKING_METHODS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 _BREAK_OF = {name: id for id, names in BREAKING_METHODS.items() for name in names}
 
-# Tensor methods that are operators with another spelling: the function is what the graph records.
-_ITERATION = frozenset({"__iter__"})
-
 
 def tensor_attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
     _ = tensor.cls  # that it is a tensor is assumed from here on
@@ -95,7 +92,7 @@ def tensor_attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
         if tensor.real is not None and tensor.source is not None and hasattr(tensor.real, name):
             return tx.wrap(getattr(tensor.real, name), Attr(tensor.source, name))
         tx.guard(tensor.source, "NOT_HASATTR", name)
-        tx.raise_error(AttributeError, f"'Tensor' object has no attribute '{name}'")
+        tensor.lacks(tx, name, "Tensor")
     if callable(found):
         return BoundMethod(tensor, name)
     if tensor.real is not None and tensor.source is not None:
@@ -152,17 +149,10 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
         if name == "__len__":
             return Constant(tensor.length(tx))
         return tx.wrap_new(_query(tx, tensor, name, args, kwargs))
-    if name in _ITERATION:
-        return tensor.iterate(tx)
-    if name == "__getitem__":
-        return tensor.get_item(tx, args[0])
-    if name == "__setitem__":
-        tensor.set_item(tx, args[0], args[1])
-        return Constant(None)
+    if name in ("__iter__", "__getitem__", "__setitem__"):
+        return PROTOCOL[name](tensor, tx, args, kwargs) or Constant(None)
     if name == "new":
         raise Break("FB0009", "legacy method new() of a tensor")
-    if name == "size_":
-        tensor.unknown("size_")
     return graph_call(tx, "call_method", name, [tensor, *args], kwargs)
 
 
@@ -172,8 +162,7 @@ def _query(tx: Tracer, tensor: TensorValue, name: str, args: Args, kwargs: Kwarg
         named = {key: _fake_or_python(arg) for key, arg in kwargs.items()}
     fake = tensor.fake
     if name == "type":
-        kind = fake.type()  # a fake tensor answers for its own device
-        return kind
+        return fake.type()  # a fake tensor answers for its own device
     try:
         return getattr(fake, name)(*plain, **named)
     except (TypeError, IndexError, ValueError, RuntimeError) as error:

@@ -17,7 +17,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
-from flambeau_capture.values.tensors.graph_calls import graph_call, version_of
+from flambeau_capture.values.tensors.graph_calls import graph_call, tensor_call, version_of
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -76,32 +76,6 @@ def _combining(name: str) -> str:
 
 def select(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """`x[:, n]` as `x[:, :].select(1, n)`, where n is an open integer, or a tensor that is one."""
-    return _selected(tx, args)
-
-
-def assign(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
-    """`x[:, n] = v` as `x[:, :].select(1, n).copy_(v)`, where n is an open integer."""
-    if len(args) != 3:
-        return None
-    key, value = args[1], args[2]
-    keys = key.parts() if isinstance(key, TupleValue) else [key]
-    is_tensor = isinstance(value, TensorValue)
-    is_number = isinstance(value, Constant) and value.cls in (int, float, bool)
-    if any(isinstance(one, TensorValue) for one in keys) or not (is_tensor or is_number):
-        return None
-    place = _selected(tx, args[:2])
-    if not isinstance(place, TensorValue):
-        return None
-    while isinstance(value, TensorValue) and value.fake.dim() > place.fake.dim():
-        if not isinstance(value.fake.shape[0], int) or value.fake.shape[0] != 1:
-            return None
-        # an assignment drops leading dimensions of size 1, a copy does not
-        value = _op(tx, "select", value, Constant(0), Constant(0))
-    _op(tx, "copy_" if is_tensor else "fill_", place, value)
-    return Constant(None)
-
-
-def _selected(tx: Tracer, args: Args) -> Value | None:
     if not isinstance(args[0], TensorValue):
         return None
     everything = SliceValue(Constant(None), Constant(None), Constant(None))
@@ -125,6 +99,28 @@ def _selected(tx: Tracer, args: Args) -> Value | None:
     return graph_call(tx, "call_method", "select", [kept, Constant(dim), keys[found]], {})
 
 
+def assign(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """`x[:, n] = v` as `x[:, :].select(1, n).copy_(v)`, where n is an open integer."""
+    if len(args) != 3:
+        return None
+    key, value = args[1], args[2]
+    keys = key.parts() if isinstance(key, TupleValue) else [key]
+    is_tensor = isinstance(value, TensorValue)
+    is_number = isinstance(value, Constant) and value.cls in (int, float, bool)
+    if any(isinstance(one, TensorValue) for one in keys) or not (is_tensor or is_number):
+        return None
+    place = select(tx, name, args[:2], {})
+    if not isinstance(place, TensorValue):
+        return None
+    while isinstance(value, TensorValue) and value.fake.dim() > place.fake.dim():
+        if not isinstance(value.fake.shape[0], int) or value.fake.shape[0] != 1:
+            return None
+        # an assignment drops leading dimensions of size 1, a copy does not
+        value = _op(tx, "select", value, Constant(0), Constant(0))
+    _op(tx, "copy_" if is_tensor else "fill_", place, value)
+    return Constant(None)
+
+
 def _pick(tx: Tracer, tensor: Value, dim: int, index: Value) -> Value | None:
     """A copy in place of eager's view, which may not be written to or leave the graph."""
     if tx.graph is not tx.graph.outermost or not isinstance(tensor, TensorValue):
@@ -132,8 +128,7 @@ def _pick(tx: Tracer, tensor: Value, dim: int, index: Value) -> Value | None:
     if tensor.fake.select(dim, 0).stride() != tensor.fake.select(dim, 0).contiguous().stride():
         return None  # the copy would not be laid out as the view is
     keys = ListValue([*(Constant(None) for _ in range(dim)), index])
-    made = graph_call(tx, "call_function", compat.index_operator(), [tensor, keys], {})
-    assert isinstance(made, TensorValue)
+    made = tensor_call(tx, "call_function", compat.index_operator(), [tensor, keys])
     report = BreakReport(REASONS["FB0002"], "x[i] of a tensor i", tx.user_lines())
     tx.graph.copied.append((made.fake, tensor.fake, version_of(tensor.fake), tx.step(), report))
     return made

@@ -24,37 +24,14 @@ from flambeau_capture.values.constant import Constant, is_none
 
 NUMBERS = compat.NUMBERS
 
-#: on integers torch's symbols follow Python exactly
-_INTEGER: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
-}
-_COMPARED: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-#: what the graph computes with Python's own floats, in the program's order, and guards do
-_FLOAT: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
-    "+": (operator.add, "FADD"),
-    "-": (operator.sub, "FSUB"),
-    "*": (operator.mul, "FMUL"),
-    "/": (operator.truediv, "FDIV"),
-}
-#: comparisons of floats as guards ask them, and whether the sides are swapped
-_FLOAT_COMPARED: dict[str, tuple[str, bool]] = {
-    "==": ("FEQ", False),
-    "!=": ("FNE", False),
-    "<": ("FLT", False),
-    "<=": ("FLE", False),
-    ">": ("FLT", True),
-    ">=": ("FLE", True),
+#: comparisons; as guards ask them of floats, and whether the sides are swapped then
+_COMPARED: dict[str, tuple[Callable[[Any, Any], Any], str, bool]] = {
+    "==": (operator.eq, "FEQ", False),
+    "!=": (operator.ne, "FNE", False),
+    "<": (operator.lt, "FLT", False),
+    "<=": (operator.le, "FLE", False),
+    ">": (operator.gt, "FLT", True),
+    ">=": (operator.ge, "FLE", True),
 }
 _ZERO = Term.of_float(0.0, 0.0)
 _ANY = (-math.inf, math.inf)
@@ -114,7 +91,7 @@ COMPUTED: dict[Any, Computation] = {
     operator.floordiv: Computation((_FINITE, _POSITIVE)),
     operator.mod: Computation((_FINITE, _POSITIVE)),
 }
-#: operators on numbers of which one is a float; on integers, `/` and `**`
+#: operators; of integers, torch's symbols follow Python exactly in all but `/` and `**`
 BY_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -129,6 +106,8 @@ _LONGEST = 24  # numbers that one is computed of
 
 class SymbolValue(Constant):
     """A symbolic integer or float; `node`: where the graph computes it, `term`: where guards d"""
+
+    described = "Symbol({0.number})"
 
     def __init__(
         self,
@@ -161,9 +140,6 @@ class SymbolValue(Constant):
     def cls(self) -> type:
         return float if isinstance(self.number, torch.SymFloat) else int
 
-    def describe(self) -> str:
-        return f"Symbol({self.number})"
-
     def truth(self, tx: Tracer) -> bool:
         if not isinstance(self.number, torch.SymFloat):
             return bool(self.number != 0)
@@ -195,7 +171,9 @@ class SymbolValue(Constant):
 def symbol_value(
     tx: Tracer, number: Any, node: fx.Node | None = None, term: Term | None = None
 ) -> Value:
-    """The value of a number that torch answered."""
+    """The value of a number that torch or Python answered."""
+    if not isinstance(number, NUMBERS):
+        return Constant(number)
     if isinstance(number, torch.SymBool):
         return Constant(bool(number))
     plain = number.node.maybe_as_int() if isinstance(number, torch.SymInt) else None
@@ -212,25 +190,27 @@ def symbol_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value
     floats = any(isinstance(number, float | torch.SymFloat) for number in numbers)
     if symbol in _COMPARED:
         if not floats:
-            return Constant(bool(_COMPARED[symbol](*numbers)))
+            return Constant(bool(_COMPARED[symbol][0](*numbers)))
         return _compared(tx, symbol, left, right)
-    if symbol in _INTEGER and not floats:
+    small = type(numbers[1]) is int and 1 <= numbers[1] <= 8
+    if not floats and (symbol in _INTEGER or (symbol == "**" and small)):
         if symbol in ("//", "%") and not numbers[1]:
             return None
-        return _wrapped(tx, _INTEGER[symbol](*numbers))
-    if symbol == "**" and not floats and type(numbers[1]) is int and 1 <= numbers[1] <= 8:
-        return _wrapped(tx, numbers[0] ** numbers[1])
+        return symbol_value(tx, BY_PYTHON[symbol](*numbers))
     if symbol in _BITS and not floats and type(numbers[1]) is int:
         return _bits(tx, symbol, *numbers)
     if symbol in BY_PYTHON:
         made = symbol_call(tx, BY_PYTHON[symbol], [left, right])
         if made is not None:
             return made
-    if symbol in _FLOAT:
+    if symbol in _IN_GRAPH:
         return _float_operator(tx, symbol, numbers, [left, right])
     return None
 
 
+_INTEGER = frozenset({"+", "-", "*", "//", "%"})
+#: what the graph computes with Python's own floats, in the program's order, and guards do
+_IN_GRAPH = frozenset({"+", "-", "*", "/"})
 _BITS = frozenset({"<<", ">>", "&"})
 
 
@@ -238,10 +218,10 @@ def _bits(tx: Tracer, symbol: str, number: Any, bits: int) -> Value | None:
     """Shifts by a constant, and the lowest bits, as arithmetic: Python's integers have no end."""
     if symbol == "&":
         lowest = bits > 0 and bits & (bits + 1) == 0
-        return _wrapped(tx, number % (bits + 1)) if lowest else None
+        return symbol_value(tx, number % (bits + 1)) if lowest else None
     if not 0 <= bits <= 16:
         return None
-    return _wrapped(tx, number * 2**bits if symbol == "<<" else number // 2**bits)
+    return symbol_value(tx, number * 2**bits if symbol == "<<" else number // 2**bits)
 
 
 def symbol_call(tx: Tracer, fn: Any, args: Sequence[Value]) -> Value | None:
@@ -333,20 +313,12 @@ def _term(tx: Tracer, value: Value) -> Term | None:
     return value.term if isinstance(value, SymbolValue) else tx.shapes.term(_number(value))
 
 
-def _wrapped(
-    tx: Tracer, number: Any, node: fx.Node | None = None, term: Term | None = None
-) -> Value:
-    if not isinstance(number, NUMBERS):
-        return Constant(number)
-    return symbol_value(tx, number, node, term)
-
-
 def _compared(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
     """A comparison of which one side at least is a float: Python's own, not torch's, answers."""
     one, other = _term(tx, left), _term(tx, right)
     if one is None or other is None:
         return None
-    op, swapped = _FLOAT_COMPARED[symbol]
+    _, op, swapped = _COMPARED[symbol]
     return Constant(tx.shapes.compare(op, *((other, one) if swapped else (one, other))))
 
 
@@ -362,11 +334,9 @@ def _float_operator(
     ]
     if not any(isinstance(argument, fx.Node) for argument in arguments):
         return None
-    fn, op = _FLOAT[symbol]
+    fn = BY_PYTHON[symbol]
     node = tx.graph.outermost.number_call(fn, tuple(arguments))
-    one, other = terms
-    term = one.combine(op, other) if one is not None and other is not None else None
-    return _wrapped(tx, node.meta["val"], node, term)
+    return symbol_value(tx, node.meta["val"], node, _term_of(fn, COMPUTED[fn].op, terms))
 
 
 def _is_divisor(tx: Tracer, number: Any, term: Term | None) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
@@ -51,35 +51,28 @@ class TensorRules:
     method: Callable[[TensorValue, Tracer, str, Args, Kwargs], Value]
 
 
+@dataclass(eq=False, repr=False)
 class TensorValue(Value):
     """A tensor. One that the program already has becomes an input only when it is used."""
 
-    def __init__(
-        self,
-        node: fx.Node | None = None,
-        *,
-        source: Source | None = None,
-        enter: Callable[[], fx.Node] | None = None,
-        python_class: type = torch.Tensor,
-        real: torch.Tensor | None = None,
-    ) -> None:
-        self._node = node
-        self._enter = enter
-        self._class = python_class
-        self.source = source
-        self.real = real
-        self.written_grad: Value | None = None
-        self.written_data: TensorValue | None = None
-        self.written_flag: bool | None = None
-        self.frozen_from: fx.Node | None = None  # what it was before `requires_grad_(False)`
-        self.untracked = False  # whether the graph's node lacks the history that it has
-        self.truth_known: bool | None = None  # of a comparison that no data can change
+    _node: fx.Node | None = None
+    _: KW_ONLY
+    source: Source | None = None
+    enter: Callable[[], fx.Node] | None = None
+    python_class: type = torch.Tensor
+    real: torch.Tensor | None = None
+    written_grad: Value | None = None
+    written_data: TensorValue | None = None
+    written_flag: bool | None = None
+    frozen_from: fx.Node | None = None  # what it was before `requires_grad_(False)`
+    untracked: bool = False  # whether the graph's node lacks the history that it has
+    truth_known: bool | None = None  # of a comparison that no data can change
 
     @property
     def node(self) -> fx.Node:
         if self._node is None:
-            assert self._enter is not None
-            self._node = self._enter()
+            assert self.enter is not None
+            self._node = self.enter()
         if self.untracked and torch.is_grad_enabled():
             raise Break("FB0016", "a new leaf, or a leaf on new data, in what is differentiated")
         return self._node
@@ -108,7 +101,7 @@ class TensorValue(Value):
     def cls(self) -> type:
         if self._node is None:
             _ = self.node  # what is looked at is guarded
-        return self._class
+        return self.python_class
 
     def describe(self) -> str:
         if self._node is None and self.real is not None:
