@@ -7,6 +7,7 @@ Invariant: a list that existed before the frame is written back where it was cha
 from __future__ import annotations
 
 import collections
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -86,26 +87,16 @@ class ListValue(SequenceValue):
         return list(self._items)
 
     def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        where: Any = self.where(tx, key)
+        given: Any = unpack(tx, value) if isinstance(where, slice) else value
         items = self.raw()
-        if isinstance(key, SliceValue):
-            try:
-                items[key.as_slice()] = unpack(tx, value)
-            except ValueError as error:
-                tx.raise_error(ValueError, *error.args)
-        else:
-            try:
-                items[index_of(tx, key, self)] = value
-            except IndexError:
-                tx.raise_error(IndexError, "list assignment index out of range")
+        evaluate(tx, operator.setitem, items, where, given)
         self.replace(tx, items)
 
     def del_item(self, tx: Tracer, key: Value) -> None:
+        where = self.where(tx, key)
         items = self.raw()
-        try:
-            where = key.as_slice() if isinstance(key, SliceValue) else index_of(tx, key, self)
-            del items[where]
-        except IndexError:
-            tx.raise_error(IndexError, "list assignment index out of range")
+        evaluate(tx, operator.delitem, items, where)
         self.replace(tx, items)
 
     def rebuild(self, writer: Any) -> None:
@@ -178,12 +169,9 @@ def _insert(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
 
 def _pop(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     index = index_of(tx, args[0]) if args else -1
-    size = len(self.raw())
-    if not -size <= index < size:
-        tx.raise_error(IndexError, "pop index out of range" if size else "pop from empty list")
-    popped = self.item(index)
     items = self.raw()
-    del items[index]
+    evaluate(tx, items.pop, index)
+    popped = self.item(index)
     self.replace(tx, items)
     return popped
 
@@ -214,12 +202,6 @@ ListValue.methods = {
 }
 
 
-def _no_slice(tx: Tracer, key: Value) -> Value:
-    if isinstance(key, SliceValue):
-        tx.raise_error(TypeError, "sequence index must be integer, not 'slice'")
-    return key
-
-
 class DequeValue(ListValue):
     """collections.deque, with its bound on the length."""
 
@@ -241,14 +223,10 @@ class DequeValue(ListValue):
     def like(self, items: list[Value]) -> Value:
         return DequeValue(items, self.maxlen)
 
-    def get_item(self, tx: Tracer, key: Value) -> Value:
-        return super().get_item(tx, _no_slice(tx, key))
-
-    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
-        super().set_item(tx, _no_slice(tx, key), value)
-
-    def del_item(self, tx: Tracer, key: Value) -> None:
-        super().del_item(tx, _no_slice(tx, key))
+    def where(self, tx: Tracer, key: Value) -> int | slice:
+        if isinstance(key, SliceValue):
+            tx.raise_error(TypeError, "sequence index must be integer, not 'slice'")
+        return super().where(tx, key)
 
     def replace(self, tx: Tracer, items: Sequence[Value | Pending]) -> None:
         more = 0 if self.maxlen is None else max(len(items) - self.maxlen, 0)

@@ -143,13 +143,17 @@ class SequenceValue(BuiltinKind):
     def contains(self, tx: Tracer, item: Value) -> bool:
         return any(tx_equal(tx, part, item) for part in self.parts())
 
+    def where(self, tx: Tracer, key: Value) -> int | slice:
+        """What a subscript comes to."""
+        return key.as_slice() if isinstance(key, SliceValue) else index_of(tx, key, self)
+
     def get_item(self, tx: Tracer, key: Value) -> Value:
-        if isinstance(key, SliceValue):
-            where = range(*key.indices(tx, len(self._items)))
-            return self.like([self.item(index) for index in where])
-        index = index_of(tx, key, self)
+        where = self.where(tx, key)
+        if isinstance(where, slice):
+            chosen = range(*evaluate(tx, where.indices, len(self._items)))
+            return self.like([self.item(index) for index in chosen])
         try:
-            return self.item(index)
+            return self.item(where)
         except IndexError:
             tx.raise_error(IndexError, f"{self.cls.__name__} index out of range")
 

@@ -10,10 +10,12 @@ autograd, as eager folds them into it. Modules have the given tensors during a f
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 import types
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -227,6 +229,15 @@ def _linearize(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return TupleValue(_derivative(tx, "torch.func.linearize", linear_call, args, None))
 
 
+@dataclass(frozen=True)
+class _Mapped:
+    """What is mapped over: tensors of the graph around the body, each along a dimension."""
+
+    outer: GraphBuilder
+    given: list[TensorValue] = field(default_factory=list)
+    dims: list[int] = field(default_factory=list)
+
+
 class VmapValue(Value):
     """What torch.vmap answers."""
 
@@ -245,30 +256,26 @@ class VmapValue(Value):
         in_dims = self.in_dims if isinstance(self.in_dims, tuple) else (self.in_dims,) * len(args)
         if len(in_dims) != len(args):
             raise Break("FB0005", f"call of {self.describe()} with in_dims {self.in_dims}")
-        outer = tx.graph
-        given: list[TensorValue] = []
-        dims: list[int] = []
+        mapped = _Mapped(tx.graph)
+        inside = functools.partial(self._inside, mapped)
 
         def run(body: GraphBuilder) -> Value:
-            inner = [
-                self._inside(outer, body, v, dim, given, dims) for v, dim in zip(args, in_dims)
-            ]
-            return tx.call(self.fn, inner, {})
+            return tx.call(self.fn, [inside(body, *pair) for pair in zip(args, in_dims)], {})
 
         body = capture_body(tx, self.describe(), run)
-        along = (*dims, *(None for _ in body.lifted))
+        along = (*mapped.dims, *(None for _ in body.lifted))
         head = (body.node, along, self.out_dims, self.randomness)
-        nodes = [*(value.node for value in given), *body.lifted]
+        nodes = [*(value.node for value in mapped.given), *body.lifted]
         found = record_call(tx, vmap_call, head, nodes)
-        return self._arguments_again(body.result, found, given, dims)
+        return self._arguments_again(body.result, found, list(zip(mapped.given, mapped.dims)))
 
     def _arguments_again(
-        self, inner: Value, found: Value, given: list[TensorValue], dims: list[int]
+        self, inner: Value, found: Value, given: list[tuple[TensorValue, int]]
     ) -> Value:
         """The results; one that is a mapped argument itself is the same tensor outside."""
         if isinstance(inner, SequenceValue) and isinstance(found, SequenceValue):
             pairs = zip(inner.parts(), found.parts())
-            parts = [self._arguments_again(*pair, given, dims) for pair in pairs]
+            parts = [self._arguments_again(*pair, given) for pair in pairs]
             same = all(one is other for one, other in zip(parts, found.parts()))
             return found if same else found.like(parts)
         if not isinstance(inner, TensorValue) or inner.node.op != "placeholder":
@@ -277,47 +284,37 @@ class VmapValue(Value):
         place = int(name[3:]) if name.startswith("arg") else len(given)
         if place >= len(given) or type(self.out_dims) is not int:
             return found
-        along = dims[place] % given[place].fake.dim()
-        return given[place] if along == self.out_dims % given[place].fake.dim() else found
+        argument, along = given[place]
+        rank = argument.fake.dim()
+        return argument if along % rank == self.out_dims % rank else found
 
-    def _inside(
-        self,
-        outer: GraphBuilder,
-        body: GraphBuilder,
-        value: Value,
-        dim: Any,
-        given: list[TensorValue],
-        dims: list[int],
-    ) -> Value:
+    def _inside(self, mapped: _Mapped, body: GraphBuilder, value: Value, dim: Any) -> Value:
         if dim is None:
             return value
+        inside = functools.partial(self._inside, mapped, body)
         if isinstance(dim, int):
             if not isinstance(value, TensorValue | SequenceValue | DictValue):
                 raise Break("FB0005", f"{self.describe()} mapped over {value.describe()}")
 
             def example(tensor: TensorValue) -> torch.Tensor:
-                dims.append(dim)
+                mapped.dims.append(dim)
                 try:
-                    selected = outer.run("call_method", "select", (tensor.node, dim, 0), {})
+                    selected = mapped.outer.run("call_method", "select", (tensor.node, dim, 0), {})
                 except IndexError as error:  # no such dimension, or no element along it
                     raise Break("FB0005", f"{self.describe()} mapped over: {error}") from error
                 found: torch.Tensor = selected
                 return found
 
-            return arguments(body, value, given, example)[0]
+            return arguments(body, value, mapped.given, example)[0]
         if isinstance(dim, tuple | list) and isinstance(value, SequenceValue):
             parts = value.parts()
             if len(parts) == len(dim) and value.cls in (tuple, list):
-                inner = [self._inside(outer, body, *pair, given, dims) for pair in zip(parts, dim)]
-                return value.like(inner)
+                return value.like([inside(*pair) for pair in zip(parts, dim)])
         if isinstance(dim, dict) and isinstance(value, DictValue) and value.cls is dict:
             items = {constant_of(key): item for key, item in value.entries()}
             if set(items) == set(dim):
-                inside = {
-                    name: self._inside(outer, body, item, dim[name], given, dims)
-                    for name, item in items.items()
-                }
-                return named_dict(inside, value._tx)
+                named = {name: inside(item, dim[name]) for name, item in items.items()}
+                return named_dict(named, value._tx)
         raise Break("FB0005", f"call of {self.describe()} with in_dims {self.in_dims}")
 
     def reconstruct(self, writer: Any) -> None:

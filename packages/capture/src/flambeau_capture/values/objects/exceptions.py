@@ -7,6 +7,7 @@ is an instance like any other, but for what BaseException and its like keep of i
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -189,21 +190,14 @@ class ExistingException(ExceptionValue):
 
     def __init__(self, real: BaseException, source: Source, tx: Tracer) -> None:
         super().__init__(type(real), [])
+        del self.args  # they are read when they are needed
         self.real = real
         self.source: Source = source
         self._tx = tx
-        self._given: list[Value] | None = None
 
-    @property
-    def args(self) -> list[Value]:
-        if self._given is None:
-            made = self._tx.wrap(self.real.args, Attr(self.source, "args"))
-            self._given = unpack(self._tx, made)
-        return self._given
-
-    @args.setter
-    def args(self, given: list[Value]) -> None:
-        self._given = given or None
+    @functools.cached_property
+    def args(self) -> list[Value]:  # type: ignore[override]
+        return unpack(self._tx, self._tx.wrap(self.real.args, Attr(self.source, "args")))
 
     def describe(self) -> str:
         return f"{self.cls.__name__} object"
