@@ -184,9 +184,6 @@ class SequenceValue(BuiltinKind):
         evaluate(tx, getattr(empty, method), plain)
         raise AssertionError(f"{method} has found an item in nothing")
 
-    def count(self, tx: Tracer, args: Args) -> Value:
-        return Constant(sum(tx_equal(tx, part, args[0]) for part in self.parts()))
-
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name in self.methods or name in PROTOCOL:
             return super().call_method(tx, name, args, kwargs)
@@ -261,7 +258,7 @@ SEQUENCE_METHODS: dict[str, Handler] = {
     "__add__": lambda s, tx, a, k: tx.binary("+", s, a[0]),
     "__mul__": lambda s, tx, a, k: tx.binary("*", s, a[0]),
     "index": lambda s, tx, a, k: s.position(tx, a),
-    "count": lambda s, tx, a, k: s.count(tx, a),
+    "count": lambda s, tx, a, k: Constant(sum(tx_equal(tx, p, a[0]) for p in s.parts())),
 }
 
 _PURE_LIST_METHODS = frozenset({"__repr__", "__str__", "__format__", "__sizeof__"})
@@ -307,20 +304,14 @@ class TupleValue(SequenceValue):
     def like(self, items: list[Value]) -> Value:
         return TupleValue(items, torch.Size if self.cls is torch.Size else tuple)
 
-    def fields(self) -> tuple[str, ...]:
-        """Names of the items, where they have names."""
-        names = getattr(self.cls, "_fields", None)
-        if names is None and hasattr(self.cls, "n_sequence_fields"):
-            names = self.cls.__match_args__  # type: ignore[attr-defined]
-        return tuple(names or ())
-
     def get_attr(self, tx: Tracer, name: str) -> Value:
         assume_entry(tx, self.cls, name)
         written = find_in_class(self.cls, name)
         if written is not None and isinstance(written[1], FIELD):
             return self.item(written[1].__reduce__()[1][0])
-        names = self.fields()
-        if name in names and hasattr(self.cls, "n_sequence_fields"):
+        by_name = hasattr(self.cls, "n_sequence_fields")  # a result type of torch
+        names: Any = getattr(self.cls, "__match_args__", ()) if by_name else ()
+        if name in names:
             return self.item(names.index(name))
         if name == "_fields" and hasattr(self.cls, name):
             where = ConstantSource(self.cls, self.cls.__name__)

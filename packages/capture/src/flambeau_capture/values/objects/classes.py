@@ -72,9 +72,6 @@ class ClassValue(SpecialMethods):
             return bool(evaluate(tx, operator.contains, self.python_class, member))
         return super().contains(tx, item)
 
-    def mro(self) -> tuple[type, ...]:
-        return self.python_class.__mro__
-
     def get_item(self, tx: Tracer, key: Value) -> Value:
         if self.special(tx, "__getitem__"):
             return super().get_item(tx, key)

@@ -511,8 +511,9 @@ class SuperValue(Value):
 def super_attribute(tx: Tracer, owner: Value, receiver: Value, name: str) -> Value:
     """`super(owner, receiver).name`."""
     assert isinstance(owner, ClassValue)
-    as_class = isinstance(receiver, ClassValue) and owner.python_class in receiver.mro()
-    start = receiver.python_class if as_class else receiver.cls  # type: ignore[attr-defined]
+    own = receiver.python_class if isinstance(receiver, ClassValue) else None
+    as_class = own is not None and owner.python_class in own.__mro__
+    start = own if own is not None and as_class else receiver.cls
     if name == "__class__":
         return tx.wrap_new(super)
     found = class_attribute(tx, receiver, start, name, after=owner.python_class)

@@ -149,11 +149,11 @@ def wrap_tensor(tx: Tracer, obj: torch.Tensor, source: Source) -> Value:
     if not compat.has_own_dispatch(kind) and compat.lacks_fake_form(obj):
         tx.guard(source, "TYPE_MATCH", kind)
         tx.guard(source, "CALL", compat.lacks_fake_form, "has no sizes and strides of its own")
-        return OpaqueTensor(obj, source)
+        return OpaqueValue(obj, source)  # whatever is done with it happens in Python
     if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         tx.guard(source, "TYPE_MATCH", kind)
         if compat.has_own_dispatch(kind) or torch.nn.parameter.is_lazy(obj):
-            return OpaqueTensor(obj, source)
+            return OpaqueValue(obj, source)
         if not compat.ignores_torch_function(kind):
             return existing_subclass(tx, obj, source)
     made = TensorValue(
@@ -175,7 +175,3 @@ def _enter(tx: Tracer, obj: torch.Tensor, source: Source) -> Any:
         tx.guard(source, "ID_MATCH", obj)
         return tx.graph.outermost.add_attribute(obj, source.name())
     return tx.graph.outermost.add_input(obj, source)
-
-
-class OpaqueTensor(OpaqueValue):
-    """A tensor of a subclass: whatever is done with it happens in Python."""
