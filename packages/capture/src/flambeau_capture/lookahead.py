@@ -88,11 +88,7 @@ def look_ahead(iterator: Any, index: int) -> Any:
 @functools.cache
 def looking_ahead(index: int) -> Callable[[Any], Any]:
     """`look_ahead` of one position, as a function of the iterator alone."""
-    return functools.partial(_look_ahead_at, index)
-
-
-def _look_ahead_at(index: int, iterator: Any) -> Any:
-    return look_ahead(iterator, index)
+    return functools.partial(look_ahead, index=index)
 
 
 class Remaining:

@@ -240,9 +240,9 @@ def _is_plain(step: Source) -> bool:
         return isinstance(step.object, FunctionType)
     if not isinstance(step, Attr):
         return isinstance(step, _PLAIN_STEPS)
-    if step.attribute in ("func", "args", "keywords"):
+    if step.key in ("func", "args", "keywords"):
         return step.root() == Local(CALLEE)
-    return step.attribute in _OF_CALLABLES
+    return step.key in _OF_CALLABLES
 
 
 def _of_class(source: Source) -> bool:

@@ -8,7 +8,7 @@ checked of a value is checked before anything is read from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,11 @@ from flambeau_capture.guards.guard import Guard
 from flambeau_capture.guards.kinds import EXISTS
 from flambeau_capture.guards.sizes import FUNCTIONS
 from flambeau_capture.guards.tensor import TENSOR_MATCH
-from flambeau_capture.lookahead import looking_ahead
-from flambeau_capture.source import Source
+from flambeau_capture.source import Source, Step
 
 if TYPE_CHECKING:
     from flambeau_capture._native import GuardTree, TensorLayout
 
-Step = tuple[str, Any]
 PIN_COST = 9  # after all checks of the value
 
 
@@ -104,7 +102,8 @@ def _pin(node: _GuardNode, slots: list[_GuardNode]) -> int:
 def _reach(root: _GuardNode, source: Source, code: CodeType) -> _GuardNode:
     node = root
     for part in source.path():
-        for step in _STEPS[type(part)](part, code):
+        derived = part.steps() if isinstance(part, sources.Derived) else None
+        for step in derived or [_ROOTS[type(part)](part, code)]:
             key = (step[0], *_hashable(step[1]))
             node = node.children.setdefault(key, _GuardNode(step))
     return node
@@ -148,51 +147,25 @@ def argument_count(code: CodeType) -> int:
     return code.co_argcount + code.co_kwonlyargcount + extra
 
 
-def _local(node: sources.Local, code: CodeType) -> Sequence[Step]:
+def _local(node: sources.Local, code: CodeType) -> Step:
     names = code.co_varnames[: argument_count(code)]
     if node.variable not in names:
         raise ValueError(f"{node.variable!r} is no argument of {code.co_qualname}")
-    return [("LOCAL", names.index(node.variable))]
+    return "LOCAL", names.index(node.variable)
 
 
-def _free(node: sources.ClosureSource | sources.FreeCell, code: CodeType) -> Sequence[Step]:
+def _free(node: sources.ClosureSource | sources.FreeCell, code: CodeType) -> Step:
     if node.variable not in code.co_freevars:
         raise ValueError(f"{node.variable!r} is no free variable of {code.co_qualname}")
     access = "FREE" if isinstance(node, sources.ClosureSource) else "FREE_CELL"
-    return [(access, code.co_freevars.index(node.variable))]
+    return access, code.co_freevars.index(node.variable)
 
 
-_ITEM_ACCESS = {"list": "LIST_ITEM", "tuple": "TUPLE_ITEM", "dict": "DICT_ITEM", "any": "ANY_ITEM"}
-
-_STEPS: dict[type[Source], Callable[[Any, CodeType], Sequence[Step]]] = {
+_ROOTS: dict[type[Source], Callable[[Any, CodeType], Step]] = {
     sources.Local: _local,
     sources.ClosureSource: _free,
     sources.FreeCell: _free,
-    sources.Global: lambda node, code: [("GLOBAL", node.variable)],
-    sources.Builtin: lambda node, code: [("BUILTIN", node.variable)],
-    sources.ConstantSource: lambda node, code: [("HELD", node.object)],
-    sources.Attr: lambda node, code: [("ATTR", node.attribute)],
-    sources.InstanceAttr: lambda node, code: [("INSTANCE_ATTR", node.attribute)],
-    sources.ModuleEntry: lambda node, code: [
-        ("INSTANCE_ATTR", node.table),
-        ("DICT_ITEM", node.entry),
-    ],
-    sources.ClassEntry: lambda node, code: [("CLASS_ENTRY", node.entry)],
-    sources.ClassOf: lambda node, code: [("CLASS_OF", None)],
-    sources.Item: lambda node, code: [(_ITEM_ACCESS[node.kind], node.key)],
-    sources.DictKey: lambda node, code: [("DICT_KEY", node.index)],
-    sources.KnownKey: lambda node, code: [("KNOWN_KEY", node.key)],
-    sources.NextItem: lambda node, code: [("CALLED", looking_ahead(node.index))],
-    sources.Called: lambda node, code: [("CALLED", node.function)],
-    sources.GlobalOf: lambda node, code: [("ATTR", "__globals__"), ("DICT_ITEM", node.variable)],
-    sources.ClosureCell: lambda node, code: [
-        ("ATTR", "__closure__"),
-        ("TUPLE_ITEM", node.index),
-        ("ATTR", "cell_contents"),
-    ],
-    sources.Default: lambda node, code: [("ATTR", "__defaults__"), ("TUPLE_ITEM", node.index)],
-    sources.KwDefault: lambda node, code: [
-        ("ATTR", "__kwdefaults__"),
-        ("DICT_ITEM", node.argument),
-    ],
+    sources.Global: lambda node, code: ("GLOBAL", node.variable),
+    sources.Builtin: lambda node, code: ("BUILTIN", node.variable),
+    sources.ConstantSource: lambda node, code: ("HELD", node.object),
 }

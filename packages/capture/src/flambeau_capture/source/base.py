@@ -86,17 +86,6 @@ class Source:
         return f"{self.root().scheme} {self.plain()!r}"
 
 
-@dataclass(frozen=True)
-class Derived(Source):
-    """A step from another source."""
-
-    base: Source
-
-    @property
-    def parent(self) -> Source:
-        return self.base
-
-
 def load(source: Source, scope: Scope) -> Any:
     """The value `source` names in `scope`. Raises whatever the access raises."""
     value: Any = None
@@ -123,52 +112,34 @@ class Named(Source):
         return getattr(scope, self.table)[self.variable]
 
 
-@dataclass(frozen=True)
 class Local(Named):
     """An argument of the frame, by its name."""
 
-    scheme: ClassVar[str] = "local"
-    mark: ClassVar[str] = "L"
-    of_frame: ClassVar[bool] = True
-    table: ClassVar[str] = "locals"
+    scheme, mark, table, of_frame = "local", "L", "locals", True
 
 
-@dataclass(frozen=True)
 class ClosureSource(Named):
     """The content of a closure cell of the frame's own function."""
 
-    scheme: ClassVar[str] = "free"
-    mark: ClassVar[str] = "F"
-    of_frame: ClassVar[bool] = True
-    table: ClassVar[str] = "free"
+    scheme, mark, table, of_frame = "free", "F", "free", True
 
 
-@dataclass(frozen=True)
 class FreeCell(Named):
     """A closure cell of the frame's own function, full or empty: not what it holds."""
 
-    scheme: ClassVar[str] = "cell"
-    mark: ClassVar[str] = "C"
-    of_frame: ClassVar[bool] = True
-    table: ClassVar[str] = "cells"
+    scheme, mark, table, of_frame = "cell", "C", "cells", True
 
 
-@dataclass(frozen=True)
 class Global(Named):
     """A name in the dict of the frame's own module."""
 
-    scheme: ClassVar[str] = "global"
-    mark: ClassVar[str] = "G"
-    table: ClassVar[str] = "globals"
+    scheme, mark, table = "global", "G", "globals"
 
 
-@dataclass(frozen=True)
 class Builtin(Named):
     """A name in the frame's builtins. That no global hides it is another guard's matter."""
 
-    scheme: ClassVar[str] = "builtin"
-    mark: ClassVar[str] = "B"
-    table: ClassVar[str] = "builtins"
+    scheme, mark, table = "builtin", "B", "builtins"
 
 
 @dataclass(frozen=True, eq=False)

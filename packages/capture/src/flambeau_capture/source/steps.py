@@ -11,16 +11,15 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from flambeau_capture.bytecode import spelling
-from flambeau_capture.lookahead import look_ahead
+from flambeau_capture.lookahead import look_ahead, looking_ahead
 from flambeau_capture.source.base import (
     Builtin,
     CallResultSource,
     ClosureSource,
     ConstantSource,
-    Derived,
     FreeCell,
     Global,
     Local,
@@ -34,32 +33,65 @@ if TYPE_CHECKING:
 
 ItemKind = Literal["list", "tuple", "dict", "any"]
 ModuleTable = Literal["_parameters", "_buffers", "_modules"]
+Step = tuple[str, Any]  # an access and its key
 
 
 @dataclass(frozen=True)
-class Attr(Derived):
-    """`base.attribute`, with all that attribute access does (descriptors, `__getattr__`)."""
+class Derived(Source):
+    """A way from another source, in steps that the guard tree can take (see `ACCESSES`)."""
 
-    attribute: str
+    base: Source
 
-    def name(self) -> str:
-        return f"{self.base.name()}.{self.attribute}"
+    @property
+    def parent(self) -> Source:
+        return self.base
+
+    def steps(self) -> tuple[Step, ...]:
+        raise NotImplementedError
 
     def read(self, scope: Scope, value: Any) -> Any:
-        return getattr(value, self.attribute)
+        for access, key in self.steps():
+            value = ACCESSES[access][0](value, key)
+        return value
+
+    def called(self) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+        """What generated code calls to read it, and the constants after the base; None: it spells
+        the steps."""
+        return None
 
 
 @dataclass(frozen=True)
-class InstanceAttr(Derived):
-    """`base.__dict__[attribute]`: no descriptor runs when a guard reads it."""
+class Keyed(Derived):
+    """An access by a key, to the base or to what the base has as its attribute `table`. `text`: how
+    it is written."""
 
-    attribute: str
+    key: Any
+    access: ClassVar[str] = ""
+    table: ClassVar[str] = ""
+    text: ClassVar[str] = "{base}.{table}[{key!r}]"
 
     def name(self) -> str:
-        return f"{self.base.name()}.{self.attribute}"
+        return self.text.format(base=self.base.name(), table=self.table, key=self.key)
 
-    def read(self, scope: Scope, value: Any) -> Any:
-        return _dict_item(instance_dict(value), self.attribute)
+    def steps(self) -> tuple[Step, ...]:
+        own = (self.access, self.key)
+        return (("ATTR", self.table), own) if self.table else (own,)
+
+    def called(self) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+        read, spell = ACCESSES[self.access]
+        return None if spell is not None else (read, (self.key,))
+
+
+class Attr(Keyed):
+    """`base.key`, with all that attribute access does (descriptors, `__getattr__`)."""
+
+    access, text = "ATTR", "{base}.{key}"
+
+
+class InstanceAttr(Keyed):
+    """`base.__dict__[key]`: no descriptor runs when a guard reads it."""
+
+    access, text = "INSTANCE_ATTR", "{base}.{key}"
 
 
 @dataclass(frozen=True)
@@ -74,21 +106,14 @@ class ModuleEntry(Derived):
             return f"{self.base.name()}.{self.entry}"
         return f"{self.base.name()}.{self.table}[{self.entry!r}]"
 
-    def read(self, scope: Scope, value: Any) -> Any:
-        return _dict_item(_dict_item(instance_dict(value), self.table), self.entry)
+    def steps(self) -> tuple[Step, ...]:
+        return ("INSTANCE_ATTR", self.table), ("DICT_ITEM", self.entry)
 
 
-@dataclass(frozen=True)
-class ClassEntry(Derived):
-    """`vars(base)[entry]` of a class: what stands there, no descriptor called."""
+class ClassEntry(Keyed):
+    """`vars(base)[key]` of a class: what stands there, no descriptor called."""
 
-    entry: str
-
-    def name(self) -> str:
-        return f"vars({self.base.name()})[{self.entry!r}]"
-
-    def read(self, scope: Scope, value: Any) -> Any:
-        return vars(value)[self.entry] if isinstance(value, type) else _absent(self.entry)
+    access, text = "CLASS_ENTRY", "vars({base})[{key!r}]"
 
 
 @dataclass(frozen=True)
@@ -98,8 +123,11 @@ class ClassOf(Derived):
     def name(self) -> str:
         return f"type({self.base.name()})"
 
-    def read(self, scope: Scope, value: Any) -> Any:
-        return type(value)
+    def steps(self) -> tuple[Step, ...]:
+        return (("CLASS_OF", None),)
+
+    def called(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return type, ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,8 +153,11 @@ class Item(Derived):
     def name(self) -> str:
         return f"{self.base.name()}[{self.key!r}]"
 
-    def read(self, scope: Scope, value: Any) -> Any:
-        return ITEM_READERS[self.kind](value, self.key)
+    def steps(self) -> tuple[Step, ...]:
+        return ((f"{self.kind.upper()}_ITEM", self.key),)
+
+    def called(self) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+        return (ACCESSES[self.steps()[0][0]][0], (self.key,)) if self.own_class else None
 
 
 def item_of(container: Any, source: Source, key: Any, kind: ItemKind) -> Item:
@@ -138,19 +169,10 @@ def item_of(container: Any, source: Source, key: Any, kind: ItemKind) -> Item:
 _CONTAINERS: dict[str, Any] = {"list": list, "tuple": tuple, "dict": dict}
 
 
-@dataclass(frozen=True)
-class DictKey(Derived):
+class DictKey(Keyed):
     """The key at a position of a dict, in the dict's own order."""
 
-    index: int
-
-    def name(self) -> str:
-        return f"list({self.base.name()})[{self.index}]"
-
-    def read(self, scope: Scope, value: Any) -> Any:
-        if not isinstance(value, dict) or not 0 <= self.index < len(value):
-            raise LookupError(self.index)
-        return next(islice(iter(value), self.index, None))
+    access, text = "DICT_KEY", "list({base})[{key}]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,101 +194,62 @@ class KnownKey(Derived):
     def name(self) -> str:
         return f"list({self.base.name()})[{self.index}]"
 
-    def read(self, scope: Scope, value: Any) -> Any:
-        if not isinstance(value, dict) or not dict.__contains__(value, self.key):
-            raise LookupError(self.index)
-        return self.key
+    def steps(self) -> tuple[Step, ...]:
+        return (("KNOWN_KEY", self.key),)
 
 
-@dataclass(frozen=True)
-class GlobalOf(Derived):
+class GlobalOf(Keyed):
     """A name in the module of a function (base) that was inlined."""
 
-    variable: str
-
-    def name(self) -> str:
-        return f"{self.base.name()}.__globals__[{self.variable!r}]"
-
-    def read(self, scope: Scope, value: Any) -> Any:
-        return _dict_item(value.__globals__, self.variable)
+    table, access = "__globals__", "DICT_ITEM"
 
 
-@dataclass(frozen=True)
-class ClosureCell(Derived):
+class ClosureCell(Keyed):
     """The content of a closure cell of a function (base) that was inlined."""
 
-    index: int
+    table, access, text = "__closure__", "TUPLE_ITEM", "{base}.{table}[{key}].cell_contents"
 
-    def name(self) -> str:
-        return f"{self.base.name()}.__closure__[{self.index}].cell_contents"
-
-    def read(self, scope: Scope, value: Any) -> Any:
-        return _tuple_item(value.__closure__, self.index).cell_contents
+    def steps(self) -> tuple[Step, ...]:
+        return *super().steps(), ("ATTR", "cell_contents")
 
 
-@dataclass(frozen=True)
-class Default(Derived):
+class Default(Keyed):
     """A positional default of a function (base)."""
 
-    index: int
-
-    def name(self) -> str:
-        return f"{self.base.name()}.__defaults__[{self.index}]"
-
-    def read(self, scope: Scope, value: Any) -> Any:
-        return _tuple_item(value.__defaults__, self.index)
+    table, access = "__defaults__", "TUPLE_ITEM"
 
 
-@dataclass(frozen=True)
-class KwDefault(Derived):
+class KwDefault(Keyed):
     """A keyword-only default of a function (base)."""
 
-    argument: str
-
-    def name(self) -> str:
-        return f"{self.base.name()}.__kwdefaults__[{self.argument!r}]"
-
-    def read(self, scope: Scope, value: Any) -> Any:
-        return _dict_item(value.__kwdefaults__, self.argument)
+    table, access = "__kwdefaults__", "DICT_ITEM"
 
 
-@dataclass(frozen=True)
-class SizeOf(Derived):
+class SizeOf(Keyed):
     """A size of a tensor (base): the value of a symbol. Guards read the tensor instead."""
 
-    dim: int
-
-    def name(self) -> str:
-        return f"{self.base.name()}.size({self.dim})"
-
-    def read(self, scope: Scope, value: Any) -> Any:
-        return value.size(self.dim)
+    access, text = "SIZE", "{base}.size({key})"
 
 
-@dataclass(frozen=True)
-class NextItem(Derived):
-    """What an iterator will give after `index` other items; it is not advanced."""
+class NextItem(Keyed):
+    """What an iterator will give after `key` other items; it is not advanced."""
 
-    index: int
+    access, text = "CALLED", "next({base}, {key})"
 
-    def name(self) -> str:
-        return f"next({self.base.name()}, {self.index})"
+    def steps(self) -> tuple[Step, ...]:
+        return ((self.access, looking_ahead(self.key)),)
 
-    def read(self, scope: Scope, value: Any) -> Any:
-        return look_ahead(value, self.index)
+    def called(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return look_ahead, (self.key,)
 
 
-@dataclass(frozen=True)
-class Called(Derived):
-    """`function(base)`: another view of an object that cannot be read as it is."""
+class Called(Keyed):
+    """`key(base)`: another view of an object that cannot be read as it is."""
 
-    function: Callable[[Any], Any]
+    access, text = "CALLED", "{key.__name__}({base})"
 
-    def name(self) -> str:
-        return f"{self.function.__name__}({self.base.name()})"
-
-    def read(self, scope: Scope, value: Any) -> Any:
-        return self.function(value)
+    def called(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self.key, ()
 
 
 def instance_dict(value: Any) -> dict[str, Any]:
@@ -277,8 +260,10 @@ def instance_dict(value: Any) -> dict[str, Any]:
     return attributes
 
 
-def _absent(key: Any) -> Any:
-    raise LookupError(key)
+def _class_entry(value: Any, name: str) -> Any:
+    if not isinstance(value, type):
+        raise LookupError(name)
+    return vars(value)[name]
 
 
 def _list_item(value: Any, key: Any) -> Any:
@@ -293,17 +278,50 @@ def _tuple_item(value: Any, key: Any) -> Any:
     return tuple.__getitem__(value, key)
 
 
-def _dict_item(value: Any, key: Any) -> Any:
+def _known_key(value: Any, key: Any) -> Any:
     if not isinstance(value, dict) or not dict.__contains__(value, key):
         raise LookupError(key)
-    return dict.__getitem__(value, key)
+    return key
 
 
-ITEM_READERS: dict[ItemKind, Callable[[Any, Any], Any]] = {
-    "list": _list_item,
-    "tuple": _tuple_item,
-    "dict": _dict_item,
-    "any": operator.getitem,
+def _dict_item(value: Any, key: Any) -> Any:
+    return dict.__getitem__(value, _known_key(value, key))
+
+
+def _key_at(value: Any, index: int) -> Any:
+    if not isinstance(value, dict) or not 0 <= index < len(value):
+        raise LookupError(index)
+    return next(islice(iter(value), index, None))
+
+
+def _size_of(tensor: Any, dim: int) -> int:
+    return int(tensor.size(dim))
+
+
+def _subscript(key: Any) -> list[Instruction]:
+    return [*spelling.load_const(key), *spelling.binary_subscr()]
+
+
+Spell = Callable[[Any], "list[Instruction]"]
+
+#: what the guard tree calls an access: how Python reads it, of a value and a key; how bytecode
+#: does, once the value is pushed (None: by calling that)
+ACCESSES: dict[str, tuple[Callable[[Any, Any], Any], Spell | None]] = {
+    "ATTR": (getattr, spelling.load_attr),
+    "INSTANCE_ATTR": (
+        lambda value, name: _dict_item(instance_dict(value), name),
+        spelling.load_attr,
+    ),
+    "CLASS_ENTRY": (_class_entry, lambda n: [*spelling.load_attr("__dict__"), *_subscript(n)]),
+    "LIST_ITEM": (_list_item, _subscript),
+    "TUPLE_ITEM": (_tuple_item, _subscript),
+    "DICT_ITEM": (_dict_item, _subscript),
+    "ANY_ITEM": (operator.getitem, _subscript),
+    "DICT_KEY": (_key_at, None),
+    "KNOWN_KEY": (_known_key, None),
+    "CLASS_OF": (lambda value, _: type(value), None),
+    "CALLED": (lambda value, function: function(value), None),
+    "SIZE": (_size_of, None),
 }
 
 
@@ -315,78 +333,42 @@ class Loader(Protocol):
 
 def emit(source: Source, tx: Loader) -> list[Instruction]:
     """The instructions that push the value of `source`, in the running version's dialect."""
-    if type(source) in _BY_THEMSELVES:
-        return _BY_THEMSELVES[type(source)](spelling, source, tx)
-    parent = [] if source.parent is None else emit(source.parent, tx)
-    by_call = _CALLED[type(source)](source) if type(source) in _CALLED else None
-    if isinstance(source, Item) and source.own_class:
-        by_call = ITEM_READERS[source.kind], (source.key,)
-    if by_call is not None:
-        function, arguments = by_call
-        constants = [spelling.load_const(argument) for argument in arguments]
-        return [
-            *spelling.callable_from(spelling.load_global(tx.global_name(function))),
-            *parent,
-            *(instruction for group in constants for instruction in group),
-            *spelling.call(1 + len(arguments)),
-        ]
-    for attribute, key in _STEPS[type(source)](source):
-        if attribute is not None:
-            parent += spelling.load_attr(attribute)
-        else:
-            parent += [*spelling.load_const(key), *spelling.binary_subscr()]
-    return parent
+    if not isinstance(source, Derived) or isinstance(source, KnownKey):
+        return _BY_THEMSELVES[type(source)](source, tx)
+    called = source.called()
+    if called is not None:
+        function, constants = called
+        given = (spelling.load_const(constant) for constant in constants)
+        return _call(tx, function, emit(source.base, tx), *given)
+    made = emit(source.base, tx)
+    for access, key in source.steps():
+        spell = ACCESSES[access][1]
+        assert spell is not None
+        made += spell(key)
+    return made
 
 
-def _size_of(tensor: Any, dim: int) -> int:
-    return int(tensor.size(dim))
+def _held(tx: Loader, obj: Any) -> list[Instruction]:
+    return spelling.load_global(tx.global_name(obj))
 
 
-def _key_at(mapping: dict[Any, Any], index: int) -> Any:
-    return next(islice(iter(mapping), index, None))
+def _call(tx: Loader, function: Any, *loads: list[Instruction]) -> list[Instruction]:
+    given = [instruction for load in loads for instruction in load]
+    return [*spelling.callable_from(_held(tx, function)), *given, *spelling.call(len(loads))]
 
 
-_BY_THEMSELVES: dict[type[Source], Callable[[Any, Any, Loader], list[Instruction]]] = {
-    Local: lambda spelling, node, tx: list(spelling.load_fast(node.variable)),
-    ClosureSource: lambda spelling, node, tx: list(spelling.load_deref(node.variable)),
-    FreeCell: lambda spelling, node, tx: list(spelling.load_closure(node.variable)),
-    Global: lambda spelling, node, tx: list(spelling.load_global(node.variable)),
-    Builtin: lambda spelling, node, tx: list(spelling.load_global(node.variable)),
-    ConstantSource: lambda spelling, node, tx: list(
-        spelling.load_global(tx.global_name(node.object))
+_BY_THEMSELVES: dict[type[Source], Callable[[Any, Loader], list[Instruction]]] = {
+    Local: lambda node, tx: spelling.load_fast(node.variable),
+    ClosureSource: lambda node, tx: spelling.load_deref(node.variable),
+    FreeCell: lambda node, tx: spelling.load_closure(node.variable),
+    Global: lambda node, tx: spelling.load_global(node.variable),
+    Builtin: lambda node, tx: spelling.load_global(node.variable),
+    ConstantSource: lambda node, tx: _held(tx, node.object),
+    KnownKey: lambda node, tx: _held(tx, node.key),
+    SymbolExprSource: lambda node, tx: _call(
+        tx, node.function, *(emit(argument, tx) for argument in node.arguments)
     ),
-    KnownKey: lambda spelling, node, tx: list(spelling.load_global(tx.global_name(node.key))),
-    SymbolExprSource: lambda spelling, node, tx: [
-        *spelling.callable_from(spelling.load_global(tx.global_name(node.function))),
-        *(instruction for argument in node.arguments for instruction in emit(argument, tx)),
-        *spelling.call(len(node.arguments)),
-    ],
-    CallResultSource: lambda spelling, node, tx: [
-        *spelling.callable_from(spelling.load_global(tx.global_name(node.make))),
-        *emit(node.of, tx),
-        *(instruction for number in node.numbers for instruction in emit(number, tx)),
-        *spelling.call(1 + len(node.numbers)),
-    ],
-}
-
-# steps that only a call can make: the function, and the constants after the base
-_CALLED: dict[type[Source], Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
-    ClassOf: lambda node: (type, ()),
-    DictKey: lambda node: (_key_at, (node.index,)),
-    NextItem: lambda node: (look_ahead, (node.index,)),
-    SizeOf: lambda node: (_size_of, (node.dim,)),
-    Called: lambda node: (node.function, ()),
-}
-
-# steps made of attributes and subscripts: (attribute, None) or (None, key), in order
-_STEPS: dict[type[Source], Callable[[Any], list[tuple[str | None, Any]]]] = {
-    Attr: lambda node: [(node.attribute, None)],
-    InstanceAttr: lambda node: [(node.attribute, None)],
-    ClassEntry: lambda node: [("__dict__", None), (None, node.entry)],
-    ModuleEntry: lambda node: [(node.table, None), (None, node.entry)],
-    Item: lambda node: [(None, node.key)],
-    GlobalOf: lambda node: [("__globals__", None), (None, node.variable)],
-    ClosureCell: lambda node: [("__closure__", None), (None, node.index), ("cell_contents", None)],
-    Default: lambda node: [("__defaults__", None), (None, node.index)],
-    KwDefault: lambda node: [("__kwdefaults__", None), (None, node.argument)],
+    CallResultSource: lambda node, tx: _call(
+        tx, node.make, *(emit(given, tx) for given in (node.of, *node.numbers))
+    ),
 }
