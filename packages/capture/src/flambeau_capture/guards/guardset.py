@@ -57,7 +57,6 @@ class GuardSet:
         self,
         source: Source,
         tensor: torch.Tensor,
-        *,
         dynamic_dims: tuple[int, ...] = (),
         dynamic_strides: tuple[int, ...] | None = None,
         user_line: str | None = None,

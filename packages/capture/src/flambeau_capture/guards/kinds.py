@@ -13,7 +13,6 @@ import gc
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
@@ -26,7 +25,9 @@ Params = tuple[Any, ...]
 @dataclass(frozen=True)
 class GuardKind:
     """`check` gives the native check and its argument. `step` leads from the guard's source to the
-    value that is examined. Kinds of low `cost` are evaluated first on the same value."""
+    value that is examined. Kinds of low `cost` are evaluated first on the same value. `relation` is
+    None for a question about one value (or none, for the state of the process); "same", "distinct"
+    and "sizes" ask about the objects at several sources, whose values are asked about together."""
 
     name: str
     holds: Callable[[Any, Params], bool]
@@ -36,16 +37,32 @@ class GuardKind:
     cost: int = 1
     step: Callable[[Source], Source] | None = None
     prepare: Callable[[Params], Params] | None = None
+    relation: str | None = None
 
 
 KINDS: dict[str, GuardKind] = {}
 
 
-def register(kind: GuardKind) -> GuardKind:
-    if kind.name in KINDS:
-        raise ValueError(f"guard kind {kind.name} is there already")
-    KINDS[kind.name] = kind
-    return kind
+def register(
+    name: str,
+    holds: Callable[[Any, Params], bool],
+    expected: Callable[[Params], str] = lambda params: shown(params[0]),
+    got: Callable[[Any, Params], str] = lambda value, params: shown(value),
+    check: str | Callable[[Params], tuple[str, Any]] = "PREDICATE",
+    **more: Any,
+) -> GuardKind:
+    """Add a kind. check: may be the name of a native check of the first parameter; "PREDICATE" is a
+    call of `holds`."""
+    if name in KINDS:
+        raise ValueError(f"guard kind {name} is there already")
+
+    def native(params: Params) -> tuple[str, Any]:
+        if check == "PREDICATE":
+            return check, lambda value: holds(value, params)
+        return (check, params[0]) if isinstance(check, str) else check(params)
+
+    KINDS[name] = GuardKind(name, holds, native, expected, got, **more)
+    return KINDS[name]
 
 
 def shown(value: Any) -> str:
@@ -90,14 +107,6 @@ def _text(value: Any) -> str:
     return repr(value)
 
 
-def _show_param(params: Params) -> str:
-    return shown(params[0])
-
-
-def _show_value(value: Any, params: Params) -> str:
-    return shown(value)
-
-
 def _show_object(params: Params) -> str:
     found = params[0]()
     if found is None:
@@ -106,23 +115,8 @@ def _show_object(params: Params) -> str:
     return f"the {text}" if text.endswith(" object") else f"the object {text}"
 
 
-def _show_other_object(value: Any, params: Params) -> str:
-    return f"another object, {shown(value)}"
-
-
 def _show_class(value: Any, params: Params) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
-
-
-def _kind(
-    name: str,
-    holds: Callable[[Any, Params], bool],
-    check: Callable[[Params], tuple[str, Any]],
-    expected: Callable[[Params], str],
-    got: Callable[[Any, Params], str] = _show_value,
-    **more: Any,
-) -> GuardKind:
-    return register(GuardKind(name, holds, check, expected, got, **more))
 
 
 def _identity_check(params: Params) -> tuple[str, Any]:
@@ -135,58 +129,52 @@ def _is_referent(value: Any, params: Params) -> bool:
 
 
 for _name in ("ID_MATCH", "FUNCTION_MATCH", "WEAKREF_MATCH"):
-    _kind(
+    register(
         _name,
         _is_referent,
-        _identity_check,
-        _show_object,
-        _show_other_object,
+        expected=_show_object,
+        got=lambda value, params: f"another object, {shown(value)}",
+        check=_identity_check,
         cost=0,
         prepare=lambda params: (Reference(params[0]),),
     )
 
-_kind(
+register(
     "NONE_MATCH",
-    holds=lambda value, params: value is None,
-    check=lambda params: ("IS", None),
+    lambda value, params: value is None,
     expected=lambda params: "None",
+    check=lambda params: ("IS", None),
     cost=0,
 )
 
-_kind(
-    "BOOL_MATCH",
-    holds=lambda value, params: value is params[0],
-    check=lambda params: ("IS", params[0]),
-    expected=_show_param,
-    cost=0,
-    prepare=lambda params: (_the_bool(params[0]),),
-)
-
-_kind(
+_THE_BOOL: dict[str, Any] = {
+    "holds": lambda value, params: value is params[0],
+    "check": "IS",
+    "cost": 0,
+    "prepare": lambda params: (_the_bool(params[0]),),
+}
+register("BOOL_MATCH", **_THE_BOOL)
+register(
     "MODULE_TRAINING",
-    holds=lambda value, params: value is params[0],
-    check=lambda params: ("IS", params[0]),
     expected=lambda params: f"training={params[0]}",
     got=lambda value, params: f"training={shown(value)}",
-    cost=0,
     step=lambda source: InstanceAttr(source, "training"),
-    prepare=lambda params: (_the_bool(params[0]),),
+    **_THE_BOOL,
 )
 
-_kind(
+register(
     "TYPE_MATCH",
-    holds=lambda value, params: type(value) is params[0],
-    check=lambda params: ("TYPE_IS", params[0]),
+    lambda value, params: type(value) is params[0],
     expected=lambda params: f"{params[0].__module__}.{params[0].__qualname__}",
     got=_show_class,
+    check="TYPE_IS",
     cost=0,
 )
 
-CONSTANT_MATCH = _kind(
+CONSTANT_MATCH = register(
     "CONSTANT_MATCH",
-    holds=lambda value, params: same(params[0], value),
-    check=lambda params: ("SAME", params[0]),
-    expected=_show_param,
+    lambda value, params: same(params[0], value),
+    check="SAME",
     prepare=lambda params: (_a_constant(params[0]),),
 )
 
@@ -200,12 +188,12 @@ def _items_of(value: Any) -> int:
 
 def _length(name: str, cls: type | None) -> None:
     owner = "length" if cls is None else f"{cls.__name__} of length"
-    _kind(
+    register(
         name,
         lambda value, params: (cls is None or type(value) is cls) and _items_of(value) == params[0],
-        lambda params: (name, params[0]),
-        lambda params: f"{owner} {params[0]}",
-        lambda value, params: f"{_show_class(value, params)} of length {_items_of(value)}",
+        expected=lambda params: f"{owner} {params[0]}",
+        got=lambda value, params: f"{_show_class(value, params)} of length {_items_of(value)}",
+        check=name,
     )
 
 
@@ -225,82 +213,86 @@ def _keys_hold(value: Any, params: Params) -> bool:
 def _keys_check(params: Params) -> tuple[str, Any]:
     if params[1]:
         return "DICT_KEYS", params[0]
-    return "PREDICATE", partial(_ask, _keys_hold, params)
+    return "PREDICATE", lambda value: _keys_hold(value, params)
 
 
-_kind(
+def _show_keys(value: Any, params: Params) -> str:
+    return f"keys {shown(tuple(value))}"
+
+
+register(
     "DICT_KEYS",
-    holds=_keys_hold,
-    check=_keys_check,
+    _keys_hold,
     expected=lambda params: f"keys {shown(params[0])}",
-    got=lambda value, params: f"keys {shown(tuple(value))}",
+    got=_show_keys,
+    check=_keys_check,
     cost=2,
     prepare=lambda params: (tuple(params[0]), params[1] if len(params) > 1 else True),
 )
 
 
-def _dict_key(name: str, check: str, has: bool) -> None:
-    _kind(
-        name,
-        lambda value, params: (
-            isinstance(value, dict) and dict.__contains__(value, params[0]) is has
-        ),
-        lambda params: (check, params[0]),
-        lambda params: f"a dict with{'' if has else 'out'} key {shown(params[0])}",
-        lambda value, params: f"keys {shown(tuple(value))}",
-    )
+def _presence(
+    names: tuple[str, str],
+    has: Callable[[Any, Any], bool | None],
+    expected: tuple[str, str],
+    got: Callable[[Any, Params], str] | None = None,
+    checks: tuple[str, str] = ("PREDICATE", "PREDICATE"),
+    cost: int = 1,
+) -> None:
+    """Two kinds: a value has something, or lacks it; `has`: None of what could do neither."""
+
+    def add(name: str, wanted: bool, text: str, check: str) -> None:
+        instead = f"with{'out' if wanted else ''} it"
+        register(
+            name,
+            lambda value, params: has(value, params[0]) is wanted,
+            expected=lambda params: text.format(params[0], shown=shown(params[0])),
+            got=got or (lambda value, params: f"{shown(value)} {instead}"),
+            check=check,
+            cost=cost,
+        )
+
+    for row in zip(names, (True, False), expected, checks):
+        add(*row)
 
 
-_dict_key("DICT_CONTAINS", "DICT_HAS", True)
-_dict_key("DICT_NOT_CONTAINS", "DICT_LACKS", False)
+def _in_set(value: Any, item: Any) -> bool | None:
+    if not isinstance(value, set | frozenset):
+        return None
+    base: Any = set if isinstance(value, set) else frozenset  # not a `__contains__` of its own
+    return bool(base.__contains__(value, item))
 
 
-def _ask(holds: Callable[[Any, Params], bool], params: Params, value: Any) -> bool:
-    return holds(value, params)
-
-
-def _set_member(name: str, has: bool) -> None:
-    def holds(value: Any, params: Params) -> bool:
-        if not isinstance(value, set | frozenset):
-            return False
-        base: Any = set if isinstance(value, set) else frozenset  # not a `__contains__` of its own
-        return base.__contains__(value, params[0]) is has
-
-    _kind(
-        name,
-        holds,
-        lambda params: ("PREDICATE", partial(_ask, holds, params)),
-        lambda params: f"a set with{'' if has else 'out'} {shown(params[0])}",
-        cost=3,
-    )
-
-
-_set_member("SET_CONTAINS", True)
-_set_member("SET_NOT_CONTAINS", False)
-
-EXISTS = _kind(
-    "EXISTS",
-    holds=lambda value, params: True,  # that it could be read is all
-    check=lambda params: ("PIN", 0),  # none: see `guards.tree`
-    expected=lambda params: "something",
-    got=lambda value, params: shown(value),
-    cost=0,
+_presence(
+    ("DICT_CONTAINS", "DICT_NOT_CONTAINS"),
+    lambda value, key: dict.__contains__(value, key) if isinstance(value, dict) else None,
+    ("a dict with key {shown}", "a dict without key {shown}"),
+    _show_keys,
+    ("DICT_HAS", "DICT_LACKS"),
+)
+_presence(
+    ("SET_CONTAINS", "SET_NOT_CONTAINS"),
+    _in_set,
+    ("a set with {shown}", "a set without {shown}"),
+    lambda value, params: shown(value),
+    cost=3,
+)
+_presence(
+    ("HASATTR", "NOT_HASATTR"),
+    hasattr,
+    ("an attribute {}", "no attribute {}"),
+    checks=("HAS_ATTR", "LACKS_ATTR"),
+    cost=2,
+)
+_presence(
+    ("CLASS_HAS", "CLASS_LACKS"),
+    lambda value, name: name in vars(value) if isinstance(value, type) else None,
+    ("a class with {} of its own", "a class without {} of its own"),
+    checks=("CLASS_HAS", "CLASS_LACKS"),
 )
 
-
-def _attribute(name: str, check: str, has: bool) -> None:
-    _kind(
-        name,
-        lambda value, params: hasattr(value, params[0]) is has,
-        lambda params: (check, params[0]),
-        lambda params: f"{'an' if has else 'no'} attribute {params[0]}",
-        lambda value, params: f"{shown(value)} with{'out' if has else ''} it",
-        cost=2,
-    )
-
-
-_attribute("HASATTR", "HAS_ATTR", True)
-_attribute("NOT_HASATTR", "LACKS_ATTR", False)
+#: that the value could be read is all: no check of its own (see `guards.tree`)
+EXISTS = register("EXISTS", lambda value, params: True, expected=lambda params: "something", cost=0)
 
 
 def _instance_lacks(value: Any, params: Params) -> bool:
@@ -311,12 +303,12 @@ def _instance_lacks(value: Any, params: Params) -> bool:
     return params[0] not in attributes
 
 
-_kind(
+register(
     "NOT_IN_INSTANCE_DICT",
-    holds=_instance_lacks,
-    check=lambda params: ("INSTANCE_LACKS", params[0]),
+    _instance_lacks,
     expected=lambda params: f"no {params[0]} in the instance's __dict__",
     got=lambda value, params: f"{params[0]} = {shown(instance_dict(value)[params[0]])}",
+    check="INSTANCE_LACKS",
 )
 
 #: methods that a class may gain or lose and that change what its instances do; not those that make
@@ -360,19 +352,19 @@ def _entry_unchanged(python_class: type, row: Entry) -> bool:
     return len(now) == len(row) and all(one is other for one, other in zip(now[1:], row[1:]))
 
 
-_kind(
+def _entry_holds(value: Any, params: Params) -> bool:
+    return isinstance(value, type) and _changed_special(value, params) is None
+
+
+register(
     "CLASS_SPECIALS",
-    holds=lambda value, params: _entry_holds(value, params),
-    check=lambda params: ("TYPE_METHODS", params[0]),
+    _entry_holds,
     expected=lambda params: "the special methods of before",
     got=lambda value, params: f"another {_changed_special(value, params)}",
+    check="TYPE_METHODS",
     cost=2,
     prepare=lambda params: (_special_methods(params[0]),),
 )
-
-
-def _entry_holds(value: Any, params: Params) -> bool:
-    return isinstance(value, type) and _changed_special(value, params) is None
 
 
 def _shown_entry(params: Params) -> str:
@@ -391,62 +383,31 @@ def _got_entry(value: Any, params: Params) -> str:
 
 
 #: the entries of a class, as `entry_of` finds them
-CLASS_ENTRY = _kind(
-    "CLASS_ENTRY",
-    holds=_entry_holds,
-    check=lambda params: ("TYPE_METHODS", params[0]),
-    expected=_shown_entry,
-    got=_got_entry,
-)
+CLASS_ENTRY = register("CLASS_ENTRY", _entry_holds, _shown_entry, _got_entry, "TYPE_METHODS")
 
-
-def _class_entry(name: str, has: bool) -> None:
-    _kind(
-        name,
-        lambda value, params: isinstance(value, type) and (params[0] in vars(value)) is has,
-        lambda params: (name, params[0]),
-        lambda params: f"a class with{'' if has else 'out'} {params[0]} of its own",
-        lambda value, params: f"{shown(value)} with{'out' if has else ''} it",
-    )
-
-
-_class_entry("CLASS_HAS", True)
-_class_entry("CLASS_LACKS", False)
-
-_kind(
+register(
     "SUBCLASS",
-    holds=lambda value, params: _is_subclass(value, params),
-    check=lambda params: ("PREDICATE", partial(_ask, _is_subclass, params)),
+    lambda value, params: issubclass(value, params[0]) is params[1],
     expected=lambda params: f"{'a' if params[1] else 'no'} subclass of {shown(params[0])}",
     cost=3,
 )
 
 #: what a function without arguments answers: the state of the process or the thread
-ANSWER = _kind(
+ANSWER = register(
     "ANSWER",
-    holds=lambda value, params: _answers(value, params),
-    check=lambda params: ("PREDICATE", partial(_ask, _answers, params)),
-    expected=_show_param,
+    lambda value, params: same(params[0], value()),
     got=lambda value, params: shown(value()),
     cost=3,
     prepare=lambda params: (_a_constant(params[0]),),
 )
 
-CALL = _kind(
+CALL = register(
     "CALL",
-    holds=lambda value, params: bool(params[0](value)),
-    check=lambda params: ("PREDICATE", params[0]),
+    lambda value, params: bool(params[0](value)),
     expected=lambda params: str(params[1]) if len(params) > 1 else shown(params[0]),
+    check=lambda params: ("PREDICATE", params[0]),
     cost=4,
 )
-
-
-def _is_subclass(value: Any, params: Params) -> bool:
-    return issubclass(value, params[0]) is params[1]
-
-
-def _answers(value: Any, params: Params) -> bool:
-    return same(params[0], value())
 
 
 def _the_bool(value: Any) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from flambeau_capture.guards.kinds import GuardKind, Params, register
+from flambeau_capture.guards.kinds import Params, register
 from flambeau_capture.source import Source
 
 _LARGEST = 2**63 - 1
@@ -32,19 +32,17 @@ class SizeSource:
 
     def name(self) -> str:
         text = self.source.name()
-        return {
-            "SIZE": f"{text}.size({self.dim})",
-            "STRIDE": f"{text}.stride({self.dim})",
-            "VALUE": text,
-            "FLOAT": text,
-        }[self.what]
+        return text if self.what in _NUMBERS else f"{text}.{self.what.lower()}({self.dim})"
 
     def read(self, value: Any) -> int | float:
-        if self.what in ("VALUE", "FLOAT"):
-            if type(value) is not (int if self.what == "VALUE" else float):
-                raise TypeError(type(value).__name__)
-            return value  # type: ignore[no-any-return]
-        return int(value.size(self.dim) if self.what == "SIZE" else value.stride(self.dim))
+        if self.what not in _NUMBERS:
+            return int(getattr(value, self.what.lower())(self.dim))
+        if type(value) is not _NUMBERS[self.what]:
+            raise TypeError(type(value).__name__)
+        return value  # type: ignore[no-any-return]
+
+
+_NUMBERS: dict[str, Any] = {"VALUE": int, "FLOAT": float}
 
 
 @dataclass(frozen=True)
@@ -237,7 +235,7 @@ class SizeProgram:
         for item in self.code:
             if isinstance(item, SizeSource):
                 found += [ops[item.what], slots[item.source]]
-                if item.what in ("SIZE", "STRIDE"):
+                if item.what not in _NUMBERS:
                     found.append(item.dim)
             elif isinstance(item, Calling):
                 found += [ops[f"CALL{item.count}"], item.place]
@@ -374,11 +372,9 @@ def _got(values: Any, params: Params) -> str:
 
 
 SIZES = register(
-    GuardKind(
-        "SIZES",
-        holds=lambda values, params: params[0].holds(values),
-        check=lambda params: ("PIN", 0),
-        expected=lambda params: params[0].text,
-        got=_got,
-    )
+    "SIZES",
+    lambda values, params: params[0].holds(values),
+    expected=lambda params: params[0].text,
+    got=_got,
+    relation="sizes",
 )

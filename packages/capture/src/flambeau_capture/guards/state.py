@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flambeau_capture.guards.equality import same
-from flambeau_capture.guards.kinds import GuardKind, Params, register, shown
+from flambeau_capture.guards.kinds import Params, register, shown
 
 if TYPE_CHECKING:
     from flambeau_capture._native import StatePattern
@@ -87,12 +87,10 @@ def _expected(params: Params) -> str:
 
 
 GLOBAL_STATE = register(
-    GuardKind(
-        "GLOBAL_STATE",
-        holds=lambda value, params: params[0].difference() is None,
-        check=lambda params: ("STATE", params[0].pattern()),
-        expected=_expected,
-        got=_got,
-        cost=0,
-    )
+    "GLOBAL_STATE",
+    lambda value, params: params[0].difference() is None,
+    expected=_expected,
+    got=_got,
+    check=lambda params: ("STATE", params[0].pattern()),
+    cost=0,
 )

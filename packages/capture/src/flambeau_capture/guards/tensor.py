@@ -8,11 +8,10 @@ where, for the very tensor it was made from, they agreed with what torch says of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from flambeau_capture.guards.kinds import GuardKind, Params, register
+from flambeau_capture.guards.kinds import Params, register
 
 if TYPE_CHECKING:
     import torch
@@ -167,14 +166,12 @@ def _got(value: Any, params: Params) -> str:
 
 
 TENSOR_MATCH = register(
-    GuardKind(
-        "TENSOR_MATCH",
-        holds=lambda value, params: params[0].holds(value),
-        check=lambda params: ("TENSOR", params[0].pattern()),
-        expected=lambda params: str(params[0]),
-        got=_got,
-        cost=2,
-    )
+    "TENSOR_MATCH",
+    lambda value, params: params[0].holds(value),
+    expected=lambda params: str(params[0]),
+    got=_got,
+    check=lambda params: ("TENSOR", params[0].pattern()),
+    cost=2,
 )
 
 
@@ -197,19 +194,11 @@ class Contents:
         return f"a tensor of {self.elements}"
 
 
-def _hold(params: Params, value: Any) -> bool:
-    contents: Contents = params[0]
-    return contents.hold(value)
-
-
 TENSOR_VALUES = register(
-    GuardKind(
-        "TENSOR_VALUES",
-        holds=lambda value, params: _hold(params, value),
-        check=lambda params: ("PREDICATE", partial(_hold, params)),
-        expected=lambda params: str(params[0]),
-        got=lambda value, params: f"a tensor of {value.tolist()}",
-        cost=4,
-        prepare=lambda params: (Contents.of(params[0]),),
-    )
+    "TENSOR_VALUES",
+    lambda value, params: params[0].hold(value),
+    expected=lambda params: str(params[0]),
+    got=lambda value, params: f"a tensor of {value.tolist()}",
+    cost=4,
+    prepare=lambda params: (Contents.of(params[0]),),
 )

@@ -49,15 +49,15 @@ def build_tree(guards: Iterable[Guard], code: CodeType) -> GuardTree:
         ends = [_reach(root, source, code) for source in guard.examined()]
         if guard.kind is EXISTS:
             continue  # a node that cannot be reached does not hold
-        if guard.relation is None:
+        if guard.kind.relation is None:
             end = ends[0] if ends else root
             end.checks.append((guard.kind.cost, *_check_of(guard, made)))
         else:
             pinned = [_pin(end, slots) for end in ends]
-            if guard.relation == "sizes":
+            if guard.kind.relation == "sizes":
                 where = dict(zip(guard.examined(), pinned, strict=True))
                 programs.append(guard.params[0].numbers(where, SIZE_OP))
-            elif guard.relation == "same":
+            elif guard.kind.relation == "same":
                 same.extend(pinned)
             else:
                 distinct.extend((len(pinned), *pinned))

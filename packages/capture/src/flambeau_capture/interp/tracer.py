@@ -425,13 +425,7 @@ class SymbolicTracer:
     ) -> None:
         """Assume class, dtype, device, sizes and so on of a tensor."""
         if not isinstance(source, ConstantSource):
-            self.guards.add_tensor(
-                source,
-                tensor,
-                dynamic_dims=dims,
-                dynamic_strides=strides,
-                user_line=self._user_line(),
-            )
+            self.guards.add_tensor(source, tensor, dims, strides, self._user_line())
 
     def guard_alias(self, one: Source, other: Source) -> None:
         """Assume that two sources hold the same object."""
