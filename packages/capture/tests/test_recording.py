@@ -13,6 +13,7 @@ import flambeau_capture as fc
 import pytest
 import torch
 from flambeau_capture.observe import frame_recording
+from flambeau_capture.source import FrameCall
 from flambeau_capture.values.functions.callables import RULES, handles
 
 SHIFT = 3.0
@@ -72,7 +73,9 @@ def test_a_replay_raises_the_fault(tmp_path: pathlib.Path) -> None:
         raise RuntimeError("no")
 
     path = frame_recording.record(
-        str(tmp_path), frame.__code__, frame, {"x": torch.zeros(2)}, {}, RuntimeError("was here")
+        str(tmp_path),
+        FrameCall(frame.__code__, frame, {"x": torch.zeros(2)}, {}),
+        RuntimeError("was here"),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -84,7 +87,9 @@ def test_a_replay_raises_the_fault(tmp_path: pathlib.Path) -> None:
 def test_what_cannot_be_written_is_named(tmp_path: pathlib.Path) -> None:
     with open(os.devnull) as handle:
         path = frame_recording.record(
-            str(tmp_path), doubled.__code__, doubled, {"x": handle}, {}, RuntimeError("x")
+            str(tmp_path),
+            FrameCall(doubled.__code__, doubled, {"x": handle}, {}),
+            RuntimeError("x"),
         )
     (lost,) = frame_recording.load(path).missing
     assert lost.startswith("argument x: TextIOWrapper")
@@ -102,7 +107,9 @@ def test_another_process_replays(tmp_path: pathlib.Path) -> None:
         return inner(x) + torch.ones(2)
 
     path = frame_recording.record(
-        str(tmp_path), frame.__code__, frame, {"x": torch.ones(2)}, {"inner": inner}, KeyError()
+        str(tmp_path),
+        FrameCall(frame.__code__, frame, {"x": torch.ones(2)}, {"inner": inner}),
+        KeyError(),
     )
     program = f"import flambeau_capture as fc; print(fc.replay({path!r}).tolist())"
     answer = subprocess.run(

@@ -7,63 +7,9 @@ is the only module that imports `_C`, so that a missing build is reported in one
 from __future__ import annotations
 
 try:
-    from flambeau_capture._C import (
-        ACCESS,
-        CHECK,
-        SIZE_OP,
-        SKIP,
-        Entry,
-        FrameCache,
-        GuardTree,
-        SkipType,
-        StatePattern,
-        TensorLayout,
-        TensorPattern,
-        active,
-        compiled,
-        disabled,
-        follow,
-        read_bytes,
-        same,
-        set_active,
-        set_foreign,
-        set_functions,
-        set_stance,
-        set_tracing,
-        stance,
-        state_probe_call,
-        state_symbol,
-    )
+    from flambeau_capture._C import *  # noqa: F403
 except ImportError as error:
     raise ImportError(
         "the native part of flambeau-capture is not built for this Python: install the package "
         "with a C compiler at hand, or run `python setup.py build_ext --inplace` in its folder"
     ) from error
-
-__all__ = [
-    "ACCESS",
-    "CHECK",
-    "SIZE_OP",
-    "SKIP",
-    "Entry",
-    "FrameCache",
-    "GuardTree",
-    "SkipType",
-    "StatePattern",
-    "TensorLayout",
-    "TensorPattern",
-    "active",
-    "compiled",
-    "disabled",
-    "follow",
-    "read_bytes",
-    "same",
-    "set_active",
-    "set_foreign",
-    "set_functions",
-    "set_stance",
-    "set_tracing",
-    "stance",
-    "state_probe_call",
-    "state_symbol",
-]

@@ -14,7 +14,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar, overload
+from typing import Any, NoReturn, TypeVar
 
 import torch
 
@@ -30,7 +30,7 @@ from flambeau_capture.frame.skip_rules import skip_code
 from flambeau_capture.observe import logs
 from flambeau_capture.observe.records import RecordedFault, Records
 from flambeau_capture.options import Options
-from flambeau_capture.source import Scope
+from flambeau_capture.source import FrameCall
 
 NOTES = "__flambeau_notes__"  # of a compiled module: what those who wrap it remember, by name
 _SETTER = compat.callback_setter()
@@ -54,7 +54,7 @@ class Decorator:
         self.converter = FrameCompiler(found, name, options)
         self.cache = FrameCache(self.converter, limit=options.cache_size_limit)
         self.cache.on_limit = LimitWarning(self.converter, self.cache)
-        self.cache.on_stillborn = _Stillborn(self)
+        self.cache.on_stillborn = functools.partial(_note_stillborn, weakref.ref(self))
         observe = getattr(found, "observe", None)
         if observe is not None:  # a profiler
             self.converter.observer = observe(self)
@@ -72,50 +72,20 @@ class Decorator:
         self.converter.names.release(in_use=self.cache.running > 0)
 
 
-class _Stillborn:
-    """Notes a frame that does not fit the guards made from it: a fault of capture."""
-
-    def __init__(self, compiler: Decorator) -> None:
-        self._compiler = weakref.ref(compiler)
-
-    def __call__(
-        self,
-        code: types.CodeType,
-        func: types.FunctionType,
-        arguments: dict[str, Any],
-        free: dict[str, Any],
-    ) -> None:
-        compiler = self._compiler()
-        if compiler is None:
-            return
-        converter = compiler.converter
-        name = converter.user_names.get(code, code.co_name)
-        guards = converter.records.guards[-1] if converter.records.guards else None
-        failure = guards.explain(Scope.of(code, func, arguments, free)) if guards else None
-        text = f"the guards of {name} do not hold on the frame they were made from: {failure}"
-        error = CaptureFault(text)
-        converter.records.faults.append(RecordedFault(name, first_line(code), error, "guards"))
-        if converter.options.nopython or converter.options.raise_internal_errors:
-            raise error
-
-
-@overload
-def optimize(
-    backend: str | backends.Backend = ...,
-    *,
-    nopython: bool = ...,
-    dynamic: bool | None = ...,
-    options: Options | None = ...,
-) -> Callable[[F], F]: ...
-@overload
-def optimize(
-    backend: str | backends.Backend = ...,
-    *,
-    nopython: bool = ...,
-    dynamic: bool | None = ...,
-    options: Options | None = ...,
-    **choices: Any,
-) -> Callable[[F], F]: ...
+def _note_stillborn(compiler: weakref.ref[Decorator], *call: Any) -> None:
+    """Note a frame that does not fit the guards made from it: a fault of capture."""
+    found, frame = compiler(), FrameCall(*call)
+    if found is None:
+        return
+    converter = found.converter
+    name = converter.user_names.get(frame.code, frame.code.co_name)
+    guards = converter.records.guards[-1] if converter.records.guards else None
+    failure = guards.explain(frame.scope()) if guards else None
+    text = f"the guards of {name} do not hold on the frame they were made from: {failure}"
+    error = CaptureFault(text)
+    converter.records.faults.append(RecordedFault(name, first_line(frame.code), error, "guards"))
+    if converter.options.nopython or converter.options.raise_internal_errors:
+        raise error
 
 
 def optimize(
@@ -125,7 +95,7 @@ def optimize(
     dynamic: bool | None = None,
     options: Options | None = None,
     **choices: Any,
-) -> Any:
+) -> Callable[[F], F]:
     """A decorator for functions, methods and modules.
 
     backend: a name of `list_backends()` or a function `backend(gm, example_inputs) -> callable`.

@@ -34,127 +34,110 @@ class UserLine:
         return f"{head}\n    {text}" if text else head
 
 
-def _table(*rows: tuple[str, str, str]) -> dict[str, Reason]:
-    return {row[0]: Reason(*row) for row in rows}
-
-
-REASONS: dict[str, Reason] = _table(
-    (
-        "FB0001",
-        "generic_jump: a branch depends on a tensor's data",
-        "compute both sides and choose with torch.where",
-    ),
-    (
-        "FB0002",
-        "a Python number is read from a tensor's data",
-        "keep the value in a tensor, or read it outside the compiled function",
-    ),
-    (
-        "FB0003",
-        "a tensor leaves torch (numpy, list)",
-        "use the torch function of the same meaning, or convert outside the compiled function",
-    ),
-    (
-        "FB0004",
-        "the shape of a result depends on a tensor's data",
-        "use a form with a fixed size (torch.where instead of a boolean index)",
-    ),
-    (
-        "FB0005",
-        "a call that capture cannot look into",
-        "move the call out of the compiled function",
-    ),
-    (
-        "FB0006",
-        "a break asked for by the program",
-        "remove the call of graph_break(), or the disable() around the function",
-    ),
-    (
-        "FB0007",
-        "autograd is driven from inside the compiled function",
-        "call backward() outside of it",
-    ),
-    (
-        "FB0008",
-        "an instruction that capture does not know",
-        "move the construct out of the compiled function",
-    ),
-    (
-        "FB0009",
-        "an operation on a value that capture does not know",
-        "move the operation out of the compiled function",
-    ),
-    (
-        "FB0010",
-        "the program raises an exception here",
-        "nothing: Python raises it as it would without compiling",
-    ),
-    (
-        "FB0011",
-        "an operator refuses its arguments",
-        "nothing if the program is meant to raise here; else report the operator",
-    ),
-    (
-        "FB0012",
-        "a tensor of a class that capture does not know",
-        "convert it to a plain tensor before the call",
-    ),
-    (
-        "FB0013",
-        "a context manager that capture cannot enter",
-        "put the `with` outside of the compiled function",
-    ),
-    (
-        "FB0014",
-        "iteration over an object that capture does not know",
-        "iterate over a list or a tuple",
-    ),
-    (
-        "FB0015",
-        "an argument that a graph cannot hold",
-        "pass numbers, strings, dtypes, devices and tensors to torch functions",
-    ),
-    ("FB0016", "the metadata of a tensor is changed in place", "use the out-of-place operator"),
-    (
-        "FB0017",
-        "a function on the list of what is not looked into",
-        "move the call out of the compiled function",
-    ),
-    ("FB0018", "calls are nested too deep to follow", "write the recursion as a loop"),
-    ("FB0019", "a side effect that cannot be replayed", "return the value instead of storing it"),
-    ("FB0020", "a class is made inside the compiled function", "make it at module level"),
-    (
-        "FB0021",
-        "a coroutine, or a generator that cannot be taken over as it stands",
-        "make a list of the generator's items",
-    ),
-    (
-        "FB0022",
-        "too many instructions for one frame",
-        "compile the body of the loop instead of the loop",
-    ),
-    (
-        "FB0023",
-        "something is printed, or a message holds what only running code knows",
-        "print outside of the compiled function; log shapes and numbers, not tensors",
-    ),
-    ("FB0024", "global state of torch is changed", "change it outside of the compiled function"),
-    (
-        "FB0025",
-        "a function that torch transforms, chooses or runs again does more than compute",
-        "let it take tensors and return tensors, and write to nothing outside of itself",
-    ),
-    (
-        "FB0026",
-        "a function that is left to Python as a whole",
-        "move what was met out of the compiled function",
-    ),
-    (
-        "FB0027",
-        "a call under a transform or a mode of torch that sees every operation",
-        "compile the function that enters it, or call the compiled one outside of it",
-    ),
-)
+REASONS: dict[str, Reason] = {
+    id: Reason(id, *row)
+    for id, row in {
+        "FB0001": (
+            "generic_jump: a branch depends on a tensor's data",
+            "compute both sides and choose with torch.where",
+        ),
+        "FB0002": (
+            "a Python number is read from a tensor's data",
+            "keep the value in a tensor, or read it outside the compiled function",
+        ),
+        "FB0003": (
+            "a tensor leaves torch (numpy, list)",
+            "use the torch function of the same meaning, or convert outside the compiled function",
+        ),
+        "FB0004": (
+            "the shape of a result depends on a tensor's data",
+            "use a form with a fixed size (torch.where instead of a boolean index)",
+        ),
+        "FB0005": (
+            "a call that capture cannot look into",
+            "move the call out of the compiled function",
+        ),
+        "FB0006": (
+            "a break asked for by the program",
+            "remove the call of graph_break(), or the disable() around the function",
+        ),
+        "FB0007": (
+            "autograd is driven from inside the compiled function",
+            "call backward() outside of it",
+        ),
+        "FB0008": (
+            "an instruction that capture does not know",
+            "move the construct out of the compiled function",
+        ),
+        "FB0009": (
+            "an operation on a value that capture does not know",
+            "move the operation out of the compiled function",
+        ),
+        "FB0010": (
+            "the program raises an exception here",
+            "nothing: Python raises it as it would without compiling",
+        ),
+        "FB0011": (
+            "an operator refuses its arguments",
+            "nothing if the program is meant to raise here; else report the operator",
+        ),
+        "FB0012": (
+            "a tensor of a class that capture does not know",
+            "convert it to a plain tensor before the call",
+        ),
+        "FB0013": (
+            "a context manager that capture cannot enter",
+            "put the `with` outside of the compiled function",
+        ),
+        "FB0014": (
+            "iteration over an object that capture does not know",
+            "iterate over a list or a tuple",
+        ),
+        "FB0015": (
+            "an argument that a graph cannot hold",
+            "pass numbers, strings, dtypes, devices and tensors to torch functions",
+        ),
+        "FB0016": ("the metadata of a tensor is changed in place", "use the out-of-place operator"),
+        "FB0017": (
+            "a function on the list of what is not looked into",
+            "move the call out of the compiled function",
+        ),
+        "FB0018": ("calls are nested too deep to follow", "write the recursion as a loop"),
+        "FB0019": (
+            "a side effect that cannot be replayed",
+            "return the value instead of storing it",
+        ),
+        "FB0020": ("a class is made inside the compiled function", "make it at module level"),
+        "FB0021": (
+            "a coroutine, or a generator that cannot be taken over as it stands",
+            "make a list of the generator's items",
+        ),
+        "FB0022": (
+            "too many instructions for one frame",
+            "compile the body of the loop instead of the loop",
+        ),
+        "FB0023": (
+            "something is printed, or a message holds what only running code knows",
+            "print outside of the compiled function; log shapes and numbers, not tensors",
+        ),
+        "FB0024": (
+            "global state of torch is changed",
+            "change it outside of the compiled function",
+        ),
+        "FB0025": (
+            "a function that torch transforms, chooses or runs again does more than compute",
+            "let it take tensors and return tensors, and write to nothing outside of itself",
+        ),
+        "FB0026": (
+            "a function that is left to Python as a whole",
+            "move what was met out of the compiled function",
+        ),
+        "FB0027": (
+            "a call under a transform or a mode of torch that sees every operation",
+            "compile the function that enters it, or call the compiled one outside of it",
+        ),
+    }.items()
+}
 
 
 @dataclass(frozen=True)

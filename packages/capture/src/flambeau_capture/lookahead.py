@@ -91,16 +91,10 @@ def looking_ahead(index: int) -> Callable[[Any], Any]:
     return functools.partial(look_ahead, index=index)
 
 
-class Remaining:
+def remain(count: int, ended: bool, iterator: Any) -> bool:
     """A guard's question: how many items are left, or that there are more."""
-
-    def __init__(self, count: int, ended: bool) -> None:
-        self.count = count
-        self.ended = ended
-
-    def __call__(self, iterator: Any) -> bool:
-        found = sum(1 for _ in islice(twin(iterator), self.count + 1))
-        return found == self.count if self.ended else found > self.count
+    found = sum(1 for _ in islice(twin(iterator), count + 1))
+    return found == count if ended else found > count
 
 
 def advance(iterator: Iterator[Any], count: int, ended: bool) -> None:

@@ -9,6 +9,7 @@ import abc
 import types
 import typing
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -345,21 +346,16 @@ def _dir(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         raise Break("FB0009", f"dir() of {value.describe()}")
     target: Any = kind if isinstance(value, ObjectValue) else value.as_python()
     names = dir(target)
-    shown = "as it was"
-    tx.guard(ConstantSource(target, target.__name__), "CALL", _DirNames(names), shown)
+    where = ConstantSource(target, target.__name__)
+    tx.guard(where, "CALL", partial(_lists, names), "as it was")
     if isinstance(value, ObjectValue):
         names = sorted({*names, *(name for name, _ in value.own_entries(tx))})
     return ListValue([Constant(name) for name in names])
 
 
-class _DirNames:
+def _lists(names: list[str], target: Any) -> bool:
     """A guard's question: `dir()` of a class or a module is as it was."""
-
-    def __init__(self, names: list[str]) -> None:
-        self.names = names
-
-    def __call__(self, target: Any) -> bool:
-        return dir(target) == self.names
+    return dir(target) == names
 
 
 @handles(ascii)

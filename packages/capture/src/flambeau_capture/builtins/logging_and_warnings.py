@@ -150,16 +150,9 @@ def _get_logger(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return tx.wrap(found, ConstantSource(found, "logger"))
 
 
-class _Answers:
+def _answers(method: str, args: tuple[Any, ...], answer: Any, logger: logging.Logger) -> bool:
     """A guard's question: a method of a logger still gives the same answer."""
-
-    def __init__(self, method: str, args: tuple[Any, ...], answer: Any) -> None:
-        self.method = method
-        self.args = args
-        self.answer = answer
-
-    def __call__(self, logger: logging.Logger) -> bool:
-        return bool(getattr(logger, self.method)(*self.args) == self.answer)
+    return bool(getattr(logger, method)(*args) == answer)
 
 
 answers(
@@ -179,7 +172,7 @@ def _ask(tx: Tracer, method: str, args: Args) -> Value:
         raise Break("FB0023", f"call_method {method} of {logger.describe()}")
     plain = tuple(value.value for value in known if value is not None)
     answer = getattr(logger.real, method)(*plain)
-    question = _Answers(method, plain, answer)
+    question = functools.partial(_answers, method, plain, answer)
     tx.guard(
         ConstantSource(logger.real, "logger"), "CALL", question, f".{method}{plain} == {answer!r}"
     )

@@ -111,22 +111,16 @@ def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return tx.wrap(found, ConstantSource(found, "signature"))
 
 
-class _Variable:
+def _has_variable(name: str, value: str | None, environment: Any) -> bool:
     """A guard's question: an environment variable is as it was."""
-
-    def __init__(self, name: str, value: str | None) -> None:
-        self.name = name
-        self.value = value
-
-    def __call__(self, environment: Any) -> bool:
-        return bool(environment.get(self.name) == self.value)
+    return bool(environment.get(name) == value)
 
 
 @handles(os.environ.get, os.getenv, os.environ.__getitem__)
 def _getenv(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     name = constant_of(args[0])
     found = os.environ.get(name)
-    question = _Variable(name, found)
+    question = functools.partial(_has_variable, name, found)
     tx.guard(
         ConstantSource(os.environ, "os.environ"), "CALL", question, f".get({name!r}) == {found!r}"
     )
@@ -175,16 +169,11 @@ def _without_repr_guard(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwarg
     return tx.call(fn.get_attr(tx, "__wrapped__") if wrapped is None else wrapped, args, kwargs)
 
 
-class _Registry:
+def _is_registered(known: dict[type, Any], registry: Any) -> bool:
     """A guard's question: nothing was registered with a singledispatch function since."""
-
-    def __init__(self, known: dict[type, Any]) -> None:
-        self.known = known
-
-    def __call__(self, registry: Any) -> bool:
-        return len(registry) == len(self.known) and all(
-            registry.get(kind) is function for kind, function in self.known.items()
-        )
+    return len(registry) == len(known) and all(
+        registry.get(kind) is function for kind, function in known.items()
+    )
 
 
 def _dispatch(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value | None:
@@ -201,10 +190,9 @@ def _dispatch(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Valu
     else:
         registry = real.registry
         chosen = real.dispatch(args[0].cls)
-    known = dict(registry)
-    tx.guard(
-        ConstantSource(registry, f"{fn.name}.registry"), "CALL", _Registry(known), "is as it was"
-    )
+    where = ConstantSource(registry, f"{fn.name}.registry")
+    question = functools.partial(_is_registered, dict(registry))
+    tx.guard(where, "CALL", question, "is as it was")
     found = tx.wrap(chosen, ConstantSource(chosen, fn.name))
     return found if chooses else tx.call(found, args, kwargs)
 

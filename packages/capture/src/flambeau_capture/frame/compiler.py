@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import SKIP, Entry, FrameCache, disabled, stance
@@ -37,25 +37,13 @@ from flambeau_capture.observe import frame_recording, logs
 from flambeau_capture.observe.logs import warn
 from flambeau_capture.observe.records import RecompileRecord, RecordedFault, Records
 from flambeau_capture.options import Options
-from flambeau_capture.source import Scope
+from flambeau_capture.source import FrameCall, Scope
 
 LONGEST_WAIT = 600.0
 """Seconds that a call of one graph waits for another thread's compilation of it."""
 
-Observer = Callable[[CodeType, FunctionType, dict[str, Any], dict[str, Any]], None]
-"""Called for each call that no entry fits, in place of a conversion."""
-
-
-class FrameCall(NamedTuple):
-    """A frame that is about to run: its code, function, arguments and enclosed variables."""
-
-    code: CodeType
-    func: FunctionType
-    arguments: dict[str, Any]
-    free: dict[str, Any]
-
-    def scope(self) -> Scope:
-        return Scope.of(*self)
+Observer = Callable[..., None]
+"""Called with the parts of a `FrameCall` that no entry fits, in place of a conversion."""
 
 
 class FrameCompiler:
@@ -231,14 +219,14 @@ class FrameCompiler:
         if folder is None:
             return ""
         try:
-            path = frame_recording.record(folder, *frame, error)
+            path = frame_recording.record(folder, frame, error)
         except OSError as refused:
             return f" Its frame could not be recorded: {refused}."
         return f" Its frame is recorded: flambeau_capture.replay({path!r})."
 
     def _convert(self, frame: FrameCall, cache: FrameCache) -> Any:
         started, code = time.perf_counter(), frame.code
-        conversion = FrameConversion(self, *frame, cache)
+        conversion = FrameConversion(self, frame, cache)
         try:
             return conversion.run()
         except (Unsupported, BackendError) as error:

@@ -7,8 +7,8 @@ what cannot be done leaves as an exception, and nothing of the program has been 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from types import CodeType, FunctionType
+from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -49,7 +49,7 @@ from flambeau_capture.interp.top_frame import Finished, Restart, Stopped, TopFra
 from flambeau_capture.interp.tracer import SymbolicTracer
 from flambeau_capture.observe import logs
 from flambeau_capture.observe.records import CapturedGraph, EntryRecord, FrameRecord, RecordedFault
-from flambeau_capture.source import ConstantSource, Local, Source
+from flambeau_capture.source import ConstantSource, FrameCall, Local, Source
 from flambeau_capture.values.base import Unreconstructible, Value
 from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
 from flambeau_capture.values.objects.instances import ObjectValue
@@ -65,24 +65,14 @@ follow(compat.TENSOR_BASE)
 class FrameConversion:
     """One frame's conversion."""
 
-    def __init__(
-        self,
-        converter: FrameCompiler,
-        code: CodeType,
-        func: FunctionType,
-        arguments: Mapping[str, Any],
-        free: Mapping[str, Any],
-        cache: Any,
-    ) -> None:
+    def __init__(self, converter: FrameCompiler, frame: FrameCall, cache: Any) -> None:
         self.cache = cache
         self.converter = converter
         self.options = converter.options
-        self.code = code
-        self.func = func
-        self.arguments = arguments
-        self.free = free
-        self.origin = converter.names.origin(code)
-        converter.user_names[code] = self.origin.co_name
+        self.frame = frame
+        self.code = frame.code
+        self.origin = converter.names.origin(frame.code)
+        converter.user_names[frame.code] = self.origin.co_name
         self.session: SymbolicTracer | None = None
         self.backend_seconds = 0.0
         self.outcome = "nothing to compile"
@@ -164,7 +154,7 @@ class FrameConversion:
         logs.emit("recompiles", lambda: f"{self.origin.co_name} keeps static sizes: {why}")
 
     def _attempt(self, stop_at: int | None, reason: BreakReport | None) -> Any:
-        function: Any = self.func  # whose `__builtins__` the stubs lack
+        function = self.frame.func
         scope = GlobalsScope(function.__globals__, True, function.__builtins__)
         converter = self.converter
         grad_mode = torch.is_grad_enabled()
@@ -181,7 +171,7 @@ class FrameConversion:
         self.session = session
         session.guards.add_global_state()
         try:
-            frame = TopFrame(session, self.code, self.func, self.arguments, self.free, scope)
+            frame = TopFrame(session, self.frame, scope)
             ended = frame.execute(stop_at, reason)
             mode_now = session.grad_mode_outside()
             session.close_graph(grad_mode)
@@ -293,7 +283,7 @@ class FrameConversion:
         compiled = self._call_backend(module, [given.tensor for given in inputs])
         if switches:
             compiled = _with_inference_state(compiled, [node.meta["val"] for node in outputs])
-        installed = converter.names.install(self.func.__globals__, name, disabled(compiled))
+        installed = converter.names.install(self.frame.func.__globals__, name, disabled(compiled))
         calls = sum(n.op in ("call_function", "call_method") for n in module.graph.nodes)
         shown = tuple(given.source.name() for given in inputs)
         record = CapturedGraph(installed, module, calls, origin.co_name, shown)
@@ -354,9 +344,7 @@ class FrameConversion:
         if code is not self.code:
             converter.user_names[code] = self.origin.co_name
         self._show(code, guards)
-        lifetime = Lifetime(
-            self.cache, self.code, converter.names, converter.records, converter.dynamics
-        )
+        lifetime = Lifetime(self.cache, self.code, converter)
         lifetime.ends_with(guards)
         return Entry(code, guards.native, keepalive=lifetime, info=guards)
 

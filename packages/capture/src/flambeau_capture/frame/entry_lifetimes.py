@@ -13,33 +13,26 @@ import sys
 import weakref
 from collections.abc import Iterator
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flambeau_capture._native import Entry
-from flambeau_capture.emit.names import EntryNames
-from flambeau_capture.frame.dynamism import DynamismTracker
 from flambeau_capture.guards.equality import Reference
 from flambeau_capture.guards.guard import Guard
 from flambeau_capture.guards.guardset import Guards
-from flambeau_capture.observe.records import Records
+
+if TYPE_CHECKING:
+    from flambeau_capture.frame.compiler import FrameCompiler
 
 
 class Lifetime:
     """What an entry keeps alive, and what ends it. `cache` is referred to weakly: it has us."""
 
-    def __init__(
-        self,
-        cache: Any,
-        code: CodeType,
-        names: EntryNames,
-        records: Records,
-        dynamics: DynamismTracker,
-    ) -> None:
-        self.names = names
-        self._dynamics = dynamics
+    def __init__(self, cache: Any, code: CodeType, converter: FrameCompiler) -> None:
+        self.names = converter.names
+        self._dynamics = converter.dynamics
         self._cache = weakref.ref(cache)
         self._code = code
-        self._records = records
+        self._records = converter.records
         self._watched: list[weakref.ref[Any]] = []
 
     def ends_with(self, guards: Guards) -> None:

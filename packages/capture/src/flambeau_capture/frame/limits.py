@@ -20,14 +20,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from types import CodeType, FunctionType
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.errors import RecompileError
 from flambeau_capture.guards.guard import GuardFailure
 from flambeau_capture.observe.logs import warn
-from flambeau_capture.source import Scope
+from flambeau_capture.source import FrameCall, Scope
 
 if TYPE_CHECKING:
     from flambeau_capture._native import Entry, FrameCache
@@ -71,16 +71,15 @@ class LimitWarning:
         self._cache = weakref.ref(cache)
         self._told: set[tuple[str, str, int]] = set()
 
-    def __call__(
-        self, code: CodeType, func: FunctionType, arguments: dict[str, Any], free: dict[str, Any]
-    ) -> None:
+    def __call__(self, *call: Any) -> None:
+        frame = FrameCall(*call)
+        code, scope = frame.code, frame.scope()
         converter, cache = self._converter(), self._cache()
         if converter is None or cache is None:
             return
         name = converter.user_names.get(code, code.co_name)
         place = (name, code.co_filename, converter.names.origin(code).co_firstlineno)
         entries = cache.entries(code)
-        scope = Scope.of(code, func, arguments, free)
         ended = converter.records.ended.get(code, [])
         text = (
             f"{name} was compiled {len(entries) + len(ended)} times (cache_size_limit) and is not "

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import CodeType, FunctionType
 from typing import Any
 from weakref import ref
 
 from flambeau_capture.breaks import REASONS, Break, BreakReport
 from flambeau_capture.interp.frame import Frame, Suspended
 from flambeau_capture.interp.tracer import Reached, SymbolicTracer
-from flambeau_capture.source import ClosureSource, Local, Source
+from flambeau_capture.source import ClosureSource, FrameCall, Local, Source
 from flambeau_capture.values.base import UserError, Value
 from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
 
@@ -78,15 +77,8 @@ class Variables(dict[str, Value]):
 
 
 class TopFrame(Frame):
-    def __init__(
-        self,
-        session: SymbolicTracer,
-        code: CodeType,
-        function: FunctionType,
-        arguments: Mapping[str, Any],
-        free: Mapping[str, Any],
-        scope: GlobalsScope,
-    ) -> None:
+    def __init__(self, session: SymbolicTracer, frame: FrameCall, scope: GlobalsScope) -> None:
+        code, function, arguments, free = frame
         super().__init__(session, code, scope, Variables(session, arguments), {})
         for name in code.co_cellvars:
             content = self.variables.pop(name, None)
@@ -97,15 +89,10 @@ class TopFrame(Frame):
         cells = function.__closure__ or ()
         for name, real in zip(code.co_freevars, cells):
             pending = (free[name], ClosureSource(name)) if name in free else None
-            cell = CellValue(
-                name=name,
-                own=True,
-                real=real,
-                source=ClosureSource(name),
-                pending=pending,
-                tx=session,
+            where = ClosureSource(name)
+            cell = self.cells[name] = CellValue(
+                name=name, own=True, real=real, source=where, pending=pending, tx=session
             )
-            self.cells[name] = cell
             session.heap.know(real, cell)
 
     def let_go(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import linecache
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import CodeType
 from typing import Any, NoReturn
 from weakref import WeakMethod, WeakSet
@@ -442,7 +443,7 @@ class SymbolicTracer:
 
     def guard_equal(self, source: Source, value: Any) -> None:
         """Assume that what a source holds equals a constant, whatever its class."""
-        self.guard(source, "CALL", _Equals(value), f"== {value!r}")
+        self.guard(source, "CALL", partial(_equals, value), f"== {value!r}")
 
     def _user_line(self) -> str | None:
         if not self.frames:
@@ -517,13 +518,8 @@ def make_cells(frame: Frame) -> None:
             frame.cells[name] = cell
 
 
-class _Equals:
+def _equals(value: Any, other: Any) -> bool:
     """A guard's question: equality with a constant."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __call__(self, other: Any) -> bool:
-        kind = type(self.value)
-        plain = PLAIN[kind] if kind in PLAIN and isinstance(other, kind) else kind
-        return bool(plain(other) == self.value)
+    kind = type(value)
+    plain = PLAIN[kind] if kind in PLAIN and isinstance(other, kind) else kind
+    return bool(plain(other) == value)

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from flambeau_capture.errors import ReplayError
+from flambeau_capture.source import FrameCall
 
 FORMAT = 1
 
@@ -59,16 +60,9 @@ class RecordedFrame:
 # --- writing --------------------------------------------------------------------------------------
 
 
-def record(
-    folder: str,
-    code: types.CodeType,
-    function: types.FunctionType,
-    arguments: Mapping[str, Any],
-    free: Mapping[str, Any],
-    error: BaseException,
-) -> str:
+def record(folder: str, frame: FrameCall, error: BaseException) -> str:
     """Write a frame into `folder`, which is made if needed; returns the file's path."""
-    namespace = function.__globals__
+    code, namespace = frame.code, frame.func.__globals__
     names = sorted(name for name in _names(code) if name in namespace)
     payload = {
         "format": FORMAT,
@@ -77,8 +71,8 @@ def record(
         "error": f"{type(error).__name__}: {error}",
         "name": namespace.get("__name__", "__replayed__"),
         "code": marshal.dumps(code),
-        "arguments": {name: _pack(value) for name, value in arguments.items()},
-        "free": {name: _pack(value) for name, value in free.items()},
+        "arguments": {name: _pack(value) for name, value in frame.arguments.items()},
+        "free": {name: _pack(value) for name, value in frame.free.items()},
         "globals": {name: _pack(namespace[name]) for name in names},
     }
     os.makedirs(folder, mode=0o700, exist_ok=True)

@@ -8,7 +8,6 @@ counts is compiled a second time.
 from __future__ import annotations
 
 import threading
-import types
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from torch import fx
 from flambeau_capture.api import Decorator, compiler_of, live_compilers
 from flambeau_capture.guards.guard import GuardFailure
 from flambeau_capture.observe.records import FrameRecord
-from flambeau_capture.source import Scope
+from flambeau_capture.source import FrameCall
 
 
 @dataclass(frozen=True)
@@ -72,13 +71,9 @@ class CompileProfiler:
         """What a compiler calls when no entry fits."""
         self._compilers.append(compiler)
 
-        def missed(
-            code: types.CodeType,
-            func: types.FunctionType,
-            arguments: dict[str, Any],
-            free: dict[str, Any],
-        ) -> None:
-            scope = Scope.of(code, func, arguments, free)
+        def missed(*call: Any) -> None:
+            frame = FrameCall(*call)
+            code, scope = frame.code, frame.scope()
             name = compiler.converter.user_names.get(code, code.co_name)
             for entry in compiler.cache.entries(code):
                 failure = None if entry.info is None else entry.info.explain(scope)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType
-from typing import Any, ClassVar
+from types import CodeType
+from typing import Any, ClassVar, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -24,18 +24,19 @@ class Scope:
     builtins: Mapping[str, Any]
     cells: Mapping[str, Any] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        code: CodeType,
-        func: FunctionType,
-        arguments: Mapping[str, Any],
-        free: Mapping[str, Any],
-    ) -> Scope:
-        """Of a frame that runs a function's code."""
-        cells = dict(zip(code.co_freevars, func.__closure__ or ()))
-        builtins: dict[str, Any] = func.__builtins__  # type: ignore[attr-defined]
-        return cls(arguments, free, func.__globals__, builtins, cells)
+
+class FrameCall(NamedTuple):
+    """A frame that is about to run: its code, function, arguments and enclosed variables."""
+
+    code: CodeType
+    func: Any  # a function, whose `__builtins__` the stubs lack
+    arguments: Mapping[str, Any]
+    free: Mapping[str, Any]
+
+    def scope(self) -> Scope:
+        cells = dict(zip(self.code.co_freevars, self.func.__closure__ or ()))
+        func = self.func
+        return Scope(self.arguments, self.free, func.__globals__, func.__builtins__, cells)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from flambeau_capture.builtins.introspection import has_attr
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import NULL, Frame
-from flambeau_capture.interp.opcodes.registry import opcode
+from flambeau_capture.interp.opcodes.registry import opcode, operand
 from flambeau_capture.resume_runtime import drive
 from flambeau_capture.source import Attr, ConstantSource, Item
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Value, unpack
@@ -43,24 +43,20 @@ def kw_names(frame: Frame, instruction: Instruction) -> None:
 @opcode("CALL")
 def call(frame: Frame, instruction: Instruction) -> None:
     names, frame.keyword_names = frame.keyword_names, ()
-    args = frame.pop_many(int(instruction.arg or 0))
-    fn, first = _callable(frame)
-    kwargs = dict(zip(names, args[len(args) - len(names) :]))
-    frame.push(invoke(frame, fn, [*first, *args[: len(args) - len(names)]], kwargs))
+    _call(frame, operand(instruction), names)
 
 
 @opcode("CALL_KW", since=(3, 13))
 def call_kw(frame: Frame, instruction: Instruction) -> None:
-    names: tuple[str, ...] = constant_of_names(frame.pop())
-    args = frame.pop_many(int(instruction.arg or 0))
+    names = frame.pop().as_python()
+    _call(frame, operand(instruction), names)
+
+
+def _call(frame: Frame, count: int, names: tuple[str, ...]) -> None:
+    args = frame.pop_many(count)
     fn, first = _callable(frame)
-    kwargs = dict(zip(names, args[len(args) - len(names) :]))
-    frame.push(invoke(frame, fn, [*first, *args[: len(args) - len(names)]], kwargs))
-
-
-def constant_of_names(value: Value) -> tuple[str, ...]:
-    names: tuple[str, ...] = value.as_python()
-    return names
+    kwargs = dict(zip(names, args[count - len(names) :]))
+    frame.push(invoke(frame, fn, [*first, *args[: count - len(names)]], kwargs))
 
 
 def _callable(frame: Frame) -> tuple[Value, list[Value]]:
@@ -74,7 +70,7 @@ def _callable(frame: Frame) -> tuple[Value, list[Value]]:
 @opcode("CALL_FUNCTION_EX")
 def call_function_ex(frame: Frame, instruction: Instruction) -> None:
     kwargs: dict[str, Value] = {}
-    if int(instruction.arg or 0) & 1:
+    if operand(instruction) & 1:
         for key, value in pairs_of(frame.tx, frame.pop()):
             name = constant_of(key)
             if not isinstance(name, str):
@@ -104,7 +100,7 @@ def _refuse_star(frame: Frame, fn: Value, given: Value) -> None:
 @opcode("DICT_MERGE")
 def dict_merge(frame: Frame, instruction: Instruction) -> None:
     given = frame.pop()
-    target = frame.stack[-int(instruction.arg or 0)]
+    target = frame.stack[-operand(instruction)]
     assert isinstance(target, DictValue)
     for key, value in pairs_of(frame.tx, given):
         if target.contains(frame.tx, key):
@@ -160,10 +156,6 @@ def _locals(frame: Frame) -> Value:
     return DictValue(entries, tx=frame.tx)
 
 
-def _globals(frame: Frame) -> Value:
-    return GlobalsDict(frame.scope)
-
-
 def _dir(frame: Frame) -> Value:
     return ListValue([Constant(name) for name in sorted(_bound(frame))])
 
@@ -171,7 +163,7 @@ def _dir(frame: Frame) -> Value:
 #: without an argument these are about the frame that calls them
 _FRAME_BUILTINS: dict[object, Callable[[Frame], Value]] = {
     builtins.locals: _locals,
-    builtins.globals: _globals,
+    builtins.globals: lambda frame: GlobalsDict(frame.scope),
     builtins.vars: _locals,
     builtins.dir: _dir,
 }
@@ -212,13 +204,10 @@ DEFAULTS, KWDEFAULTS, ANNOTATIONS, CLOSURE = 1, 2, 4, 8
 @opcode("MAKE_FUNCTION", until=(3, 12))
 def make_function(frame: Frame, instruction: Instruction) -> None:
     code = frame.pop()
-    flags = int(instruction.arg or 0)
-    parts = {
-        flag: frame.pop() for flag in (CLOSURE, ANNOTATIONS, KWDEFAULTS, DEFAULTS) if flags & flag
-    }
     made = _function(frame, code)
-    for flag, part in parts.items():
-        _set(frame, made, flag, part)
+    for flag in (CLOSURE, ANNOTATIONS, KWDEFAULTS, DEFAULTS):
+        if operand(instruction) & flag:
+            _set(frame, made, flag, frame.pop())
     frame.push(made)
 
 
@@ -231,7 +220,7 @@ def make_plain_function(frame: Frame, instruction: Instruction) -> None:
 def set_function_attribute(frame: Frame, instruction: Instruction) -> None:
     made, part = frame.pop(), frame.pop()
     assert isinstance(made, FunctionValue)
-    _set(frame, made, int(instruction.arg or 0), part)
+    _set(frame, made, operand(instruction), part)
     frame.push(made)
 
 

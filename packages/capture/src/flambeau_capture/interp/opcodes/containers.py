@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections.abc
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from flambeau_capture.breaks import Break
@@ -16,7 +16,7 @@ from flambeau_capture.builtins.introspection import class_of, has_attr, is_insta
 from flambeau_capture.builtins.operators import unary
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
-from flambeau_capture.interp.opcodes.registry import expression, opcode
+from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, statement
 from flambeau_capture.values.base import Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant, evaluate, name_in_errors, nameless
 from flambeau_capture.values.containers.dicts import DictValue, pairs_of
@@ -39,25 +39,25 @@ expression("LIST_TO_TUPLE", 1, _tuple_of, until=(3, 11))
 
 @opcode("BUILD_MAP")
 def build_map(frame: Frame, instruction: Instruction) -> None:
-    items = frame.pop_many(2 * int(instruction.arg or 0))
+    items = frame.pop_many(2 * operand(instruction))
     frame.push(DictValue(zip(items[::2], items[1::2]), tx=frame.tx))
 
 
 @opcode("BUILD_CONST_KEY_MAP")
 def build_const_key_map(frame: Frame, instruction: Instruction) -> None:
     keys = unpack(frame.tx, frame.pop())
-    frame.push(DictValue(zip(keys, frame.pop_many(int(instruction.arg or 0))), tx=frame.tx))
+    frame.push(DictValue(zip(keys, frame.pop_many(operand(instruction))), tx=frame.tx))
 
 
 def _at(frame: Frame, instruction: Instruction) -> Value:
-    return frame.stack[-int(instruction.arg or 0)]
+    return frame.stack[-operand(instruction)]
 
 
 def _adding(name: str, method: str) -> None:
-    @opcode(name)
-    def add(frame: Frame, instruction: Instruction) -> None:
-        item = frame.pop()
+    def add(frame: Frame, instruction: Instruction, item: Value) -> None:
         _at(frame, instruction).call_method(frame.tx, method, [item], {})
+
+    statement(name, 1, add)
 
 
 _adding("LIST_APPEND", "append")
@@ -73,19 +73,14 @@ def list_extend(frame: Frame, instruction: Instruction) -> None:
     _at(frame, instruction).call_method(frame.tx, "extend", [items], {})
 
 
-@opcode("MAP_ADD")
-def map_add(frame: Frame, instruction: Instruction) -> None:
-    value = frame.pop()
-    key = frame.pop()
-    _at(frame, instruction).set_item(frame.tx, key, value)
+statement("MAP_ADD", 2, lambda frame, i, key, item: _at(frame, i).set_item(frame.tx, key, item))
 
 
 @opcode("DICT_UPDATE")
 def dict_update(frame: Frame, instruction: Instruction) -> None:
     given = frame.pop()
-    target = _at(frame, instruction)
     for key, value in pairs_of(frame.tx, given):
-        target.set_item(frame.tx, key, value)
+        _at(frame, instruction).set_item(frame.tx, key, value)
 
 
 @opcode("CALL_INTRINSIC_1", since=(3, 12))
@@ -127,7 +122,7 @@ def _taken(tx: Tracer, value: Value) -> Iterator[Value]:
 
 @opcode("UNPACK_SEQUENCE")
 def unpack_sequence(frame: Frame, instruction: Instruction) -> None:
-    count = int(instruction.arg or 0)
+    count = operand(instruction)
     taken = _taken(frame.tx, frame.pop())
     items = list(itertools.islice(taken, count + 1))  # as many as show that there are too many
     if len(items) < count:
@@ -142,7 +137,7 @@ def unpack_sequence(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("UNPACK_EX")
 def unpack_ex(frame: Frame, instruction: Instruction) -> None:
-    before, after = int(instruction.arg or 0) & 0xFF, int(instruction.arg or 0) >> 8
+    before, after = operand(instruction) & 0xFF, operand(instruction) >> 8
     items = list(_taken(frame.tx, frame.pop()))
     if len(items) < before + after:
         frame.tx.raise_error(
@@ -154,21 +149,20 @@ def unpack_ex(frame: Frame, instruction: Instruction) -> None:
         frame.push(item)
 
 
-@opcode("GET_LEN")
-def get_len(frame: Frame, instruction: Instruction) -> None:
-    frame.push(Constant(frame.stack[-1].length(frame.tx)))
+def _of_top(name: str, answer: Callable[[Tracer, Value], int]) -> None:
+    @opcode(name)
+    def push(frame: Frame, instruction: Instruction) -> None:
+        frame.push(Constant(answer(frame.tx, frame.stack[-1])))
 
 
-@opcode("MATCH_SEQUENCE")
-def match_sequence(frame: Frame, instruction: Instruction) -> None:
-    kind = frame.stack[-1].cls
-    found = issubclass(kind, collections.abc.Sequence) and not issubclass(kind, str | bytes)
-    frame.push(Constant(found))
+def _is_sequence(tx: Tracer, value: Value) -> bool:
+    kind = value.cls
+    return issubclass(kind, collections.abc.Sequence) and not issubclass(kind, str | bytes)
 
 
-@opcode("MATCH_MAPPING")
-def match_mapping(frame: Frame, instruction: Instruction) -> None:
-    frame.push(Constant(issubclass(frame.stack[-1].cls, collections.abc.Mapping)))
+_of_top("GET_LEN", lambda tx, value: value.length(tx))
+_of_top("MATCH_SEQUENCE", _is_sequence)
+_of_top("MATCH_MAPPING", lambda tx, value: issubclass(value.cls, collections.abc.Mapping))
 
 
 @opcode("MATCH_KEYS")
@@ -188,9 +182,9 @@ _SELF_MATCHING = (
 
 @opcode("MATCH_CLASS")
 def match_class(frame: Frame, instruction: Instruction) -> None:
-    names = [item.as_python() for item in unpack(frame.tx, frame.pop())]
-    kind, subject = frame.pop(), frame.pop()
-    count = int(instruction.arg or 0)
+    subject, kind, keywords = frame.pop_many(3)
+    names = [item.as_python() for item in unpack(frame.tx, keywords)]
+    count = operand(instruction)
     if not is_instance(frame.tx, subject, kind):
         frame.push(Constant(None))
         return

@@ -13,7 +13,7 @@ from flambeau_capture.builtins.introspection import class_of
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import ErrorState, Frame
-from flambeau_capture.interp.opcodes.registry import expression, opcode
+from flambeau_capture.interp.opcodes.registry import expression, opcode, operand
 from flambeau_capture.values.base import IteratorValue, UserError, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -62,6 +62,8 @@ _jump_if(
 _jump_if("POP_JUMP_IF_NONE", lambda frame, value: _is_none(value))
 _jump_if("POP_JUMP_IF_NOT_NONE", lambda frame, value: not _is_none(value))
 expression("GET_ITER", 1, lambda tx, _, value: value.iterate(tx))
+expression("GET_YIELD_FROM_ITER", 1, lambda tx, _, value: value.iterate(tx))
+expression("END_SEND", 2, lambda tx, _, receiver, value: value, since=(3, 12))
 
 
 @opcode("FOR_ITER")
@@ -91,19 +93,12 @@ def return_const(frame: Frame, instruction: Instruction) -> None:
     frame.finished = True
 
 
-@opcode("RETURN_GENERATOR")
-def return_generator(frame: Frame, instruction: Instruction) -> None:
-    frame.push(Constant(None))  # the value sent to start it
+expression("RETURN_GENERATOR", 0, lambda tx, _: Constant(None))  # the value sent to start it
 
 
 @opcode("YIELD_VALUE")
 def yield_value(frame: Frame, instruction: Instruction) -> None:
     frame.yielded = frame.pop()
-
-
-@opcode("GET_YIELD_FROM_ITER")
-def get_yield_from_iter(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.pop().iterate(frame.tx))
 
 
 @opcode("SEND")
@@ -132,13 +127,6 @@ def send(frame: Frame, instruction: Instruction) -> None:
     frame.jump(instruction.target)
 
 
-@opcode("END_SEND", since=(3, 12))
-def end_send(frame: Frame, instruction: Instruction) -> None:
-    value = frame.pop()
-    frame.pop()
-    frame.push(value)
-
-
 @opcode("CLEANUP_THROW", since=(3, 12))
 def cleanup_throw(frame: Frame, instruction: Instruction) -> None:
     """A generator that `yield from` waits for was thrown into: has it returned, or raised?"""
@@ -160,22 +148,22 @@ def asynchronous(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("RAISE_VARARGS")
 def raise_varargs(frame: Frame, instruction: Instruction) -> None:
-    count = int(instruction.arg or 0)
+    count = operand(instruction)
     cause = frame.pop() if count == 2 else None
     if count == 0:
         if frame.tx.error is None:
             frame.tx.raise_error(RuntimeError, "No active exception to reraise")
         raise UserError(frame.tx.error, frame.tx.raised_at, again=True)
-    error = frame.pop()
-    if isinstance(error, ClassValue):
-        error = frame.tx.call(error, [], {})
+    error = _made(frame, frame.pop())
     if not isinstance(error, ExceptionValue):
         raise Break("FB0010", f"raise of {error.describe()}")
     if cause is not None:
-        if isinstance(cause, ClassValue):
-            cause = frame.tx.call(cause, [], {})
-        error.generic_set_attr(frame.tx, "__cause__", cause)
+        error.generic_set_attr(frame.tx, "__cause__", _made(frame, cause))
     raise UserError(error)
+
+
+def _made(frame: Frame, error: Value) -> Value:
+    return frame.tx.call(error, [], {}) if isinstance(error, ClassValue) else error
 
 
 @opcode("PUSH_EXC_INFO")

@@ -12,7 +12,7 @@ from flambeau_capture.builtins.introspection import format_value, text_of
 from flambeau_capture.builtins.operators import binary, identical, unary
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
-from flambeau_capture.interp.opcodes.registry import expression, opcode
+from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, statement
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.sequences import SliceValue
@@ -104,45 +104,33 @@ def unary_not(frame: Frame, instruction: Instruction) -> None:
         frame.push(Constant(not value.truth(frame.tx)))
 
 
-@opcode("STORE_SUBSCR")
-def store_subscr(frame: Frame, instruction: Instruction) -> None:
-    key = frame.pop()
-    container = frame.pop()
-    container.set_item(frame.tx, key, frame.pop())
+statement("STORE_SUBSCR", 3, lambda frame, _, item, items, key: items.set_item(frame.tx, key, item))
+statement("DELETE_SUBSCR", 2, lambda frame, _, items, key: items.del_item(frame.tx, key))
 
 
-@opcode("DELETE_SUBSCR")
-def delete_subscr(frame: Frame, instruction: Instruction) -> None:
-    key = frame.pop()
-    frame.pop().del_item(frame.tx, key)
+def _slice(start: Value, stop: Value, step: Value | None = None) -> SliceValue:
+    return SliceValue(start, stop, Constant(None) if step is None else step)
 
 
 def _part(tx: Tracer, instruction: Instruction, items: Value, start: Value, stop: Value) -> Value:
-    return binary(tx, "getitem", items, SliceValue(start, stop, Constant(None)))
+    return binary(tx, "getitem", items, _slice(start, stop))
 
 
 expression("BINARY_SLICE", 3, _part, since=(3, 12))
 
 
-@opcode("STORE_SLICE", since=(3, 12))
-def store_slice(frame: Frame, instruction: Instruction) -> None:
-    value, container, start, stop = frame.pop_many(4)
-    container.set_item(frame.tx, SliceValue(start, stop, Constant(None)), value)
+def _store_slice(frame: Frame, _: Instruction, value: Value, items: Value, *bounds: Value) -> None:
+    items.set_item(frame.tx, _slice(*bounds), value)
 
 
-@opcode("BUILD_SLICE")
-def build_slice(frame: Frame, instruction: Instruction) -> None:
-    bounds = frame.pop_many(int(instruction.arg or 0))
-    step = bounds[2] if len(bounds) > 2 else Constant(None)
-    frame.push(SliceValue(bounds[0], bounds[1], step))
-
-
+statement("STORE_SLICE", 4, _store_slice, since=(3, 12))
+expression("BUILD_SLICE", None, lambda tx, _, *bounds: _slice(*bounds))
 _CONVERSIONS = {1: "__str__", 2: "__repr__", 3: "ascii"}
 
 
 @opcode("FORMAT_VALUE", until=(3, 12))
 def format_value_op(frame: Frame, instruction: Instruction) -> None:
-    flags = int(instruction.arg or 0)
+    flags = operand(instruction)
     spec = constant_of(frame.pop()) if flags & 4 else ""
     value = frame.pop()
     if flags & 3:
@@ -159,9 +147,7 @@ def _formatted(tx: Tracer, instruction: Instruction, value: Value, *spec: Value)
     return Constant(format_value(tx, value, constant_of(*spec) if spec else ""))
 
 
-expression(
-    "CONVERT_VALUE", 1, lambda tx, i, value: _convert(tx, value, int(i.arg or 0)), since=(3, 13)
-)
+expression("CONVERT_VALUE", 1, lambda tx, i, value: _convert(tx, value, operand(i)), since=(3, 13))
 expression("FORMAT_SIMPLE", 1, _formatted, since=(3, 13))
 expression("FORMAT_WITH_SPEC", 2, _formatted, since=(3, 13))
 expression("BUILD_STRING", None, lambda tx, _, *parts: Constant("".join(map(constant_of, parts))))

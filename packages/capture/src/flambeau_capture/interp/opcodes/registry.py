@@ -64,8 +64,22 @@ def expression(name: str, taken: int | None, value: Callable[..., Value], **vers
 
     @opcode(name, **versions)
     def push(frame: Frame, instruction: Instruction) -> None:
-        count = int(instruction.arg or 0) if taken is None else taken
+        count = operand(instruction) if taken is None else taken
         frame.push(value(frame.tx, instruction, *frame.pop_many(count)))
+
+
+def statement(name: str, taken: int, effect: Callable[..., None], **versions: Any) -> None:
+    """Register an opcode that takes values from the stack for `effect(frame, instruction, *values)`
+    and pushes nothing."""
+
+    @opcode(name, **versions)
+    def run(frame: Frame, instruction: Instruction) -> None:
+        effect(frame, instruction, *frame.pop_many(taken))
+
+
+def operand(instruction: Instruction) -> int:
+    """The operand of an instruction whose operand is a number."""
+    return int(instruction.arg or 0)
 
 
 def handler_of(name: str) -> OpHandler:

@@ -13,7 +13,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import NULL, Frame
-from flambeau_capture.interp.opcodes.registry import opcode
+from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, statement
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Value
 from flambeau_capture.values.functions.variables import CellValue
@@ -32,29 +32,19 @@ def pop_top(frame: Frame, instruction: Instruction) -> None:
     frame.pop()
 
 
-@opcode("END_FOR", since=(3, 12), until=(3, 12))
-def end_for_312(frame: Frame, instruction: Instruction) -> None:
-    frame.pop_many(2)
-
-
-@opcode("END_FOR", since=(3, 13))
-def end_for_313(frame: Frame, instruction: Instruction) -> None:
-    frame.pop()
-
-
-@opcode("PUSH_NULL")
-def push_null(frame: Frame, instruction: Instruction) -> None:
-    frame.push(NULL)
+statement("END_FOR", 2, lambda frame, _, *dropped: None, since=(3, 12), until=(3, 12))
+statement("END_FOR", 1, lambda frame, _, dropped: None, since=(3, 13))
+expression("PUSH_NULL", 0, lambda tx, _: NULL)
 
 
 @opcode("COPY")
 def copy(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.stack[-int(instruction.arg or 0)])
+    frame.push(frame.stack[-operand(instruction)])
 
 
 @opcode("SWAP")
 def swap(frame: Frame, instruction: Instruction) -> None:
-    depth = int(instruction.arg or 0)
+    depth = operand(instruction)
     stack = frame.stack
     stack[-1], stack[-depth] = stack[-depth], stack[-1]
 
@@ -194,11 +184,11 @@ def delete_global(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("LOAD_ATTR")
 def load_attr(frame: Frame, instruction: Instruction) -> None:
-    target = frame.pop()
-    if not instruction.flags.method:
-        frame.push(frame.tx.get_attr(target, str(instruction.argval)))
+    found = frame.tx.get_attr(frame.pop(), str(instruction.argval))
+    if instruction.flags.method:
+        push_method(frame, found)
     else:
-        push_method(frame, frame.tx.get_attr(target, str(instruction.argval)))
+        frame.push(found)
 
 
 @opcode("LOAD_METHOD")
@@ -216,23 +206,13 @@ def push_method(frame: Frame, found: Value) -> None:
         frame.push(found)
 
 
-@opcode("STORE_ATTR")
-def store_attr(frame: Frame, instruction: Instruction) -> None:
-    target = frame.pop()
-    value = frame.pop()
-    target.set_attr(frame.tx, str(instruction.argval), value)
-
-
-@opcode("DELETE_ATTR")
-def delete_attr(frame: Frame, instruction: Instruction) -> None:
-    frame.pop().del_attr(frame.tx, str(instruction.argval))
+statement("STORE_ATTR", 2, lambda frame, i, value, obj: obj.set_attr(frame.tx, i.argval, value))
+statement("DELETE_ATTR", 1, lambda frame, i, obj: obj.del_attr(frame.tx, i.argval))
 
 
 @opcode("LOAD_SUPER_ATTR", since=(3, 12))
 def load_super_attr(frame: Frame, instruction: Instruction) -> None:
-    receiver = frame.pop()
-    owner = frame.pop()
-    frame.pop()  # the name `super` itself
+    _, owner, receiver = frame.pop_many(3)  # the first is what the name `super` stands for
     found = super_attribute(frame.tx, owner, receiver, str(instruction.argval))
     if instruction.flags.method:
         push_method(frame, found)
@@ -240,9 +220,8 @@ def load_super_attr(frame: Frame, instruction: Instruction) -> None:
         frame.push(found)
 
 
-@opcode("LOAD_BUILD_CLASS")
-def load_build_class(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.tx.wrap_new(builtins.__build_class__))
+expression("LOAD_BUILD_CLASS", 0, lambda tx, _: tx.wrap_new(builtins.__build_class__))
+expression("LOAD_ASSERTION_ERROR", 0, lambda tx, _: tx.wrap_new(AssertionError))
 
 
 @opcode(
@@ -251,8 +230,3 @@ def load_build_class(frame: Frame, instruction: Instruction) -> None:
 )  # fmt: skip
 def class_body(frame: Frame, instruction: Instruction) -> None:
     raise Break("FB0020", instruction.opname)
-
-
-@opcode("LOAD_ASSERTION_ERROR")
-def load_assertion_error(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.tx.wrap_new(AssertionError))

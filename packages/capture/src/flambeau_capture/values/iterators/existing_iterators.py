@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.lookahead import ANY_DICT, Remaining, advance, twin, underlying
+from flambeau_capture.lookahead import ANY_DICT, advance, remain, twin, underlying
 from flambeau_capture.source import NextItem, Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
@@ -57,7 +58,7 @@ class LiveIterator(ExistingIterator):
         except StopIteration:
             self.ended = True
         more = f"has {'' if self.ended else 'more than '}{self.taken} items"
-        tx.guard(self.source, "CALL", Remaining(self.taken, self.ended), more)
+        tx.guard(self.source, "CALL", partial(remain, self.taken, self.ended), more)
         tx.heap.changed(self)
         if self.ended:
             return None
