@@ -5,13 +5,13 @@ import opcode
 
 import pytest
 from flambeau_capture.bytecode.opcodes import (
-    BINARY_OPERATORS,
     CANONICAL,
     COMPARE_MASKS,
     COMPARE_OPERATORS,
     DIRECTIONS,
     FOLLOWERS,
     INVERSE,
+    OPERATORS,
     READS_SLOT,
     SPECS,
     SUPERINSTRUCTIONS,
@@ -47,7 +47,7 @@ def test_comparison_masks_are_the_compilers(symbol):
 
 
 def test_operators_are_those_of_the_language():
-    for symbol in BINARY_OPERATORS:
+    for symbol in OPERATORS[OperandKind.BINARY]:
         statement = f"a {symbol} b"
         code = compile(statement, "here", "exec")
         (made,) = (i for i in dis.get_instructions(code) if i.opname == "BINARY_OP")

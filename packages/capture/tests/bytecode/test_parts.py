@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 from flambeau_capture.bytecode import decode, depths
-from flambeau_capture.emit.resume import CannotResume, live_at, make_resumption
+from flambeau_capture.emit.resume import CannotResume, Goal, live_at, make_resumption
 
 #: what a function says first, and after which its parts are taken
 LOOKS = ("pass", "seen = dir()", "look = locals", "exec('1')", "super().__init__()", "eval('n')")
@@ -53,7 +53,7 @@ def parts(body, bound):
         if depth.get(place) == 0 and place.opname not in ("MAKE_CELL", "COPY_FREE_VARS", "RESUME"):
             with contextlib.suppress(CannotResume):
                 arguments = live_at(body, place, bound)
-                yield make_resumption(body, place, (), arguments, "part")
+                yield make_resumption(Goal(body, place), arguments, "part")
 
 
 @pytest.mark.parametrize("look", LOOKS)

@@ -11,22 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
+from typing import Any
 
 from flambeau_capture.bytecode.decode import CodeBody, local_slots
 from flambeau_capture.bytecode.flow import covering, positions_in
 from flambeau_capture.bytecode.instruction import NOWHERE, Instruction, SourcePositions
 from flambeau_capture.bytecode.opcodes import (
     BACKWARD,
-    BINARY_OPERATORS,
     CHECKED_LOAD,
     COMPARE_MASKS,
     COMPARE_OPERATORS,
     DIRECTIONS,
     FOLLOWERS,
     FOR_ITER_TARGET,
-    INTRINSICS_1,
-    INTRINSICS_2,
     INVERSE,
+    OPERATORS,
     OpcodeSpec,
     OperandKind,
     spec,
@@ -34,7 +33,6 @@ from flambeau_capture.bytecode.opcodes import (
 from flambeau_capture.bytecode.pools import (
     AssembleError,
     ConstantPool,
-    NamePool,
     Slots,
     before_their_cell,
     possibly_unbound,
@@ -204,10 +202,7 @@ def lay_out(
     return CodeLayout(
         b"".join(_encode(op) for op in ops),
         {instruction: head.start for instruction, head in zip(instructions, heads)},
-        {
-            instruction: sum(op.units for op in group)
-            for instruction, group in zip(instructions, groups)
-        },
+        {one: sum(op.units for op in group) for one, group in zip(instructions, groups)},
     )
 
 
@@ -276,37 +271,18 @@ def _encode(op: _Op) -> bytes:
 
 CO_VARARGS, CO_VARKEYWORDS = 0x04, 0x08
 
-_OPERATOR_TABLES: dict[OperandKind, tuple[str, ...]] = {
-    OperandKind.COMPARE: COMPARE_OPERATORS,
-    OperandKind.BINARY: BINARY_OPERATORS,
-    OperandKind.INTRINSIC_1: INTRINSICS_1,
-    OperandKind.INTRINSIC_2: INTRINSICS_2,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class _Pools:
-    names: NamePool
+    names: dict[str, int]  # in order of first use
     constants: ConstantPool
     slots: Slots
 
 
-def assemble(
-    body: CodeBody,
-    *,
-    name: str | None = None,
-    qualname: str | None = None,
-    filename: str | None = None,
-    firstlineno: int | None = None,
-    flags: int | None = None,
-    argcount: int | None = None,
-    posonlyargcount: int | None = None,
-    kwonlyargcount: int | None = None,
-    varnames: Sequence[str] | None = None,
-    cellvars: Sequence[str] | None = None,
-    freevars: Sequence[str] | None = None,
-) -> CodeType:
-    """Assemble a body; a field not given is the template's.
+def assemble(body: CodeBody, **changed: Any) -> CodeType:
+    """Assemble a body. `changed` are fields of a code object without their `co_` (name, qualname,
+    filename, firstlineno, flags, argcount, posonlyargcount, kwonlyargcount, varnames, cellvars,
+    freevars); the others are the template's.
 
     Variables that the instructions use and nobody declares become local variables; cells and free
     variables must be declared, because MAKE_CELL, COPY_FREE_VARS and the function's closure depend
@@ -320,52 +296,38 @@ def assemble(
     """
     code = body.code
     _check(body)
-    slots = Slots(
-        code,
-        code.co_varnames if varnames is None else tuple(varnames),
-        code.co_cellvars if cellvars is None else tuple(cellvars),
-        code.co_freevars if freevars is None else tuple(freevars),
-    )
+
+    def field(name: str) -> Any:
+        return changed[name] if name in changed else getattr(code, f"co_{name}")
+
+    slots = Slots(code, *(tuple(field(name)) for name in ("varnames", "cellvars", "freevars")))
     slots.declare(body.instructions)
     _check_cells(body, slots)
-    new_flags = code.co_flags if flags is None else flags
-    counts = (
-        code.co_argcount if argcount is None else argcount,
-        code.co_posonlyargcount if posonlyargcount is None else posonlyargcount,
-        code.co_kwonlyargcount if kwonlyargcount is None else kwonlyargcount,
-    )
-    given = argument_slots(counts[0] + counts[2], new_flags)
+    given = argument_slots(field("argcount") + field("kwonlyargcount"), field("flags"))
     if given > len(slots.varnames):
         raise AssembleError(f"{given} arguments, but the variables are {slots.varnames}")
-    unbound: set[Instruction] = set()
+    opnames: dict[Instruction, str] = {}
     if CHECKED_LOAD is not None:
-        arguments = slots.varnames[:given]
-        unbound = possibly_unbound(body, {*arguments, *slots.cellvars, *slots.freevars})
-    pools = _Pools(NamePool(), ConstantPool(code.co_consts[:1]), slots)
-    opnames = {i: CHECKED_LOAD for i in unbound if CHECKED_LOAD is not None}
+        bound = {*slots.varnames[:given], *slots.cellvars, *slots.freevars}
+        opnames = dict.fromkeys(possibly_unbound(body, bound), CHECKED_LOAD)
+    pools = _Pools({}, ConstantPool(code.co_consts[:1]), slots)
     operands = {i: _operand(i, pools) for i in body.instructions if i.target is None}
     layout = lay_out(body.instructions, operands, opnames)
-    line = code.co_firstlineno if firstlineno is None else firstlineno
-    made = code.replace(
-        co_argcount=counts[0],
-        co_posonlyargcount=counts[1],
-        co_kwonlyargcount=counts[2],
-        co_nlocals=len(slots.varnames),
-        co_varnames=slots.varnames,
-        co_cellvars=slots.cellvars,
-        co_freevars=slots.freevars,
-        co_stacksize=max_depth(body, entry=entry_depth(code, new_flags)),
-        co_flags=new_flags,
-        co_firstlineno=line,
-        co_code=layout.code,
-        co_consts=pools.constants.values(),
-        co_names=pools.names.values(),
-        co_filename=code.co_filename if filename is None else filename,
-        co_name=code.co_name if name is None else name,
-        co_qualname=code.co_qualname if qualname is None else qualname,
-        co_linetable=line_table(_placed(body, layout, line), line),
-        co_exceptiontable=exception_table(_rows(body, layout)),
-    )
+    line = field("firstlineno")
+    fields = {
+        **changed,
+        "nlocals": len(slots.varnames),
+        "varnames": slots.varnames,
+        "cellvars": slots.cellvars,
+        "freevars": slots.freevars,
+        "stacksize": max_depth(body, entry=entry_depth(code, field("flags"))),
+        "code": layout.code,
+        "consts": pools.constants.values(),
+        "names": tuple(pools.names),
+        "linetable": line_table(_placed(body, layout, line), line),
+        "exceptiontable": exception_table(_rows(body, layout)),
+    }
+    made = code.replace(**{f"co_{name}": value for name, value in fields.items()})
     if local_slots(made) != slots.names:
         raise AssembleError(f"slots {local_slots(made)} were made where {slots.names} were meant")
     return made
@@ -385,12 +347,8 @@ def _check(body: CodeBody) -> None:
             raise AssembleError(f"{instruction!r} {wants}")
         if instruction.target is not None and instruction.target not in where:
             raise AssembleError(f"{instruction!r} jumps to an instruction not in the body")
-        if (
-            instruction.opname == "FOR_ITER"
-            and FOR_ITER_TARGET is not None
-            and instruction.target is not None
-            and instruction.target.opname != FOR_ITER_TARGET
-        ):
+        goal = instruction.target.opname if instruction.target is not None else None
+        if instruction.opname == "FOR_ITER" and goal != (FOR_ITER_TARGET or goal):
             raise AssembleError(f"{instruction!r}: FOR_ITER must go to {FOR_ITER_TARGET}")
 
 
@@ -423,20 +381,15 @@ def _operand(instruction: Instruction, pools: _Pools) -> int:
         case OperandKind.NONE:
             return 0
         case OperandKind.NAME:
-            index = pools.names.index(_name(instruction))
+            index = pools.names.setdefault(_name(instruction), len(pools.names))
         case OperandKind.CONST:
             index = pools.constants.index(instruction.argval)
         case OperandKind.LOCAL | OperandKind.CELL:
             index = pools.slots.index(instruction, row.kind)
         case OperandKind.FREE_COUNT:
             index = len(pools.slots.freevars)
-        case (
-            OperandKind.COMPARE
-            | OperandKind.BINARY
-            | OperandKind.INTRINSIC_1
-            | OperandKind.INTRINSIC_2
-        ):
-            index = _operator(instruction, _OPERATOR_TABLES[row.kind])
+        case kind if kind in OPERATORS:
+            index = _operator(instruction, OPERATORS[kind])
         case _:
             index = number(instruction)
     operand = index << row.shift

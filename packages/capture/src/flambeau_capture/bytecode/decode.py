@@ -16,12 +16,9 @@ from types import CodeType
 from flambeau_capture.bytecode.instruction import Instruction, OperandFlags, SourcePositions, clone
 from flambeau_capture.bytecode.opcodes import (
     BACKWARD,
-    BINARY_OPERATORS,
     CANONICAL,
-    COMPARE_OPERATORS,
-    INTRINSICS_1,
-    INTRINSICS_2,
     NAMES,
+    OPERATORS,
     SUPERINSTRUCTIONS,
     VERSION,
     OpcodeSpec,
@@ -144,14 +141,8 @@ def _instruction(row: OpcodeSpec, arg: int, code: CodeType, slots: tuple[str, ..
             argval = code.co_consts[index]
         case OperandKind.LOCAL | OperandKind.CELL:
             argval = slots[index]
-        case OperandKind.COMPARE:
-            argval = COMPARE_OPERATORS[index]
-        case OperandKind.BINARY:
-            argval = BINARY_OPERATORS[index]
-        case OperandKind.INTRINSIC_1:
-            argval = INTRINSICS_1[index]
-        case OperandKind.INTRINSIC_2:
-            argval = INTRINSICS_2[index]
+        case kind if kind in OPERATORS:
+            argval = OPERATORS[kind][index]
         case OperandKind.JUMP:
             argval = None
         case _:

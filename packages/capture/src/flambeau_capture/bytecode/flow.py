@@ -174,9 +174,7 @@ def liveness(body: CodeBody) -> dict[Instruction, frozenset[str]]:
     while pending:
         instruction = next(iter(pending))
         del pending[instruction]
-        needed: frozenset[str] = frozenset()
-        for goal in following[instruction]:
-            needed |= live[goal]
+        needed = frozenset[str]().union(*(live[goal] for goal in following[instruction]))
         needed = (needed - _written(instruction)) | _read(instruction, body)
         if instruction in regions:  # it may raise before it writes
             needed |= live[regions[instruction].handler]

@@ -7,7 +7,7 @@ instructions with equal fields are still two places in the code, and a jump poin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -88,3 +88,17 @@ def clone(
         if copy.target is not None:
             copy.target = copies.get(copy.target, copy.target)
     return [copies[original] for original in originals], copies
+
+
+def placed(
+    instructions: Sequence[Instruction], positions: SourcePositions | None
+) -> Sequence[Instruction]:
+    """The same instructions, all at one place in the source."""
+    for instruction in instructions:
+        instruction.positions = positions
+    return instructions
+
+
+def at_line(instructions: Sequence[Instruction], line: int) -> Sequence[Instruction]:
+    """The same, on one line."""
+    return placed(instructions, SourcePositions(line, line, None, None))

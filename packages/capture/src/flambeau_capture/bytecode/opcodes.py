@@ -62,12 +62,13 @@ class OpcodeSpec:
 
 
 COMPARE_OPERATORS: Final[tuple[str, ...]] = tuple(opcode.cmp_op)
-BINARY_OPERATORS: Final[tuple[str, ...]] = tuple(
-    symbol
-    for _, symbol in getattr(opcode, "_nb_ops")  # noqa: B009 - absent from the stubs
-)
-INTRINSICS_1: Final[tuple[str, ...]] = tuple(getattr(opcode, "_intrinsic_1_descs", ()))
-INTRINSICS_2: Final[tuple[str, ...]] = tuple(getattr(opcode, "_intrinsic_2_descs", ()))
+_NB_OPS = getattr(opcode, "_nb_ops")  # noqa: B009 - absent from the stubs
+OPERATORS: Final[Mapping[OperandKind, tuple[str, ...]]] = {
+    OperandKind.COMPARE: COMPARE_OPERATORS,
+    OperandKind.BINARY: tuple(symbol for _, symbol in _NB_OPS),
+    OperandKind.INTRINSIC_1: tuple(getattr(opcode, "_intrinsic_1_descs", ())),
+    OperandKind.INTRINSIC_2: tuple(getattr(opcode, "_intrinsic_2_descs", ())),
+}
 
 # From 3.12 on a comparison's operand also holds the set of outcomes for which it is true
 # (unordered 1, less 2, greater 4, equal 8), which the specialised forms test.
@@ -175,20 +176,18 @@ FOR_ITER_TARGET: Final[str | None] = "END_FOR" if VERSION >= (3, 12) else None
 CHECKED_LOAD: Final[str | None] = "LOAD_FAST_CHECK" if VERSION >= (3, 12) else None
 
 # Variables. Any access through a cell needs the cell itself, so a store through it is a read.
-READS_SLOT: Final[frozenset[str]] = frozenset(
+THROUGH_CELL: Final[frozenset[str]] = frozenset(
     {
-        "LOAD_FAST",
-        "LOAD_FAST_CHECK",
-        "LOAD_FAST_AND_CLEAR",
-        "DELETE_FAST",
         "LOAD_CLOSURE",
         "LOAD_DEREF",
         "LOAD_CLASSDEREF",
         "LOAD_FROM_DICT_OR_DEREF",
         "STORE_DEREF",
         "DELETE_DEREF",
-        "MAKE_CELL",
     }
+)
+READS_SLOT: Final[frozenset[str]] = THROUGH_CELL | frozenset(
+    {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST", "MAKE_CELL"}
 )
 WRITES_SLOT: Final[frozenset[str]] = frozenset(
     {"STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR", "MAKE_CELL"}
@@ -239,11 +238,9 @@ def _build() -> dict[str, OpcodeSpec]:
         table[name] = OpcodeSpec(name, code, kinds[name], caches.get(name, 0), shift, bits)
     for name, (forward, _) in DIRECTIONS.items():
         table.setdefault(name, table[forward])
-    if "LOAD_CLOSURE" not in table:  # 3.13 spells it LOAD_FAST
-        plain = table["LOAD_FAST"]
-        table["LOAD_CLOSURE"] = OpcodeSpec(
-            "LOAD_CLOSURE", plain.code, OperandKind.CELL, plain.caches
-        )
+    plain = table["LOAD_FAST"]  # what 3.13 has for LOAD_CLOSURE
+    closure = OpcodeSpec("LOAD_CLOSURE", plain.code, OperandKind.CELL, plain.caches)
+    table.setdefault("LOAD_CLOSURE", closure)
     return table
 
 
@@ -305,9 +302,7 @@ _NEW_IN_313 = _words("""
     TO_BOOL
 """)
 
-_GONE_IN_313 = _words("""
-    FORMAT_VALUE KW_NAMES LOAD_CLOSURE
-""")
+_GONE_IN_313 = ["FORMAT_VALUE", "KW_NAMES", "LOAD_CLOSURE"]
 
 # 3.12 on: what CPython writes over an instruction while tracing or monitoring is on
 _WATCHED_IN_312 = _words("""
@@ -316,22 +311,11 @@ _WATCHED_IN_312 = _words("""
     RESUME RETURN_CONST RETURN_VALUE YIELD_VALUE
 """)
 
-_WATCHED_IN_313 = _words("""
-    CALL_KW
-""")
 
-
-def _later(earlier: frozenset[str], new: list[str], gone: list[str]) -> frozenset[str]:
-    return (earlier - set(gone)) | set(new)
-
-
+_INSTRUMENTED = {f"INSTRUMENTED_{name}" for name in _WATCHED_IN_312}
 _311 = frozenset(_IN_311)
-_312 = _later(
-    _311, [*_NEW_IN_312, *(f"INSTRUMENTED_{name}" for name in _WATCHED_IN_312)], _GONE_IN_312
-)
-_313 = _later(
-    _312, [*_NEW_IN_313, *(f"INSTRUMENTED_{name}" for name in _WATCHED_IN_313)], _GONE_IN_313
-)
+_312 = (_311 - {*_GONE_IN_312}) | {*_NEW_IN_312} | _INSTRUMENTED
+_313 = (_312 - {*_GONE_IN_313}) | {*_NEW_IN_313, "INSTRUMENTED_CALL_KW"}
 
 OPCODES: Final[Mapping[tuple[int, int], frozenset[str]]] = {
     (3, 11): _311,

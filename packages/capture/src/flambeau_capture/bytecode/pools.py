@@ -16,24 +16,11 @@ from types import CodeType
 from flambeau_capture.bytecode.decode import CodeBody, local_slots
 from flambeau_capture.bytecode.flow import covering, successors
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.bytecode.opcodes import OperandKind, spec
+from flambeau_capture.bytecode.opcodes import THROUGH_CELL, OperandKind, spec
 
 
 class AssembleError(ValueError):
     """The instructions cannot be written as a code object of the running Python."""
-
-
-class NamePool:
-    """co_names in order of first use."""
-
-    def __init__(self) -> None:
-        self._index: dict[str, int] = {}
-
-    def index(self, name: str) -> int:
-        return self._index.setdefault(name, len(self._index))
-
-    def values(self) -> tuple[str, ...]:
-        return tuple(self._index)
 
 
 class ConstantPool:
@@ -78,17 +65,11 @@ class Slots:
     one written by name means the variable if it is a plain access, the cell if it is a cell's.
     """
 
-    def __init__(
-        self,
-        template: CodeType,
-        varnames: tuple[str, ...],
-        cellvars: tuple[str, ...],
-        freevars: tuple[str, ...],
-    ) -> None:
-        for label, group in (("varnames", varnames), ("cellvars", cellvars), ("free", freevars)):
+    def __init__(self, template: CodeType, *groups: tuple[str, ...]) -> None:
+        for label, group in zip(("varnames", "cellvars", "free"), groups, strict=True):
             if len(set(group)) != len(group):
                 raise AssembleError(f"{label} names a variable twice: {group}")
-        self.varnames, self.cellvars, self.freevars = varnames, cellvars, freevars
+        self.varnames, self.cellvars, self.freevars = groups
         self._template = local_slots(template)
 
     @property
@@ -131,17 +112,6 @@ class Slots:
 _EMPTIES = frozenset({"DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
 # A check that passes shows that the variable is bound; a new cell fills its slot.
 _FILLS = frozenset({"STORE_FAST", "LOAD_FAST_CHECK", "MAKE_CELL"})
-_THROUGH_CELL = frozenset(
-    {
-        "LOAD_CLOSURE",
-        "LOAD_DEREF",
-        "LOAD_CLASSDEREF",
-        "LOAD_FROM_DICT_OR_DEREF",
-        "STORE_DEREF",
-        "DELETE_DEREF",
-    }
-)
-
 Names = frozenset[str]
 
 
@@ -163,7 +133,7 @@ def before_their_cell(
 ) -> set[Instruction]:
     """Accesses through a cell that MAKE_CELL or COPY_FREE_VARS may not have put there yet."""
     free = frozenset(freevars)
-    accesses = [i for i in body.instructions if i.opname in _THROUGH_CELL]
+    accesses = [i for i in body.instructions if i.opname in THROUGH_CELL]
     if not accesses:
         return set()
 

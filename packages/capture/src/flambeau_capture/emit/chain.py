@@ -19,10 +19,11 @@ from typing import Any
 from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.decode import CodeBody
 from flambeau_capture.bytecode.flow import remove_dead_code
+from flambeau_capture.bytecode.instruction import placed
 from flambeau_capture.emit.level import (
     Host,
     Level,
-    Places,
+    after_call,
     following,
     native,
     passing,
@@ -33,7 +34,8 @@ from flambeau_capture.emit.level import (
 from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.emit.resume import (
     INSTEAD,
-    Callee,
+    Goal,
+    Places,
     StackSlot,
     as_function,
     leave_stack,
@@ -101,22 +103,13 @@ def make_plan(levels: Sequence[Level], names: EntryNames) -> ChainPlan:
     for index, level in enumerate(levels[:-1]):
         code = _waiting_code(level, names, any(one.region() for one in levels[index + 1 :]))
         natives.append(_maker(code, level.namespace))
-        body, call = waits(level, names)
-        known = resumption(
-            level,
-            names,
-            (body, following(body, call)),
-            level.slots,
-            level.live(),
-            Callee.PUSH if level.instead is None else Callee.DROP,
-            call,
-            places(levels[index + 1 :], names),
-        )
+        goal = after_call(level, names, places(levels[index + 1 :], names))
+        known = resumption(level, names, goal, level.live())
         resumptions.append(_maker(known.code, level.namespace))
     last = levels[-1]
     natives.append(_maker(_stopped_code(last, names), last.namespace))
     roads = [
-        resumption(last, names, (last.body, road.target), road.slots, last.live())
+        resumption(last, names, Goal(last.body, road.target, road.slots), last.live())
         for road in native(last).roads
     ]
     return ChainPlan(
@@ -141,12 +134,8 @@ def parts_of(level: Level) -> TupleValue:
 def _function(host: Host, name: str, parameters: tuple[str, ...]) -> CodeType:
     code = host.level.body.code
     free = (*code.co_freevars, *code.co_cellvars)
-    pushed, regions = push_stack(
-        host.level.slots, lambda place: spelling.load_fast_bound(f"___stack_{place}")
-    )
-    start = [*spelling.prefix((), free), *pushed]
-    for made in start:
-        made.positions = host.level.instruction.positions
+    pushed, regions = push_stack(host.level.slots)
+    start = placed([*spelling.prefix((), free), *pushed], host.level.instruction.positions)
     whole = CodeBody([*start, *host.instructions], code, [*host.regions, *regions])
     function = as_function(remove_dead_code(whole), parameters, name)
     host.names.run_natively(function)
@@ -177,8 +166,7 @@ def _waiting_code(level: Level, names: EntryNames, may_return: bool) -> CodeType
     """Calls the next frame's; goes on here if that one has returned to us."""
     host = Host(level, names)
     call = [*spelling.callable_from(spelling.load_fast_bound(CALLEE)), *spelling.call(0)]
-    for one in call:
-        one.positions = level.instruction.positions
+    placed(call, level.instruction.positions)
     host.instructions += call
     host.instructions += spelling.store_fast(DONE)
     if may_return:
@@ -204,7 +192,7 @@ def returned(host: Host) -> None:
     ]
     host.instructions += spelling.load_fast_bound(DONE if level.instead is None else INSTEAD)
     body, call = waits(level, host.names)
-    host.go_on((body, following(body, call)), (*level.slots, StackSlot.VALUE))
+    host.go_on(Goal(body, following(body, call), (*level.slots, StackSlot.VALUE)))
     host.instructions += completed
 
 

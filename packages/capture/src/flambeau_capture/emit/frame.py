@@ -22,13 +22,13 @@ from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.assemble import assemble
 from flambeau_capture.bytecode.decode import CodeBody, Region
 from flambeau_capture.bytecode.flow import remove_dead_code
-from flambeau_capture.bytecode.instruction import Instruction, SourcePositions
+from flambeau_capture.bytecode.instruction import Instruction, at_line, placed
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.effects.side_effects import Replayable
 from flambeau_capture.emit.chain import DONE, ChainPlan, make_plan, parts_of, returned
-from flambeau_capture.emit.level import Host, Level, following, native, run_original, waits
+from flambeau_capture.emit.level import Host, Level, after_call, native, run_original
 from flambeau_capture.emit.names import EntryNames
-from flambeau_capture.emit.resume import INSTEAD, Callee, StackSlot, enter_handler
+from flambeau_capture.emit.resume import INSTEAD, Goal, StackSlot, enter_handler
 from flambeau_capture.emit.writer import BytecodeWriter, without_unused_temporaries
 from flambeau_capture.graph.builder import GraphInput
 from flambeau_capture.resume_runtime import CALLEE
@@ -113,7 +113,7 @@ def plan_break(state: FrameState, levels: Sequence[Level], names: EntryNames) ->
         host.instructions += done.instructions
         for road in done.roads:
             host.instructions += road.start
-            host.go_on((outer.body, road.target), road.slots)
+            host.go_on(Goal(outer.body, road.target, road.slots))
         host.cover(done.instructions)
     else:
         _run_plan(host, plan, any(level.region() for level in levels[1:]))
@@ -142,9 +142,7 @@ def _run_plan(host: Host, plan: ChainPlan, may_return: bool) -> None:
         *spelling.callable_on_top(),
         *spelling.call(0),
     ]
-    for one in called:
-        one.positions = level.instruction.positions
-    host.instructions += [*called, *spelling.store_fast(DONE)]
+    host.instructions += [*placed(called, level.instruction.positions), *spelling.store_fast(DONE)]
     if may_return:
         returned(host)
     host.instructions += [
@@ -154,9 +152,7 @@ def _run_plan(host: Host, plan: ChainPlan, may_return: bool) -> None:
         *spelling.call(2),
         *spelling.store_fast(CALLEE),
     ]
-    body, call = waits(level, host.names)
-    kind = Callee.PUSH if level.instead is None else Callee.DROP
-    host.go_on((body, following(body, call)), level.slots, kind, call, plan.inside)
+    host.go_on(after_call(level, host.names, plan.inside))
     host.cover(called)
 
 
@@ -242,10 +238,7 @@ def emit(plan: FramePlan, graph: CompiledGraphCall | None) -> CodeType:
             graph_call += spelling.pop_top()
     _check_constants(graph_call)
     prefix = spelling.prefix(code.co_cellvars, code.co_freevars)
-    line = code.co_firstlineno
-    generated = [*prefix, *graph_call, *plan.body]
-    for instruction in generated:
-        instruction.positions = SourcePositions(line, line, None, None)
+    generated = at_line([*prefix, *graph_call, *plan.body], code.co_firstlineno)
     whole = CodeBody([*generated, *tail], code, regions)
     return assemble(remove_dead_code(whole) if regions else whole)
 
@@ -257,16 +250,14 @@ def _run_as_it_is(
     for which all is as it was. inputs: what loads each input of the graph once more."""
     error = "___error"
     taken = spelling.take_fast(error)
-    made = [
+    made: list[Instruction] = [
         Instruction("PUSH_EXC_INFO"),
         *spelling.swap(2),
         Instruction("POP_EXCEPT"),
         *spelling.store_fast(error),
         *run_original(code, again, taken, *inputs, cells=code.co_cellvars),
     ]
-    line = code.co_firstlineno
-    for instruction in made:
-        instruction.positions = SourcePositions(line, line, None, None)
+    at_line(made, code.co_firstlineno)
     return made
 
 

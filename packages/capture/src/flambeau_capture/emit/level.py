@@ -19,13 +19,14 @@ from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.assemble import assemble
 from flambeau_capture.bytecode.decode import CodeBody, Region, decode
 from flambeau_capture.bytecode.flow import covering
-from flambeau_capture.bytecode.instruction import Instruction, SourcePositions
+from flambeau_capture.bytecode.instruction import Instruction, at_line, placed
 from flambeau_capture.bytecode.opcodes import TERMINATORS, VERSION
 from flambeau_capture.bytecode.stack import stack_effect
 from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.emit.resume import (
-    INSTEAD,
     Callee,
+    Goal,
+    Places,
     Resumption,
     Slots,
     StackSlot,
@@ -35,7 +36,7 @@ from flambeau_capture.emit.resume import (
     live_at,
     make_resumption,
 )
-from flambeau_capture.resume_runtime import CALLEE, Continue, drive
+from flambeau_capture.resume_runtime import Continue, drive
 from flambeau_capture.values.base import IteratorValue, Value
 
 
@@ -103,10 +104,6 @@ def waits(level: Level, names: EntryNames) -> tuple[CodeBody, Instruction]:
     return names.home(level.body, level.instruction) or (level.body, level.instruction)
 
 
-Places = tuple[tuple[int, int], ...]
-"""Where frames wait or stop, each once, by their code and the instruction's index in it."""
-
-
 def places(levels: Sequence[Level], names: EntryNames) -> Places:
     """Where these frames are. Each is counted once: recursion adds no more."""
     found = []
@@ -120,32 +117,29 @@ def following(body: CodeBody, instruction: Instruction) -> Instruction:
     return body.instructions[body.instructions.index(instruction) + 1]
 
 
-def resumption(
-    level: Level,
-    names: EntryNames,
-    target: tuple[CodeBody, Instruction],
-    slots: Slots,
-    arguments: tuple[str, ...] | None = None,
-    callee: Callee = Callee.NONE,
-    waiting: Instruction | None = None,
-    inside: Places = (),
-) -> Resumption:
-    """The resume function of a place, made once for all that go on there in the same way.
+def after_call(level: Level, names: EntryNames, inside: Places) -> Goal:
+    """Where a frame goes on once the frame that its call has entered has, which is `inside`."""
+    body, call = waits(level, names)
+    callee = Callee.PUSH if level.instead is None else Callee.DROP
+    return Goal(body, following(body, call), level.slots, callee, call, inside)
 
-    inside: where the frames are that it goes on in first. Each such place has a function of its
-    own: what is captured of one is no recompilation of another, and uses up nobody's limit."""
-    body, goal = names.home(*target) or target
+
+def resumption(
+    level: Level, names: EntryNames, goal: Goal, arguments: tuple[str, ...] | None = None
+) -> Resumption:
+    """The resume function of a place, made once for all that go on there in the same way."""
+    body, target = names.home(goal.body, goal.instruction) or (goal.body, goal.instruction)
     if arguments is None:
-        arguments = live_at(body, goal if waiting is None else waiting, level.bound())
+        arguments = live_at(body, goal.waiting or target, level.bound())
         arguments = level.kept(arguments)
     made = names.made_from(body.code)
-    key = (body.instructions.index(goal), slots, arguments, callee, inside)
+    index = body.instructions.index(target)
+    key = (index, goal.slots, arguments, goal.callee, goal.inside)
     known = made.get(key)
     if known is None:
-        offset = goal.offset if goal.offset is not None else 0
-        name = f"__resume_at_{offset}_{names.reserve()}"
-        known = make_resumption(body, goal, slots, arguments, name, callee, waiting)
-        made[key] = known
+        name = f"__resume_at_{target.offset or 0}_{names.reserve()}"
+        there = replace(goal, body=body, instruction=target)
+        known = made[key] = make_resumption(there, arguments, name)
         names.adopt(known)
     return known
 
@@ -161,33 +155,20 @@ class Host:
     instructions: list[Instruction] = field(default_factory=list)
     regions: list[Region] = field(default_factory=list)
 
-    def go_on(
-        self,
-        target: tuple[CodeBody, Instruction],
-        slots: Slots,
-        callee: Callee = Callee.NONE,
-        waiting: Instruction | None = None,
-        inside: Places = (),
-    ) -> None:
-        """Call the function that goes on at `target` and return what it returns."""
-        known = resumption(
-            self.level, self.names, target, slots, callee=callee, waiting=waiting, inside=inside
-        )
-        emptied, values = passing(slots, 3 + len(known.arguments))
+    def go_on(self, goal: Goal) -> None:
+        """Call the function that goes on there and return what it returns."""
+        known = resumption(self.level, self.names, goal)
+        emptied, values = passing(goal.slots, 3 + len(known.arguments))
         self.instructions += emptied
         self.instructions += spelling.callable_from(
             spelling.load_const(Continue if self.again else drive)
         )
         self.instructions += self._function(known)
-        for name in known.arguments:
-            self.instructions += spelling.load_fast_bound(name)
-        for load in values:
-            self.instructions += load
-        count = 1 + len(known.arguments) + len(values)
-        for name in (INSTEAD,) * (callee is Callee.DROP) + (CALLEE,) * (callee is not Callee.NONE):
-            self.instructions += spelling.load_fast_bound(name)
-            count += 1
-        self.instructions += [*spelling.call(count), *spelling.return_value()]
+        names = [spelling.load_fast_bound(name) for name in known.arguments]
+        more = [spelling.load_fast_bound(name) for name in goal.taken()]
+        given = [*names, *values, *more]
+        self.instructions += [one for load in given for one in load]
+        self.instructions += [*spelling.call(1 + len(given)), *spelling.return_value()]
 
     def _function(self, known: Resumption) -> list[Instruction]:
         free = known.code.co_freevars
@@ -216,9 +197,8 @@ class Host:
         copy, twin = self.level.body.copy()
         self.instructions += copy.instructions
         self.regions += copy.regions
-        self.regions.append(
-            Region(native[0], native[-1], twin[region.handler], region.depth, region.lasti)
-        )
+        covered = replace(region, start=native[0], end=native[-1], handler=twin[region.handler])
+        self.regions.append(covered)
 
 
 def passing(slots: Slots, pushed: int) -> tuple[list[Instruction], list[list[Instruction]]]:
@@ -246,9 +226,7 @@ _VARIADIC = 0x04 | 0x08
 def emit_original(code: CodeType, disabled: Any) -> CodeType:
     """`disabled` wraps a function so that it runs with the hook off."""
     made = [*spelling.prefix((), code.co_freevars), *run_original(code, disabled)]
-    line = code.co_firstlineno
-    for instruction in made:
-        instruction.positions = SourcePositions(line, line, None, None)
+    at_line(made, code.co_firstlineno)
     return assemble(CodeBody(made, decode(code).code), cellvars=())
 
 
@@ -306,8 +284,7 @@ def native(level: Level) -> Native:
     """The instruction that a frame stopped at."""
     instruction, slots = level.instruction, level.slots
     made, done = _spelled(level)
-    for one in made:
-        one.positions = instruction.positions
+    placed(made, instruction.positions)
     if instruction.opname == "FOR_ITER":
         return Native(tuple(made), _loop(level, made[-1]))
     roads: list[Road] = []

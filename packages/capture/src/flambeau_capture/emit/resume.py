@@ -10,8 +10,8 @@ handling is made by raising the exception again and entering its handler.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.assemble import assemble
 from flambeau_capture.bytecode.decode import CodeBody, Region, decode
 from flambeau_capture.bytecode.flow import covering, live_locals, remove_dead_code
-from flambeau_capture.bytecode.instruction import Instruction
+from flambeau_capture.bytecode.instruction import Instruction, placed
 from flambeau_capture.resume_runtime import CALLEE, drive
 
 if TYPE_CHECKING:
@@ -38,17 +38,15 @@ class StackSlot(Enum):
 Slots = tuple[StackSlot, ...]
 
 
-def push_stack(
-    slots: Iterable[StackSlot], load: Callable[[int], list[Instruction]]
-) -> tuple[list[Instruction], list[Region]]:
-    """Make the stack. `load` pushes the value of a place; for ERROR the exception to be handled."""
+def push_stack(slots: Iterable[StackSlot]) -> tuple[list[Instruction], list[Region]]:
+    """Make the stack of variables, by `stack_names`; of ERROR it is the exception to be handled."""
     made: list[Instruction] = []
     regions: list[Region] = []
     for place, slot in enumerate(slots):
         if slot is StackSlot.NULL:
             made += spelling.push_null()
             continue
-        made += load(place)
+        made += spelling.load_fast_bound(f"___stack_{place}")
         if slot is StackSlot.ERROR:
             instructions, region = enter_handler(place)
             made += instructions
@@ -63,21 +61,21 @@ def enter_handler(depth: int) -> tuple[list[Instruction], Region]:
     return [*raised, *landing], Region(raised[0], raised[-1], landing[0], depth, False)
 
 
-def leave_stack(slots: Sequence[StackSlot], name: str = "___left_") -> list[Instruction]:
+def leave_stack(slots: Sequence[StackSlot]) -> list[Instruction]:
     """Empty the stack into variables (see `left`); handlers are left on the way."""
     made: list[Instruction] = []
     for place in range(len(slots) - 1, -1, -1):
         if slots[place] is StackSlot.ERROR:
             made += [Instruction("POP_EXCEPT")]
         else:
-            made += spelling.store_fast(f"{name}{place}")
+            made += spelling.store_fast(f"___left_{place}")
     return made
 
 
-def left(slots: Sequence[StackSlot], name: str = "___left_") -> list[list[Instruction]]:
+def left(slots: Sequence[StackSlot]) -> list[list[Instruction]]:
     """After `leave_stack`: the instructions that push each value again, bottom first."""
     return [
-        spelling.load_fast_bound(f"{name}{place}")
+        spelling.load_fast_bound(f"___left_{place}")
         for place, slot in enumerate(slots)
         if slot is StackSlot.VALUE
     ]
@@ -105,6 +103,32 @@ class Callee(Enum):
     NONE = "nothing"
     PUSH = "calls ___callee; its result is the instruction's"
     DROP = "calls ___callee; the instruction's result is ___instead"
+
+
+Places = tuple[tuple[int, int], ...]
+"""Where frames wait or stop, each once, by their code and the instruction's index in it."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Where a resume function goes on, and with what on the stack.
+
+    waiting: with a callee, the instruction that has called it, whose handlers cover the call.
+    inside: where the frames are that it goes on in first. Each such place has a function of its
+        own: what is captured of one is no recompilation of another, and uses up nobody's limit.
+    """
+
+    body: CodeBody
+    instruction: Instruction
+    slots: Slots = ()
+    callee: Callee = Callee.NONE
+    waiting: Instruction | None = None
+    inside: Places = ()
+
+    def taken(self) -> tuple[str, ...]:
+        """Variables that the function takes besides those of the frame it continues."""
+        instead = (INSTEAD,) if self.callee is Callee.DROP else ()
+        return instead if self.callee is Callee.NONE else (*instead, CALLEE)
 
 
 @dataclass(frozen=True)
@@ -150,70 +174,46 @@ def stack_names(stack: Slots) -> list[str]:
     return [f"___stack_{place}" for place, slot in enumerate(stack) if slot is not StackSlot.NULL]
 
 
-def make_resumption(
-    body: CodeBody,
-    instruction: Instruction,
-    stack: Slots,
-    arguments: tuple[str, ...],
-    name: str,
-    callee: Callee = Callee.NONE,
-    waiting: Instruction | None = None,
-) -> Resumption:
-    """The function that goes on at `instruction`.
-
-    waiting: with a callee, the instruction that has called it, whose handlers cover the call.
-    """
-    code = body.code
+def make_resumption(goal: Goal, arguments: tuple[str, ...], name: str) -> Resumption:
+    """The function that goes on there."""
+    body, waiting, code = goal.body, goal.waiting, goal.body.code
     if code.co_flags & _GENERATOR_LIKE:
         raise CannotResume("a generator or coroutine")
     copy, twin = body.copy()
-    target = twin[instruction]
-    start, regions = _start(body, stack)
-    for made in start:
-        made.positions = target.positions
-    call: list[Instruction] = []
+    target = twin[goal.instruction]
+    pushed, regions = push_stack(goal.slots)
+    # its values are variables no longer: an exception would hold itself
+    ended = [one for each in stack_names(goal.slots) for one in spelling.delete_fast(each)]
+    free = (*code.co_freevars, *code.co_cellvars)
+    start = [*placed([*spelling.prefix((), free), *pushed, *ended], target.positions)]
+    originals = {made: original for original, made in twin.items()}
     if waiting is not None:
-        call = [
-            *spelling.callable_from(spelling.load_const(drive)),
-            *spelling.take_fast(CALLEE),
-            *spelling.call(1),
-        ]
-        for made in call:
-            made.positions = waiting.positions
+        call = placed(
+            [
+                *spelling.callable_from(spelling.load_const(drive)),
+                *spelling.take_fast(CALLEE),
+                *spelling.call(1),
+            ],
+            waiting.positions,
+        )
         region = covering(body).get(waiting)
         if region is not None:
             regions.append(
-                Region(call[0], call[-1], twin[region.handler], region.depth, region.lasti)
+                replace(region, start=call[0], end=call[-1], handler=twin[region.handler])
             )
+        originals[call[-1]] = waiting
         start += call
-        if callee is Callee.DROP:
+        if goal.callee is Callee.DROP:
             start += [*spelling.pop_top(), *spelling.take_fast(INSTEAD)]
     start += spelling.jump(target)
-    parameters = (*arguments, *stack_names(stack))
-    if callee is Callee.DROP:
-        parameters += (INSTEAD,)
-    if callee is not Callee.NONE:
-        parameters += (CALLEE,)
+    parameters = (*arguments, *stack_names(goal.slots), *goal.taken())
     whole = CodeBody([*start, *copy.instructions], code, [*copy.regions, *regions])
-    originals = {made: original for original, made in twin.items()}
-    if waiting is not None:
-        originals[call[-1]] = waiting
     whole = remove_dead_code(whole)
     resumed = as_function(whole, parameters, code.co_name, code.co_qualname)
-    decoded = decode(resumed).instructions
     sources: tuple[Instruction | None, ...] = ()
-    if len(decoded) == len(whole.instructions):
+    if len(decode(resumed).instructions) == len(whole.instructions):
         sources = tuple(originals.get(made) for made in whole.instructions)
-    return Resumption(name, resumed, arguments, stack, body, sources)
-
-
-def _start(body: CodeBody, stack: Slots) -> tuple[list[Instruction], list[Region]]:
-    """Makes the stack; its values are variables no longer (an exception would hold itself)."""
-    code = body.code
-    free = (*code.co_freevars, *code.co_cellvars)
-    pushed, regions = push_stack(stack, lambda place: spelling.load_fast_bound(f"___stack_{place}"))
-    ended = [one for name in stack_names(stack) for one in spelling.delete_fast(name)]
-    return [*spelling.prefix((), free), *pushed, *ended], regions
+    return Resumption(name, resumed, arguments, goal.slots, body, sources)
 
 
 def as_function(
@@ -262,15 +262,12 @@ def generator_code(level: Level, started: bool) -> types.CodeType:
     free = (*code.co_freevars, *code.co_cellvars)
     start = [Instruction("COPY_FREE_VARS", len(free))] if free else []
     start += [Instruction("RETURN_GENERATOR"), *spelling.pop_top(), *spelling.resume()]
-    pushed, regions = push_stack(
-        level.slots, lambda place: spelling.load_fast_bound(f"___stack_{place}")
-    )
+    pushed, regions = push_stack(level.slots)
     start += pushed
     if started:
         start += spelling.load_const(None)
     start += spelling.jump(twin[level.instruction])
-    for made in start:
-        made.positions = level.instruction.positions
+    placed(start, level.instruction.positions)
     whole = CodeBody([*start, *copy.instructions], code, [*copy.regions, *regions])
     parameters = (*level.live(), *stack_names(level.slots))
     return as_function(remove_dead_code(whole), parameters, code.co_name, code.co_qualname)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import CodeType, MappingProxyType
+from types import CellType, CodeType, MappingProxyType
 from typing import Any
 
 from torch import fx
@@ -26,6 +26,13 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import TupleValue
 
 EMPTY: Mapping[str, Value] = MappingProxyType({})
+
+
+def _spelled(make: Callable[..., list[Instruction]]) -> Callable[..., None]:
+    def write(self: BytecodeWriter, *operands: Any) -> None:
+        self.body += make(*operands)
+
+    return write
 
 
 class BytecodeWriter:
@@ -130,16 +137,8 @@ class BytecodeWriter:
         arguments = [level.variables[name] for name in level.live()]
         given = [*arguments, *level.passed()]
         with self.building(value):
-            self.call(
-                make_generator,
-                [
-                    Constant(code),
-                    Constant(level.namespace),
-                    Constant(started),
-                    TupleValue(cells),
-                    TupleValue(given),  # type: ignore[arg-type]
-                ],
-            )
+            fixed = [Constant(each) for each in (code, level.namespace, started)]
+            self.call(make_generator, [*fixed, TupleValue(cells), TupleValue(given)])  # type: ignore[arg-type]
 
     def new_cell(self, cell: Any) -> None:
         content = cell.content
@@ -163,14 +162,7 @@ class BytecodeWriter:
             self.load_source(source)
         self.body += spelling.call(len(sources))
 
-    def call_top(self, fn: Callable[[Any], Any]) -> None:
-        """Replace the top of the stack, x, by `fn(x)`."""
-        name = self._temporary()
-        self.body += spelling.store_fast(name)
-        self.body += spelling.callable_from(spelling.load_const(fn))
-        self.body += [*spelling.load_fast_bound(name), *spelling.call(1)]
-
-    def push_call_on_top(self, fn: Callable[..., Any], args: Sequence[Value]) -> None:
+    def call_top(self, fn: Callable[..., Any], args: Sequence[Value] = ()) -> None:
         """Replace the top of the stack, x, by `fn(x, *args)`."""
         name = self._temporary()
         self.body += spelling.store_fast(name)
@@ -180,11 +172,7 @@ class BytecodeWriter:
             self.load(arg)
         self.body += spelling.call(1 + len(args))
 
-    def call_method_top(self, method: str) -> None:
-        """Replace the top of the stack, x, by `x.method()`."""
-        self.body += [*spelling.load_method(method), *spelling.call(0)]
-
-    def load_method_and_call(self, method: str, args: Sequence[Value]) -> None:
+    def call_method_top(self, method: str, args: Sequence[Value] = ()) -> None:
         """Replace the top of the stack, x, by `x.method(*args)`."""
         self.body += spelling.load_method(method)
         for arg in args:
@@ -199,60 +187,35 @@ class BytecodeWriter:
     def do_with_top(self, fn: Callable[..., Any], args: Sequence[Value]) -> None:
         """Call `fn(x, *args)`, where x is the top of the stack and stays there."""
         self.duplicate_top()
-        self.push_call_on_top(fn, args)
+        self.call_top(fn, args)
         self.pop_top()
 
     # -- small instructions ---------------------------------------------------------------------
 
-    def begin_tuple(self) -> None:
-        """Items follow; `end_tuple` says how many they were."""
-
-    def end_tuple(self, count: int) -> None:
-        self.body += spelling.build_tuple(count)
-
-    def build_list(self, count: int) -> None:
-        self.body += spelling.build_list(count)
-
-    def build_tuple(self, count: int) -> None:
-        self.body += spelling.build_tuple(count)
-
-    def build_map(self, count: int) -> None:
-        self.body += spelling.build_map(count)
-
-    def load_attr(self, name: str) -> None:
-        self.body += spelling.load_attr(name)
-
-    def store_attr(self, name: str) -> None:
-        self.body += spelling.store_attr(name)
-
-    def store_subscr(self) -> None:
-        self.body += spelling.store_subscr()
-
-    def pop_top(self) -> None:
-        self.body += spelling.pop_top()
-
-    def duplicate_top(self) -> None:
-        self.body += spelling.dup_top()
-
-    def load_null(self) -> None:
-        self.body += spelling.push_null()
+    build_list = _spelled(spelling.build_list)  # of so many values
+    build_tuple = _spelled(spelling.build_tuple)
+    build_map = _spelled(spelling.build_map)
+    load_attr = _spelled(spelling.load_attr)
+    store_attr = _spelled(spelling.store_attr)
+    store_subscr = _spelled(spelling.store_subscr)
+    pop_top = _spelled(spelling.pop_top)
+    duplicate_top = _spelled(spelling.dup_top)
+    load_null = _spelled(spelling.push_null)
 
     def store_global(self, scope: Any, name: str) -> None:
         """Pop a value into a global variable."""
-        if scope.own:
-            self.body += spelling.store_global(name)
-            return
-        self.load_const(scope.namespace)
-        self.load_const(name)
-        self.body += spelling.store_subscr()
+        self._change_global(scope, name, spelling.store_global, spelling.store_subscr)
 
     def delete_global(self, scope: Any, name: str) -> None:
+        self._change_global(scope, name, spelling.delete_global, spelling.delete_subscr)
+
+    def _change_global(self, scope: Any, name: str, own: Any, by_key: Any) -> None:
         if scope.own:
-            self.body += spelling.delete_global(name)
+            self.body += own(name)
             return
         self.load_const(scope.namespace)
         self.load_const(name)
-        self.body += spelling.delete_subscr()
+        self.body += by_key()
 
     def _temporary(self) -> str:
         self._count += 1
@@ -260,9 +223,7 @@ class BytecodeWriter:
 
 
 def _make_cell(*content: Any) -> Any:
-    import types
-
-    return types.CellType(*content)
+    return CellType(*content)
 
 
 def without_unused_temporaries(instructions: list[Instruction]) -> list[Instruction]:

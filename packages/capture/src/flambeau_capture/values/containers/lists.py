@@ -241,10 +241,10 @@ class DequeValue(ListValue):
 
     def replay(self, writer: Any) -> None:
         writer.load(self)
-        writer.load_method_and_call("clear", [])
+        writer.call_method_top("clear", [])
         writer.pop_top()
         writer.load(self)
-        writer.load_method_and_call("extend", [TupleValue(self.parts())])
+        writer.call_method_top("extend", [TupleValue(self.parts())])
         writer.pop_top()
 
 

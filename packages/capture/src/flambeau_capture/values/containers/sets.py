@@ -154,7 +154,7 @@ class SetValue(BuiltinKind):
     def replay(self, writer: Any) -> None:
         for method, args in (("clear", []), ("update", [TupleValue(self.parts())])):
             writer.load(self)
-            writer.load_method_and_call(method, args)
+            writer.call_method_top(method, args)
             writer.pop_top()
 
 

@@ -144,10 +144,9 @@ class KeysIterator(IteratorValue):
         if not self.ended and self._is_lost(getattr(self.container, "_tx", None)):
             writer.call(_iterator_of_another_size, [Constant(_built_in(self.container.cls))])
             return
-        writer.begin_tuple()
         for item in self.items[self.index :]:
             writer.load(item if self.now is None else self.now(None, item))
-        writer.end_tuple(len(self.items) - self.index)
+        writer.build_tuple(len(self.items) - self.index)
         writer.call_top(iter)
 
 

@@ -106,7 +106,7 @@ class SubclassTensor(TensorValue):
     def rebuild(self, writer: Any) -> None:
         with writer.building(self):
             writer.load_graph_output(self.node)
-            writer.push_call_on_top(torch.Tensor.as_subclass, [Constant(self.python_class)])
+            writer.call_top(torch.Tensor.as_subclass, [Constant(self.python_class)])
         for name, value in self.owner.written.items():
             if value is not None:
                 writer.do_with_top(object.__setattr__, [Constant(name), value])
