@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.api import compiler_of, optimize
 from flambeau_capture.errors import ExportError
+from flambeau_capture.graph.builder import hold
 from flambeau_capture.observe.records import Records
 from flambeau_capture.options import Options
 
@@ -99,32 +100,27 @@ class TensorForm:
     dtype: torch.dtype
     device: torch.device
 
+    @classmethod
+    def of(cls, tensor: torch.Tensor, stand_in: torch.Tensor | None = None) -> TensorForm:
+        sizes = tensor.shape if stand_in is None else stand_in.shape
+        shape = tuple(size if isinstance(size, int) else str(size) for size in sizes)
+        return cls(shape, tensor.dtype, tensor.device)
+
+    def fits(self, wanted: TensorForm) -> bool:
+        here, there = ((f.dtype, f.device, len(f.shape)) for f in (self, wanted))
+        sizes = zip(self.shape, wanted.shape)
+        return here == there and all(isinstance(n, str) or size == n for size, n in sizes)
+
     def __str__(self) -> str:
         return f"{self.dtype} of shape [{', '.join(map(str, self.shape))}] on {self.device}"
-
-
-def _form(tensor: torch.Tensor, stand_in: torch.Tensor | None = None) -> TensorForm:
-    sizes = tensor.shape if stand_in is None else stand_in.shape
-    shape = tuple(size if isinstance(size, int) else str(size) for size in sizes)
-    return TensorForm(shape, tensor.dtype, tensor.device)
-
-
-def _fits(form: TensorForm, example: TensorForm) -> bool:
-    return (
-        (form.dtype, form.device, len(form.shape))
-        == (example.dtype, example.device, len(example.shape))
-    ) and all(
-        isinstance(wanted, str) or size == wanted
-        for size, wanted in zip(form.shape, example.shape, strict=True)
-    )
 
 
 def _check(place: int, leaf: Any, example: Any) -> None:
     if isinstance(example, TensorForm):
         if not isinstance(leaf, torch.Tensor):
             raise TypeError(f"argument {place} is a {type(leaf).__name__}, exported for {example}")
-        if not _fits(_form(leaf), example):
-            raise ValueError(f"argument {place} is {_form(leaf)}, exported for {example}")
+        if not TensorForm.of(leaf).fits(example):
+            raise ValueError(f"argument {place} is {TensorForm.of(leaf)}, exported for {example}")
     elif type(leaf) is not type(example) or leaf != example:
         raise ValueError(f"argument {place} is {leaf!r}, exported for {example!r}")
 
@@ -163,7 +159,7 @@ def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Exported:
         in_spec=in_spec,
         out_spec=out_spec,
         examples=tuple(
-            _form(leaf, stand_ins.get(place)) if isinstance(leaf, torch.Tensor) else leaf
+            TensorForm.of(leaf, stand_ins.get(place)) if isinstance(leaf, torch.Tensor) else leaf
             for place, leaf in enumerate(leaves)
         ),
         open_sizes=_open_sizes(stand_ins),
@@ -186,16 +182,9 @@ def _open_sizes(stand_ins: Mapping[int, torch.Tensor]) -> OpenSizes | None:
     first = next(iter(stand_ins.values()))
     compat.reopen_environment(first)  # the conditions are needed when a call is made
     assumed = compat.shape_conditions(first.fake_mode)  # type: ignore[attr-defined]
-    bounds = [
-        bound
-        for symbol, least, most in assumed.ranges
-        if symbol in places
-        for bound in (
-            (least is not None and symbol >= least),
-            (most is not None and symbol <= most),
-        )
-        if bound is not False
-    ]
+    ranges = [each for each in assumed.ranges if each[0] in places]
+    bounds = [symbol >= least for symbol, least, _ in ranges if least is not None]
+    bounds += [symbol <= most for symbol, _, most in ranges if most is not None]
     known = [compat.same(symbol, expression) for symbol, expression in assumed.equal]
     conditions = (*bounds, *known, *assumed.guards)
     unknown = {s for each in conditions for s in each.free_symbols} - set(places)
@@ -285,7 +274,16 @@ def _closed(
             node.meta["val"] = leaf
             arguments.setdefault(id(leaf), node)
             every[place] = node
-    held = _Constants(graph, root)
+    constants: dict[int, fx.Node] = {}
+
+    def held(tensor: torch.Tensor) -> fx.Node:
+        """A tensor that is no argument, as an attribute of the module; the same one only once."""
+        if id(tensor) not in constants:
+            name = f"_constant_{len(constants)}"
+            hold(root, name, tensor)
+            constants[id(tensor)] = graph.get_attr(name)
+        return constants[id(tensor)]
+
     placeholders = [node for node in source.graph.nodes if node.op == "placeholder"]
     known: dict[fx.Node, fx.Node] = {}
     sizes: dict[Any, tuple[fx.Node, int]] = {}
@@ -309,13 +307,10 @@ def _closed(
     for node in placeholders:
         if node not in known:
             known[node] = _size(graph, node, sizes)
-    for node in source.graph.nodes:
-        if node.op not in ("placeholder", "output"):
-            known[node] = graph.node_copy(node, lambda old: known[old])
-    (last,) = (node for node in source.graph.nodes if node.op == "output")
+    ends: Any = graph.graph_copy(source.graph, known)
     made = {
-        id(tensor): known[node]
-        for node, tensor in zip(last.args[0], seen.outputs, strict=True)
+        id(tensor): node
+        for node, tensor in zip(ends, seen.outputs, strict=True)
         if isinstance(tensor, torch.Tensor)
     }
     flat: list[Any] = []
@@ -342,23 +337,3 @@ def _size(graph: fx.Graph, node: fx.Node, sizes: Mapping[Any, tuple[fx.Node, int
     made = graph.call_method("size", (tensor, dim))
     made.meta["val"] = node.meta["val"]
     return made
-
-
-class _Constants:
-    """Tensors that are no arguments, as attributes of the module; the same one only once."""
-
-    def __init__(self, graph: fx.Graph, root: torch.nn.Module) -> None:
-        self._graph = graph
-        self._root = root
-        self._nodes: dict[int, fx.Node] = {}
-
-    def __call__(self, tensor: torch.Tensor) -> fx.Node:
-        node = self._nodes.get(id(tensor))
-        if node is None:
-            name = f"_constant_{len(self._nodes)}"
-            if isinstance(tensor, torch.nn.Parameter):
-                self._root.register_parameter(name, tensor)
-            else:
-                self._root.register_buffer(name, tensor)
-            node = self._nodes[id(tensor)] = self._graph.get_attr(name)
-        return node

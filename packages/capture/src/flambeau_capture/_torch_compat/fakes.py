@@ -42,11 +42,10 @@ def lacks_fake_form(tensor: torch.Tensor) -> bool:
 def to_fake(mode: Any, tensor: torch.Tensor) -> torch.Tensor:
     """A fake tensor like a real one. Torch reads `.grad` for it, also where that warns: the program
     has not requested, and may have made an error of warnings."""
-    if tensor.is_leaf or not tensor.requires_grad:
-        fake: torch.Tensor = mode.from_tensor(tensor, static_shapes=True)
-        return fake
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+    warns = tensor.requires_grad and not tensor.is_leaf
+    with warnings.catch_warnings() if warns else contextlib.nullcontext():
+        if warns:
+            warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
         made: torch.Tensor = mode.from_tensor(tensor, static_shapes=True)
     return made
 
@@ -59,26 +58,20 @@ def forget_tensors(mode: Any) -> None:
     described.lookup_storage.clear()
 
 
-@functools.cache
-def data_dependent_errors() -> tuple[type[Exception], ...]:
-    """What the fake mode raises where a result depends on data."""
-    from torch._subclasses import fake_tensor
-
-    return (fake_tensor.DataDependentOutputException,)
-
-
-@functools.cache
-def dynamic_shape_errors() -> tuple[type[Exception], ...]:
-    from torch._subclasses import fake_tensor
-
-    return (fake_tensor.DynamicOutputShapeException,)
+#: what the fake mode raises: a result, or its shape, depends on data; an operator has no rule
+_ERRORS = {
+    "data": ("DataDependentOutputException",),
+    "shape": ("DynamicOutputShapeException",),
+    "rule": ("UnsupportedFakeTensorException", "UnsupportedOperatorException"),
+}
 
 
 @functools.cache
-def unsupported_fake_errors() -> tuple[type[Exception], ...]:
+def fake_errors(kind: str) -> tuple[type[Exception], ...]:
+    """The classes of one kind of `_ERRORS`."""
     from torch._subclasses import fake_tensor
 
-    return (fake_tensor.UnsupportedFakeTensorException, fake_tensor.UnsupportedOperatorException)
+    return tuple(getattr(fake_tensor, name) for name in _ERRORS[kind])
 
 
 class _Quiet(logging.Filter):

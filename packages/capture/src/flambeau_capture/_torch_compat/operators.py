@@ -56,19 +56,14 @@ def operator_namespaces() -> tuple[Any, ...]:
 
 def never_under_capture() -> tuple[Any, ...]:
     """Questions whose answer under capture is no."""
-    found = (
-        getattr(torch._jit_internal, "is_scripting", None),
-        getattr(torch._C, "_get_tracing_state", None) and None,
-        torch.overrides.has_torch_function,
-        getattr(torch._C, "_has_torch_function", None),
-        getattr(torch._C, "_has_torch_function_unary", None),
-        getattr(torch._C, "_has_torch_function_variadic", None),
-        getattr(torch.overrides, "has_torch_function_unary", None),
-        getattr(torch.overrides, "has_torch_function_variadic", None),
-        getattr(torch.compiler, "is_exporting", None),
-        getattr(torch._C, "_is_torch_function_enabled", None) and None,
+    own = ("_has_torch_function", "_has_torch_function_unary", "_has_torch_function_variadic")
+    public = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    return (
+        *_named(torch._jit_internal, "is_scripting"),
+        *_named(torch._C, *own),
+        *_named(torch.overrides, *public),
+        *_named(torch.compiler, "is_exporting"),
     )
-    return tuple(fn for fn in found if fn is not None)
 
 
 def nothing_under_capture() -> tuple[Any, ...]:
@@ -78,20 +73,19 @@ def nothing_under_capture() -> tuple[Any, ...]:
 
 def build_questions() -> tuple[Any, ...]:
     """Queries of the build that are not public."""
-    return _of_torch("_is_autocast_available", "_get_privateuse1_backend_name")
+    return _named(torch._C, "_is_autocast_available", "_get_privateuse1_backend_name")
 
 
 def switch_questions() -> tuple[Any, ...]:
     """Queries of switches of the process that are not public."""
-    return _of_torch(
-        "_get_cudnn_enabled", "_get_cudnn_benchmark", "_get_cudnn_deterministic",
+    return _named(
+        torch._C, "_get_cudnn_enabled", "_get_cudnn_benchmark", "_get_cudnn_deterministic",
         "_get_cudnn_allow_tf32", "_get_cublas_allow_tf32", "_get_mkldnn_enabled",
     )  # fmt: skip
 
 
-def _of_torch(*names: str) -> tuple[Any, ...]:
-    found = [getattr(torch._C, name, None) for name in names]
-    return tuple(fn for fn in found if fn is not None)
+def _named(owner: Any, *names: str) -> tuple[Any, ...]:
+    return tuple(getattr(owner, name) for name in names if hasattr(owner, name))
 
 
 def index_operator() -> Any:
@@ -101,9 +95,7 @@ def index_operator() -> Any:
 
 def zero_under_capture() -> tuple[Any, ...]:
     """Sizes of stacks of modes: a frame with modes in force is not captured."""
-    names = ("_len_torch_dispatch_stack", "_len_torch_function_stack")
-    found = [getattr(torch._C, name, None) for name in names]
-    return tuple(fn for fn in found if fn is not None)
+    return _named(torch._C, "_len_torch_dispatch_stack", "_len_torch_function_stack")
 
 
 SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"

@@ -27,7 +27,6 @@ exit_autocast = torch.amp.autocast_mode._exit_autocast
 AUTOCAST_SETTINGS = ("device", "fast_dtype", "_enabled", "_cache_enabled")
 enter_inference = torch.autograd.grad_mode._enter_inference_mode
 exit_inference = torch.autograd.grad_mode._exit_inference_mode
-is_size = torch.Size
 
 PLAIN_KEYS = frozenset(
     (
@@ -79,11 +78,6 @@ def implementation_address(tensor: torch.Tensor) -> int:
     """The address of a tensor's C++ object."""
     address: int = tensor._cdata
     return address
-
-
-def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors, fake ones too, are of one storage."""
-    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
 
 
 def in_plain_state(function: Callable[[], T]) -> T:
@@ -203,12 +197,10 @@ def mark_history(tensors: Iterable[torch.Tensor], word: str) -> None:
 def foreign_modes() -> bool:
     """Whether a transform of functorch, forward-mode differentiation, a dispatch mode, a function
     mode, torch.jit.trace or torch.fx is at work."""
-    if forward_ad_level() >= 0:  # a tensor's tangent is seen by torch's operators alone
-        return True
-    functorch = torch._C._functorch.maybe_current_level() is not None
-    functorch = functorch or torch._C._get_tracing_state() is not None
     return bool(
-        functorch
+        forward_ad_level() >= 0  # a tensor's tangent is seen by torch's operators alone
+        or torch._C._functorch.maybe_current_level() is not None
+        or torch._C._get_tracing_state() is not None
         or torch._C._len_torch_dispatch_stack()
         or torch._C._len_torch_function_stack()
         or symbolically_traced()

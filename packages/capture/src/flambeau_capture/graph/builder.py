@@ -8,10 +8,11 @@ dropped.
 
 from __future__ import annotations
 
+import itertools
 import operator
 import re
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,11 +88,10 @@ class GraphBuilder:
         """A number that changes whenever a call is recorded."""
         return self.calls
 
-    def add_input(
-        self, tensor: torch.Tensor, source: Source, fake: torch.Tensor | None = None
-    ) -> fx.Node:
-        node = self.graph.placeholder(self._new_name(source))
-        node.meta["val"] = self.fake(tensor) if fake is None else fake
+    def add_input(self, tensor: Any, source: Source, fake: Any = None) -> fx.Node:
+        """An input: a tensor, or a number of Python's, for which `fake` is the symbol."""
+        found = self.fake(tensor) if fake is None else fake
+        node = self.add_example(self._new_name(source), found)
         self.inputs.append(GraphInput(node, source, tensor))
         return node
 
@@ -105,25 +105,13 @@ class GraphBuilder:
 
     def _new_name(self, source: Source) -> str:
         taken = {given.node.target for given in self.inputs}
-        name = base = _identifier(source)
-        count = 0
-        while name in taken:
-            count += 1
-            name = f"{base}_{count}"
-        return name
+        return _unlike(_identifier(source), taken.__contains__)
 
     def real(self, node: fx.Node) -> Any:
         """The program's object of an input or an attribute; None: it has none."""
         if node.op == "get_attr":
             return self.attributes.get(str(node.target)) if node.graph is self.graph else None
         return next((given.tensor for given in self.inputs if given.node is node), None)
-
-    def add_number(self, number: Any, source: Source, value: int | float) -> fx.Node:
-        """An input that is a number of Python's; `number` is the symbol that stands for it."""
-        node = self.graph.placeholder(self._new_name(source))
-        node.meta["val"] = number
-        self.inputs.append(GraphInput(node, source, value))
-        return node
 
     def number_call(self, target: Any, args: tuple[Any, ...]) -> fx.Node:
         """Arithmetic on numbers: pure, and no work for a backend if it is alone."""
@@ -133,13 +121,10 @@ class GraphBuilder:
         return node
 
     def add_attribute(self, tensor: torch.Tensor, hint: str) -> fx.Node:
-        known = self._attribute_nodes.get(id(tensor))
-        if known is not None:
-            return known
-        node = self._attribute(tensor, hint)
-        node.meta["val"] = self.fake(tensor)
-        self._attribute_nodes[id(tensor)] = node
-        return node
+        if id(tensor) not in self._attribute_nodes:
+            node = self._attribute_nodes[id(tensor)] = self._attribute(tensor, hint)
+            node.meta["val"] = self.fake(tensor)
+        return self._attribute_nodes[id(tensor)]
 
     def add_module(self, module: fx.GraphModule, hint: str) -> fx.Node:
         """A graph that this one calls."""
@@ -148,19 +133,16 @@ class GraphBuilder:
         return node
 
     def _attribute(self, found: torch.Tensor | fx.GraphModule, hint: str) -> fx.Node:
-        name = base = re.sub(r"\W", "_", hint).strip("_") or "tensor"
-        if name[0].isdigit():
-            name = base = f"p_{name}"
-        count = 0
-        while name in self.attributes or hasattr(fx.GraphModule, name):
-            count += 1
-            name = f"{base}_{count}"
+        base = re.sub(r"\W", "_", hint).strip("_") or "tensor"
+        base = f"p_{base}" if base[0].isdigit() else base
+        taken = self.attributes
+        name = _unlike(base, lambda name: name in taken or hasattr(fx.GraphModule, name))
         self.attributes[name] = found
         return self.graph.create_node("get_attr", name, (), {}, name=name)
 
     # -- graphs inside a graph ------------------------------------------------------------------
 
-    def add_example(self, name: str, fake: torch.Tensor) -> fx.Node:
+    def add_example(self, name: str, fake: Any) -> fx.Node:
         """An argument of a body."""
         node = self.graph.placeholder(name)
         node.meta["val"] = fake
@@ -170,16 +152,15 @@ class GraphBuilder:
         """A node of an enclosing graph as an argument of this one; its own nodes as they are."""
         if node.graph is self.graph:
             return node
-        known = self._lifted.get(node)
-        if known is not None:
-            return known
+        if node in self._lifted:
+            return self._lifted[node]
         builder = self.outer
         while builder is not None and builder.graph is not node.graph:
             builder = builder.outer
         if builder is None:
             raise Break("FB0009", "a tensor that is used outside of the function that made it")
-        made = self.add_example(f"outer_{len(self._lifted)}", node.meta["val"])
-        self._lifted[node] = made
+        name = f"outer_{len(self._lifted)}"
+        made = self._lifted[node] = self.add_example(name, node.meta["val"])
         return made
 
     def set_output(self, output: Any) -> None:
@@ -187,15 +168,25 @@ class GraphBuilder:
 
     def finish_body(self) -> tuple[fx.GraphModule, list[fx.Node]]:
         """The body, and the nodes of enclosing graphs that it takes as its last arguments."""
+        lifted = list(self._lifted.values())
+        own = [n for n in self.graph.nodes if n.op == "placeholder" and n not in lifted]
+        module, _ = self._module([*own, *lifted, *self.graph.nodes])
+        return module, list(self._lifted)
+
+    def _module(
+        self, nodes: Iterable[fx.Node], name: str = "GraphModule"
+    ) -> tuple[fx.GraphModule, dict[fx.Node, fx.Node]]:
+        """A module of copies of these nodes, in their order, each once; and the copy of each."""
         final = fx.Graph()
         copies: dict[fx.Node, fx.Node] = {}
-        placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
-        lifted = list(self._lifted.values())
-        own = [node for node in placeholders if node not in lifted]
-        for node in [*own, *lifted, *self.graph.nodes]:
+        for node in nodes:
             if node not in copies:
                 copies[node] = final.node_copy(node, lambda n: copies[n])
-        return fx.GraphModule(self._root(final), final), list(self._lifted)
+        root = torch.nn.Module()
+        for node in final.nodes:
+            if node.op == "get_attr":
+                hold(root, str(node.target), self.attributes[str(node.target)])
+        return fx.GraphModule(root, final, class_name=name), copies
 
     def fake(self, tensor: torch.Tensor) -> torch.Tensor:
         kept = tensor.grad if tensor.is_leaf else None
@@ -273,33 +264,31 @@ class GraphBuilder:
         _cut_dead_projections(self.graph)
         kept = [given for given in self.inputs if given.node.users or given.is_made()]
         kept.sort(key=lambda given: (given.is_made(), not given.is_number(), order(given.source)))
-        final = fx.Graph()
-        copies: dict[fx.Node, fx.Node] = {}
-        placeholders = {given.node for given in self.inputs}
-        for node in [*(given.node for given in kept), *self.graph.nodes]:
-            unused = node in placeholders or (node.op == "get_attr" and not node.users)
-            if node in copies or (unused and node not in (given.node for given in kept)):
-                continue
-            copies[node] = final.node_copy(node, lambda n: copies[n])
-        module = fx.GraphModule(self._root(final), final, class_name=name)
+        dropped = {given.node for given in self.inputs} | {
+            node for node in self.graph.nodes if node.op == "get_attr" and not node.users
+        }
+        rest = (node for node in self.graph.nodes if node not in dropped)
+        module, copies = self._module([*(given.node for given in kept), *rest], name)
         source = module.forward.__code__.co_filename
         weakref.finalize(module, compat.forget_source, source).atexit = False
         inputs = tuple(GraphInput(copies[g.node], g.source, g.tensor) for g in kept)
         return module, inputs
 
-    def _root(self, graph: fx.Graph) -> torch.nn.Module:
-        root = torch.nn.Module()
-        for node in graph.nodes:
-            if node.op != "get_attr":
-                continue
-            tensor = self.attributes[str(node.target)]
-            if isinstance(tensor, torch.nn.Module):
-                root.add_module(str(node.target), tensor)
-            elif isinstance(tensor, torch.nn.Parameter):
-                root.register_parameter(str(node.target), tensor)
-            else:
-                root.register_buffer(str(node.target), tensor)
-        return root
+
+def hold(owner: torch.nn.Module, name: str, value: torch.Tensor | torch.nn.Module) -> None:
+    """Make a tensor or a module an attribute of a module."""
+    if isinstance(value, torch.nn.Module):
+        owner.add_module(name, value)
+    elif isinstance(value, torch.nn.Parameter):
+        owner.register_parameter(name, value)
+    else:
+        owner.register_buffer(name, value)
+
+
+def _unlike(base: str, taken: Callable[[str], bool]) -> str:
+    """A name, or the first of `name_1`, `name_2`, ... where that is taken."""
+    names = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(1)))
+    return next(name for name in names if not taken(name))
 
 
 def user_lines(module: fx.GraphModule) -> Iterator[str]:

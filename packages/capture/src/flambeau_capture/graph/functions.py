@@ -48,27 +48,25 @@ def transform_call(
 ) -> Any:
     """`torch.func.<kind>(f, **options)(*args)`, where f is the body on the tensors of its
     arguments. shape: the arguments' structure; the first `count` tensors fill it."""
-    function = _with_lifted(body, tensors[count:])
-    return TRANSFORMS[kind](function, **dict(options))(*build(shape, tensors[:count]))
+    function, arguments = _applied(body, shape, count, tensors)
+    return TRANSFORMS[kind](function, **dict(options))(*arguments)
 
 
 def jvp_call(body: Body, shape: Any, has_aux: bool, count: int, *tensors: Tensor) -> Any:
     """`torch.func.jvp(f, primals, tangents)`: the shape is that of the pair of arguments."""
-    primals, tangents = build(shape, tensors[:count])
-    function = _with_lifted(body, tensors[count:])
+    function, (primals, tangents) = _applied(body, shape, count, tensors)
     return torch.func.jvp(function, primals, tangents, has_aux=has_aux)
 
 
 def vjp_call(body: Body, shape: Any, has_aux: bool, count: int, *tensors: Tensor) -> Any:
     """`torch.func.vjp(f, *primals, has_aux=has_aux)`."""
-    function = _with_lifted(body, tensors[count:])
-    return torch.func.vjp(function, *build(shape, tensors[:count]), has_aux=has_aux)
+    function, primals = _applied(body, shape, count, tensors)
+    return torch.func.vjp(function, *primals, has_aux=has_aux)
 
 
 def linear_call(body: Body, shape: Any, _: None, count: int, *tensors: Tensor) -> Any:
     """`torch.func.linearize(f, *primals)`: the derivative is computed for every tangent anew."""
-    function = _with_lifted(body, tensors[count:])
-    primals = build(shape, tensors[:count])
+    function, primals = _applied(body, shape, count, tensors)
 
     def derivative(*tangents: Any) -> Any:
         return torch.func.jvp(function, primals, tangents)[1]
@@ -83,13 +81,15 @@ def applied_call(
     return function(*build(shape, tensors), **dict(options))
 
 
-def _with_lifted(body: Body, lifted: tuple[Tensor, ...]) -> Callable[..., Any]:
-    """A body as a function of the program's arguments."""
+def _applied(
+    body: Body, shape: Any, count: int, tensors: tuple[Tensor, ...]
+) -> tuple[Callable[..., Any], Any]:
+    """A body as a function of the program's arguments, and these."""
 
     def function(*args: Any) -> Any:
-        return body(*_leaves(args), *lifted)
+        return body(*_leaves(args), *tensors[count:])
 
-    return function
+    return function, build(shape, tensors[:count])
 
 
 REENTRANT = "checkpoint with use_reentrant=True"
@@ -242,8 +242,7 @@ def autograd_call(
     takes those after), which of the values that it keeps autograd is to watch for writes, which
     results have no derivative, and which are arguments written to. once: whether it is marked with
     `once_differentiable`."""
-    kind = _KINDS[once, bare is not None]
-    return _apply(kind, forward, backward, bare, spec, *tensors)
+    return _apply(_OnceFunction if once else _Function, forward, backward, bare, spec, *tensors)
 
 
 class _Function(torch.autograd.Function):
@@ -255,6 +254,7 @@ class _Function(torch.autograd.Function):
         ctx: Any, forward: Body, backward: Body, bare: Any, spec: Any, *tensors: Tensor
     ) -> Any:
         arguments, results, first, checked, without, dirty = spec
+        ctx.set_materialize_grads(bare is None)
         found = forward(*tensors)
         kept = found[results:]
         ctx.save_for_backward(*(x if own else None for x, own in zip(kept, checked)))
@@ -279,36 +279,10 @@ class _Function(torch.autograd.Function):
         return (None, None, None, None, *found, *(None,) * ctx.missing)
 
 
-class _BareFunction(_Function):
-    """The same of one that gets which derivatives are undefined."""
-
-    @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> Any:
-        ctx.set_materialize_grads(False)
-        return _Function.forward(ctx, *arguments)
-
-
-_BACKWARD_ONCE: Any = torch.autograd.function.once_differentiable(_Function.backward)
-
-
 class _OnceFunction(_Function):
     """One whose backward is no part of the graph of a second derivative."""
 
-    backward = staticmethod(_BACKWARD_ONCE)
-
-
-class _BareOnceFunction(_BareFunction):
-    """Both."""
-
-    backward = staticmethod(_BACKWARD_ONCE)
-
-
-_KINDS: dict[tuple[bool, bool], type[torch.autograd.Function]] = {
-    (False, False): _Function,
-    (False, True): _BareFunction,
-    (True, False): _OnceFunction,
-    (True, True): _BareOnceFunction,
-}
+    backward: Any = staticmethod(torch.autograd.function.once_differentiable(_Function.backward))
 
 
 def _apply(kind: type[torch.autograd.Function], *arguments: Any) -> Any:
@@ -341,8 +315,6 @@ def _leaves(value: Any) -> Iterator[Tensor]:
             yield from _leaves(item)
 
 
-NAME = "flambeau_capture::require"
-ALL_TRUE = "flambeau_capture::require_all"
 #: what a check of the program may raise
 ERRORS = {
     kind.__name__: kind
@@ -353,33 +325,32 @@ ERRORS = {
 }  # fmt: skip
 
 
+def _operator(name: str, argument: str, check: Callable[..., None]) -> Any:
+    """An operator that may raise where `valid` does not hold, registered when first needed."""
+    full = f"flambeau_capture::{name}"
+    torch.library.define(full, f"(Tensor valid, {argument}, str text) -> ()")
+    torch.library.impl(full, "CompositeExplicitAutograd", check)
+    torch.library.register_fake(full, lambda valid, given, text: None)
+    return getattr(torch.ops.flambeau_capture, name).default
+
+
 @functools.cache
 def require() -> Any:
-    """`flambeau_capture::require`, registered when a graph first needs it."""
-    torch.library.define(NAME, "(Tensor valid, Tensor value, str text) -> ()")
-    torch.library.impl(NAME, "CompositeExplicitAutograd", _check)
-    torch.library.register_fake(NAME, _nothing)
-    return torch.ops.flambeau_capture.require.default
+    """`flambeau_capture::require`, which raises a ValueError with the value."""
 
+    def check(valid: torch.Tensor, value: torch.Tensor, text: str) -> None:
+        if not bool(valid.all()):
+            raise ValueError(f"{text}{value}")
 
-def _check(valid: torch.Tensor, value: torch.Tensor, text: str) -> None:
-    if not bool(valid.all()):
-        raise ValueError(f"{text}{value}")
-
-
-def _nothing(valid: torch.Tensor, value: Any, text: str) -> None:
-    return None
+    return _operator("require", "Tensor value", check)
 
 
 @functools.cache
 def require_all() -> Any:
     """`flambeau_capture::require_all`, which raises an error of a class of `ERRORS`."""
-    torch.library.define(ALL_TRUE, "(Tensor valid, str error, str text) -> ()")
-    torch.library.impl(ALL_TRUE, "CompositeExplicitAutograd", _check_all)
-    torch.library.register_fake(ALL_TRUE, _nothing)
-    return torch.ops.flambeau_capture.require_all.default
 
+    def check(valid: torch.Tensor, error: str, text: str) -> None:
+        if not bool(valid.all()):
+            raise ERRORS[error](text)
 
-def _check_all(valid: torch.Tensor, error: str, text: str) -> None:
-    if not bool(valid.all()):
-        raise ERRORS[error](text)
+    return _operator("require_all", "str error", check)

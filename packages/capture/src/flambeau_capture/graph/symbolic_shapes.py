@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import fx
@@ -82,20 +82,18 @@ class SymbolicShapes:
         """The fake tensor, and the dimensions whose sizes and strides are symbolic: sizes 0 and 1
         never are."""
         fake = compat.to_symbolic_fake(self._graph.fake_mode, tensor, dims)
-        open_dims: list[int] = []
-        open_strides: list[int] = []
-        for dim, size in enumerate(fake.shape):
-            if isinstance(size, torch.SymInt):
-                self._bind(
-                    SizeSource(source, "SIZE", dim), compat.expression(size), tensor.size(dim)
-                )
-                open_dims.append(dim)
-        for dim, stride in enumerate(fake.stride()):
-            if isinstance(stride, torch.SymInt):
-                place = SizeSource(source, "STRIDE", dim)
-                self._bind(place, compat.expression(stride), tensor.stride(dim))
-                open_strides.append(dim)
-        return fake, tuple(open_dims), tuple(open_strides)
+        sizes = self._bind_open(source, "SIZE", fake.shape, tensor.shape)
+        return fake, sizes, self._bind_open(source, "STRIDE", fake.stride(), tensor.stride())
+
+    def _bind_open(
+        self, source: Source, what: Literal["SIZE", "STRIDE"], numbers: Any, values: Any
+    ) -> tuple[int, ...]:
+        """The dimensions of which these are symbols."""
+        found = [dim for dim, number in enumerate(numbers) if isinstance(number, torch.SymInt)]
+        for dim in found:
+            place = SizeSource(source, what, dim)
+            self._bind(place, compat.expression(numbers[dim]), values[dim])
+        return tuple(found)
 
     def _bind(self, place: SizeSource, expr: Any, value: int) -> None:
         if expr.is_Symbol and expr not in self._places:
@@ -117,7 +115,7 @@ class SymbolicShapes:
         elif not isinstance(source, SymbolExprSource):
             self._bind(SizeSource(source, "VALUE"), symbol, value)
         self._values[symbol] = value
-        self._nodes[symbol] = self._graph.add_number(made, source, value)
+        self._nodes[symbol] = self._graph.add_input(value, source, made)
         self._numbers[source] = made
         return made
 
@@ -143,27 +141,18 @@ class SymbolicShapes:
     def _spell(self, expr: Any) -> fx.Node | int:
         if expr.is_Integer:
             return int(expr)
-        known = self._nodes.get(expr)
-        if known is not None:
-            return known
-        kind = type(expr).__name__
+        if expr in self._nodes:
+            return self._nodes[expr]
+        made: Any
         if expr.is_Symbol:
             made = self._placeholder(expr)
-        elif kind == "Pow" and expr.args[1].is_Integer and int(expr.args[1]) > 0:
-            made = self._graph.number_call(
-                operator.pow, (self._spell(expr.args[0]), int(expr.args[1]))
-            )
-        elif (call := _call_of(kind)) is not None:
-            parts = [self._spell(arg) for arg in expr.args]
-            node = parts[0]
-            for part in parts[1:]:
-                node = self._graph.number_call(call, (node, part))
-            assert isinstance(node, fx.Node)
-            made = node
         else:
-            raise Inexpressible(f"{kind} in {expr}")
+            call, number_call = _call_of(expr), self._graph.number_call
+            made, *parts = [self._spell(arg) for arg in expr.args]
+            for part in parts:
+                made = number_call(call, (made, part))
         self._nodes[expr] = made
-        return made
+        return self._nodes[expr]
 
     def _placeholder(self, symbol: Any) -> fx.Node:
         place = self._places.get(symbol)
@@ -171,7 +160,7 @@ class SymbolicShapes:
             raise Inexpressible(str(symbol))
         number = compat.symbolic_integer(self._graph.fake_mode, symbol, int(self._values[symbol]))
         source = SizeOf(place.source, place.dim)
-        return self._graph.add_number(number, source, self._values[symbol])
+        return self._graph.add_input(self._values[symbol], source, number)
 
     def source(self, number: Any) -> Source | None:
         """Where the program holds the number itself, or how Python computes it."""
@@ -190,14 +179,15 @@ class SymbolicShapes:
             return ConstantSource(int(expr), str(expr))
         if expr.is_Symbol:
             return self._source_of(expr)
-        kind = type(expr).__name__
-        fn = operator.pow if kind == "Pow" else _call_of(kind)
-        parts = [self._origin(arg) for arg in expr.args]
-        if fn is None or any(part is None for part in parts):
+        try:
+            fn = _call_of(expr)
+        except Inexpressible:
             return None
-        found = parts[0]
-        for part in parts[1:]:
-            found = SymbolExprSource(fn, (found, part))  # type: ignore[arg-type]
+        found, *parts = [self._origin(arg) for arg in expr.args]
+        for part in parts:
+            if found is None or part is None:
+                return None
+            found = SymbolExprSource(fn, (found, part))
         return found
 
     # -- what was decided -----------------------------------------------------------------------
@@ -206,11 +196,8 @@ class SymbolicShapes:
         """A number of the program as a part of conditions on floats; None where it can be none."""
         if isinstance(number, float):
             return Term.of_float(number, number)
-        expr = (
-            compat.expression(number)
-            if isinstance(number, torch.SymInt | torch.SymFloat)
-            else number
-        )
+        symbolic = isinstance(number, torch.SymInt | torch.SymFloat)
+        expr = compat.expression(number) if symbolic else number
         if expr in self._computed and isinstance(number, torch.SymFloat):
             return self._computed[expr][1]  # an integer's own is one, and no float, to guards
         if expr in self._floats:
@@ -334,14 +321,17 @@ def _python(expr: Any, names: Mapping[Any, str]) -> str:
         return f"({int(expr)})"
     if expr.is_Symbol:
         return names[expr]
+    if _call_of(expr) is operator.pow:
+        return f"({_python(expr.args[0], names)} ** {int(expr.args[1])})"
+    return OPERATIONS[type(expr).__name__].text([_python(part, names) for part in expr.args])
+
+
+def _call_of(expr: Any) -> Callable[[Any, Any], Any]:
+    """What a node calls for an expression, one operand after the other."""
     kind = type(expr).__name__
     if kind == "Pow" and expr.args[1].is_Integer and int(expr.args[1]) > 0:
-        return f"({_python(expr.args[0], names)} ** {int(expr.args[1])})"
-    if _call_of(kind) is None:
+        return operator.pow
+    call = OPERATIONS[kind].call if kind in OPERATIONS else None
+    if call is None:
         raise Inexpressible(f"{kind} in {expr}")
-    return OPERATIONS[kind].text([_python(part, names) for part in expr.args])
-
-
-def _call_of(kind: str) -> Callable[[Any, Any], Any] | None:
-    """What a node calls for a class of expressions; None where it can call nothing."""
-    return OPERATIONS[kind].call if kind in OPERATIONS else None
+    return call

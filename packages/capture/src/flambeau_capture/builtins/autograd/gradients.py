@@ -302,7 +302,7 @@ def copy_that_shows(
     leaving = [value for node in outputs if isinstance(value := node.meta["val"], torch.Tensor)]
     for copy, whole, version, step, report in graph.copied:
         written = version_of(copy) != 0 or version_of(whole) != version
-        if written or any(compat.share_memory(copy, value) for value in leaving):
+        if written or any(compat.same_memory(copy, value) for value in leaving):
             return step, report
     return None
 

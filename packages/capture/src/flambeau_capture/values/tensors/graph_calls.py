@@ -229,11 +229,11 @@ def fixed_numbers(tx: Tracer, arguments: Any) -> Any:
 def _as_break(name: str, error: Exception) -> Break:
     causes = [error, error.__cause__, error.__context__]
     for cause in causes:
-        if isinstance(cause, compat.data_dependent_errors()):
+        if isinstance(cause, compat.fake_errors("data")):
             return Break("FB0002", f"call_function {name}")
-        if isinstance(cause, compat.dynamic_shape_errors()):
+        if isinstance(cause, compat.fake_errors("shape")):
             return Break("FB0004", f"call_function {name}")
-        if isinstance(cause, compat.unsupported_fake_errors()):
+        if isinstance(cause, compat.fake_errors("rule")):
             return Break("FB0011", f"{name} has no rule for fake tensors")
     text = re.sub(r"\s+", " ", str(error)).strip()
     return Break("FB0011", f"call_function {name}: {type(error).__name__}: {text[:300]}")
