@@ -12,11 +12,13 @@ import functools
 import inspect
 import types
 import typing
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from flambeau_capture.breaks import Break, SkipFrame
+from flambeau_capture.builtins.introspection import python_method
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.argument_errors import check_call
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
@@ -72,20 +74,18 @@ def instantiate(
     if rule.action is Action.GRAPH:
         return graph_call(tx, "call_function", python_class, args, kwargs)
     made: Value
-    if rule.action is not Action.MAKE:
-        if rule.of_called:
-            made = rule.handler(tx, kind, args, kwargs)
-            return made
+    if rule.action is not Action.MAKE and not rule.of_called:
         check_call(tx, python_class, args, kwargs)
         made = rule.handler(tx, args, kwargs) or Constant(None)
         return made
-    meta_call = find_in_class(type(python_class), "__call__")
-    if not plain and meta_call is not None and isinstance(meta_call[1], types.FunctionType):
-        fn = meta_call[1]
-        return tx.call(MethodValue(kind, tx.wrap(fn, ConstantSource(fn, "__call__"))), args, kwargs)
-    assume_making(tx, python_class)
-    if python_class.__flags__ & _NOT_MADE:
-        tx.raise_error(TypeError, f"cannot create '{name_in_errors(python_class)}' instances")
+    if rule.action is Action.MAKE:
+        fn = None if plain else python_method(type(python_class), "__call__")
+        if fn is not None:
+            called = MethodValue(kind, tx.wrap(fn, ConstantSource(fn, "__call__")))
+            return tx.call(called, args, kwargs)
+        assume_making(tx, python_class)
+        if python_class.__flags__ & _NOT_MADE:
+            tx.raise_error(TypeError, f"cannot create '{name_in_errors(python_class)}' instances")
     made = rule.handler(tx, kind, args, kwargs)
     return made
 
@@ -168,16 +168,13 @@ TYPES[type(torch.FloatTensor)] = CallRule(
 def made_by_init(python_class: type) -> bool:
     """Whether calling a class is `object.__new__`, then an `__init__` of the program."""
     new = find_in_class(python_class, "__new__")
-    init = find_in_class(python_class, "__init__")
-    layout = layout_of(python_class)
     return (
-        layout is object
+        layout_of(python_class) is object
         and find_in_class(python_class, "__del__") is None
         and type(python_class).__call__ is type.__call__
         and new is not None
         and new[0] is object
-        and init is not None
-        and isinstance(init[1], types.FunctionType)
+        and python_method(python_class, "__init__") is not None
         and own_rule(python_class) is None
         and not inspect.isabstract(python_class)
         and not issubclass(python_class, torch.overrides.TorchFunctionMode)
@@ -187,10 +184,9 @@ def made_by_init(python_class: type) -> bool:
 @makes(object)
 def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
     python_class = kind.python_class
-    ending = find_in_class(python_class, "__del__")
-    if ending is not None and not isinstance(ending[1], types.FunctionType):
-        raise Break("FB0005", f"call of {kind.describe()}")
-    if ending is not None:
+    if find_in_class(python_class, "__del__") is not None:
+        if python_method(python_class, "__del__") is None:
+            raise Break("FB0005", f"call of {kind.describe()}")
         raise SkipFrame(f"objects of {python_class.__name__} run code of their own when they end")
     new = find_in_class(python_class, "__new__")
     assert new is not None
@@ -211,7 +207,7 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
     for slot in (new, init):
         if slot is not None and slot[0] not in _KNOWN_MAKERS and not _in_python(slot[1]):
             raise Break("FB0005", f"call of {kind.describe()}")
-    if init is not None and isinstance(init[1], types.FunctionType):
+    if python_method(python_class, "__init__") is not None:
         initialize(tx, made, args, kwargs)
     elif isinstance(made, ObjectValue) and _filled_by_new(made.payload):
         pass  # its `__new__` has filled it
@@ -226,25 +222,18 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
 
 _IMMUTABLE = (str, int, float, complex, bytes, tuple, frozenset)
 IMMUTABLE_PARTS = (Constant, TupleValue)  # and frozen sets: see `_filled_by_new`
-_KNOWN_MAKERS = frozenset(
-    {
-        object,
-        dict,
-        collections.OrderedDict,
-        list,
-        set,
-        tuple,
-        str,
-        int,
-        float,
-        complex,
-        bytes,
-        frozenset,
-        collections.deque,
-        collections.defaultdict,
-        types.SimpleNamespace,
-    }
-)
+#: what is empty at first, by the built-in class that it is of
+_EMPTY: dict[type, Callable[[], Value]] = {
+    dict: DictValue,
+    collections.OrderedDict: lambda: DictValue(python_class=collections.OrderedDict),
+    collections.defaultdict: lambda: DictValue(
+        python_class=collections.defaultdict, factory=Constant(None)
+    ),
+    list: lambda: ListValue([]),
+    set: lambda: SetValue([]),
+    collections.deque: lambda: DequeValue([]),
+}
+_KNOWN_MAKERS = frozenset({object, types.SimpleNamespace, *_IMMUTABLE, *_EMPTY})
 
 
 def _filled_by_new(payload: Value | None) -> bool:
@@ -285,18 +274,8 @@ def new_object(kind: ClassValue) -> Value:
         if issubclass(python_class, torch.nn.Module):
             return ModuleValue(python_class)
         return ObjectValue(python_class)
-    if layout in (dict, collections.OrderedDict):
-        return ObjectValue(python_class, payload=DictValue(python_class=layout))
-    if layout is list:
-        return ObjectValue(python_class, payload=ListValue([]))
-    if layout is set:
-        return ObjectValue(python_class, payload=SetValue([]))
-    if layout is collections.deque:
-        return ObjectValue(python_class, payload=DequeValue([]))
-    if layout is collections.defaultdict:
-        missing = Constant(None)
-        payload = DictValue(python_class=layout, factory=missing)
-        return ObjectValue(python_class, payload=payload)
+    if layout in _EMPTY:
+        return ObjectValue(python_class, payload=_EMPTY[layout]())
     raise Break("FB0005", f"call of {kind.describe()}")
 
 
@@ -308,8 +287,8 @@ def initialize(tx: Tracer, made: Value, args: Args, kwargs: Kwargs) -> None:
 def nothing_answered(tx: Tracer, found: Value) -> None:
     """An `__init__` answers None."""
     if not is_none(found):
-        shown = found.cls.__name__
-        tx.raise_error(TypeError, f"__init__() should return None, not '{shown}'")
+        words = f"__init__() should return None, not '{found.cls.__name__}'"
+        tx.raise_error(TypeError, words)
 
 
 @functools.cache
@@ -322,17 +301,14 @@ def _takes_anything(layout: type) -> bool:
     return True
 
 
-def _check_exception(
-    tx: Tracer, python_class: type, layout: type, args: Args, kwargs: Kwargs
-) -> None:
+def _check_exception(tx: Tracer, python_class: type, args: Args, kwargs: Kwargs) -> None:
     """Raise what a built-in exception raises that does not take whatever it is given."""
-    owners = [find_in_class(python_class, name) for name in ("__new__", "__init__")]
-    if any(found is not None and isinstance(found[1], types.FunctionType) for found in owners):
+    if any(python_method(python_class, name) is not None for name in ("__new__", "__init__")):
         return
     with needing("FB0005", lambda error: f"{python_class.__name__} of {error}"):
         plain = [arg.as_python() for arg in args]
         named = {name: arg.as_python() for name, arg in kwargs.items()}
-    evaluate(tx, layout, *plain, **named)
+    evaluate(tx, layout_of(python_class), *plain, **named)
 
 
 @makes(BaseException)
@@ -340,15 +316,12 @@ def _exception(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Valu
     python_class: Any = kind.python_class
     made = ExceptionValue(python_class, list(args))
     assume_special_methods(tx, python_class)
-    init = find_in_class(python_class, "__init__")
-    layout = layout_of(python_class)
-    if not _takes_anything(layout):
-        _check_exception(tx, python_class, layout, args, kwargs)
-    if init is not None and isinstance(init[1], types.FunctionType):
+    if not _takes_anything(layout_of(python_class)):
+        _check_exception(tx, python_class, args, kwargs)
+    if python_method(python_class, "__init__") is not None:
         initialize(tx, made, args, kwargs)
-    elif kwargs:
-        for name, value in kwargs.items():
-            made.fields[name] = value
+    else:
+        made.fields.update(kwargs)
     return made
 
 
@@ -375,11 +348,9 @@ def _named_tuple(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Va
     if refused or set(fields) - {*values, *kwargs, *defaults}:  # in the class's own words
         evaluate(tx, python_class, *[None for _ in args], **dict.fromkeys(kwargs))
     values.update(kwargs)
-    for name in fields:
-        if name not in values:
-            values[name] = tx.wrap_new(defaults[name])
     assume_special_methods(tx, python_class)
-    return TupleValue([values[name] for name in fields], python_class)
+    found = [values.get(name) or tx.wrap_new(defaults[name]) for name in fields]
+    return TupleValue(found, python_class)
 
 
 @handles(
@@ -389,11 +360,8 @@ def _named_tuple(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Va
 def _new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     kind = args[0]
     assert isinstance(kind, ClassValue)
-    plain = {dict: DictValue, list: lambda: ListValue([]), set: lambda: SetValue([])}
-    if kind.python_class in plain:
-        made: Value = plain[kind.python_class]()  # type: ignore[operator]
-        return made
-    return new_object(kind)
+    plain = kind.python_class in (dict, list, set)
+    return _EMPTY[kind.python_class]() if plain else new_object(kind)
 
 
 @handles(tuple.__new__)

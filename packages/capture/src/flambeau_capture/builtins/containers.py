@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.introspection import python_method
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant, constant_of, is_none
 from flambeau_capture.values.containers.dicts import DictValue
@@ -84,8 +85,7 @@ def _dict_of(kind: type) -> None:
 
     @handles(kind.fromkeys)  # type: ignore[attr-defined]
     def from_keys(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        keys, *values = [*args, *kwargs.values()]
-        value = values[0] if values else Constant(None)
+        keys, value, *_ = [*args, *kwargs.values(), Constant(None)]
         return DictValue([(key, value) for key in unpack(tx, keys)], python_class=kind, tx=tx)
 
 
@@ -105,10 +105,8 @@ def _deque(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(slice)
 def _slice(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     none = Constant(None)
-    if len(args) == 1:
-        return SliceValue(none, args[0], none)
-    start, stop, *step = args
-    return SliceValue(start, stop, step[0] if step else none)
+    start, stop, step, *_ = (none, *args, none) if len(args) == 1 else (*args, none)
+    return SliceValue(start, stop, step)
 
 
 _SHARED = (
@@ -142,7 +140,7 @@ def _copy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(copy.deepcopy)
 def _deepcopy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     memo = args[1] if len(args) > 1 else kwargs.get("memo")
-    if memo is None or (is_none(memo)):
+    if memo is None or is_none(memo):
         return deep(tx, args[0], {})
     if not isinstance(memo, Memo):
         raise Break("FB0005", "copy.deepcopy with a memo of the program's own")
@@ -156,11 +154,7 @@ class Memo(DictValue):
         super().__init__()
         self.known = known
 
-    def get_item(self, tx: Tracer, key: Value) -> Value:
-        self.unknown("subscript")
-
-    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
-        self.unknown("assignment to a subscript")
+    get_item, set_item = Value.get_item, Value.set_item
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         self.unknown(f"method {name!r}")
@@ -222,7 +216,7 @@ def _instance(
 ) -> Value:
     own = "__copy__" if memo is None else "__deepcopy__"
     hook = find_in_class(value.cls, own)
-    if hook is not None and isinstance(hook[1], types.FunctionType):
+    if python_method(value.cls, own) is not None:
         made_by = tx.get_attr(value, own)
         copied = tx.call(made_by, [] if memo is None else [Memo(memo)], {})
         if memo is not None and copied is not value:
@@ -243,10 +237,8 @@ def _instance(
     asked = [name for name in _READ_BY_COPYING if value.special(tx, name)]
     if asked and value.payload is not None:
         raise Break("FB0005", f"copy of {value.describe()}, by its own {asked[0]}")
-    if (
-        isinstance(value, ModuleValue | ExceptionValue)
-        or find_in_class(value.cls, "__slots__") is not None
-    ):
+    slots = find_in_class(value.cls, "__slots__") is not None
+    if isinstance(value, ModuleValue | ExceptionValue) or slots:
         raise Break("FB0005", f"copy of {value.describe()}")
     payload = None if value.payload is None else part(value.payload)
     fixed = isinstance(payload, TupleValue | Constant)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import abc
 import types
 import typing
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -54,31 +53,31 @@ from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 
+def python_method(kind: type, name: str) -> types.FunctionType | None:
+    """What a class has under a name, if it is a function in Python."""
+    found = find_in_class(kind, name)
+    return found[1] if found is not None and isinstance(found[1], types.FunctionType) else None
+
+
 def is_protocol(kind: type) -> bool:
     """Whether a class is a protocol itself, not one that fulfils it."""
     found = find_in_class(kind, "_is_protocol")  # past its metaclass
     return found is not None and bool(found[1]) and kind is not typing.Protocol
 
 
-def has_members(
-    tx: Tracer, value: Value, kind: type, has_attr: Callable[[Tracer, Value, str], bool]
-) -> bool | None:
+def has_members(tx: Tracer, value: Value, kind: type) -> bool | None:
     """Whether a value is an instance of a protocol by its members."""
     if not is_protocol(kind):
         return None
     if not getattr(kind, "_is_runtime_protocol", False):
-        tx.raise_error(
-            TypeError,
-            "Instance and class checks can only be used with @runtime_checkable protocols",
-        )
+        words = "Instance and class checks can only be used with @runtime_checkable protocols"
+        tx.raise_error(TypeError, words)
     if kind in value.cls.__mro__:
         return None
-    return all(_has(tx, value, kind, name, has_attr) for name in sorted(_members(kind)))
+    return all(_has(tx, value, kind, name) for name in sorted(_members(kind)))
 
 
-def _has(
-    tx: Tracer, value: Value, kind: type, name: str, has_attr: Callable[[Tracer, Value, str], bool]
-) -> bool:
+def _has(tx: Tracer, value: Value, kind: type, name: str) -> bool:
     if not has_attr(tx, value, name):
         return False
     if not callable(getattr(kind, name, None)) or find_in_class(value.cls, name) is None:
@@ -113,6 +112,8 @@ answers(
         isinstance: lambda tx, args, kwargs: Constant(is_instance(tx, args[0], args[1])),
         hasattr: lambda tx, args, kwargs: Constant(has_attr(tx, args[0], _name_of(args[1]))),
         repr: lambda tx, args, kwargs: Constant(text_of(tx, args[0], "__repr__")),
+        ascii: lambda tx, args, kwargs: Constant(_ascii(tx, args[0])),
+        format: lambda tx, args, kwargs: Constant(format_value(tx, args[0], _spec(*args[1:]))),
         setattr: lambda tx, args, kwargs: args[0].set_attr(tx, _name_of(args[1]), args[2]),
         delattr: lambda tx, args, kwargs: args[0].del_attr(tx, constant_of(args[1])),
     }
@@ -131,7 +132,7 @@ def is_instance(tx: Tracer, value: Value, kinds: Value) -> bool:
         kind = getattr(plain, "__origin__", None)
         if not isinstance(kind, type):
             refuse(tx, isinstance, value, kinds)
-    by_members = has_members(tx, value, kind, has_attr)
+    by_members = has_members(tx, value, kind)
     if by_members is not None:
         return by_members
     if value.cls is kind:
@@ -151,7 +152,7 @@ def is_instance(tx: Tracer, value: Value, kinds: Value) -> bool:
 def _by_metaclass(tx: Tracer, kind: type, name: str, asked: Value) -> bool | None:
     """The answer of a metaclass's Python code, which is captured; None for those of ABCs."""
     found = find_in_class(type(kind), name)
-    if found is None or not isinstance(found[1], types.FunctionType):
+    if found is None or python_method(type(kind), name) is None:
         return None
     if found[0] is abc.ABCMeta or found[0].__module__ == "typing":
         return None
@@ -205,22 +206,24 @@ def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     name = _name_of(args[1])
     if len(args) == 2:
         return tx.get_attr(args[0], name)
+    found = _found(tx, args[0], name)
+    return args[2] if found is None else found
+
+
+def _found(tx: Tracer, value: Value, name: str) -> Value | None:
+    """An attribute; None where there is none, which is guarded."""
     try:
-        return tx.get_attr(args[0], name)
+        return tx.get_attr(value, name)
     except UserError as error:
         if not issubclass(error.value.cls, AttributeError):
             raise
-        _guard_absence(tx, args[0], name)
-        return args[2]
+    if isinstance(value, PyModuleValue | TensorValue) and value.source is not None:
+        tx.guard(value.source, "NOT_HASATTR", name)
+    return None
 
 
 def has_attr(tx: Tracer, value: Value, name: str) -> bool:
-    try:
-        tx.get_attr(value, name)
-    except UserError as error:
-        if not issubclass(error.value.cls, AttributeError):
-            raise
-        _guard_absence(tx, value, name)
+    if _found(tx, value, name) is None:
         return False
     if isinstance(value, ObjectValue) and value.source is not None and name not in value.written:
         if not value.shared and _holds(value, name):  # or else its keys are guarded
@@ -237,11 +240,6 @@ def _holds(value: ObjectValue, name: str) -> bool:
     return name in own or any(
         name in own.get(table, ()) for table in ("_parameters", "_buffers", "_modules")
     )
-
-
-def _guard_absence(tx: Tracer, value: Value, name: str) -> None:
-    if isinstance(value, PyModuleValue | TensorValue) and value.source is not None:
-        tx.guard(value.source, "NOT_HASATTR", name)
 
 
 @handles(object.__setattr__)
@@ -358,17 +356,14 @@ def _lists(names: list[str], target: Any) -> bool:
     return dir(target) == names
 
 
-@handles(ascii)
-def _ascii(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if isinstance(args[0], ObjectValue):
-        text = text_of(tx, args[0], "__repr__")
-        return Constant(text.encode("ascii", "backslashreplace").decode())
-    return Constant(ascii(args[0].as_python()))
+def _ascii(tx: Tracer, value: Value) -> str:
+    if not isinstance(value, ObjectValue):
+        return ascii(value.as_python())
+    return text_of(tx, value, "__repr__").encode("ascii", "backslashreplace").decode()
 
 
-@handles(format)
-def _format(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(format_value(tx, args[0], constant_of(args[1]) if len(args) > 1 else ""))
+def _spec(*given: Value) -> str:
+    return "".join(map(constant_of, given))
 
 
 def text_of(tx: Tracer, value: Value, method: str) -> str:
@@ -385,11 +380,10 @@ def text_of(tx: Tracer, value: Value, method: str) -> str:
         if isinstance(value.payload, Constant | TupleValue):
             return text_of(tx, value.payload, method)
         if issubclass(value.cls, types.SimpleNamespace):
-            shown = [
-                f"{name}={text_of(tx, part, '__repr__')}" for name, part in value.own_entries(tx)
-            ]
+            entries = value.own_entries(tx)
+            shown = ", ".join(f"{name}={text_of(tx, part, '__repr__')}" for name, part in entries)
             plain = value.cls is types.SimpleNamespace
-            return f"{'namespace' if plain else value.cls.__name__}({', '.join(shown)})"
+            return f"{'namespace' if plain else value.cls.__name__}({shown})"
         raise Break("FB0009", f"text of {value.describe()}")
     if isinstance(value, ClassValue):
         if method == "__str__" and value.special(tx, method):
@@ -408,16 +402,14 @@ def format_value(tx: Tracer, value: Value, spec: str) -> str:
         return str(evaluate(tx, format, value.value, spec))
     if value.special(tx, "__format__"):
         return str(constant_of(ask(tx, value, "__format__", (Constant(spec),))))
-    if isinstance(value, FrozenValue):
-        found = find_in_class(value.cls, "__format__")
-        if found is not None and (
-            not isinstance(found[1], types.FunctionType) or found[0].__module__ == "enum"
-        ):
+    formats = find_in_class(value.cls, "__format__")
+    if isinstance(value, FrozenValue) and formats is not None:
+        in_python = isinstance(formats[1], types.FunctionType)
+        if not in_python or formats[0].__module__ == "enum":
             return str(evaluate(tx, format, value.as_python(), spec))
     payload = value.payload if isinstance(value, ObjectValue) else None
     if spec and isinstance(payload, Constant):
         return str(evaluate(tx, format, payload.value, spec))
-    formats = find_in_class(value.cls, "__format__")
     if spec and formats is not None and formats[0] is object:
         shown = name_in_errors(value.cls)
         tx.raise_error(TypeError, f"unsupported format string passed to {shown}.__format__")

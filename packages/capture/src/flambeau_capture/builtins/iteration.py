@@ -14,6 +14,7 @@ import operator
 from typing import Any
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture.builtins.spreading import spread
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.polyfills import calling, iterating
 from flambeau_capture.values.argument_errors import check_call
@@ -31,7 +32,7 @@ from flambeau_capture.values.base import (
 from flambeau_capture.values.constant import Constant, constant_of, refuse
 from flambeau_capture.values.containers.lists import ListValue, sort_values
 from flambeau_capture.values.containers.sequences import TupleValue, index_of
-from flambeau_capture.values.functions.callables import Action, answers, evaluate_call, handles
+from flambeau_capture.values.functions.callables import Action, evaluate_call, handles
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.iterators.builtin import (
     ChainIterator,
@@ -49,6 +50,8 @@ from flambeau_capture.values.iterators.generators import GeneratorValue
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.special_methods import SpecialMethods
+
+_ZERO, _ONE = Constant(0), Constant(1)
 
 
 def _stand_in(original: Any, python: Any) -> None:
@@ -110,20 +113,22 @@ def _zip(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return ZipIterator([arg.iterate(tx) for arg in args], strict)
 
 
-answers(
+spread(
     {
-        map: lambda tx, args, kwargs: MapIterator(args[0], [arg.iterate(tx) for arg in args[1:]]),
-        filter: lambda tx, args, kwargs: FilterIterator(args[0], args[1].iterate(tx)),
-        itertools.chain: lambda tx, args, kwargs: ChainIterator(list(args)),
-        itertools.chain.from_iterable: lambda tx, args, kwargs: ChainIterator(unpack(tx, args[0])),
+        map: lambda tx, fn, *items: MapIterator(fn, [each.iterate(tx) for each in items]),
+        filter: lambda tx, fn, items: FilterIterator(fn, items.iterate(tx)),
+        enumerate: lambda tx, iterable, start=_ZERO: EnumerateIterator(
+            iterable.iterate(tx), constant_of(start)
+        ),
+        sorted: lambda tx, items, **how: ListValue(sort_values(tx, unpack(tx, items, True), how)),
+        itertools.chain: lambda tx, *items: ChainIterator(list(items)),
+        itertools.chain.from_iterable: lambda tx, items: ChainIterator(unpack(tx, items)),
+        itertools.count: lambda tx, start=_ZERO, step=_ONE: CountIterator(start, step),
+        itertools.repeat: lambda tx, object, times=None: CountIterator(
+            object, None, None if times is None else constant_of(times)
+        ),
     }
 )
-
-
-@handles(enumerate)
-def _enumerate(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    start = args[1] if len(args) > 1 else kwargs.get("start", Constant(0))
-    return EnumerateIterator(args[0].iterate(tx), constant_of(start))
 
 
 @handles(reversed)
@@ -161,24 +166,6 @@ if VERSION[:2] == (3, 13):  # which keeps what it has made by weak references
             made[key] = tx.call_python(calling.dispatched_method, args, kwargs), args
         found: Value = made[key][0]
         return found
-
-
-@handles(sorted)
-def _sorted(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return ListValue(sort_values(tx, unpack(tx, args[0], hint=True), kwargs))
-
-
-@handles(itertools.count)
-def _count(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    start = args[0] if args else kwargs.get("start", Constant(0))
-    step = args[1] if len(args) > 1 else kwargs.get("step", Constant(1))
-    return CountIterator(start, step)
-
-
-@handles(itertools.repeat)
-def _repeat(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    times = args[1] if len(args) > 1 else kwargs.get("times")
-    return CountIterator(args[0], None, None if times is None else constant_of(times))
 
 
 COUNT_ELEMENTS: Any = vars(collections)["_count_elements"]  # Counter's own, in C where there is one

@@ -30,7 +30,8 @@ from flambeau_capture.values.functions.callables import (
 from flambeau_capture.values.objects.exceptions import ExceptionValue
 from flambeau_capture.values.objects.instances import ObjectValue
 
-_LEVELS: dict[Callable[..., Any], int] = {
+_LEVELS: dict[Callable[..., Any], int | None] = {
+    logging.Logger.log: None,
     logging.Logger.debug: logging.DEBUG,
     logging.Logger.info: logging.INFO,
     logging.Logger.warning: logging.WARNING,
@@ -80,8 +81,7 @@ def _warn(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         ConstantSource(warnings, "warnings"), "CALL", _none_is_an_error, "makes no warning an error"
     )
     where = [Constant(frame.filename), Constant(frame.lineno), Constant(frame.namespace)]
-    known = [text, Constant(kind or UserWarning), *where]
-    tx.heap.log(DeferredCall(_warn_later, known))
+    tx.heap.log(DeferredCall(_warn_later, [text, Constant(kind or UserWarning), *where]))
     return Constant(None)
 
 
@@ -93,7 +93,7 @@ def _warn_later(
     warnings.warn_explicit(text, category, filename, lineno, name, registry)
 
 
-def log_record(tx: Tracer, level: int | None, args: Args, kwargs: Kwargs) -> Value:
+def log_record(level: int | None, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """`logger.info(message, *values)` and its like; `logger.log(level, ...)` if level is None."""
     shown = f"call_function {describe_call(logging.Logger.log, args)}"
     logger, rest = args[0], list(args[1:])
@@ -129,16 +129,8 @@ def _log_later(
         logger.handle(record)
 
 
-def _register(method: Callable[..., Any], level: int | None) -> None:
-    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        return log_record(tx, level, args, kwargs)
-
-    handles(method)(handler)
-
-
 for _method, _level in _LEVELS.items():
-    _register(_method, _level)
-_register(logging.Logger.log, None)
+    handles(_method)(functools.partial(log_record, _level))
 
 
 @handles(logging.getLogger)

@@ -7,9 +7,12 @@ computation on known numbers is Python's own.
 from __future__ import annotations
 
 import cmath
+import functools
 import itertools
 import math
 import types
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,10 +20,11 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import text_of
 from flambeau_capture.builtins.operators import binary, unary
+from flambeau_capture.builtins.spreading import spread
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
 from flambeau_capture.values.constant import Constant, is_none
-from flambeau_capture.values.functions.callables import answers, evaluate_call, handles, pure
+from flambeau_capture.values.functions.callables import evaluate_call, handles, pure
 from flambeau_capture.values.objects.attributes import (
     ask,
     call_special,
@@ -31,6 +35,7 @@ from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue, known_number
 
+_FALSE, _NONE, _ONE = Constant(False), Constant(None), Constant(1)
 _NUMBERED_BY: dict[type, tuple[str, ...]] = {
     int: ("__int__", "__index__"),
     float: ("__float__", "__index__"),
@@ -66,12 +71,23 @@ for _kind in _NUMBERED_BY:
     _convert(_kind)
 
 
-answers(
+spread(
     {
-        bool: lambda tx, args, kwargs: Constant(args[0].truth(tx) if args else False),
-        abs: lambda tx, args, kwargs: unary(tx, "abs", args[0]),
+        bool: lambda tx, value=_FALSE: Constant(value.truth(tx)),
+        abs: lambda tx, value: unary(tx, "abs", value),
+        any: lambda tx, items: Constant(any(_truths(tx, items))),
+        all: lambda tx, items: Constant(all(_truths(tx, items))),
+        math.prod: lambda tx, items, *, start=_ONE: _total(tx, "*", unpack(tx, items), start),
     }
 )
+
+
+def _truths(tx: Tracer, items: Value) -> Iterator[bool]:
+    return (item.truth(tx) for item in items.iterate(tx).drain(tx))
+
+
+def _total(tx: Tracer, symbol: str, items: Sequence[Value], start: Value) -> Value:
+    return functools.reduce(partial(binary, tx, symbol), items, start)
 
 
 @handles(str)
@@ -107,14 +123,13 @@ def _extreme(fn: Any, symbol: str) -> None:
             if "default" in kwargs:
                 return kwargs["default"]
             tx.raise_error(ValueError, words)
-        key = kwargs.get("key")
-        if key is not None and is_none(key):
-            key = None
-        best, best_key = items[0], items[0] if key is None else tx.call(key, [items[0]], {})
-        for item in items[1:]:
-            item_key = item if key is None else tx.call(key, [item], {})
-            if binary(tx, symbol, item_key, best_key).truth(tx):
+        key = kwargs.get("key", _NONE)
+        best, best_key = None, None
+        for item in items:
+            item_key = item if is_none(key) else tx.call(key, [item], {})
+            if best_key is None or binary(tx, symbol, item_key, best_key).truth(tx):
                 best, best_key = item, item_key
+        assert best is not None
         return best
 
 
@@ -136,31 +151,11 @@ def _sum(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if CARRIES_ERROR and several and any(item.cls is float for item in plain):
         start, *numbers = [item.value for item in plain if isinstance(item, Constant)]
         total, items = Constant(sum(numbers, start)), items[len(numbers) :]
-    for item in items:
-        total = binary(tx, "+", total, item)
-    return total
+    return _total(tx, "+", items, total)
 
 
 def _is_plain(value: Value) -> bool:
     return isinstance(value, Constant) and value.cls in (int, bool, float)
-
-
-@handles(math.prod)
-def _prod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    total = kwargs.get("start", Constant(1))
-    for item in unpack(tx, args[0]):
-        total = binary(tx, "*", total, item)
-    return total
-
-
-@handles(any)
-def _any(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(any(item.truth(tx) for item in args[0].iterate(tx).drain(tx)))
-
-
-@handles(all)
-def _all(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(all(item.truth(tx) for item in args[0].iterate(tx).drain(tx)))
 
 
 def _module_functions(module: types.ModuleType) -> list[Any]:

@@ -8,54 +8,46 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 
-from flambeau_capture.builtins.operator_tables import IN_PLACE, OPERATORS, UNARY, of_built_ins
+from flambeau_capture.builtins.operator_tables import (
+    IN_PLACE,
+    OPERATORS,
+    UNARY,
+    declined,
+    of_built_ins,
+)
 from flambeau_capture.builtins.operators import binary, identical, unary
+from flambeau_capture.builtins.spreading import spread
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate, refuse
 from flambeau_capture.values.containers.sequences import TupleValue, index_of
-from flambeau_capture.values.functions.callables import answers, handles, pure
+from flambeau_capture.values.functions.callables import handles, pure
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 
-def _register() -> None:
-    for symbol, (fn, _, _) in OPERATORS.items():
-        handles(fn)(_binary_handler(symbol))
-    for symbol, (fn, _) in IN_PLACE.items():
-        handles(fn)(_binary_handler(symbol))
-    for symbol, (fn, _) in UNARY.items():
-        handles(fn)(_unary_handler(symbol))
+def _operator(by: Callable[..., Value], symbol: str, tx: Tracer, args: Args, _: Kwargs) -> Value:
+    return by(tx, symbol, *args)
 
 
-def _binary_handler(symbol: str) -> Callable[[Tracer, Args, Kwargs], Value]:
-    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        return binary(tx, symbol, args[0], args[1])
-
-    return handler
-
-
-def _unary_handler(symbol: str) -> Callable[[Tracer, Args, Kwargs], Value]:
-    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        return unary(tx, symbol, args[0])
-
-    return handler
+for _symbol, _row in (*OPERATORS.items(), *IN_PLACE.items()):
+    handles(_row[0])(partial(_operator, binary, _symbol))
+for _symbol, _unary_row in UNARY.items():
+    handles(_unary_row[0])(partial(_operator, unary, _symbol))
 
 
-_register()
-
-
-answers(
+spread(
     {
-        operator.not_: lambda tx, args, kwargs: Constant(not args[0].truth(tx)),
-        operator.is_: lambda tx, args, kwargs: Constant(identical(tx, args[0], args[1])),
-        operator.is_not: lambda tx, args, kwargs: Constant(not identical(tx, args[0], args[1])),
-        operator.contains: lambda tx, args, kwargs: Constant(args[0].contains(tx, args[1])),
-        operator.setitem: lambda tx, args, kwargs: args[0].set_item(tx, args[1], args[2]),
-        operator.delitem: lambda tx, args, kwargs: args[0].del_item(tx, args[1]),
-        operator.truth: lambda tx, args, kwargs: Constant(args[0].truth(tx)),
-        operator.index: lambda tx, args, kwargs: Constant(index_of(tx, args[0])),
+        operator.not_: lambda tx, value: Constant(not value.truth(tx)),
+        operator.is_: lambda tx, one, other: Constant(identical(tx, one, other)),
+        operator.is_not: lambda tx, one, other: Constant(not identical(tx, one, other)),
+        operator.contains: lambda tx, items, item: Constant(items.contains(tx, item)),
+        operator.setitem: lambda tx, items, key, value: items.set_item(tx, key, value),
+        operator.delitem: lambda tx, items, key: items.del_item(tx, key),
+        operator.truth: lambda tx, value: Constant(value.truth(tx)),
+        operator.index: lambda tx, value: Constant(index_of(tx, value)),
     }
 )
 
@@ -68,7 +60,7 @@ def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     ):
         if receiver.special(tx, name):
             found = call_special(tx, receiver, name, [other])
-            if not (isinstance(found, Constant) and found.value is NotImplemented):
+            if not declined(found):
                 return found
     if all(isinstance(arg, ObjectValue) or type(arg) is Constant for arg in args):
         return tx.wrap_new(of_built_ins(tx, divmod, ("__divmod__", "__rdivmod__"), *args))

@@ -65,6 +65,11 @@ UNARY: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
+def declined(answer: Value) -> bool:
+    """Whether a special method leaves it to the other side."""
+    return isinstance(answer, Constant) and answer.value is NotImplemented
+
+
 def refuse(tx: Tracer, symbol: str, left: Value, right: Value) -> None:
     """Raises, unless two objects that know nothing of the operator answer it (`==`)."""
     in_place = symbol not in OPERATORS

@@ -16,11 +16,13 @@ from typing import Any
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.introspection import python_method
 from flambeau_capture.builtins.operator_tables import (
     COMPARISONS,
     IN_PLACE,
     OPERATORS,
     UNARY,
+    declined,
     refuse,
 )
 from flambeau_capture.builtins.tensors.operators import by_tensors, refuses_tensors, tensor_operator
@@ -97,8 +99,7 @@ def identical(tx: Tracer, left: Value, right: Value) -> bool:
         return left.fn is right.fn
     if isinstance(left, OpaqueValue) and isinstance(right, OpaqueValue):
         return left.real is right.real
-    for value in (left, right):
-        _ = value.cls  # the answer rests on what they are
+    _ = left.cls, right.cls  # the answer rests on what they are
     if not isinstance(left, Constant) and not isinstance(right, Constant):
         tx.guard_distinct(left, right)
     return False
@@ -127,14 +128,13 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
             # two accesses give two wrappers of one method, which are equal
             return Constant((left.fn == right.fn) == (symbol == "=="))
         return Constant(identical(tx, left, right) == (symbol == "=="))
+    computed = None
     if isinstance(left, ArrayNumber) or isinstance(right, ArrayNumber):
         computed = scalar_operator(tx, symbol, left, right)
-        if computed is not None:
-            return computed
     elif isinstance(left, SymbolValue) or isinstance(right, SymbolValue):
         computed = symbol_operator(tx, symbol, left, right)
-        if computed is not None:
-            return computed
+    if computed is not None:
+        return computed
     if isinstance(left, Constant) and isinstance(right, Constant):
         fn = OPERATORS[symbol][0] if asked is None else IN_PLACE[asked][0]
         return tx.wrap_new(evaluate(tx, fn, left.value, right.value))
@@ -169,26 +169,18 @@ def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
         return graph_call(tx, "call_function", fn, [left, right], {})
     own = left.special(tx, name) or _has_python_method(left, name)
     if own or (isinstance(left, ObjectValue) and find_in_class(left.cls, name) is not None):
-        found = (
-            call_special(tx, left, name, [right])
-            if own
-            else left.call_method(tx, name, [right], {})
-        )
-        if not (isinstance(found, Constant) and found.value is NotImplemented):
+        by = call_special(tx, left, name, [right]) if own else None
+        found = left.call_method(tx, name, [right], {}) if by is None else by
+        if not declined(found):
             return found
     reflected = OPERATORS[symbol[:-1]][2]
-    if (
-        isinstance(left, ListValue)
-        and isinstance(right, ObjectValue)
-        and right.special(tx, reflected)
-    ):
+    in_list = isinstance(left, ListValue)
+    if in_list and isinstance(right, ObjectValue) and right.special(tx, reflected):
         found_there = _objects(tx, symbol[:-1], left, right, symbol)  # numbers before sequences
         if found_there is not None:
             return found_there
-    if isinstance(left, ListValue) and symbol == "+=":
-        return left.call_method(tx, "__iadd__", [right], {})
-    if isinstance(left, DictValue) and symbol == "|=":
-        return left.call_method(tx, "__ior__", [right], {})
+    if (in_list and symbol == "+=") or (isinstance(left, DictValue) and symbol == "|="):
+        return left.call_method(tx, name, [right], {})
     if isinstance(left, SetValue) and left.cls is set and symbol in _SET_IN_PLACE:
         if symbol == "|=":
             left.call_method(tx, "update", [right], {})
@@ -246,7 +238,7 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
             continue
         if symbol == "!=" and _only_equality(tx, receiver):
             found = call_special(tx, receiver, "__eq__", [argument])
-            if not (isinstance(found, Constant) and found.value is NotImplemented):
+            if not declined(found):
                 return Constant(not found.truth(tx))  # as object.__ne__ does
             continue
         payload = getattr(receiver, "payload", None)
@@ -269,7 +261,7 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
                 raise
             if found.cls is not receiver.cls and isinstance(found, _MADE_BY_CLASS):
                 raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")
-        if not (isinstance(found, Constant) and found.value is NotImplemented):
+        if not declined(found):
             return found
     return None
 
@@ -293,8 +285,7 @@ def _by_built_in(
         found = receiver.call_method(tx, method, [inner], {})
     except Break:
         return None
-    refused = isinstance(found, Constant) and found.value is NotImplemented
-    return None if refused else found
+    return None if declined(found) else found
 
 
 def _only_equality(tx: Tracer, value: Value) -> bool:
@@ -306,12 +297,7 @@ def _only_equality(tx: Tracer, value: Value) -> bool:
 
 def _has_python_method(value: Value, name: str) -> bool:
     """Of members of enumerations, exceptions and the like, which are no `ObjectValue`."""
-    found = find_in_class(value.cls, name)
-    return (
-        found is not None
-        and isinstance(found[1], types.FunctionType)
-        and not isinstance(value, Constant)
-    )
+    return not isinstance(value, Constant) and python_method(value.cls, name) is not None
 
 
 def _sequences(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
@@ -374,7 +360,7 @@ def _tables(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> V
         known = isinstance(equal, Constant) and isinstance(equal.value, bool)
         return Constant(not equal.truth(tx)) if known else Constant(True)
     found = left.call_method(tx, name, [right], {})
-    if isinstance(found, Constant) and found.value is NotImplemented:
+    if declined(found):
         if symbol in ("==", "!="):
             return Constant(symbol == "!=")
         refuse(tx, asked, left, right)
@@ -412,10 +398,10 @@ def unary(tx: Tracer, symbol: str, value: Value) -> Value:
         return graph_call(tx, "call_function", fn, [value], {})
     if isinstance(value, SymbolValue | ArrayNumber) and symbol == "-":
         return binary(tx, "*", value, Constant(-1))
-    if isinstance(value, SymbolValue) and symbol == "abs" and value.cls is int:
-        positive = binary(tx, ">=", value, Constant(0)).truth(tx)
-        return value if positive else binary(tx, "*", value, Constant(-1))
     if isinstance(value, SymbolValue) and symbol == "abs":
+        if value.cls is int:
+            positive = binary(tx, ">=", value, Constant(0)).truth(tx)
+            return value if positive else binary(tx, "*", value, Constant(-1))
         found = symbol_call(tx, math.fabs, [value])
         if found is not None:
             return found

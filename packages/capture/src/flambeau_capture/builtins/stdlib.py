@@ -28,6 +28,7 @@ from typing import Any
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.spreading import spread
 from flambeau_capture.observe.unguarded import name_of, of_arguments, unguarded
 from flambeau_capture.polyfills.calling import replacing
 from flambeau_capture.source import ConstantSource
@@ -40,7 +41,6 @@ from flambeau_capture.values.functions.callables import (
     NAMES,
     Action,
     CallRule,
-    answers,
     breaks,
     constant,
     evaluate_call,
@@ -60,7 +60,7 @@ def _inner_codes(code: types.CodeType) -> list[types.CodeType]:
 
 @handles(dataclasses.fields)
 def _fields(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    kind = args[0].python_class if isinstance(args[0], ClassValue) else args[0].cls
+    kind = _class_of(args[0])
     if not dataclasses.is_dataclass(kind):
         tx.raise_error(TypeError, "must be called with a dataclass type or instance")
     return TupleValue(
@@ -68,18 +68,20 @@ def _fields(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     )
 
 
-@handles(dataclasses.is_dataclass)
-def _is_dataclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    kind = args[0].python_class if isinstance(args[0], ClassValue) else args[0].cls
-    return Constant(dataclasses.is_dataclass(kind))
+def _class_of(value: Value) -> type:
+    return value.python_class if isinstance(value, ClassValue) else value.cls
 
 
-answers(
+spread(
     {
-        typing.cast: lambda tx, args, kwargs: args[1],
-        sys.intern: lambda tx, args, kwargs: Constant(constant_of(args[0])),
-        inspect.isclass: lambda tx, args, kwargs: Constant(isinstance(args[0], ClassValue)),
-        inspect.ismethod: lambda tx, args, kwargs: Constant(isinstance(args[0], MethodValue)),
+        typing.cast: lambda tx, typ, val: val,
+        sys.intern: lambda tx, text: Constant(constant_of(text)),
+        inspect.isclass: lambda tx, object: Constant(isinstance(object, ClassValue)),
+        inspect.ismethod: lambda tx, object: Constant(isinstance(object, MethodValue)),
+        inspect.isfunction: lambda tx, object: Constant(issubclass(object.cls, types.FunctionType)),
+        dataclasses.is_dataclass: lambda tx, obj: Constant(
+            dataclasses.is_dataclass(_class_of(obj))
+        ),
     }
 )
 
@@ -100,13 +102,12 @@ def _new_signature(target: Value) -> inspect.Signature:
 @handles(inspect.signature)
 def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     target = args[0]
-    bound = isinstance(target, MethodValue)
     fn: Any = target.function if isinstance(target, MethodValue) else target
     try:
         found = inspect.signature(fn.as_python())
     except NotConcrete:
         found = _new_signature(target)
-    if bound:
+    if isinstance(target, MethodValue):
         found = found.replace(parameters=list(found.parameters.values())[1:])
     return tx.wrap(found, ConstantSource(found, "signature"))
 
@@ -131,11 +132,9 @@ def _getenv(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(functools.wraps)
 def _wraps(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    update = tx.wrap(
-        functools.update_wrapper, ConstantSource(functools.update_wrapper, "update_wrapper")
-    )
-    named = {"wrapped": args[0], **kwargs}
-    return PartialValue(update, list(args[1:]), named)
+    fn = functools.update_wrapper
+    update = tx.wrap(fn, ConstantSource(fn, fn.__name__))
+    return PartialValue(update, list(args[1:]), {"wrapped": args[0], **kwargs})
 
 
 @handles(functools.update_wrapper)
@@ -211,17 +210,13 @@ _made_inside([each for each in _REPR_GUARDS if each], ("wrapper",), _without_rep
 _made_inside([functools.singledispatch], ("wrapper", "dispatch"), _dispatch)
 
 
-def _expect_true(tx: Tracer, fn: Value, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(args[0].truth(tx))
-
-
 # what is installed stays for a process
 for _name in ("version", "packages_distributions"):
     NAMES["importlib.metadata", _name] = CallRule(Action.EVALUATE, "importlib.metadata")
 # torch imports its exporter at first use
 NAMES["torch.onnx", "is_in_onnx_export"] = constant(False, "torch.onnx")
 NAMES[compat.SYMBOLIC_SHAPES, "expect_true"] = CallRule(
-    Action.ANSWER, compat.SYMBOLIC_SHAPES, _expect_true, of_called=True
+    Action.ANSWER, compat.SYMBOLIC_SHAPES, lambda tx, args, kwargs: Constant(args[0].truth(tx))
 )
 
 
@@ -274,8 +269,3 @@ pure(
     typing.get_origin, typing.get_args, struct.pack, struct.unpack, struct.calcsize,
     json.dumps, json.loads, ast.literal_eval,
 )  # fmt: skip
-
-
-@handles(inspect.isfunction)
-def _isfunction(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(issubclass(args[0].cls, types.FunctionType))

@@ -20,12 +20,14 @@ from flambeau_capture.builtins.autograd.gradients import (
     ends_before_readers,
     leaves_of,
     no_hooks,
+    of_graph,
+    several,
     whole_graph_is_ours,
 )
 from flambeau_capture.graph.builder import GraphBuilder
 from flambeau_capture.graph.functions import derivative_call, hook_call, is_reentrant, kept_call
 from flambeau_capture.source import ConstantSource
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Unreconstructible, Value, unpack
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Unreconstructible, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.callables import handles
@@ -54,8 +56,7 @@ class HandleValue(Value):
 
 def register(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
     """A call that registers a hook; None where eager's hook would see more than the graph has."""
-    made_here = tensor.source is None and tensor.real is None
-    if not made_here or tx.graph is not tx.graph.outermost:
+    if not of_graph(tx, tensor):
         return None
     read = tx.graph.first_reader(tensor.node)
     why = "a hook that is put on a tensor which the graph reads before"
@@ -145,14 +146,10 @@ def _function(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     given = dict(zip(_OF_FUNCTION, args)) | dict(kwargs)
     if not set(given) <= set(_OF_FUNCTION) or "grad_variables" in given or "tensors" not in given:
         raise Break(_REASON, "torch.autograd.backward with other arguments")
-    outputs = _several(tx, given.pop("tensors"))
-    nothing = Constant(None)
-    weights = given.pop("grad_tensors", nothing)
-    if _is_none(weights):
-        found: Sequence[Value] = [nothing] * len(outputs)
-    else:
-        found = _several(tx, weights)
-    return backward(tx, outputs, found, given)
+    outputs = several(tx, given.pop("tensors"))
+    weights = given.pop("grad_tensors", Constant(None))
+    each = [weights] * len(outputs) if is_none(weights) else several(tx, weights)
+    return backward(tx, outputs, each, given)
 
 
 def backward(
@@ -160,7 +157,7 @@ def backward(
 ) -> Value:
     """Add the outputs' derivatives to `.grad` of the leaves that they depend on."""
     inputs = options.get("inputs", Constant(None))
-    with ends_before_readers(tx, [] if _is_none(inputs) else _several(tx, inputs)):
+    with ends_before_readers(tx, [] if is_none(inputs) else several(tx, inputs)):
         return _in_graph(tx, outputs, weights, options)
 
 
@@ -176,12 +173,8 @@ def _in_graph(
         raise Break(_REASON, "backward with create_graph=True")
     if _distributed():
         raise Break(_REASON, "backward while torch.distributed runs, which may watch derivatives")
-    tx.guard(
-        ConstantSource(_distributed, "distributed"),
-        "CALL",
-        _alone,
-        "torch.distributed does not run",
-    )
+    where = ConstantSource(_distributed, "distributed")
+    tx.guard(where, "CALL", _alone, "torch.distributed does not run")
     if any(not root.fake.requires_grad for root in roots):
         raise Break(_REASON, "backward of a tensor that does not require grad")
     if any(is_reentrant(node) for node in tx.graph.graph.nodes):
@@ -216,23 +209,15 @@ def _alone(question: Callable[[], bool]) -> bool:
     return not question()
 
 
-def _several(tx: Tracer, value: Value) -> list[Value]:
-    return [value] if isinstance(value, TensorValue) else unpack(tx, value)
-
-
-def _is_none(value: Value) -> bool:
-    return is_none(value)
-
-
 def _leaf_values(tx: Tracer, roots: list[TensorValue], inputs: Value) -> list[TensorValue]:
     """The leaves to accumulate into: those given, or all that the roots depend on."""
     by_fake = {id(value.fake): value for value in [*_entered(tx), *tx.graph.own_leaves]}
     reached = [by_fake.get(id(fake)) for fake in _unique(roots)]
     if any(leaf is None for leaf in reached):
         raise Break(_REASON, "backward to a leaf that the graph makes")
-    if _is_none(inputs):
+    if is_none(inputs):
         return [*(leaf for leaf in reached if leaf is not None), *tx.graph.retaining]
-    wanted = _several(tx, inputs)
+    wanted = several(tx, inputs)
     chosen = [value for value in wanted if any(value is leaf for leaf in reached)]
     if len(chosen) != len(wanted) or len({id(value) for value in chosen}) != len(chosen):
         raise Break(_REASON, "backward with inputs that are no leaves")
@@ -240,12 +225,7 @@ def _leaf_values(tx: Tracer, roots: list[TensorValue], inputs: Value) -> list[Te
 
 
 def _unique(roots: list[TensorValue]) -> Iterator[torch.Tensor]:
-    seen: set[int] = set()
-    for root in roots:
-        for leaf in leaves_of(root.fake):
-            if id(leaf) not in seen:
-                seen.add(id(leaf))
-                yield leaf
+    yield from {id(leaf): leaf for root in roots for leaf in leaves_of(root.fake)}.values()
 
 
 def _entered(tx: Tracer) -> Iterator[TensorValue]:
@@ -262,7 +242,7 @@ def _accumulate(tx: Tracer, leaf: TensorValue, derivative: TensorValue, given: s
             raise Break(_REASON, "backward into a .grad that is differentiated itself")
         graph_call(tx, "call_method", "add_", [before, derivative], {})
         return
-    if not _is_none(before):
+    if not is_none(before):
         raise Break(_REASON, f"backward where .grad is {before.describe()}")
     own = id(derivative) not in given and not derivative.fake._is_view()
     steps = zip(leaf.fake.shape, torch.empty_like(leaf.fake).stride(), leaf.fake.stride())

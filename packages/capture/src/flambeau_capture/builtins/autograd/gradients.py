@@ -75,12 +75,9 @@ def first_reader(graph: GraphBuilder, node: fx.Node) -> int | None:
     if not isinstance(value, torch.Tensor) or not version_of(value):
         return None
     steps = {user: graph.steps[user] for user in node.users if user in graph.steps}
-    written = max((step for user, step in steps.items() if _writes(graph, user, node)), default=0)
+    writing = (step for user, step in steps.items() if node in _written(graph, user))
+    written = max(writing, default=0)
     return min((step for step in steps.values() if step > written), default=None)
-
-
-def _writes(graph: GraphBuilder, call: fx.Node, value: fx.Node) -> bool:
-    return value in _written(graph, call)
 
 
 def _written(graph: GraphBuilder, call: fx.Node) -> set[Any]:
@@ -122,9 +119,11 @@ _REASON = "FB0007"
 @handles(torch.autograd.grad)
 def _grad(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     given: dict[str, Value] = dict(zip(_PARAMETERS, args)) | dict(kwargs)
+    if not set(given) <= set(_PARAMETERS) or len(args) > len(_PARAMETERS):
+        raise Break(_REASON, "torch.autograd.grad with arguments that it does not take")
     outputs, inputs = (_tensors(tx, given.get(name), name) for name in ("outputs", "inputs"))
     with ends_before_readers(tx, inputs):
-        return _in_graph(tx, args, given, outputs, inputs)
+        return _in_graph(tx, given, outputs, inputs)
 
 
 @contextmanager
@@ -145,14 +144,8 @@ def ends_before_readers(tx: Tracer, tensors: Sequence[Value]) -> Iterator[None]:
 
 
 def _in_graph(
-    tx: Tracer,
-    args: Args,
-    given: dict[str, Value],
-    outputs: list[TensorValue],
-    inputs: list[TensorValue],
+    tx: Tracer, given: dict[str, Value], outputs: list[TensorValue], inputs: list[TensorValue]
 ) -> Value:
-    if not set(given) <= set(_PARAMETERS) or len(args) > len(_PARAMETERS):
-        raise Break(_REASON, "torch.autograd.grad with arguments that it does not take")
     if tx.graph is not tx.graph.outermost:
         raise Break(_REASON, "torch.autograd.grad in a function that torch maps or runs again")
     for batched in ("is_grads_batched", "only_inputs"):
@@ -190,10 +183,21 @@ def _ancestors(nodes: Sequence[fx.Node]) -> set[fx.Node]:
     return found
 
 
+def several(tx: Tracer, value: Value) -> list[Value]:
+    """A tensor, or what holds several."""
+    return [value] if isinstance(value, TensorValue) else unpack(tx, value)
+
+
+def of_graph(tx: Tracer, tensor: TensorValue) -> bool:
+    """Whether a tensor is made in the graph, not in one that this calls."""
+    made_here = tensor.source is None and tensor.real is None
+    return made_here and tx.graph is tx.graph.outermost
+
+
 def _tensors(tx: Tracer, value: Value | None, name: str) -> list[TensorValue]:
     if value is None:
         raise Break(_REASON, f"torch.autograd.grad without {name}")
-    parts = [value] if isinstance(value, TensorValue) else unpack(tx, value)
+    parts = several(tx, value)
     found = [part for part in parts if isinstance(part, TensorValue)]
     if len(found) != len(parts) or not found:
         raise Break(_REASON, f"torch.autograd.grad with {name} that are no tensors")
@@ -232,9 +236,8 @@ def begin(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value 
     assume_leaf(tx, tensor)
     if freeze(tensor, tx, flag.truth(tx)) or track(tensor, tx, flag.truth(tx)):
         return tensor
-    made_here = tensor.source is None and tensor.real is None
-    usual = tx.graph is tx.graph.outermost and fake.is_leaf and fake.is_floating_point()
-    if not made_here or not usual or not flag.truth(tx) or fake._is_view():
+    usual = of_graph(tx, tensor) and fake.is_leaf and fake.is_floating_point()
+    if not usual or not flag.truth(tx) or fake._is_view():
         return None
     node = tensor.node
     fake.requires_grad_(True)
@@ -261,10 +264,7 @@ def must_stay(tx: Tracer, tensor: TensorValue, why: str, read: int | None = None
 def keep_grad(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
     """`retain_grad()` of a tensor made in the graph; None: it is not of that kind."""
     fake = tensor.fake
-    made_here = tensor.source is None and tensor.real is None
-    if not made_here or tx.graph is not tx.graph.outermost or not fake.requires_grad:
-        return None
-    if args or kwargs or fake.is_leaf:
+    if args or kwargs or fake.is_leaf or not fake.requires_grad or not of_graph(tx, tensor):
         return None
     read = tx.graph.first_reader(tensor.node)
     tx.heap.changed()
@@ -286,11 +286,9 @@ def leaving_leaf(graph: GraphBuilder, outputs: Sequence[fx.Node]) -> tuple[int, 
             continue
         if id(tensor) in begun:
             return begun[id(tensor)]
-        leaves = [id(leaf) for leaf in leaves_of(tensor)]
-        if any(leaf not in begun for leaf in leaves):
-            continue
-        steps = [begun[leaf] for leaf in leaves if leaf in begun]
-        if steps:
+        leaves = [begun.get(id(leaf)) for leaf in leaves_of(tensor)]
+        steps = [each for each in leaves if each is not None]
+        if steps and len(steps) == len(leaves):
             return min(steps, key=lambda found: found[0])
     return None
 

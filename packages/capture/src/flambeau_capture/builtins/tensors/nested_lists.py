@@ -8,6 +8,7 @@ what the graph holds.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import torch
@@ -27,9 +28,10 @@ from flambeau_capture.values.tensors.tensor import TensorValue
 
 def tensor_of_open(tx: Tracer, data: Value, kwargs: Kwargs) -> Value | None:
     """`torch.tensor` of symbols, or of lists of them, as stacked tensors; else None."""
-    if not set(kwargs) <= {"dtype", "device"} or not _holds_open(data):
+    is_open = any(isinstance(leaf, SymbolValue) for leaf in _flat(data))
+    if not is_open or not set(kwargs) <= {"dtype", "device"}:
         return None
-    leaves = _open_leaves(data)
+    leaves = _regular(data, lambda leaf: _is_number(leaf, (int, float)))
     if leaves is None:
         return None
     named = dict(kwargs)
@@ -39,23 +41,37 @@ def tensor_of_open(tx: Tracer, data: Value, kwargs: Kwargs) -> Value | None:
     return _filled(tx, data, named)
 
 
-def _holds_open(value: Value) -> bool:
+def _flat(value: Value) -> Iterator[Value]:
+    """What nested lists hold, in order."""
     if isinstance(value, SequenceValue):
-        return any(_holds_open(part) for part in value.parts())
-    return isinstance(value, SymbolValue)
+        for part in value.parts():
+            yield from _flat(part)
+    else:
+        yield value
 
 
-def _open_leaves(value: Value) -> list[Value] | None:
-    """The numbers in nested lists; None where anything is neither, or where lists differ."""
+def _regular(value: Value, is_leaf: Callable[[Value], bool]) -> list[Value] | None:
+    """The same; None where anything else is among them, or where lists differ in their shapes."""
+    leaves = [*_flat(value)]
+    return leaves if _shape(value) is not None and all(map(is_leaf, leaves)) else None
+
+
+def _shape(value: Value) -> tuple[int, ...] | None:
     if not isinstance(value, SequenceValue):
-        plain = isinstance(value, SymbolValue | Constant) and value.cls in (int, float)
-        return [value] if plain else None
-    parts = [_open_leaves(part) for part in value.parts()]
-    kinds = {isinstance(part, SequenceValue) for part in value.parts()}
-    counts = {None if part is None else len(part) for part in parts}
-    if len(kinds) != 1 or len(counts) != 1 or None in counts:
-        return None
-    return [leaf for part in parts for leaf in part or ()]
+        return ()
+    inner = {_shape(part) for part in value.parts()}
+    each = inner.pop() if len(inner) == 1 else None
+    return None if each is None else (len(value.parts()), *each)
+
+
+def _is_number(value: Value, kinds: Container[type]) -> bool:
+    return isinstance(value, SymbolValue | Constant) and value.cls in kinds
+
+
+def _is_element(value: Value) -> bool:
+    if isinstance(value, TensorValue):
+        return value.cls is torch.Tensor and value.fake.dim() == 0
+    return _is_number(value, _DTYPES)
 
 
 def _filled(tx: Tracer, value: Value, named: dict[str, Value]) -> Value:
@@ -85,7 +101,7 @@ def made(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
             named[each] = given.pop(0)
     if not isinstance(data, SequenceValue) or given or not set(named) <= _TAKEN:
         return None
-    leaves = _leaves(data)
+    leaves = _regular(data, _is_element)
     tensors = [leaf for leaf in leaves or () if isinstance(leaf, TensorValue)]
     if leaves is None or not tensors:
         return None
@@ -94,8 +110,7 @@ def made(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
         raise Break("FB0002", f"{name} of a list of tensors, with {' or '.join(wanted)}")
     if any(leaf.fake.device.type != "cpu" for leaf in tensors):
         raise Break("FB0002", f"{name} of a list of tensors that are not on the CPU")
-    dtype = _constant(named, "dtype")
-    device = _constant(named, "device")
+    dtype, device = (named.get(n, Constant(None)).as_python() for n in ("dtype", "device"))
     if isinstance(owner, TensorValue):
         dtype = owner.fake.dtype if dtype is None else dtype
         device = owner.fake.device if device is None else device
@@ -105,31 +120,6 @@ def made(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
         return None  # torch takes some of them and refuses others: a matter of the data
     made = _stacked(tx, data, dtype)
     return made if device is None else made.call_method(tx, "to", [tx.wrap_new(device)], {})
-
-
-def _constant(named: dict[str, Value], name: str) -> Any:
-    found = named.get(name)
-    return None if found is None else found.as_python()
-
-
-def _leaves(value: Value) -> list[Value] | None:
-    if not isinstance(value, SequenceValue):
-        if isinstance(value, TensorValue):
-            return [value] if value.cls is torch.Tensor and value.fake.dim() == 0 else None
-        number = isinstance(value, SymbolValue | Constant) and value.cls in _DTYPES
-        return [value] if number else None
-    parts = [_leaves(part) for part in value.parts()]
-    shapes = {_shape(part) for part in value.parts()}
-    if len(shapes) != 1 or None in parts:
-        return None
-    return [leaf for part in parts for leaf in part or ()]
-
-
-def _shape(value: Value) -> tuple[int, ...]:
-    if not isinstance(value, SequenceValue):
-        return ()
-    parts = value.parts()
-    return (len(parts), *(_shape(parts[0]) if parts else ()))
 
 
 _DTYPES: dict[type, Any] = {
@@ -169,7 +159,7 @@ def shape_as_tensor(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value 
 
 def of_scalars(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """NumPy's scalars among the data: torch reads the dtype of each, unlike of a Python number."""
-    if len(args) != 1 or not _holds_scalar(args[0]):
+    if len(args) != 1 or not any(isinstance(leaf, NumpyScalar) for leaf in _flat(args[0])):
         return None
     named = dict(kwargs)
     if "dtype" not in named or is_none(named["dtype"]):
@@ -179,15 +169,7 @@ def of_scalars(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | Non
         named["dtype"] = Constant(evaluate(tx, torch.tensor, sample).dtype)
     data = _numbers(args[0])
     opened = tensor_of_open(tx, data, named)
-    if opened is not None:
-        return opened
-    return graph_call(tx, "call_function", torch.tensor, [data], named)
-
-
-def _holds_scalar(value: Value) -> bool:
-    if isinstance(value, SequenceValue):
-        return any(map(_holds_scalar, value.parts()))
-    return isinstance(value, NumpyScalar)
+    return opened or graph_call(tx, "call_function", torch.tensor, [data], named)
 
 
 def _sample(value: Value) -> Any:
@@ -197,8 +179,7 @@ def _sample(value: Value) -> Any:
         return None if any(part is None for part in parts) else parts
     if isinstance(value, NumpyScalar):
         return value.sample()
-    known = isinstance(value, SymbolValue | Constant) and value.cls in _DTYPES
-    return value.cls(1) if known else None
+    return value.cls(1) if _is_number(value, _DTYPES) else None
 
 
 def _numbers(value: Value) -> Value:

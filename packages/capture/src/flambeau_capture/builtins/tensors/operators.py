@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.operator_tables import OPERATORS, refuse
+from flambeau_capture.builtins.operator_tables import OPERATORS, declined, refuse
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -94,8 +94,7 @@ def _by_object(
         return None
     argument = right if receiver is left else left
     answer = call_special(tx, receiver, name, [argument])
-    known = isinstance(answer, Constant) and answer.value is NotImplemented
-    return None if known else answer
+    return None if declined(answer) else answer
 
 
 _ORDER = (operator.lt, operator.le, operator.gt, operator.ge)
@@ -119,6 +118,6 @@ def _own_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value |
     for receiver, name, argument in ((left, row[1], right), (right, row[2], left)):
         if isinstance(receiver, SubclassTensor) and name and receiver.defines(name):
             found = call_special(tx, receiver, name, [argument])
-            if not (isinstance(found, Constant) and found.value is NotImplemented):
+            if not declined(found):
                 return found
     return None

@@ -114,14 +114,12 @@ def draw(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     target: Any = FUNCTIONS.get(name, name)
     if compat.is_default_generator(generator.real):
         return graph_call(tx, kind, target, args, named)
-    if tx.graph is not tx.graph.outermost or name in OF_DATA:
-        return None
-    if "out" in named or "requires_grad" in named:
+    if tx.graph is not tx.graph.outermost or name in OF_DATA or {"out", "requires_grad"} & {*named}:
         return None
     if name == "normal" and _of_tensors(args, named):
         return None
     if name in FILLED:
-        return _fill(tx, generator, args, named)(name)
+        return _fill(tx, generator, name, args, named)
     plain_args = tuple(arg.graph_argument() for arg in args)
     plain = {key: value.graph_argument() for key, value in named.items()}
     device = tx.graph.outermost.device
@@ -142,25 +140,21 @@ def _layout(fake: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _fill(
-    tx: Tracer, generator: GeneratorOfTensors, args: Args, named: Kwargs
-) -> Callable[[str], Value | None]:
+    tx: Tracer, generator: GeneratorOfTensors, name: str, args: Args, named: Kwargs
+) -> Value | None:
     """`tensor.normal_(generator=g)`: new numbers in the tensor's layout, copied into it."""
-
-    def fill(name: str) -> Value | None:
-        tensor, *rest = args
-        if not isinstance(tensor, TensorValue) or _of_tensors(rest, named):
-            return None
-        fake = tensor.fake
-        if any(stride == 0 and size != 1 for size, stride in zip(fake.shape, fake.stride())):
-            return None
-        given = (name, *_layout(fake), *(arg.graph_argument() for arg in rest))
-        plain = {key: value.graph_argument() for key, value in named.items()}
-        with tx.graph.outermost.fake_mode:
-            empty = torch.empty_strided(*_layout(fake)[:2], dtype=fake.dtype, device=fake.device)
-        made = _drawn(tx, generator, _new_and_filled, given, plain, empty)
-        return graph_call(tx, "call_method", "copy_", [tensor, made], {})
-
-    return fill
+    tensor, *rest = args
+    if not isinstance(tensor, TensorValue) or _of_tensors(rest, named):
+        return None
+    fake = tensor.fake
+    if any(stride == 0 and size != 1 for size, stride in zip(fake.shape, fake.stride())):
+        return None
+    given = (name, *_layout(fake), *(arg.graph_argument() for arg in rest))
+    plain = {key: value.graph_argument() for key, value in named.items()}
+    with tx.graph.outermost.fake_mode:
+        empty = torch.empty_strided(*_layout(fake)[:2], dtype=fake.dtype, device=fake.device)
+    made = _drawn(tx, generator, _new_and_filled, given, plain, empty)
+    return graph_call(tx, "call_method", "copy_", [tensor, made], {})
 
 
 def _drawn(

@@ -14,6 +14,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.operator_tables import declined
 from flambeau_capture.builtins.tensors.operators import has_torch_function
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, needing, unpack
@@ -149,7 +150,7 @@ def overridden(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
             places.back(tx, named),
         ]
         found = tx.call(method, parts, {})
-        if not (isinstance(found, Constant) and found.value is NotImplemented):
+        if not declined(found):
             return found
     names = ", ".join(repr(value.cls) for value in chosen)
     tx.raise_error(

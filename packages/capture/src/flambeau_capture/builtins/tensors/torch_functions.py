@@ -161,23 +161,28 @@ _answer(None, *compat.nothing_under_capture())
 _answer(0, *compat.zero_under_capture())
 
 
+_STORAGES = (torch.TypedStorage, torch.UntypedStorage)
+
 answers(
     {
         torch.is_tensor: lambda tx, args, kwargs: Constant(issubclass(args[0].cls, torch.Tensor)),
+        torch.is_storage: lambda tx, args, kwargs: Constant(issubclass(args[0].cls, _STORAGES)),
+        torch.overrides.is_tensor_like: lambda tx, args, kwargs: Constant(
+            hasattr(args[0].cls, "__torch_function__")
+        ),
         torch.jit.annotate: lambda tx, args, kwargs: args[1],
         torch.numel: lambda tx, args, kwargs: args[0].call_method(tx, "numel", [], {}),
+        torch._check_is_size: lambda tx, args, kwargs: tx.call_python(
+            scanning.check_is_size, args, kwargs
+        ),
+        compat.CHECK_ALL: lambda tx, args, kwargs: _check_elements(
+            tx, compat.CHECK_ALL, [], args, kwargs
+        ),
+        torch.broadcast_shapes: lambda tx, args, kwargs: evaluate_call(
+            tx, torch.broadcast_shapes, args, kwargs
+        ),
     }
 )
-
-
-@handles(torch.overrides.is_tensor_like)
-def _is_tensor_like(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(hasattr(args[0].cls, "__torch_function__"))
-
-
-@handles(torch.is_storage)
-def _is_storage(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(issubclass(args[0].cls, torch.TypedStorage | torch.UntypedStorage))
 
 
 @handles(compat.set_grad_enabled)
@@ -196,16 +201,6 @@ def _check(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if not given["cond"].truth(tx):
         raise Break("FB0010", "torch._check fails")
     return Constant(None)
-
-
-@handles(torch._check_is_size)
-def _check_is_size(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return tx.call_python(scanning.check_is_size, args, kwargs)
-
-
-@handles(compat.CHECK_ALL)
-def _check_all(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return _check_elements(tx, compat.CHECK_ALL, [], args, kwargs)
 
 
 @handles(compat.CHECK_ALL_WITH)
@@ -361,8 +356,3 @@ unguarded(
     name_of(torch.get_default_device),
     "where a program sets one, torch's functions are overridden, and nothing is captured",
 )
-
-
-@handles(torch.broadcast_shapes)
-def _broadcast_shapes(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return evaluate_call(tx, torch.broadcast_shapes, args, kwargs)
