@@ -21,9 +21,9 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture import backends
 from flambeau_capture._native import FrameCache, compiled, disabled, set_foreign, set_tracing
-from flambeau_capture.breaks import REASONS, BreakReport, Unsupported
+from flambeau_capture.breaks import REASONS, BreakReport, Unsupported, UserLine
 from flambeau_capture.errors import CaptureFault
-from flambeau_capture.frame.compiler import FrameCompiler, first_line
+from flambeau_capture.frame.compiler import FrameCompiler
 from flambeau_capture.frame.dynamism import DISABLED, MARK
 from flambeau_capture.frame.limits import LimitWarning
 from flambeau_capture.frame.skip_rules import skip_code
@@ -83,7 +83,9 @@ def _note_stillborn(compiler: weakref.ref[Decorator], *call: Any) -> None:
     failure = guards.explain(frame.scope()) if guards else None
     text = f"the guards of {name} do not hold on the frame they were made from: {failure}"
     error = CaptureFault(text)
-    converter.records.faults.append(RecordedFault(name, first_line(frame.code), error, "guards"))
+    converter.records.faults.append(
+        RecordedFault(name, UserLine.first_of(frame.code), error, "guards")
+    )
     if converter.options.nopython or converter.options.raise_internal_errors:
         raise error
 
@@ -180,7 +182,7 @@ def _refusing(code: types.CodeType) -> Callable[..., Any]:
 
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         what = f"{code.co_name} is a generator, or a coroutine"
-        raise Unsupported(BreakReport(REASONS["FB0021"], what, (first_line(code),)))
+        raise Unsupported(BreakReport(REASONS["FB0021"], what, (UserLine.first_of(code),)))
 
     return disabled(refuse)
 

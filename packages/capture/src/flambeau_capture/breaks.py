@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import linecache
 from dataclasses import dataclass
+from types import CodeType
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,11 @@ class UserLine:
     filename: str
     lineno: int
     function: str
+
+    @classmethod
+    def first_of(cls, code: CodeType) -> UserLine:
+        """Where a function stands."""
+        return cls(code.co_filename, code.co_firstlineno, code.co_name)
 
     def __str__(self) -> str:
         text = linecache.getline(self.filename, self.lineno).strip()

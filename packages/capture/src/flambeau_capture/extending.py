@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import torch
 
 from flambeau_capture.frame.dynamism import BREAK, IN_GRAPH, MARK
-from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.functions.callables import (
     RULES,
@@ -90,26 +89,23 @@ def substitute_in_graph(
             raise TypeError(f"a replacement is a Python function, not {replacement!r}")
         rule = own_rule(original)
         known = None if rule is None else rule.handler
-        if isinstance(known, _Substitute) and known.replacement is not replacement:
-            raise ValueError(f"{_name(original)} is replaced already, by {known.replacement!r}")
+        if (
+            isinstance(known, partial)
+            and known.func is _traced
+            and known.args[0] is not replacement
+        ):
+            raise ValueError(f"{_name(original)} is replaced already, by {known.args[0]!r}")
         if not skip_signature_check:
             _same_signature(original, replacement)
-        handles(original, action=Action.POLYFILL)(_Substitute(replacement))
+        handles(original, action=Action.POLYFILL)(partial(_traced, replacement))
         return replacement
 
     return decorate
 
 
-class _Substitute:
-    """A handler that calls a replacement under capture."""
-
-    def __init__(self, replacement: FunctionType) -> None:
-        self.replacement = replacement
-
-    def __call__(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        replacement = self.replacement
-        value = tx.wrap(replacement, ConstantSource(replacement, replacement.__name__))
-        return tx.call(value, args, kwargs)
+def _traced(replacement: FunctionType, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """A handler: the call of a replacement under capture."""
+    return tx.call_python(replacement, args, kwargs)
 
 
 def _same_signature(original: Callable[..., Any], replacement: FunctionType) -> None:

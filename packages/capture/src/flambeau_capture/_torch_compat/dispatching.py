@@ -38,10 +38,15 @@ class Watching(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         given = kwargs or {}
-        if not isinstance(func, torch._ops.OpOverload):
-            return func(*args, **given)
-        self._see(func, args, given)
-        return as_made(func, args, func(*args, **given))
+        known = isinstance(func, torch._ops.OpOverload)
+        if known:
+            self._see(func, args, given)
+        result = func(*args, **given)
+        return self.made((args, given), as_made(func, args, result) if known else result)
+
+    def made(self, given: Any, result: Any) -> Any:
+        """The result of an operator."""
+        return result
 
 
 class Following(Watching):
@@ -51,15 +56,8 @@ class Following(Watching):
         super().__init__(see)
         self._computed = {id(tensor): tensor for tensor in start}
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        result = super().__torch_dispatch__(func, types, args, kwargs)
-        if any(self.computed(given) for given in tree_leaves((args, kwargs))):
+    def made(self, given: Any, result: Any) -> Any:
+        if any(self.computed(leaf) for leaf in tree_leaves(given)):
             self._computed.update((id(made), made) for made in tree_leaves(result))
         return result
 

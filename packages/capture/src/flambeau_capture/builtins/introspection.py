@@ -8,6 +8,7 @@ from __future__ import annotations
 import abc
 import types
 import typing
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -120,18 +121,25 @@ answers(
 )
 
 
-def is_instance(tx: Tracer, value: Value, kinds: Value) -> bool:
+def _alternatives(name: str, kinds: Value) -> Iterator[Any]:
+    """The classes, or what stands for one, of a tuple of such and of unions."""
     if isinstance(kinds, TupleValue):
-        return any(is_instance(tx, value, kind) for kind in kinds.parts())
-    with needing("FB0009", lambda _: f"isinstance with {kinds.describe()}"):
+        for kind in kinds.parts():
+            yield from _alternatives(name, kind)
+        return
+    with needing("FB0009", lambda _: f"{name} with {kinds.describe()}"):
         plain = kinds.as_python()
-    if isinstance(plain, types.UnionType):
-        return any(is_instance(tx, value, tx.wrap_new(kind)) for kind in plain.__args__)
-    kind: Any = plain
+    yield from plain.__args__ if isinstance(plain, types.UnionType) else (plain,)
+
+
+def is_instance(tx: Tracer, value: Value, kinds: Value) -> bool:
+    return any(_is_one(tx, value, kind) for kind in _alternatives("isinstance", kinds))
+
+
+def _is_one(tx: Tracer, value: Value, plain: Any) -> bool:
+    kind: Any = plain if isinstance(plain, type) else getattr(plain, "__origin__", None)
     if not isinstance(kind, type):
-        kind = getattr(plain, "__origin__", None)
-        if not isinstance(kind, type):
-            refuse(tx, isinstance, value, kinds)
+        refuse(tx, isinstance, value, tx.wrap_new(plain))
     by_members = has_members(tx, value, kind)
     if by_members is not None:
         return by_members
@@ -165,15 +173,11 @@ def _by_metaclass(tx: Tracer, kind: type, name: str, asked: Value) -> bool | Non
 def _issubclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if not isinstance(args[0], ClassValue):
         tx.raise_error(TypeError, "issubclass() arg 1 must be a class")
-    return Constant(_is_subclass_of(tx, args[0], args[1]))
+    value, kinds = args[0], _alternatives("issubclass", args[1])
+    return Constant(any(_is_subclass_of(tx, value, kind) for kind in kinds))
 
 
-def _is_subclass_of(tx: Tracer, value: ClassValue, kinds: Value) -> bool:
-    if isinstance(kinds, TupleValue):
-        return any(_is_subclass_of(tx, value, kind) for kind in kinds.parts())
-    kind = kinds.as_python()
-    if isinstance(kind, types.UnionType):
-        return any(_is_subclass_of(tx, value, tx.wrap_new(one)) for one in kind.__args__)
+def _is_subclass_of(tx: Tracer, value: ClassValue, kind: Any) -> bool:
     if not isinstance(kind, type):
         return bool(evaluate(tx, issubclass, value.python_class, kind))
     asked = _by_metaclass(tx, kind, "__subclasscheck__", value)

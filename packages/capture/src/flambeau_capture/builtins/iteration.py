@@ -11,6 +11,7 @@ import functools
 import heapq
 import itertools
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 from flambeau_capture import _torch_compat as compat
@@ -171,51 +172,34 @@ if VERSION[:2] == (3, 13):  # which keeps what it has made by weak references
 COUNT_ELEMENTS: Any = vars(collections)["_count_elements"]  # Counter's own, in C where there is one
 
 
-for _original, _python in {
-    itertools.islice: iterating.islice,
-    itertools.product: iterating.product,
-    itertools.accumulate: iterating.accumulate,
-    itertools.starmap: iterating.starmap,
-    itertools.takewhile: iterating.takewhile,
-    itertools.dropwhile: iterating.dropwhile,
-    itertools.zip_longest: iterating.zip_longest,
-    itertools.pairwise: iterating.pairwise,
-    itertools.combinations: iterating.combinations,
-    itertools.permutations: iterating.permutations,
-    itertools.compress: iterating.compress,
-    itertools.filterfalse: iterating.filterfalse,
-    itertools.combinations_with_replacement: iterating.combinations_with_replacement,
-    itertools.groupby: calling.groupby,
-    functools.reduce: iterating.reduce,
-    functools.cmp_to_key: calling.cmp_to_key,
-    operator.call: calling.call,
-    operator.itemgetter: calling.itemgetter,
-    operator.attrgetter: calling.attrgetter,
-    operator.methodcaller: calling.methodcaller,
-    bisect.bisect_left: calling.bisect_left,
-    bisect.bisect_right: calling.bisect_right,
-    COUNT_ELEMENTS: calling.count_elements,
-    bisect.insort_left: iterating.insort_left,
-    bisect.insort_right: iterating.insort_right,
-    heapq.heapify: iterating.heapify,
-    heapq.heappush: iterating.heappush,
-    heapq.heappop: iterating.heappop,
-    heapq.heapreplace: iterating.heapreplace,
-    heapq.heappushpop: iterating.heappushpop,
-    **{
-        getattr(heapq, name): python  # private, and named otherwise since Python 3.14
-        for name, python in (
-            ("_heapify_max", iterating.heapify_max),
-            ("_heappop_max", iterating.heappop_max),
-            ("_heapreplace_max", iterating.heapreplace_max),
-        )
-        if hasattr(heapq, name)
-    },
-    itertools.cycle: iterating.cycle,
-    itertools.tee: iterating.tee,
-    operator.concat: iterating.concat,
-    operator.countOf: iterating.count_of,
-    operator.indexOf: iterating.index_of,
-    compat.GROUP_TENSORS: iterating.group_tensors,
-}.items():
+def _alike(module: Any, prefix: str, polyfills: Any, names: str) -> Iterator[tuple[Any, Any]]:
+    """Polyfills by what they are for, which has their name behind a prefix, if this Python has."""
+    for name in names.split():
+        if hasattr(module, prefix + name):
+            yield getattr(module, prefix + name), getattr(polyfills, name)
+
+
+for _original, _python in (
+    *_alike(
+        itertools,
+        "",
+        iterating,
+        "islice product accumulate starmap takewhile dropwhile zip_longest pairwise combinations "
+        "permutations compress filterfalse combinations_with_replacement cycle tee",
+    ),
+    *_alike(heapq, "", iterating, "heapify heappush heappop heapreplace heappushpop"),
+    # private, and named otherwise since Python 3.14
+    *_alike(heapq, "_", iterating, "heapify_max heappop_max heapreplace_max"),
+    *_alike(bisect, "", iterating, "insort_left insort_right"),
+    *_alike(bisect, "", calling, "bisect_left bisect_right"),
+    *_alike(operator, "", calling, "call itemgetter attrgetter methodcaller"),
+    (operator.concat, iterating.concat),
+    (operator.countOf, iterating.count_of),
+    (operator.indexOf, iterating.index_of),
+    (functools.cmp_to_key, calling.cmp_to_key),
+    (functools.reduce, iterating.reduce),
+    (itertools.groupby, calling.groupby),
+    (COUNT_ELEMENTS, calling.count_elements),
+    (compat.GROUP_TENSORS, iterating.group_tensors),
+):
     _stand_in(_original, _python)

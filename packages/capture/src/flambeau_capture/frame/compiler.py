@@ -16,7 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType
 from typing import Any
 
 from flambeau_capture import _torch_compat as compat
@@ -64,14 +64,10 @@ class FrameCompiler:
         self._lock = threading.Lock()
         self._owner: int | None = None
 
-    def __call__(
-        self,
-        code: CodeType,
-        func: FunctionType,
-        arguments: dict[str, Any],
-        free: dict[str, Any],
-        cache: Any,
-    ) -> Any:
+    def __call__(self, *call: Any) -> Any:
+        """What is to run: is given the parts of a `FrameCall`, and the cache."""
+        frame, cache = FrameCall(*call[:-1]), call[-1]
+        code, func = frame.code, frame.func
         unseen = compat.is_disabled(func)
         if unseen and (alone := compat.disabled_alone(func)) is not None:
             cache.skip(alone)
@@ -85,13 +81,13 @@ class FrameCompiler:
             return SKIP
         if compat.foreign_modes():  # under them tensors are not what they seem
             return self._as_it_is(code, "FB0027", "what is called here is not plain tensors' work")
-        if is_packed_call(func, arguments):
+        if is_packed_call(func, frame.arguments):
             return self._as_it_is(code, "FB0004", f"{func.__qualname__} of a packed sequence")
         if not self._acquire():
             return self._as_it_is(code, "FB0026", "another call is compiling at this moment")
         try:
             with _garbage_waits(), compat.own_saved_tensors():
-                return self._missed(FrameCall(code, func, arguments, free), cache)
+                return self._missed(frame, cache)
         finally:
             self._owner = None
             self._lock.release()
@@ -108,7 +104,7 @@ class FrameCompiler:
 
     def _as_it_is(self, code: CodeType, id: str, what: str) -> None:
         """This call runs as it is, which is recorded, or raises where `nopython` is set."""
-        report = BreakReport(REASONS[id], what, (first_line(code),))
+        report = BreakReport(REASONS[id], what, (UserLine.first_of(code),))
         if self.options.nopython:
             raise Unsupported(report)
         self.records.skip(self.user_names.get(code, code.co_name), f"{id} {what}")
@@ -154,15 +150,10 @@ class FrameCompiler:
                 f"(compile_seconds): nothing more is compiled"
             )
             if most is not None:
-                last = next(
-                    one.failures[0]
-                    for one in reversed(self.records.recompiles)
-                    if str(one.failures[0].guard).startswith(most[0])
-                )
-                text += (
-                    f". What varied most often ({most[1]} times): {last.guard}, expected "
-                    f"{last.expected}, got {last.got}. Try: {hint(last)}"
-                )
+                newest = (record.failures[0] for record in reversed(self.records.recompiles))
+                last = next(each for each in newest if str(each.guard).startswith(most[0]))
+                times = f"What varied most often ({most[1]} times)"
+                text += f". {times}: {last.in_words()}. Try: {hint(last)}"
         else:
             return
         self.settled(text)
@@ -243,7 +234,7 @@ class FrameCompiler:
             conversion.outcome = str(reason)
             conversion.in_parts = str(reason) != "nothing to compile"
             if self.options.nopython:
-                line = first_line(conversion.origin)
+                line = UserLine.first_of(conversion.origin)
                 raise Unsupported(BreakReport(REASONS["FB0026"], str(reason), (line,))) from None
             self.records.skipped.append((code.co_name, str(reason)))
             return SKIP
@@ -305,11 +296,6 @@ def _decide(
         ours.settled(str(verdict))
     else:
         logs.emit("settled", lambda: str(verdict))
-
-
-def first_line(code: CodeType) -> UserLine:
-    """Where a function stands."""
-    return UserLine(code.co_filename, code.co_firstlineno, code.co_name)
 
 
 def _inside_missed(frame: FrameType | None, code: CodeType, cache: Any) -> bool:

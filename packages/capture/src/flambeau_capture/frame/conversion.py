@@ -62,6 +62,10 @@ MAX_RESTARTS = 50
 follow(compat.TENSOR_BASE)
 
 
+#: what may be raised as a size is a symbol: by the frame, by its backend, by capture itself
+_MAYBE_OF_SYMBOLS = (SkipFrame, RuntimeError, TypeError, ValueError, AssertionError, LookupError)
+
+
 class FrameConversion:
     """One frame's conversion."""
 
@@ -73,6 +77,7 @@ class FrameConversion:
         self.code = frame.code
         self.origin = converter.names.origin(frame.code)
         converter.user_names[frame.code] = self.origin.co_name
+        self.place = (self.origin.co_name, self.code.co_filename, self.code.co_firstlineno)
         self.session: SymbolicTracer | None = None
         self.backend_seconds = 0.0
         self.outcome = "nothing to compile"
@@ -83,17 +88,8 @@ class FrameConversion:
 
     def record(self, seconds: float) -> FrameRecord:
         """What this conversion came to."""
-        return FrameRecord(
-            function=self.origin.co_name,
-            filename=self.code.co_filename,
-            lineno=self.code.co_firstlineno,
-            seconds=seconds,
-            backend_seconds=self.backend_seconds,
-            outcome=self.outcome,
-            ended=time.perf_counter(),
-            changes=self.changes,
-            stopped=self.stopped,
-        )
+        times, now = (seconds, self.backend_seconds), time.perf_counter()
+        return FrameRecord(*self.place, *times, self.outcome, now, self.changes, self.stopped)
 
     def where(self, error: BaseException) -> UserLine | None:
         """The innermost line of the user's that capture was at when it failed."""
@@ -111,9 +107,6 @@ class FrameConversion:
         for _ in range(MAX_RESTARTS):
             try:
                 return self._attempt(stop_at, reason)
-            except (SkipFrame, Unsupported, BackendError) as error:
-                self._without_symbols(error)
-                stop_at = reason = None
             except Restart as restart:
                 if stop_at is not None and restart.step >= stop_at:
                     raise SkipFrame("interpretation does not repeat itself") from None
@@ -123,7 +116,7 @@ class FrameConversion:
                     raise SkipFrame(str(missing)) from None
                 report = BreakReport(REASONS["FB0021"], str(missing), ())
                 stop_at, reason = missing.step, reason or report
-            except (RuntimeError, TypeError, ValueError, AssertionError, LookupError) as error:
+            except _MAYBE_OF_SYMBOLS as error:
                 self._without_symbols(error)
                 stop_at = reason = None
             finally:
@@ -146,9 +139,8 @@ class FrameConversion:
         self.converter.records.static_only.append((self.origin.co_name, why))
         if not isinstance(error, SkipFrame | Unsupported | BackendError | NotImplementedError):
             where = self.where(error)
-            self.converter.records.faults.append(
-                RecordedFault(self.origin.co_name, where, error, "capture with open sizes")
-            )
+            fault = RecordedFault(self.origin.co_name, where, error, "capture with open sizes")
+            self.converter.records.faults.append(fault)
             if self.options.raise_internal_errors:
                 raise error
         logs.emit("recompiles", lambda: f"{self.origin.co_name} keeps static sizes: {why}")
@@ -182,13 +174,8 @@ class FrameConversion:
             compat.set_grad_enabled(grad_mode)
         effects = session.heap.effects()
         self.changes = tuple(_changed(each) for each in effects if not _is_as_it_was(each))
-        state = FrameState(
-            body=frame.prepared.body,
-            cells=frame.cells,
-            effects=session.heap.effects(),
-            grad_mode=None if mode_now == grad_mode else mode_now,
-            level_of=generator_level,
-        )
+        mode = None if mode_now == grad_mode else mode_now
+        state = FrameState(frame.prepared.body, frame.cells, effects, mode, generator_level)
         if isinstance(ended, Finished):
             return self._finished(session, state, ended)
         return self._stopped(session, state, ended)
@@ -294,8 +281,7 @@ class FrameConversion:
         calls_that_raise = CallsThatRaise.of(converter.backend, module)
         left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
         if left is None or plan.state.effects:
-            place = UserLine(origin.co_filename, origin.co_firstlineno, origin.co_name)
-            again = AsItIs(converter, module, place, graph.effects, left)
+            again = AsItIs(converter, module, UserLine.first_of(origin), graph.effects, left)
         return self._emit(plan, CompiledGraphCall(installed, inputs, again))
 
     def _emit(self, plan: FramePlan, graph: CompiledGraphCall | None) -> CodeType:
@@ -339,8 +325,7 @@ class FrameConversion:
         guards = session.guards.finish()
         converter = self.converter
         converter.records.guards.append(guards)
-        place = (self.origin.co_name, self.code.co_filename, self.code.co_firstlineno)
-        converter.publish("entry", EntryRecord(*place, self.code, code, guards))
+        converter.publish("entry", EntryRecord(*self.place, self.code, code, guards))
         if code is not self.code:
             converter.user_names[code] = self.origin.co_name
         self._show(code, guards)
@@ -452,13 +437,8 @@ def _saw_tensors(heap: SideEffects) -> bool:
 
 def _guard_aliases(session: SymbolicTracer) -> None:
     """Objects that were different stay different, where that matters."""
-    inputs = [
-        given.source
-        for given in session.graph.inputs
-        if not isinstance(given.source, ConstantSource)
-        and not given.is_number()
-        and not given.is_made()
-    ]
+    tensors = [g for g in session.graph.inputs if not (g.is_number() or g.is_made())]
+    inputs = [g.source for g in tensors if not isinstance(g.source, ConstantSource)]
     if len(inputs) > 1:
         session.guards.add_no_alias(tuple(inputs))
     for effect in session.heap.effects():

@@ -8,6 +8,7 @@ dimensions of a tensor that become symbols, and whether a number does. Invariant
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
@@ -123,57 +124,69 @@ def kinds_taken(backend: Any) -> frozenset[str]:
     return frozenset(told)
 
 
+@dataclass
+class _Seen:
+    """What was seen of one code object, by the places of its frame."""
+
+    static: str | None = None  # why its graphs have no symbols
+    sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    open: dict[str, set[int]] = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)
+    objects: dict[str, int | None] = field(default_factory=dict)
+    contents: dict[str, Any] = field(default_factory=dict)
+    varying: set[str] = field(default_factory=set)
+    sized_by_data: str | None = None
+
+
 class DynamismTracker:
     """What one compiled callable knows of what varies."""
 
     def __init__(self, choice: bool | None, backend: Any) -> None:
         self._taken = kinds_taken(backend)
         self.choice = choice if self._taken else False
-        self._static: IdentityMap[CodeType, str] = IdentityMap()
-        self._sizes: IdentityMap[CodeType, dict[str, tuple[int, ...]]] = IdentityMap()
-        self._open: IdentityMap[CodeType, dict[str, set[int]]] = IdentityMap()
-        self._numbers: IdentityMap[CodeType, dict[str, Any]] = IdentityMap()
-        self._objects: IdentityMap[CodeType, dict[str, int | None]] = IdentityMap()
-        self._contents: IdentityMap[CodeType, dict[str, Any]] = IdentityMap()
-        self._varying: IdentityMap[CodeType, set[str]] = IdentityMap()
-        self._sized_by_data: IdentityMap[CodeType, str] = IdentityMap()
+        self._codes: IdentityMap[CodeType, _Seen] = IdentityMap()
+
+    def _seen(self, code: CodeType) -> _Seen:
+        found = self._codes.find(code)
+        if found is None:
+            found = self._codes[code] = _Seen()
+        return found
 
     def forbid(self, code: CodeType, why: str) -> None:
         """From here on the graphs of a code object have no symbols."""
-        self._static[code] = why
+        self._seen(code).static = why
 
     def forbidden(self, code: CodeType) -> str | None:
-        return self._static.find(code)
+        return self._seen(code).static
 
     def sized_by_data(self, code: CodeType, place: int) -> None:
         """What a resume function finds on its stack is as long as a tensor's data says: it is
         another length at every call, and its first dimension is open from the first on."""
-        self._sized_by_data[code] = Local(f"___stack_{place}").name()
+        self._seen(code).sized_by_data = Local(f"___stack_{place}").name()
 
     def assigned(self, code: CodeType, variables: Sequence[str]) -> None:
         """Variables that a resume function takes over and the program has assigned: what objects
         they hold is as likely as not another at every call (`for block in self.blocks`)."""
-        known = _table(self._objects, code)
+        known = self._seen(code).objects
         known.update(dict.fromkeys((Local(name).name() for name in variables), None))
 
     def _allowed(self, code: CodeType) -> bool:
-        return self.choice is not False and code not in self._static
+        return self.choice is not False and self.forbidden(code) is None
 
     def dims(self, code: CodeType, source: Source, tensor: torch.Tensor) -> dict[int, Bounds]:
         """The dimensions to leave open, with the bounds that were given for them."""
         if not self._allowed(code) or "sizes" not in self._taken:
             return {}
-        name = source.name()
+        name, seen = source.name(), self._seen(code)
         sizes = tuple(tensor.shape)
-        before = _table(self._sizes, code).get(name)
-        varying = _table(self._open, code).setdefault(name, set())
+        before = seen.sizes.get(name)
+        varying = seen.open.setdefault(name, set())
         if before is None or len(before) != len(sizes):
             varying.clear()
         else:
             varying |= {i for i, (old, new) in enumerate(zip(before, sizes)) if old != new}
-        _table(self._sizes, code)[name] = sizes
-        by_data = self._sized_by_data.find(code)
-        if by_data is not None and sizes and name.startswith(by_data):
+        seen.sizes[name] = sizes
+        if seen.sized_by_data is not None and sizes and name.startswith(seen.sized_by_data):
             varying.add(0)
         found = dict.fromkeys(range(len(sizes)) if self.choice else sorted(varying), ANY)
         found |= {dim: bounds for dim, bounds in dynamic_dims(tensor).items() if dim < len(sizes)}
@@ -191,20 +204,17 @@ class DynamismTracker:
         name = source.name()
         if any(isinstance(step, NextItem) for step in source.path()):
             return True
-        varying = self._varying.find(code)
-        if varying is None:
-            varying = set()
-            self._varying[code] = varying
-        known = _table(self._numbers, code)
-        if name in known and type(known[name]) is type(value) and known[name] != value:
-            varying.add(name)
-        known[name] = value
-        return name in varying
+        seen = self._seen(code)
+        before = seen.numbers.get(name)
+        if type(before) is type(value) and before != value:
+            seen.varying.add(name)
+        seen.numbers[name] = value
+        return name in seen.varying
 
     def steady(self, code: CodeType, source: Source, tensor: torch.Tensor) -> bool:
         """Whether small tensors had equal elements whenever code was made for a function: once one
         does not, they are data, and so is what follows from them after a break."""
-        known = _table(self._contents, code)
+        known = self._seen(code).contents
         name, elements = source.name(), tensor.tolist()
         if known.setdefault(name, elements) != elements:
             known[name] = None
@@ -214,7 +224,7 @@ class DynamismTracker:
         """Whether another object stood here, or further up the path, when code was last made."""
         if any(isinstance(step, NextItem) for step in source.path()):
             return True  # the next item of an iterator is another from call to call
-        known = _table(self._objects, code)
+        known = self._seen(code).objects
         name = source.name()
         before = known.setdefault(name, id(value))
         if before is not None and before != id(value):
@@ -226,7 +236,7 @@ class DynamismTracker:
     def gone(self, code: CodeType, source: Source) -> bool:
         """The object that was seen here has ended, and its address may be another's next: whatever
         stands here from now on is another object. Whether that was not known."""
-        known = _table(self._objects, code)
+        known = self._seen(code).objects
         name = source.name()
         if known.get(name, _NOTHING) in (_NOTHING, None):
             return False
@@ -251,11 +261,3 @@ def _of_class(source: Source) -> bool:
         return False
     owner = source.base.object
     return isinstance(owner, FunctionType) or type(owner) is type  # nothing can hide its own
-
-
-def _table(tables: IdentityMap[CodeType, dict[str, Any]], code: CodeType) -> dict[str, Any]:
-    found = tables.find(code)
-    if found is None:
-        found = {}
-        tables[code] = found
-    return found

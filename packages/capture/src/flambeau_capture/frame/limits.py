@@ -88,10 +88,8 @@ class LimitWarning:
         missed = [entries[0].info.explain(scope)] if entries else []
         failure = next(iter([*missed, *converter.records.failures_of_ended(code, scope)]), None)
         if failure is not None:
-            text += (
-                f". The guard that failed last: {failure.guard}, expected {failure.expected}, "
-                f"got {failure.got}{_before(failure, entries[1:], scope)}. Try: {hint(failure)}"
-            )
+            seen = failure.in_words() + _before(failure, entries[1:], scope)
+            text += f". The guard that failed last: {seen}. Try: {hint(failure)}"
         if converter.options.nopython:
             raise RecompileError(text)
         converter.settled(f"{name} ({place[1]}:{place[2]}): {text}")

@@ -71,47 +71,32 @@ def _tried_candidates() -> dict[str, tuple[Probe, ...]]:
 
 
 def _candidates() -> Iterator[tuple[str, tuple[Probe, ...]]]:
-    yield "grad_mode", _row(("grad_mode", 0, BYTE, int))
-    yield "inference_mode", _row(("inference_mode", 0, BYTE, int))
-    yield "autocast_cache", _row(("autocast_cache", 0, BYTE, int))
-    yield "torch_function", _row(("torch_function", 0, BYTE, _torch_function_number))
+    for name in ("grad_mode", "inference_mode", "autocast_cache"):
+        yield name, _row((name, int))
+    yield "torch_function", _row(("torch_function", _torch_function_number))
     # only the empty stack has a number: modes are compared in Python
-    yield (
-        "torch_function_modes",
-        _row(("torch_function_modes", 0, WORD, lambda modes: None if modes else 0)),
-    )
-    yield "default_dtype", _row(("default_dtype", 0, BYTE, DTYPES.get))
+    empty = ("torch_function_modes", lambda modes: None if modes else 0)
+    yield "torch_function_modes", _row(empty, mask=WORD)
+    yield "default_dtype", _row(("default_dtype", DTYPES.get))
     context = _address("context")
     if context is not None:
-        this = state_probe_call(context, 0)
-        yield (
-            "deterministic",
-            _row(
-                ("deterministic", this, BYTE, lambda asked: int(asked[0])),
-                ("deterministic_warn_only", this, BYTE, lambda asked: int(asked[1])),
-                ("deterministic_fill", this, BYTE, lambda asked: int(asked[2])),
-            ),
-        )
+        parts = ("deterministic", "deterministic_warn_only", "deterministic_fill")
+        encoders = [lambda asked, place=place: int(asked[place]) for place in range(len(parts))]
+        yield "deterministic", _row(*zip(parts, encoders), argument=state_probe_call(context, 0))
     for device in AUTOCAST_DEVICES:
-        number = DEVICES[device]
-        yield (
-            f"autocast_{device}",
-            _row(
-                ("autocast_enabled", number, BYTE, lambda pair: int(pair[0])),
-                ("autocast_dtype", number, BYTE, lambda pair: DTYPES.get(pair[1])),
-            ),
-        )
+        enabled = ("autocast_enabled", lambda pair: int(pair[0]))
+        dtype = ("autocast_dtype", lambda pair: DTYPES.get(pair[1]))
+        yield f"autocast_{device}", _row(enabled, dtype, argument=DEVICES[device])
 
 
-def _row(*parts: tuple[str, int, int, Callable[[Any], int | None]]) -> tuple[Probe, ...]:
+def _row(
+    *parts: tuple[str, Callable[[Any], int | None]], argument: int = 0, mask: int = BYTE
+) -> tuple[Probe, ...]:
     """Empty if a symbol is missing."""
-    row: list[Probe] = []
-    for symbol, argument, mask, encode in parts:
-        address = _address(symbol)
-        if address is None:
-            return ()
-        row.append(Probe(address, argument, mask, encode))
-    return tuple(row)
+    row = [(_address(symbol), encode) for symbol, encode in parts]
+    if any(address is None for address, _ in row):
+        return ()
+    return tuple(Probe(address or 0, argument, mask, encode) for address, encode in row)
 
 
 def _address(symbol: str) -> int | None:

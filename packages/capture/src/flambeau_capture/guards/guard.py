@@ -49,6 +49,9 @@ class GuardFailure:
     expected: str
     got: str
 
+    def in_words(self) -> str:
+        return f"{self.guard}, expected {self.expected}, got {self.got}"
+
     def __str__(self) -> str:
         line = f"\n{self.guard.user_line}" if self.guard.user_line else ""
         return f"{self.guard}: expected {self.expected}, got {self.got}{line}"

@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import REASONS, Break, BreakReport
 from flambeau_capture.builtins.autograd.gradients import (
+    derivative,
     ends_before_readers,
     leaves_of,
     no_hooks,
@@ -25,14 +26,14 @@ from flambeau_capture.builtins.autograd.gradients import (
     whole_graph_is_ours,
 )
 from flambeau_capture.graph.builder import GraphBuilder
-from flambeau_capture.graph.functions import derivative_call, hook_call, is_reentrant, kept_call
+from flambeau_capture.graph.functions import hook_call, is_reentrant, kept_call
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Unreconstructible, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.callables import handles
 from flambeau_capture.values.higher_order.bodies import Captured, capture_body
-from flambeau_capture.values.tensors.graph_calls import graph_call, record_call, record_derivative
+from flambeau_capture.values.tensors.graph_calls import graph_call, record_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 
@@ -184,20 +185,16 @@ def _in_graph(
     for leaf in leaves:
         no_hooks(tx, leaf)
     keep = options.get("retain_graph", Constant(None)).as_python()
-    known = [weight for weight in weights if isinstance(weight, TensorValue)]
-    nodes = tuple(
-        TupleValue(list(values)).graph_argument() for values in (roots, leaves, list(weights))
-    )
     call_options = {"allow_unused": True} | ({} if keep is None else {"retain_graph": keep})
-    found = record_derivative(tx, derivative_call, nodes, call_options, [*roots, *leaves, *known])
+    found = derivative(tx, roots, leaves, TupleValue(list(weights)), call_options)
     assert isinstance(found, TupleValue)
-    given = {id(value) for value in [*roots, *leaves, *known]}
-    for leaf, derivative in zip(leaves, found.parts(), strict=True):
-        if isinstance(derivative, TensorValue):
-            if derivative.fake.layout is not torch.strided:
+    given = {id(value) for value in [*roots, *leaves, *weights]}
+    for leaf, made in zip(leaves, found.parts(), strict=True):
+        if isinstance(made, TensorValue):
+            if made.fake.layout is not torch.strided:
                 raise Break(_REASON, "backward with a sparse derivative")
-            _accumulate(tx, leaf, derivative, given)
-            given.add(id(derivative))
+            _accumulate(tx, leaf, made, given)
+            given.add(id(made))
     return Constant(None)
 
 

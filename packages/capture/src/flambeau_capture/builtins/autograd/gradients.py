@@ -165,6 +165,17 @@ def _in_graph(
         for name in ("retain_graph", "create_graph", "allow_unused", "materialize_grads")
         if name in given
     }
+    return derivative(tx, outputs, inputs, weights, options)
+
+
+def derivative(
+    tx: Tracer,
+    outputs: Sequence[TensorValue],
+    inputs: Sequence[TensorValue],
+    weights: Value,
+    options: dict[str, Any],
+) -> Value:
+    """One node of the graph."""
     arguments = [TupleValue(list(outputs)), TupleValue(list(inputs)), weights]
     nodes = tuple(value.graph_argument() for value in arguments)
     parts = weights.parts() if isinstance(weights, TupleValue) else [weights]

@@ -128,13 +128,15 @@ def _super(frame: Frame, args: list[Value]) -> Value:
     owner = frame.cells["__class__"].content
     if not frame.code.co_argcount:
         raise SkipFrame("super() without arguments, in a function that has none")
-    name = frame.code.co_varnames[0]
-    first = frame.variables.get(name)
-    if first is None and name in frame.cells:
-        first = frame.cells[name].content
+    first = _variable(frame, frame.code.co_varnames[0])
     if not isinstance(owner, ClassValue) or first is None:
         raise Break("FB0009", "super() without arguments outside of a method")
     return SuperValue(owner, first)
+
+
+def _variable(frame: Frame, name: str) -> Value | None:
+    value: Value | None = frame.variables.get(name)
+    return frame.cells[name].content if value is None and name in frame.cells else value
 
 
 def _bound(frame: Frame) -> dict[str, Value]:
@@ -143,9 +145,7 @@ def _bound(frame: Frame) -> dict[str, Value]:
     names = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
     found: dict[str, Value] = {}
     for name in names:
-        value = frame.variables.get(name)
-        if value is None and name in frame.cells:
-            value = frame.cells[name].content
+        value = _variable(frame, name)
         if value is not None and not name.startswith("___"):  # a resume function's own
             found.setdefault(name, value)
     return found
