@@ -28,20 +28,10 @@ AUTOCAST_SETTINGS = ("device", "fast_dtype", "_enabled", "_cache_enabled")
 enter_inference = torch.autograd.grad_mode._enter_inference_mode
 exit_inference = torch.autograd.grad_mode._exit_inference_mode
 
-PLAIN_KEYS = frozenset(
-    (
-        "CPU",
-        "CUDA",
-        "Meta",
-        "ADInplaceOrView",
-        "AutogradCPU",
-        "AutogradCUDA",
-        "AutogradMeta",
-        "AutocastCPU",
-        "AutocastCUDA",
-        "Conjugate",
-        "Negative",
-    )
+_DEVICES = ("CPU", "CUDA", "Meta")
+PLAIN_KEYS = frozenset(_DEVICES).union(
+    (f"Autograd{device}" for device in _DEVICES),
+    ("AutocastCPU", "AutocastCUDA", "ADInplaceOrView", "Conjugate", "Negative"),
 )
 
 

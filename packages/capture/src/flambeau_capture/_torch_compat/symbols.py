@@ -132,9 +132,8 @@ def to_symbolic_fake(mode: Any, tensor: torch.Tensor, dims: Any) -> torch.Tensor
     fake: torch.Tensor = mode.from_tensor(tensor, static_shapes=False, symbolic_context=context)
     for dim, (least, most) in dims.items():
         size = fake.shape[dim]
-        within = (least is None or least <= tensor.size(dim)) and (
-            most is None or tensor.size(dim) <= most
-        )
+        now = tensor.size(dim)
+        within = (now if least is None else least) <= now <= (now if most is None else most)
         if isinstance(size, torch.SymInt) and within and (least, most) != (None, None):
             symbolic_shapes.constrain_range(size, min=least, max=most)
     return fake
@@ -149,9 +148,8 @@ def symbolic_number(mode: Any, value: int | float, name: str) -> Any:
     symbol = environment.create_unspecified_symbol(
         value, source=source, dynamic_dim=DimDynamic.DYNAMIC
     )
-    make = environment.create_symintnode
-    if isinstance(value, float):
-        make = environment.create_symfloatnode
+    is_float = isinstance(value, float)
+    make = environment.create_symfloatnode if is_float else environment.create_symintnode
     return make(symbol, hint=value, source=source)
 
 
@@ -181,19 +179,14 @@ class ShapeConditions:
 
 def shape_conditions(mode: Any) -> ShapeConditions:
     """The assumptions of a fake mode's environment."""
-    environment = mode.shape_env
-    return ShapeConditions(
-        tuple(guard.expr for guard in environment.guards),
-        tuple(environment.replacements.items()),
-        tuple(
-            (
-                symbol,
-                int(bounds.lower) if bounds.lower.is_Integer else None,
-                int(bounds.upper) if bounds.upper.is_Integer else None,
-            )
-            for symbol, bounds in environment.var_to_range.items()
-        ),
-    )
+    known = mode.shape_env
+    guards = tuple(guard.expr for guard in known.guards)
+    ranges = [(s, _bound(r.lower), _bound(r.upper)) for s, r in known.var_to_range.items()]
+    return ShapeConditions(guards, tuple(known.replacements.items()), tuple(ranges))
+
+
+def _bound(number: Any) -> int | None:
+    return int(number) if number.is_Integer else None
 
 
 def same(one: Any, other: Any) -> Any:

@@ -150,10 +150,9 @@ def _legacy_tensor(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> 
     named = {"dtype": tx.wrap_new(dtype)}
     with needing("FB0012", lambda _: f"call of {kind.describe()} with tensors"):
         given = [arg.as_python() for arg in args]
-    if len(given) == 1 and isinstance(given[0], list | tuple | torch.Size):
-        if isinstance(given[0], torch.Size):
-            return graph_call(tx, "call_function", torch.empty, list(args), named)
-        return graph_call(tx, "call_function", torch.tensor, list(args), named)
+    if len(given) == 1 and isinstance(given[0], list | tuple):
+        by: Any = torch.empty if isinstance(given[0], torch.Size) else torch.tensor
+        return graph_call(tx, "call_function", by, list(args), named)
     if all(type(size) is int for size in given):
         sizes = [tx.wrap_new(tuple(given) or (0,))]
         return graph_call(tx, "call_function", torch.empty, sizes, named)

@@ -15,47 +15,48 @@ from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate, name_in_errors, nameless
 from flambeau_capture.values.objects.attributes import layout_of
 
+_ARITHMETIC = {
+    "+": "add",
+    "-": "sub",
+    "*": "mul",
+    "/": "truediv",
+    "//": "floordiv",
+    "%": "mod",
+    "**": "pow",
+    "@": "matmul",
+    "<<": "lshift",
+    ">>": "rshift",
+    "&": "and",
+    "|": "or",
+    "^": "xor",
+}
+#: with the comparison that the other side is asked for
+_COMPARISONS = {
+    "==": ("eq", "eq"),
+    "!=": ("ne", "ne"),
+    "<": ("lt", "gt"),
+    "<=": ("le", "ge"),
+    ">": ("gt", "lt"),
+    ">=": ("ge", "le"),
+}
+
+
+def _function(name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = getattr(operator, f"__{name}__")
+    return found
+
+
 # symbol -> (function, special method, reflected special method)
 OPERATORS: dict[str, tuple[Callable[..., Any], str, str]] = {
-    "+": (operator.add, "__add__", "__radd__"),
-    "-": (operator.sub, "__sub__", "__rsub__"),
-    "*": (operator.mul, "__mul__", "__rmul__"),
-    "/": (operator.truediv, "__truediv__", "__rtruediv__"),
-    "//": (operator.floordiv, "__floordiv__", "__rfloordiv__"),
-    "%": (operator.mod, "__mod__", "__rmod__"),
-    "**": (operator.pow, "__pow__", "__rpow__"),
-    "@": (operator.matmul, "__matmul__", "__rmatmul__"),
-    "<<": (operator.lshift, "__lshift__", "__rlshift__"),
-    ">>": (operator.rshift, "__rshift__", "__rrshift__"),
-    "&": (operator.and_, "__and__", "__rand__"),
-    "|": (operator.or_, "__or__", "__ror__"),
-    "^": (operator.xor, "__xor__", "__rxor__"),
-    "==": (operator.eq, "__eq__", "__eq__"),
-    "!=": (operator.ne, "__ne__", "__ne__"),
-    "<": (operator.lt, "__lt__", "__gt__"),
-    "<=": (operator.le, "__le__", "__ge__"),
-    ">": (operator.gt, "__gt__", "__lt__"),
-    ">=": (operator.ge, "__ge__", "__le__"),
+    **{s: (_function(name), f"__{name}__", f"__r{name}__") for s, name in _ARITHMETIC.items()},
+    **{s: (_function(n), f"__{n}__", f"__{back}__") for s, (n, back) in _COMPARISONS.items()},
     "getitem": (operator.getitem, "__getitem__", ""),
 }
-
 IN_PLACE: dict[str, tuple[Callable[..., Any], str]] = {
-    "+=": (operator.iadd, "__iadd__"),
-    "-=": (operator.isub, "__isub__"),
-    "*=": (operator.imul, "__imul__"),
-    "/=": (operator.itruediv, "__itruediv__"),
-    "//=": (operator.ifloordiv, "__ifloordiv__"),
-    "%=": (operator.imod, "__imod__"),
-    "**=": (operator.ipow, "__ipow__"),
-    "@=": (operator.imatmul, "__imatmul__"),
-    "<<=": (operator.ilshift, "__ilshift__"),
-    ">>=": (operator.irshift, "__irshift__"),
-    "&=": (operator.iand, "__iand__"),
-    "|=": (operator.ior, "__ior__"),
-    "^=": (operator.ixor, "__ixor__"),
+    f"{symbol}=": (_function(f"i{name}"), f"__i{name}__") for symbol, name in _ARITHMETIC.items()
 }
 
-COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
+COMPARISONS = frozenset(_COMPARISONS)
 
 UNARY: dict[str, tuple[Callable[..., Any], str]] = {
     "-": (operator.neg, "__neg__"),

@@ -79,19 +79,13 @@ COMPARE_MASKS: Final[Mapping[str, int]] = (
 )
 
 # opname -> (how far the operand is shifted, the flags in the bits below).
-_PACKED: Final[Mapping[str, tuple[int, tuple[tuple[str, int], ...]]]] = {
-    "LOAD_GLOBAL": (1, (("push_null", 1),)),
-    **(
-        {
-            "LOAD_ATTR": (1, (("method", 1),)),
-            "LOAD_SUPER_ATTR": (2, (("method", 1), ("two_arg", 2))),
-            "COMPARE_OP": (4, ()),
-        }
-        if VERSION >= (3, 12)
-        else {}
-    ),
-    **({"COMPARE_OP": (5, (("to_bool", 16),))} if VERSION >= (3, 13) else {}),
+_PACKED: dict[str, tuple[int, tuple[tuple[str, int], ...]]] = {
+    "LOAD_GLOBAL": (1, (("push_null", 1),))
 }
+if VERSION >= (3, 12):
+    _PACKED["LOAD_ATTR"] = (1, (("method", 1),))
+    _PACKED["LOAD_SUPER_ATTR"] = (2, (("method", 1), ("two_arg", 2)))
+    _PACKED["COMPARE_OP"] = (4, ()) if VERSION < (3, 13) else (5, (("to_bool", 16),))
 
 # Two plain instructions that 3.13's compiler writes as one: the high half byte is the first slot.
 SUPERINSTRUCTIONS: Final[Mapping[str, tuple[str, str]]] = {
@@ -102,30 +96,21 @@ SUPERINSTRUCTIONS: Final[Mapping[str, tuple[str, str]]] = {
 
 CONDITIONAL_SUFFIXES: Final = ("TRUE", "FALSE", "NONE", "NOT_NONE")
 
+_ONE_WAY = ("FOR_ITER", "SEND", "JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
+
+
+def _conditional(suffix: str) -> tuple[str, str | None]:
+    if VERSION < (3, 12):
+        return f"POP_JUMP_FORWARD_IF_{suffix}", f"POP_JUMP_BACKWARD_IF_{suffix}"
+    return f"POP_JUMP_IF_{suffix}", None
+
+
 # Direction-free jump -> (its forward spelling, its backward one); None: CPython has none.
 DIRECTIONS: Final[Mapping[str, tuple[str, str | None]]] = {
     "JUMP": ("JUMP_FORWARD", "JUMP_BACKWARD"),
     "JUMP_NO_INTERRUPT": ("JUMP_FORWARD", "JUMP_BACKWARD_NO_INTERRUPT"),
-    "FOR_ITER": ("FOR_ITER", None),
-    "SEND": ("SEND", None),
-    **(
-        {
-            "JUMP_IF_TRUE_OR_POP": ("JUMP_IF_TRUE_OR_POP", None),
-            "JUMP_IF_FALSE_OR_POP": ("JUMP_IF_FALSE_OR_POP", None),
-            **{
-                f"POP_JUMP_IF_{suffix}": (
-                    f"POP_JUMP_FORWARD_IF_{suffix}",
-                    f"POP_JUMP_BACKWARD_IF_{suffix}",
-                )
-                for suffix in CONDITIONAL_SUFFIXES
-            },
-        }
-        if VERSION < (3, 12)
-        else {
-            f"POP_JUMP_IF_{suffix}": (f"POP_JUMP_IF_{suffix}", None)
-            for suffix in CONDITIONAL_SUFFIXES
-        }
-    ),
+    **{name: (name, None) for name in _ONE_WAY if name in opcode.opmap},
+    **{f"POP_JUMP_IF_{suffix}": _conditional(suffix) for suffix in CONDITIONAL_SUFFIXES},
 }
 
 # Concrete jump -> direction-free name, for decoding.

@@ -7,7 +7,8 @@ what cannot be done leaves as an exception, and nothing of the program has been 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -188,10 +189,8 @@ class FrameConversion:
                 raise SkipFrame("nothing to compile")
             return self._entry(session, self.code)
         number = self.converter.names.reserve()
-        try:
+        with _skipping():
             plan = plan_return(state, ended.value)
-        except (AssembleError, StackError, CannotResume) as error:
-            raise SkipFrame(str(error)) from error
         code = self._compile(session, plan, number)
         self.outcome = "graph"
         return self._entry(session, code)
@@ -253,7 +252,8 @@ class FrameConversion:
 
         number: of the graph's name, taken before those of resume functions; None: no graph."""
         if number is None:
-            return self._emit(plan, None)
+            with _skipping():
+                return emit(plan, None)
         graph, outputs = session.graph, plan.outputs
         codes = [(each.frame.code, each.frame.scope.namespace) for each in chain]
         earlier = (
@@ -282,13 +282,8 @@ class FrameConversion:
         left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
         if left is None or plan.state.effects:
             again = AsItIs(converter, module, UserLine.first_of(origin), graph.effects, left)
-        return self._emit(plan, CompiledGraphCall(installed, inputs, again))
-
-    def _emit(self, plan: FramePlan, graph: CompiledGraphCall | None) -> CodeType:
-        try:
-            return emit(plan, graph)
-        except (AssembleError, StackError) as error:
-            raise SkipFrame(str(error)) from error
+        with _skipping():
+            return emit(plan, CompiledGraphCall(installed, inputs, again))
 
     def _call_backend(
         self, module: fx.GraphModule, inputs: list[torch.Tensor]
@@ -339,6 +334,15 @@ class FrameConversion:
         show("bytecode", lambda: f"ORIGINAL BYTECODE {line}\n{listing(self.code)}")
         show("bytecode", lambda: f"MODIFIED BYTECODE\n{listing(code)}")
         show("guards", lambda: f"GUARDS:\n{guards}")
+
+
+@contextmanager
+def _skipping() -> Iterator[None]:
+    """What cannot be written as code is left to Python."""
+    try:
+        yield
+    except (AssembleError, StackError, CannotResume) as error:
+        raise SkipFrame(str(error)) from error
 
 
 def is_fault_of_a_stage(error: Exception) -> bool:

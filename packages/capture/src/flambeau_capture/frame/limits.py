@@ -18,10 +18,11 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.errors import RecompileError
@@ -192,22 +193,22 @@ class Trial:
         if not self._lock.acquire(blocking=False):
             return None
         plain = self._quiet >= QUIET and self._number.bit_count() % 2 == 1
-        return Turn(self, plain, self.compilations(), self.clock())
+        return Turn(plain, partial(self._end, plain, self.compilations(), self.clock()))
 
-    def end(self, turn: Turn, finished: bool) -> None:
-        """A call is over."""
+    def _end(self, plain: bool, compilations: int, began: float, finished: bool) -> None:
+        """A call is over: it has returned, or raised."""
         try:
             if finished:
                 compat.wait_for_devices()
-            seconds = self.clock() - turn.began
-            compiled_more = self.compilations() != turn.compilations
+            seconds = self.clock() - began
+            compiled_more = self.compilations() != compilations
             if compiled_more or not finished:
                 self._quiet = 0 if compiled_more else self._quiet
             elif self._quiet < QUIET:
                 self._quiet += 1
             else:
                 self._number += 1
-                self._note(turn.plain, seconds)
+                self._note(plain, seconds)
         finally:
             self._lock.release()
 
@@ -226,18 +227,11 @@ class Trial:
             self._decide(TrialVerdict(self.function, median(compiled), median(as_it_is), slower))
 
 
-@dataclass(frozen=True)
-class Turn:
-    """One call of a frame on trial, in one of its forms."""
+class Turn(NamedTuple):
+    """One call of a frame on trial, in one of its forms; `end` is told whether it has returned."""
 
-    trial: Trial = field(repr=False)
     plain: bool
-    compilations: int
-    began: float
-
-    def end(self, finished: bool) -> None:
-        """The call has returned, or raised."""
-        self.trial.end(self, finished)
+    end: Callable[[bool], None]
 
 
 def certainty(left: Sequence[float], right: Sequence[float]) -> float:

@@ -7,7 +7,9 @@ stack is a value, a NULL, or the state of a handler whose exception is known.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from flambeau_capture.bytecode.decode import CodeBody
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.emit.level import Level
 from flambeau_capture.emit.resume import INSTEAD, CannotResume, StackSlot, goes_on_at
@@ -29,39 +31,27 @@ def levels_of(chain: Sequence[Suspended], resumed: bool) -> list[Level]:
 
 
 def _level(waiting: Suspended, has_called: bool) -> Level:
-    frame = waiting.frame
-    stack, slots = _slots(waiting.stack, waiting.errors)
-    return Level(
-        body=frame.prepared.body,
-        namespace=frame.scope.namespace,
-        variables=_bound(frame),
-        cells=dict(frame.cells),
-        instruction=waiting.instruction,
-        stack=stack,
-        slots=slots,
-        preparation=_preparation(frame, waiting.instruction),
-        instead=_instead(waiting) if has_called else None,
-    )
+    frame, instruction = waiting.frame, waiting.instruction
+    slots = _slots(waiting.stack, waiting.errors)
+    instead = _instead(waiting) if has_called else None
+    return Level(*_parts(frame), instruction, *slots, _preparation(frame, instruction), instead)
 
 
 def generator_level(frame: Frame, started: bool) -> Level:
     """The frame of a generator, before the `yield` that it waits in or at its start."""
-    stack, slots = _slots(frame.stack, {})
-    body = frame.prepared.body
-    return Level(
-        body=body,
-        namespace=frame.scope.namespace,
-        variables=_bound(frame),
-        cells=dict(frame.cells),
-        instruction=goes_on_at(body, frame.position, started),
-        stack=stack,
-        slots=slots,
-    )
+    instruction = goes_on_at(frame.prepared.body, frame.position, started)
+    return Level(*_parts(frame), instruction, *_slots(frame.stack, {}))
 
 
-def _bound(frame: Frame) -> dict[str, Value | None]:
-    variables = frame.variables
-    return variables.bound() if isinstance(variables, Variables) else dict(variables)
+def _parts(
+    frame: Frame,
+) -> tuple[CodeBody, dict[str, Any], dict[str, Value | None], dict[str, Any]]:
+    """Its body, globals, bound variables and cells."""
+    own = frame.variables
+    bound: dict[str, Value | None] = {**own}
+    if isinstance(own, Variables):
+        bound = own.bound()
+    return frame.prepared.body, frame.scope.namespace, bound, dict(frame.cells)
 
 
 def _slots(

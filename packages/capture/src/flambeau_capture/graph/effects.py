@@ -40,9 +40,8 @@ class GraphEffects:
 
     def __init__(self) -> None:
         self.other: dict[str, None] = {}
-        self._written: dict[
-            int, Any
-        ] = {}  # memory by its address, kept so that it stays that one's
+        #: memory by its address, kept so that it stays that one's
+        self._written: dict[int, Any] = {}
 
     def see(
         self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -108,24 +107,19 @@ class _Known:
         places = [_Place(n, one.name, one.default_value) for n, one in enumerate(arguments)]
         self.unknown = operator.namespace not in _OWN_NAMESPACES
         self.draws = torch.Tag.nondeterministic_seeded in operator.tags
-        self.chances = [place for place in places if place.name in _CHANCES] or [_CERTAIN]
         narrow = operator._schema.name.partition("::")[2] not in _WIDE
-        numbers = [one for one in arguments if "number" in str(one.real_type).lower()]
-        self.scalars = [place for place in places if narrow and place.name in _names(numbers)]
+        self.chances = [place for place in places if place.name in _CHANCES] or [_CERTAIN]
         self.training = [place for place in places if place.name in _TRAINING]
         self.statistics = [place for place in places if place.name in _STATISTICS]
+        both = list(zip(places, arguments, strict=True))
+        numbers = [place for place, one in both if "number" in str(one.real_type).lower()]
+        self.scalars = numbers if narrow else []
         self.writes = [
-            place
-            for place, argument in zip(places, arguments, strict=True)
-            if argument.alias_info is not None and argument.alias_info.is_write
+            p for p, one in both if one.alias_info is not None and one.alias_info.is_write
         ]
 
 
 _known = functools.cache(_Known)
-
-
-def _names(arguments: Iterable[Any]) -> set[str]:
-    return {argument.name for argument in arguments}
 
 
 def _must_fit(

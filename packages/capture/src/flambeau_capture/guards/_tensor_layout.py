@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -46,20 +45,13 @@ NO_INDEX = 0xFF
 CLASSES: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter)
 
 
-@dataclass(frozen=True)
-class Fields:
-    """A dtype and a device as the two bytes each that a tensor holds."""
-
-    dtype: int
-    device: int
-
-
-def encode(cls: type, dtype: torch.dtype, device: torch.device) -> Fields | None:
-    """None: the fields of such tensors are not known here."""
+def encode(cls: type, dtype: torch.dtype, device: torch.device) -> tuple[int, int] | None:
+    """A dtype and a device as the two bytes each that a tensor holds; None: the fields of such
+    tensors are not known here."""
     if cls not in CLASSES or dtype not in DTYPES or device.type not in DEVICES:
         return None
     index = NO_INDEX if device.index is None else device.index
-    return Fields(DTYPES[dtype], DEVICES[device.type] | index << 8)
+    return DTYPES[dtype], DEVICES[device.type] | index << 8
 
 
 @cache
@@ -88,11 +80,18 @@ def _find() -> TensorLayout:
         if all(_word(id(t), offset) == implementation_address(t) for t in samples)
     )
     pages = [(t, read_bytes(implementation_address(t), IMPL_BYTES)) for t in samples]
-    ndim = _only(_offsets_where(pages, 8, _dims_at))
-    key_set = _only(_offsets_where(pages, 8, _key_set_at))
-    dtype = _only(_offsets_where(pages, 2, _dtype_at))
-    device = _only(_offsets_where(pages, 1, _device_at))
-    meta = _only(_offsets_where(pages, 8, _meta_at))
+
+    def place(step: int, explains: Callable[[torch.Tensor, bytes, int], bool]) -> int:
+        offsets = range(0, IMPL_BYTES - 7, step)
+        return _only(at for at in offsets if all(explains(*each, at) for each in pages))
+
+    ndim = place(8, _dims_at)
+    key_set = place(8, lambda t, page, at: _pointer(page, at) == dispatch_keys(t))
+    dtype = place(2, lambda t, page, at: page[at] | page[at + 1] << 8 == DTYPES[t.dtype])
+    on_device = {kind: bytes((number, NO_INDEX)) for kind, number in DEVICES.items()}
+    device = place(1, lambda t, page, at: page[at : at + 2] == on_device[t.device.type])
+    # null for these tensors exactly where they know nothing of autograd
+    meta = place(8, lambda t, page, at: (_pointer(page, at) != 0) == t.requires_grad)
     requires_grad, grad_fn = _find_in_meta(meta)
     return TensorLayout(impl, key_set, dtype, device, ndim, ndim + 8, meta, requires_grad, grad_fn)
 
@@ -150,23 +149,12 @@ def _agrees(layout: TensorLayout, tensor: torch.Tensor) -> bool:
     fields = encode(type(tensor), tensor.dtype, tensor.device)
     return fields is not None and layout.read(tensor) == {
         "key_set": dispatch_keys(tensor),
-        "dtype": fields.dtype,
-        "device": fields.device,
+        "dtype": fields[0],
+        "device": fields[1],
         "sizes": tuple(tensor.shape),
         "strides": tuple(tensor.stride()),
         "requires_grad": tensor.requires_grad,
     }
-
-
-Page = tuple[torch.Tensor, bytes]
-
-
-def _offsets_where(
-    pages: list[Page], step: int, explains: Callable[[torch.Tensor, bytes, int], bool]
-) -> Iterable[int]:
-    for offset in range(0, IMPL_BYTES - 7, step):
-        if all(explains(tensor, page, offset) for tensor, page in pages):
-            yield offset
 
 
 def _dims_at(tensor: torch.Tensor, page: bytes, offset: int) -> bool:
@@ -180,24 +168,6 @@ def _dims_at(tensor: torch.Tensor, page: bytes, offset: int) -> bool:
     return tuple(dims[:rank]) == tuple(tensor.shape) and (
         tuple(dims[5 : 5 + rank]) == tuple(tensor.stride())
     )
-
-
-def _key_set_at(tensor: torch.Tensor, page: bytes, offset: int) -> bool:
-    return _pointer(page, offset) == dispatch_keys(tensor)
-
-
-def _dtype_at(tensor: torch.Tensor, page: bytes, offset: int) -> bool:
-    return bool(struct.unpack_from("<H", page, offset)[0] == DTYPES[tensor.dtype])
-
-
-def _device_at(tensor: torch.Tensor, page: bytes, offset: int) -> bool:
-    number, index = page[offset], page[offset + 1]
-    return number == DEVICES[tensor.device.type] and index == NO_INDEX
-
-
-def _meta_at(tensor: torch.Tensor, page: bytes, offset: int) -> bool:
-    """Null for these tensors exactly where they know nothing of autograd."""
-    return (_pointer(page, offset) != 0) == tensor.requires_grad
 
 
 def _find_in_meta(meta: int) -> tuple[int, int]:

@@ -52,15 +52,9 @@ class TensorSpec:
             open_strides = _open_strides(strides, dynamic_dims)
         else:
             open_strides = _without(strides, dynamic_strides)
-        return cls(
-            type(tensor),
-            tensor.dtype,
-            tensor.device,
-            tensor.requires_grad,
-            _compat().dispatch_keys(tensor),
-            _without(sizes, dynamic_dims),
-            open_strides,
-        )
+        kind = (type(tensor), tensor.dtype, tensor.device, tensor.requires_grad)
+        keys = _compat().dispatch_keys(tensor)
+        return cls(*kind, keys, _without(sizes, dynamic_dims), open_strides)
 
     def difference(self, value: Any) -> tuple[str, str] | None:
         """The first thing in which a value differs: what was expected of it, what it is."""
@@ -95,21 +89,11 @@ class TensorSpec:
 
         layout = tensor_layout()
         fields = None if self.strides is None else encode(self.cls, self.dtype, self.device)
-        if layout is None or fields is None or self.strides is None:
+        dense = _compat().is_plain_dense(self.dispatch_keys)
+        if layout is None or fields is None or self.strides is None or not dense:
             return TensorPattern(self.cls, self.holds)
-        if not _compat().is_plain_dense(self.dispatch_keys):
-            return TensorPattern(self.cls, self.holds)
-        return TensorPattern(
-            self.cls,
-            self.holds,
-            layout,
-            self.dispatch_keys,
-            fields.dtype,
-            fields.device,
-            self.requires_grad,
-            self.sizes,
-            self.strides,
-        )
+        known = (layout, self.dispatch_keys, *fields, self.requires_grad)
+        return TensorPattern(self.cls, self.holds, *known, self.sizes, self.strides)
 
     def __str__(self) -> str:
         grad = ", requires_grad" if self.requires_grad else ""

@@ -63,15 +63,19 @@ def build_tree(guards: Iterable[Guard], code: CodeType) -> GuardTree:
                 distinct.extend((len(pinned), *pinned))
     nodes: list[tuple[int, int, Any]] = []
     checks: list[tuple[int, int, Any]] = []
-    _flatten(root, -1, nodes, checks, ACCESS, CHECK)
+
+    def flatten(node: _GuardNode, parent: int) -> None:
+        index = len(nodes)
+        nodes.append((parent, ACCESS[node.step[0]], node.step[1]))
+        for _, name, argument in sorted(node.checks, key=lambda c: (c[0], c[1] not in _IDENTITY)):
+            checks.append((index, CHECK[name], argument))
+        for child in sorted(node.children.values(), key=lambda n: _ROOT_ORDER.get(n.step[0], 0)):
+            flatten(child, index)
+
+    flatten(root, -1)
+    related = (tuple(same), tuple(distinct), tuple(programs))
     return GuardTree(
-        tuple(nodes),
-        tuple(checks),
-        len(slots),
-        tuple(same),
-        tuple(distinct),
-        tuple(programs),
-        _layout() if programs else None,
+        tuple(nodes), tuple(checks), len(slots), *related, _layout() if programs else None
     )
 
 
@@ -123,22 +127,6 @@ _ROOT_ORDER = {"LOCAL": 0, "FREE": 1, "FREE_CELL": 1, "HELD": 2, "GLOBAL": 3, "B
 
 
 _IDENTITY = ("IS", "WEAK_IS")
-
-
-def _flatten(
-    node: _GuardNode,
-    parent: int,
-    nodes: list[tuple[int, int, Any]],
-    checks: list[tuple[int, int, Any]],
-    access: dict[str, int],
-    check: dict[str, int],
-) -> None:
-    index = len(nodes)
-    nodes.append((parent, access[node.step[0]], node.step[1]))
-    for _, name, argument in sorted(node.checks, key=lambda row: (row[0], row[1] not in _IDENTITY)):
-        checks.append((index, check[name], argument))
-    for child in sorted(node.children.values(), key=lambda n: _ROOT_ORDER.get(n.step[0], 0)):
-        _flatten(child, index, nodes, checks, access, check)
 
 
 def argument_count(code: CodeType) -> int:

@@ -197,7 +197,7 @@ class Frame:
     def advance(self) -> None:
         """Interpret until the frame returns or yields."""
         tx = self.tx
-        tx.enter(self)
+        tx.frames.append(self)
         try:
             while not self.finished and self.yielded is None:
                 tx.begin(self)
@@ -221,7 +221,7 @@ class Frame:
                     tx.locate(error)
                     raise
         finally:
-            tx.leave(self)
+            tx.frames.pop()
 
     def unwind(self, error: UserError) -> bool:
         """Go to the handler of an exception, if this frame has one."""

@@ -134,12 +134,6 @@ class SymbolicTracer:
 
     # -- frames ---------------------------------------------------------------------------------
 
-    def enter(self, frame: Frame) -> None:
-        self.frames.append(frame)
-
-    def leave(self, frame: Frame) -> None:
-        self.frames.pop()
-
     def prepared(self, code: CodeType) -> Prepared:
         found = self._bodies.find(code)
         if found is None:
@@ -224,10 +218,8 @@ class SymbolicTracer:
         if error.stop is not None:
             return
         before = self._linked()[-1].before
-        unchanged = (self.heap.version, self.graph.outermost.calls) == (
-            before.effects,
-            before.calls,
-        )
+        now = (self.heap.version, self.graph.outermost.calls)
+        unchanged = now == (before.effects, before.calls)
         error.stop = Reached(self.chain()) if unchanged else before.step
 
     def name_of(self, code: CodeType) -> str:
@@ -335,20 +327,16 @@ class SymbolicTracer:
     wrap_new = wrap_new
     binary = operators.binary
     index_of = index_of
+    ask_length_hint = ask_length_hint
     graph_call = graph_call
 
     def wrap_evaluated(self, obj: Any, by: MadeBy) -> Value:
         """The same; an iterator becomes one of the program's, over its items."""
-        if hasattr(type(obj), "__next__"):
-            kind = type(obj)
-            items = SequenceIterator(TupleValue([self.wrap_new(item) for item in obj]))
-            items.made_by, items.kind = by, kind
-            return items
-        return self.wrap_new(obj)
-
-    def ask_length_hint(self, value: Value) -> None:
-        """What one does that makes room for the items of an iterable."""
-        ask_length_hint(self, value)
+        if not hasattr(type(obj), "__next__"):
+            return self.wrap_new(obj)
+        items = SequenceIterator(TupleValue([self.wrap_new(item) for item in obj]))
+        items.made_by, items.kind = by, type(obj)
+        return items
 
     def bound_method(self, receiver: Value, name: str) -> Value:
         """A method of a built-in kind: the receiver itself knows how to run it."""
@@ -413,9 +401,8 @@ class SymbolicTracer:
 
     def varies(self, source: Source, value: int | float) -> bool:
         """Whether a number is to be a symbol."""
-        return not isinstance(source, ConstantSource) and self._dynamics.varies(
-            self._code, source, value
-        )
+        held = isinstance(source, ConstantSource)
+        return not held and self._dynamics.varies(self._code, source, value)
 
     def guard_tensor(
         self,
@@ -430,9 +417,8 @@ class SymbolicTracer:
 
     def guard_alias(self, one: Source, other: Source) -> None:
         """Assume that two sources hold the same object."""
-        if one != other and not (
-            isinstance(one, ConstantSource) and isinstance(other, ConstantSource)
-        ):
+        held = isinstance(one, ConstantSource) and isinstance(other, ConstantSource)
+        if one != other and not held:
             self.guards.add_alias(one, other)
 
     def guard_distinct(self, one: Value, other: Value) -> None:

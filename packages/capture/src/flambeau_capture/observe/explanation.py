@@ -123,13 +123,26 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _explain(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
-    clock = _Clock()
-    compiled = optimize(clock.backend)(fn)
+    runs: list[tuple[float, float]] = []
+
+    def backend(module: fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        """Runs graphs as they are, and notes when."""
+
+        def call(*given: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return module.forward(*given)
+            finally:
+                runs.append((started, time.perf_counter()))
+
+        return call
+
+    compiled = optimize(backend)(fn)
     result = compiled(*args, **kwargs)
     ended = time.perf_counter()
     compiler = compiler_of(compiled)
     assert compiler is not None
-    return explanation_of(compiler.records, result, clock.runs, ended)
+    return explanation_of(compiler.records, result, runs, ended)
 
 
 def explanation_of(
@@ -157,23 +170,6 @@ def explanation_of(
         frames=frames,
         costs=tuple(_cost(f, frames, runs or [], ended) for f in stopped) if timed else (),
     )
-
-
-class _Clock:
-    """A backend that runs graphs as they are, and notes when."""
-
-    def __init__(self) -> None:
-        self.runs: list[tuple[float, float]] = []
-
-    def backend(self, module: fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
-        def call(*given: Any) -> Any:
-            started = time.perf_counter()
-            try:
-                return module.forward(*given)
-            finally:
-                self.runs.append((started, time.perf_counter()))
-
-        return call
 
 
 def _cost(

@@ -121,26 +121,24 @@ def count_elements(counts: Any, iterable: Iterable[Any]) -> None:
         counts[item] = counts.get(item, 0) + 1
 
 
-def bisect_right(a: Any, x: Any, lo: int = 0, hi: Any = None, *, key: Any = None) -> int:
+def _first(a: Any, lo: int, hi: Any, key: Any, is_behind: Callable[[Any], Any]) -> int:
+    """The first place whose item is behind the one that is looked for, or its end."""
     hi = len(a) if hi is None else hi
     while lo < hi:
         middle = (lo + hi) // 2
-        if x < (a[middle] if key is None else key(a[middle])):
+        if is_behind(a[middle] if key is None else key(a[middle])):
             hi = middle
         else:
             lo = middle + 1
     return lo
+
+
+def bisect_right(a: Any, x: Any, lo: int = 0, hi: Any = None, *, key: Any = None) -> int:
+    return _first(a, lo, hi, key, lambda item: x < item)
 
 
 def bisect_left(a: Any, x: Any, lo: int = 0, hi: Any = None, *, key: Any = None) -> int:
-    hi = len(a) if hi is None else hi
-    while lo < hi:
-        middle = (lo + hi) // 2
-        if (a[middle] if key is None else key(a[middle])) < x:
-            lo = middle + 1
-        else:
-            hi = middle
-    return lo
+    return _first(a, lo, hi, key, lambda item: not item < x)
 
 
 def replacing(pattern: Any, repl: Any, string: str, count: int = 0, flags: int = 0) -> str:
