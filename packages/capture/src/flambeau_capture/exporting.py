@@ -284,7 +284,7 @@ def _closed(
             constants[id(tensor)] = graph.get_attr(name)
         return constants[id(tensor)]
 
-    placeholders = [node for node in source.graph.nodes if node.op == "placeholder"]
+    placeholders = source.graph.find_nodes(op="placeholder")
     known: dict[fx.Node, fx.Node] = {}
     sizes: dict[Any, tuple[fx.Node, int]] = {}
     stand_ins: dict[int, torch.Tensor] = {}

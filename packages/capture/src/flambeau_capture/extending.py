@@ -65,12 +65,10 @@ def assume_constant_result(fn: F) -> F:
     arguments of a call must be known at capture (no tensors), else the call ends the graph.
     """
     _callable("assume_constant_result", fn)
-    handles(fn, action=Action.CONSTANT)(partial(_known_result, fn))
+    handles(fn, action=Action.CONSTANT)(
+        lambda tx, args, kwargs: call_at_capture(tx, fn, args, kwargs)
+    )
     return fn
-
-
-def _known_result(fn: Any, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return call_at_capture(tx, fn, args, kwargs)
 
 
 def substitute_in_graph(

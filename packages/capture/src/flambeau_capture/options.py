@@ -72,7 +72,8 @@ class Options:
             record_failures=self.record_failures
             or os.environ.get("FLAMBEAU_RECORD_FAILURES")
             or None,
-            raise_internal_errors=self.raise_internal_errors or faults_are_raised(),
+            raise_internal_errors=self.raise_internal_errors
+            or os.environ.get("FLAMBEAU_FAULTS") == "raise",
         )
 
     def show(self, text: str) -> None:
@@ -81,8 +82,3 @@ class Options:
             print(text)
         else:
             self.out(text)
-
-
-def faults_are_raised() -> bool:
-    """Whether the environment says that no internal fault ends in running eagerly."""
-    return os.environ.get("FLAMBEAU_FAULTS") == "raise"

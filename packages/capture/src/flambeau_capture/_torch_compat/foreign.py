@@ -29,12 +29,9 @@ def hidden_from_others(fn: Any) -> Any:
     if getattr(fn, UNSEEN, False):
         # what torch hides of its own code, once that compiler has run, is no word of the program
         inner = getattr(fn, "__wrapped__", None)
-        return inner if isinstance(inner, FunctionType) and _is_torchs(inner) else None
+        if isinstance(inner, FunctionType) and inner.__code__.co_filename.startswith(TORCH_FOLDER):
+            return inner
     return None
-
-
-def _is_torchs(fn: FunctionType) -> bool:
-    return fn.__code__.co_filename.startswith(TORCH_FOLDER)
 
 
 _BOOKKEEPING = frozenset(

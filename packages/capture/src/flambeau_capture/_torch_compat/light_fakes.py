@@ -195,19 +195,14 @@ class _Torch(ModuleType):
 def _answering(compiled_for: ModuleType) -> Callable[..., Any]:
     """What `import` calls in the methods."""
 
-    def answer(
-        name: str,
-        globals: Mapping[str, object] | None = None,
-        locals: Mapping[str, object] | None = None,
-        fromlist: Any = (),
-        level: int = 0,
-    ) -> Any:
+    def answer(name: str, *where: Any) -> Any:
         if _is_below(name):
             found: Any = compiled_for
-            for part in name.split(".")[1:] if fromlist else ():
+            _, _, taken, _ = where  # its dicts, what is taken of the module, and from how far up
+            for part in name.split(".")[1:] if taken else ():
                 found = getattr(found, part)
             return found
-        imported = builtins.__import__(name, globals, locals, fromlist, level)
+        imported = builtins.__import__(name, *where)
         return compiled_for if imported is torch else imported
 
     return answer

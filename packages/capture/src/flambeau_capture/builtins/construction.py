@@ -93,16 +93,15 @@ def instantiate(
 TYPES[enum.EnumMeta] = CallRule(Action.EVALUATE, "enumerations")
 
 
-def _typed_dict(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
-    return instantiate(tx, ClassValue(dict), args, kwargs)
-
-
 class _AnyDict(typing.TypedDict):
     """Shows the metaclass that typed dicts have."""
 
 
 TYPES[type(_AnyDict)] = CallRule(  # a dict, whatever it is called
-    Action.ANSWER, "typed dicts", _typed_dict, of_called=True
+    Action.ANSWER,
+    "typed dicts",
+    lambda tx, _, args, kwargs: instantiate(tx, ClassValue(dict), args, kwargs),
+    of_called=True,
 )
 
 

@@ -36,7 +36,7 @@ from flambeau_capture.values.constant import (
 )
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
-from flambeau_capture.values.functions.callables import answers, breaks, describe_call, handles
+from flambeau_capture.values.functions.callables import answers, breaks, handles
 from flambeau_capture.values.functions.methods import MethodValue
 from flambeau_capture.values.objects.attributes import (
     ask,
@@ -420,9 +420,5 @@ def format_value(tx: Tracer, value: Value, spec: str) -> str:
     return format(text_of(tx, value, "__str__"), spec)
 
 
-@handles(print)
-def _print(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    raise Break("FB0023", f"call_function {describe_call(print, args)}")
-
-
+breaks("FB0023", print)
 breaks("FB0005", open, input, exec, eval, compile, __import__)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -52,23 +52,15 @@ DONE = "___done"
 Parts = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
 
 
-@dataclass(frozen=True)
-class Maker:
-    """Makes a function of fixed code, again for each set of cells."""
-
-    code: CodeType
-    namespace: dict[str, Any]
-    function: types.FunctionType | None
-
-    def __call__(self, cells: tuple[Any, ...]) -> Any:
-        if self.function is not None:
-            return self.function
-        return types.FunctionType(self.code, self.namespace, self.code.co_name, None, cells)
+Maker = Callable[[tuple[Any, ...]], Any]
 
 
 def _maker(code: CodeType, namespace: dict[str, Any]) -> Maker:
-    function = None if code.co_freevars else types.FunctionType(code, namespace, code.co_name)
-    return Maker(code, namespace, function)
+    """Makes a function of fixed code, again for each set of cells."""
+    if code.co_freevars:
+        return lambda cells: types.FunctionType(code, namespace, code.co_name, None, cells)
+    function = types.FunctionType(code, namespace, code.co_name)
+    return lambda cells: function
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ what cannot be done leaves as an exception, and nothing of the program has been 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -174,7 +174,7 @@ class FrameConversion:
             session.leave_contexts()
             compat.set_grad_enabled(grad_mode)
         effects = session.heap.effects()
-        self.changes = tuple(_changed(each) for each in effects if not _is_as_it_was(each))
+        self.changes = tuple(_changed(effects))
         mode = None if mode_now == grad_mode else mode_now
         state = FrameState(frame.prepared.body, frame.cells, effects, mode, generator_level)
         if isinstance(ended, Finished):
@@ -425,14 +425,13 @@ def _line_of(error: Exception, width: int = 300) -> str:
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
-def _is_as_it_was(effect: Any) -> bool:
-    return isinstance(effect, ObjectValue) and effect.payload is None and effect.is_as_it_was()
-
-
-def _changed(effect: Any) -> str:
-    """An effect by the place that it writes to."""
-    source = effect.source
-    return type(effect).__name__ if source is None else str(source.name())
+def _changed(effects: Iterable[Any]) -> Iterator[str]:
+    """Effects by the places that they write to, those that change nothing left out."""
+    for effect in effects:
+        plain = isinstance(effect, ObjectValue) and effect.payload is None
+        if not plain or not effect.is_as_it_was():
+            named = effect.source is not None
+            yield str(effect.source.name()) if named else type(effect).__name__
 
 
 def _saw_tensors(heap: SideEffects) -> bool:

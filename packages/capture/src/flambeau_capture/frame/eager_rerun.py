@@ -108,7 +108,8 @@ def errors_of(
     does not need the result of one that raises: a backend may run them in another order. What the
     graph writes to is copied first, and the random state is as it was afterwards."""
     found: list[Exception] = []
-    values: dict[fx.Node, Any] = dict(zip(_placeholders(module.graph), inputs, strict=True))
+    given = module.graph.find_nodes(op="placeholder")
+    values: dict[fx.Node, Any] = dict(zip(given, inputs, strict=True))
     interpreter = fx.Interpreter(module, garbage_collect_values=False)
     interpreter.env = values
     random_state = torch.random.fork_rng() if effects.other else nullcontext()
@@ -128,10 +129,6 @@ def errors_of(
                 except Exception as error:
                     found.append(error.with_traceback(None))
     return found
-
-
-def _placeholders(graph: fx.Graph) -> list[fx.Node]:
-    return [node for node in graph.nodes if node.op == "placeholder"]
 
 
 class AsItIs:

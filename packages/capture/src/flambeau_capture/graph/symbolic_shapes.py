@@ -42,8 +42,9 @@ class SymbolicShapes:
     def __init__(self, graph: GraphBuilder) -> None:
         self._graph = graph
         self._places: dict[Any, SizeSource] = {}
-        self._floats: dict[Any, tuple[Source, float]] = {}
-        self._computed: dict[Any, tuple[SymbolExprSource, Term | None]] = {}
+        #: of floats, and of what Python computes of others: then there is a term, which may be None
+        self._sources: dict[Any, Source] = {}
+        self._terms: dict[Any, Term | None] = {}
         self._values: dict[Any, int | float] = {}
         self._equal: list[tuple[SizeSource, Any]] = []
         self._nodes: dict[Any, fx.Node] = {}
@@ -53,7 +54,7 @@ class SymbolicShapes:
 
     def __bool__(self) -> bool:
         """Whether anything is left open."""
-        return bool(self._places or self._floats)
+        return bool(self._places or self._sources)
 
     def in_python(self, number: Any) -> tuple[Callable[..., int], tuple[Source, ...]] | None:
         """What Python computes an integer by, of sizes and integers that the program holds; None
@@ -110,9 +111,9 @@ class SymbolicShapes:
         if not isinstance(made, torch.SymInt | torch.SymFloat):
             return made
         symbol = compat.expression(made)
-        if isinstance(value, float):
-            self._floats[symbol] = (source, value)
-        elif not isinstance(source, SymbolExprSource):
+        if isinstance(value, float) or isinstance(source, SymbolExprSource):
+            self._sources[symbol] = source
+        else:
             self._bind(SizeSource(source, "VALUE"), symbol, value)
         self._values[symbol] = value
         self._nodes[symbol] = self._graph.add_input(value, source, made)
@@ -124,7 +125,7 @@ class SymbolicShapes:
         says it to guards, where it can be said."""
         made = self.number(value, source)
         if isinstance(made, torch.SymInt | torch.SymFloat):
-            self._computed[compat.expression(made)] = (source, term)
+            self._terms[compat.expression(made)] = term
         return made
 
     # -- nodes ----------------------------------------------------------------------------------
@@ -198,13 +199,12 @@ class SymbolicShapes:
             return Term.of_float(number, number)
         symbolic = isinstance(number, torch.SymInt | torch.SymFloat)
         expr = compat.expression(number) if symbolic else number
-        if expr in self._computed and isinstance(number, torch.SymFloat):
-            return self._computed[expr][1]  # an integer's own is one, and no float, to guards
-        if expr in self._floats:
-            source, value = self._floats[expr]
-            return Term.of_float(SizeSource(source, "FLOAT"), value)
         if isinstance(number, torch.SymFloat):
-            return None
+            if expr in self._terms:
+                return self._terms[expr]  # an integer's own is one, and no float, to guards
+            if expr not in self._sources:
+                return None
+            return Term.of_float(SizeSource(self._sources[expr], "FLOAT"), self._values[expr])
         try:
             value = number if isinstance(number, int) else compat.hint(number)
             return Term.of_integer(expr, self._said(), int(value))
@@ -213,13 +213,13 @@ class SymbolicShapes:
 
     def _said(self) -> dict[Any, SizeSource | Term]:
         """Symbols by what guards read them as."""
-        terms = {symbol: term for symbol, (_, term) in self._computed.items() if term is not None}
+        terms = {symbol: term for symbol, term in self._terms.items() if term is not None}
         return {**self._places, **terms}
 
     def present(self, number: Any) -> Any:
         """What a number is now, without assuming it."""
         if isinstance(number, torch.SymFloat):
-            return self._floats[compat.expression(number)][1]
+            return self._values[compat.expression(number)]
         return int(compat.hint(number)) if isinstance(number, torch.SymInt) else number
 
     def compare(self, op: str, left: Term, right: Term) -> bool:
@@ -247,11 +247,11 @@ class SymbolicShapes:
                 guards.add_sizes(within(place, LARGEST))
         for program in self._programs():
             guards.add_sizes(program)
-        for symbol, (source, value) in self._floats.items():
+        for symbol, source in self._sources.items():
             if isinstance(source, SymbolExprSource):
                 continue  # what it is computed of is guarded
             if symbol in self._fixed_floats:
-                guards.add(source, "CONSTANT_MATCH", value)
+                guards.add(source, "CONSTANT_MATCH", self._values[symbol])
             else:
                 guards.add(source, "TYPE_MATCH", float)
 
@@ -263,7 +263,7 @@ class SymbolicShapes:
                 made.append(size_program(condition, places))
             except Inexpressible:
                 made += self._fix(condition.free_symbols)
-        made += self._fix(self._fixed_floats & set(self._computed))
+        made += self._fix(self._fixed_floats & set(self._terms))
         return [one for one in dict.fromkeys(made) if one.sources()]
 
     def _conditions(self) -> Iterator[Any]:
@@ -274,7 +274,7 @@ class SymbolicShapes:
         for symbol, expr in assumed.equal:
             yield Relation("EQ", symbol, expr)
         for symbol, least, most in assumed.ranges:
-            if symbol not in self._places and symbol not in self._computed:
+            if symbol not in self._places and symbol not in self._terms:
                 continue
             if least is not None:
                 yield Relation("LE", least, symbol)
@@ -285,9 +285,9 @@ class SymbolicShapes:
         """Fix symbols to their values: whatever was assumed of them holds as it did."""
         made: list[SizeProgram] = []
         for symbol in symbols:
-            if symbol in self._computed:
-                made += self._fix_source(self._computed[symbol][0])
-            elif symbol in self._floats:
+            if symbol in self._terms:
+                made += self._fix_source(self._sources[symbol])
+            elif symbol in self._sources:
                 self._fixed_floats.add(symbol)
             elif symbol in self._places:
                 fixed = Relation("EQ", symbol, self._values[symbol])
@@ -298,17 +298,15 @@ class SymbolicShapes:
         """Fix all that a number is computed of."""
         if isinstance(source, SymbolExprSource):
             return [one for argument in source.arguments for one in self._fix_source(argument)]
-        known = [symbol for symbol in (*self._places, *self._floats)
-                 if symbol not in self._computed and self._source_of(symbol) == source]  # fmt: skip
+        known = [s for s in (*self._places, *self._sources)
+                 if s not in self._terms and self._source_of(s) == source]  # fmt: skip
         if not known and not isinstance(source, ConstantSource):
             raise AssertionError(f"{source.name()} is no symbol's")
         return self._fix(known)
 
     def _source_of(self, symbol: Any) -> Source | None:
-        if symbol in self._computed:
-            return self._computed[symbol][0]
-        if symbol in self._floats:
-            return self._floats[symbol][0]
+        if symbol in self._sources:
+            return self._sources[symbol]
         place = self._places.get(symbol)
         if place is None or place.what == "STRIDE":
             return None

@@ -63,11 +63,9 @@ def state_pattern(values: tuple[tuple[str, Any], ...]) -> StatePattern:
 @cache
 def _probes() -> dict[str, tuple[Probe, ...]]:
     """The probes of each row that passed its trial."""
-    return compat.in_plain_state(_tried_candidates)
-
-
-def _tried_candidates() -> dict[str, tuple[Probe, ...]]:
-    return {name: row for name, row in _candidates() if _follows(name, row)}
+    return compat.in_plain_state(
+        lambda: {name: row for name, row in _candidates() if _follows(name, row)}
+    )
 
 
 def _candidates() -> Iterator[tuple[str, tuple[Probe, ...]]]:

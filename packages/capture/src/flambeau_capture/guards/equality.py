@@ -90,11 +90,11 @@ class Reference:
         """Be of nothing from here on: its guard is never evaluated again."""
         self._kept = None
 
-    def is_of(self, obj: Any) -> bool:
-        return obj is not None and self() is obj
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Reference) and other._place == self._place and self.is_of(other())
+        known = self()
+        if known is None or not isinstance(other, Reference):
+            return False
+        return other._place == self._place and known is other()
 
     def __hash__(self) -> int:
         return self._place

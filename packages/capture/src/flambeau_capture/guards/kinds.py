@@ -339,10 +339,6 @@ def entry_of(python_class: type, name: str) -> Entry:
     return (name,)
 
 
-def _special_methods(python_class: type) -> tuple[Entry, ...]:
-    return tuple(entry_of(python_class, name) for name in SPECIAL_NAMES)
-
-
 def _changed_special(python_class: type, params: Params) -> str | None:
     return next((row[0] for row in params[0] if not _entry_unchanged(python_class, row)), None)
 
@@ -363,7 +359,7 @@ register(
     got=lambda value, params: f"another {_changed_special(value, params)}",
     check="TYPE_METHODS",
     cost=2,
-    prepare=lambda params: (_special_methods(params[0]),),
+    prepare=lambda params: (tuple(entry_of(params[0], name) for name in SPECIAL_NAMES),),
 )
 
 

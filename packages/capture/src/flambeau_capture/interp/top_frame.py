@@ -112,13 +112,11 @@ class TopFrame(Frame):
             assert reason is not None
             return Stopped(reached.chain, reason)
         except UserError as error:
-            raise Restart(error.step or 1, self._uncaught(error)) from None
+            report = BreakReport(REASONS["FB0010"], error.value.describe(), error.lines)
+            raise Restart(error.step or 1, report) from None
         except Break as error:
             if isinstance(error.stop, Reached):
                 return Stopped(error.stop.chain, error.report())
             assert isinstance(error.stop, int)
             raise Restart(error.stop, error.report()) from None
         return Finished(self.returned)
-
-    def _uncaught(self, error: UserError) -> BreakReport:
-        return BreakReport(REASONS["FB0010"], error.value.describe(), error.lines)

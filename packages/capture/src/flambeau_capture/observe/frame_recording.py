@@ -18,6 +18,7 @@ import tempfile
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -80,17 +81,13 @@ def record(folder: str, frame: FrameCall, error: BaseException) -> str:
     try:
         with os.fdopen(handle, "wb") as file:
             pickle.dump(payload, file)
-        path = os.path.join(folder, f"{code.co_name}-{os.getpid()}-{_free_number(folder)}.frame")
+        number = sum(name.endswith(".frame") for name in os.listdir(folder))
+        path = os.path.join(folder, f"{code.co_name}-{os.getpid()}-{number}.frame")
         os.replace(aside, path)
     except BaseException:
         os.unlink(aside)
         raise
     return path
-
-
-def _free_number(folder: str) -> int:
-    taken = [name for name in os.listdir(folder) if name.endswith(".frame")]
-    return len(taken)
 
 
 def _names(code: types.CodeType) -> set[str]:
@@ -173,14 +170,13 @@ def load(path: str) -> RecordedFrame:
     if payload["python"] != list(sys.version_info[:2]):
         version = ".".join(map(str, payload["python"]))
         raise ReplayError(f"{path} was recorded by Python {version}; its bytecode is of no other")
-    return RecordedFrame(
-        code=marshal.loads(payload["code"]),
-        arguments={name: _unpack(value) for name, value in payload["arguments"].items()},
-        free={name: _unpack(value) for name, value in payload["free"].items()},
-        namespace={"__name__": payload["name"]}
-        | {name: _unpack(value) for name, value in payload["globals"].items()},
-        error=payload["error"],
+    arguments, free, names = (
+        {name: _unpack(value) for name, value in payload[group].items()}
+        for group in ("arguments", "free", "globals")
     )
+    namespace = {"__name__": payload["name"], **names}
+    code = marshal.loads(payload["code"])
+    return RecordedFrame(code, arguments, free, namespace, payload["error"])
 
 
 def _unpack(value: bytes | Unrecorded) -> Any:
@@ -223,10 +219,8 @@ def _rebuilt(state: RecordedFrame) -> types.FunctionType:
 def _call_arguments(state: RecordedFrame) -> tuple[list[Any], dict[str, Any]]:
     code = state.code
     names: Iterator[str] = iter(code.co_varnames)
-    args = [state.arguments[next(names)] for _ in range(code.co_argcount)]
-    kwargs = {
-        name: state.arguments[name] for name in (next(names) for _ in range(code.co_kwonlyargcount))
-    }
+    args = [state.arguments[name] for name in islice(names, code.co_argcount)]
+    kwargs = {name: state.arguments[name] for name in islice(names, code.co_kwonlyargcount)}
     if code.co_flags & 0x04:  # CO_VARARGS
         args += state.arguments[next(names)]
     if code.co_flags & 0x08:  # CO_VARKEYWORDS

@@ -209,7 +209,8 @@ def _alone(question: Callable[[], bool]) -> bool:
 def _leaf_values(tx: Tracer, roots: list[TensorValue], inputs: Value) -> list[TensorValue]:
     """The leaves to accumulate into: those given, or all that the roots depend on."""
     by_fake = {id(value.fake): value for value in [*_entered(tx), *tx.graph.own_leaves]}
-    reached = [by_fake.get(id(fake)) for fake in _unique(roots)]
+    fakes = dict.fromkeys(id(leaf) for root in roots for leaf in leaves_of(root.fake))
+    reached = [by_fake.get(fake) for fake in fakes]
     if any(leaf is None for leaf in reached):
         raise Break(_REASON, "backward to a leaf that the graph makes")
     if is_none(inputs):
@@ -219,10 +220,6 @@ def _leaf_values(tx: Tracer, roots: list[TensorValue], inputs: Value) -> list[Te
     if len(chosen) != len(wanted) or len({id(value) for value in chosen}) != len(chosen):
         raise Break(_REASON, "backward with inputs that are no leaves")
     return [value for value in chosen if isinstance(value, TensorValue)]
-
-
-def _unique(roots: list[TensorValue]) -> Iterator[torch.Tensor]:
-    yield from {id(leaf): leaf for root in roots for leaf in leaves_of(root.fake)}.values()
 
 
 def _entered(tx: Tracer) -> Iterator[TensorValue]:

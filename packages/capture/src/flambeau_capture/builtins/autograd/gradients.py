@@ -54,7 +54,7 @@ def read_before_derivatives(
     leaving = {node for node in outputs if _has_history(node)}
     if not leaving or not any(names_derivatives(*each) for each in codes):
         return None
-    given = {node for node in graph.graph.nodes if node.op == "placeholder" and _has_history(node)}
+    given = {node for node in graph.graph.find_nodes(op="placeholder") if _has_history(node)}
     found = [
         step
         for node in leaving | given

@@ -16,7 +16,7 @@ from flambeau_capture.builtins.introspection import has_attr
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import NULL, Frame
-from flambeau_capture.interp.opcodes.registry import opcode, operand
+from flambeau_capture.interp.opcodes.registry import opcode, operand, refused
 from flambeau_capture.resume_runtime import drive
 from flambeau_capture.source import Attr, ConstantSource, Item
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Value, unpack
@@ -286,9 +286,7 @@ def import_from(frame: Frame, instruction: Instruction) -> None:
     frame.push(frame.tx.get_attr(module, name))
 
 
-@opcode(
-    "IMPORT_STAR", "SETUP_ANNOTATIONS", "STORE_NAME", "DELETE_NAME", "PRINT_EXPR",
+refused(
+    "FB0008", "IMPORT_STAR", "SETUP_ANNOTATIONS", "STORE_NAME", "DELETE_NAME", "PRINT_EXPR",
     breaks="modules and class bodies, which are left alone",
 )  # fmt: skip
-def module_level(frame: Frame, instruction: Instruction) -> None:
-    raise Break("FB0008", instruction.opname)

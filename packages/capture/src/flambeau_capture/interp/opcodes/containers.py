@@ -126,13 +126,11 @@ def unpack_sequence(frame: Frame, instruction: Instruction) -> None:
     taken = _taken(frame.tx, frame.pop())
     items = list(itertools.islice(taken, count + 1))  # as many as show that there are too many
     if len(items) < count:
-        frame.tx.raise_error(
-            ValueError, f"not enough values to unpack (expected {count}, got {len(items)})"
-        )
+        words = f"not enough values to unpack (expected {count}, got {len(items)})"
+        frame.tx.raise_error(ValueError, words)
     if len(items) > count:
         frame.tx.raise_error(ValueError, f"too many values to unpack (expected {count})")
-    for item in reversed(items):
-        frame.push(item)
+    frame.stack += reversed(items)
 
 
 @opcode("UNPACK_EX")
@@ -140,13 +138,10 @@ def unpack_ex(frame: Frame, instruction: Instruction) -> None:
     before, after = operand(instruction) & 0xFF, operand(instruction) >> 8
     items = list(_taken(frame.tx, frame.pop()))
     if len(items) < before + after:
-        frame.tx.raise_error(
-            ValueError,
-            f"not enough values to unpack (expected at least {before + after}, got {len(items)})",
-        )
+        words = f"expected at least {before + after}, got {len(items)}"
+        frame.tx.raise_error(ValueError, f"not enough values to unpack ({words})")
     end = len(items) - after
-    for item in reversed([*items[:before], ListValue(items[before:end]), *items[end:]]):
-        frame.push(item)
+    frame.stack += reversed([*items[:before], ListValue(items[before:end]), *items[end:]])
 
 
 def _of_top(name: str, answer: Callable[[Tracer, Value], int]) -> None:
@@ -169,10 +164,9 @@ _of_top("MATCH_MAPPING", lambda tx, value: issubclass(value.cls, collections.abc
 def match_keys(frame: Frame, instruction: Instruction) -> None:
     keys = unpack(frame.tx, frame.stack[-1])
     mapping = frame.stack[-2]
-    if all(mapping.contains(frame.tx, key) for key in keys):
-        frame.push(TupleValue([mapping.get_item(frame.tx, key) for key in keys]))
-    else:
-        frame.push(Constant(None))
+    there = all(mapping.contains(frame.tx, key) for key in keys)
+    found = (mapping.get_item(frame.tx, key) for key in keys)
+    frame.push(TupleValue([*found]) if there else Constant(None))
 
 
 _SELF_MATCHING = (

@@ -13,7 +13,7 @@ from flambeau_capture.builtins.introspection import class_of
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import ErrorState, Frame
-from flambeau_capture.interp.opcodes.registry import expression, opcode, operand
+from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, refused
 from flambeau_capture.values.base import IteratorValue, UserError, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -138,12 +138,10 @@ def cleanup_throw(frame: Frame, instruction: Instruction) -> None:
     frame.push(frame.tx.get_attr(error, "value"))
 
 
-@opcode(
-    "GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR",
+refused(
+    "FB0021", "GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR",
     "ASYNC_GEN_WRAP", breaks="coroutines, which are left alone",
 )  # fmt: skip
-def asynchronous(frame: Frame, instruction: Instruction) -> None:
-    raise Break("FB0021", instruction.opname)
 
 
 @opcode("RAISE_VARARGS")
@@ -169,8 +167,7 @@ def _made(frame: Frame, error: Value) -> Value:
 @opcode("PUSH_EXC_INFO")
 def push_exc_info(frame: Frame, instruction: Instruction) -> None:
     error = frame.pop()
-    frame.push(ErrorState(frame.tx.error))
-    frame.push(error)
+    frame.stack += [ErrorState(frame.tx.error), error]
     frame.tx.error = error
 
 

@@ -73,18 +73,10 @@ def _compare(tx: Tracer, instruction: Instruction, left: Value, right: Value) ->
     return _truth_of(tx, found) if instruction.flags.to_bool else found
 
 
-def _is(tx: Tracer, instruction: Instruction, left: Value, right: Value) -> Value:
-    return Constant(identical(tx, left, right) != bool(instruction.arg))
-
-
-def _contains(tx: Tracer, instruction: Instruction, item: Value, container: Value) -> Value:
-    return Constant(container.contains(tx, item) != bool(instruction.arg))
-
-
 expression("BINARY_OP", 2, _binary)
 expression("COMPARE_OP", 2, _compare)
-expression("IS_OP", 2, _is)
-expression("CONTAINS_OP", 2, _contains)
+expression("IS_OP", 2, lambda tx, i, a, b: Constant(identical(tx, a, b) != bool(i.arg)))
+expression("CONTAINS_OP", 2, lambda tx, i, a, b: Constant(b.contains(tx, a) != bool(i.arg)))
 expression("UNARY_NEGATIVE", 1, lambda tx, _, value: unary(tx, "-", value))
 expression("UNARY_POSITIVE", 1, lambda tx, _, value: unary(tx, "+", value), until=(3, 11))
 expression("UNARY_INVERT", 1, lambda tx, _, value: unary(tx, "~", value))
@@ -94,11 +86,8 @@ expression("BINARY_SUBSCR", 2, lambda tx, _, items, key: binary(tx, "getitem", i
 
 @opcode("UNARY_NOT")
 def unary_not(frame: Frame, instruction: Instruction) -> None:
-    value = frame.pop()
-    if _is_open(value):
-        assert isinstance(value, TensorValue)
-        frame.push(TruthValue(value, negated=True))
-    elif isinstance(value, TruthValue):
+    value = _truth_of(frame.tx, frame.pop())
+    if isinstance(value, TruthValue):
         frame.push(TruthValue(value.tensor, not value.negated))
     else:
         frame.push(Constant(not value.truth(frame.tx)))

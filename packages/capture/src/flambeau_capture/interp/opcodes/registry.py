@@ -77,6 +77,14 @@ def statement(name: str, taken: int, effect: Callable[..., None], **versions: An
         effect(frame, instruction, *frame.pop_many(taken))
 
 
+def refused(id: str, *names: str, breaks: str, **versions: Any) -> None:
+    """Register opcodes that end the graph."""
+
+    @opcode(*names, breaks=breaks, **versions)
+    def refuse(frame: Frame, instruction: Instruction) -> None:
+        raise Break(id, instruction.opname)
+
+
 def operand(instruction: Instruction) -> int:
     """The operand of an instruction whose operand is a number."""
     return int(instruction.arg or 0)

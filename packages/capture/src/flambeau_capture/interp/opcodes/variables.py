@@ -13,7 +13,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import NULL, Frame
-from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, statement
+from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, refused, statement
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Value
 from flambeau_capture.values.functions.variables import CellValue
@@ -72,19 +72,15 @@ def load_fast(frame: Frame, instruction: Instruction) -> None:
     name = str(instruction.argval)
     found = frame.variables.get(name)
     if found is None:
-        cell = frame.cells.get(name)
-        if cell is not None:
-            frame.push(cell)  # 3.13 loads a cell itself with LOAD_FAST
-            return
+        found = frame.cells.get(name)  # 3.13 loads a cell itself with LOAD_FAST
+    if found is None:
         unbound(frame, name)
     frame.push(found)
 
 
 def unbound(frame: Frame, name: str) -> NoReturn:
-    frame.tx.raise_error(
-        UnboundLocalError,
-        f"cannot access local variable '{name}' where it is not associated with a value",
-    )
+    words = f"cannot access local variable '{name}' where it is not associated with a value"
+    frame.tx.raise_error(UnboundLocalError, words)
 
 
 @opcode("LOAD_FAST_AND_CLEAR")
@@ -127,11 +123,8 @@ def load_deref(frame: Frame, instruction: Instruction) -> None:
     content = frame.cells[name].content
     if content is None:
         if name in frame.code.co_freevars:
-            frame.tx.raise_error(
-                NameError,
-                f"cannot access free variable '{name}' where it is not associated with a value "
-                f"in enclosing scope",
-            )
+            words = f"cannot access free variable '{name}' where it is not associated with a value"
+            frame.tx.raise_error(NameError, f"{words} in enclosing scope")
         unbound(frame, name)
     frame.push(content)  # type: ignore[arg-type]
 
@@ -152,11 +145,10 @@ def delete_deref(frame: Frame, instruction: Instruction) -> None:
 @opcode("LOAD_GLOBAL", "LOAD_NAME")
 def load_global(frame: Frame, instruction: Instruction) -> None:
     value = global_value(frame, str(instruction.argval))
-    if instruction.flags.push_null and not NULL_ABOVE:
-        frame.push(NULL)
-    frame.push(value)
-    if instruction.flags.push_null and NULL_ABOVE:
-        frame.push(NULL)
+    if instruction.flags.push_null:
+        push_method(frame, value)
+    else:
+        frame.push(value)
 
 
 def global_value(frame: Frame, name: str) -> Value:
@@ -198,12 +190,7 @@ def load_method(frame: Frame, instruction: Instruction) -> None:
 
 def push_method(frame: Frame, found: Value) -> None:
     """A callable and its NULL: a bound method stays bound."""
-    if NULL_ABOVE:
-        frame.push(found)
-        frame.push(NULL)
-    else:
-        frame.push(NULL)
-        frame.push(found)
+    frame.stack += (found, NULL) if NULL_ABOVE else (NULL, found)
 
 
 statement("STORE_ATTR", 2, lambda frame, i, value, obj: obj.set_attr(frame.tx, i.argval, value))
@@ -224,9 +211,7 @@ expression("LOAD_BUILD_CLASS", 0, lambda tx, _: tx.wrap_new(builtins.__build_cla
 expression("LOAD_ASSERTION_ERROR", 0, lambda tx, _: tx.wrap_new(AssertionError))
 
 
-@opcode(
-    "LOAD_LOCALS", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS",
-    breaks="class bodies, which are left alone",
+refused(
+    "FB0020", "LOAD_LOCALS", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF",
+    "LOAD_FROM_DICT_OR_GLOBALS", breaks="class bodies, which are left alone",
 )  # fmt: skip
-def class_body(frame: Frame, instruction: Instruction) -> None:
-    raise Break("FB0020", instruction.opname)
