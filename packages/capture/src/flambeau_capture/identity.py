@@ -27,12 +27,10 @@ class IdentityMap(Generic[K, V]):
         self._entries: dict[int, tuple[K, V]] = {}
 
     def get(self, key: K, default: V) -> V:
-        entry = self._entries.get(id(key))
-        return default if entry is None else entry[1]
+        return self._entries.get(id(key), (key, default))[1]
 
     def find(self, key: K) -> V | None:
-        entry = self._entries.get(id(key))
-        return None if entry is None else entry[1]
+        return self._entries.get(id(key), (key, None))[1]
 
     def __setitem__(self, key: K, value: V) -> None:
         self._entries[id(key)] = (key, value)

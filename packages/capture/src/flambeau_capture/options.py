@@ -10,6 +10,7 @@ import dataclasses
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -66,15 +67,12 @@ class Options:
 
     def with_environment(self) -> Options:
         """These choices, and what variables of the environment say where they say nothing."""
-        return dataclasses.replace(
-            self,
-            debug_function=self.debug_function or os.environ.get("FLAMBEAU_DEBUG_FUNCTION") or None,
-            record_failures=self.record_failures
-            or os.environ.get("FLAMBEAU_RECORD_FAILURES")
-            or None,
-            raise_internal_errors=self.raise_internal_errors
-            or os.environ.get("FLAMBEAU_FAULTS") == "raise",
-        )
+        told: dict[str, Any] = {
+            name: getattr(self, name) or os.environ.get(f"FLAMBEAU_{name.upper()}") or None
+            for name in ("debug_function", "record_failures")
+        }
+        faults = self.raise_internal_errors or os.environ.get("FLAMBEAU_FAULTS") == "raise"
+        return dataclasses.replace(self, **told, raise_internal_errors=faults)
 
     def show(self, text: str) -> None:
         """Print a piece of what `debug` shows."""

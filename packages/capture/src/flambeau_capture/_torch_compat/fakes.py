@@ -111,11 +111,6 @@ def anew(results: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     return tuple(each.clone() for each in results)
 
 
-def _of_a_loss(args: tuple[Any, ...]) -> torch.dtype:
-    dtype: torch.dtype = args[0].dtype
-    return dtype
-
-
 def _of_ldexp(args: tuple[Any, ...]) -> torch.dtype | None:
     common = torch.result_type(*args)
     return common if common in (torch.float16, torch.bfloat16) else None
@@ -126,11 +121,6 @@ def _of_spaced(args: tuple[Any, ...]) -> str | None:
     return "complex" if any(map(torch.is_complex, tensors)) else None
 
 
-def _of_addr(args: tuple[Any, ...]) -> torch.dtype:
-    dtypes: list[torch.dtype] = [each.dtype for each in args[:3]]
-    return functools.reduce(torch.promote_types, dtypes)
-
-
 def _of_pow(args: tuple[Any, ...]) -> torch.dtype | None:
     both = isinstance(args[0], torch.Tensor) and isinstance(args[1], bool)
     return torch.bool if both and args[0].dtype == torch.bool else None
@@ -138,12 +128,14 @@ def _of_pow(args: tuple[Any, ...]) -> torch.dtype | None:
 
 #: by the operator: from its arguments, the dtype that its kernels make; None: as torch describes it
 _DTYPES_MADE: dict[str, Callable[[tuple[Any, ...]], torch.dtype | str | None]] = {
-    "aten::huber_loss": _of_a_loss,
-    "aten::soft_margin_loss": _of_a_loss,
+    "aten::huber_loss": lambda args: args[0].dtype,
+    "aten::soft_margin_loss": lambda args: args[0].dtype,
     "aten::ldexp": _of_ldexp,
     "aten::linspace": _of_spaced,
     "aten::logspace": _of_spaced,
-    "aten::addr": _of_addr,
+    "aten::addr": lambda args: functools.reduce(
+        torch.promote_types, (each.dtype for each in args[:3])
+    ),
     "aten::pow": _of_pow,
 }
 

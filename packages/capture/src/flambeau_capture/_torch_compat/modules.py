@@ -22,12 +22,7 @@ HOOK_TABLES: tuple[str, ...] = (
 
 def global_hook_tables() -> tuple[dict[int, Any], ...]:
     """The hooks that every module calls."""
-    return (
-        _module._global_forward_hooks,
-        _module._global_forward_pre_hooks,
-        _module._global_backward_hooks,
-        _module._global_backward_pre_hooks,
-    )
+    return tuple(getattr(_module, f"_global{name}") for name in HOOK_TABLES)
 
 
 def calls_always() -> dict[int, Any]:

@@ -109,11 +109,8 @@ def torch_function_state() -> int:
 
 def torch_function_set(state: int) -> AbstractContextManager[Any]:
     """The state for the extent of a block; 0 is what it is without any."""
-    if state == 0:
-        return nullcontext()
-    return (
-        torch._C.DisableTorchFunctionSubclass() if state == 1 else torch._C.DisableTorchFunction()
-    )
+    subclass, whole = torch._C.DisableTorchFunctionSubclass, torch._C.DisableTorchFunction
+    return (nullcontext, subclass, whole)[state]()
 
 
 def torch_function_modes() -> tuple[Any, ...]:

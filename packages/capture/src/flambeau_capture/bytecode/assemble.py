@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from types import CodeType
 from typing import Any
 
@@ -62,22 +64,13 @@ def line_table(entries: Iterable[tuple[int, SourcePositions]], first_line: int) 
     """Entries (code units, position); neighbours of one position are written as one run."""
     out = bytearray()
     line = first_line
-    for units, positions in _runs(entries):
+    for positions, run in groupby(entries, key=itemgetter(1)):
+        units = sum(count for count, _ in run)
         while units > 0:
             taken = min(units, _UNITS_PER_ENTRY)
             line = _location(out, taken, positions, line)
             units -= taken
     return bytes(out)
-
-
-def _runs(entries: Iterable[tuple[int, SourcePositions]]) -> list[tuple[int, SourcePositions]]:
-    runs: list[tuple[int, SourcePositions]] = []
-    for units, positions in entries:
-        if runs and runs[-1][1] == positions:
-            runs[-1] = (runs[-1][0] + units, positions)
-        else:
-            runs.append((units, positions))
-    return runs
 
 
 def _location(out: bytearray, units: int, positions: SourcePositions, line: int) -> int:
@@ -425,15 +418,9 @@ def _placed(
 
 def _rows(body: CodeBody, layout: CodeLayout) -> Iterable[tuple[int, int, int, int, bool]]:
     """Exception table rows: runs of instructions that share one region."""
-    regions = covering(body)
-    open_region, start, end = None, 0, 0
-    for instruction in [*body.instructions, None]:
-        region = None if instruction is None else regions.get(instruction)
-        if region is not open_region:
-            if open_region is not None:
-                handler = layout.starts[open_region.handler]
-                yield start, end, handler, open_region.depth, open_region.lasti
-            open_region = region
-            start = 0 if instruction is None else layout.starts[instruction]
-        if instruction is not None:
-            end = layout.starts[instruction] + layout.units[instruction]
+    for region, run in groupby(body.instructions, key=covering(body).get):
+        if region is not None:
+            covered = [*run]
+            start, last = layout.starts[covered[0]], covered[-1]
+            end, handler = layout.starts[last] + layout.units[last], layout.starts[region.handler]
+            yield start, end, handler, region.depth, region.lasti

@@ -88,12 +88,10 @@ def reachable(body: CodeBody, start: Instruction | None = None) -> set[Instructi
     pending = [body.instructions[0] if start is None else start]
     while pending:
         instruction = pending.pop()
-        if instruction in found:
-            continue
-        found.add(instruction)
-        pending.extend(following[instruction])
-        if instruction in regions:
-            pending.append(regions[instruction].handler)
+        if instruction not in found:
+            found.add(instruction)
+            pending += following[instruction]
+            pending += [regions[instruction].handler] if instruction in regions else []
     return found
 
 

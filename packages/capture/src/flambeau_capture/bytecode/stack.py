@@ -96,12 +96,9 @@ def depths(body: CodeBody, *, entry: int | None = None) -> dict[Instruction, int
 def max_depth(body: CodeBody, *, entry: int | None = None) -> int:
     """The stack size that a frame of this body needs."""
     found = depths(body, entry=entry)
-    deepest = max(found.values())
-    for instruction, depth in found.items():
-        deepest = max(deepest, depth + stack_effect(instruction, jump=False))
-        if instruction.target is not None:
-            deepest = max(deepest, depth + stack_effect(instruction, jump=True))
-    return deepest
+    passed = [depth + stack_effect(one, jump=False) for one, depth in found.items()]
+    jumped = [d + stack_effect(i, jump=True) for i, d in found.items() if i.target is not None]
+    return max(*found.values(), *passed, *jumped)
 
 
 def _after(instruction: Instruction, depth: int, *, jump: bool) -> int:

@@ -20,6 +20,8 @@ from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.emit.resume import Resumption
 from flambeau_capture.identity import IdentityMap
 
+_Row = tuple[dict[str, Any], str, Any]  # a namespace, a name in it, what it stands for
+
 
 class EntryNames:
     """The names that one compiled callable has taken, and the resume functions it has made."""
@@ -27,17 +29,16 @@ class EntryNames:
     def __init__(self, owner: object) -> None:
         self._numbers: Iterator[int] = itertools.count()
         self._lock = threading.RLock()  # objects end while it is locked, too
-        self._taken: list[tuple[dict[str, Any], str, Any]] = []
-        self._retired: list[tuple[dict[str, Any], str, Any]] = []
-        self._vacant: list[tuple[dict[str, Any], str, Any]] = []
+        self._taken: list[_Row] = []
+        self._retired: list[_Row] = []
+        self._vacant: list[_Row] = []
         self.resumptions: IdentityMap[CodeType, dict[Any, Resumption]] = IdentityMap()
         self.user_names: IdentityMap[CodeType, str] = IdentityMap()
         self._adopted: IdentityMap[CodeType, Resumption] = IdentityMap()
         self._native: IdentityMap[CodeType, bool] = IdentityMap()
         self.latest: list[Resumption] = []  # made since a conversion began to write its code
-        weakref.finalize(owner, _release, self._taken)
-        weakref.finalize(owner, _release, self._retired)
-        weakref.finalize(owner, _release, self._vacant)
+        for rows in (self._taken, self._retired, self._vacant):
+            weakref.finalize(owner, _release, rows)
 
     def reserve(self) -> int:
         """The next number of `__compiled_fn_<n>` and `__resume_at_<offset>_<n>`."""
@@ -60,8 +61,7 @@ class EntryNames:
         """The resume functions of a code object, by where and with what they go on."""
         found = self.resumptions.find(code)
         if found is None:
-            found = {}
-            self.resumptions[code] = found
+            found = self.resumptions[code] = {}
         return found
 
     def adopt(self, made: Resumption) -> None:
@@ -118,7 +118,7 @@ class EntryNames:
             _release(free)  # what dies then is the program's: no lock is taken
 
 
-def _vacate(taken: list[tuple[dict[str, Any], str, Any]]) -> list[tuple[dict[str, Any], str, Any]]:
+def _vacate(taken: list[_Row]) -> list[_Row]:
     """Let names stand for nothing; those that stood for what was taken."""
     own = [row for row in taken if row[0].get(row[1]) is row[2]]
     for namespace, name, _ in own:
@@ -126,7 +126,7 @@ def _vacate(taken: list[tuple[dict[str, Any], str, Any]]) -> list[tuple[dict[str
     return own
 
 
-def _release(taken: list[tuple[dict[str, Any], str, Any]]) -> None:
+def _release(taken: list[_Row]) -> None:
     for namespace, name, obj in taken:
         if namespace.get(name) is obj:
             del namespace[name]

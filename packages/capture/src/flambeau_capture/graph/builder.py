@@ -236,8 +236,7 @@ class GraphBuilder:
 
     def first_reader(self, node: fx.Node) -> int | None:
         """The first step at which something with a history was made of a value."""
-        found = [self.steps[user] for user in node.users if user in self.steps]
-        return min(found) if found else None
+        return min((self.steps[user] for user in node.users if user in self.steps), default=None)
 
     def record_mode(self, target: Any, args: tuple[Any, ...], stack_trace: str = "") -> fx.Node:
         """A call that changes a mode of torch: alone it is no work for a backend."""
@@ -293,12 +292,8 @@ def _unlike(base: str, taken: Callable[[str], bool]) -> str:
 
 def user_lines(module: fx.GraphModule) -> Iterator[str]:
     """The user's lines of a graph, each once, in order."""
-    seen: set[str] = set()
-    for node in module.graph.nodes:
-        trace = node.meta.get("stack_trace")
-        if trace and trace not in seen:
-            seen.add(trace)
-            yield trace
+    traces = (node.meta.get("stack_trace") for node in module.graph.nodes)
+    yield from dict.fromkeys(trace for trace in traces if trace)
 
 
 def _fake_of(node: fx.Node) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flambeau_capture.guards.equality import same
@@ -37,18 +38,11 @@ def readers() -> dict[str, Callable[[], Any]]:
         "dispatch_keys": compat.dispatch_key_sets,
         "forward_ad": compat.forward_ad_level,
     }
-    for device in AUTOCAST_DEVICES:
-        table[f"autocast_{device}"] = _autocast_reader(device)
-    return table
 
-
-def _autocast_reader(device: str) -> Callable[[], Any]:
-    import torch
-
-    def read() -> tuple[bool, torch.dtype]:
+    def autocast(device: str) -> tuple[bool, torch.dtype]:
         return torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
 
-    return read
+    return table | {f"autocast_{name}": partial(autocast, name) for name in AUTOCAST_DEVICES}
 
 
 @dataclass(frozen=True)

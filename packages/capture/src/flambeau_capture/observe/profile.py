@@ -89,11 +89,8 @@ class CompileProfiler:
     def misses(self) -> tuple[Miss, ...]:
         """Guards that failed, the most frequent first."""
         with self._lock:
-            rows = self._misses.most_common()
-            return tuple(
-                Miss(*key, self._last[key].expected, self._last[key].got, count)
-                for key, count in rows
-            )
+            rows = [(key, self._last[key], count) for key, count in self._misses.most_common()]
+        return tuple(Miss(*key, last.expected, last.got, count) for key, last, count in rows)
 
     def metrics(self) -> dict[str, Any]:
         """The report as data."""

@@ -9,7 +9,7 @@ what goes through another: a result by which later code differentiates is read b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CodeType
 from typing import Any
@@ -95,18 +95,24 @@ def _has_history(node: fx.Node) -> bool:
 
 def _leads_to(graph: GraphBuilder, node: fx.Node, others: set[fx.Node]) -> bool:
     """Whether one of the others is computed from a value, or is written to with it."""
-    seen: set[Any] = {node}
-    waiting: list[Any] = [node]
+
+    def reached(value: fx.Node) -> Iterator[fx.Node]:
+        found = (each for user in value.users for each in (user, *_written(graph, user)))
+        return (each for each in found if isinstance(each, fx.Node))
+
+    return any(value in others for value in _walk([node], reached))
+
+
+def _walk(start: Iterable[Any], following: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+    """What one comes to from the start, each once."""
+    seen: set[Any] = set()
+    waiting = list(start)
     while waiting:
-        value = waiting.pop()
-        for user in value.users:
-            for reached in (user, *_written(graph, user)):
-                if reached in others:
-                    return True
-                if reached not in seen and isinstance(reached, fx.Node):
-                    seen.add(reached)
-                    waiting.append(reached)
-    return False
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            waiting.extend(following(node))
 
 
 _PARAMETERS = (
@@ -152,7 +158,8 @@ def _in_graph(
         usual = batched == "only_inputs"
         if batched in given and given[batched].truth(tx) is not usual:
             raise Break(_REASON, f"torch.autograd.grad with {batched}={not usual}")
-    if any(is_reentrant(node) for node in _ancestors([value.node for value in outputs])):
+    ancestors = _walk((value.node for value in outputs), lambda node: node.all_input_nodes)
+    if any(is_reentrant(node) for node in ancestors):
         raise Break(_REASON, "torch.autograd.grad beside a checkpoint with use_reentrant=True")
     whole_graph_is_ours(tx)
     for tensor in inputs:
@@ -181,17 +188,6 @@ def derivative(
     parts = weights.parts() if isinstance(weights, TupleValue) else [weights]
     known = [value for value in parts if isinstance(value, TensorValue)]
     return record_derivative(tx, derivative_call, nodes, options, [*outputs, *inputs, *known])
-
-
-def _ancestors(nodes: Sequence[fx.Node]) -> set[fx.Node]:
-    found: set[fx.Node] = set()
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            stack.extend(node.all_input_nodes)
-    return found
 
 
 def several(tx: Tracer, value: Value) -> list[Value]:
@@ -320,13 +316,7 @@ def leaves_of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """Every leaf that requires grad and that a tensor depends on."""
     if tensor.grad_fn is None:
         yield tensor
-    seen: set[Any] = set()
-    waiting: list[Any] = [tensor.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
+    start: list[Any] = [] if tensor.grad_fn is None else [tensor.grad_fn]
+    for node in _walk(start, lambda node: (n for n, _ in node.next_functions if n is not None)):
         if hasattr(node, "variable"):
             yield node.variable
-        waiting.extend(following for following, _ in node.next_functions)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,16 +33,14 @@ class Row:
 
 def table() -> list[Row]:
     """Every opcode of the supported versions, by name."""
-    return list(_rows())
-
-
-def _rows() -> Iterator[Row]:
+    rows = []
     for name in sorted(frozenset().union(*OPCODES.values())):
         states = tuple(
             _state(name, version) if name in names else ABSENT for version, names in OPCODES.items()
         )
         remarks = {row.breaks for row in REGISTERED.get(canonical(name), []) if row.breaks}
-        yield Row(name, states, "; ".join(sorted(remarks)))
+        rows.append(Row(name, states, "; ".join(sorted(remarks))))
+    return rows
 
 
 def canonical(name: str) -> str:
