@@ -7,6 +7,7 @@ compiled outside of a compiled callable's dynamic extent.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import inspect
@@ -237,8 +238,6 @@ def _reduce_twin(self: Any, protocol: Any) -> Any:
 
 
 def _copy_twin(self: Any, memo: dict[int, Any]) -> Any:
-    import copy
-
     return copy.deepcopy(self.__flambeau_original__, memo)
 
 

@@ -189,9 +189,8 @@ def _open_sizes(stand_ins: Mapping[int, torch.Tensor]) -> OpenSizes | None:
     conditions = (*bounds, *known, *assumed.guards)
     unknown = {s for each in conditions for s in each.free_symbols} - set(places)
     if unknown:
-        raise ExportError(
-            f"a size depends on {next(iter(unknown))}, which is the size of no argument"
-        )
+        symbol = next(iter(unknown))
+        raise ExportError(f"a size depends on {symbol}, which is the size of no argument")
     return OpenSizes(places, tuple(equal), conditions)
 
 
@@ -270,10 +269,9 @@ def _closed(
     every: dict[int, fx.Node] = {}
     for place, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor):
-            node = graph.placeholder(f"arg_{place}")
+            node = every[place] = graph.placeholder(f"arg_{place}")
             node.meta["val"] = leaf
             arguments.setdefault(id(leaf), node)
-            every[place] = node
     constants: dict[int, fx.Node] = {}
 
     def held(tensor: torch.Tensor) -> fx.Node:

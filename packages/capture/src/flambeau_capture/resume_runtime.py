@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 #: the variable of a resume function that holds the rest of the frame that its own has called
 CALLEE = "___callee"
 
 
-class Completed:
+class Completed(NamedTuple):
     """The unsupported instruction of an inlined function is done, and raised nothing.
 
     road: which of the instruction's successors comes next (0: the one written after it).
     values: the stack of the innermost frame then.
     """
 
-    __slots__ = ("road", "values")
-
-    def __init__(self, road: int, values: tuple[Any, ...]) -> None:
-        self.road = road
-        self.values = values
+    road: int
+    values: tuple[Any, ...]
 
 
 class Continue(functools.partial[Any]):

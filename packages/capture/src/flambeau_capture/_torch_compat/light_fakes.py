@@ -16,6 +16,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
 from types import CellType, CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
@@ -129,18 +130,15 @@ def compiler_names_read(code: CodeType) -> Iterator[str]:
             module = step.argval.removeprefix(COMPILER).removeprefix(".")
             taken = list(_taken(steps[place + 1 :]))
             yield from (f"{module}.{name}" for name in taken or ("",))
-        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and step.argval == LAST:
-            read = []
-            for after in steps[place + 1 :]:
-                if after.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
-                    break
-                read.append(after.argval)
-            yield ".".join(read[:2])
+        elif step.opname in _ATTRIBUTES and step.argval == LAST:
+            after = takewhile(lambda one: one.opname in _ATTRIBUTES, steps[place + 1 :])
+            yield ".".join([one.argval for one in after][:2])
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from compiler_names_read(inner)
 
 
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _PADDING = ("CACHE", "NOP", "EXTENDED_ARG")
 LAST = COMPILER.rpartition(".")[2]
 

@@ -165,9 +165,8 @@ def _ask(tx: Tracer, method: str, args: Args) -> Value:
     plain = tuple(value.value for value in known if value is not None)
     answer = getattr(logger.real, method)(*plain)
     question = functools.partial(_answers, method, plain, answer)
-    tx.guard(
-        ConstantSource(logger.real, "logger"), "CALL", question, f".{method}{plain} == {answer!r}"
-    )
+    where = ConstantSource(logger.real, "logger")
+    tx.guard(where, "CALL", question, f".{method}{plain} == {answer!r}")
     return Constant(answer)
 
 

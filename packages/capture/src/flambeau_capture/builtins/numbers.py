@@ -23,7 +23,7 @@ from flambeau_capture.builtins.operators import binary, unary
 from flambeau_capture.builtins.spreading import spread
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
-from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.constant import Constant, evaluate, is_none
 from flambeau_capture.values.functions.callables import evaluate_call, handles, pure
 from flambeau_capture.values.objects.attributes import (
     ask,
@@ -111,18 +111,13 @@ def _round(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _extreme(fn: Any, symbol: str) -> None:
-    try:
-        fn(())
-    except ValueError as error:  # in the words of the running Python
-        words = str(error)
-
     @handles(fn)
     def extreme(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         items = unpack(tx, args[0]) if len(args) == 1 else list(args)
         if not items:
             if "default" in kwargs:
                 return kwargs["default"]
-            tx.raise_error(ValueError, words)
+            evaluate(tx, fn, ())  # raises, in the words of the running Python
         key = kwargs.get("key", _NONE)
         best, best_key = None, None
         for item in items:

@@ -54,10 +54,8 @@ spread(
 
 @handles(divmod)
 def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    for receiver, name, other in (
-        (args[0], "__divmod__", args[1]),
-        (args[1], "__rdivmod__", args[0]),
-    ):
+    one, two = args
+    for receiver, name, other in ((one, "__divmod__", two), (two, "__rdivmod__", one)):
         if receiver.special(tx, name):
             found = call_special(tx, receiver, name, [other])
             if not declined(found):

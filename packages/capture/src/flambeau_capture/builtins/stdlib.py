@@ -122,9 +122,8 @@ def _getenv(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     name = constant_of(args[0])
     found = os.environ.get(name)
     question = functools.partial(_has_variable, name, found)
-    tx.guard(
-        ConstantSource(os.environ, "os.environ"), "CALL", question, f".get({name!r}) == {found!r}"
-    )
+    where = ConstantSource(os.environ, "os.environ")
+    tx.guard(where, "CALL", question, f".get({name!r}) == {found!r}")
     if found is not None:
         return Constant(found)
     return args[1] if len(args) > 1 else kwargs.get("default", Constant(None))

@@ -129,22 +129,16 @@ BACKWARD: Final[frozenset[str]] = frozenset(
 )
 
 INVERSE: Final[Mapping[str, str]] = {
-    "POP_JUMP_IF_TRUE": "POP_JUMP_IF_FALSE",
-    "POP_JUMP_IF_FALSE": "POP_JUMP_IF_TRUE",
-    "POP_JUMP_IF_NONE": "POP_JUMP_IF_NOT_NONE",
-    "POP_JUMP_IF_NOT_NONE": "POP_JUMP_IF_NONE",
+    f"POP_JUMP_IF_{one}": f"POP_JUMP_IF_{other}"
+    for one, other in zip(CONDITIONAL_SUFFIXES, ("FALSE", "TRUE", "NOT_NONE", "NONE"))
 }
 
 UNCONDITIONAL: Final[frozenset[str]] = frozenset({"JUMP", "JUMP_NO_INTERRUPT"})
 
 # Control never reaches the instruction written after one of these.
-TERMINATORS: Final[frozenset[str]] = UNCONDITIONAL | {
-    "RETURN_VALUE",
-    "RETURN_CONST",
-    "RAISE_VARARGS",
-    "RERAISE",
-    "INTERPRETER_EXIT",
-}
+TERMINATORS: Final[frozenset[str]] = UNCONDITIONAL.union(
+    ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "INTERPRETER_EXIT")
+)
 
 # Opcodes whose follower CPython takes for granted: it skips it, reads its cache, or (for
 # YIELD_VALUE) looks at it to distinguish `yield` from `yield from`.

@@ -305,12 +305,10 @@ def _spelled(level: Level) -> tuple[list[Instruction], Slots]:
     if opname == "LOAD_METHOD" or (opname == "LOAD_ATTR" and flags.method):
         load = spelling.load_attr(str(instruction.argval))
         return [*load, *spelling.callable_on_top()], (*slots[:-1], *_METHOD)
-    if opname == "LOAD_SUPER_ATTR" and flags.method:
-        plain = replace(instruction, flags=replace(flags, method=False))
-        return [plain, *spelling.callable_on_top()], (*slots[:-3], *_METHOD)
-    if opname == "LOAD_GLOBAL" and flags.push_null:
-        plain = replace(instruction, flags=replace(flags, push_null=False))
-        return [plain, *spelling.callable_on_top()], (*slots, *_METHOD)
+    if flags.method or flags.push_null:
+        plain = replace(instruction, flags=replace(flags, method=False, push_null=False))
+        below = slots[:-3] if opname == "LOAD_SUPER_ATTR" else slots
+        return [plain, *spelling.callable_on_top()], (*below, *_METHOD)
     made = [replace(one) for one in (*level.preparation, instruction)]
     if opname in CALLS and instruction.arg is not None:
         return made, (*slots[: -(CALLS[opname] + instruction.arg)], StackSlot.VALUE)

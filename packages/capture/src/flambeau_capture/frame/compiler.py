@@ -303,11 +303,9 @@ def _inside_missed(frame: FrameType | None, code: CodeType, cache: Any) -> bool:
     runs as it is, and what it calls is no matter of its own."""
     while frame is not None and (frame.f_code.co_filename == __file__ or frame.f_code is code):
         frame = frame.f_back
-    while frame is not None:
-        if cache.entries(frame.f_code):
-            return True
+    while frame is not None and not cache.entries(frame.f_code):
         frame = frame.f_back
-    return False
+    return frame is not None
 
 
 def _fits(entries: Sequence[Entry], scope: Scope) -> bool:

@@ -65,9 +65,7 @@ def mark_dynamic(
     """
     if min is not None and max is not None and min > max:
         raise ValueError(f"min {min} is greater than max {max}")
-    marks = {**dynamic_dims(tensor)}
-    for one in _dims(tensor, dim):
-        marks[one] = (min, max)
+    marks = dynamic_dims(tensor) | dict.fromkeys(_dims(tensor, dim), (min, max))
     setattr(tensor, _DYNAMIC, marks)
     setattr(tensor, _STATIC, static_dims(tensor) - set(marks))
 

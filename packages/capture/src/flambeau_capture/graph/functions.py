@@ -30,11 +30,8 @@ def vmap_call(
 
 
 TRANSFORMS: dict[str, Callable[..., Any]] = {
-    "grad": torch.func.grad,
-    "grad_and_value": torch.func.grad_and_value,
-    "jacrev": torch.func.jacrev,
-    "jacfwd": torch.func.jacfwd,
-    "hessian": torch.func.hessian,
+    name: getattr(torch.func, name)
+    for name in ("grad", "grad_and_value", "jacrev", "jacfwd", "hessian")
 }
 
 

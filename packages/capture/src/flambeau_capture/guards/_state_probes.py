@@ -142,20 +142,14 @@ def _follows(name: str, row: tuple[Probe, ...]) -> bool:
 _CHANGES: dict[str, Callable[[], list[AbstractContextManager[Any]]]] = {
     "grad_mode": lambda: [torch.enable_grad(), torch.no_grad(), torch.enable_grad()],
     "inference_mode": lambda: [nullcontext(), torch.inference_mode(), nullcontext()],
-    "torch_function": lambda: [
-        compat.torch_function_set(0),
-        compat.torch_function_set(1),
-        compat.torch_function_set(2),
-    ],
+    "torch_function": lambda: [compat.torch_function_set(state) for state in range(3)],
     "torch_function_modes": lambda: [nullcontext(), torch.device("cpu"), nullcontext()],
     "autocast_cache": lambda: [
-        torch.autocast("cpu", torch.bfloat16, cache_enabled=False),
-        torch.autocast("cpu", torch.bfloat16, cache_enabled=True),
+        torch.autocast("cpu", torch.bfloat16, cache_enabled=on) for on in (False, True)
     ],
     "autocast_cpu": lambda: [
         nullcontext(),
-        torch.autocast("cpu", torch.bfloat16),
-        torch.autocast("cpu", torch.float16),
+        *(torch.autocast("cpu", t) for t in (torch.bfloat16, torch.float16)),
     ],
 }
 
@@ -168,12 +162,8 @@ def _key_sets_address_works() -> bool:
 
 def _words_follow_key_sets() -> bool:
     seen: dict[tuple[int, int], bytes] = {}
-    for change in (
-        nullcontext(),
-        torch.inference_mode(),
-        torch.autocast("cpu", torch.bfloat16),
-        nullcontext(),
-    ):
+    modes = (torch.inference_mode(), torch.autocast("cpu", torch.bfloat16))
+    for change in (nullcontext(), *modes, nullcontext()):
         with change:
             words = _key_set_bytes()
             if words is None or seen.setdefault(compat.dispatch_key_sets(), words) != words:

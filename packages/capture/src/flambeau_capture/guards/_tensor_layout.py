@@ -187,18 +187,11 @@ def _find_in_meta(meta: int) -> tuple[int, int]:
         if [one[offset] for one in flags] == [1, 0, 1, 0, 1]
         and all(one[offset] == 0 for one in inners)
     )
-    pointer = next(
-        (
-            offset
-            for offset in range(8, META_BYTES, 8)
-            if all(_pointer(one, offset) == 0 for one in leaves)
-            and all(_pointer(one, offset) > 0xFFFF for one in inners)
-        ),
-        None,
-    )
-    if pointer is None:
-        raise _Unknown
-    return flag, pointer
+    for offset in range(8, META_BYTES, 8):
+        null = all(_pointer(one, offset) == 0 for one in leaves)
+        if null and all(_pointer(one, offset) > 0xFFFF for one in inners):
+            return flag, offset
+    raise _Unknown
 
 
 def _pointer(page: bytes, offset: int) -> int:

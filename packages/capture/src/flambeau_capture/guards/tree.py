@@ -21,7 +21,7 @@ from flambeau_capture.guards.tensor import TENSOR_MATCH
 from flambeau_capture.source import Source, Step
 
 if TYPE_CHECKING:
-    from flambeau_capture._native import GuardTree, TensorLayout
+    from flambeau_capture._native import GuardTree
 
 PIN_COST = 9  # after all checks of the value
 
@@ -73,16 +73,13 @@ def build_tree(guards: Iterable[Guard], code: CodeType) -> GuardTree:
             flatten(child, index)
 
     flatten(root, -1)
+    layout = None
+    if programs:
+        from flambeau_capture.guards._tensor_layout import tensor_layout  # torch, at first use
+
+        layout = tensor_layout()
     related = (tuple(same), tuple(distinct), tuple(programs))
-    return GuardTree(
-        tuple(nodes), tuple(checks), len(slots), *related, _layout() if programs else None
-    )
-
-
-def _layout() -> TensorLayout | None:
-    from flambeau_capture.guards._tensor_layout import tensor_layout  # torch, at first use
-
-    return tensor_layout()
+    return GuardTree(tuple(nodes), tuple(checks), len(slots), *related, layout)
 
 
 def _check_of(guard: Guard, made: dict[Any, tuple[str, Any]]) -> tuple[str, Any]:

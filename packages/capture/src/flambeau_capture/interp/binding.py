@@ -78,7 +78,7 @@ def before_inlining(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -
     if real is None:
         return None
     rule = tx.rule_of(real)
-    found: Value | None
+    found: Value | None = None
     if rule.of_called:
         found = rule.handler(tx, fn, args, kwargs)
         return found

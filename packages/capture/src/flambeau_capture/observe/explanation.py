@@ -93,12 +93,8 @@ class Explanation:
         return "\n".join(lines)
 
     def __iter__(self) -> Iterator[Any]:
-        yield self.summary
-        yield self.out_guards
-        yield self.graphs
-        yield self.ops_per_graph
-        yield self.break_reasons
-        yield self.verbose
+        found = (self.summary, self.out_guards, self.graphs, self.ops_per_graph)
+        return iter((*found, self.break_reasons, self.verbose))
 
     def __str__(self) -> str:
         return self.summary
@@ -198,9 +194,7 @@ def _cost(
 
 def _operations(module: fx.GraphModule) -> tuple[Any, ...]:
     """Targets of a graph's calls, in order."""
-    return tuple(
-        node.target for node in module.graph.nodes if node.op in ("call_function", "call_method")
-    )
+    return tuple(n.target for n in module.graph.nodes if n.op in ("call_function", "call_method"))
 
 
 __all__ = ["BreakCost", "Explanation", "explain", "explanation_of"]

@@ -76,8 +76,7 @@ def _is_element(value: Value) -> bool:
 
 def _filled(tx: Tracer, value: Value, named: dict[str, Value]) -> Value:
     if not isinstance(value, SequenceValue):
-        size = tx.wrap_new(())
-        return graph_call(tx, "call_function", torch.full, [size, value], named)
+        return graph_call(tx, "call_function", torch.full, [tx.wrap_new(()), value], named)
     parts: list[Any] = [_filled(tx, part, named) for part in value.parts()]
     return graph_call(tx, "call_function", torch.stack, [type(value)(parts)], {})
 
@@ -145,8 +144,7 @@ def _stacked(tx: Tracer, value: Value, dtype: torch.dtype) -> Value:
     wanted = tx.wrap_new(dtype)
     if isinstance(value, TensorValue):
         return value.call_method(tx, "detach", [], {}).call_method(tx, "to", [wanted], {})
-    named = {"dtype": wanted, "device": tx.wrap_new(torch.device("cpu"))}
-    return graph_call(tx, "call_function", torch.full, [tx.wrap_new(()), value], named)
+    return _filled(tx, value, {"dtype": wanted, "device": tx.wrap_new(torch.device("cpu"))})
 
 
 def shape_as_tensor(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:

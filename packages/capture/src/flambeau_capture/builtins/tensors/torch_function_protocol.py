@@ -22,7 +22,7 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
-from flambeau_capture.values.functions.callables import evaluate_call, handles
+from flambeau_capture.values.functions.callables import handles, pure
 from flambeau_capture.values.objects.attributes import class_attribute
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.instances import ObjectValue
@@ -209,6 +209,7 @@ def _converted(tx: Tracer, value: Value, kind: type) -> Value:
     return value
 
 
+@handles(torch.Tensor.as_subclass)
 def _as_subclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if len(args) + len(kwargs) != 2 or not {"cls"} >= set(kwargs):
         raise Break("FB0011", "as_subclass with other arguments")
@@ -220,6 +221,7 @@ def _as_subclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return of_class(tx, tensor, kind.python_class)
 
 
+@handles(compat.make_subclass)
 def _make_subclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """`Tensor._make_subclass(cls, data, require_grad=False)`: detached data."""
     kind, tensor = args[:2]
@@ -229,10 +231,4 @@ def _make_subclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return _as_subclass(tx, [tensor.call_method(tx, "detach", [], {}), kind], {})
 
 
-handles(torch.Tensor.as_subclass)(_as_subclass)
-handles(compat.make_subclass)(_make_subclass)
-
-
-@handles(torch.overrides.is_tensor_method_or_property)
-def _is_method(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return evaluate_call(tx, torch.overrides.is_tensor_method_or_property, args, kwargs)
+pure(torch.overrides.is_tensor_method_or_property)
