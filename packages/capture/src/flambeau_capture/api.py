@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import inspect
 import threading
 import types
 import weakref
@@ -23,6 +22,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture import backends
 from flambeau_capture._native import FrameCache, compiled, disabled, set_foreign, set_tracing
 from flambeau_capture.breaks import REASONS, BreakReport, Unsupported, UserLine
+from flambeau_capture.bytecode.stack import GENERATOR_LIKE
 from flambeau_capture.errors import CaptureFault
 from flambeau_capture.frame.compiler import FrameCompiler
 from flambeau_capture.frame.dynamism import DISABLED, MARK
@@ -152,9 +152,6 @@ def _wrap(target: Any, backend: str | backends.Backend, options: Options) -> Any
     return made
 
 
-_SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-
-
 def _in_sight(target: Callable[..., Any], nopython: bool) -> Callable[..., Any]:
     """The target, or a function that calls it, where it has no code of its own that capture would
     look at: what torch.func.vmap answers, an optimizer's `step`, an operator. `nopython`: nothing
@@ -162,7 +159,7 @@ def _in_sight(target: Callable[..., Any], nopython: bool) -> Callable[..., Any]:
     code = _code_of(target)
     if code is not None:
         left_alone = skip_code(code)
-        if nopython and code.co_flags & _SUSPENDS:
+        if nopython and code.co_flags & GENERATOR_LIKE:
             return _refusing(code)
     else:
         unseen = nopython and not isinstance(target, compiled)

@@ -362,21 +362,14 @@ def _new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return _EMPTY[kind.python_class]() if plain else new_object(kind)
 
 
-@handles(tuple.__new__)
-def _tuple_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+@handles(*(base.__new__ for base in _IMMUTABLE))
+def _immutable_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     kind = args[0]
     assert isinstance(kind, ClassValue)
-    if is_plain_tuple(kind.python_class):
+    if issubclass(kind.python_class, tuple) and is_plain_tuple(kind.python_class):
         assume_special_methods(tx, kind.python_class)
         return TupleValue(unpack(tx, args[1]) if len(args) > 1 else [], kind.python_class)
-    return new_immutable(tx, kind, args[1:], kwargs) or new_object(kind)
-
-
-@handles(str.__new__, int.__new__, float.__new__, complex.__new__, bytes.__new__, frozenset.__new__)
-def _number_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    kind = args[0]
-    assert isinstance(kind, ClassValue)
-    if kind.python_class in _IMMUTABLE:
+    if kind.python_class in _IMMUTABLE and kind.python_class is not tuple:
         return tx.instantiate(kind, args[1:], kwargs)
     return new_immutable(tx, kind, args[1:], kwargs) or new_object(kind)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType
 
 from flambeau_capture.bytecode.instruction import Instruction, OperandFlags, SourcePositions, clone
@@ -70,6 +71,12 @@ def local_slots(code: CodeType) -> tuple[str, ...]:
     """Names of the frame's slots: variables, cells that are not arguments, free variables."""
     own = code.co_varnames
     return (*own, *(name for name in code.co_cellvars if name not in own), *code.co_freevars)
+
+
+def argument_count(code: CodeType) -> int:
+    """How many of the code's variables are arguments, *args and **kwargs included."""
+    extra = bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
+    return code.co_argcount + code.co_kwonlyargcount + extra
 
 
 def decode(code: CodeType) -> CodeBody:

@@ -8,6 +8,7 @@ body for which that fails is refused, never given a guess.
 from __future__ import annotations
 
 import dis
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from itertools import pairwise
 from types import CodeType
 
@@ -16,7 +17,7 @@ from flambeau_capture.bytecode.flow import covering
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import TERMINATORS, UNCONDITIONAL, OperandKind, spec
 
-_CO_GENERATOR_LIKE = 0x20 | 0x80 | 0x200  # generator, coroutine, asynchronous generator
+GENERATOR_LIKE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
 class StackError(ValueError):
@@ -51,7 +52,7 @@ def entry_depth(code: CodeType, flags: int | None = None) -> int:
 
     Up to 3.12 the compiler counts that value at entry, from 3.13 on at RETURN_GENERATOR.
     """
-    if not (code.co_flags if flags is None else flags) & _CO_GENERATOR_LIKE:
+    if not (code.co_flags if flags is None else flags) & GENERATOR_LIKE:
         return 0
     return 1 - dis.stack_effect(spec("RETURN_GENERATOR").code, jump=False)
 

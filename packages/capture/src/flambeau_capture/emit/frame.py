@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType
 from typing import Any
 
@@ -20,10 +19,11 @@ from torch import fx
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.assemble import assemble
-from flambeau_capture.bytecode.decode import CodeBody, Region
+from flambeau_capture.bytecode.decode import CodeBody, Region, argument_count
 from flambeau_capture.bytecode.flow import remove_dead_code
 from flambeau_capture.bytecode.instruction import Instruction, at_line, placed
 from flambeau_capture.bytecode.pools import AssembleError
+from flambeau_capture.bytecode.stack import GENERATOR_LIKE
 from flambeau_capture.effects.side_effects import Replayable
 from flambeau_capture.emit.chain import DONE, ChainPlan, make_plan, parts_of, returned
 from flambeau_capture.emit.level import Host, Level, after_call, native, run_original
@@ -185,21 +185,15 @@ def _effects(writer: BytecodeWriter, state: FrameState) -> None:
 
 def _restore_variables(writer: BytecodeWriter, level: Level) -> None:
     moved: list[str] = []
+    arguments = level.body.code.co_varnames[: argument_count(level.body.code)]
     for name in level.live():
         value = level.variables.get(name)
-        if value is None or (value.source == Local(name) and _is_argument(level.body, name)):
+        if value is None or (value.source == Local(name) and name in arguments):
             continue
         writer.load(value)
         moved.append(name)
     for name in reversed(moved):
         writer.body += spelling.store_fast(name)
-
-
-def _is_argument(body: CodeBody, name: str) -> bool:
-    code = body.code
-    count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
-    return name in code.co_varnames[:count]
 
 
 def _fill_cells(writer: BytecodeWriter, state: FrameState, wanted: set[str]) -> None:
@@ -224,7 +218,7 @@ def emit(plan: FramePlan, graph: CompiledGraphCall | None) -> CodeType:
             graph_call += writer.read(given.source)
         called = spelling.call(len(graph.inputs))
         graph_call += called
-        if graph.again is not None and not code.co_flags & _GENERATORS:
+        if graph.again is not None and not code.co_flags & GENERATOR_LIKE:
             inputs = [writer.read(each.source) for each in graph.inputs]
             landing = _run_as_it_is(code, graph.again, inputs)
             _check_constants(landing)
@@ -259,9 +253,6 @@ def _run_as_it_is(
     ]
     at_line(made, code.co_firstlineno)
     return made
-
-
-_GENERATORS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
 def _check_constants(instructions: Sequence[Instruction]) -> None:

@@ -17,13 +17,14 @@ from typing import Any
 
 from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.assemble import assemble
-from flambeau_capture.bytecode.decode import CodeBody, Region, decode
+from flambeau_capture.bytecode.decode import CodeBody, Region, argument_count, decode
 from flambeau_capture.bytecode.flow import covering
 from flambeau_capture.bytecode.instruction import Instruction, at_line, placed
 from flambeau_capture.bytecode.opcodes import TERMINATORS, VERSION
 from flambeau_capture.bytecode.stack import stack_effect
 from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.emit.resume import (
+    VARIADIC,
     Callee,
     Goal,
     Places,
@@ -220,9 +221,6 @@ def passing(slots: Slots, pushed: int) -> tuple[list[Instruction], list[list[Ins
     return leave_stack(slots), loads
 
 
-_VARIADIC = 0x04 | 0x08
-
-
 def emit_original(code: CodeType, disabled: Any) -> CodeType:
     """`disabled` wraps a function so that it runs with the hook off."""
     made = [*spelling.prefix((), code.co_freevars), *run_original(code, disabled)]
@@ -236,13 +234,12 @@ def run_original(
     """Call the original code with this frame's arguments, as they are bound, and return.
 
     wrap: is given the function, and what `given` loads. cells: of the arguments, those in cells."""
-    count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
+    count = argument_count(code)
     plain = code.replace(
         co_argcount=count,
         co_posonlyargcount=0,
         co_kwonlyargcount=0,
-        co_flags=code.co_flags & ~_VARIADIC,
+        co_flags=code.co_flags & ~VARIADIC,
     )
     made: list[Instruction] = [*spelling.callable_from(spelling.load_const(wrap))]
     for name in code.co_freevars:

@@ -21,6 +21,7 @@ from flambeau_capture.bytecode.assemble import assemble
 from flambeau_capture.bytecode.decode import CodeBody, Region, decode
 from flambeau_capture.bytecode.flow import covering, live_locals, remove_dead_code
 from flambeau_capture.bytecode.instruction import Instruction, placed
+from flambeau_capture.bytecode.stack import GENERATOR_LIKE
 from flambeau_capture.resume_runtime import CALLEE, drive
 
 if TYPE_CHECKING:
@@ -86,8 +87,7 @@ def after(slots: Slots, net: int) -> Slots:
     return (*slots, *[StackSlot.VALUE] * net) if net >= 0 else slots[:net]
 
 
-_VARIADIC = 0x04 | 0x08
-_GENERATOR_LIKE = 0x20 | 0x80 | 0x200
+VARIADIC = 0x04 | 0x08
 _NESTED = 0x10
 _LOOKS_AT_LOCALS = frozenset({"locals", "vars", "eval", "exec", "dir"})
 #: names that say which variables `live_at` keeps; they hold for each part of a function that has
@@ -177,7 +177,7 @@ def stack_names(stack: Slots) -> list[str]:
 def make_resumption(goal: Goal, arguments: tuple[str, ...], name: str) -> Resumption:
     """The function that goes on there."""
     body, waiting, code = goal.body, goal.waiting, goal.body.code
-    if code.co_flags & _GENERATOR_LIKE:
+    if code.co_flags & GENERATOR_LIKE:
         raise CannotResume("a generator or coroutine")
     copy, twin = body.copy()
     target = twin[goal.instruction]
@@ -228,7 +228,7 @@ def as_function(
         whole,
         name=name,
         qualname=qualname or name,
-        flags=(code.co_flags & ~_VARIADIC) | (_NESTED if free else 0),
+        flags=(code.co_flags & ~VARIADIC) | (_NESTED if free else 0),
         argcount=len(parameters),
         posonlyargcount=0,
         kwonlyargcount=0,

@@ -23,6 +23,7 @@ from flambeau_capture.builtins.autograd.gradients import (
     leaving_leaf,
     read_before_derivatives,
 )
+from flambeau_capture.bytecode.decode import argument_count
 from flambeau_capture.bytecode.listing import listing
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError
@@ -44,7 +45,6 @@ from flambeau_capture.frame.skip_rules import third_party
 from flambeau_capture.frame.stop_state import generator_level, levels_of
 from flambeau_capture.graph.builder import user_lines
 from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
-from flambeau_capture.guards.tree import argument_count
 from flambeau_capture.interp.frame import Frame, Suspended
 from flambeau_capture.interp.top_frame import Finished, Restart, Stopped, TopFrame
 from flambeau_capture.interp.tracer import SymbolicTracer

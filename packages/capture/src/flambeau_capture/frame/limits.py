@@ -50,17 +50,17 @@ _HINTS = {
     "BOOL_MATCH": "decide on it outside of the function",
     "MODULE_TRAINING": "do not change the mode between calls",
     "GLOBAL_STATE": "do not change torch's modes between calls",
+    **dict.fromkeys(
+        ("LENGTH", "LIST_LENGTH", "TUPLE_LENGTH", "DICT_KEYS"),
+        "keep its length, or pass a tensor in its place",
+    ),
 }
-_LENGTHS = "keep its length, or pass a tensor in its place"
 _OTHER = "keep it from changing between calls, or use it outside of the function"
 
 
 def hint(failure: GuardFailure) -> str:
     """The edit that helps where a guard keeps failing."""
-    kind = failure.guard.kind.name
-    if kind in ("LENGTH", "LIST_LENGTH", "TUPLE_LENGTH", "DICT_KEYS"):
-        return _LENGTHS
-    return _HINTS.get(kind, _OTHER)
+    return _HINTS.get(failure.guard.kind.name, _OTHER)
 
 
 class LimitWarning:

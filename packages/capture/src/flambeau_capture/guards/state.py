@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flambeau_capture.guards.equality import same
-from flambeau_capture.guards.kinds import Params, register, shown
+from flambeau_capture.guards.kinds import register, shown
 
 if TYPE_CHECKING:
     from flambeau_capture._native import StatePattern
@@ -70,21 +70,11 @@ class GlobalState:
         return state_pattern(self.values)
 
 
-def _got(value: Any, params: Params) -> str:
-    difference = params[0].difference()
-    return difference[1] if difference else "the same"
-
-
-def _expected(params: Params) -> str:
-    difference = params[0].difference()
-    return difference[0] if difference else "the state at capture"
-
-
 GLOBAL_STATE = register(
     "GLOBAL_STATE",
     lambda value, params: params[0].difference() is None,
-    expected=_expected,
-    got=_got,
+    expected=lambda params: (params[0].difference() or ("the state at capture",))[0],
+    got=lambda value, params: (params[0].difference() or ("", "the same"))[1],
     check=lambda params: ("STATE", params[0].pattern()),
     cost=0,
 )

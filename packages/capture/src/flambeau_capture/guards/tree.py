@@ -14,6 +14,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from flambeau_capture import source as sources
+from flambeau_capture.bytecode.decode import argument_count
 from flambeau_capture.guards.guard import Guard
 from flambeau_capture.guards.kinds import EXISTS
 from flambeau_capture.guards.sizes import FUNCTIONS
@@ -124,12 +125,6 @@ _ROOT_ORDER = {"LOCAL": 0, "FREE": 1, "FREE_CELL": 1, "HELD": 2, "GLOBAL": 3, "B
 
 
 _IDENTITY = ("IS", "WEAK_IS")
-
-
-def argument_count(code: CodeType) -> int:
-    """How many of the code's variables are arguments, *args and **kwargs included."""
-    extra = bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
-    return code.co_argcount + code.co_kwonlyargcount + extra
 
 
 def _local(node: sources.Local, code: CodeType) -> Step:

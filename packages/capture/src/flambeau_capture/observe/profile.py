@@ -120,13 +120,10 @@ def compile_times(target: Any = None) -> str:
     target: a compiled callable; None means every one that is alive. Raises TypeError on a target
     that is not compiled.
     """
-    if target is None:
-        compilers = live_compilers()
-    else:
-        compiler = compiler_of(target)
-        if compiler is None:
-            raise TypeError(f"{target!r} is not a compiled callable")
-        compilers = [compiler]
+    compiler = compiler_of(target)
+    if compiler is None and target is not None:
+        raise TypeError(f"{target!r} is not a compiled callable")
+    compilers = live_compilers() if compiler is None else [compiler]
     return _time_table([frame for one in compilers for frame in one.records.frames])
 
 

@@ -14,7 +14,13 @@ from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.builtins.construction import made_by_init, new_object, nothing_answered
 from flambeau_capture.builtins.introspection import has_attr
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.bytecode.opcodes import VERSION
+from flambeau_capture.bytecode.spelling import (
+    ANNOTATIONS,
+    CLOSURE,
+    DEFAULTS,
+    KWDEFAULTS,
+    NULL_ABOVE,
+)
 from flambeau_capture.interp.frame import NULL, Frame
 from flambeau_capture.interp.opcodes.registry import opcode, operand, refused
 from flambeau_capture.resume_runtime import drive
@@ -29,8 +35,6 @@ from flambeau_capture.values.functions.variables import CellValue, GlobalsDict
 from flambeau_capture.values.objects.attributes import assume_making, class_attribute, is_iterable
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.instances import SuperValue
-
-NULL_ABOVE = VERSION >= (3, 13)
 
 
 @opcode("KW_NAMES", until=(3, 12))
@@ -196,9 +200,6 @@ def _tail_call(frame: Frame, fn: Value, args: Args, kwargs: Kwargs) -> Value:
         return result
     nothing_answered(tx, result)
     return made
-
-
-DEFAULTS, KWDEFAULTS, ANNOTATIONS, CLOSURE = 1, 2, 4, 8
 
 
 @opcode("MAKE_FUNCTION", until=(3, 12))

@@ -11,15 +11,13 @@ from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.bytecode.opcodes import VERSION
+from flambeau_capture.bytecode.spelling import NULL_ABOVE
 from flambeau_capture.interp.frame import NULL, Frame
 from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, refused, statement
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Value
 from flambeau_capture.values.functions.variables import CellValue
 from flambeau_capture.values.objects.instances import super_attribute
-
-NULL_ABOVE = VERSION >= (3, 13)
 
 
 @opcode("NOP", "RESUME", "PRECALL", "CACHE", "COPY_FREE_VARS", "EXTENDED_ARG")
