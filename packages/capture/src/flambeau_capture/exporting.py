@@ -274,7 +274,7 @@ def _closed(
             arguments.setdefault(id(leaf), node)
     constants: dict[int, fx.Node] = {}
 
-    def held(tensor: torch.Tensor) -> fx.Node:
+    def kept(tensor: torch.Tensor) -> fx.Node:
         """A tensor that is no argument, as an attribute of the module; the same one only once."""
         if id(tensor) not in constants:
             name = f"_constant_{len(constants)}"
@@ -290,7 +290,7 @@ def _closed(
         if not isinstance(given, torch.Tensor):
             continue
         found = arguments.get(id(given))
-        known[node] = held(given) if found is None else found
+        known[node] = kept(given) if found is None else found
         fake = node.meta["val"]
         opened = [dim for dim, n in enumerate(fake.shape) if isinstance(n, torch.SymInt)]
         if opened and found is None:
@@ -317,7 +317,7 @@ def _closed(
             flat.append(leaf)
             continue
         there = made.get(id(leaf)) or arguments.get(id(leaf))
-        flat.append(held(leaf) if there is None else there)
+        flat.append(kept(leaf) if there is None else there)
     graph.output(tuple(flat))
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op not in ("get_attr",))
     graph.lint()

@@ -173,7 +173,7 @@ COUNT_ELEMENTS: Any = vars(collections)["_count_elements"]  # Counter's own, in 
 
 
 def _alike(module: Any, prefix: str, polyfills: Any, names: str) -> Iterator[tuple[Any, Any]]:
-    """Polyfills by what they are for, which has their name behind a prefix, if this Python has."""
+    """Polyfills by what they are for, which has their name after a prefix, if this Python has."""
     for name in names.split():
         if hasattr(module, prefix + name):
             yield getattr(module, prefix + name), getattr(polyfills, name)

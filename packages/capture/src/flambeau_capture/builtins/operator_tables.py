@@ -30,7 +30,7 @@ _ARITHMETIC = {
     "|": "or",
     "^": "xor",
 }
-#: with the comparison that the other side is asked for
+#: with the comparison that the other side makes of it
 _COMPARISONS = {
     "==": ("eq", "eq"),
     "!=": ("ne", "ne"),

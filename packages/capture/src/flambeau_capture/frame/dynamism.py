@@ -123,7 +123,7 @@ def kinds_taken(backend: Any) -> frozenset[str]:
 
 
 @dataclass
-class _Seen:
+class _CodeHistory:
     """What was seen of one code object, by the places of its frame."""
 
     static: str | None = None  # why its graphs have no symbols
@@ -142,12 +142,12 @@ class DynamismTracker:
     def __init__(self, choice: bool | None, backend: Any) -> None:
         self._taken = kinds_taken(backend)
         self.choice = choice if self._taken else False
-        self._codes: IdentityMap[CodeType, _Seen] = IdentityMap()
+        self._codes: IdentityMap[CodeType, _CodeHistory] = IdentityMap()
 
-    def _seen(self, code: CodeType) -> _Seen:
+    def _seen(self, code: CodeType) -> _CodeHistory:
         found = self._codes.find(code)
         if found is None:
-            found = self._codes[code] = _Seen()
+            found = self._codes[code] = _CodeHistory()
         return found
 
     def forbid(self, code: CodeType, why: str) -> None:

@@ -228,7 +228,7 @@ class Trial:
 
 
 class Turn(NamedTuple):
-    """One call of a frame on trial, in one of its forms; `end` is told whether it has returned."""
+    """One call of a frame on trial, in one of its forms; `end` takes whether it has returned."""
 
     plain: bool
     end: Callable[[bool], None]

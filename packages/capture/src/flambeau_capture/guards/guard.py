@@ -25,14 +25,14 @@ class Guard:
         step = self.kind.step
         return self.sources if step is None else tuple(step(source) for source in self.sources)
 
-    def asked(self, scope: Scope) -> Any:
-        """The value that is asked about, or the values of a relation."""
+    def examined_value(self, scope: Scope) -> Any:
+        """The value in question, or the values of a relation."""
         values = [load(source, scope) for source in self.examined()]
         return values if self.kind.relation is not None else next(iter(values), None)
 
     def holds(self, scope: Scope) -> bool:
         try:
-            return self.kind.holds(self.asked(scope), self.params)
+            return self.kind.holds(self.examined_value(scope), self.params)
         except Exception:  # what cannot be read or compared is not what it was
             return False
 
@@ -61,11 +61,11 @@ def failure_of(guard: Guard, scope: Scope) -> GuardFailure:
     """The failure of a guard that is known not to hold."""
     expected = guard.kind.expected(guard.params)
     try:
-        asked = guard.asked(scope)
+        value = guard.examined_value(scope)
     except Exception as error:  # the failure itself: it is what is reported
         return GuardFailure(guard, expected, f"nothing there ({type(error).__name__}: {error})")
     try:
-        got = guard.kind.got(asked, guard.params)
+        got = guard.kind.got(value, guard.params)
     except Exception as error:  # as above: an object that cannot be described
         got = f"an object that raised {type(error).__name__}: {error}"
     return GuardFailure(guard, expected, got)

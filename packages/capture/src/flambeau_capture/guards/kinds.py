@@ -27,7 +27,7 @@ class GuardKind:
     """`check` gives the native check and its argument. `step` leads from the guard's source to the
     value that is examined. Kinds of low `cost` are evaluated first on the same value. `relation` is
     None for a question about one value (or none, for the state of the process); "same", "distinct"
-    and "sizes" ask about the objects at several sources, whose values are asked about together."""
+    and "sizes" are questions about the objects at several sources, taken together."""
 
     name: str
     holds: Callable[[Any, Params], bool]

@@ -121,12 +121,12 @@ def count_elements(counts: Any, iterable: Iterable[Any]) -> None:
         counts[item] = counts.get(item, 0) + 1
 
 
-def _first(a: Any, lo: int, hi: Any, key: Any, is_behind: Callable[[Any], Any]) -> int:
-    """The first place whose item is behind the one that is looked for, or its end."""
+def _first(a: Any, lo: int, hi: Any, key: Any, comes_after: Callable[[Any], Any]) -> int:
+    """The first place whose item comes after the one that is looked for, or the end."""
     hi = len(a) if hi is None else hi
     while lo < hi:
         middle = (lo + hi) // 2
-        if is_behind(a[middle] if key is None else key(a[middle])):
+        if comes_after(a[middle] if key is None else key(a[middle])):
             hi = middle
         else:
             lo = middle + 1

@@ -348,13 +348,13 @@ def emit(source: Source, tx: Loader) -> list[Instruction]:
     return made
 
 
-def _held(tx: Loader, obj: Any) -> list[Instruction]:
+def _loaded(tx: Loader, obj: Any) -> list[Instruction]:
     return spelling.load_global(tx.global_name(obj))
 
 
 def _call(tx: Loader, function: Any, *loads: list[Instruction]) -> list[Instruction]:
     given = [instruction for load in loads for instruction in load]
-    return [*spelling.callable_from(_held(tx, function)), *given, *spelling.call(len(loads))]
+    return [*spelling.callable_from(_loaded(tx, function)), *given, *spelling.call(len(loads))]
 
 
 _BY_THEMSELVES: dict[type[Source], Callable[[Any, Loader], list[Instruction]]] = {
@@ -363,8 +363,8 @@ _BY_THEMSELVES: dict[type[Source], Callable[[Any, Loader], list[Instruction]]] =
     FreeCell: lambda node, tx: spelling.load_closure(node.variable),
     Global: lambda node, tx: spelling.load_global(node.variable),
     Builtin: lambda node, tx: spelling.load_global(node.variable),
-    ConstantSource: lambda node, tx: _held(tx, node.object),
-    KnownKey: lambda node, tx: _held(tx, node.key),
+    ConstantSource: lambda node, tx: _loaded(tx, node.object),
+    KnownKey: lambda node, tx: _loaded(tx, node.key),
     SymbolExprSource: lambda node, tx: _call(
         tx, node.function, *(emit(argument, tx) for argument in node.arguments)
     ),

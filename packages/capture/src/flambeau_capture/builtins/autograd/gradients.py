@@ -96,14 +96,14 @@ def _has_history(node: fx.Node) -> bool:
 def _leads_to(graph: GraphBuilder, node: fx.Node, others: set[fx.Node]) -> bool:
     """Whether one of the others is computed from a value, or is written to with it."""
 
-    def reached(value: fx.Node) -> Iterator[fx.Node]:
+    def following(value: fx.Node) -> Iterator[fx.Node]:
         found = (each for user in value.users for each in (user, *_written(graph, user)))
         return (each for each in found if isinstance(each, fx.Node))
 
-    return any(value in others for value in _walk([node], reached))
+    return any(value in others for value in _reached([node], following))
 
 
-def _walk(start: Iterable[Any], following: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+def _reached(start: Iterable[Any], following: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
     """What one comes to from the start, each once."""
     seen: set[Any] = set()
     waiting = list(start)
@@ -158,7 +158,7 @@ def _in_graph(
         usual = batched == "only_inputs"
         if batched in given and given[batched].truth(tx) is not usual:
             raise Break(_REASON, f"torch.autograd.grad with {batched}={not usual}")
-    ancestors = _walk((value.node for value in outputs), lambda node: node.all_input_nodes)
+    ancestors = _reached((value.node for value in outputs), lambda node: node.all_input_nodes)
     if any(is_reentrant(node) for node in ancestors):
         raise Break(_REASON, "torch.autograd.grad beside a checkpoint with use_reentrant=True")
     whole_graph_is_ours(tx)
@@ -317,6 +317,6 @@ def leaves_of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     if tensor.grad_fn is None:
         yield tensor
     start: list[Any] = [] if tensor.grad_fn is None else [tensor.grad_fn]
-    for node in _walk(start, lambda node: (n for n, _ in node.next_functions if n is not None)):
+    for node in _reached(start, lambda node: (n for n, _ in node.next_functions if n is not None)):
         if hasattr(node, "variable"):
             yield node.variable
