@@ -7,6 +7,7 @@ stack is a value, a NULL, or the state of a handler whose exception is known.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 from flambeau_capture.bytecode.decode import CodeBody
@@ -57,21 +58,17 @@ def _parts(
 def _slots(
     given: Sequence[Value], errors: dict[int, Value]
 ) -> tuple[tuple[Value | None, ...], tuple[StackSlot, ...]]:
-    stack: list[Value | None] = []
-    slots: list[StackSlot] = []
+    found: list[tuple[Value | None, StackSlot]] = []
     for place, value in enumerate(given):
         if value is NULL:
-            stack.append(None)
-            slots.append(StackSlot.NULL)
+            found.append((None, StackSlot.NULL))
         elif isinstance(value, ErrorState):
             if place not in errors:
                 raise CannotResume("a handler whose exception is not known")
-            stack.append(errors[place])
-            slots.append(StackSlot.ERROR)
+            found.append((errors[place], StackSlot.ERROR))
         else:
-            stack.append(value)
-            slots.append(StackSlot.VALUE)
-    return tuple(stack), tuple(slots)
+            found.append((value, StackSlot.VALUE))
+    return tuple(value for value, _ in found), tuple(slot for _, slot in found)
 
 
 def _instead(waiting: Suspended) -> Value | None:
@@ -91,12 +88,8 @@ def _last_of_start(frame: Frame) -> int:
 
 def _preparation(frame: Frame, instruction: Instruction) -> tuple[Instruction, ...]:
     """KW_NAMES and PRECALL, which belong to a CALL."""
-    found: list[Instruction] = []
-    at = frame.prepared.index[instruction]
-    while instruction.opname == "CALL" and at > 0:
-        at -= 1
-        before = frame.prepared.body.instructions[at]
-        if before.opname not in ("KW_NAMES", "PRECALL"):
-            break
-        found.insert(0, before)
-    return tuple(found)
+    if instruction.opname != "CALL":
+        return ()
+    before = frame.prepared.body.instructions[: frame.prepared.index[instruction]]
+    found = takewhile(lambda one: one.opname in ("KW_NAMES", "PRECALL"), reversed(before))
+    return tuple(found)[::-1]
