@@ -23,7 +23,7 @@ from flambeau_inductor.templates.gemm.split_k import split_product
 from flambeau_inductor.templates.gemm.tiles import candidates, seconds
 from flambeau_inductor.templates.gemm.tma import operands_of
 from flambeau_inductor.templates.selection.select import facts, select, select_by_model
-from flambeau_inductor.templates.selection.substitution import Selected, way_of, with_product
+from flambeau_inductor.templates.selection.substitution import Selected, way_of
 from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode
 
@@ -159,7 +159,7 @@ def test_weights_in_row_major_order_are_put_in_order_first(parts: int, tmp_path:
     way = way_of(program, found, GemmTile(16, 16, 16, 4, 2, parts=parts, described=True))
     assert len(way.loops) == len(way.kernels) == 1 + parts and "d0.load" in way.kernels[1].source
     selected = Selected(program)
-    with_product(selected, found, way)
+    selected.take(found, "way", way)
     sound(selected.program)
     names = {b.name: b.layout.static() for b in selected.program.buffers}
     buffers = {b.name: t for b, t in zip(program.inputs, (x, w), strict=True)}

@@ -134,7 +134,7 @@ def test_kernels_of_a_race_agree_with_the_library(kind: str, followed: bool) -> 
     (found,) = find(program, tf32=False)
     assert (found.reader is not None) == followed
     tuner = Tried(Kept(), Clock(), Budget(60.0))
-    races.race_product(Selected(on_cpu(program)), found, tuner, "none", False)
+    races.race(Selected(on_cpu(program)), found, tuner, "none", False)
     assert tuner.raised == {}
 
 
@@ -143,7 +143,7 @@ def test_a_kernel_that_is_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     (found,) = find(program, tf32=False)
     wrong = replace(found, product=replace(found.product, alpha=0.5))
     tuner = Tried(Kept(), Clock(), Budget(60.0))
-    races.race_product(Selected(on_cpu(program)), wrong, tuner, "none", False)
+    races.race(Selected(on_cpu(program)), wrong, tuner, "none", False)
     assert tuner.raised and set(tuner.raised.values()) == {"OtherNumbers"}
     assert "library" not in tuner.raised
 
@@ -155,5 +155,5 @@ def test_attention_of_a_race_agrees_with_the_library() -> None:
     program = program_of(attend, [torch.empty(1, 2, 48, 32)] * 3)
     (found,) = find_attention(program)
     tuner = Tried(Kept(), Clock(), Budget(60.0))
-    races.race_attention(Selected(on_cpu(program)), found, tuner, "none", False)
+    races.race(Selected(on_cpu(program)), found, tuner, "none", False)
     assert tuner.raised == {}

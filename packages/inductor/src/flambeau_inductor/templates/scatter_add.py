@@ -10,29 +10,18 @@ name; `CHUNK` neighbours that name one row are added ahead by programs of their 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 
 from flambeau_inductor.codegen.triton.dtypes import pointer, register
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
-from flambeau_inductor.ir.loops import Loop
-from flambeau_inductor.ir.program import (
-    Alloc,
-    Buffer,
-    Extern,
-    FreeBuffer,
-    Layout,
-    Program,
-    Ref,
-    RunLoop,
-    Step,
-)
+from flambeau_inductor.ir.program import Buffer, Extern, Layout, Program, Ref
 from flambeau_inductor.runtime.operators import ROWS_ADDED
-from flambeau_inductor.templates.attention.match_attention import matched, touching
 from flambeau_inductor.templates.gemm.kernel import template_kernel
 from flambeau_inductor.templates.gemm.problem import dtype_of, static_of
+from flambeau_inductor.templates.replacement import FoundCall, Several, matched, templates_of
 from flambeau_inductor.templates.selection.substitution import Selected
 from flambeau_inductor.tuning import MEASURED, Tuning
 
@@ -41,6 +30,8 @@ SUMS_AT_ONCE = 8
 AT_ONCE = 1024
 """Positions, or rows, that a program of the small kernels looks at."""
 ORDER = ("clear", "count", "begin", "place", "parts", "rows")
+WIDE = ("parts", "rows")
+"""Those that compute a value for each element of a row."""
 DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
 
 
@@ -68,7 +59,7 @@ class ScatterTile:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundRows:
+class FoundRows(FoundCall):
     """`call` is the position of the call; `count` rows of `width` elements are written, `length`
     are read."""
 
@@ -83,8 +74,8 @@ class FoundRows:
     device: torch.device
 
     @property
-    def result(self) -> str:
-        return self.out.buffer
+    def results(self) -> list[str]:
+        return [self.out.buffer]
 
     def memory(self) -> dict[str, Buffer]:
         """The kernels' workspace."""
@@ -109,27 +100,13 @@ class FoundRows:
         text = _ScatterAddText(self, tile or tile_of(self), self.memory())
         return {name: text.kernel(name) for name in ORDER if name != "parts" or "sums" in text.held}
 
-    def loops(self, kernels: Mapping[str, TritonKernel]) -> tuple[Loop, ...]:
-        """Loops over the buffers that the kernels touch."""
-        held, loops = self.memory(), []
-        for name, kernel in kernels.items():
+    def way(self, tile: ScatterTile) -> Several:
+        held, made = self.memory(), []
+        for name, kernel in self.kernels(tile).items():
             written = [held[each].name if each != "out" else self.result for each in WRITES[name]]
-            read = [each for each in kernel.arguments if each not in written]
             points = self.length if name in ("count", "place") else self.count
-            if name in ("parts", "rows"):
-                points *= self.width
-            known = read or written
-            loops.append(touching(kernel.name, known, written, points, self.values.dtype))
-        return tuple(loops)
-
-    def within(self, program: Program, loops: Sequence[Loop]) -> Program:
-        held = tuple(self.memory().values())
-        steps: list[Step] = [Alloc(buffer.name) for buffer in held]
-        steps += [RunLoop(loop) for loop in loops[:-1]]
-        steps += [Alloc(self.result), RunLoop(loops[-1])]
-        steps += [FreeBuffer(buffer.name) for buffer in held]
-        all_steps = (*program.steps[: self.call], *steps, *program.steps[self.call + 1 :])
-        return replace(program, steps=all_steps, buffers=(*program.buffers, *held))
+            made.append((kernel, written, points * (self.width if name in WIDE else 1)))
+        return templates_of(made, self.values.dtype, tuple(held.values()))
 
 
 READS: Mapping[str, tuple[str, ...]] = {
@@ -160,13 +137,8 @@ def tile_of(found: FoundRows, tuning: Tuning = MEASURED) -> ScatterTile:
 def sum_rows(selected: Selected) -> None:
     """Replace all the calls."""
     while calls := find_rows(selected.program):
-        found = calls[0]
-        tile = tile_of(found, selected.tuning)
-        kernels = found.kernels(tile)
-        loops = found.loops(kernels)
-        selected.program = found.within(selected.program, loops)
-        selected.kernels |= {kernel.name: kernel for kernel in kernels.values()}
-        selected.chosen[found.result] = tile.name
+        tile = tile_of(calls[0], selected.tuning)
+        selected.take(calls[0], tile.name, calls[0].way(tile))
 
 
 def find_rows(program: Program) -> list[FoundRows]:

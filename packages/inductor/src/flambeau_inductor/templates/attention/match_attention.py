@@ -8,36 +8,31 @@ leaves is the same whoever made it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import prod
-from typing import TypeVar
 
 import torch
 
 from flambeau_inductor._torch_compat import argument_names, overload_of
-from flambeau_inductor.codegen.triton.kernel import TritonKernel
-from flambeau_inductor.indexing import Var
-from flambeau_inductor.ir.loops import Axis, Instr, Load, Loop, Store
-from flambeau_inductor.ir.program import (
-    Alloc,
-    Argument,
-    Buffer,
-    Extern,
-    FreeBuffer,
-    Layout,
-    Program,
-    Ref,
-    RunLoop,
-    Step,
-)
+from flambeau_inductor.ir.program import Argument, Buffer, Extern, Layout, Program, Ref
 from flambeau_inductor.templates.attention.flash_backward import (
     Backward,
+    backward_blocks,
     keys_kernel,
     queries_kernel,
 )
-from flambeau_inductor.templates.attention.problem import Attention, Blocks, Heads, Rows
+from flambeau_inductor.templates.attention.flash_forward import attention_kernel
+from flambeau_inductor.templates.attention.problem import Attention, Heads, Rows, blocks_for
 from flambeau_inductor.templates.gemm.problem import dtype_of, static_of
+from flambeau_inductor.templates.replacement import (
+    Buffers,
+    FoundCall,
+    Several,
+    matched,
+    templates_of,
+)
+from flambeau_inductor.tuning import Tuning
 
 _SDPA = "aten._scaled_dot_product_"
 KINDS = ("flash", "efficient", "cudnn")
@@ -56,83 +51,37 @@ WIDEST, BACKWARD_WIDEST = 256, 128
 
 
 @dataclass(frozen=True, slots=True)
-class FoundAttention:
-    """`call` is the position of the library call, `result` the buffer it makes."""
+class FoundAttention(FoundCall):
+    """`call` is the position of the library call."""
 
     attention: Attention
     call: int
-    result: str
 
-    def within(self, program: Program, loop: Loop) -> Program:
+    @property
+    def results(self) -> list[str]:
         sums = self.attention.sums
-        results = [self.result, *([sums.buffer] if sums is not None else [])]
-        return in_place_of(program, self.call, results, [loop])
+        return [self.attention.out.buffer, *([sums.buffer] if sums is not None else [])]
 
-    def loop(self, name: str) -> Loop:
+    def ways(
+        self, buffers: Buffers, described: bool, tuning: Tuning
+    ) -> Iterator[tuple[str, Several]]:
+        """Kernels that are worth trying, by the names of their blocks."""
         a = self.attention
-        read = [a.q, a.k, a.v, *([a.bias] if a.bias is not None else [])]
-        stored = [self.result, *([a.sums.buffer] if a.sums is not None else [])]
         batch, heads, _, length, *_, out = a.sizes
-        points = batch * heads * length * out
-        return touching(name, [each.buffer for each in read], stored, points, a.dtype)
-
-
-def touching(
-    name: str, read: Sequence[str], stored: Sequence[str], points: int, dtype: torch.dtype
-) -> Loop:
-    """A loop that represents a template's kernel by what that reads and writes."""
-    at = Var("x0")
-    body: list[Instr] = [Load(buffer, at, dtype) for buffer in read]
-    body += [Store(buffer, at, 0) for buffer in stored]
-    return Loop(name, (Axis("x0", points),), (), tuple(body))
-
-
-def in_place_of(
-    program: Program,
-    call: int,
-    results: Sequence[str],
-    loops: Sequence[Loop],
-    workspace: Sequence[Buffer] = (),
-) -> Program:
-    """The program with `loops` in place of the call at a position, and memory for its results;
-    `workspace` is freed after them."""
-    names = [buffer.name for buffer in workspace]
-    steps: list[Step] = [Alloc(name) for name in (*names, *results)]
-    steps += [RunLoop(loop) for loop in loops]
-    steps += [FreeBuffer(name) for name in names]
-    all_steps = (*program.steps[:call], *steps, *program.steps[call + 1 :])
-    return replace(program, steps=all_steps, buffers=(*program.buffers, *workspace))
-
-
-Match = TypeVar("Match")
-
-
-def matched(
-    program: Program,
-    targets: Container[str],
-    read: Callable[[Extern, int, Mapping[str, Layout]], Match | None],
-) -> list[Match]:
-    """What `read` makes of the library calls of such targets and their positions, in order."""
-    layouts = {b.name: b.layout for b in program.buffers}
-    found = (
-        read(step, position, layouts)
-        for position, step in enumerate(program.steps)
-        if isinstance(step, Extern) and step.target in targets
-    )
-    return [each for each in found if each is not None]
+        for blocks in blocks_for(a, described, tuning):
+            kernel = attention_kernel(a, blocks, *buffers, f"{self.result}_{blocks.name}")
+            made = (kernel, self.results, batch * heads * length * out)
+            yield blocks.name, templates_of([made], a.dtype)
 
 
 def find_attention(program: Program) -> list[FoundAttention]:
     """The calls that the template could take the place of, in order."""
-
-    def read(step: Extern, at: int, layouts: Mapping[str, Layout]) -> FoundAttention | None:
-        a = attention_of(step, layouts)
-        return None if a is None else FoundAttention(a, at, a.out.buffer)
-
-    return matched(program, TARGETS, read)
+    return matched(program, TARGETS, attention_of)
 
 
-def attention_of(step: Extern, layouts: Mapping[str, Layout]) -> Attention | None:
+def attention_of(
+    step: Extern, position: int, layouts: Mapping[str, Layout]
+) -> FoundAttention | None:
     """What a library call computes; None for one that the template does not."""
     if not step.results or step.results[0] is None or any(step.results[2:]):
         return None
@@ -172,7 +121,8 @@ def attention_of(step: Extern, layouts: Mapping[str, Layout]) -> Attention | Non
         return None
     sizes = (batch, many, kept, length, keys, width, third[3])
     biased = None if added is None else added[0]
-    return Attention(q, k, v, result, biased, sizes, dtype, causal, scale, sums)
+    found = Attention(q, k, v, result, biased, sizes, dtype, causal, scale, sums)
+    return FoundAttention(found, position)
 
 
 def arguments_of(step: Extern) -> dict[str, Argument]:
@@ -223,7 +173,7 @@ def heads_of(
 
 
 @dataclass(frozen=True, slots=True)
-class FoundBackward:
+class FoundBackward(FoundCall):
     """`call` is the position of the library call; `memory` is for `backward.delta`."""
 
     backward: Backward
@@ -231,41 +181,29 @@ class FoundBackward:
     memory: Buffer
 
     @property
-    def result(self) -> str:
-        """The first buffer that it makes."""
-        return self.backward.grads[0].buffer
+    def attention(self) -> Attention:
+        return self.backward.forward
 
-    def kernels(
-        self,
-        pair: tuple[Blocks, Blocks],
-        dtypes: Mapping[str, torch.dtype],
-        numels: Mapping[str, int],
-        name: str,
-    ) -> tuple[TritonKernel, TritonKernel]:
-        """The kernels, in the order to run them in."""
-        delta = self.backward.delta.buffer
-        dtypes = {**dtypes, delta: torch.float32}
-        return (
-            queries_kernel(self.backward, pair[1], dtypes, numels, f"{name}_queries"),
-            keys_kernel(self.backward, pair[0], dtypes, numels, f"{name}_keys"),
-        )
+    @property
+    def results(self) -> list[str]:
+        return [grad.buffer for grad in self.backward.grads]
 
-    def loops(self, kernels: Sequence[TritonKernel]) -> tuple[Loop, ...]:
-        a = self.backward.forward
-        grads = {grad.buffer for grad in self.backward.grads}
-        queries, keys = kernels
-        batch, heads, _, length, _, width, _ = a.sizes
-        made = []
-        for kernel, own in ((queries, grads | {self.memory.name}), (keys, grads)):
-            read = [b for b in kernel.arguments if b not in own]
-            written = [b for b in kernel.arguments if b in own]
-            points = batch * heads * length * width
-            made.append(touching(kernel.name, read, written, points, a.dtype))
-        return tuple(made)
-
-    def within(self, program: Program, loops: Sequence[Loop]) -> Program:
-        grads = [grad.buffer for grad in self.backward.grads]
-        return in_place_of(program, self.call, grads, loops, [self.memory])
+    def ways(
+        self, buffers: Buffers, described: bool, tuning: Tuning
+    ) -> Iterator[tuple[str, Several]]:
+        """Kernels of queries and of keys that are worth trying, by the names of their blocks."""
+        backward, (dtypes, numels) = self.backward, buffers
+        dtypes = {**dtypes, self.memory.name: torch.float32}
+        batch, heads, _, length, _, width, _ = self.attention.sizes
+        points, grads = batch * heads * length * width, self.results
+        for pair in backward_blocks(self.attention, described, tuning):
+            keys, queries = pair
+            name = "_".join((self.result, *(blocks.name for blocks in pair)))
+            first = queries_kernel(backward, queries, dtypes, numels, f"{name}_queries")
+            second = keys_kernel(backward, keys, dtypes, numels, f"{name}_keys")
+            made = ((first, [*grads, self.memory.name], points), (second, grads, points))
+            way = templates_of(made, self.attention.dtype, [self.memory])
+            yield f"{keys.name}+{queries.name}", way
 
 
 def find_backward(program: Program) -> list[FoundBackward]:

@@ -14,7 +14,7 @@ import torch
 
 from flambeau_inductor._torch_compat import convolutions_tf32
 from flambeau_inductor.indexing import Var
-from flambeau_inductor.ir.loops import Load, Loop, Store
+from flambeau_inductor.ir.loops import Load, Store
 from flambeau_inductor.ir.program import (
     Alloc,
     Argument,
@@ -45,6 +45,7 @@ from flambeau_inductor.templates.gemm.problem import (
     row_major,
     static_of,
 )
+from flambeau_inductor.templates.replacement import Several
 
 TARGETS = frozenset({"aten.mm.out", "aten.bmm.out", "aten.addmm.out", "aten.baddbmm.out"})
 DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32})
@@ -61,6 +62,38 @@ class MatchedProduct:
     call: int
     reader: int | None
     refused: str = ""
+
+    def within(self, program: Program, way: Several) -> Program:
+        """The program with the loops of `way` in place of the call (and of its reader): without
+        memory for the product itself, and with that of the operands freed after the loops."""
+        if self.reader is None:
+            call = program.steps[self.call]
+            # others write into memory that is there
+            makes = isinstance(call, Extern) and bool(call.results)
+            return way.within(program, self.call, [self.result] * makes)
+        operands = {matrix.buffer for matrix in self.product.operands}
+        made: list[Step] = []
+        freed: list[Step] = []
+        for position, step in enumerate(program.steps):
+            between = self.call < position < self.reader
+            if position == self.call:
+                continue
+            if position == self.reader:
+                made += [*way.steps(), *freed]
+            elif isinstance(step, Alloc | FreeBuffer) and step.buffer == self.result:
+                continue
+            elif isinstance(step, FreeBuffer) and between:
+                freed.append(step)
+            elif isinstance(step, Reuse) and step.buffer == self.result:
+                made.append(FreeBuffer(step.old))
+            elif isinstance(step, Reuse) and step.old == self.result:
+                made.append(Alloc(step.buffer))
+            elif isinstance(step, Reuse) and between and step.old in operands:
+                made.append(Alloc(step.buffer))
+                freed.append(FreeBuffer(step.old))
+            else:
+                made.append(step)
+        return replace(program, steps=tuple(made), buffers=way.with_kept(program))
 
 
 def find(program: Program, tf32: bool, kernels: Container[str] = ()) -> list[MatchedProduct]:
@@ -166,38 +199,3 @@ def _reader(
     if not all(isinstance(step, Alloc | Reuse | FreeBuffer) for step in between):
         return None, "something else is computed between the product and its reader"
     return position, ""
-
-
-def fused_steps(program: Program, found: MatchedProduct, loops: tuple[Loop, ...]) -> Program:
-    """The program with `loops` in place of the call (and of its reader): without memory for the
-    product itself, and with that of the operands freed after the loops."""
-    new: list[Step] = [RunLoop(loop) for loop in loops]
-    if found.reader is None:
-        call = program.steps[found.call]
-        if isinstance(call, Extern) and call.results:  # the library made the result's memory
-            new.insert(0, Alloc(found.result))
-        steps = [*program.steps[: found.call], *new, *program.steps[found.call + 1 :]]
-        return replace(program, steps=tuple(steps))
-    operands = {matrix.buffer for matrix in found.product.operands}
-    made: list[Step] = []
-    freed: list[Step] = []
-    for position, step in enumerate(program.steps):
-        between = found.call < position < found.reader
-        if position == found.call:
-            continue
-        if position == found.reader:
-            made += [*new, *freed]
-        elif isinstance(step, Alloc | FreeBuffer) and step.buffer == found.result:
-            continue
-        elif isinstance(step, FreeBuffer) and between:
-            freed.append(step)
-        elif isinstance(step, Reuse) and step.buffer == found.result:
-            made.append(FreeBuffer(step.old))
-        elif isinstance(step, Reuse) and step.old == found.result:
-            made.append(Alloc(step.buffer))
-        elif isinstance(step, Reuse) and between and step.old in operands:
-            made.append(Alloc(step.buffer))
-            freed.append(FreeBuffer(step.old))
-        else:
-            made.append(step)
-    return replace(program, steps=tuple(made))

@@ -2,14 +2,13 @@
 
 In: a `MatchedProduct` and a tile with parts. Out: `Several`: the kernel that leaves each part's
 sums in memory, the loop that adds them and goes on as the epilogue does, and the workspace between
-them. Invariant: parts are added in order, so that the result is the same every time; the workspace
-is there from the first kernel that touches it to the last.
+them. Invariant: parts are added in order, so that the result is the same every time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
@@ -28,60 +27,15 @@ from flambeau_inductor.ir.loops import (
     ValueId,
 )
 from flambeau_inductor.ir.operands import renumbered
-from flambeau_inductor.ir.program import Alloc, Buffer, FreeBuffer, Layout, Program, RunLoop, Step
+from flambeau_inductor.ir.program import Buffer, Layout
 from flambeau_inductor.schedule.fuse.loop_order import normalised
-from flambeau_inductor.templates.attention.match_attention import touching
 from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue
 from flambeau_inductor.templates.gemm.kernel import ProductWriter
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
 from flambeau_inductor.templates.gemm.problem import Product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
 from flambeau_inductor.templates.gemm.writers import written
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """Memory between the loops `first` and `last`, by position."""
-
-    buffer: Buffer
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
-class Several:
-    """`loops` in the order in which they run, with their `kernels`; `templates` are the names of
-    those whose kernels are not what is generated of the loop."""
-
-    kept: tuple[Kept, ...]
-    loops: tuple[Loop, ...]
-    kernels: tuple[TritonKernel, ...]
-    templates: tuple[str, ...]
-
-    def within(self, program: Program) -> Program:
-        buffers = (*program.buffers, *(each.buffer for each in self.kept))
-        steps = tuple(made for step in program.steps for made in self._around(step))
-        return replace(program, steps=steps, buffers=buffers)
-
-    def after(self, buffer: Buffer, loop: Loop, kernel: TritonKernel, last: int) -> Several:
-        """The same with another loop before it, which fills `buffer` for the loops up to `last`."""
-        moved = (Kept(k.buffer, k.first + 1, k.last + 1) for k in self.kept)
-        return Several(
-            (Kept(buffer, 0, last + 1), *moved),
-            (loop, *self.loops),
-            (kernel, *self.kernels),
-            self.templates,
-        )
-
-    def _around(self, step: Step) -> Iterator[Step]:
-        mine = [
-            n
-            for n, loop in enumerate(self.loops)
-            if isinstance(step, RunLoop) and step.loop is loop
-        ]
-        yield from (Alloc(k.buffer.name) for k in self.kept if k.first in mine)
-        yield step
-        yield from (FreeBuffer(k.buffer.name) for k in self.kept if k.last in mine)
+from flambeau_inductor.templates.replacement import Kept, Several, touching
 
 
 def split_product(
@@ -103,8 +57,7 @@ def split_product(
     dtypes = {**dtypes, partials: torch.float32}
     numels = {**numels, partials: tile.parts * m * n}
     first = partial_kernel(found.product, tile, partials, dtypes, numels, name)
-    read = [found.product.a.buffer, found.product.b.buffer]
-    made = touching(name, read, [partials], tile.parts * m * n, found.product.dtype)
+    made = touching(first, [partials], tile.parts * m * n, found.product.dtype)
     second = _rest(found.product, found.epilogue, partials, tile.parts, f"{name}_rest")
     kernel = generate(second, dtypes, numels)
     between = Kept(Buffer(partials, layout), 0, 1)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import torch
 
 from flambeau_inductor.ir.program import Extern, Program
+from flambeau_inductor.templates.attention.match_attention import FoundAttention, FoundBackward
 from flambeau_inductor.templates.attention.problem import Attention
 from flambeau_inductor.templates.convolution.depthwise import tiles_for
 from flambeau_inductor.templates.gemm.grouped import tiles_for as tiles_of_groups
@@ -38,6 +39,8 @@ SLOWER = BIASED | {
     "aten._scaled_dot_product_flash_attention.default",
     "aten._scaled_dot_product_flash_attention_backward.default",
 }
+Found = MatchedProduct | FoundAttention | FoundBackward
+
 HALF = frozenset({torch.bfloat16, torch.float16})
 
 
@@ -101,9 +104,11 @@ def _depthwise(product: Product, tuning: Tuning) -> GemmTile | None:
     return tile if fits else None
 
 
-def better(program: Program, call: int, attention: Attention, tuning: Tuning) -> bool:
-    """Whether the template is taken in the place of this call where nothing is measured."""
-    return slower(program, call, attention, tuning) and worth(attention, tuning)
+def known(program: Program, found: Found, tuning: Tuning) -> bool:
+    """Whether a template is taken in the place of this call where nothing is measured."""
+    if isinstance(found, MatchedProduct):
+        return tile_of(found, tuning) is not None
+    return slower(program, found.call, found.attention, tuning) and worth(found.attention, tuning)
 
 
 def worth(attention: Attention, tuning: Tuning) -> bool:

@@ -8,7 +8,7 @@ measured to be faster.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -20,31 +20,23 @@ from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.codegen.triton.tiling import Tiling, choose
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Buffer, Extern, Program, RunLoop
-from flambeau_inductor.templates.attention.flash_backward import backward_blocks
-from flambeau_inductor.templates.attention.flash_forward import attention_kernel
 from flambeau_inductor.templates.attention.match_attention import FoundAttention, FoundBackward
-from flambeau_inductor.templates.attention.problem import blocks_for
 from flambeau_inductor.templates.convolution.depthwise import tiles_for
 from flambeau_inductor.templates.convolution.match_convolution import reordered
 from flambeau_inductor.templates.gemm import grouped
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
-from flambeau_inductor.templates.gemm.split_k import Several
 from flambeau_inductor.templates.gemm.tiles import GemmTile, candidates
 from flambeau_inductor.templates.gemm.tma import operands_of
+from flambeau_inductor.templates.replacement import Several
 from flambeau_inductor.templates.selection import library_replacements, shape_buckets
-from flambeau_inductor.templates.selection.substitution import (
-    Selected,
-    facts,
-    way_of,
-    with_attention,
-    with_backward,
-    with_product,
-)
+from flambeau_inductor.templates.selection.library_replacements import Found
+from flambeau_inductor.templates.selection.substitution import Selected, facts, way_of
 from flambeau_inductor.templates.selection.trial_runs import Bench, Run, agreeing, in_order
 from flambeau_inductor.tuning import MEASURED, Tuning
 from flambeau_inductor.tuning.machine import THREAD_ELEMENTS
 
 LIBRARY = "library"
+Ways = Iterator[tuple[str, Several]]
 
 
 def tiles_of(found: MatchedProduct, described: bool, tuning: Tuning = MEASURED) -> list[GemmTile]:
@@ -66,106 +58,76 @@ def tiles_of(found: MatchedProduct, described: bool, tuning: Tuning = MEASURED) 
     return fit if first is None else [first, *(t for t in fit if t != first)]
 
 
-def race_product(
-    selected: Selected, found: MatchedProduct, tuner: Tuner, device: str, described: bool
-) -> None:
-    """The template's product, with its epilogue, in place of the library's and the loop's."""
+def ways(program: Program, found: Found, described: bool, tuning: Tuning) -> Ways:
+    """Kernels that are worth trying, by name; what is taken without measurement is the first of
+    them. Raises TritonUnsupported: what is to be fused has no Triton form."""
+    if isinstance(found, MatchedProduct):
+        return ((t.name, way_of(program, found, t)) for t in tiles_of(found, described, tuning))
+    return found.ways(facts(program), described, tuning)
+
+
+def race(selected: Selected, found: Found, tuner: Tuner, device: str, described: bool) -> None:
+    """The template's kernels, with the epilogue, in place of the library's (and of the loop's), if
+    they are faster."""
     program = selected.program
-    dtypes, numels = facts(program)
-    ways: dict[str, Several] = {}
-    for tile in tiles_of(found, described, selected.tuning):
-        try:
-            ways[tile.name] = way_of(program, found, tile)
-        except TritonUnsupported:  # the loop that reads it has no Triton form: nothing can be fused
-            return
-    if not ways:
+    call = program.steps[found.call]
+    assert isinstance(call, Extern)
+    try:
+        made = dict(ways(program, found, described, selected.tuning))
+    except TritonUnsupported:  # the loop that reads it has no Triton form: nothing can be fused
+        return
+    if not made:
         return
 
-    def runs() -> dict[str, Run]:
-        bench = _bench(selected, tuner, (k.buffer for way in ways.values() for k in way.kept))
+    if isinstance(found, MatchedProduct):
+        kind, sizes = "product", tuple(found.product.sizes)
+        kin = shape_buckets.product_class(found, device)
+    else:
+        kind = "attention" if isinstance(found, FoundAttention) else "backward"
+        sizes = found.attention.sizes
+        kin = shape_buckets.attention_class(found.attention, call.target, device)
+    key = _key(kind, device, (_text(way.kernels) for way in made.values()), sizes)
+    # the default is the first: with what is known, on a trusted device, a way
+    known = selected.trusted and library_replacements.known(program, found, selected.tuning)
+    names = [*made, LIBRARY] if known else [LIBRARY, *made]
+
+    def racing() -> Sequence[Candidate]:
+        run = _runs(selected, found, call, made, tuner)
+        return [Candidate(name, run[name]) for name in names]
+
+    winner = tuner.choose(key, names, racing, kin)
+    if winner == LIBRARY:
+        selected.chosen[found.result] = LIBRARY
+    else:
+        selected.take(found, winner, made[winner])
+
+
+def _runs(
+    selected: Selected, found: Found, call: Extern, ways: Mapping[str, Several], tuner: Tuner
+) -> dict[str, Run]:
+    """The ways to compute what a call does, and the library's, on memory of their own; gradients of
+    attention are not compared with the library's."""
+    program = selected.program
+    bench = _bench(selected, tuner, (k.buffer for way in ways.values() for k in way.kept))
+    kernels = {k.name: k for way in ways.values() for k in way.kernels}
+    results = [found.result]
+    if isinstance(found, MatchedProduct):
         if found.product.groups is not None:
             bench.fill(found.product.groups.ends, grouped.even_ends(found.product))
-        kernels = list({k.name: k for way in ways.values() for k in way.kernels}.values())
-        call = _call(program, found.call)
-        library, results = [bench.call(call)], [found.result]
         if found.reader is not None:
             reader = program.steps[found.reader]
             assert isinstance(reader, RunLoop)
-            kernels.append(generate(replace(reader.loop, name="reader"), dtypes, numels))
+            kernels["reader"] = generate(replace(reader.loop, name="reader"), *facts(program))
             read = {i.buffer for i in reader.loop.body if isinstance(i, Load)}
             stored = {i.buffer for i in reader.loop.body if isinstance(i, Store)}
             results = sorted(stored - read)
-        built = bench.kernels(kernels)
-        whole = [_into(bench, found.result, library[0], call)]
-        if found.reader is not None:
-            library.append(built["reader"])
-            whole.append(built["reader"])
-        ours = {name: in_order(*(built[k.name] for k in way.kernels)) for name, way in ways.items()}
-        checked = agreeing(bench, in_order(*whole), ours, results)
-        return checked | {LIBRARY: in_order(*library)}
-
-    kernels = {name: way.kernels for name, way in ways.items()}
-    key = _key("product", device, map(_text, kernels.values()), found.product.sizes)
-    kin = shape_buckets.product_class(found, device)
-    known = library_replacements.tile_of(found, selected.tuning) is not None
-    winner = _race(selected, tuner, found.result, key, kernels, known, runs, kin)
-    if winner != LIBRARY:
-        with_product(selected, found, ways[winner])
-
-
-def race_attention(
-    selected: Selected, found: FoundAttention, tuner: Tuner, device: str, described: bool
-) -> None:
-    """The template's attention in place of the library's, if it is faster."""
-    program, a = selected.program, found.attention
-    call = _call(program, found.call)
-    kernels = {
-        blocks.name: (
-            attention_kernel(a, blocks, *facts(program), f"{found.result}_{blocks.name}"),
-        )
-        for blocks in blocks_for(a, described, selected.tuning)
-    }
-
-    def runs() -> dict[str, Run]:
-        bench = _bench(selected, tuner)
-        built = bench.kernels([kernel for (kernel,) in kernels.values()])
-        library = bench.call(call)
-        ours = {name: built[kernel.name] for name, (kernel,) in kernels.items()}
-        whole = _into(bench, found.result, library, call)
-        return agreeing(bench, whole, ours, [found.result]) | {LIBRARY: library}
-
-    key = _key("attention", device, map(_text, kernels.values()), a.sizes)
-    kin = shape_buckets.attention_class(a, call.target, device)
-    known = library_replacements.better(program, found.call, a, selected.tuning)
-    winner = _race(selected, tuner, found.result, key, kernels, known, runs, kin)
-    if winner != LIBRARY:
-        with_attention(selected, found, kernels[winner][0])
-
-
-def race_backward(
-    selected: Selected, found: FoundBackward, tuner: Tuner, device: str, described: bool
-) -> None:
-    """The template's gradients of attention in place of the library's, if that is faster."""
-    program, forward = selected.program, found.backward.forward
-    call = _call(program, found.call)
-    kernels: dict[str, tuple[TritonKernel, ...]] = {}
-    for pair in backward_blocks(forward, described, selected.tuning):
-        names = [blocks.name for blocks in pair]
-        prefix = "_".join((found.result, *names))
-        kernels["+".join(names)] = found.kernels(pair, *facts(program), prefix)
-
-    def runs() -> dict[str, Run]:
-        bench = _bench(selected, tuner, [found.memory])
-        built = bench.kernels([kernel for way in kernels.values() for kernel in way])
-        ours = {name: in_order(*(built[k.name] for k in way)) for name, way in kernels.items()}
-        return ours | {LIBRARY: bench.call(call)}
-
-    key = _key("backward", device, map(_text, kernels.values()), forward.sizes)
-    kin = shape_buckets.attention_class(forward, call.target, device)
-    known = library_replacements.better(program, found.call, forward, selected.tuning)
-    winner = _race(selected, tuner, found.result, key, kernels, known, runs, kin)
-    if winner != LIBRARY:
-        with_backward(selected, found, kernels[winner])
+    built = bench.kernels(list(kernels.values()))
+    ours = {name: in_order(*(built[k.name] for k in way.kernels)) for name, way in ways.items()}
+    library, after = bench.call(call), [built["reader"]] if "reader" in built else []
+    if not isinstance(found, FoundBackward):
+        whole = in_order(_into(bench, found.result, library, call), *after)
+        ours = agreeing(bench, whole, ours, results)
+    return ours | {LIBRARY: in_order(library, *after)}
 
 
 def race_tilings(selected: Selected, loop: Loop, tuner: Tuner, device: str) -> None:
@@ -214,38 +176,9 @@ def alternatives(tiling: Tiling, least_points: int) -> dict[str, Tiling]:
     return found
 
 
-def _race(
-    selected: Selected,
-    tuner: Tuner,
-    result: str,
-    key: str,
-    ways: Mapping[str, object],
-    known: bool,
-    runs: Callable[[], Mapping[str, Run]],
-    kin: str,
-) -> str:
-    """Which of the ways to compute `result`, or the library, won. The default is the first: with
-    `known`, on a trusted device, a way."""
-    first = selected.trusted and known
-    names = [*ways, LIBRARY] if first else [LIBRARY, *ways]
-
-    def racing() -> Sequence[Candidate]:
-        made = runs()
-        return [Candidate(name, made[name]) for name in names]
-
-    selected.chosen[result] = winner = tuner.choose(key, names, racing, kin)
-    return winner
-
-
 def _bench(selected: Selected, tuner: Tuner, more: Iterable[Buffer] = ()) -> Bench:
     layouts = {b.name: b.layout for b in (*selected.program.buffers, *more)}
     return Bench(layouts, tuner.budget, selected.library)
-
-
-def _call(program: Program, position: int) -> Extern:
-    step = program.steps[position]
-    assert isinstance(step, Extern)
-    return step
 
 
 def _into(bench: Bench, result: str, library: Run, call: Extern) -> Run:

@@ -9,7 +9,7 @@ budget of the graph is spent.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -23,33 +23,13 @@ from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.kernels.generate import launch_library
 from flambeau_inductor.runtime.gpu.launch import Library
-from flambeau_inductor.templates.attention.flash_backward import backward_blocks
-from flambeau_inductor.templates.attention.flash_forward import attention_kernel
-from flambeau_inductor.templates.attention.match_attention import (
-    FoundAttention,
-    FoundBackward,
-    find_attention,
-    find_backward,
-)
-from flambeau_inductor.templates.attention.problem import blocks_for
+from flambeau_inductor.templates.attention.match_attention import find_attention, find_backward
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, find
 from flambeau_inductor.templates.scatter_add import sum_rows
 from flambeau_inductor.templates.selection import library_replacements
-from flambeau_inductor.templates.selection.races import (
-    LIBRARY,
-    race_attention,
-    race_backward,
-    race_product,
-    race_tilings,
-)
-from flambeau_inductor.templates.selection.substitution import (
-    Selected,
-    facts,
-    way_of,
-    with_attention,
-    with_backward,
-    with_product,
-)
+from flambeau_inductor.templates.selection.library_replacements import Found
+from flambeau_inductor.templates.selection.races import LIBRARY, race, race_tilings, ways
+from flambeau_inductor.templates.selection.substitution import Selected, facts
 from flambeau_inductor.tuning import MEASURED, Tuning, host_tuning, machine_of, tuning_for
 
 __all__ = ["LIBRARY", "Selected", "facts", "select"]
@@ -137,14 +117,7 @@ def select(
     selected = Selected(program, library, trusted, tuning)
     how = (tuner, device, described and library is not None)
     done: set[str] = set()
-
-    def raced(find: Callable[[Program], Sequence[Any]], race: Callable[..., None]) -> None:
-        over = lambda: tuner.budget.over  # noqa: E731
-        _decide(selected, done, find, lambda found: race(selected, found, *how), over)
-
-    raced(lambda p: _largest_first(_products(selected, p)), race_product)
-    raced(find_attention, race_attention)
-    raced(find_backward, race_backward)
+    _decide(selected, done, lambda found: race(selected, found, *how), lambda: tuner.budget.over)
     if trusted:
         take_known(selected, done)
     for step in selected.program.steps:
@@ -164,66 +137,44 @@ def select_by_model(program: Program, tuning: Tuning = MEASURED) -> Selected:
 
 def take_known(selected: Selected, done: set[str]) -> None:
     """The same where calls with results of such names have been decided about; all are then."""
-    _decide(selected, done, partial(_products, selected), partial(_take_product, selected))
-    _decide(selected, done, find_attention, partial(_take_attention, selected))
-    _decide(selected, done, find_backward, partial(_take_backward, selected))
+    tuning = selected.tuning
+
+    def decide(found: Found) -> None:
+        if not library_replacements.known(selected.program, found, tuning):
+            return
+        with suppress(TritonUnsupported):  # the loop that reads it has no Triton form
+            made = ways(selected.program, found, tuning.machine.described, tuning)
+            selected.take(found, *next(made))
+
+    _decide(selected, done, decide)
 
 
 def _decide(
     selected: Selected,
     done: set[str],
-    find: Callable[[Program], Sequence[Any]],
     decide: Callable[[Any], None],
-    over: Callable[[], bool] = lambda: False,
+    over: Callable[[], bool] | None = None,
 ) -> None:
-    """Decide about each call that `find` has in the program, in order: whatever takes the place of
-    one moves those after it."""
-    seen: Program | None = None
-    calls: Sequence[Any] = ()
-    while not over():
-        if seen is not selected.program:
-            seen = selected.program
-            calls = find(seen)
-        calls = [found for found in calls if found.result not in done]
-        if not calls:
-            return
-        done.add(calls[0].result)
-        decide(calls[0])
+    """Decide about each call that a template may take the place of, until it is `over`: whatever
+    takes the place of one moves those after it. Where time may run out, products with the most to
+    compute come first."""
 
+    def products(program: Program) -> list[MatchedProduct]:
+        found = find(program, products_tf32(), selected.kernels)
+        largest = sorted(found, key=lambda each: each.product.multiplications)[::-1]
+        return found if over is None else largest
 
-def _products(selected: Selected, program: Program) -> list[MatchedProduct]:
-    return find(program, products_tf32(), selected.kernels)
-
-
-def _largest_first(products: list[MatchedProduct]) -> list[MatchedProduct]:
-    return sorted(products, key=lambda found: found.product.multiplications)[::-1]
-
-
-def _take_product(selected: Selected, found: MatchedProduct) -> None:
-    tile = library_replacements.tile_of(found, selected.tuning)
-    if tile is None:
-        return
-    try:
-        way = way_of(selected.program, found, tile)
-    except TritonUnsupported:  # the loop that reads it has no Triton form: nothing can be fused
-        return
-    with_product(selected, found, way)
-    selected.chosen[found.result] = tile.name
-
-
-def _take_attention(selected: Selected, found: FoundAttention) -> None:
-    a, tuning = found.attention, selected.tuning
-    if library_replacements.better(selected.program, found.call, a, tuning):
-        blocks = blocks_for(a, tuning.machine.described, tuning)[0]
-        name = f"{found.result}_{blocks.name}"
-        with_attention(selected, found, attention_kernel(a, blocks, *facts(selected.program), name))
-        selected.chosen[found.result] = blocks.name
-
-
-def _take_backward(selected: Selected, found: FoundBackward) -> None:
-    forward, tuning = found.backward.forward, selected.tuning
-    if library_replacements.better(selected.program, found.call, forward, tuning):
-        pair = backward_blocks(forward, tuning.machine.described, tuning)[0]
-        name = f"{found.result}_{pair[0].name}"
-        with_backward(selected, found, found.kernels(pair, *facts(selected.program), name))
-        selected.chosen[found.result] = "+".join(blocks.name for blocks in pair)
+    finds: tuple[Callable[[Program], Sequence[Any]], ...]
+    finds = products, find_attention, find_backward
+    for calls_in in finds:
+        seen: Program | None = None
+        calls: Sequence[Any] = ()
+        while over is None or not over():
+            if seen is not selected.program:
+                seen = selected.program
+                calls = calls_in(seen)
+            calls = [found for found in calls if found.result not in done]
+            if not calls:
+                break
+            done.add(calls[0].result)
+            decide(calls[0])

@@ -6,26 +6,19 @@ a replaced call computes the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-
-import torch
 
 from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.steps import storage_bytes
 from flambeau_inductor.runtime.gpu.launch import Library
-from flambeau_inductor.templates.attention.match_attention import (
-    FoundAttention,
-    FoundBackward,
-    touching,
-)
 from flambeau_inductor.templates.convolution.match_convolution import copy_of, reordered
-from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, fused_steps
-from flambeau_inductor.templates.gemm.split_k import Several, split_product
+from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
+from flambeau_inductor.templates.gemm.split_k import split_product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
 from flambeau_inductor.templates.gemm.writers import product_kernel
+from flambeau_inductor.templates.replacement import Buffers, FoundCall, Several, touching
 from flambeau_inductor.tuning import MEASURED, Tuning
 
 
@@ -40,8 +33,15 @@ class Selected:
     kernels: dict[str, TritonKernel] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
 
+    def take(self, found: MatchedProduct | FoundCall, name: str, way: Several) -> None:
+        """Put the kernels of the way `name` in the place of a call, and of the loop that reads
+        it."""
+        self.program = found.within(self.program, way)
+        self.kernels |= {k.name: k for k in way.kernels if k.name in way.templates}
+        self.chosen[found.result] = name
 
-def facts(program: Program) -> tuple[dict[str, torch.dtype], dict[str, int]]:
+
+def facts(program: Program) -> Buffers:
     """Dtypes of all buffers, and how many elements an index of theirs may span."""
     dtypes = {b.name: b.layout.dtype for b in program.buffers}
     numels: dict[str, int] = {}
@@ -59,53 +59,19 @@ def way_of(program: Program, found: MatchedProduct, tile: GemmTile) -> Several:
     name = f"{found.result}_{tile.name}"
     device = next(b.layout.device for b in program.buffers if b.name == found.result)
     copy = f"{found.result}_weights"  # the same for all tiles
-    product = reordered(found.product, copy)
-    if product is not None:
-        dtypes[copy], numels[copy] = product.dtype, product.sizes[2] * product.sizes[3]
-        buffer, loop = copy_of(found.product, copy, device)
-        copying = generate(loop, dtypes, numels)
-        rest = _kernels(replace(found, product=product), tile, dtypes, numels, name, device)
-        return rest.after(buffer, loop, copying, 0)
-    return _kernels(found, tile, dtypes, numels, name, device)
-
-
-def _kernels(
-    found: MatchedProduct,
-    tile: GemmTile,
-    dtypes: dict[str, torch.dtype],
-    numels: dict[str, int],
-    name: str,
-    device: torch.device,
-) -> Several:
+    read, ordered = found, reordered(found.product, copy)
+    if ordered is not None:
+        dtypes[copy], numels[copy] = ordered.dtype, ordered.sizes[2] * ordered.sizes[3]
+        read = replace(found, product=ordered)
     if tile.parts > 1:
-        return split_product(found, tile, dtypes, numels, name, device)
-    kernel = product_kernel(found.product, found.epilogue, tile, dtypes, numels, name)
-    if found.reader is None:
-        read = [each for each in kernel.arguments if each != found.result]
-        points = prod(found.product.outer)
-        loop = touching(kernel.name, read, [found.result], points, found.product.dtype)
+        way = split_product(read, tile, dtypes, numels, name, device)
     else:
-        loop = replace(found.epilogue.loop, name=kernel.name)
-    return Several((), (loop,), (kernel,), (kernel.name,))
-
-
-def with_product(selected: Selected, found: MatchedProduct, way: Several) -> None:
-    """Put the kernels of a product in the place of a call, and of the loop that reads it."""
-    selected.program = way.within(fused_steps(selected.program, found, way.loops))
-    for kernel in way.kernels:
-        if kernel.name in way.templates:
-            selected.kernels[kernel.name] = kernel
-
-
-def with_attention(selected: Selected, found: FoundAttention, kernel: TritonKernel) -> None:
-    selected.program = found.within(selected.program, found.loop(kernel.name))
-    selected.kernels[kernel.name] = kernel
-
-
-def with_backward(
-    selected: Selected, found: FoundBackward, kernels: Sequence[TritonKernel]
-) -> None:
-    loops = found.loops(kernels)
-    selected.program = found.within(selected.program, loops)
-    for loop, kernel in zip(loops, kernels, strict=True):
-        selected.kernels[loop.name] = kernel
+        kernel = product_kernel(read.product, found.epilogue, tile, dtypes, numels, name)
+        loop = replace(found.epilogue.loop, name=name)
+        if found.reader is None:
+            loop = touching(kernel, [found.result], prod(read.product.outer), read.product.dtype)
+        way = Several((), (loop,), (kernel,), (name,))
+    if ordered is None:
+        return way
+    buffer, loop = copy_of(found.product, copy, device)
+    return way.after(buffer, loop, generate(loop, dtypes, numels))
