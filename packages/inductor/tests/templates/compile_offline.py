@@ -72,12 +72,12 @@ def products() -> list[TritonKernel]:
         dtypes = dict.fromkeys(("a", "b", "p", "out"), dtype)
         numels = dict.fromkeys(dtypes, 1 << 20)
         epilogue = epilogue_of(loop, "p", (1, M, N))
-        found.append(product_kernel(product, epilogue, tile, dtypes, numels, name))
+        found.append(product_kernel(product, epilogue, tile, (dtypes, numels), name))
     product = Product(Matrix("a", (0, K, 1)), Matrix("b", (0, N, 1)), (1, M, N, K), BF16)
     dtypes = {"a": BF16, "b": BF16, "sums": F32}
     tile = GemmTile(64, 64, 64, 4, 4, parts=4)
     numels = dict.fromkeys(dtypes, 1 << 20)
-    return [*found, partial_kernel(product, tile, "sums", dtypes, numels, "parts")]
+    return [*found, partial_kernel(product, tile, "sums", (dtypes, numels), "parts")]
 
 
 def convolutions() -> list[TritonKernel]:
@@ -106,7 +106,7 @@ def convolutions() -> list[TritonKernel]:
         dtypes = dict.fromkeys(("a", "b", "p", "more", "out"), dtype)
         numels = dict.fromkeys(dtypes, 1 << 24)
         epilogue = epilogue_of(loop, "p", (1, rows, out))
-        found.append(product_kernel(product, epilogue, tile, dtypes, numels, name))
+        found.append(product_kernel(product, epilogue, tile, (dtypes, numels), name))
     return [*found, depthwise()]
 
 
@@ -127,7 +127,7 @@ def depthwise() -> TritonKernel:
     dtypes = dict.fromkeys(("a", "b", "p", "out"), BF16)
     numels = dict.fromkeys(dtypes, 1 << 24)
     tile = next(tile for tile in tiles_for(product, MEASURED) if tile.rows == 32)
-    return product_kernel(product, epilogue, tile, dtypes, numels, "depthwise")
+    return product_kernel(product, epilogue, tile, (dtypes, numels), "depthwise")
 
 
 def grouped() -> list[TritonKernel]:
@@ -150,7 +150,7 @@ def grouped() -> list[TritonKernel]:
         epilogue = epilogue_of(Loop("after", (Axis("x0", points),), (), body), "p", sizes[:3])
         dtypes = dict.fromkeys(("a", "b", "p", "out"), BF16) | {"ends": torch.int32}
         numels = dict.fromkeys(dtypes, 1 << 24)
-        found.append(product_kernel(product, epilogue, tile, dtypes, numels, name))
+        found.append(product_kernel(product, epilogue, tile, (dtypes, numels), name))
     return found
 
 
@@ -170,7 +170,7 @@ def attentions() -> list[TritonKernel]:
         )
         dtypes = dict.fromkeys((*at, "bias"), BF16)
         numels = dict.fromkeys(dtypes, 1 << 20)
-        found.append(attention_kernel(attention, blocks, dtypes, numels, name))
+        found.append(attention_kernel(attention, blocks, (dtypes, numels), name))
     return found
 
 
@@ -190,10 +190,10 @@ def gradients() -> list[TritonKernel]:
         dtypes = dict.fromkeys(at, BF16) | dict.fromkeys(rows, F32)
         numels = dict.fromkeys(dtypes, 1 << 20)
         keys, queries = backward_blocks(forward, described=True)[0]
-        found.append(keys_kernel(backward, keys, dtypes, numels, f"keys{width}"))
-        found.append(queries_kernel(backward, queries, dtypes, numels, f"queries{width}"))
+        found.append(keys_kernel(backward, keys, (dtypes, numels), f"keys{width}"))
+        found.append(queries_kernel(backward, queries, (dtypes, numels), f"queries{width}"))
         blocks = blocks_for(forward, described=True)[0]
-        found.append(attention_kernel(forward, blocks, dtypes, numels, f"forward{width}"))
+        found.append(attention_kernel(forward, blocks, (dtypes, numels), f"forward{width}"))
     return found
 
 

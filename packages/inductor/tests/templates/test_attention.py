@@ -47,7 +47,7 @@ def test_attention(
     )
     dtypes = {name: t.dtype for name, t in buffers.items()}
     numels = {name: t.numel() for name, t in buffers.items()}
-    kernel = attention_kernel(attention, blocks, dtypes, numels)
+    kernel = attention_kernel(attention, blocks, (dtypes, numels))
     path = tmp_path / "kernel.py"
     path.write_text(module_text([kernel.source]))
     build(path, [kernel])[kernel.name](*(buffers[name] for name in kernel.arguments))
@@ -75,7 +75,7 @@ def test_a_row_without_any_key_gives_zeros(blocks: Blocks, tmp_path: Path) -> No
         at["q"], at["k"], at["v"], at["out"], at["bias"], sizes, torch.float32, False, 0.25
     )
     dtypes, numels = dict.fromkeys(buffers, torch.float32), dict.fromkeys(buffers, 256)
-    kernel = attention_kernel(attention, blocks, dtypes, numels)
+    kernel = attention_kernel(attention, blocks, (dtypes, numels))
     path = tmp_path / "kernel.py"
     path.write_text(module_text([kernel.source]))
     build(path, [kernel])[kernel.name](*(buffers[name] for name in kernel.arguments))

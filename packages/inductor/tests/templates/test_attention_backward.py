@@ -53,9 +53,9 @@ def run(backward: Backward, blocks: Blocks, buffers: Buffers, folder: Path) -> N
     dtypes = {name: t.dtype for name, t in buffers.items()}
     numels = {name: t.numel() for name, t in buffers.items()}
     kernels = [
-        attention_kernel(backward.forward, blocks, dtypes, numels),
-        queries_kernel(backward, blocks, dtypes, numels),
-        keys_kernel(backward, blocks, dtypes, numels),
+        attention_kernel(backward.forward, blocks, (dtypes, numels)),
+        queries_kernel(backward, blocks, (dtypes, numels)),
+        keys_kernel(backward, blocks, (dtypes, numels)),
     ]
     path = folder / "kernels.py"
     path.write_text(module_text([kernel.source for kernel in kernels]))
@@ -138,7 +138,7 @@ def test_described_operands_of_half_precision(blocks: Blocks, causal: bool, tmp_
     buffers = buffers_of((2, 2, 70, 70, 24, 40), torch.float16)
     backward = described(buffers, 0.2, causal, False)
     numels = {name: t.numel() for name, t in buffers.items()}
-    kernel = keys_kernel(backward, blocks, {n: t.dtype for n, t in buffers.items()}, numels)
+    kernel = keys_kernel(backward, blocks, ({n: t.dtype for n, t in buffers.items()}, numels))
     assert len(kernel.descriptors) == 4
     run(backward, blocks, buffers, tmp_path)
     for name, expected in exact(buffers, 0.2, causal, False).items():

@@ -70,14 +70,14 @@ def run(fn: Callable[..., Any], inputs: Sequence[Tensor], tile: GemmTile, folder
     out = torch.empty_strided(shape, stride, dtype=layout.dtype).fill_(torch.nan)
     buffers[output.buffer] = out  # type: ignore[union-attr]
     if tile.parts > 1:
-        split = split_product(found, tile, dtypes, numels, "split", torch.device("cpu"))
+        split = split_product(found, tile, (dtypes, numels), "split", torch.device("cpu"))
         sizes = split.kept[0].buffer.layout.static()[0]
         buffers[split.kept[0].buffer.name] = torch.full(sizes, torch.nan)
         launch(split.kernels, buffers, folder)
         return out
     if tile.described:
         assert operands_of(found.product, tile)
-    kernel = product_kernel(found.product, found.epilogue, tile, dtypes, numels)
+    kernel = product_kernel(found.product, found.epilogue, tile, (dtypes, numels))
     launch([kernel], buffers, folder)
     return out
 

@@ -70,7 +70,7 @@ def test_product_with_what_follows_it(sizes: tuple[int, int, int], tmp_path: Pat
         matrix("a", a), matrix("b", b), (1, m, n, k), F32, Matrix("bias", (0, 0, 1)), 0.5, 2.0
     )
     epilogue = epilogue_of(relu_and_residual(m * n), "p", (1, m, n))
-    launch([product_kernel(product, epilogue, SMALL, *facts(buffers, F32))], buffers, tmp_path)
+    launch([product_kernel(product, epilogue, SMALL, facts(buffers, F32))], buffers, tmp_path)
     expected = (0.5 * (a @ b) + 2 * bias).relu() + res
     torch.testing.assert_close(buffers["out"], expected, rtol=1e-4, atol=1e-4)
 
@@ -83,7 +83,7 @@ def test_half_precision_is_summed_in_float32_and_rounded_once(tmp_path: Path) ->
     buffers = {"a": a, "b": b, "res": res, "out": torch.full((m, n), torch.nan, dtype=dtype)}
     product = Product(matrix("a", a), matrix("b", b), (1, m, n, k), dtype)
     epilogue = epilogue_of(relu_and_residual(m * n, dtype), "p", (1, m, n))
-    launch([product_kernel(product, epilogue, SMALL, *facts(buffers, dtype))], buffers, tmp_path)
+    launch([product_kernel(product, epilogue, SMALL, facts(buffers, dtype))], buffers, tmp_path)
     expected = (a.float() @ b.float()).relu()
     tolerance = torch.finfo(dtype).eps
     torch.testing.assert_close(buffers["out"].float(), expected, rtol=tolerance, atol=tolerance)
@@ -103,7 +103,7 @@ def test_batched_product_stored_through_other_strides(tmp_path: Path) -> None:
     loop = Loop("t", (Axis("z", batch), Axis("x", n), Axis("y", m)), (), body)
     epilogue = epilogue_of(loop, "p", (batch, m, n))
     product = Product(matrix("a", a), matrix("b", b), (batch, m, n, k), F32)
-    launch([product_kernel(product, epilogue, SMALL, *facts(buffers, F32))], buffers, tmp_path)
+    launch([product_kernel(product, epilogue, SMALL, facts(buffers, F32))], buffers, tmp_path)
     torch.testing.assert_close(out, -(a @ b).transpose(1, 2), rtol=1e-4, atol=1e-4)
 
 
@@ -118,7 +118,7 @@ def test_parts_of_the_inner_dimension(added: bool, tmp_path: Path) -> None:
     epilogue = epilogue_of(relu_and_residual(m * n), "p", (1, m, n))
     found = MatchedProduct(product, epilogue, "p", 0, 1)
     tile = GemmTile(16, 16, 32, 4, 2, parts=3)
-    split = split_product(found, tile, *facts(buffers, F32), "split", torch.device("cpu"))
+    split = split_product(found, tile, facts(buffers, F32), "split", torch.device("cpu"))
     buffers[split.kept[0].buffer.name] = torch.full((3, m, n), torch.nan)
     launch(split.kernels, buffers, tmp_path)
     expected = (2 * (a @ b) + (0.5 * bias if added else 0)).relu() + res
@@ -131,7 +131,7 @@ def test_a_product_stored_as_it_is(tmp_path: Path) -> None:
     epilogue: ProductEpilogue = plain("", (1, 5, 7), Load("", at, F32), Store("out", at, 0))
     product = Product(matrix("a", a), matrix("b", b), (1, 5, 7, 6), F32)
     buffers = {"a": a, "b": b, "out": out}
-    launch([product_kernel(product, epilogue, SMALL, *facts(buffers, F32))], buffers, tmp_path)
+    launch([product_kernel(product, epilogue, SMALL, facts(buffers, F32))], buffers, tmp_path)
     torch.testing.assert_close(out, a @ b, rtol=1e-4, atol=1e-4)
 
 

@@ -102,7 +102,7 @@ def run(
     dtypes = {name: t.dtype for name, t in buffers.items()} | {"p": HALF}
     numels = {name: t.numel() for name, t in buffers.items()}
     kernel = product_kernel(
-        product, epilogue_of(loop, "p", product.outer), tile, dtypes, numels, "grouped"
+        product, epilogue_of(loop, "p", product.outer), tile, (dtypes, numels), "grouped"
     )
     assert len(kernel.descriptors) == 2 * bool(tile.described and operands_of(product, tile))
     launch(kernel, buffers, folder)

@@ -50,7 +50,7 @@ def test_described_products(batch: int, turned: str, resident: int, tmp_path: Pa
     tile = GemmTile(16, 16, 32, 4, 2, described=True, resident=resident)
     assert len(operands_of(product, tile)) == 2
     numels = {"a": a.numel(), "b": b.numel(), "out": out.numel()}
-    kernel = product_kernel(product, stored(product), tile, dict.fromkeys(numels, HALF), numels)
+    kernel = product_kernel(product, stored(product), tile, (dict.fromkeys(numels, HALF), numels))
     assert len(kernel.descriptors) == 2 and ("DESCRIPTORS", 1) in kernel.constants
     assert ("flatten" in kernel.source) == bool(resident)
     launch(kernel, {"a": a, "b": b, "out": out}, tmp_path)
@@ -69,7 +69,7 @@ def test_outside_of_a_matrix_are_zeros(k: int, tmp_path: Path) -> None:
     sums = torch.full((3, m, n), torch.nan)
     dtypes = {"a": HALF, "b": HALF, "sums": torch.float32}
     numels = {"a": whole.numel(), "b": b.numel(), "sums": sums.numel()}
-    kernel = partial_kernel(product, tile, "sums", dtypes, numels)
+    kernel = partial_kernel(product, tile, "sums", (dtypes, numels))
     assert kernel.descriptors[0].offset == a.storage_offset()
     launch(kernel, {"a": whole, "b": b, "sums": sums}, tmp_path)
     torch.testing.assert_close(sums.sum(0), a.float() @ b.float(), rtol=2e-3, atol=1e-2)

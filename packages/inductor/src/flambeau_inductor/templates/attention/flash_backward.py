@@ -11,22 +11,10 @@ FlashAttention, 2022): of w the weights, g the gradient of the result, w * (g v^
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
-
-from flambeau_inductor.codegen.triton.dtypes import register
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
-from flambeau_inductor.templates.attention.flash_forward import (
-    indented,
-    places,
-    precision,
-    scores,
-    two_key_loops,
-    unseen,
-)
-from flambeau_inductor.templates.attention.operands import Blocked, blocked
+from flambeau_inductor.templates.attention.operands import AttentionText, indented
 from flambeau_inductor.templates.attention.problem import (
     LOG2_E,
     Attention,
@@ -40,6 +28,7 @@ from flambeau_inductor.templates.attention.problem import (
     padded,
 )
 from flambeau_inductor.templates.gemm.operands import masked
+from flambeau_inductor.templates.replacement import Buffers
 from flambeau_inductor.tuning import MEASURED, Tuning
 
 
@@ -79,126 +68,61 @@ def backward_blocks(
     return tuple(p for p in fit if p != small) or (small,)
 
 
-def sums_of_rows(text: Blocked, backward: Backward, ragged: bool) -> str:
-    """`sums` of the rows, in powers of two unless there is a bias; +inf after the last one."""
-    sums = backward.forward.sums
-    assert sums is not None
-    length = backward.forward.sizes[3]
-    mask = f", rows < {length}, other=float('inf')" if ragged else ""
-    at = f"{text.base(sums, 'head')} + rows * {sums.strides[2]}"
-    by = f" * {LOG2_E!r}" if backward.forward.bias is None else ""
-    return f"sums = tl.load({at}{mask}){by}"
-
-
-def delta_of_rows(text: Blocked, backward: Backward, ragged: bool) -> str:
-    delta = backward.delta
-    mask = f", rows < {backward.forward.sizes[3]}, other=0" if ragged else ""
-    return f"delta = tl.load({text.base(delta, 'head')} + rows * {delta.strides[2]}{mask})"
-
-
-def stored(
-    text: Blocked,
-    attention: Attention,
-    name: str,
-    into: Heads,
-    rows: str,
-    sizes: tuple[int, int],
-    scale: str,
-    ragged: bool,
-) -> list[str]:
-    """Lines that write a gradient."""
-    length, width = sizes
-    inner = f"tl.arange(0, {padded(width)})"
-    masks = [f"({rows} < {length})[:, None]"] if ragged else []
-    masks += [f"({inner} < {width})[None, :]"] if padded(width) != width else []
-    mask = f", {' & '.join(masks)}" if masks else ""
-    at = (
-        f"{text.base(into, 'head')} + ({rows} * {into.strides[2]})[:, None]"
-        f" + ({inner} * {into.strides[3]})[None, :]"
-    )
-    return [f"tl.store({at}, ({name}{scale}).to({register(attention.dtype)}){mask})"]
-
-
 def queries_kernel(
-    backward: Backward,
-    blocks: Blocks,
-    dtypes: Mapping[str, torch.dtype],
-    numels: Mapping[str, int],
-    name: str = "queries",
+    backward: Backward, blocks: Blocks, buffers: Buffers, name: str = "queries"
 ) -> TritonKernel:
     """The gradient of queries, and `delta`."""
-    a, delta = backward.forward, backward.delta
-    batch, heads, _, length, keys, width, out = a.sizes
-    grad_q = backward.grads[0]
-    text = blocked(a, blocks, (*backward.operands, a.out, grad_q), dtypes)
-    tiles = -(-length // blocks.queries)
-    ragged = length % blocks.queries != 0
-    at, sizes = ("head", "tile * QBLOCK", "rows"), (heads, length, out)
-    last = f"tl.minimum({keys}, (tile + 1) * QBLOCK)" if a.causal else str(keys)
-    scale = f" * {a.scale!r}"
+    a, grad_q = backward.forward, backward.grads[0]
+    text = AttentionText(a, blocks, buffers, (*backward.operands, a.out, grad_q))
+    first, ragged = "tile * QBLOCK", text.ragged("rows")
+    delta = f"{text.of_rows(backward.delta)}, delta, rows < {text.length}"
     lines = [
-        *places(a, tiles, "QBLOCK", numels, last_first=a.causal),
-        *text.block("grad", backward.grad, at, sizes, ragged=ragged),
-        *text.block("result", a.out, at, sizes, ragged=ragged),
+        *text.load("grad", backward.grad, first, "rows", text.out, ragged),
+        *text.load("result", a.out, first, "rows", text.out, ragged),
         "delta = tl.sum(result.to(tl.float32) * grad.to(tl.float32), 1)",
-        f"tl.store({text.base(delta, 'head')} + rows * {delta.strides[2]}, delta, rows < {length})",
-        *text.block("q", a.q, at, (heads, length, width), ragged=ragged),
-        sums_of_rows(text, backward, ragged),
-        f"grad_q = tl.zeros([QBLOCK, {padded(width)}], tl.float32)",
-        *two_key_loops(a, blocks, last, lambda masked: _keys_step(text, backward, blocks, masked)),
-        *stored(text, a, "grad_q", grad_q, "rows", (length, width), scale, ragged),
+        f"tl.store({delta})",
+        *text.load("q", a.q, first, "rows", text.width, ragged),
+        _sums(text, backward, ragged),
+        f"grad_q = tl.zeros([QBLOCK, {padded(text.width)}], tl.float32)",
+        *text.two_key_loops(lambda last: _keys_step(text, last)),
+        _stored(text, "grad_q", grad_q, "rows", text.width, f" * {a.scale!r}"),
     ]
-    return text.kernel(name, lines, blocks, tiles * heads * batch)
+    return text.kernel(name, "rows", lines)
 
 
-def _keys_step(text: Blocked, backward: Backward, blocks: Blocks, masked: bool) -> list[str]:
-    a = backward.forward
-    _, heads, _, _, keys, width, out = a.sizes
-    ragged = masked and keys % blocks.keys != 0
-    at = ("head", "start", "columns")
-    how = f"input_precision={precision(a)!r}"
-    scored, factor = scores(text, a, blocks, masked)
-    by = "" if factor == 1 else f" * {factor!r}"
-    weights = f"weights = tl.exp2(scores{by} - sums[:, None])"
-    if a.bias is not None:
-        weights = f"weights = tl.exp2((scores - sums[:, None]){by})"
+def _keys_step(text: AttentionText, last: bool) -> list[str]:
+    a, ragged = text.a, last and text.ragged("columns")
+    scored, by = text.scores(last)
+    weights = f"scores{by} - sums[:, None]" if a.bias is None else f"(scores - sums[:, None]){by}"
     return [
         "columns = start + tl.arange(0, KBLOCK)",
-        *text.block("keys", a.k, at, (heads, keys, width), ragged=ragged),
-        f"scores = tl.dot(q, keys.T, {how})",
+        *text.load("keys", a.k, "start", "columns", text.width, ragged),
+        f"scores = tl.dot(q, keys.T, {text.precision})",
         *scored,
-        *(unseen(a, blocks) if masked else ()),
-        weights,
-        *text.block("v", a.v, at, (heads, keys, out), ragged=ragged),
-        f"change = tl.dot(grad, v.T, {how})",
+        *(text.unseen() if last else ()),
+        f"weights = tl.exp2({weights})",
+        *text.load("v", a.v, "start", "columns", text.out, ragged),
+        f"change = tl.dot(grad, v.T, {text.precision})",
         "change = weights * (change - delta[:, None])",
-        f"grad_q = tl.dot(change.to({register(a.dtype)}), keys, grad_q, {how})",
+        f"grad_q = tl.dot(change.to({text.dtype}), keys, grad_q, {text.precision})",
     ]
 
 
 def keys_kernel(
-    backward: Backward,
-    blocks: Blocks,
-    dtypes: Mapping[str, torch.dtype],
-    numels: Mapping[str, int],
-    name: str = "keys",
+    backward: Backward, blocks: Blocks, buffers: Buffers, name: str = "keys"
 ) -> TritonKernel:
     """Gradients of keys and values."""
-    a = backward.forward
-    batch, heads, _, length, keys, width, out = a.sizes
-    _, grad_k, grad_v = backward.grads
-    text = blocked(a, blocks, (*backward.operands, grad_k, grad_v), dtypes)
-    tiles = -(-keys // blocks.keys)
-    ragged = keys % blocks.keys != 0
-    at = ("head", "tile * KBLOCK", "columns")
+    a, (_, grad_k, grad_v) = backward.forward, backward.grads
+    text = AttentionText(a, blocks, buffers, (*backward.operands, grad_k, grad_v))
+    first, ragged = "tile * KBLOCK", text.ragged("columns")
     lines = [
-        *places(a, tiles, "KBLOCK", numels),
-        *text.block("k", a.k, at, (heads, keys, width), ragged=ragged),
-        *text.block("v", a.v, at, (heads, keys, out), ragged=ragged),
-        f"grad_k = tl.zeros([KBLOCK, {padded(width)}], tl.float32)",
-        f"grad_v = tl.zeros([KBLOCK, {padded(out)}], tl.float32)",
+        *text.load("k", a.k, first, "columns", text.width, ragged),
+        *text.load("v", a.v, first, "columns", text.out, ragged),
+        f"grad_k = tl.zeros([KBLOCK, {padded(text.width)}], tl.float32)",
+        f"grad_v = tl.zeros([KBLOCK, {padded(text.out)}], tl.float32)",
     ]
-    whole = length // blocks.queries * blocks.queries
+    length = text.length
+    whole, begin = length // blocks.queries * blocks.queries, "0"
     if a.causal:  # the first queries that see a key of this block, then those that see all
         lines += [
             f"first = tl.minimum({whole}, tile * KBLOCK // QBLOCK * QBLOCK)",
@@ -206,7 +130,7 @@ def keys_kernel(
             "for start in range(first, seen, QBLOCK):",
             *_queries_step(text, backward, diagonal=True, ragged=False),
         ]
-    begin = "seen" if a.causal else "0"
+        begin = "seen"
     lines += [
         f"for start in range({begin}, {whole}, QBLOCK):",
         *_queries_step(text, backward, diagonal=False, ragged=False),
@@ -217,43 +141,55 @@ def keys_kernel(
             *_queries_step(text, backward, diagonal=a.causal, ragged=True),
         ]
     lines += [
-        *stored(text, a, "grad_k", grad_k, "columns", (keys, width), f" * {a.scale!r}", ragged),
-        *stored(text, a, "grad_v", grad_v, "columns", (keys, out), "", ragged),
+        _stored(text, "grad_k", grad_k, "columns", text.width, f" * {a.scale!r}"),
+        _stored(text, "grad_v", grad_v, "columns", text.out, ""),
     ]
-    return text.kernel(name, lines, blocks, tiles * heads * batch)
+    return text.kernel(name, "columns", lines)
 
 
-def _queries_step(text: Blocked, backward: Backward, *, diagonal: bool, ragged: bool) -> list[str]:
-    a = backward.forward
-    _, heads, _, length, keys, width, out = a.sizes
-    at = ("head", "start", "rows")
-    how = f"input_precision={precision(a)!r}"
+def _queries_step(
+    text: AttentionText, backward: Backward, *, diagonal: bool, ragged: bool
+) -> list[str]:
+    a, delta, by = text.a, text.of_rows(backward.delta), ""
+    mask = f", rows < {text.length}, other=0" if ragged else ""
     lines = [
         "rows = start + tl.arange(0, QBLOCK)",
-        *text.block("q", a.q, at, (heads, length, width), ragged=ragged),
-        *text.block("grad", backward.grad, at, (heads, length, out), ragged=ragged),
-        sums_of_rows(text, backward, ragged),
-        delta_of_rows(text, backward, ragged),
-        f"weights = tl.dot(k, q.T, {how}) * {a.scale * (1 if a.bias else LOG2_E)!r}",
+        *text.load("q", a.q, "start", "rows", text.width, ragged),
+        *text.load("grad", backward.grad, "start", "rows", text.out, ragged),
+        _sums(text, backward, ragged),
+        f"delta = tl.load({delta}{mask})",
+        f"weights = tl.dot(k, q.T, {text.precision}) * {a.scale * (1 if a.bias else LOG2_E)!r}",
     ]
-    by = ""
     if a.bias is not None:
-        masks = [f"(rows < {length})[None, :]"] if ragged else []
-        masks += [f"(columns < {keys})[:, None]"] if keys % text.keys else []
-        lines += [
-            f"bias = tl.load({text.base(a.bias, 'head')} + (rows * {a.bias.strides[2]})[None, :]"
-            f" + (columns * {a.bias.strides[3]})[:, None]{masked(masks)})",
-            "weights += bias.to(tl.float32)",
-        ]
+        masks = [f"(rows < {text.length})[None, :]"] if ragged else []
+        masks += [f"(columns < {text.keys})[:, None]"] if text.ragged("columns") else []
+        at = text.grid(a.bias, "rows", "columns", turned=".T")
+        lines += [f"bias = tl.load({at}{masked(masks)})", "weights += bias.to(tl.float32)"]
         by = f" * {LOG2_E!r}"
     lines.append(f"weights = tl.exp2((weights - sums[None, :]){by})")
     if diagonal:
         lines.append("weights = tl.where(rows[None, :] >= columns[:, None], weights, 0.0)")
-    half = register(a.dtype)
     lines += [
-        f"grad_v = tl.dot(weights.to({half}), grad, grad_v, {how})",
-        f"change = tl.dot(v, grad.T, {how})",
+        f"grad_v = tl.dot(weights.to({text.dtype}), grad, grad_v, {text.precision})",
+        f"change = tl.dot(v, grad.T, {text.precision})",
         "change = weights * (change - delta[None, :])",
-        f"grad_k = tl.dot(change.to({half}), q, grad_k, {how})",
+        f"grad_k = tl.dot(change.to({text.dtype}), q, grad_k, {text.precision})",
     ]
     return indented(lines)
+
+
+def _sums(text: AttentionText, backward: Backward, ragged: bool) -> str:
+    """`sums` of the rows, in powers of two unless there is a bias; +inf after the last one."""
+    sums = backward.forward.sums
+    assert sums is not None
+    mask = f", rows < {text.length}, other=float('inf')" if ragged else ""
+    by = f" * {LOG2_E!r}" if backward.forward.bias is None else ""
+    return f"sums = tl.load({text.of_rows(sums)}{mask}){by}"
+
+
+def _stored(text: AttentionText, name: str, into: Heads, along: str, width: int, scale: str) -> str:
+    """The line that writes a gradient."""
+    inner = f"tl.arange(0, {padded(width)})"
+    masks = " & ".join(text.edges(along, inner, width, text.ragged(along)))
+    at, mask = text.grid(into, along, inner), f", {masks}" if masks else ""
+    return f"tl.store({at}, ({name}{scale}).to({text.dtype}){mask})"

@@ -69,7 +69,7 @@ class FoundAttention(FoundCall):
         a = self.attention
         batch, heads, _, length, *_, out = a.sizes
         for blocks in blocks_for(a, described, tuning):
-            kernel = attention_kernel(a, blocks, *buffers, f"{self.result}_{blocks.name}")
+            kernel = attention_kernel(a, blocks, buffers, f"{self.result}_{blocks.name}")
             made = (kernel, self.results, batch * heads * length * out)
             yield blocks.name, templates_of([made], a.dtype)
 
@@ -193,14 +193,14 @@ class FoundBackward(FoundCall):
     ) -> Iterator[tuple[str, Several]]:
         """Kernels of queries and of keys that are worth trying, by the names of their blocks."""
         backward, (dtypes, numels) = self.backward, buffers
-        dtypes = {**dtypes, self.memory.name: torch.float32}
+        buffers = {**dtypes, self.memory.name: torch.float32}, numels
         batch, heads, _, length, _, width, _ = self.attention.sizes
         points, grads = batch * heads * length * width, self.results
         for pair in backward_blocks(self.attention, described, tuning):
             keys, queries = pair
             name = "_".join((self.result, *(blocks.name for blocks in pair)))
-            first = queries_kernel(backward, queries, dtypes, numels, f"{name}_queries")
-            second = keys_kernel(backward, keys, dtypes, numels, f"{name}_keys")
+            first = queries_kernel(backward, queries, buffers, f"{name}_queries")
+            second = keys_kernel(backward, keys, buffers, f"{name}_keys")
             made = ((first, [*grads, self.memory.name], points), (second, grads, points))
             way = templates_of(made, self.attention.dtype, [self.memory])
             yield f"{keys.name}+{queries.name}", way

@@ -19,6 +19,7 @@ from flambeau_inductor.codegen.triton.kernel import (
     KernelWriter,
     TritonKernel,
 )
+from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling
 from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import IndexValue, Instr, Load, Store
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor
@@ -27,6 +28,7 @@ from flambeau_inductor.templates.gemm.operands import masked, reads_of
 from flambeau_inductor.templates.gemm.problem import Product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
 from flambeau_inductor.templates.gemm.tma import TmaOperand, operands_of
+from flambeau_inductor.templates.replacement import Buffers
 
 GROUP = 8
 """Rows of tiles whose programs run together (the swizzle of P. Tillet's tutorial)."""
@@ -59,11 +61,25 @@ def template_kernel(
 class ProductWriter(KernelWriter):
     """Writes the loop over the inner dimension, then the epilogue's instructions."""
 
+    @classmethod
+    def written(
+        cls,
+        product: Product,
+        epilogue: ProductEpilogue,
+        tile: GemmTile,
+        buffers: Buffers,
+        name: str,
+    ) -> TritonKernel:
+        """The kernel by this kind of writer."""
+        rows = Dimension("y", epilogue.rows, tile.rows)
+        columns = Dimension("x", epilogue.columns, tile.columns)
+        tiling = Tiling((rows, columns), tile.warps)
+        return cls(epilogue.loop, *buffers, tiling).product(product, epilogue, tile, name)
+
     def product(
         self, product: Product, epilogue: ProductEpilogue, tile: GemmTile, name: str
     ) -> TritonKernel:
         self.epilogue = epilogue
-        self.scaled = product
         self._facts()
         others = [
             i.buffer

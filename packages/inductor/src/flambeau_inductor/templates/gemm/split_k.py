@@ -7,7 +7,6 @@ them. Invariant: parts are added in order, so that the result is the same every 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -34,17 +33,11 @@ from flambeau_inductor.templates.gemm.kernel import ProductWriter
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
 from flambeau_inductor.templates.gemm.problem import Product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
-from flambeau_inductor.templates.gemm.writers import written
-from flambeau_inductor.templates.replacement import Kept, Several, touching
+from flambeau_inductor.templates.replacement import Buffers, Kept, Several, touching
 
 
 def split_product(
-    found: MatchedProduct,
-    tile: GemmTile,
-    dtypes: Mapping[str, torch.dtype],
-    numels: Mapping[str, int],
-    name: str,
-    device: torch.device,
+    found: MatchedProduct, tile: GemmTile, buffers: Buffers, name: str, device: torch.device
 ) -> Several:
     """The two kernels of a product in parts.
 
@@ -54,12 +47,12 @@ def split_product(
     _, m, n, _ = found.product.sizes
     partials = f"{name}_sums"
     layout = Layout((tile.parts, m, n), (m * n, n, 1), torch.float32, device)
-    dtypes = {**dtypes, partials: torch.float32}
-    numels = {**numels, partials: tile.parts * m * n}
-    first = partial_kernel(found.product, tile, partials, dtypes, numels, name)
-    made = touching(first, [partials], tile.parts * m * n, found.product.dtype)
+    (dtypes, numels), size = buffers, tile.parts * m * n
+    buffers = {**dtypes, partials: torch.float32}, {**numels, partials: size}
+    first = partial_kernel(found.product, tile, partials, buffers, name)
+    made = touching(first, [partials], size, found.product.dtype)
     second = _rest(found.product, found.epilogue, partials, tile.parts, f"{name}_rest")
-    kernel = generate(second, dtypes, numels)
+    kernel = generate(second, *buffers)
     between = Kept(Buffer(partials, layout), 0, 1)
     return Several((between,), (made, second), (first, kernel), (name,))
 
@@ -116,12 +109,7 @@ def _flat(axes: tuple[Axis, ...]) -> Expr:
 
 
 def partial_kernel(
-    product: Product,
-    tile: GemmTile,
-    partials: str,
-    dtypes: Mapping[str, torch.dtype],
-    numels: Mapping[str, int],
-    name: str = "parts",
+    product: Product, tile: GemmTile, partials: str, buffers: Buffers, name: str = "parts"
 ) -> TritonKernel:
     """The kernel that leaves each part's sums in `partials`: [parts, rows, columns] of float32."""
     _, m, n, _ = product.sizes
@@ -133,7 +121,7 @@ def partial_kernel(
     epilogue = ProductEpilogue(
         (Axis("part", tile.parts),), (Axis("y0", m),), (Axis("x0", n),), body, ""
     )
-    return written(PartWriter, product, epilogue, tile, dtypes, numels, name)
+    return PartWriter.written(product, epilogue, tile, buffers, name)
 
 
 class PartWriter(ProductWriter):

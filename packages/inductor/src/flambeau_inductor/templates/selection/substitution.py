@@ -64,9 +64,9 @@ def way_of(program: Program, found: MatchedProduct, tile: GemmTile) -> Several:
         dtypes[copy], numels[copy] = ordered.dtype, ordered.sizes[2] * ordered.sizes[3]
         read = replace(found, product=ordered)
     if tile.parts > 1:
-        way = split_product(read, tile, dtypes, numels, name, device)
+        way = split_product(read, tile, (dtypes, numels), name, device)
     else:
-        kernel = product_kernel(read.product, found.epilogue, tile, dtypes, numels, name)
+        kernel = product_kernel(read.product, found.epilogue, tile, (dtypes, numels), name)
         loop = replace(found.epilogue.loop, name=name)
         if found.reader is None:
             loop = touching(kernel, [found.result], prod(read.product.outer), read.product.dtype)
