@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 from flambeau_inductor import Options
-from flambeau_inductor.kernels import binary_cache, generate
-from flambeau_inductor.kernels.loaders import loaders
+from flambeau_inductor.kernels import generate, loaders
 from flambeau_inductor.runtime.artifact import KernelPart
 
 
@@ -29,11 +28,11 @@ def test_kept_binaries_are_looked_for_once(
         asked.append("built")
         return {"kernel0": 2}, ()
 
-    monkeypatch.setattr(binary_cache, "load", load)
+    monkeypatch.setattr(loaders, "load", load)
     monkeypatch.setattr(generate, "build_triton", build)
     monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())
     tmp_path.chmod(0o700)
     options = Options(kept_binaries=kept, cache_dir=str(tmp_path))
-    found, _ = loaders(options)["triton"](KernelPart("triton", {}, {}), 0)
+    found, _ = loaders.loaders(options)["triton"](KernelPart("triton", {}, {}), 0)
     assert asked == ["looked"] * kept + ["built"] * (not (kept and there))
     assert found == {"kernel0": 1 if kept and there else 2}

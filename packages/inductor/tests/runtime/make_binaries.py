@@ -17,8 +17,7 @@ from flambeau_inductor import Options
 from flambeau_inductor.cache import CacheStore
 from flambeau_inductor.codegen.triton import TritonKernel, generate_module
 from flambeau_inductor.codegen.triton.build import compile_offline
-from flambeau_inductor.kernels import binary_cache
-from flambeau_inductor.kernels.triton_binaries import as_binaries
+from flambeau_inductor.kernels.triton_binaries import as_binaries, keep
 from flambeau_inductor.runtime.artifact import KernelPart
 from flambeau_inductor.runtime.gpu.binaries import LIBRARY
 from flambeau_inductor.runtime.gpu.launch import Launcher
@@ -69,9 +68,7 @@ def keep_them(
 
     torch.cuda.get_device_capability = lambda device=None: divmod(capability, 10)
     launchers = {kernel.name: launcher(kernel) for kernel in kernels}
-    assert (
-        binary_cache.keep(part, launchers, library.read_bytes(), CacheStore(folder / "store")) == ""
-    )
+    assert keep(part, launchers, library.read_bytes(), CacheStore(folder / "store")) == ""
 
 
 if __name__ == "__main__":

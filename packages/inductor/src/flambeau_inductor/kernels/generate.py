@@ -31,7 +31,6 @@ from flambeau_inductor.ir.deferred_random import draws_fused_with_loops
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Extern, Layout
 from flambeau_inductor.ir.steps import storage_bytes
-from flambeau_inductor.kernels import binary_cache
 from flambeau_inductor.kernels.evaluation import evaluated
 from flambeau_inductor.kernels.loaders import loaders
 from flambeau_inductor.options import Options
@@ -199,7 +198,10 @@ def build_triton(part: KernelPart, gpu: int | None, options: Options) -> Loaded:
             path, kernels_of(part), None if library is None else load_library(library)
         )
         if options.kept_binaries and library is not None:
-            fault = binary_cache.keep(part, made, library.read_bytes(), store)
+            # it needs this module
+            from flambeau_inductor.kernels.triton_binaries import keep
+
+            fault = keep(part, made, library.read_bytes(), store)
             if fault:
                 warnings.warn(f"binaries are not kept: {fault}", CacheWarning, stacklevel=2)
         return {name: launcher.queue for name, launcher in made.items()}, (made, store)

@@ -1,8 +1,9 @@
-"""Triton binaries for processes without a compiler.
+"""Triton binaries, for processes without a compiler and for the next process.
 
-In: a part of an artifact that Triton's compiler loads, and a compute capability. Out: the same part
-for `runtime.gpu_binaries`. Invariant: every kernel is there for aligned and for any buffers; no GPU
-is needed.
+In: a part of an artifact that Triton's compiler loads, and a compute capability, or launchers.
+Out: the same part for `runtime.gpu.binaries`; an entry of a store, for `kernels.loaders`.
+Invariant: a part has every kernel for aligned and for any buffers, and needs no GPU to be made; an
+entry has what was built for aligned ones.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from flambeau_inductor.cache import open_store
+import torch
+
+from flambeau_inductor.cache import CacheStore, open_store
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.errors import InductorError
 from flambeau_inductor.kernels.generate import LAUNCH_FILE, kernels_of, launch_entry
+from flambeau_inductor.kernels.loaders import KERNELS, key_of
 from flambeau_inductor.options import Options
 from flambeau_inductor.runtime.artifact import KernelPart
 from flambeau_inductor.runtime.gpu.binaries import LIBRARY
-from flambeau_inductor.runtime.gpu.launch import parameters_of
+from flambeau_inductor.runtime.gpu.launch import Launcher, parameters_of
 
 LOADER = "cubin"
 VARIANTS: Mapping[str, bool] = {"aligned": True, "any": False}
@@ -53,6 +57,26 @@ def as_binaries(
     if entry is not None:  # its folder may go away with it
         files[LIBRARY] = Path(shutil.copy(entry.folder / LAUNCH_FILE, folder / LIBRARY))
     return KernelPart(LOADER, files, {"capability": list(capability), "kernels": described})
+
+
+def keep(
+    part: KernelPart, launchers: Mapping[str, Launcher], library: bytes, store: CacheStore
+) -> str:
+    """Keep what Triton has built for the current GPU; why not, or ""."""
+    files: dict[str, bytes] = {LIBRARY: library}
+    told = []
+    for kernel in kernels_of(part):
+        compiled = launchers[kernel.name].prepare(aligned=True)
+        try:
+            variant = variant_of(compiled, f"{kernel.name}-aligned")
+        except InductorError as error:
+            return str(error)
+        files[variant["file"]] = compiled.asm["cubin"]
+        constants = [value for _, value in kernel.constants]
+        told.append({**kernel_of(kernel, {"aligned": variant}), "constants": constants})
+    files[KERNELS] = json.dumps(told).encode()
+    text = part.files["kernels.py"].read_text()
+    return store.put(key_of(part, text, torch.cuda.get_device_capability()), files)
 
 
 def _variant(

@@ -1,7 +1,7 @@
 """Deterministic row-wise scatter-add: sorted segments, one store per row.
 
 In: a library call, and where its operands lie. Out: `FoundRows`: Triton kernels, run in the order
-of `ORDER`. Invariant: each sum is float32 and rounded once; a position outside ends the kernel that
+of `KERNELS`. Invariant: each sum is float32 and rounded once; a position outside ends the kernel that
 counts, before memory is written.
 
 The ranks that counting gives sort positions by row into `order`. A row's program adds up what they
@@ -29,7 +29,6 @@ CHUNK = 32
 SUMS_AT_ONCE = 8
 AT_ONCE = 1024
 """Positions, or rows, that a program of the small kernels looks at."""
-ORDER = ("clear", "count", "begin", "place", "parts", "rows")
 WIDE = ("parts", "rows")
 """Those that compute a value for each element of a row."""
 DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
@@ -98,33 +97,30 @@ class FoundRows(FoundCall):
     def kernels(self, tile: ScatterTile | None = None) -> dict[str, TritonKernel]:
         """The kernels by name, in the order to run them in."""
         text = _ScatterAddText(self, tile or tile_of(self), self.memory())
-        return {name: text.kernel(name) for name in ORDER if name != "parts" or "sums" in text.held}
+        return {
+            name: text.kernel(name) for name in KERNELS if name != "parts" or "sums" in text.held
+        }
 
     def way(self, tile: ScatterTile) -> Several:
         held, made = self.memory(), []
         for name, kernel in self.kernels(tile).items():
-            written = [held[each].name if each != "out" else self.result for each in WRITES[name]]
+            written = [
+                held[each].name if each != "out" else self.result for each in KERNELS[name][1]
+            ]
             points = self.length if name in ("count", "place") else self.count
             made.append((kernel, written, points * (self.width if name in WIDE else 1)))
         return templates_of(made, self.values.dtype, tuple(held.values()))
 
 
-READS: Mapping[str, tuple[str, ...]] = {
-    "clear": (),
-    "count": ("positions",),
-    "begin": (),
-    "place": ("positions", "starts", "ranks"),
-    "parts": ("positions", "values", "order"),
-    "rows": ("values", "starts", "counts", "heads", "order", "sums", "base"),
+KERNELS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "clear": ((), ("counts",)),
+    "count": (("positions",), ("counts", "ranks", "heads")),
+    "begin": ((), ("counts", "starts")),
+    "place": (("positions", "starts", "ranks"), ("order",)),
+    "parts": (("positions", "values", "order"), ("sums",)),
+    "rows": (("values", "starts", "counts", "heads", "order", "sums", "base"), ("out",)),
 }
-WRITES: Mapping[str, tuple[str, ...]] = {
-    "clear": ("counts",),
-    "count": ("counts", "ranks", "heads"),
-    "begin": ("counts", "starts"),
-    "place": ("order",),
-    "parts": ("sums",),
-    "rows": ("out",),
-}
+"""What each kernel reads and writes, in the order in which they run."""
 
 
 def tile_of(found: FoundRows, tuning: Tuning = MEASURED) -> ScatterTile:
@@ -190,80 +186,77 @@ class _ScatterAddText:
             self.operands["base"] = found.base
 
     def kernel(self, name: str) -> TritonKernel:
-        f = self.found
-        used = [n for n in dict.fromkeys((*READS[name], *WRITES[name])) if n in self.operands]
+        f, (read, written) = self.found, KERNELS[name]
+        used = [n for n in dict.fromkeys((*read, *written)) if n in self.operands]
         arguments = tuple(dict.fromkeys(self.operands[n].buffer for n in used))
-        at = {n: f"b{arguments.index(self.operands[n].buffer)}" for n in used}
         offsets = {n: self.operands[n].offset for n in used}
-        at = {n: f"({b} + {offsets[n]})" if offsets[n] else b for n, b in at.items()}
-        made = {
-            "clear": lambda: (self._clear(at), f.count + 1),
-            "count": lambda: (self._count(at), f.length),
-            "begin": lambda: (self._begin(at), f.count),
-            "place": lambda: (self._place(at), f.length),
-        }
-        wide = {"parts": (self._parts, f.length // CHUNK), "rows": (self._rows, f.count)}
-        if name in made:
-            lines, size = made[name]()
-            programs, warps = -(-size // AT_ONCE), 4
-            constants: tuple[tuple[str, int], ...] = (("XBLOCK", AT_ONCE),)
-        else:
-            written, many = wide[name]
-            lines, warps = written(at), self.tile.warps
-            programs = many * -(-f.width // self.tile.columns)
-            constants = (("XBLOCK", self.tile.columns),)
+        at = {n: f"b{arguments.index(self.operands[n].buffer)}" for n in used}
+        self.at = {n: f"({b} + {offsets[n]})" if offsets[n] else b for n, b in at.items()}
+        lines_of, size = {
+            "clear": (self._clear, f.count + 1),
+            "count": (self._count, f.length),
+            "begin": (self._begin, f.count),
+            "place": (self._place, f.length),
+            "parts": (self._parts, f.length // CHUNK),
+            "rows": (self._rows, f.count),
+        }[name]
+        block, warps, programs = AT_ONCE, 4, -(-size // AT_ONCE)
+        if name in WIDE:
+            block, warps = self.tile.columns, self.tile.warps
+            programs = size * -(-f.width // block)
         pointers = {self.operands[n].buffer: pointer(self.operands[n].dtype) for n in used}
-        body = [f"    {line}" for line in ["program = tl.program_id(0)", *lines]]
+        body = [f"    {line}" for line in ["program = tl.program_id(0)", *lines_of()]]
         types = tuple(pointers[buffer] for buffer in arguments)
         own = f"{f.result}_{name}"
+        constants = (("XBLOCK", block),)
         return template_kernel(own, body, arguments, types, constants, programs, warps)
 
-    def _clear(self, at: Mapping[str, str]) -> list[str]:
+    def _clear(self) -> list[str]:
         return [
             "row = program * XBLOCK + tl.arange(0, XBLOCK)",
-            f"tl.store({at['counts']} + row, tl.zeros([XBLOCK], tl.int32),"
+            f"tl.store({self.at['counts']} + row, tl.zeros([XBLOCK], tl.int32),"
             f" row < {self.found.count + 1})",
         ]
 
-    def _read_positions(self, at: Mapping[str, str]) -> list[str]:
+    def _read_positions(self) -> list[str]:
         f = self.found
         return [
             "place = program * XBLOCK + tl.arange(0, XBLOCK)",
             f"inside = place < {f.length}",
-            f"row = tl.load({at['positions']} + place.to(tl.int64) * {f.positions.strides[0]},"
+            f"row = tl.load({self.at['positions']} + place.to(tl.int64) * {f.positions.strides[0]},"
             " inside, other=0)",
             f"known = (row >= -{f.count}) & (row < {f.count})",
             f"row = tl.where(row < 0, row + {f.count}, row)",
         ]
 
-    def _count(self, at: Mapping[str, str]) -> list[str]:
+    def _count(self) -> list[str]:
         f = self.found
         message = f"index of a GPU tensor is out of bounds for dimension 0 with size {f.count}"
         return [
-            *self._read_positions(at),
+            *self._read_positions(),
             f"tl.device_assert(known, {message!r})",
-            f"rank = tl.atomic_add({at['counts']} + row, 1, inside & known, sem='relaxed')",
-            f"tl.store({at['ranks']} + place, rank, inside)",
-            f"tl.store({at['heads']} + row, place, inside & known & (rank == 0))",
+            f"rank = tl.atomic_add({self.at['counts']} + row, 1, inside & known, sem='relaxed')",
+            f"tl.store({self.at['ranks']} + place, rank, inside)",
+            f"tl.store({self.at['heads']} + row, place, inside & known & (rank == 0))",
         ]
 
-    def _begin(self, at: Mapping[str, str]) -> list[str]:
+    def _begin(self) -> list[str]:
         f = self.found
         return [
             "row = program * XBLOCK + tl.arange(0, XBLOCK)",
-            f"count = tl.load({at['counts']} + row, row < {f.count}, other=0)",
+            f"count = tl.load({self.at['counts']} + row, row < {f.count}, other=0)",
             "until = tl.cumsum(count, 0)",
-            f"first = tl.atomic_add({at['counts']} + {f.count}, tl.sum(count, 0), sem='relaxed')",
-            f"tl.store({at['starts']} + row, first + until - count, row < {f.count})",
+            f"first = tl.atomic_add({self.at['counts']} + {f.count}, tl.sum(count, 0), sem='relaxed')",
+            f"tl.store({self.at['starts']} + row, first + until - count, row < {f.count})",
         ]
 
-    def _place(self, at: Mapping[str, str]) -> list[str]:
+    def _place(self) -> list[str]:
         return [
-            *self._read_positions(at),
+            *self._read_positions(),
             "inside = inside & known",
-            f"rank = tl.load({at['ranks']} + place, inside, other=0)",
-            f"start = tl.load({at['starts']} + row, inside, other=0)",
-            f"tl.store({at['order']} + start + rank, place, inside)",
+            f"rank = tl.load({self.at['ranks']} + place, inside, other=0)",
+            f"start = tl.load({self.at['starts']} + row, inside, other=0)",
+            f"tl.store({self.at['order']} + start + rank, place, inside)",
         ]
 
     def _columns(self, name: str) -> list[str]:
@@ -283,7 +276,7 @@ class _ScatterAddText:
         mask = self._mask(*more)
         return f"{mask}, other=0" if mask else ""
 
-    def _read(self, at: Mapping[str, str], k: int, end: str | None) -> list[str]:
+    def _read(self, k: int, end: str | None) -> list[str]:
         """Lines that read the row named at position `at` + k of `order`, if that is below `end`."""
         row, column = self.found.values.strides
         step = f" * {column}" if column != 1 else ""
@@ -292,38 +285,38 @@ class _ScatterAddText:
         inside = "" if end is None else f", at + {k} < {end}, other=0"
         mask = self._read_where(*masks)
         return [
-            f"place{k} = tl.load({at['order']} + at + {k}{inside}).to(tl.int64)",
-            f"value{k} = tl.load({at['values']} + place{k} * {row} + columns{step}{mask})",
+            f"place{k} = tl.load({self.at['order']} + at + {k}{inside}).to(tl.int64)",
+            f"value{k} = tl.load({self.at['values']} + place{k} * {row} + columns{step}{mask})",
         ]
 
-    def _add(self, at: Mapping[str, str], end: str, *, whole: bool = False) -> list[str]:
+    def _add(self, end: str, *, whole: bool = False) -> list[str]:
         """Lines that add rows, `depth` at a time, from position `at` of `order` on, up to `end`;
         `whole` says that so many are there each time."""
         depth = range(self.tile.depth)
-        lines = [each for k in depth for each in self._read(at, k, None if whole else end)]
+        lines = [each for k in depth for each in self._read(k, None if whole else end)]
         lines += [f"total += value{k}.to(tl.float32)" for k in depth]
         lines.append(f"at += {self.tile.depth}")
         return [f"while at < {end}:", *(f"    {line}" for line in lines)]
 
-    def _add_sums(self, at: Mapping[str, str]) -> list[str]:
+    def _add_sums(self) -> list[str]:
         """Lines that add the sums of the chunks up to `last`, several at a time."""
         lines = []
         for k in range(SUMS_AT_ONCE):
             mask = self._read_where(f"(tl.full([XBLOCK], {k}, tl.int32) + chunk < last)")
-            place = f"{at['sums']} + (chunk + {k}).to(tl.int64) * {self.found.width} + columns"
+            place = f"{self.at['sums']} + (chunk + {k}).to(tl.int64) * {self.found.width} + columns"
             lines.append(f"sum{k} = tl.load({place}{mask})")
         lines += [f"total += sum{k}" for k in range(SUMS_AT_ONCE)]
         lines.append(f"chunk += {SUMS_AT_ONCE}")
         return ["while chunk < last:", *(f"    {line}" for line in lines)]
 
-    def _parts(self, at: Mapping[str, str]) -> list[str]:
+    def _parts(self) -> list[str]:
         f = self.found
         step = f.positions.strides[0]
-        word = f"tl.load({at['positions']} + %s.to(tl.int64) * {step})"
+        word = f"tl.load({self.at['positions']} + %s.to(tl.int64) * {step})"
         lines = self._columns("chunk")
         for name, shift in (("one", 0), ("other", CHUNK - 1)):
             lines += [
-                f"{name} = tl.load({at['order']} + chunk * {CHUNK} + {shift})",
+                f"{name} = tl.load({self.at['order']} + chunk * {CHUNK} + {shift})",
                 f"{name} = {word % name}",
                 f"{name} = tl.where({name} < 0, {name} + {f.count}, {name})",
             ]
@@ -333,56 +326,56 @@ class _ScatterAddText:
             "    total = tl.zeros([XBLOCK], tl.float32)",
             f"    at = chunk * {CHUNK}",
             f"    end = at + {CHUNK}",
-            *(f"    {line}" for line in self._add(at, "end", whole=True)),
-            f"    tl.store({at['sums']} + chunk.to(tl.int64) * {f.width} + columns,"
+            *(f"    {line}" for line in self._add("end", whole=True)),
+            f"    tl.store({self.at['sums']} + chunk.to(tl.int64) * {f.width} + columns,"
             f" total{self._mask()})",
         ]
 
-    def _rows(self, at: Mapping[str, str]) -> list[str]:
+    def _rows(self) -> list[str]:
         """The first of a row's positions is known without `order`: most rows have one or none."""
         f, depth = self.found, self.tile.depth
         row, column = f.values.strides
         step = f" * {column}" if column != 1 else ""
         first = self._read_where("(tl.zeros([XBLOCK], tl.int32) < count)")
         few = [
-            *(line for k in range(1, depth) for line in self._read(at, k, "end")),
+            *(line for k in range(1, depth) for line in self._read(k, "end")),
             *(f"total += value{k}.to(tl.float32)" for k in range(1, depth)),
         ]
-        many = ["at += 1", *self._add(at, "end")]
+        many = ["at += 1", *self._add("end")]
         if "sums" in self.held:
             many = [
                 "at += 1",
                 f"chunk = (at + {CHUNK - 1}) // {CHUNK}",
                 f"last = tl.maximum(end // {CHUNK}, chunk)",
                 f"until = tl.where(last > chunk, chunk * {CHUNK}, end)",
-                *self._add(at, "until"),
+                *self._add("until"),
                 "if last > chunk:",
-                *(f"    {line}" for line in self._add_sums(at)),
+                *(f"    {line}" for line in self._add_sums()),
                 f"    at = last * {CHUNK}",
-                *(f"    {line}" for line in self._add(at, "end")),
+                *(f"    {line}" for line in self._add("end")),
             ]
         return [
             *self._columns("row"),
-            f"count = tl.load({at['counts']} + row)",
-            f"at = tl.load({at['starts']} + row)",
-            f"head = tl.load({at['heads']} + row, count > 0, other=0).to(tl.int64)",
+            f"count = tl.load({self.at['counts']} + row)",
+            f"at = tl.load({self.at['starts']} + row)",
+            f"head = tl.load({self.at['heads']} + row, count > 0, other=0).to(tl.int64)",
             "end = at + count",
-            *self._start(at),
-            f"value = tl.load({at['values']} + head * {row} + columns{step}{first})",
+            *self._start(),
+            f"value = tl.load({self.at['values']} + head * {row} + columns{step}{first})",
             f"if count <= {depth}:",
             *(f"    {line}" for line in few),
             "    total += value.to(tl.float32)",
             "else:",
             *(f"    {line}" for line in many),
             "    total += value.to(tl.float32)",
-            f"tl.store({at['out']} + row.to(tl.int64) * {f.width} + columns,"
+            f"tl.store({self.at['out']} + row.to(tl.int64) * {f.width} + columns,"
             f" total.to({register(f.out.dtype)}){self._mask()})",
         ]
 
-    def _start(self, at: Mapping[str, str]) -> list[str]:
+    def _start(self) -> list[str]:
         base = self.found.base
         if base is None:
             return ["total = tl.zeros([XBLOCK], tl.float32)"]
         row, column = base.strides
-        place = f"{at['base']} + row.to(tl.int64) * {row} + columns * {column}"
+        place = f"{self.at['base']} + row.to(tl.int64) * {row} + columns * {column}"
         return [f"total = tl.load({place}{self._read_where()}).to(tl.float32)"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -27,17 +27,6 @@ MOST_SHARED = 48 << 10
 """Bytes of shared memory that a kernel may have without asking."""
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _POINTER = ctypes.c_void_p
-
-
-class Driver(Protocol):
-    """The part of the CUDA driver that loads and launches."""
-
-    def load(self, image: bytes, name: str, shared: int) -> int: ...
-    def launch(
-        self, function: int, grid: int, block: int, shared: int, stream: int, given: Sequence[int]
-    ) -> None: ...
-    def entry(self) -> int: ...
-    def encoder(self) -> int: ...
 
 
 class CudaDriver:
@@ -99,7 +88,7 @@ class Binary:
     parameters: int
     metadata: SimpleNamespace
     asm: Mapping[str, str]
-    driver: Driver
+    driver: CudaDriver
     packed_metadata: tuple[()] = field(default=())
 
     @cached_property
@@ -149,7 +138,7 @@ Other = Callable[[str], Any]
 """What gives the compiled kernel of a name for buffers that the part has no binary for."""
 
 
-def launchers_of(part: KernelPart, driver: Driver, other: Other | None = None) -> Loaded:
+def launchers_of(part: KernelPart, driver: CudaDriver, other: Other | None = None) -> Loaded:
     """Functions and the launchers that own them."""
     library = load_library(part.files[LIBRARY]) if LIBRARY in part.files else None
     launchers = {
@@ -170,7 +159,7 @@ def launchers_of(part: KernelPart, driver: Driver, other: Other | None = None) -
 
 
 def _prepare(
-    part: KernelPart, kernel: Mapping[str, Any], driver: Driver, other: Other | None
+    part: KernelPart, kernel: Mapping[str, Any], driver: CudaDriver, other: Other | None
 ) -> Any:
     def prepare(aligned: bool) -> Any:
         name = "aligned" if aligned else "any"

@@ -21,12 +21,12 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from flambeau_inductor._torch_compat import storage_handle, storage_users
-from flambeau_inductor.runtime.gpu.recording_policy import Launching, LaunchWatch, Steady
+from flambeau_inductor.runtime.gpu.recording_policy import Launching, Steady
 from flambeau_inductor.runtime.gpu.shared_pool import (
     RECORDED,
     Loan,
@@ -36,7 +36,9 @@ from flambeau_inductor.runtime.gpu.shared_pool import (
     lendable,
     seen_through,
 )
-from flambeau_inductor.tuning import Tuning
+
+if TYPE_CHECKING:
+    from flambeau_inductor.runtime.gpu.stream_capture import CudaRecorder
 
 Call = Callable[[list[Any]], tuple[Any, ...]]
 
@@ -45,24 +47,6 @@ WARM_UP = 2
 PATIENCE = 3
 """Calls in a row that do not fit a recording before it is made anew."""
 MOST_RECORDINGS = 4
-
-
-class StreamRecorder(Protocol):
-    """Where work is recorded, such as `CudaRecorder`."""
-
-    device_type: str
-    tuning: Tuning
-
-    def stream(self) -> int: ...
-    def busy(self) -> str | None: ...
-    def refusal(self, rules: Rules) -> str | None: ...
-    def watch(self) -> LaunchWatch: ...
-    def record(
-        self, call: Call, args: list[Any], pool: Any, copied: Mapping[int, torch.Tensor]
-    ) -> RecordedGraph: ...
-    def pool(self) -> Any: ...
-    def warm(self) -> None: ...
-    def alias(self, tensor: torch.Tensor, keep: object) -> torch.Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -137,7 +121,7 @@ class NotRecordable(RuntimeError):
 class Recorded:
     """`call`, recorded after a few runs. `plain` counts calls without the recording, by reason."""
 
-    def __init__(self, call: Call, rules: Rules, recorder: StreamRecorder) -> None:
+    def __init__(self, call: Call, rules: Rules, recorder: CudaRecorder) -> None:
         self.plain: Counter[str] = Counter()
         self.replays = 0
         self.rules = rules

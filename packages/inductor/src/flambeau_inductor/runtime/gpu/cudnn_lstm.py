@@ -23,17 +23,10 @@ LSTM_MODE = 2
 
 
 def lstm(
-    x: Tensor,
-    h: Tensor,
-    c: Tensor,
-    weights: Sequence[Tensor],
-    layers: int,
-    train: bool,
-    both: bool,
-    batch_first: bool,
-    reserve: int,
+    x: Tensor, h: Tensor, c: Tensor, weights: Sequence[Tensor], *settings: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The output, the last states, and `reserve` bytes for the backward."""
+    layers, train, both, batch_first, reserve = settings
     made = torch.ops.aten._cudnn_rnn.default(
         x, weights, PARAMETERS, packed(weights, x, h, layers, both), h.contiguous(),
         c.contiguous(), LSTM_MODE, h.shape[2], 0, layers, batch_first, 0.0, train, both, [], None,
@@ -47,25 +40,15 @@ def lstm(
 
 
 def lstm_backward(
-    x: Tensor,
-    h: Tensor,
-    c: Tensor,
-    weights: Sequence[Tensor],
-    output: Tensor,
-    grad_output: Tensor | None,
-    grad_h: Tensor | None,
-    grad_c: Tensor | None,
-    reserve: Tensor,
-    layers: int,
-    both: bool,
-    batch_first: bool,
+    x: Tensor, h: Tensor, c: Tensor, weights: Sequence[Tensor], *others: Any
 ) -> list[Tensor]:
-    """Gradients of the input, of both first states and of the weights."""
+    """Gradients of the input, of both first states and of the weights. `others`: the output, the
+    gradients of the results (None: there is none), what was reserved, the settings."""
+    *results, reserve, layers, both, batch_first = others
     weight = packed(weights, x, h, layers, both)
     dx, dh, dc, slopes = torch.ops.aten._cudnn_rnn_backward.default(
-        x, weights, PARAMETERS, weight, h.contiguous(), c.contiguous(), output, grad_output,
-        grad_h, grad_c, LSTM_MODE, h.shape[2], 0, layers, batch_first, 0.0, True, both, [], None,
-        reserve.clone(), [True] * 4,
+        x, weights, PARAMETERS, weight, h.contiguous(), c.contiguous(), *results, LSTM_MODE,
+        h.shape[2], 0, layers, batch_first, 0.0, True, both, [], None, reserve.clone(), [True] * 4,
     )  # fmt: skip
     return [dx, dh, dc, *slopes]
 
@@ -112,17 +95,9 @@ def layout(
 
 
 def _lstm_like(
-    x: Tensor,
-    h: Tensor,
-    c: Tensor,
-    weights: Sequence[Tensor],
-    layers: int,
-    train: bool,
-    both: bool,
-    batch_first: bool,
-    reserve: int,
+    x: Tensor, h: Tensor, c: Tensor, _weights: Sequence[Tensor], *settings: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    del weights, layers, train
+    _layers, _train, both, batch_first, reserve = settings
     batch, steps = (0, 1) if batch_first else (1, 0)
     width = h.shape[2] * (2 if both else 1)
     output = x.new_empty((x.shape[steps], x.shape[batch], width))
@@ -132,28 +107,11 @@ def _lstm_like(
 
 
 def _backward_like(
-    x: Tensor,
-    h: Tensor,
-    c: Tensor,
-    weights: Sequence[Tensor],
-    output: Tensor,
-    grad_output: Tensor | None,
-    grad_h: Tensor | None,
-    grad_c: Tensor | None,
-    reserve: Tensor,
-    layers: int,
-    both: bool,
-    batch_first: bool,
+    x: Tensor, h: Tensor, c: Tensor, weights: Sequence[Tensor], *others: Any
 ) -> list[Tensor]:
-    del output, grad_output, grad_h, grad_c, reserve, layers, both
-    order = (1, 0, 2) if batch_first else (0, 1, 2)
+    order = (1, 0, 2) if others[-1] else (0, 1, 2)  # whether the batch is first
     dx = x.new_empty([x.shape[axis] for axis in order]).permute(order)
-    return [
-        dx,
-        h.new_empty(h.shape),
-        c.new_empty(c.shape),
-        *(w.new_empty(w.shape) for w in weights),
-    ]
+    return [dx, *(each.new_empty(each.shape) for each in (h, c, *weights))]
 
 
 _OPERATORS: tuple[tuple[str, Any, Any], ...] = (

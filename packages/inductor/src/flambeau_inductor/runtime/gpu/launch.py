@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -88,47 +89,35 @@ def attach(gpu: int | None = None, library: Any = None) -> None:
         call("cuCtxSetCurrent", context)
 
 
+@dataclass(eq=False)
 class Launcher:
     """One kernel on one grid. `queue(stream, *addresses)` is what a wrapper calls; the launcher
     must outlive it. Called itself, it takes the buffers as tensors.
 
     Descriptors are encoded by the native part at each launch; without it, and for unaligned
-    buffers, the variant runs that does not take them.
+    buffers, the variant runs that does not take them. `compiled` gives the kernel for aligned or
+    for any buffers.
     """
 
-    def __init__(
-        self,
-        name: str,
-        programs: int,
-        addresses: int,
-        constants: tuple[int, ...],
-        prepare: Callable[[bool], Any],
-        library: Library | None,
-        driver: Callable[[], int] = cuda_launch,
-        *,
-        descriptors: tuple[Descriptor, ...] = (),
-        encoder: Callable[[], int] = cuda_encode,
-        context: Callable[[], None] = attach,
-    ) -> None:
-        self.name = name
-        self._programs = programs
-        self._addresses = addresses
-        self._constants = constants
-        self._prepare = prepare
-        self._library = library
-        self._driver = driver
-        self._descriptors = descriptors
-        self._encoder = encoder
-        self._attach = context
-        self._variants: dict[bool, Any] = {}
-        self._sites: list[Site] = []
-        self._queues: dict[bool, Queue] = {}
+    name: str
+    programs: int
+    addresses: int
+    constants: tuple[int, ...]
+    compiled: Callable[[bool], Any]
+    library: Library | None
+    driver: Callable[[], int] = cuda_launch
+    descriptors: tuple[Descriptor, ...] = ()
+    encoder: Callable[[], int] = cuda_encode
+    context: Callable[[], None] = attach
+    _variants: dict[bool, Any] = field(default_factory=dict)
+    _sites: list[Site] = field(default_factory=list)
+    _queues: dict[bool, Queue] = field(default_factory=dict)
 
     def prepare(self, *, aligned: bool) -> Any:
         """The kernel compiled for aligned or for any buffers."""
         variant = self._variants.get(aligned)
         if variant is None:
-            variant = self._variants[aligned] = self._prepare(aligned)
+            variant = self._variants[aligned] = self.compiled(aligned)
         return variant
 
     def refuse(self, error: Exception) -> None:
@@ -137,7 +126,7 @@ class Launcher:
         def refused(aligned: bool) -> Any:
             raise error
 
-        self._prepare = refused
+        self.compiled = refused
 
     @property
     def queue(self) -> Queue:
@@ -151,47 +140,47 @@ class Launcher:
         return found
 
     def _made(self, aligned: bool) -> Queue:
-        if not self._programs:
+        if not self.programs:
             return _nothing
-        if self._descriptors and aligned and not self._described():
+        if self.descriptors and aligned and not self._described():
             aligned = False
         kernel = self.prepare(aligned=aligned)
         run = kernel.run  # loads the binary on first access
-        if self._library is None or not aligned:  # the native part turns unaligned buffers down
+        if self.library is None or not aligned:  # the native part turns unaligned buffers down
             return self._through(run, kernel)
-        metas = kernel.metadata.tensordesc_meta if self._descriptors else ()
-        tiles = [tiled(d, meta) for d, meta in zip(self._descriptors, metas, strict=True)]
-        passed = self._addresses + sum(1 + 2 * each.rank for each in tiles)
+        metas = kernel.metadata.tensordesc_meta if self.descriptors else ()
+        tiles = [tiled(d, meta) for d, meta in zip(self.descriptors, metas, strict=True)]
+        passed = self.addresses + sum(1 + 2 * each.rank for each in tiles)
         site = Site(
-            driver=self._driver(),
+            driver=self.driver(),
             function=kernel.function,
             unaligned=self._unaligned,
-            attach=self._attach,
-            programs=self._programs,
+            attach=self.context,
+            programs=self.programs,
             threads=32 * kernel.metadata.num_warps,
             shared=kernel.metadata.shared,
-            addresses=self._addresses,
+            addresses=self.addresses,
             nulls=parameters_of(kernel.asm["ptx"]) - passed,
             descriptors=len(tiles),
             tiled=(Tiled * len(tiles))(*tiles),
-            encode=self._encoder() if tiles else None,
+            encode=self.encoder() if tiles else None,
         )
         self._sites.append(site)
-        return self._library(site)
+        return self.library(site)
 
     def _described(self) -> bool:
         """Whether the native part can give the kernel its descriptors."""
-        if self._library is None:
+        if self.library is None:
             return False
         kernel = self.prepare(aligned=True)
         metas = getattr(kernel.metadata, "tensordesc_meta", None)
-        return as_passed(kernel.asm["ptx"], self._addresses, self._descriptors, metas)
+        return as_passed(kernel.asm["ptx"], self.addresses, self.descriptors, metas)
 
     def _through(self, run: Any, kernel: Any) -> Queue:
         """A queue that goes through Triton's own launcher."""
-        head = (self._programs, 1, 1)
+        head = (self.programs, 1, 1)
         rest = (kernel.function, kernel.packed_metadata, None, None, None)
-        constants = (*(None for _ in self._descriptors), *self._constants)
+        constants = (*(None for _ in self.descriptors), *self.constants)
 
         def queue(stream: int, *addresses: int) -> None:
             run(*head, stream, *rest, *addresses, *constants)

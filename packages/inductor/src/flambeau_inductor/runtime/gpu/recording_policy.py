@@ -10,23 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from flambeau_inductor.runtime.gpu.stream_capture import CudaWatch
 
 MEASURED_AT_ONCE = 3
 """Runs that are measured first. Later ones are when their number has doubled."""
 DOMINATES = 0.6
 """Share of a run's time on the device that queueing it has to take."""
-
-
-class LaunchWatch(Protocol):
-    """A measurement of one run."""
-
-    def stop(self) -> None: ...
-    def seconds(self) -> tuple[float, float] | None:
-        """Of queueing and of the device, None while it has not finished."""
-        ...
 
 
 class Launching:
@@ -35,7 +29,7 @@ class Launching:
     def __init__(self) -> None:
         self.runs = 0
         self.queueing = self.device = math.inf
-        self._watch: LaunchWatch | None = None
+        self._watch: CudaWatch | None = None
 
     def dominates(self) -> bool:
         """Whether launching dominates, by all runs that have ended."""
@@ -52,7 +46,7 @@ class Launching:
         often = self.runs <= MEASURED_AT_ONCE or self.runs & (self.runs - 1) == 0
         return often and self._watch is None
 
-    def measure(self, watch: LaunchWatch) -> None:
+    def measure(self, watch: CudaWatch) -> None:
         """`watch` saw a run begin; its seconds are read later."""
         self._watch = watch
 
