@@ -1,8 +1,8 @@
 """Deterministic row-wise scatter-add: sorted segments, one store per row.
 
 In: a library call, and where its operands lie. Out: `FoundRows`: Triton kernels, run in the order
-of `KERNELS`. Invariant: each sum is float32 and rounded once; a position outside ends the kernel that
-counts, before memory is written.
+of `KERNELS`. Invariant: each sum is float32 and rounded once; a position outside ends the kernel
+that counts, before memory is written.
 
 The ranks that counting gives sort positions by row into `order`. A row's program adds up what they
 name; `CHUNK` neighbours that name one row are added ahead by programs of their own (`parts`).
@@ -241,13 +241,13 @@ class _ScatterAddText:
         ]
 
     def _begin(self) -> list[str]:
-        f = self.found
+        count, counts = self.found.count, self.at["counts"]
         return [
             "row = program * XBLOCK + tl.arange(0, XBLOCK)",
-            f"count = tl.load({self.at['counts']} + row, row < {f.count}, other=0)",
+            f"count = tl.load({counts} + row, row < {count}, other=0)",
             "until = tl.cumsum(count, 0)",
-            f"first = tl.atomic_add({self.at['counts']} + {f.count}, tl.sum(count, 0), sem='relaxed')",
-            f"tl.store({self.at['starts']} + row, first + until - count, row < {f.count})",
+            f"first = tl.atomic_add({counts} + {count}, tl.sum(count, 0), sem='relaxed')",
+            f"tl.store({self.at['starts']} + row, first + until - count, row < {count})",
         ]
 
     def _place(self) -> list[str]:
