@@ -18,8 +18,8 @@ import torch
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "packages" / "inductor"))
 
-from flambeau_inductor.codegen.triton import generate
 from flambeau_inductor.codegen.triton.build import build
+from flambeau_inductor.codegen.triton.kernel import generate
 from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.runtime.gpu.launch import Launcher

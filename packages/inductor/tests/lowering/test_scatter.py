@@ -11,7 +11,7 @@ import flambeau_prims
 import pytest
 import torch
 from flambeau_inductor import Options
-from flambeau_inductor.codegen.triton import choose
+from flambeau_inductor.codegen.triton.tiling import choose
 from flambeau_inductor.ir.evaluate import run_program
 from flambeau_inductor.ir.program import Extern, RunLoop
 from torch import Tensor, fx

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from flambeau_inductor import Options
 from flambeau_inductor.cache import CacheStore
-from flambeau_inductor.codegen.triton import TritonKernel, generate_module
 from flambeau_inductor.codegen.triton.build import compile_offline
+from flambeau_inductor.codegen.triton.kernel import TritonKernel
+from flambeau_inductor.codegen.triton.module import generate_module
 from flambeau_inductor.kernels.triton_binaries import as_binaries, keep
 from flambeau_inductor.runtime.artifact import KernelPart
 from flambeau_inductor.runtime.gpu.binaries import LIBRARY

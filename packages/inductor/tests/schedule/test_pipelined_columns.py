@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from flambeau_inductor.codegen.triton import choose
+from flambeau_inductor.codegen.triton.tiling import choose
 from flambeau_inductor.ir.loops import Loop, Reduce, Store
 from torch import Tensor
 

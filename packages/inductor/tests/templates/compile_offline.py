@@ -19,7 +19,6 @@ from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Load, Loop, Point, Store
-from flambeau_inductor.templates import GemmTile, Product, epilogue_of, product_kernel
 from flambeau_inductor.templates.attention.flash_backward import (
     Backward,
     backward_blocks,
@@ -29,8 +28,11 @@ from flambeau_inductor.templates.attention.flash_backward import (
 from flambeau_inductor.templates.attention.flash_forward import attention_kernel
 from flambeau_inductor.templates.attention.problem import Attention, Blocks, Heads, Rows, blocks_for
 from flambeau_inductor.templates.convolution.depthwise import tiles_for
-from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Window
+from flambeau_inductor.templates.gemm.epilogue import epilogue_of
+from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Product, Window
 from flambeau_inductor.templates.gemm.split_k import partial_kernel
+from flambeau_inductor.templates.gemm.tiles import GemmTile
+from flambeau_inductor.templates.gemm.writers import product_kernel
 from flambeau_inductor.tuning import MEASURED
 
 BF16, F32 = torch.bfloat16, torch.float32

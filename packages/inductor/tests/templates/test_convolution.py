@@ -17,11 +17,11 @@ from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.ir.program import Alloc, Extern, Program, RunLoop
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import schedule
-from flambeau_inductor.templates import GemmTile, product_kernel
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, find
 from flambeau_inductor.templates.gemm.split_k import split_product
-from flambeau_inductor.templates.gemm.tiles import candidates, seconds
+from flambeau_inductor.templates.gemm.tiles import GemmShape, GemmTile, candidates, seconds
 from flambeau_inductor.templates.gemm.tma import operands_of
+from flambeau_inductor.templates.gemm.writers import product_kernel
 from flambeau_inductor.templates.selection.select import facts, select, select_by_model
 from flambeau_inductor.templates.selection.substitution import Selected, way_of
 from torch import Tensor, fx
@@ -283,7 +283,7 @@ def test_tiles_by_the_model() -> None:
         (32768, 256, 256, 9, "128x256x64w8s3d"),
     ):
         inner = points * channels
-        some = candidates(rows, columns, inner, 1, 2, described=True, runs=points)
+        some = candidates(GemmShape(rows, columns, inner, 1, 2, points), described=True)
         names = [tile.name for tile in some]
         assert len(names) <= 6 and best.rstrip("d") in {name.rstrip("d") for name in names}, names
 
@@ -291,7 +291,7 @@ def test_tiles_by_the_model() -> None:
 def test_few_channels_pay_for_whole_steps() -> None:
     """A step does not leave a point of the window: 40 channels are one of 64, or two of 32."""
     by_depth = {
-        depth: seconds(GemmTile(128, 64, depth, 4, 4), 1 << 20, 64, 9 * 40, 1, 2, 9)
+        depth: seconds(GemmTile(128, 64, depth, 4, 4), GemmShape(1 << 20, 64, 9 * 40, 1, 2, 9))
         for depth in (16, 32, 64)
     }
     assert by_depth[16] < by_depth[32] == by_depth[64]

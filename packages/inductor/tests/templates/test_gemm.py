@@ -12,17 +12,17 @@ from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Point, Reduce, Store
-from flambeau_inductor.templates import (
-    GemmTile,
-    Matrix,
+from flambeau_inductor.templates.gemm.epilogue import (
     NoEpilogue,
-    Product,
+    ProductEpilogue,
     epilogue_of,
-    product_kernel,
+    plain,
 )
-from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue, plain
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
+from flambeau_inductor.templates.gemm.problem import Matrix, Product
 from flambeau_inductor.templates.gemm.split_k import split_product
+from flambeau_inductor.templates.gemm.tiles import GemmTile
+from flambeau_inductor.templates.gemm.writers import product_kernel
 
 F32 = torch.float32
 SMALL = GemmTile(16, 16, 32, 4, 2)

@@ -14,11 +14,13 @@ from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Point, Store
 from flambeau_inductor.ir.program import Extern, Program
-from flambeau_inductor.templates import GemmTile, Matrix, Product, epilogue_of, product_kernel
+from flambeau_inductor.templates.gemm.epilogue import epilogue_of
 from flambeau_inductor.templates.gemm.grouped import even_ends, tiles_for
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, find
-from flambeau_inductor.templates.gemm.problem import Groups
+from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Product
+from flambeau_inductor.templates.gemm.tiles import GemmTile
 from flambeau_inductor.templates.gemm.tma import operands_of
+from flambeau_inductor.templates.gemm.writers import product_kernel
 from flambeau_inductor.templates.selection.select import select
 from flambeau_inductor.templates.selection.shape_buckets import product_class
 from torch import Tensor

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from flambeau_inductor.ir.program import Extern, Program, RunLoop
-from flambeau_inductor.templates.gemm.tiles import candidates
+from flambeau_inductor.templates.gemm.tiles import GemmShape, candidates
 from flambeau_inductor.templates.selection.select import select_by_model
 from torch.nn import functional as F
 
@@ -116,6 +116,6 @@ def test_depthwise_convolutions_with_what_follows(channels: int, taken: bool) ->
 
 def test_tiles_of_two_programs_are_preferred_where_a_wave_would_be_left_over() -> None:
     """99 by 6 tiles of 128, or 99 by 3, on 132 multiprocessors."""
-    tile = candidates(12608, 768, 768, 1, 2, described=True)[0]
+    tile = candidates(GemmShape(12608, 768, 768, 1, 2), described=True)[0]
     assert (tile.rows, tile.columns, tile.resident) == (128, 128, 2)
-    assert candidates(4096, 4096, 4096, 1, 2, described=True)[0].resident == 1
+    assert candidates(GemmShape(4096, 4096, 4096, 1, 2), described=True)[0].resident == 1

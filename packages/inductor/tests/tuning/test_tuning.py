@@ -14,7 +14,7 @@ from typing import Any
 import flambeau_inductor.tuning.tuning as tuning_module
 import pytest
 from flambeau_inductor.limits import Limits
-from flambeau_inductor.templates.gemm.tiles import candidates, fit
+from flambeau_inductor.templates.gemm.tiles import GemmShape, candidates, fit
 from flambeau_inductor.templates.selection.select import select_by_model
 from flambeau_inductor.tuning import (
     MEASURED,
@@ -149,7 +149,7 @@ def test_other_cards_get_templates_of_their_size(name: str) -> None:
         assert tuning.machine.described or not any(k.descriptors for k in made.kernels.values())
         sound(made.program)
     for sizes in ((4096, 4096, 4096, 1), (512, 512, 512, 64), (64, 4096, 4096, 1)):
-        tiles = candidates(*sizes, 2, described=tuning.machine.described, tuning=tuning)
+        tiles = candidates(GemmShape(*sizes, 2), described=tuning.machine.described, tuning=tuning)
         assert tiles and all(fit(tile, 2, tuning) == tile for tile in tiles)
         assert all(tile.multiprocessors == tuning.machine.multiprocessors for tile in tiles)
 

@@ -19,11 +19,11 @@ from flambeau_prims import NotYetSymbolic
 
 from flambeau_inductor.cache import CacheEntry, key, open_store, processor, versions
 from flambeau_inductor.cache import CacheStore as CacheStore
-from flambeau_inductor.codegen import triton
 from flambeau_inductor.codegen.cpp import unit
 from flambeau_inductor.codegen.cpp.toolchain import Toolchain, find_toolchain
-from flambeau_inductor.codegen.errors import CppUnsupported
+from flambeau_inductor.codegen.errors import CppUnsupported, TritonUnsupported
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
+from flambeau_inductor.codegen.triton.module import generate_module
 from flambeau_inductor.compilation import Built, Compilation, KernelText
 from flambeau_inductor.errors import CacheWarning, CompilerFailed, CompilerNotFound, InductorError
 from flambeau_inductor.indexing import hint
@@ -151,8 +151,8 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
     }
     tuning = tuning_of(b.layout.device for b in work.scheduled().buffers)
     try:
-        source = triton.generate_module(loops, work.dtypes(), sizes, work.chosen_kernels, tuning)
-    except triton.TritonUnsupported as error:
+        source = generate_module(loops, work.dtypes(), sizes, work.chosen_kernels, tuning)
+    except TritonUnsupported as error:
         raise InductorError(f"Triton kernels: {error}") from error
 
     def build() -> Built:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from flambeau_inductor.codegen.triton import generate
 from flambeau_inductor.codegen.triton.build import compile_offline
+from flambeau_inductor.codegen.triton.kernel import generate
 from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.codegen.triton.pointwise import (
     ANY_DTYPE,

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from flambeau_inductor.codegen.triton import Tiling, generate
 from flambeau_inductor.codegen.triton.build import build
+from flambeau_inductor.codegen.triton.kernel import generate
 from flambeau_inductor.codegen.triton.module import module_text
+from flambeau_inductor.codegen.triton.tiling import Tiling
 from flambeau_inductor.ir.loops import Loop
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from flambeau_inductor.codegen.triton import TritonUnsupported, choose, generate
+from flambeau_inductor.codegen.errors import TritonUnsupported
+from flambeau_inductor.codegen.triton.kernel import generate
 from flambeau_inductor.codegen.triton.reductions import online_sums
+from flambeau_inductor.codegen.triton.tiling import choose
 from flambeau_inductor.indexing import as_expr
 from flambeau_inductor.ir.loops import (
     Axis,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from flambeau_inductor.codegen.triton import generate_module
+from flambeau_inductor.codegen.triton.module import generate_module
 from flambeau_inductor.ir.loops import Load, Loop, Store
 
 from .. import loops

@@ -10,8 +10,8 @@ import pytest
 import torch
 import triton
 from flambeau_inductor.codegen.triton import build as building
-from flambeau_inductor.codegen.triton import choose, generate
-from flambeau_inductor.codegen.triton.kernel import STAGES, TritonKernel
+from flambeau_inductor.codegen.triton.kernel import STAGES, TritonKernel, generate
+from flambeau_inductor.codegen.triton.tiling import choose
 from flambeau_inductor.ir.loops import Const, Instr, Load, Loop, Point, Reduce, Store
 
 from ...poison import poisoned

@@ -10,8 +10,8 @@ from typing import Any
 import flambeau_prims
 import pytest
 import torch
-from flambeau_inductor.codegen.triton import Tiling, choose, generate
-from flambeau_inductor.codegen.triton.tiling import static_size
+from flambeau_inductor.codegen.triton.kernel import generate
+from flambeau_inductor.codegen.triton.tiling import Tiling, choose, static_size
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
 from flambeau_inductor.ir.program import Ref, RunLoop
 from flambeau_inductor.lowering import lower_graph

@@ -18,9 +18,9 @@ import torch
 
 from flambeau_inductor.codegen.triton import reductions
 from flambeau_inductor.codegen.triton.dtypes import pointer
-from flambeau_inductor.codegen.triton.instructions import INT32_LIMIT, Dims, Instructions
-from flambeau_inductor.codegen.triton.row_facts import buffers
-from flambeau_inductor.codegen.triton.tiling import Tiling, choose, reduces_across
+from flambeau_inductor.codegen.triton.instructions import INT32_LIMIT, Instructions
+from flambeau_inductor.codegen.triton.row_facts import buffers, reduces_across
+from flambeau_inductor.codegen.triton.tiling import Tiling, choose
 from flambeau_inductor.ir.loops import (
     Axis,
     Check,
@@ -35,16 +35,6 @@ from flambeau_inductor.ir.loops import (
 from flambeau_inductor.ir.operands import operands
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor
 from flambeau_inductor.tuning import MEASURED, Tuning
-
-__all__ = [
-    "INT32_LIMIT",
-    "STAGES",
-    "WITH_DESCRIPTORS",
-    "Dims",
-    "KernelWriter",
-    "TritonKernel",
-    "generate",
-]
 
 WITH_DESCRIPTORS = "DESCRIPTORS"
 """The constant that says whether a kernel has its descriptors."""

@@ -267,8 +267,6 @@ def _registers(warps: int) -> int | None:
     return most if most < MOST_REGISTERS else None
 
 
-__all__ = ["Dimension", "Tiling", "choose", "reduces_across", "static_size"]
-
 GATHER_BLOCK = 2048
 LEAST_ROW = 32
 """From so many elements for each position that is looked up, rows have their own dimension."""

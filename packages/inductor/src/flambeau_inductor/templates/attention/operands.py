@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from flambeau_inductor.codegen.triton.dtypes import pointer, register
-from flambeau_inductor.codegen.triton.kernel import INT32_LIMIT, WITH_DESCRIPTORS, TritonKernel
+from flambeau_inductor.codegen.triton.instructions import INT32_LIMIT
+from flambeau_inductor.codegen.triton.kernel import WITH_DESCRIPTORS, TritonKernel
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor, fits
 from flambeau_inductor.templates.attention.problem import (
     LOG2_E,

@@ -18,7 +18,8 @@ from typing import Literal
 
 import torch
 
-from flambeau_inductor.codegen.triton.kernel import WITH_DESCRIPTORS, Dims
+from flambeau_inductor.codegen.triton.instructions import Dims
+from flambeau_inductor.codegen.triton.kernel import WITH_DESCRIPTORS
 from flambeau_inductor.codegen.triton.tiling import Dimension
 from flambeau_inductor.ir.program import Argument, Extern, Layout, Ref
 from flambeau_inductor.templates.gemm.kernel import ProductWriter
@@ -32,7 +33,7 @@ from flambeau_inductor.templates.gemm.problem import (
     row_major,
     static_of,
 )
-from flambeau_inductor.templates.gemm.tiles import GemmTile, candidates, seconds
+from flambeau_inductor.templates.gemm.tiles import GemmShape, GemmTile, candidates, seconds
 from flambeau_inductor.templates.gemm.tma import TmaOperand
 from flambeau_inductor.tuning import MEASURED, Tuning
 
@@ -76,19 +77,17 @@ def tiles_for(
         -(-size // groups.count) if name == groups.along else size
         for name, size in zip(("rows", "columns", "inner"), product.sizes[1:], strict=True)
     )
-    item = product.dtype.itemsize
-    sizes = (rows, columns, inner, groups.count)
-    found = candidates(*sizes, item, 2 * most, parts=False, described=described, tuning=tuning)
+    shape = GemmShape(rows, columns, inner, groups.count, product.dtype.itemsize)
+    found = candidates(shape, 2 * most, parts=False, described=described, tuning=tuning)
     some = [tile for tile in found if not tile.resident][:most]
     if groups.along == "rows":  # of tiles that the model holds for equal, the taller were faster
-        some.sort(key=lambda t: (seconds(t, *sizes, item, tuning=tuning), -t.rows))
+        some.sort(key=lambda t: (seconds(t, shape, tuning), -t.rows))
     # two on a multiprocessor: one stores while the other multiplies
     pairs = [tile for tile in found if tile.resident > 1]
     sooner = (
         pairs
         and some
-        and tuning.pairs_gain * seconds(pairs[0], *sizes, item, tuning=tuning)
-        < seconds(some[0], *sizes, item, tuning=tuning)
+        and tuning.pairs_gain * seconds(pairs[0], shape, tuning) < seconds(some[0], shape, tuning)
     )
     both = (*pairs, *some) if sooner else (*some, *pairs)
     return tuple(replace(tile, resident=0) for tile in both)

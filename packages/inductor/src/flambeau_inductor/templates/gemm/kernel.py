@@ -13,12 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flambeau_inductor.codegen.triton.dtypes import pointer, register
-from flambeau_inductor.codegen.triton.kernel import (
-    INT32_LIMIT,
-    WITH_DESCRIPTORS,
-    KernelWriter,
-    TritonKernel,
-)
+from flambeau_inductor.codegen.triton.instructions import INT32_LIMIT
+from flambeau_inductor.codegen.triton.kernel import WITH_DESCRIPTORS, KernelWriter, TritonKernel
 from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling
 from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import IndexValue, Instr, Load, Store

@@ -50,59 +50,55 @@ class GemmTile:
         return min(whole, self.resident * self.multiprocessors) if self.resident else whole
 
 
+@dataclass(frozen=True, slots=True)
+class GemmShape:
+    """Sizes of a product, and bytes of an element. `runs`: how many runs the inner dimension of a
+    convolution falls into, each of which takes whole steps; 0 where it is none."""
+
+    rows: int
+    columns: int
+    inner: int
+    batch: int
+    itemsize: int
+    runs: int = 0
+
+
 def candidates(
-    m: int,
-    n: int,
-    k: int,
-    batch: int,
-    itemsize: int,
+    shape: GemmShape,
     most: int = 6,
     parts: bool = True,
     described: bool = False,
-    runs: int = 0,
     tuning: Tuning = MEASURED,
 ) -> tuple[GemmTile, ...]:
     """The `most` tiles that the model prefers; `parts` allows to share the inner dimension. With
-    `described`, as many with descriptors and half as many without. `runs`: how many runs the inner
-    dimension of a convolution falls into; of those, a third is without descriptors."""
-    if runs:
-        first = _best(
-            tuning.window_tiles, described, (m, n, k, batch), itemsize, parts, runs, tuning
-        )
+    `described`, as many with descriptors and half as many without; of those of a convolution, a
+    third is without."""
+    if shape.runs:
+        first = _best(tuning.window_tiles, described, shape, parts, tuning)
         again = [replace(tile, described=False) for tile in first[: most // 3] if described]
         return (*first[: most - len(again)], *again)
-    small = tuning.small_tiles if batch > 1 or k < tuning.short_inner else ()
-    plain = (*tuning.product_tiles, *small)
+    small = tuning.small_tiles if shape.batch > 1 or shape.inner < tuning.short_inner else ()
+    plain = _best((*tuning.product_tiles, *small), False, shape, parts, tuning)
     if not described:
-        return _best(plain, False, (m, n, k, batch), itemsize, parts, tuning=tuning)[:most]
-    shapes = tuning.described_tiles
-    if k <= tuning.short_inner:
-        shapes += tuning.short_described_tiles
-    first = _best(shapes, True, (m, n, k, batch), itemsize, parts, tuning=tuning)[:most]
-    return (
-        *first,
-        *_best(plain, False, (m, n, k, batch), itemsize, parts, tuning=tuning)[: most // 2],
-    )
+        return plain[:most]
+    table = tuning.described_tiles
+    if shape.inner <= tuning.short_inner:
+        table += tuning.short_described_tiles
+    return (*_best(table, True, shape, parts, tuning)[:most], *plain[: most // 2])
 
 
 def _best(
-    shapes: Iterable[tuple[int, ...]],
-    described: bool,
-    sizes: tuple[int, int, int, int],
-    itemsize: int,
-    parts: bool,
-    runs: int = 1,
-    tuning: Tuning = MEASURED,
+    table: Iterable[tuple[int, ...]], described: bool, shape: GemmShape, parts: bool, tuning: Tuning
 ) -> tuple[GemmTile, ...]:
     """The tiles that fit the sizes and the machine, the best by the model first."""
     count = tuning.machine.multiprocessors
-    m, n, k, batch = sizes
+    m, n, k, batch, itemsize = shape.rows, shape.columns, shape.inner, shape.batch, shape.itemsize
     found: list[tuple[float, GemmTile]] = []
-    for rows, columns, depth, warps, stages, *others in shapes:
+    for rows, columns, depth, warps, stages, *others in table:
         (resident,) = others or (0,)
         if itemsize == 4:
             depth, stages = max(MMA_DEPTH, depth // 2), min(stages, 3)
-        sides = ((rows, m), (columns, n), (depth, k // runs))
+        sides = ((rows, m), (columns, n), (depth, k // max(1, shape.runs)))
         if any(side > max(MMA_DEPTH, _power_above(size)) for side, size in sides):
             continue
         fitting = fit(GemmTile(rows, columns, depth, warps, stages), itemsize, tuning)
@@ -116,7 +112,7 @@ def _best(
             if share > 1 and (tiles * share > 2 * count or k // share < 4 * depth):
                 continue
             tile = GemmTile(rows, columns, depth, warps, stages, share, described, resident, count)
-            found.append((seconds(tile, m, n, k, batch, itemsize, runs, tuning), tile))
+            found.append((seconds(tile, shape, tuning), tile))
     found.sort(key=lambda pair: pair[0])  # of equals the table's first
     return tuple(tile for _, tile in found)
 
@@ -127,18 +123,10 @@ def fit(tile: GemmTile, itemsize: int, tuning: Tuning) -> GemmTile | None:
     return replace(tile, stages=min(tile.stages, room)) if room >= 2 else None
 
 
-def seconds(
-    tile: GemmTile,
-    m: int,
-    n: int,
-    k: int,
-    batch: int,
-    itemsize: int,
-    runs: int = 1,
-    tuning: Tuning = MEASURED,
-) -> float:
-    """What the model says of a tile; each of the inner dimension's `runs` takes whole steps."""
-    count = tuning.machine.multiprocessors
+def seconds(tile: GemmTile, shape: GemmShape, tuning: Tuning = MEASURED) -> float:
+    """What the model says of a tile."""
+    count, runs = tuning.machine.multiprocessors, max(1, shape.runs)
+    m, n, k, batch, itemsize = shape.rows, shape.columns, shape.inner, shape.batch, shape.itemsize
     programs = -(-m // tile.rows) * -(-n // tile.columns) * batch * tile.parts
     waves: float = -(-programs // count)
     if tile.resident > 1:  # tiles of two programs overlap: the last ones do not wait for a wave

@@ -20,7 +20,7 @@ from flambeau_inductor.templates.convolution.depthwise import tiles_for
 from flambeau_inductor.templates.gemm.grouped import tiles_for as tiles_of_groups
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
 from flambeau_inductor.templates.gemm.problem import Groups, Product, Window
-from flambeau_inductor.templates.gemm.tiles import GemmTile, candidates, fit
+from flambeau_inductor.templates.gemm.tiles import GemmShape, GemmTile, candidates, fit
 from flambeau_inductor.templates.gemm.tma import operands_of
 from flambeau_inductor.tuning import Tuning
 
@@ -58,6 +58,13 @@ def tile_of(found: MatchedProduct, tuning: Tuning) -> GemmTile | None:
     return None if product.window.whole_points else _few_channels(product, product.window, tuning)
 
 
+def shape_of(product: Product) -> GemmShape:
+    """What the model of tiles knows of a product."""
+    batch, rows, columns, inner = product.sizes
+    runs = product.window.runs if product.window is not None else 0
+    return GemmShape(rows, columns, inner, batch, product.dtype.itemsize, runs)
+
+
 def _grouped(product: Product, groups: Groups, tuning: Tuning, fused: bool) -> GemmTile | None:
     """With what follows, or of few rows: the library is as fast as the template for many."""
     few = groups.along == "rows" and product.sizes[1] <= tuning.group_rows * groups.count
@@ -71,28 +78,22 @@ def _small(product: Product, tuning: Tuning) -> GemmTile | None:
     batch, rows, columns, inner = product.sizes
     if batch < tuning.batch_products or max(rows, columns, inner) > tuning.batch_side:
         return None
-    item = product.dtype.itemsize
-    described = tuning.machine.described
-    some = candidates(
-        rows, columns, inner, batch, item, parts=False, described=described, tuning=tuning
-    )
+    described, shape = tuning.machine.described, shape_of(product)
+    some = candidates(shape, parts=False, described=described, tuning=tuning)
     return next((t for t in some if not t.described or operands_of(product, t)), None)
 
 
 def _few_channels(product: Product, window: Window, tuning: Tuning) -> GemmTile | None:
     """Convolutions over images of a few channels: the library has no kernel for them that was made
     for these devices."""
-    batch, rows, columns, inner = product.sizes
+    _, rows, columns, inner = product.sizes
     little = 2 * rows * columns * inner < tuning.convolution_operations
     if window.points == 1 or little or columns < tuning.convolution_columns:
         return None
-    item = product.dtype.itemsize
     narrow = GemmTile(*tuning.narrow_tile)
     if columns <= narrow.columns:
-        return fit(narrow, item, tuning)
-    runs = window.runs
-    some = candidates(rows, columns, inner, batch, item, parts=False, runs=runs, tuning=tuning)
-    return next(iter(some), None)
+        return fit(narrow, product.dtype.itemsize, tuning)
+    return next(iter(candidates(shape_of(product), parts=False, tuning=tuning)), None)
 
 
 def _depthwise(product: Product, tuning: Tuning) -> GemmTile | None:

@@ -42,16 +42,15 @@ Ways = Iterator[tuple[str, Several]]
 def tiles_of(found: MatchedProduct, described: bool, tuning: Tuning = MEASURED) -> list[GemmTile]:
     """What is worth trying; what is taken without measurement is the first of them."""
     product = found.product
-    batch, m, n, k = product.sizes
     if product.window is not None and product.window.depthwise:
         return tiles_for(product, tuning)
-    runs = product.window.runs if product.window is not None else 0
-    item = product.dtype.itemsize
     first = library_replacements.tile_of(found, tuning)
     if first is not None and first.described and not described:
         first = None
-    some = candidates(m, n, k, batch, item, described=described, runs=runs, tuning=tuning)
-    if product.groups is not None:
+    if product.groups is None:
+        shape = library_replacements.shape_of(product)
+        some = candidates(shape, described=described, tuning=tuning)
+    else:
         some = grouped.tiles_for(product, described, tuning)
     read = reordered(product, "weights") or product
     fit = [t for t in some if not t.described or operands_of(read, t)]
