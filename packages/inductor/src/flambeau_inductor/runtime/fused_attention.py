@@ -7,6 +7,7 @@ it is computed by the formula instead, for the fused one has none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -71,10 +72,9 @@ class _FusedAttention(torch.autograd.Function):
     def backward(  # type: ignore[override]
         ctx: Any, grad: Tensor, _: Tensor
     ) -> tuple[Tensor | None, ...]:
-        q, k, v, out, sums = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return (*_by_formula(grad, q, k, v, *ctx.settings), None, None)
-        return (*_back(_readable(grad), q, k, v, out, sums, *ctx.settings), None, None)
+            return (*_by_formula(grad, *ctx.saved_tensors[:3], *ctx.settings), None, None)
+        return (*_back(_readable(grad), ctx.saved_tensors, *ctx.settings), None, None)
 
 
 def _flash(q: Tensor, v: Tensor) -> bool:
@@ -94,15 +94,9 @@ def _forth(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple
 
 
 def _back(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    sums: Tensor,
-    scale: float,
-    causal: bool,
+    grad: Tensor, saved: Sequence[Tensor], scale: float, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v, out, sums = saved
     if q.device.type == "cpu":
         made = aten._scaled_dot_product_flash_attention_for_cpu_backward(
             grad, q, k, v, out, sums, 0.0, causal, scale=scale

@@ -21,49 +21,43 @@ def _words(text: str) -> list[str]:
     return text.split()
 
 
-SAME_NAME = frozenset(
-    _words(
+FLOATING = {
+    op: op
+    for op in _words(
         """abs neg sign ceil floor round trunc exp exp2 expm1 log log2 log10 log1p sqrt rsqrt
-    reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv
-    lgamma digamma sigmoid isnan isinf isfinite add sub mul div pow atan2 maximum minimum
-    fmax fmin copysign nextafter shift_left shift_right bitwise_and bitwise_or bitwise_xor
-    bitwise_not fmod remainder floor_div fma"""
+    reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma
+    digamma sigmoid isnan isinf isfinite add sub mul div pow atan2 maximum minimum fmax fmin
+    copysign nextafter fmod remainder floor_div fma"""
     )
-)
-COMPARISONS = frozenset(_words("""eq ne lt le gt ge"""))
+}
+INTEGER = {
+    op: op
+    for op in _words("""abs neg sign add sub mul maximum minimum bitwise_and bitwise_or bitwise_xor
+    bitwise_not shift_left shift_right pow""")
+} | {"fmax": "maximum", "fmin": "minimum"}
+# on bools: masks of 0 and -1
+MASKS = {
+    **{op: op for op in ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not")},
+    **dict.fromkeys(("add", "maximum", "fmax"), "bitwise_or"),
+    **dict.fromkeys(("mul", "minimum", "fmin"), "bitwise_and"),
+}
+COMPARISONS = frozenset(_words("eq ne lt le gt ge"))
 LOGICAL = {"logical_and": "bitwise_and", "logical_or": "bitwise_or", "logical_xor": "bitwise_xor"}
 INTEGER_DIVISION = frozenset(["trunc_div", "floor_div", "remainder", "fmod"])
-# on integers these are the identity
-WHOLE = frozenset(["ceil", "floor", "round", "trunc"])
-# on bools: masks of 0 and -1
-ON_MASKS = {
-    "add": "bitwise_or",
-    "mul": "bitwise_and",
-    "maximum": "bitwise_or",
-    "minimum": "bitwise_and",
-    "fmax": "bitwise_or",
-    "fmin": "bitwise_and",
-    "bitwise_and": "bitwise_and",
-    "bitwise_or": "bitwise_or",
-    "bitwise_xor": "bitwise_xor",
-    "bitwise_not": "bitwise_not",
-}
+# on integers these are the identity, or a truth
+IDENTITY = frozenset(["ceil", "floor", "round", "trunc"])
+TRUTHS = {"isnan": "0", "isinf": "0", "isfinite": "-1"}
 # results in half precision that need no rounding: they are one of the operands, or exact
-EXACT = frozenset(_words("""neg abs sign maximum minimum fmax fmin copysign where"""))
+EXACT = frozenset(_words("neg abs sign maximum minimum fmax fmin copysign where"))
 # relative cost of one element, for what is worth keeping and what is worth a thread; others: 1
 COST = {
-    **dict.fromkeys(["div", "sqrt", "rsqrt", "reciprocal"], 4),
-    **dict.fromkeys(["exp", "exp2", "sigmoid", "log", "log2"], 10),
-    **dict.fromkeys(_words("""expm1 log10 log1p tanh sin cos"""), 14),
-    "erf": 20,
-    "philox_uniform": 20,
-    "philox_bits": 20,
-    "philox_normal": 60,
+    **dict.fromkeys(_words("div sqrt rsqrt reciprocal"), 4),
+    **dict.fromkeys(_words("exp exp2 sigmoid log log2"), 10),
+    **dict.fromkeys(_words("expm1 log10 log1p tanh sin cos"), 14),
+    **dict.fromkeys(_words("erf philox_uniform philox_bits"), 20),
     **dict.fromkeys(
-        _words(
-            """tan asin acos atan sinh cosh asinh acosh atanh erfc lgamma digamma erfinv pow atan2
-    nextafter fmod remainder floor_div trunc_div"""
-        ),
+        _words("""tan asin acos atan sinh cosh asinh acosh atanh erfc lgamma digamma erfinv pow
+    atan2 nextafter fmod remainder floor_div trunc_div philox_normal"""),
         60,
     ),
 }
@@ -144,44 +138,22 @@ def point(
         if first is torch.bool and op not in ("eq", "ne"):
             args = [f"neg({a})" for a in args]
         return f"{op}({', '.join(args)})"
-    if op not in SAME_NAME and takes(op, first):
+    whole = not first.is_floating_point and first is not torch.bool
+    if takes(op, first):
         text = f"each_{op}({', '.join(args)})"
-        return f"{ROUNDED[result]}({text})" if result in ROUNDED else text
-    if first is torch.bool:
-        if op not in ON_MASKS:
-            raise CppUnsupported(f"no C++ kernel for {op} on bools")
-        return f"{ON_MASKS[op]}({', '.join(args)})"
-    if needs_error_flag(op, first):
+    elif whole and op in INTEGER_DIVISION:
         return f"{op}({', '.join(args)}, &error)"
-    if op == "isnan" and not first.is_floating_point:
-        return constant("0", torch.bool)
-    if op == "isinf" and not first.is_floating_point:
-        return constant("0", torch.bool)
-    if op == "isfinite" and not first.is_floating_point:
-        return constant("-1", torch.bool)
-    if op in WHOLE and not first.is_floating_point:
+    elif whole and op in TRUTHS:
+        return constant(TRUTHS[op], torch.bool)
+    elif whole and op in IDENTITY:
         return args[0]
-    if op not in SAME_NAME or not (first.is_floating_point or op in INTEGER_OPS):
-        raise CppUnsupported(f"no C++ kernel for {op} on {first}")
-    if first.is_floating_point and op.startswith(("bitwise", "shift")):
-        raise CppUnsupported(f"no C++ kernel for {op} on {first}")
-    name = (
-        {"fmax": "maximum", "fmin": "minimum"}.get(op, op)
-        if not spelling_of(first).is_float
-        else op
-    )
-    text = f"{name}({', '.join(args)})"
-    if result in ROUNDED and op not in EXACT:
-        return f"{ROUNDED[result]}({text})"
-    return text
-
-
-INTEGER_OPS = frozenset(
-    _words(
-        """abs neg sign add sub mul maximum minimum fmax fmin bitwise_and bitwise_or bitwise_xor
-    bitwise_not shift_left shift_right pow"""
-    )
-)
+    else:
+        table = MASKS if first is torch.bool else INTEGER if whole else FLOATING
+        if op not in table:
+            on = "bools" if first is torch.bool else first
+            raise CppUnsupported(f"no C++ kernel for {op} on {on}")
+        text = f"{table[op]}({', '.join(args)})"
+    return f"{ROUNDED[result]}({text})" if result in ROUNDED and op not in EXACT else text
 
 
 def truth(text: str, dtype: torch.dtype, constant: Callable[[str, torch.dtype], str]) -> str:
@@ -199,10 +171,7 @@ def cast(
         return truth(text, source, constant)
     if source is torch.bool:
         text = f"neg({text})"
-    have, want = (
-        ("i32" if source is torch.bool else spelling_of(source).value),
-        spelling_of(target).value,
-    )
+    have, want = spelling_of(source).value, spelling_of(target).value
     if have != want:
         text = f"to_{want}({text})"
     if target in ROUNDED and source is not torch.bool:
