@@ -1,15 +1,15 @@
 """Kernels in the place of a library call.
 
 In: a program, a call of it, kernels and the loops that represent them. Out: the program with the
-loops where the call was. Invariant: a workspace is there from the first kernel that touches it to
+loops where the call was (`Selected`). Invariant: a replaced call computes the same; a workspace is there from the first kernel that touches it to
 the last, and a result from the first that writes it on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import torch
 
@@ -26,6 +26,9 @@ from flambeau_inductor.ir.program import (
     RunLoop,
     Step,
 )
+from flambeau_inductor.ir.steps import storage_bytes
+from flambeau_inductor.runtime.gpu.launch import Library
+from flambeau_inductor.tuning import MEASURED, Tuning
 
 Buffers = tuple[dict[str, torch.dtype], dict[str, int]]
 """The dtypes of all buffers, and how many elements an index of theirs may span."""
@@ -138,3 +141,33 @@ def matched(
         if isinstance(step, Extern) and step.target in targets
     )
     return [each for each in found if each is not None]
+
+
+@dataclass(slots=True)
+class Selected:
+    """`kernels` by the names of the loops that they compute; `trusted`, `tuning`: see `select`."""
+
+    program: Program
+    library: Library | None = None
+    trusted: bool = False
+    tuning: Tuning = MEASURED
+    kernels: dict[str, TritonKernel] = field(default_factory=dict)
+    chosen: dict[str, str] = field(default_factory=dict)
+
+    def take(self, found: Any, name: str, way: Several) -> None:
+        """Put the kernels of the way `name` in the place of a call, and of the loop that reads
+        it."""
+        self.program = found.within(self.program, way)
+        self.kernels |= {k.name: k for k in way.kernels if k.name in way.templates}
+        self.chosen[found.result] = name
+
+
+def facts(program: Program) -> Buffers:
+    """Dtypes of all buffers, and how many elements an index of theirs may span."""
+    dtypes = {b.name: b.layout.dtype for b in program.buffers}
+    numels: dict[str, int] = {}
+    for buffer in program.buffers:
+        size = storage_bytes(buffer.layout)
+        if isinstance(size, int):  # no product and no tiling here takes a buffer of an open size
+            numels[buffer.name] = size // buffer.layout.dtype.itemsize
+    return dtypes, numels

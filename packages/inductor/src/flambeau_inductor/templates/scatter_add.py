@@ -21,8 +21,13 @@ from flambeau_inductor.ir.program import Buffer, Extern, Layout, Program, Ref
 from flambeau_inductor.runtime.operators import ROWS_ADDED
 from flambeau_inductor.templates.gemm.kernel import template_kernel
 from flambeau_inductor.templates.gemm.problem import dtype_of, static_of
-from flambeau_inductor.templates.replacement import FoundCall, Several, matched, templates_of
-from flambeau_inductor.templates.selection.substitution import Selected
+from flambeau_inductor.templates.replacement import (
+    FoundCall,
+    Selected,
+    Several,
+    matched,
+    templates_of,
+)
 from flambeau_inductor.tuning import MEASURED, Tuning
 
 CHUNK = 32

@@ -8,7 +8,7 @@ leaves is the same whoever made it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -86,41 +86,32 @@ def attention_of(
     if not step.results or step.results[0] is None or any(step.results[2:]):
         return None
     given = arguments_of(step)
-    dropout, causal, bias = settings_of(given)
-    if dropout != 0 or not isinstance(causal, bool):
+    settings = settings_of(given)
+    if settings is None:
         return None
+    causal, bias = settings
     sums = None
     if len(step.results) > 1 and step.results[1] is not None:
         sums = rows_of(Ref(step.results[1]), layouts)
         if sums is None:
             return None
-    out = Ref(step.results[0])
-    heads = [heads_of(each, layouts) for each in (*step.args[:3], out)]
-    added = heads_of(bias, layouts) if bias is not None else None
-    if any(each is None for each in heads) or (bias is not None and added is None):
+    read = operands_of([*step.args[:3], Ref(step.results[0])], bias, layouts)
+    if read is None:
         return None
-    (q, first), (k, second), (v, third), (result, last) = (h for h in heads if h is not None)
-    dtypes = {dtype_of(each, layouts) for each in (*step.args[:3], out)}
-    if bias is not None:
-        dtypes.add(dtype_of(bias, layouts))
-    dtype = dtypes.pop()
-    if dtypes or dtype is None or dtype not in DTYPES:
-        return None
+    dtype, ((q, first), (k, second), (v, third), (result, last), *added) = read
     batch, many, length, width = first
     kept, keys = second[1], second[2]
     if max(width, third[3]) > WIDEST or many % kept or last != (batch, many, length, third[3]):
         return None
-    if added is not None and added[1] != (batch, many, length, keys):
+    if added and added[0][1] != (batch, many, length, keys):
         return None
     if 0 in (*first, *second, *third) or prod(last) == 0:
         return None
-    if sums is not None and sums.length < length:
-        return None
     scale = scale_of(given, width)
-    if scale is None:
+    if scale is None or (sums is not None and sums.length < length):
         return None
     sizes = (batch, many, kept, length, keys, width, third[3])
-    biased = None if added is None else added[0]
+    biased = added[0][0] if added else None
     found = Attention(q, k, v, result, biased, sizes, dtype, causal, scale, sums)
     return FoundAttention(found, position)
 
@@ -131,9 +122,12 @@ def arguments_of(step: Extern) -> dict[str, Argument]:
     return dict(zip(names, step.args, strict=False)) | dict(step.kwargs)
 
 
-def settings_of(given: Mapping[str, Argument]) -> tuple[Argument, Argument, Argument]:
-    bias = given.get("attn_bias", given.get("bias"))
-    return given.get("dropout_p", 0.0), given.get("is_causal", False), bias
+def settings_of(given: Mapping[str, Argument]) -> tuple[bool, Argument] | None:
+    """Whether it is causal, and the bias; None with dropout."""
+    causal = given.get("is_causal", False)
+    if given.get("dropout_p", 0.0) != 0 or not isinstance(causal, bool):
+        return None
+    return causal, given.get("attn_bias", given.get("bias"))
 
 
 def scale_of(given: Mapping[str, Argument], width: int) -> float | None:
@@ -158,18 +152,21 @@ def rows_of(argument: Argument, layouts: Mapping[str, Layout]) -> Rows | None:
     return Rows(argument.buffer, (a, b, c), shape[2], offset)
 
 
-def heads_of(
-    argument: Argument, layouts: Mapping[str, Layout]
-) -> tuple[Heads, tuple[int, ...]] | None:
-    """An operand of four dimensions on a GPU, with its shape."""
-    if not isinstance(argument, Ref):
-        return None
-    found = static_of(argument, layouts)
-    if found is None or len(found[0]) != 4:
-        return None
-    shape, stride, offset = found
-    a, b, c, d = stride
-    return Heads(argument.buffer, (a, b, c, d), offset), shape
+def operands_of(
+    arguments: Sequence[Argument], bias: Argument, layouts: Mapping[str, Layout]
+) -> tuple[torch.dtype, list[tuple[Heads, tuple[int, ...]]]] | None:
+    """Operands of four dimensions on a GPU, with their shapes, and of a bias if there is one; None
+    where they are not of one dtype that the kernels take."""
+    found = []
+    every = [*arguments, *([bias] if bias is not None else [])]
+    for each in every:
+        static = static_of(each, layouts)
+        if static is None or len(static[0]) != 4 or not isinstance(each, Ref):
+            return None
+        shape, (a, b, c, d), offset = static
+        found.append((Heads(each.buffer, (a, b, c, d), offset), shape))
+    dtype, *others = {dtype_of(each, layouts) for each in every}
+    return None if others or dtype is None or dtype not in DTYPES else (dtype, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,20 +212,17 @@ def backward_of(step: Extern, position: int, layouts: Mapping[str, Layout]) -> F
     arguments, results = arguments_of(step), step.results[:3]
     if len(results) != 3 or None in results or any(step.results[3:]):
         return None
-    dropout, causal, bias = settings_of(arguments)
-    sums = rows_of(arguments.get("logsumexp"), layouts)
-    if dropout != 0 or not isinstance(causal, bool) or sums is None:
+    settings, sums = settings_of(arguments), rows_of(arguments.get("logsumexp"), layouts)
+    if settings is None or sums is None:
         return None
-    read = [*step.args[:4], arguments.get("out")]
-    given = [*read, *([bias] if bias is not None else [])]
+    causal, bias = settings
     written = [Ref(name) for name in results if name is not None]
-    dtypes = {dtype_of(each, layouts) for each in (*given, *written)}
-    operands = [heads_of(each, layouts) for each in (*given, *written)]
-    dtype = dtypes.pop()
-    if dtypes or dtype is None or dtype not in DTYPES or None in operands:
+    every = operands_of([*step.args[:4], arguments.get("out"), *written], bias, layouts)
+    if every is None:
         return None
-    known = [each for each in operands if each is not None]
-    (grad, of_grad), (q, of_q), (k, of_k), (v, of_v), (out, of_out) = known[:5]
+    dtype, operands = every
+    (grad, of_grad), (q, of_q), (k, of_k), (v, of_v), (out, of_out), *made = operands
+    grads, added = made[:3], made[3:]
     batch, heads, length, width = of_q
     keys, last = of_k[2], of_v[3]
     sizes = (batch, heads, heads, length, keys, width, last)
@@ -237,20 +231,20 @@ def backward_of(step: Extern, position: int, layouts: Mapping[str, Layout]) -> F
         of_k == (batch, heads, keys, width)
         and of_v == (batch, heads, keys, last)
         and of_grad == of_out == (batch, heads, length, last)
-        and [shape for _, shape in known[-3:]] == [of_q, of_k, of_v]
-        and (bias is None or known[5][1] == (batch, heads, length, keys))
+        and [shape for _, shape in grads] == [of_q, of_k, of_v]
+        and all(shape == (batch, heads, length, keys) for _, shape in added)
     )
     if not fits or scale is None or 0 in sizes or max(width, last) > BACKWARD_WIDEST:
         return None
     if sums.length < length:
         return None
-    added = known[5][0] if bias is not None else None
-    forward = Attention(q, k, v, out, added, sizes, dtype, causal, scale, sums)
+    biased = added[0][0] if added else None
+    forward = Attention(q, k, v, out, biased, sizes, dtype, causal, scale, sums)
     memory = f"{results[0]}_delta"
     strides = (heads * length, length, 1)
     device = layouts[written[0].buffer].device
     layout = Layout((batch, heads, length), strides, torch.float32, device)
     delta = Rows(memory, strides, length)
-    first, second, third = (heads for heads, _ in known[-3:])
+    first, second, third = (each for each, _ in grads)
     backward = Backward(forward, grad, delta, (first, second, third))
     return FoundBackward(backward, position, Buffer(memory, layout))

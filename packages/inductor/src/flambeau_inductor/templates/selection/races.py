@@ -22,15 +22,16 @@ from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Buffer, Extern, Program, RunLoop
 from flambeau_inductor.templates.attention.match_attention import FoundAttention, FoundBackward
 from flambeau_inductor.templates.convolution.depthwise import tiles_for
-from flambeau_inductor.templates.convolution.match_convolution import reordered
+from flambeau_inductor.templates.convolution.match_convolution import copy_of, reordered
 from flambeau_inductor.templates.gemm import grouped
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
+from flambeau_inductor.templates.gemm.split_k import split_product
 from flambeau_inductor.templates.gemm.tiles import GemmTile, candidates
 from flambeau_inductor.templates.gemm.tma import operands_of
-from flambeau_inductor.templates.replacement import Several
+from flambeau_inductor.templates.gemm.writers import product_kernel
+from flambeau_inductor.templates.replacement import Selected, Several, facts, touching
 from flambeau_inductor.templates.selection import library_replacements, shape_buckets
 from flambeau_inductor.templates.selection.library_replacements import Found
-from flambeau_inductor.templates.selection.substitution import Selected, facts, way_of
 from flambeau_inductor.templates.selection.trial_runs import Bench, Run, agreeing, in_order
 from flambeau_inductor.tuning import MEASURED, Tuning
 from flambeau_inductor.tuning.machine import THREAD_ELEMENTS
@@ -55,6 +56,31 @@ def tiles_of(found: MatchedProduct, described: bool, tuning: Tuning = MEASURED) 
     read = reordered(product, "weights") or product
     fit = [t for t in some if not t.described or operands_of(read, t)]
     return fit if first is None else [first, *(t for t in fit if t != first)]
+
+
+def way_of(program: Program, found: MatchedProduct, tile: GemmTile) -> Several:
+    """The kernels of a product with such tiles. Raises TritonUnsupported: its reader has no Triton
+    form."""
+    dtypes, numels = facts(program)
+    name = f"{found.result}_{tile.name}"
+    device = next(b.layout.device for b in program.buffers if b.name == found.result)
+    copy = f"{found.result}_weights"  # the same for all tiles
+    read, ordered = found, reordered(found.product, copy)
+    if ordered is not None:
+        dtypes[copy], numels[copy] = ordered.dtype, ordered.sizes[2] * ordered.sizes[3]
+        read = replace(found, product=ordered)
+    if tile.parts > 1:
+        way = split_product(read, tile, (dtypes, numels), name, device)
+    else:
+        kernel = product_kernel(read.product, found.epilogue, tile, (dtypes, numels), name)
+        loop = replace(found.epilogue.loop, name=name)
+        if found.reader is None:
+            loop = touching(kernel, [found.result], prod(read.product.outer), read.product.dtype)
+        way = Several((), (loop,), (kernel,), (name,))
+    if ordered is None:
+        return way
+    buffer, loop = copy_of(found.product, copy, device)
+    return way.after(buffer, loop, generate(loop, dtypes, numels))
 
 
 def ways(program: Program, found: Found, described: bool, tuning: Tuning) -> Ways:

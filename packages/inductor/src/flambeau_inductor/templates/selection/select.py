@@ -25,11 +25,11 @@ from flambeau_inductor.kernels.generate import launch_library
 from flambeau_inductor.runtime.gpu.launch import Library
 from flambeau_inductor.templates.attention.match_attention import find_attention, find_backward
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, find
+from flambeau_inductor.templates.replacement import Selected, facts
 from flambeau_inductor.templates.scatter_add import sum_rows
 from flambeau_inductor.templates.selection import library_replacements
 from flambeau_inductor.templates.selection.library_replacements import Found
 from flambeau_inductor.templates.selection.races import LIBRARY, race, race_tilings, ways
-from flambeau_inductor.templates.selection.substitution import Selected, facts
 from flambeau_inductor.tuning import MEASURED, Tuning, host_tuning, machine_of, tuning_for
 
 __all__ = ["LIBRARY", "Selected", "facts", "select"]
