@@ -69,7 +69,7 @@ def test_a_replay_may_write_over_them_once_they_are_read() -> None:
         torch.testing.assert_close(got, (x.sin(), x * w))
         del got
     assert recorded.replays == 3 and recorded._recording is not None
-    assert recorded._recording.buffers[0].tolist() == [SPOILT] * 6
+    assert recorded._recording.made.buffers[0].tolist() == [SPOILT] * 6
 
 
 def test_an_input_that_comes_back_is_handed_out_as_a_copy() -> None:

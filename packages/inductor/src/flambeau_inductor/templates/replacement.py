@@ -1,8 +1,8 @@
 """Kernels in the place of a library call.
 
 In: a program, a call of it, kernels and the loops that represent them. Out: the program with the
-loops where the call was (`Selected`). Invariant: a replaced call computes the same; a workspace is there from the first kernel that touches it to
-the last, and a result from the first that writes it on.
+loops where the call was (`Selected`). Invariant: a replaced call computes the same; a workspace is
+there from the first kernel that touches it to the last, and a result from the first that writes it.
 """
 
 from __future__ import annotations

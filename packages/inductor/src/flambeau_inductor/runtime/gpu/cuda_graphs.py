@@ -96,20 +96,18 @@ def _tuples(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class CudaGraphRecording:
-    """`places` are the inputs that are read in place, `addresses` theirs, `buffers` is where the
-    others go; `written` has the input of each result that is one, written in place; `users` counts
-    the references to the memory of each output that is handed out, by handle; `loan` is what
-    another recording may put its values into."""
+    """`places` are the inputs that are read in place, `addresses` theirs, `copied` those that go to
+    the buffers of what was `made`; `written` has the input of each result that is one, written in
+    place; `users` counts the references to the memory of each output that is handed out, by handle;
+    `loan` is what another recording may put its values into."""
 
-    replay: Callable[[], None]
+    made: RecordedGraph
     stream: int
-    outputs: tuple[Any, ...]
     users: tuple[tuple[int, int, int], ...]
     copied_out: frozenset[int]
     places: tuple[int, ...]
     addresses: list[int]
     copied: tuple[int, ...]
-    buffers: tuple[torch.Tensor, ...]
     written: Mapping[int, int]
     loan: Loan | None = None
 
@@ -240,7 +238,7 @@ class Recorded:
             if at in taken:
                 given[position] = seen_through(taken[at], given[position])
         kept = [args[position] for position, at in pinned if at not in taken]
-        places = [position for position, _ in pinned]
+        places = tuple(position for position, _ in pinned)
         here = frozenset(places)
         written = {out: at for out, at in self._steady.written.items() if at in here}
         shared = bool(self._results) and self._copied_out >= self._results.keys() - written.keys()
@@ -254,8 +252,29 @@ class Recorded:
         made = replace(made, outputs=tuple(outputs))  # without inputs that are written in place
         if _share_memory(kept, made.outputs):
             raise NotRecordable("a result is an input as it came")
-        addresses = [args[position].data_ptr() for position in places]
-        recording = self._recorded(made, stream, tuple(places), addresses, tuple(copied), written)
+        where, lent = self._lent(made, stream) if self._lends else (made.outputs, None)
+        made = replace(made, outputs=where)
+        # it is known now which outputs are handed out as they are
+        handed_out = [
+            (position, output)
+            for position, output in enumerate(made.outputs)
+            if isinstance(output, torch.Tensor) and position not in self._copied_out
+        ]
+        handles = [(position, storage_handle(output)) for position, output in handed_out]
+        recording = CudaGraphRecording(
+            made,
+            stream,
+            tuple((position, handle, storage_users(handle)) for position, handle in handles),
+            frozenset(self._copied_out),
+            places,
+            [args[position].data_ptr() for position in places],
+            tuple(copied),
+            written,
+            lent,
+        )
+        handed = {address_of(output) for _, output in handed_out}
+        RECORDED.add(handed, lent)
+        weakref.finalize(recording, RECORDED.discard, handed, lent)
         if loan is not None and pool is not None:
             loan.held = lambda: bool(_live_outputs(recording))
         return recording
@@ -274,44 +293,6 @@ class Recorded:
             else:
                 copied.append(position)
         return pinned, copied
-
-    def _recorded(
-        self,
-        made: RecordedGraph,
-        stream: int,
-        places: tuple[int, ...],
-        addresses: list[int],
-        copied: tuple[int, ...],
-        written: Mapping[int, int],
-    ) -> CudaGraphRecording:
-        """The recording, once it is known which outputs are handed out as they are."""
-        outputs, loan = self._lent(made, stream) if self._lends else (made.outputs, None)
-        kept = [
-            (position, output)
-            for position, output in enumerate(outputs)
-            if isinstance(output, torch.Tensor) and position not in self._copied_out
-        ]
-        recording = CudaGraphRecording(
-            replay=made.replay,
-            stream=stream,
-            outputs=outputs,
-            users=tuple(
-                (position, handle, storage_users(handle))
-                for position, output in kept
-                for handle in [storage_handle(output)]
-            ),
-            copied_out=frozenset(self._copied_out),
-            places=places,
-            addresses=addresses,
-            copied=copied,
-            buffers=made.buffers,
-            written=written,
-            loan=loan,
-        )
-        handed = {address_of(output) for _, output in kept}
-        RECORDED.add(handed, loan)
-        weakref.finalize(recording, RECORDED.discard, handed, loan)
-        return recording
 
     def _lent(self, made: RecordedGraph, stream: int) -> tuple[tuple[Any, ...], Loan | None]:
         """The outputs, of those that are saved for another recording only where they are, and the
@@ -340,17 +321,17 @@ class Recorded:
         return HELD if _live_outputs(recording) else None
 
     def _replay(self, recording: CudaGraphRecording, args: list[Any]) -> tuple[Any, ...]:
-        if recording.buffers:
+        if recording.made.buffers:
             values = [args[position] for position in recording.copied]
-            torch._foreach_copy_(list(recording.buffers), values)
+            torch._foreach_copy_(list(recording.made.buffers), values)
         written = {out: args[position] for out, position in recording.written.items()}
         args.clear()
-        recording.replay()
+        recording.made.replay()
         self.replays += 1
         copied = recording.copied_out
         return tuple(
             written[position] if position in written else _handed_out(output, position in copied)
-            for position, output in enumerate(recording.outputs)
+            for position, output in enumerate(recording.made.outputs)
         )
 
 
