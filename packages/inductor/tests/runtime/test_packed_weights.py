@@ -76,8 +76,8 @@ def test_weights_are_packed_where_that_pays(case: str) -> None:
         got = convolve(image, weight, None, *settings)
         want = PLAIN(image, weight, None, *settings)
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
-    assert convolve._weights is not None
-    (forms,) = convolve._weights._forms._forms.values()
+    assert convolve._onednn is not None
+    (forms,) = convolve._onednn.weights._forms._forms.values()
     ((_, packed),) = forms.values()
     assert packed.is_mkldnn is pays
 

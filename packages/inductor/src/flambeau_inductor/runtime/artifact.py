@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from flambeau_inductor._torch_compat import current_device
-from flambeau_inductor.runtime.gpu.cuda_graphs import Recorded, Rules, rules_from
+from flambeau_inductor.runtime.gpu.cuda_graphs import Call, Recorded, Rules, rules_from
 from flambeau_inductor.runtime.report import Report
 
 
@@ -133,9 +133,7 @@ def load_artifact(
     )
 
 
-def recorded(
-    call: Callable[[list[Any]], tuple[Any, ...]], artifact: Artifact
-) -> Callable[[list[Any]], tuple[Any, ...]]:
+def recorded(call: Call, artifact: Artifact) -> Call:
     """The call, replayed as a CUDA graph where the artifact says so."""
     if artifact.recorded is None or artifact.gpu is None:
         return call
@@ -172,19 +170,15 @@ class CompiledGraph:
 
     def __init__(
         self,
-        call: Callable[[list[Any]], tuple[Any, ...]],
+        call: Call,
         report: Any,
         devices: tuple[str, ...] = (),
         keep: tuple[object, ...] = (),
         gpu: int | None = None,
         artifact: Any = None,
     ) -> None:
-        self._call = call
-        self._gpu = gpu
-        self._autocasts = devices
-        self._keep = keep
-        self.report = report
-        self.artifact = artifact
+        self._call, self._autocasts, self._keep, self._gpu = call, devices, keep, gpu
+        self.report, self.artifact = report, artifact
 
     @property
     def recorded(self) -> Any:
@@ -211,25 +205,20 @@ class CompiledGraph:
         return self._call(args)
 
 
-def load_wrapper(
-    text: str, name: str, known: Mapping[str, object]
-) -> Callable[[list[Any]], tuple[Any, ...]]:
+def load_wrapper(text: str, name: str, known: Mapping[str, object]) -> Call:
     """Run the module's text with the names `known` to it; `name` is shown in tracebacks."""
     namespace: dict[str, Any] = dict(known)
     filename = f"<flambeau wrapper {name} {id(namespace):x}>"
     namespace["__name__"] = filename
     exec(compile(text, filename, "exec"), namespace)
-    call: Callable[[list[Any]], tuple[Any, ...]] = namespace["call"]
+    call: Call = namespace["call"]
     lines = text.splitlines(keepends=True)
     linecache.cache[filename] = (len(text), None, lines, filename)
     weakref.finalize(call, linecache.cache.pop, filename, None)
     return call
 
 
-Kernel = Callable[..., Any]
-
-
-def load_kernels(path: Path, count: int) -> tuple[Kernel, ...]:
+def load_kernels(path: Path, count: int) -> tuple[Callable[..., Any], ...]:
     """The first `count` kernels of the library at `path`."""
     library = ctypes.PyDLL(str(path))
     make = library.flambeau_kernel

@@ -15,6 +15,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.reductions import online_sums
@@ -154,40 +156,38 @@ def reduction(loop: Loop, tuning: Tuning) -> Tiling:
     if loop.x and reduces_across(loop):
         return _outer_reduction(loop, rows, length, tuning)
     padded = next_power_of_two(length)
+    looped = partial(_rows, loop, 1, looped=True)
     if padded == MAX_PERSISTENT and online_sums(loop) and reads_halves(loop, 1):
-        x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, padded)
-        return Tiling((x, r), HELD_WARPS, in_registers=True, registers=HELD_REGISTERS)
+        held = {"in_registers": True, "registers": HELD_REGISTERS}
+        return _rows(loop, 1, padded, HELD_WARPS, **held)
     if padded >= MAX_PERSISTENT and online_sums(loop):
-        block = ONLINE_BLOCK if padded <= LONG_ONLINE else LOOPED_BLOCK
-        x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, block)
-        return Tiling((x, r), LOOPED_WARPS, looped=True)
+        return looped(ONLINE_BLOCK if padded <= LONG_ONLINE else LOOPED_BLOCK, LOOPED_WARPS)
     several, most = along_rows(loop)
     if padded >= LONG_SEVERAL and several and read_once(loop):
-        x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, SUMS_BLOCK)
-        return Tiling((x, r), SUMS_WARPS, looped=True)
+        return looped(SUMS_BLOCK, SUMS_WARPS)
     if padded >= LONG_SEVERAL and several:
-        block, warps = LOOPED_HALVES if most <= 2 else LOOPED_WORDS
-        x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, block)
-        return Tiling((x, r), warps, looped=True)
-    if padded <= MAX_PERSISTENT:
-        at_once = REDUCTION_BLOCK // max(2, most)
-        together = max(1, min(at_once // padded, next_power_of_two(rows)))
-        while together > 1 and rows // together < 2 * tuning.machine.multiprocessors:
-            together //= 2
-        warps = _warps(together * padded)
-        if padded == MAX_PERSISTENT and most == 4 and element_loads(loop) == 1:
-            warps *= 2
-        deep = depth(loop) >= DEEP
-        if deep and together * padded <= 4096:
-            warps *= 2
-        held = deep and together == 1 and padded == HELD_ROW and reads_halves(loop)
-        if held and computed_again(loop) <= HELD_AGAIN:
-            x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, padded)
-            return Tiling((x, r), warps, in_registers=True)
-        return Tiling((Dimension("x", loop.x, together), Dimension("r", loop.r, padded)), warps)
-    return Tiling(
-        (Dimension("x", loop.x, 1), Dimension("r", loop.r, LOOPED_BLOCK)), LOOPED_WARPS, looped=True
-    )
+        return looped(*(LOOPED_HALVES if most <= 2 else LOOPED_WORDS))
+    if padded > MAX_PERSISTENT:
+        return looped(LOOPED_BLOCK, LOOPED_WARPS)
+    at_once = REDUCTION_BLOCK // max(2, most)
+    together = max(1, min(at_once // padded, next_power_of_two(rows)))
+    while together > 1 and rows // together < 2 * tuning.machine.multiprocessors:
+        together //= 2
+    warps = _warps(together * padded)
+    if padded == MAX_PERSISTENT and most == 4 and element_loads(loop) == 1:
+        warps *= 2
+    deep = depth(loop) >= DEEP
+    if deep and together * padded <= 4096:
+        warps *= 2
+    stays = deep and together == 1 and padded == HELD_ROW and reads_halves(loop)
+    in_registers = stays and computed_again(loop) <= HELD_AGAIN
+    return _rows(loop, together, padded, warps, in_registers=in_registers)
+
+
+def _rows(loop: Loop, together: int, block: int, warps: int, **how: Any) -> Tiling:
+    """So many rows in blocks of so many elements each."""
+    dimensions = Dimension("x", loop.x, together), Dimension("r", loop.r, block)
+    return Tiling(dimensions, warps, **how)
 
 
 def _warps(elements: int) -> int:
@@ -201,11 +201,10 @@ def _outer_reduction(loop: Loop, rows: int, length: int, tuning: Tuning) -> Tili
     while columns > 16 and rows // columns < tuning.machine.multiprocessors:
         columns //= 2
     deep = max(1, min(next_power_of_two(length), OUTER_BLOCK // columns))
-    x, r = Dimension("x", loop.x, columns), Dimension("r", loop.r, deep)
     warps = max(1, min(OUTER_WARPS, columns * deep // 512))
     if warps == OUTER_WARPS and stores_elements(loop) and widest(loop) <= 2:
         warps *= 2
-    return Tiling((x, r), warps, looped=deep < length)
+    return _rows(loop, columns, deep, warps, looped=deep < length)
 
 
 WALKED_SHORT, WALKED_BLOCK, WALKED_WARPS, WALKED_MOST = 256, 8192, 16, 4

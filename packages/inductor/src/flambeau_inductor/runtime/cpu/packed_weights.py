@@ -85,20 +85,17 @@ class PackedConvolution:
 
     def __init__(self) -> None:
         self._plain: OpOverload = overload_of("aten.convolution.default")
-        self._onednn = onednn_convolution()
-        self._weights = None if self._onednn is None else PackedWeights(self._onednn[1])
+        self._onednn = None if onednn_convolution() is None else PackedOneDnn()
 
     def __call__(self, image: Tensor, weight: Tensor, bias: Tensor | None, *others: Any) -> Tensor:
         stride, padding, dilation, transposed, _, groups = others
         fits = not transposed and image.dtype == torch.float32 and image.dim() == IMAGE
-        fits = fits and image.numel() > 0 and weight.numel() > 0
-        geometry, packed = (padding, stride, dilation, groups), weight
-        if self._weights is not None and fits:
-            packed = self._weights.of(weight, image, geometry)
-        if self._onednn is None or packed is weight:
-            result: Tensor = self._plain(image, weight, bias, *others)
-        else:
-            result = self._onednn[0](image, packed, bias, *geometry, "none", [], "")
+        if self._onednn is not None and fits and image.numel() > 0 and weight.numel() > 0:
+            geometry = padding, stride, dilation, groups
+            packed = self._onednn.weights.of(weight, image, geometry)
+            if packed is not weight:
+                return self._onednn.compute(image, packed, bias, *geometry, "none", [], "")
+        result: Tensor = self._plain(image, weight, bias, *others)
         return result
 
 
@@ -109,13 +106,11 @@ class PackedOneDnn:
         found = onednn_convolution()
         if found is None:
             raise LookupError("oneDNN's convolution is missing here, or switched off")
-        self._compute, pack = found
-        self._weights = PackedWeights(pack)
+        self.compute: Callable[..., Tensor] = found[0]
+        self.weights = PackedWeights(found[1])
 
     def __call__(self, image: Tensor, weight: Tensor, bias: Tensor | None, *others: Any) -> Tensor:
-        packed = self._weights.of(weight, image, others[:4])
-        result: Tensor = self._compute(image, packed, bias, *others)
-        return result
+        return self.compute(image, self.weights.of(weight, image, others[:4]), bias, *others)
 
 
 class PackedLinear:
