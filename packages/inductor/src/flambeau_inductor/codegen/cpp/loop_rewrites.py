@@ -50,7 +50,12 @@ def two_pass_variance(loop: Loop) -> Loop:
     if hint(count) < 1:
         return loop
     long = hint(count) > TWO_PASS_ELEMENTS
-    once = long or (bool(loop.r) and bool(loop.x) and _crosses_rows(loop))
+    inner = loop.r[-1].var if loop.r and loop.x else None
+    # strided elements: their cache lines are shared with other rows
+    once = long or (
+        inner is not None
+        and not any(isinstance(i, Load) and i.index.coefficient(inner) == 1 for i in loop.body)
+    )
     if not any(isinstance(i, Reduce) and i.kind == "welford" for i in loop.body):
         return loop
     body: list[Instr] = []
@@ -101,12 +106,6 @@ def _sums(
     around = emit(Point("maximum", (apart, least), wide))
     narrow = (emit(Point("cast", (v,), torch.float32)) for v in (mean, around))
     return next(narrow), next(narrow)
-
-
-def _crosses_rows(loop: Loop) -> bool:
-    """Whether the reduced elements are strided: their cache lines are shared with other rows."""
-    inner = loop.r[-1].var
-    return not any(isinstance(i, Load) and i.index.coefficient(inner) == 1 for i in loop.body)
 
 
 def short_ranges(axes: Iterable[Axis]) -> Ranges:
@@ -224,7 +223,8 @@ def _chosen(loop: Loop, instr: Instr) -> tuple[ValueId, tuple[float, float]] | N
         return None
     compute = ARITHMETIC.get(instr.op)
     masks = [_mask(loop, a) for a in instr.args]
-    numbers = [_number(loop, a) for a in instr.args]
+    given = [loop.body[a] for a in instr.args]
+    numbers = [float(i.value) if isinstance(i, Const) else None for i in given]
     if compute is None or masks.count(None) != 1 or numbers.count(None) != 1:
         return None
     mask = next(m for m in masks if m is not None)
@@ -251,11 +251,6 @@ def _mask(loop: Loop, value: ValueId) -> ValueId | None:
         return None
     (source,) = instr.args
     return source if getattr(loop.body[source], "dtype", None) == torch.bool else None
-
-
-def _number(loop: Loop, value: ValueId) -> float | None:
-    instr = loop.body[value]
-    return float(instr.value) if isinstance(instr, Const) else None
 
 
 WIDE, NARROW = torch.int64, torch.int32

@@ -79,7 +79,9 @@ class Toolchain:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
         unit, result = source.with_suffix(".o"), source.with_suffix(".so")
-        flags = self.flags if len(text) < HUGE else tuple(map(_lighter, self.flags))
+        flags = self.flags
+        if len(text) >= HUGE:
+            flags = tuple("-O1" if flag == "-O3" else flag for flag in flags)
         compile_ = [self.compiler, *flags, f"-I{INCLUDE}", "-c", name, "-o", str(unit)]
         link = [self.compiler, "-shared", "-nostdlib", str(unit), self.openmp]
         link += ["-lm", "-lc", "-lgcc", "-o", str(result)]
@@ -191,10 +193,6 @@ def header_digest() -> str:
         digest.update(path.name.encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def _lighter(flag: str) -> str:
-    return "-O1" if flag == "-O3" else flag
 
 
 def _ending(code: int) -> str:

@@ -218,7 +218,11 @@ def generate(
     fused = {number: len(calls) + k for k, number in enumerate(running)}
     calls += [f"behind{number}" for number in running]
     entries = {n: replace(e, after_draws=fused.get(e.number)) for n, e in entries.items()}
-    bodies += [_entry_after_draws(number, kernel) for number, kernel in running.items()]
+    bodies += [
+        draws_entry(number, k.draws, k.buffers, k.parameters, k.team)
+        for number, k in running.items()
+        if k.draws is not None
+    ]
     text = head + "\n".join(bodies) + _table(calls)
     return TranslationUnit(text, entries, len(numbers), draws, len(running))
 
@@ -262,12 +266,6 @@ def from_starts(loop: Loop) -> tuple[Loop, dict[str, int]]:
         for i in loop.body
     )
     return replace(loop, body=body), starts
-
-
-def _entry_after_draws(number: int, kernel: CppKernel) -> str:
-    """The entry of a kernel that runs after draws."""
-    assert kernel.draws is not None
-    return draws_entry(number, kernel.draws, kernel.buffers, kernel.parameters, kernel.team)
 
 
 def _kernel(number: int, kernel: CppKernel, loop: Loop) -> str:

@@ -225,7 +225,11 @@ def plan(loop: Loop, vector_bytes: int, form: Form = RULES) -> LoopPlan:
     vector_bytes = form.vector_bytes or vector_bytes
     if form.transposed:
         loop = transposed(loop)
-    sizes = {a.var: _likely(a) for a in (*loop.x, *loop.r)}
+    # an open axis will be long some day, whatever it is now
+    sizes = {
+        a.var: a.size if isinstance(a.size, int) else max(hint(a.size), LIKELY)
+        for a in (*loop.x, *loop.r)
+    }
     deps, level = dependences(loop)
     errors = any(
         isinstance(i, Check)
@@ -256,11 +260,6 @@ def transposed(loop: Loop) -> Loop:
     """The loop with the last two axes of its result in the other order."""
     *outer, one, other = loop.x
     return replace(loop, x=(*outer, other, one))
-
-
-def _likely(axis: Axis) -> int:
-    """What a loop is planned for: an open axis will be long some day, whatever it is now."""
-    return axis.size if isinstance(axis.size, int) else max(hint(axis.size), LIKELY)
 
 
 def shared_axis(plan: LoopPlan) -> str | None:

@@ -96,7 +96,13 @@ def fetched_ahead(plan: LoopPlan, dtype_of: DtypeOf) -> Ahead | None:
     ]
     if not passes:
         return None
-    level = max(passes, key=lambda k: _price(plan, k))
+
+    def price(number: int) -> int:
+        """What the values that are new in a pass cost."""
+        made = (p for p in range(len(loop.body)) if plan.level[p] == number and plan.is_element(p))
+        return sum(cost(loop.body[p]) for p in made)
+
+    level = max(passes, key=price)
     loads = _rows(plan, range(level), axis)
     row = sum(dtype_of(buffer).itemsize for buffer, _ in loads) * prod(
         plan.sizes[a.var] for a in loop.r
@@ -174,15 +180,6 @@ def _elements(plan: LoopPlan, level: int) -> list[ValueId]:
         elif isinstance(instr, Store) and plan.level[position] == level:
             found += [v for v in operands(instr) if plan.is_element(v)]
     return found
-
-
-def _price(plan: LoopPlan, level: int) -> int:
-    """What the values that are new in a pass cost."""
-    return sum(
-        cost(instr)
-        for position, instr in enumerate(plan.loop.body)
-        if plan.level[position] == level and plan.is_element(position)
-    )
 
 
 def _rows(plan: LoopPlan, levels: Iterable[int], axis: str) -> dict[tuple[str, object], ValueId]:

@@ -9,12 +9,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from flambeau_inductor.codegen.cpp.analysis.plan import (
-    THREAD_WORK,
-    LoopPlan,
-    blocked_axis,
-    shared_axis,
-)
+from flambeau_inductor.codegen.cpp.analysis.plan import THREAD_WORK, blocked_axis, shared_axis
 from flambeau_inductor.codegen.cpp.analysis.streaming import repeated_rows
 from flambeau_inductor.codegen.cpp.emit.compute import compute
 from flambeau_inductor.codegen.cpp.emit.memory import declare_rows, store
@@ -34,12 +29,6 @@ PART = 64
 UNROLLED = 4
 
 
-def _work(plan: LoopPlan) -> str:
-    """What the whole loop costs, as C++."""
-    points = max(plan.cost // max(prod(plan.sizes.values()), 1), 1)
-    return " * ".join([f"{points}L", *(plan.bound(a.var) for a in plan.axes)])
-
-
 class Nest:
     """The loops over x and, inside them, row values and passes in the order of their levels."""
 
@@ -56,7 +45,9 @@ class Nest:
         if plan.open and not alone and threads != 1 and not plan.split_rows:
             # as many as the sizes of the call are worth
             self.parallel = True
-            self.threads = f"num_threads(crew({_work(plan)}, {threads or 0}))"
+            points = max(plan.cost // max(prod(plan.sizes.values()), 1), 1)
+            work = " * ".join([f"{points}L", *(plan.bound(a.var) for a in plan.axes)])
+            self.threads = f"num_threads(crew({work}, {threads or 0}))"
         # a blocked axis is opened twice: in blocks where it stood, point by point innermost
         self.blocked = None if plan.serial else blocked_axis(plan)
         self.order = [a.var for a in plan.loop.x]
@@ -179,7 +170,13 @@ class Nest:
             begin, size = "row_b", "row_e"
         vector = var == self.plan.vector
         if vector and self.tile is not None and self.blocked is not None:
-            point = partial(self._tile_point, depth)
+
+            def point() -> None:
+                """What is done for lanes of the axis and a point of the blocked one inside."""
+                if depth >= self.collapsed - 1:
+                    self._rows_at(depth)
+                self._after(depth + 1)
+
             emit_transposed_tile(self.values, self.blocked, self.tile, point)
             return
         if vector and (tile := columns_at_once(self.plan)) > 1:
@@ -191,12 +188,6 @@ class Nest:
         with self.text.block(f"for (long {var} = {begin}; {var} < {size}; {step})"):
             exact = self.plan.exact(var)
             self.values.in_lanes(var if vector else None, size, exact, lambda: self._after(depth))
-
-    def _tile_point(self, depth: int) -> None:
-        """What is done for lanes of the axis at `depth` and a point of the blocked one inside."""
-        if depth >= self.collapsed - 1:
-            self._rows_at(depth)
-        self._after(depth + 1)
 
     def _parts(self, var: str, size: str) -> None:
         """The parts of a shared axis, each a multiple of the width long."""

@@ -42,7 +42,7 @@ def load(values: KernelVariables, value: ValueId, instr: Load) -> None:
         whole = f"splat{width}(load1({base} + {values.address(instr.index)}))"
     each = f"load1({base} + {values.address(instr.index, 'l')})"
     if instr.mask is not None:
-        _masked(values, value, instr, instr.mask, whole, each)
+        _masked(values, value, instr, whole, each)
     elif whole is not None:
         values.declare(value, whole)
     else:
@@ -50,14 +50,11 @@ def load(values: KernelVariables, value: ValueId, instr: Load) -> None:
 
 
 def _masked(
-    values: KernelVariables,
-    value: ValueId,
-    instr: Load,
-    asked: ValueId,
-    whole: str | None,
-    each: str,
+    values: KernelVariables, value: ValueId, instr: Load, whole: str | None, each: str
 ) -> None:
     """Read the lanes of a mask: all at once by `whole` after one branch, or lane by lane."""
+    asked = instr.mask
+    assert asked is not None
     other, mask = literal(instr.other, instr.dtype), values.name(asked)
     vector = values.plan.is_vector(asked)
     if vector and whole is None:
@@ -139,16 +136,10 @@ def fetch_at(
         instr = values.plan.loop.body[value]
         if not isinstance(instr, Load):
             raise CppUnsupported(f"{type(instr).__name__} reads no memory")
-        _fetch(values, instr, moved, near)
-
-
-def _fetch(values: KernelVariables, instr: Load, moved: dict[str, Expr], near: bool) -> None:
-    """Ask for the line that a load would read with some variables changed."""
-    ranges = {v: (0, 2**40) for m in moved.values() for v in m.vars}
-    index = to_c(instr.index.substitute(moved), {**values.plan.ranges, **ranges})
-    values.text(
-        f"__builtin_prefetch({values.pointer(instr.buffer)} + {index}, 0, {3 if near else 2});"
-    )
+        ranges = {v: (0, 2**40) for m in moved.values() for v in m.vars}
+        index = to_c(instr.index.substitute(moved), {**values.plan.ranges, **ranges})
+        place = f"{values.pointer(instr.buffer)} + {index}"
+        values.text(f"__builtin_prefetch({place}, 0, {3 if near else 2});")
 
 
 COMBINE = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}

@@ -8,7 +8,7 @@ its pieces are merged in order; the elements of a scan are taken in their order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -34,12 +34,11 @@ from flambeau_inductor.codegen.cpp.emit.reductions import (
 )
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables, SourceLines
 from flambeau_inductor.codegen.cpp.emit.vector_loop import (
-    by_rows,
-    copies_of,
+    MOST_UNROLLED,
+    ROWS,
+    SHORT_BODY,
     each_column,
     emit_vector_loop,
-    refer_saved,
-    rows_at_once,
 )
 from flambeau_inductor.codegen.errors import CppUnsupported
 from flambeau_inductor.ir.loops import Reduce, ReducePart, Scan, Store, ValueId
@@ -47,32 +46,6 @@ from flambeau_inductor.ir.operands import operands
 
 # the operation of a scan, and what it starts with
 SCANS = {"sum": ("add", 0), "prod": ("mul", 1), "logsumexp": ("log_add_exp", -math.inf)}
-
-
-def scans_among(plan: LoopPlan, needed: Iterable[ValueId]) -> list[tuple[ValueId, Scan]]:
-    """The scans among the values of a pass."""
-    body = plan.loop.body
-    return [(v, i) for v in sorted(needed) if isinstance(i := body[v], Scan)]
-
-
-def begin_scan(values: KernelVariables, value: ValueId, scan: Scan) -> None:
-    """Declare a running value, at its start."""
-    vector = values.plan.is_vector(value)
-    start = literal(SCANS[scan.kind][1], scan.dtype)
-    spread = f"splat{values.width}({start})" if vector else start
-    values.text(f"{values.type_of(scan.dtype, vector)} c{value} = {spread};")
-
-
-def begin_scan_tile(values: KernelVariables, value: ValueId, scan: Scan, tile: int) -> None:
-    """The same for `tile` vectors of columns."""
-    start = literal(SCANS[scan.kind][1], scan.dtype)
-    values.text(f"{values.type_of(scan.dtype, True)} c{value}s[{tile}];")
-    values.text(f"for (int u = 0; u < {tile}; ++u) c{value}s[u] = splat{values.width}({start});")
-
-
-def refer_scan(values: KernelVariables, value: ValueId, scan: Scan) -> None:
-    """Inside `each_column`: the running value of this column under its usual name."""
-    values.text(f"{values.type_of(scan.dtype, True)}& c{value} = c{value}s[u];")
 
 
 def advance_scan(values: KernelVariables, value: ValueId, scan: Scan) -> None:
@@ -163,7 +136,8 @@ class ReductionPass:
         self.recalled: set[ValueId] = set()
         self.kept: set[ValueId] = set()
         self.needed = self._needed()
-        self.running = scans_among(plan, self.needed)
+        body = plan.loop.body
+        self.running = [(v, i) for v in sorted(self.needed) if isinstance(i := body[v], Scan)]
         self.ahead = fetched_ahead(plan, values.dtype_of)
         self.down = fetched_down(plan, values.dtype_of)
 
@@ -196,7 +170,10 @@ class ReductionPass:
         ):
             raise CppUnsupported("a reduction's result depends on a reduction axis")
         for value, scan in self.running:
-            begin_scan(self.values, value, scan)
+            vector = self.plan.is_vector(value)
+            start = literal(SCANS[scan.kind][1], scan.dtype)
+            spread = f"splat{self.plan.width}({start})" if vector else start
+            self.text(f"{self.values.type_of(scan.dtype, vector)} c{value} = {spread};")
         pieces = cut(self.plan) if team else None
         if pieces is None:
             self.accumulators.declare(TOTAL)
@@ -217,7 +194,10 @@ class ReductionPass:
         if not self.reduces and not self.stores:
             return
         for value, scan in self.running:
-            begin_scan_tile(self.values, value, scan, tile)
+            start = literal(SCANS[scan.kind][1], scan.dtype)
+            self.text(f"{self.values.type_of(scan.dtype, True)} c{value}s[{tile}];")
+            each = f"c{value}s[u] = splat{self.plan.width}({start});"
+            self.text(f"for (int u = 0; u < {tile}; ++u) {each}")
         self.accumulators.declare(TOTAL)
         self._loops(0, {})
 
@@ -254,34 +234,50 @@ class ReductionPass:
         if var == self.plan.vector:
             with self.text.block(""):
                 growing = self.accumulators.growing(self.cascade is not None)
+                copies = self._copies(var) if self.accumulators else 1
                 body = partial(self._body, depth)
-                copies = self._copies(var)
                 emit_vector_loop(self.values, var, (low, high), growing, copies, body)
             return
-        rows = rows_at_once(self.plan, self.tile)
-        if depth == len(self.plan.loop.r) - 1 and rows > 1:
+        several = self.tile > MOST_UNROLLED and len(self.plan.loop.body) <= SHORT_BODY
+        if depth == len(self.plan.loop.r) - 1 and several:
             with self.text.block(""):
-                by_rows(self.text, var, (low, high), rows, self._column, self._row)
+                self._by_rows(var, low, high)
             return
         with self.text.block(f"for (long {var} = {low}; {var} < {high}; ++{var})"):
             if not self.tile:
                 self._values_at(depth)
             self._loops(depth + 1, limits)
 
+    def _by_rows(self, var: str, low: str, high: str) -> None:
+        """The loop over rows, `ROWS` of them inside a loop over columns."""
+        text = self.text
+        text(f"long {var}_g = {low};")
+        groups = f"for (; {var}_g + {ROWS} <= {high}; {var}_g += {ROWS})"
+        with text.block(groups), self._column():
+            text(f"#pragma GCC unroll {ROWS}")
+            with text.block(f"for (long {var} = {var}_g; {var} < {var}_g + {ROWS}; ++{var})"):
+                self._row()
+        with text.block(f"for (long {var} = {var}_g; {var} < {high}; ++{var})"), self._column():
+            self._row()
+
     def _copies(self, var: str) -> int:
-        """How many accumulators to keep in the loop over the lanes' axis."""
-        if not self.accumulators:
+        """How many accumulators to keep in the loop over the lanes' axis: enough to hide the
+        latency of an addition, by what the values of a point cost."""
+        if self.plan.sizes[var] < 8 * self.plan.width:
             return 1
+        if self.plan.form.accumulators is not None:
+            return self.plan.form.accumulators
         price = sum(cost(self.plan.loop.body[v]) for v in self.needed - self.recalled)
-        return copies_of(self.plan, self.plan.sizes[var], price)
+        return 4 if price <= 8 else 2 if price <= 32 else 1
 
     @contextmanager
     def _column(self) -> Iterator[None]:
         """A loop over the columns of a tile, with what is live for each of them."""
         with each_column(self.values, self.tile):
-            refer_saved(self.text, self.saved)
+            for name in self.saved:
+                self.text(f"const auto {name} = {name}s[u];")
             for value, scan in self.running:
-                refer_scan(self.values, value, scan)
+                self.text(f"{self.values.type_of(scan.dtype, True)}& c{value} = c{value}s[u];")
             self.accumulators.refer(TOTAL)
             if self.cascade is not None:
                 self.accumulators.refer(PARTIAL)
@@ -388,7 +384,8 @@ def _emit_columns(
     for name, kind in made:
         text(f"{kind} {name}s[{tile}];")
     with each_column(values, tile):
-        refer_saved(text, saved)
+        for name in saved:
+            text(f"const auto {name} = {name}s[u];")
         for line in inside.lines:
             text(line)
         for name, _ in made:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from math import prod
 
 from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan
 from flambeau_inductor.codegen.cpp.emit.reductions import Accumulator
-from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables, SourceLines
+from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
 from flambeau_inductor.ir.loops import Reduce, Scan
 from flambeau_inductor.ir.operands import operands
 
@@ -75,44 +75,11 @@ def each_column(values: KernelVariables, tile: int) -> Iterator[None]:
         yield
 
 
-def refer_saved(text: SourceLines, saved: Sequence[str]) -> None:
-    """Inside `each_column`: the row values of this column under their usual names."""
-    for name in saved:
-        text(f"const auto {name} = {name}s[u];")
-
-
-def rows_at_once(plan: LoopPlan, tile: int) -> int:
-    """How many rows go by for a vector of columns before it is the next one's turn."""
-    return ROWS if tile > MOST_UNROLLED and len(plan.loop.body) <= SHORT_BODY else 1
-
-
-def by_rows(
-    text: SourceLines,
-    var: str,
-    limits: tuple[str, str],
-    rows: int,
-    column: Callable[[], AbstractContextManager[None]],
-    inside: Callable[[], None],
-) -> None:
-    """The loop over the rows `limits` of axis `var`, `rows` of them inside a loop over columns."""
-    low, high = limits
-    text(f"long {var}_g = {low};")
-    with text.block(f"for (; {var}_g + {rows} <= {high}; {var}_g += {rows})"), column():
-        text(f"#pragma GCC unroll {rows}")
-        with text.block(f"for (long {var} = {var}_g; {var} < {var}_g + {rows}; ++{var})"):
-            inside()
-    with text.block(f"for (long {var} = {var}_g; {var} < {high}; ++{var})"), column():
-        inside()
-
-
-Growing = Sequence[tuple[Accumulator, str]]
-
-
 def emit_vector_loop(
     values: KernelVariables,
     var: str,
     limits: tuple[str, str],
-    growing: Growing,
+    growing: Sequence[tuple[Accumulator, str]],
     copies: int,
     body: Callable[[], None],
 ) -> None:
@@ -152,7 +119,7 @@ def emit_vector_loop(
             for copy in range(copies):
                 text(call(copy * width, full, copy))
     # a piece may end anywhere, but only the last one ends inside a vector
-    if copies == 1 or (size // width) % copies or _vary(low, high):
+    if copies == 1 or (size // width) % copies or not (low + high).isdigit():
         text(f"for (; {var} + {width} <= {high}; {var} += {width}) {call(0, full, 0)}")
     if exact is None or exact % width:
         text(f"if ({var} < {high}) {call(0, f'(long)({high} - {var})', 0)}")
@@ -160,18 +127,3 @@ def emit_vector_loop(
         for copy in range(1, copies):
             other = tuple(f"{name}_{copy}{suffix}" for suffix, _ in accumulator.fields)
             text(accumulator.merge(name, other))
-
-
-def copies_of(plan: LoopPlan, size: int, price: int) -> int:
-    """How many accumulators to keep in a loop of `size` points, the values of each of which cost
-    `price`: enough to hide the latency of an addition."""
-    if size < 8 * plan.width:
-        return 1
-    if plan.form.accumulators is not None:
-        return plan.form.accumulators
-    return 4 if price <= 8 else 2 if price <= 32 else 1
-
-
-def _vary(low: str, high: str) -> bool:
-    """Whether the bounds of a loop are not both known when it is printed."""
-    return not (low.isdigit() and high.isdigit())
