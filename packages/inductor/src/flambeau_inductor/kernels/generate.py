@@ -209,16 +209,13 @@ def build_triton(part: KernelPart, gpu: int | None, options: Options) -> Loaded:
 
 def kernels_of(part: KernelPart) -> list[TritonKernel]:
     """The kernels of an artifact's Triton part."""
-    return [TritonKernel(**_tupled(each)) for each in part.data["kernels"]]
-
-
-def _tupled(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Lists, as JSON gives them, as the tuples they were."""
 
     def tupled(value: Any) -> Any:
+        """Lists, as JSON gives them, as the tuples they were."""
         return tuple(map(tupled, value)) if isinstance(value, list) else value
 
-    return {name: tupled(value) for name, value in fields.items()}
+    described = part.data["kernels"]
+    return [TritonKernel(**{n: tupled(v) for n, v in each.items()}) for each in described]
 
 
 def _build(toolchain: Toolchain, text: str, folder: Path) -> Path:

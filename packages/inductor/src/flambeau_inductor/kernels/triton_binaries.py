@@ -9,7 +9,6 @@ entry has what was built for aligned ones.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +25,7 @@ from flambeau_inductor.kernels.loaders import KERNELS, key_of
 from flambeau_inductor.options import Options
 from flambeau_inductor.runtime.artifact import KernelPart
 from flambeau_inductor.runtime.gpu.binaries import LIBRARY
-from flambeau_inductor.runtime.gpu.launch import Launcher, parameters_of
+from flambeau_inductor.runtime.gpu.launch import Launcher, entry_of, parameters_of
 
 LOADER = "cubin"
 VARIANTS: Mapping[str, bool] = {"aligned": True, "any": False}
@@ -111,7 +110,10 @@ def variant_of(compiled: Any, name: str) -> dict[str, Any]:
     metadata = compiled.metadata
     if getattr(metadata, "global_scratch_size", 0) or getattr(metadata, "num_ctas", 1) != 1:
         raise InductorError(f"{name} needs Triton to be launched")
-    entry = entry_of(compiled.asm["ptx"])
+    try:
+        entry = entry_of(compiled.asm["ptx"])
+    except ValueError as error:
+        raise InductorError(f"{name}: {error}") from error
     return {
         "file": f"{name}.cubin",
         "name": metadata.name,
@@ -121,14 +123,6 @@ def variant_of(compiled: Any, name: str) -> dict[str, Any]:
         "shared": metadata.shared,
         "descriptors": _plain(getattr(metadata, "tensordesc_meta", None) or ()),
     }
-
-
-def entry_of(ptx: str) -> str:
-    """The line of the PTX that says what a kernel takes."""
-    found = re.search(r"\.entry\s+[\w$]+\s*\(.*?\)", ptx, re.DOTALL)
-    if found is None:
-        raise InductorError("a kernel whose PTX has no entry")
-    return found.group(0)
 
 
 def _plain(metas: Sequence[Any]) -> list[Any]:

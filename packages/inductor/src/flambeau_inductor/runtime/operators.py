@@ -73,11 +73,6 @@ ROWS: Mapping[str, int] = {
 }
 
 
-def _with_dense_weight(target: str) -> Callable[..., Any]:
-    call, at = overload_of(target), WEIGHT[target]
-    return lambda *args: call(*args[:at], dense(args[at]), *args[at + 1 :])
-
-
 def _of_rows(target: str) -> Callable[..., Any]:
     call, count = overload_of(target), ROWS[target]
 
@@ -132,7 +127,8 @@ def operator(target: str) -> Callable[..., Any]:
     if target.startswith("flambeau_inductor."):
         import_module("flambeau_inductor.runtime.gpu.cudnn_lstm")  # defines them; few programs do
     if target in WEIGHT:
-        return _with_dense_weight(target)
+        call, at = overload_of(target), WEIGHT[target]
+        return lambda *args: call(*args[:at], dense(args[at]), *args[at + 1 :])
     if target in ROWS:
         return _of_rows(target)
     return BINDINGS.get(target) or CROSSING.get(target) or overload_of(target)

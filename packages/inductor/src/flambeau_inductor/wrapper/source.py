@@ -332,7 +332,9 @@ def _extern(p: _WrapperWriter, step: Extern) -> None:
     target = step.target
     if any(position == FOR_BACKWARD.get(target) for position, _ in used):
         target = for_backward(target)
-    if _unchanging_weight(p, step):
+    # of a form that keeps its weight packed, where the weight stays as it is
+    weight = step.args[1] if step.target in PACKED else None
+    if isinstance(weight, Ref) and weight.buffer in p.unchanging:
         target = with_packed_weight(target)
     called = _in_blocks(p, step) if target in IN_BLOCKS else ""
     called = called or _called(p, target)
@@ -375,12 +377,6 @@ def _in_blocks(p: _WrapperWriter, step: Extern) -> str:
     if of is None or is_open((*of.shape, *of.stride)) or hint(storage_bytes(of)) < RETURNED:
         return ""
     return p.in_blocks.setdefault(step.target, f"blocks_of_{step.target.replace('.', '_')}")
-
-
-def _unchanging_weight(p: _WrapperWriter, step: Extern) -> bool:
-    """Whether the call has a form that keeps its weight packed, and the weight stays as it is."""
-    weight = step.args[1] if step.target in PACKED else None
-    return isinstance(weight, Ref) and weight.buffer in p.unchanging
 
 
 def _result(p: _WrapperWriter, name: str | None, value: str) -> None:

@@ -84,26 +84,26 @@ def build(
             library,
             descriptors=tuple(Descriptor(*each) for each in kernel.descriptors),
         )
+
+    def tried(launcher: Launcher) -> Exception | None:
+        """What compiling a kernel raised."""
+        try:
+            launcher.prepare(aligned=True)
+        except Exception as error:  # whatever Triton raises: it is raised again below
+            return error
+        return None
+
     if not interpreting() and kernels:
         workers = max(1, min(parallel, len(kernels), os.cpu_count() or 1))
         with ThreadPoolExecutor(workers) as pool:
-            tried = pool.map(_tried, launchers.values())
-        for launcher, error in zip(launchers.values(), tried, strict=True):
+            errors = list(pool.map(tried, launchers.values()))
+        for launcher, error in zip(launchers.values(), errors, strict=True):
             if error is None:
                 continue
             if not lenient:
                 raise error
             launcher.refuse(error)
     return launchers
-
-
-def _tried(launcher: Launcher) -> Exception | None:
-    """What compiling a kernel raised."""
-    try:
-        launcher.prepare(aligned=True)
-    except Exception as error:  # whatever Triton raises: handed back to be raised by the caller
-        return error
-    return None
 
 
 def compile_offline(

@@ -97,13 +97,15 @@ class Instructions:
         self.from_one = frozenset(reductions.online_sums(self.loop)) if self.loop.r else frozenset()
         self.summed = only_read_by(self.loop, lambda i: isinstance(i, Reduce) and i.kind == "sum")
         self.vector = self._vector()
-        self.narrow = only_read_by(self.loop, self._widens)
-
-    def _widens(self, instr: Instr) -> bool:
-        """Whether an instruction reads half precision as float32."""
-        if not isinstance(instr, Point) or instr.op in EXACT_IN_HALF or instr.op in RANDOM:
-            return False
-        return instr.op != "cast" or instr.dtype == torch.float32
+        self.narrow = only_read_by(  # by what reads half precision as float32
+            self.loop,
+            lambda i: (
+                isinstance(i, Point)
+                and i.op not in EXACT_IN_HALF
+                and i.op not in RANDOM
+                and (i.op != "cast" or i.dtype == torch.float32)
+            ),
+        )
 
     def _in_float32(self, i: int, dtype: torch.dtype) -> bool:
         """Whether a value of bfloat16 is kept as the float32 that its readers take it for: rounded
@@ -169,7 +171,8 @@ class Instructions:
 
     def _dimension_index(self, dimension: Dimension, index: str) -> None:
         name = dimension.name
-        self._line(f"{name}index = ({index}){self._slot(name)}")
+        slot = "[:, None]" if self.tiling.dimensions[0].name == name else "[None, :]"
+        self._line(f"{name}index = ({index}){slot if len(self.tiling.dimensions) > 1 else ''}")
         if dimension.masked:
             self._line(f"{name}mask = {name}index < {dimension.end}")
         below = 1
@@ -190,16 +193,6 @@ class Instructions:
         if used:
             self._line(f"{axis.var} = {text}")
         self.axes[axis.var] = axis.var
-
-    def _slot(self, name: str) -> str:
-        if len(self.tiling.dimensions) == 1:
-            return ""
-        first = self.tiling.dimensions[0].name == name
-        return "[:, None]" if first else "[None, :]"
-
-    def _shape(self) -> str:
-        blocks = [f"{d.name.upper()}BLOCK" for d in self.tiling.dimensions]
-        return f"[{', '.join(blocks)}]"
 
     # --- instructions ----------------------------------------------------------------------
 
@@ -238,7 +231,7 @@ class Instructions:
         """The value `i`, spread over the whole block."""
         if self.dims[i] == {d.name for d in self.tiling.dimensions}:
             return self.ready[i]
-        return f"tl.broadcast_to({self.ready[i]}, {self._shape()})"
+        return f"tl.broadcast_to({self.ready[i]}, {self._shape_of()})"
 
     def _instruction(self, i: int, instr: Instr) -> None:
         if isinstance(instr, Store):
@@ -269,7 +262,7 @@ class Instructions:
         if isinstance(instr, IndexValue):
             text = self._index(instr.index)
             if not instr.index.vars:
-                return f"tl.full({self._ones()}, {text}, {register(instr.dtype)})"
+                return f"tl.full({self._shape_of(frozenset())}, {text}, {register(instr.dtype)})"
             return f"({text}).to({register(instr.dtype)})"
         if isinstance(instr, Point):
             function = one_plus(self.loop, instr)
@@ -291,16 +284,16 @@ class Instructions:
         raise TritonUnsupported(f"no Triton code for the instruction {instr!r}")
 
     def _constant(self, const: Const) -> str:
-        dtype = register(const.dtype)
+        dtype, one = register(const.dtype), self._shape_of(frozenset())
         if _is_negative_zero(const.value):
             # Triton fills with zeros whatever equals zero
-            return f"tl.full({self._ones()}, -1.0, {dtype}) * tl.full({self._ones()}, 0.0, {dtype})"
+            return f"tl.full({one}, -1.0, {dtype}) * tl.full({one}, 0.0, {dtype})"
         if const.dtype == torch.bfloat16 and 0 < abs(const.value) < SMALLEST:
             # Triton takes a denormal number for zero where it rounds one to bfloat16
             bits = int(torch.tensor(const.value, dtype=const.dtype).view(torch.int16))
-            return f"tl.full({self._ones()}, {bits}, tl.int16).to({dtype}, bitcast=True)"
+            return f"tl.full({one}, {bits}, tl.int16).to({dtype}, bitcast=True)"
         value = _wrapped_to(const.value, const.dtype)
-        return f"tl.full({self._ones()}, {_literal(value)}, {dtype})"
+        return f"tl.full({one}, {_literal(value)}, {dtype})"
 
     def _other(self, load: Load) -> str:
         """What a load gives where its mask is false."""
@@ -308,9 +301,6 @@ class Instructions:
         if _is_negative_zero(load.other) or load.dtype == torch.float64:
             return self._constant(Const(load.other, load.dtype))
         return _literal(_wrapped_to(load.other, load.dtype))
-
-    def _ones(self) -> str:
-        return f"[{', '.join('1' for _ in self.tiling.dimensions)}]"
 
     def _load(self, i: int, load: Load) -> str:
         masks = self._masks(self.dims[i])
@@ -322,7 +312,7 @@ class Instructions:
             address = f"{self.names[load.buffer]} + tl.max_contiguous({offset}, [1, {self.vector}])"
         eviction = self.eviction if "r" in self.dims[i] else ""
         if not load.index.vars and load.mask is None:
-            text = f"tl.load({address} + tl.full({self._ones()}, 0, tl.int32))"
+            text = f"tl.load({address} + tl.full({self._shape_of(frozenset())}, 0, tl.int32))"
         elif load.mask is not None and self._index_dims(load.index) != self.dims[i]:
             # a mask may not be larger than what it masks
             spread = f"tl.broadcast_to({address}, {self._shape_of(self.dims[i])})"
@@ -351,11 +341,12 @@ class Instructions:
         order = ", sem='relaxed'" if store.mode != "set" else ""  # a sum in whatever order
         self._line(f"{function}({address}, {value}{mask}{order})")
 
-    def _shape_of(self, dims: Dims) -> str:
-        """The block's shape, with 1 for what is not in `dims`."""
-        sizes = [
-            f"{d.name.upper()}BLOCK" if d.name in dims else "1" for d in self.tiling.dimensions
-        ]
+    def _shape_of(self, dims: Dims | None = None) -> str:
+        """The block's shape, with 1 for what is not in `dims` where they are given."""
+        sizes = (
+            f"{d.name.upper()}BLOCK" if dims is None or d.name in dims else "1"
+            for d in self.tiling.dimensions
+        )
         return f"[{', '.join(sizes)}]"
 
     def _access_dims(self, instr: Load | IndexValue | Store) -> Dims:

@@ -153,7 +153,7 @@ class KernelWriter(Instructions):
         first = self._same_for_all_rows()
         self._straight(first)
         for i in totals:
-            self._line(f"a{i} = tl.zeros({self._shape()}, tl.float32)")
+            self._line(f"a{i} = tl.zeros({self._shape_of()}, tl.float32)")
         x = self._dimension("x")
         if x.ragged:
             left = f"({self.loop.points} - {x.size} * {parts.var}).to(tl.int32)"
@@ -244,10 +244,11 @@ class KernelWriter(Instructions):
                 self.eviction = f", eviction_policy='{policy}'"
             for i in alone:
                 self._lines(
-                    reductions.start(self._reduce(i), self._operand(i), f"a{i}", self._shape())
+                    reductions.start(self._reduce(i), self._operand(i), f"a{i}", self._shape_of())
                 )
             for i, top in both.items():
-                self._lines(reductions.start_online(f"a{i}", f"a{top}", self._shape()))
+                self._line(f"a{top} = tl.full({self._shape_of()}, fm.LOWEST, tl.float32)")
+                self._line(f"a{i} = tl.zeros({self._shape_of()}, tl.float32)")
             self._line(f"for r_offset in range(0, {r.size}, RBLOCK):")
             kept = dict(self.ready)
             self.indent = "        "
@@ -259,11 +260,14 @@ class KernelWriter(Instructions):
                     reductions.step(reduce, f"a{i}", self._full(reduce.arg), self._r_mask())
                 )
             for i, top in both.items():
-                value = self._full(self._reduce(top).arg)
-                self._lines(reductions.step_online(f"a{i}", f"a{top}", value, self._r_mask()))
+                value, mask = self._full(self._reduce(top).arg), self._r_mask()
+                held = f"tl.where({mask}, {value}, float('-inf'))" if mask else value
+                self._line(f"a{top}, a{i} = fm.online_sum(a{top}, a{i}, {held})")
             self.indent, self.ready = "    ", kept
             for i, top in both.items():
-                self._lines(reductions.finish_online(f"a{i}", f"a{top}", f"v{i}", f"v{top}"))
+                self._line(f"v{top} = tl.reduce(a{top}, 1, fm.maximum)[:, None]")
+                self._line(f"v{i} = tl.sum(fm.online_share(a{top}, a{i}, v{top}), 1)[:, None]")
+                self._line(f"v{top}, v{i} = fm.online_result(v{i}, v{top})")
                 self.ready[i], self.ready[top] = f"v{i}", f"v{top}"
             for i in alone:
                 self._lines(reductions.finish(self._reduce(i), f"a{i}", f"v{i}", r.size))
@@ -275,10 +279,8 @@ class KernelWriter(Instructions):
             level > 1 if isinstance(instr, Reduce) else level > 0 and "r" in dims
             for instr, level, dims in zip(self.loop.body, self.levels, self.dims, strict=True)
         )
-        return bool(self.online) or (later and not self._across())
-
-    def _across(self) -> bool:
-        return bool(self.loop.x) and reduces_across(self.loop)
+        across = bool(self.loop.x) and reduces_across(self.loop)
+        return bool(self.online) or (later and not across)
 
     def _needed(self, reduces: Sequence[int], stores: Sequence[int]) -> list[int]:
         """Element values to compute in a pass, in order, with the pass's stores."""

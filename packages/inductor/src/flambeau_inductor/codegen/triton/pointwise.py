@@ -200,7 +200,10 @@ def spell(
         raise TritonUnsupported(f"the primitive {op} on {operand} has no Triton spelling")
     if operand not in HALF or op in EXACT_IN_HALF:
         return template.format(*args)
-    wide = [_widen(arg, dtype) for arg, dtype in zip(args, dtypes, strict=True)]
+    wide = [
+        f"{arg}.to(tl.float32)" if dtype in HALF else arg
+        for arg, dtype in zip(args, dtypes, strict=True)
+    ]
     text = template.format(*wide)
     return text if result == torch.bool else f"({text}).to({register(result)})"
 
@@ -233,10 +236,6 @@ def _template(op: str, dtype: torch.dtype) -> Spelling | None:
         operands = "blocks.like({0}, {1}), blocks.like({1}, {0})" if two else "{0}"
         found = f"{module_of(op)}.{op}({operands})"
     return found
-
-
-def _widen(arg: str, dtype: torch.dtype) -> str:
-    return f"{arg}.to(tl.float32)" if dtype in HALF else arg
 
 
 def _cast(arg: str, source: torch.dtype, result: torch.dtype) -> str:

@@ -233,26 +233,3 @@ def online_sums(loop: Loop) -> dict[int, int]:
             if top.dtype == torch.float32 and at not in found.values():
                 found[position] = at
     return found
-
-
-def start_online(total: str, top: str, shape: str) -> list[str]:
-    """Lines before the loop over blocks."""
-    return [
-        f"{top} = tl.full({shape}, fm.LOWEST, tl.float32)",
-        f"{total} = tl.zeros({shape}, tl.float32)",
-    ]
-
-
-def step_online(total: str, top: str, value: str, mask: str | None) -> list[str]:
-    """Lines inside it."""
-    held = f"tl.where({mask}, {value}, float('-inf'))" if mask else value
-    return [f"{top}, {total} = fm.online_sum({top}, {total}, {held})"]
-
-
-def finish_online(total: str, top: str, result: str, result_top: str) -> list[str]:
-    """Lines after it, leaving the sum in `result` and the maximum in `result_top`."""
-    return [
-        f"{result_top} = tl.reduce({top}, 1, fm.maximum)[:, None]",
-        f"{result} = tl.sum(fm.online_share({top}, {total}, {result_top}), 1)[:, None]",
-        f"{result_top}, {result} = fm.online_result({result}, {result_top})",
-    ]

@@ -65,26 +65,16 @@ def dtype_of(instr: Instr) -> torch.dtype:
     return instr.dtype
 
 
-def _elements(loop: Loop) -> list[Load]:
+def elements_of(loop: Loop) -> list[Load]:
     """What is read of each element of each row."""
     along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}
     loads = [i for i in loop.body if isinstance(i, Load)]
     return [i for i in loads if i.index.vars & along and i.index.vars & rows]
 
 
-def element_loads(loop: Loop) -> int:
-    """How many operands have a value for each element of each row."""
-    return len(_elements(loop))
-
-
-def element_bytes(loop: Loop) -> int:
-    """Their bytes, for one element."""
-    return sum(load.dtype.itemsize for load in _elements(loop))
-
-
 def widest(loop: Loop) -> int:
-    """Bytes of the widest of them."""
-    return max((load.dtype.itemsize for load in _elements(loop)), default=1)
+    """Bytes of the widest element that is read for each element of each row."""
+    return max((load.dtype.itemsize for load in elements_of(loop)), default=1)
 
 
 def stores_elements(loop: Loop) -> bool:
@@ -99,7 +89,7 @@ def along_rows(loop: Loop) -> tuple[bool, int]:
     the widest of their elements."""
     along = {axis.var for axis in loop.r}
     loads = [i for i in loop.body if isinstance(i, Load) and i.index.vars & along]
-    elements = element_loads(loop)
+    elements = len(elements_of(loop))
     return 2 <= elements < len(loads), max((i.dtype.itemsize for i in loads), default=1)
 
 

@@ -24,8 +24,7 @@ from flambeau_inductor.codegen.triton.row_facts import (
     along_rows,
     computed_again,
     depth,
-    element_bytes,
-    element_loads,
+    elements_of,
     read_once,
     reads_halves,
     reduces_across,
@@ -174,7 +173,7 @@ def reduction(loop: Loop, tuning: Tuning) -> Tiling:
     while together > 1 and rows // together < 2 * tuning.machine.multiprocessors:
         together //= 2
     warps = _warps(together * padded)
-    if padded == MAX_PERSISTENT and most == 4 and element_loads(loop) == 1:
+    if padded == MAX_PERSISTENT and most == 4 and len(elements_of(loop)) == 1:
         warps *= 2
     deep = depth(loop) >= DEEP
     if deep and together * padded <= 4096:
@@ -255,7 +254,8 @@ def pipelined_row_tiling(loop: Loop, tuning: Tuning) -> Tiling:
         Dimension("r", loop.r, columns),
     )
     room = tuning.walked_bytes if columns <= WALKED_WHOLE else 2 * tuning.walked_bytes
-    stages = min(most, 1 + room // max(1, together * columns * element_bytes(loop)))
+    row_bytes = columns * sum(load.dtype.itemsize for load in elements_of(loop))
+    stages = min(most, 1 + room // max(1, together * row_bytes))
     return Tiling(dimensions, warps, registers=registers, parts=parts, stages=stages)
 
 
@@ -332,17 +332,13 @@ def _transposing(loop: Loop, conflict: int) -> Tiling:
     return Tiling((y, Dimension("x", (last,), columns)), 4 if rows * columns <= 2048 else 8)
 
 
-def _accesses(loop: Loop) -> list[Load | Store]:
-    return [instr for instr in loop.body if isinstance(instr, Load | Store)]
-
-
 def _conflicting_axis(loop: Loop) -> int | None:
     """Position of the outer axis that some buffer is contiguous along, if it is worth a tile."""
     if len(loop.x) < 2 or static_size(loop.x[-1]) < 8:
         return None
     last = loop.x[-1].var
     votes: Counter[int] = Counter()
-    for access in _accesses(loop):
+    for access in (i for i in loop.body if isinstance(i, Load | Store)):
         stride = access.index.coefficient(last)
         if stride is None or abs(stride) <= 1:
             continue

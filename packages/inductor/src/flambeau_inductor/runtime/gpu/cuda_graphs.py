@@ -87,11 +87,11 @@ class Rules:
 
 def rules_from(data: Mapping[str, Any]) -> Rules:
     """The rules of `Rules.data`, whose tuples JSON made lists."""
-    return Rules(**{name: _tuples(value) for name, value in data.items()})
 
+    def tuples(value: Any) -> Any:
+        return tuple(map(tuples, value)) if isinstance(value, list | tuple) else value
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
+    return Rules(**{name: tuples(value) for name, value in data.items()})
 
 
 @dataclass(frozen=True)
@@ -164,13 +164,6 @@ class Recorded:
         self.plain[reason] += 1
         return self._call(args)
 
-    def _small_results(self) -> set[int]:
-        return {
-            position
-            for position, size in self._results.items()
-            if size <= self._recorder.tuning.copied_bytes and position not in self.rules.inside
-        }
-
     def _before_recording(self, args: list[Any]) -> tuple[Any, ...]:
         if self.plain["warming up"] < WARM_UP * (self._made + 1):
             given = self._steady.before(args)
@@ -228,7 +221,8 @@ class Recorded:
         stream = self._recorder.stream()
         pinned, copied = self._places(args)
         if self.rules.copies:
-            self._copied_out.update(self._small_results())
+            small = (k for k, n in self._results.items() if n <= self._recorder.tuning.copied_bytes)
+            self._copied_out.update(k for k in small if k not in self.rules.inside)
         if self.rules.products:
             self._recorder.warm()
         found = best_loan(args, self.rules.reusable, stream)
@@ -250,7 +244,9 @@ class Recorded:
         self._copied_out.update(made.returned)
         outputs = (None if k in written else output for k, output in enumerate(made.outputs))
         made = replace(made, outputs=tuple(outputs))  # without inputs that are written in place
-        if _share_memory(kept, made.outputs):
+        memory = {storage_handle(each) for each in kept}
+        results = (each for each in made.outputs if isinstance(each, torch.Tensor))
+        if any(storage_handle(each) in memory for each in results):
             raise NotRecordable("a result is an input as it came")
         where, lent = self._lent(made, stream) if self._lends else (made.outputs, None)
         made = replace(made, outputs=where)
@@ -360,10 +356,3 @@ def _copied(value: torch.Tensor) -> torch.Tensor:
     last = sum((n - 1) * stride for n, stride in zip(value.shape, value.stride(), strict=True))
     memory = value.as_strided((last + 1,), (1,)).clone()
     return memory.as_strided(value.shape, value.stride())
-
-
-def _share_memory(inputs: Sequence[torch.Tensor], outputs: Sequence[Any]) -> bool:
-    memory = {storage_handle(each) for each in inputs}
-    return any(
-        isinstance(each, torch.Tensor) and storage_handle(each) in memory for each in outputs
-    )

@@ -204,12 +204,17 @@ def _nothing(stream: int, *addresses: int) -> None:
     """A kernel on an empty grid."""
 
 
-def parameters_of(ptx: str) -> int:
-    """How many parameters a kernel's entry takes, by its PTX: Triton appends its own (scratch)."""
+def entry_of(ptx: str) -> str:
+    """The line of a kernel's PTX that says what it takes."""
     found = re.search(r"\.entry\s+[\w$]+\s*\((.*?)\)", ptx, re.DOTALL)
     if found is None:
         raise ValueError("the PTX has no entry")
-    return found.group(1).count(".param")
+    return found.group(0)
+
+
+def parameters_of(ptx: str) -> int:
+    """How many parameters a kernel's entry takes, by its PTX: Triton appends its own (scratch)."""
+    return entry_of(ptx).count(".param")
 
 
 __all__ = ["Launcher", "Library", "Queue", "Site", "current_raw_stream", "load_library"]

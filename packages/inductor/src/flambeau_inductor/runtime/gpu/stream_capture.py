@@ -78,7 +78,8 @@ class CudaRecorder:
             try:
                 outputs = call(args)
             except BaseException:
-                _abandoned(graph)
+                with contextlib.suppress(RuntimeError):  # whoever made it reports what failed
+                    graph.capture_end()
                 raise
             graph.capture_end()
         return RecordedGraph(graph.replay, outputs, graph.pool())
@@ -125,12 +126,6 @@ class _Memory:
             "strides": None,
             "version": 3,
         }
-
-
-def _abandoned(graph: torch.cuda.CUDAGraph) -> None:
-    """End a recording that failed; whoever made it reports that."""
-    with contextlib.suppress(RuntimeError):
-        graph.capture_end()
 
 
 class CudaWatch:

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import torch
 
+from flambeau_inductor.codegen.triton.tiling import next_power_of_two
 from flambeau_inductor.tuning import MEASURED, Tuning
 
 LOG2_E = 1.4426950408889634
@@ -136,4 +137,4 @@ def in_shared(
 
 def padded(width: int) -> int:
     """The width of a block that holds rows of `width`: a power of two."""
-    return max(16, 1 << max(0, width - 1).bit_length())
+    return max(16, next_power_of_two(width))

@@ -93,23 +93,6 @@ def tiles_for(
     return tuple(replace(tile, resident=0) for tile in both)
 
 
-def tiles_down(product: Product, tile: GemmTile) -> int:
-    """Rows of tiles that all groups together take at most, each of which begins with a new one;
-    what follows the last group counts as one more."""
-    groups, rows = product.groups, product.sizes[1]
-    if groups is None or groups.along != "rows":
-        return -(-rows // tile.rows)
-    return (rows + (groups.count + 1) * (tile.rows - 1)) // tile.rows
-
-
-def tiles_across(product: Product, tile: GemmTile) -> int:
-    """The same of columns."""
-    groups, columns = product.groups, product.sizes[2]
-    if groups is None or groups.along != "columns":
-        return -(-columns // tile.columns)
-    return (columns + (groups.count + 1) * (tile.columns - 1)) // tile.columns
-
-
 def even_ends(product: Product) -> torch.Tensor:
     """Ends of groups of equal size, to measure with."""
     groups = product.groups
@@ -141,7 +124,15 @@ class GroupedWriter(ProductWriter):
     """Looks up the group of its tile, and multiplies what is of that group."""
 
     def _grid(self, product: Product, tile: GemmTile) -> tuple[int, int]:
-        return tiles_down(product, tile), tiles_across(product, tile)
+        """How many tiles there are down and across: of groups at most, each of which begins with a
+        new one; what follows the last group counts as one more."""
+        groups, found = product.groups, []
+        sides = (("rows", product.sizes[1], tile.rows), ("columns", product.sizes[2], tile.columns))
+        for along, size, block in sides:
+            if groups is not None and groups.along == along:
+                size += groups.count * (block - 1)
+            found.append(-(-size // block))
+        return found[0], found[1]
 
     def _places(self, product: Product, tile: GemmTile) -> None:
         groups = product.groups

@@ -149,7 +149,8 @@ class ProductWriter(KernelWriter):
         share = tile.share(product.padded(tile.depth))
         described = {each.name: (number, each) for number, each in enumerate(operands)}
         reads = dict(zip("ab", reads_of(product, tile, self.names), strict=True))
-        dot = f"total = tl.dot(a, b, total, input_precision={self._precision(product)!r})"
+        precision = "tf32" if product.tf32 else "ieee"
+        dot = f"total = tl.dot(a, b, total, input_precision={precision!r})"
         self._line("total = tl.zeros([YBLOCK, XBLOCK], tl.float32)")
         self._line("inner = tl.arange(0, KBLOCK)")
         for name, each in reads.items():
@@ -175,9 +176,6 @@ class ProductWriter(KernelWriter):
                 self._lines(each.inside)
         self._line(dot)
         self.indent = base
-
-    def _precision(self, product: Product) -> str:
-        return "tf32" if product.tf32 else "ieee"
 
     def _rounded_product(self, product: Product) -> None:
         """`product_value`: the product as the library would have stored it."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from flambeau_inductor.codegen.triton.tiling import next_power_of_two
 from flambeau_inductor.tuning import MEASURED, Tuning
 from flambeau_inductor.tuning.machine import MMA_DEPTH
 
@@ -99,7 +100,7 @@ def _best(
         if itemsize == 4:
             depth, stages = max(MMA_DEPTH, depth // 2), min(stages, 3)
         sides = ((rows, m), (columns, n), (depth, k // max(1, shape.runs)))
-        if any(side > max(MMA_DEPTH, _power_above(size)) for side, size in sides):
+        if any(side > max(MMA_DEPTH, next_power_of_two(size)) for side, size in sides):
             continue
         fitting = fit(GemmTile(rows, columns, depth, warps, stages), itemsize, tuning)
         if fitting is None:
@@ -150,7 +151,3 @@ def seconds(tile: GemmTile, shape: GemmShape, tuning: Tuning = MEASURED) -> floa
     again = partial / tuning.parts_rate + tuning.launch if tile.parts > 1 else 0.0
     least = start + (m * k + k * n + m * n) * batch * itemsize / tuning.memory_rate
     return max(least, whole) + again
-
-
-def _power_above(n: int) -> int:
-    return 1 << max(0, n - 1).bit_length()
