@@ -32,7 +32,7 @@ from flambeau_inductor.templates.gemm.epilogue import epilogue_of
 from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Product, Window
 from flambeau_inductor.templates.gemm.split_k import partial_kernel
 from flambeau_inductor.templates.gemm.tiles import GemmTile
-from flambeau_inductor.templates.gemm.writers import product_kernel
+from flambeau_inductor.templates.selection.races import product_kernel
 from flambeau_inductor.tuning import MEASURED
 
 BF16, F32 = torch.bfloat16, torch.float32

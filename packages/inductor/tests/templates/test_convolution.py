@@ -21,9 +21,8 @@ from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, find
 from flambeau_inductor.templates.gemm.split_k import split_product
 from flambeau_inductor.templates.gemm.tiles import GemmShape, GemmTile, candidates, seconds
 from flambeau_inductor.templates.gemm.tma import operands_of
-from flambeau_inductor.templates.gemm.writers import product_kernel
 from flambeau_inductor.templates.replacement import Selected
-from flambeau_inductor.templates.selection.races import way_of
+from flambeau_inductor.templates.selection.races import product_kernel, way_of
 from flambeau_inductor.templates.selection.select import facts, select, select_by_model
 from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode

@@ -22,7 +22,7 @@ from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
 from flambeau_inductor.templates.gemm.problem import Matrix, Product
 from flambeau_inductor.templates.gemm.split_k import split_product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
-from flambeau_inductor.templates.gemm.writers import product_kernel
+from flambeau_inductor.templates.selection.races import product_kernel
 
 F32 = torch.float32
 SMALL = GemmTile(16, 16, 32, 4, 2)

@@ -20,7 +20,7 @@ from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, find
 from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
 from flambeau_inductor.templates.gemm.tma import operands_of
-from flambeau_inductor.templates.gemm.writers import product_kernel
+from flambeau_inductor.templates.selection.races import product_kernel
 from flambeau_inductor.templates.selection.select import select
 from flambeau_inductor.templates.selection.shape_buckets import product_class
 from torch import Tensor

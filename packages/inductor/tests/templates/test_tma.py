@@ -16,7 +16,7 @@ from flambeau_inductor.templates.gemm.problem import Matrix, Product
 from flambeau_inductor.templates.gemm.split_k import partial_kernel
 from flambeau_inductor.templates.gemm.tiles import GemmTile
 from flambeau_inductor.templates.gemm.tma import operands_of
-from flambeau_inductor.templates.gemm.writers import product_kernel
+from flambeau_inductor.templates.selection.races import product_kernel
 
 HALF = torch.float16  # the interpreter multiplies the bits of bfloat16
 TILE = GemmTile(16, 16, 32, 4, 2, described=True)

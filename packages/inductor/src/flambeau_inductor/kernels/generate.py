@@ -28,10 +28,11 @@ from flambeau_inductor.compilation import Built, Compilation, KernelText
 from flambeau_inductor.errors import CacheWarning, CompilerFailed, CompilerNotFound, InductorError
 from flambeau_inductor.indexing import hint
 from flambeau_inductor.ir.deferred_random import draws_fused_with_loops
+from flambeau_inductor.ir.evaluate import flat, run_loop
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Extern, Layout
+from flambeau_inductor.ir.show import show_loop
 from flambeau_inductor.ir.steps import storage_bytes
-from flambeau_inductor.kernels.evaluation import evaluated
 from flambeau_inductor.kernels.loaders import loaders
 from flambeau_inductor.options import Options
 from flambeau_inductor.runtime.artifact import KernelPart, Loaded, load_kernels
@@ -60,6 +61,24 @@ def generate(work: Compilation) -> tuple[KernelText, ...]:
 def buffers_of(loop: Loop) -> set[str]:
     """Names of the buffers that a loop touches."""
     return {i.buffer for i in loop.body if isinstance(i, Load | Store)}
+
+
+def evaluated(loops: Sequence[Loop]) -> KernelText:
+    """The loops as Python functions on the tensors of their buffers, by the loop IR's meaning:
+    nothing is shared with code generation, so that a wrong kernel shows as a difference."""
+    functions: dict[str, Any] = {}
+    launches: dict[str, LoopLaunch] = {}
+    for number, loop in enumerate(loops):
+        names = tuple(sorted(buffers_of(loop)))
+
+        def run(*tensors: torch.Tensor, loop: Loop = loop, names: Sequence[str] = names) -> None:
+            places = zip(names, tensors, strict=True)
+            run_loop(loop, {name: flat(tensor) for name, tensor in places})
+
+        functions[f"evaluated{number}"] = run
+        launches[loop.name] = LoopLaunch(f"evaluated{number}", names, by_address=False)
+    text = "\n\n".join(show_loop(loop) for loop in loops) + "\n"
+    return KernelText("evaluated.txt", text, len(loops), launches, lambda: Built(functions))
 
 
 def _language(work: Compilation, loop: Loop, layouts: Mapping[str, Layout]) -> str:

@@ -58,7 +58,17 @@ class _FusedAttention(torch.autograd.Function):
     def forward(  # type: ignore[override]
         q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool
     ) -> tuple[Tensor, Tensor]:
-        return _forth(q, k, v, scale, causal)
+        if q.device.type == "cpu":
+            made = aten._scaled_dot_product_flash_attention_for_cpu(
+                q, k, v, 0.0, causal, scale=scale
+            )
+        elif _flash(q, v):
+            made = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, scale=scale)
+        else:
+            made = aten._scaled_dot_product_efficient_attention(
+                q, k, v, None, True, 0.0, causal, scale=scale
+            )
+        return made[0], made[1]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -79,18 +89,6 @@ class _FusedAttention(torch.autograd.Function):
 
 def _flash(q: Tensor, v: Tensor) -> bool:
     return q.dtype in HALF and q.shape[-1] == v.shape[-1]
-
-
-def _forth(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
-    if q.device.type == "cpu":
-        made = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, scale=scale)
-    elif _flash(q, v):
-        made = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, scale=scale)
-    else:
-        made = aten._scaled_dot_product_efficient_attention(
-            q, k, v, None, True, 0.0, causal, scale=scale
-        )
-    return made[0], made[1]
 
 
 def _back(

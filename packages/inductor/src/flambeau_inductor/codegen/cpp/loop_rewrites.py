@@ -134,7 +134,8 @@ def narrow_indices(loop: Loop) -> Loop:
     while changed:
         changed = False
         for position, instr in enumerate(loop.body):
-            wide = [o for o in _valued(instr) if _dtype(loop, o) is torch.int64]
+            read = [(v, getattr(loop.body[v], "dtype", None)) for v in _valued(instr)]
+            wide = [v for v, dtype in read if dtype is torch.int64]
             if not wide:
                 continue
             together = [*wide, position] if position in limits else wide
@@ -164,10 +165,6 @@ def _valued(instr: Instr) -> tuple[ValueId, ...]:
         case Store(value=value):
             return (value,)
     return operands(instr)
-
-
-def _dtype(loop: Loop, value: ValueId) -> torch.dtype | None:
-    return getattr(loop.body[value], "dtype", None)
 
 
 def _limits(

@@ -150,7 +150,10 @@ def launchers_of(part: KernelPart, driver: CudaDriver, other: Other | None = Non
             _prepare(part, kernel, driver, other),
             library,
             driver.entry,
-            descriptors=tuple(_descriptor(each) for each in kernel["descriptors"]),
+            descriptors=tuple(
+                Descriptor._make(tuple(v) if isinstance(v, list) else v for v in each)
+                for each in kernel["descriptors"]
+            ),
             encoder=driver.encoder,
         )
         for kernel in part.data["kernels"]
@@ -180,11 +183,6 @@ def _prepare(
         )
 
     return prepare
-
-
-def _descriptor(fields: Sequence[Any]) -> Descriptor:
-    argument, offset, sizes, strides, block, dtype = fields
-    return Descriptor(argument, offset, tuple(sizes), tuple(strides), tuple(block), dtype)
 
 
 def dotted(capability: Sequence[int]) -> str:

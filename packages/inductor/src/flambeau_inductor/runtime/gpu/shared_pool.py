@@ -130,7 +130,11 @@ def lendable(
     return {at: positions for at, positions in found.items() if at not in stays}
 
 
-def seen_through(memory: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """A tensor laid out as `value` in the storage of `memory`."""
-    made = torch.empty(0, dtype=value.dtype, device=value.device)
-    return made.set_(memory.untyped_storage(), value.storage_offset(), value.size(), value.stride())  # type: ignore[call-overload]
+def seen_through(
+    memory: torch.Tensor, value: torch.Tensor, offset: int | None = None
+) -> torch.Tensor:
+    """A tensor laid out as `value` in the storage of `memory`, from the same element on or from
+    `offset`."""
+    made = torch.empty(0, dtype=value.dtype, device=memory.device)
+    first = value.storage_offset() if offset is None else offset
+    return made.set_(memory.untyped_storage(), first, value.size(), value.stride())  # type: ignore[call-overload]

@@ -18,6 +18,7 @@ import torch
 
 from flambeau_inductor._torch_compat import current_raw_stream, storage_handle, weak_storage
 from flambeau_inductor.runtime.gpu.cuda_graphs import Call, RecordedGraph, Rules
+from flambeau_inductor.runtime.gpu.shared_pool import seen_through
 from flambeau_inductor.tuning import machine_of, tuning_for
 
 SHARE_OF_MEMORY = 32
@@ -214,11 +215,6 @@ class OwnInputs:
 
     def buffers(self, memory: Memory) -> tuple[torch.Tensor, ...]:
         return tuple(
-            _laid_out(memory(*place), value)
+            seen_through(memory(*place), value, 0)
             for place, value in zip(self._places, self._like.values(), strict=True)
         )
-
-
-def _laid_out(memory: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    made = torch.empty(0, dtype=value.dtype, device=memory.device)
-    return made.set_(memory.untyped_storage(), 0, value.size(), value.stride())  # type: ignore[call-overload,no-any-return]

@@ -164,10 +164,9 @@ def _spread(added: Argument, static: Static) -> Matrix:
 
 
 def _stored(product: Product, result: str) -> ProductEpilogue:
-    batch, rows, columns = product.outer
+    _, rows, columns = product.outer
     at = Var("z0") * (rows * columns) + Var("y0") * columns + Var("x0")
-    load = Load("", at, product.dtype)
-    return plain("", (batch, rows, columns), load, Store(result, at, 0))
+    return plain("", product.outer, Load("", at, product.dtype), Store(result, at, 0))
 
 
 def _readers(program: Program) -> dict[str, list[int]]:

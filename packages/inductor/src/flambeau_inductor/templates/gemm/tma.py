@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor, fits
-from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Product, Window
+from flambeau_inductor.templates.gemm.problem import Matrix, Product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
 
 DTYPES = frozenset({torch.bfloat16, torch.float16})
@@ -60,12 +60,17 @@ def operands_of(product: Product, tile: GemmTile) -> tuple[TmaOperand, ...]:
     groups, along = product.groups, None
     if groups is not None:  # those that follow each other in an operand are one matrix
         batch, along = groups.count, groups.along
-        if _unaligned(product, groups):
+        (_, row, inner), (_, across, column) = product.a.strides, product.b.strides
+        sides = {"rows": (row,), "columns": (column,), "inner": (inner, across)}
+        if 1 in sides[groups.along]:  # a group may begin inside of 16 bytes: no block is read there
             return ()
     zero, inner, column = product.b.strides
     sizes, strides = (batch if along in (None, "rows") else 1, n, k), (zero, column, inner)
-    if product.window is not None and not _in_order(product.window, tile):
-        return ()
+    if product.window is not None:  # steps of the inner dimension are to be runs of the weights
+        window, taps = product.window, product.window.taps
+        in_order = taps == (1, window.channels * window.kernel[1], window.channels)
+        if window.depthwise or not in_order or window.channels % tile.depth:
+            return ()
     first = "tile_first" if along == "columns" else "column_tile * XBLOCK"
     b = _operand(product.b, sizes, strides, tile, (tile.columns, first), "b")
     if product.window is not None:
@@ -75,22 +80,6 @@ def operands_of(product: Product, tile: GemmTile) -> tuple[TmaOperand, ...]:
     first = "tile_first" if along == "rows" else "row_tile * YBLOCK"
     a = _operand(product.a, sizes, strides, tile, (tile.rows, first), "a")
     return () if a is None or b is None else (a, b)
-
-
-def _unaligned(product: Product, groups: Groups) -> bool:
-    """Whether a group may begin inside of 16 bytes, from which a block may not be read."""
-    _, row, inner = product.a.strides
-    _, across, column = product.b.strides
-    sides = {"rows": (row,), "columns": (column,), "inner": (inner, across)}
-    return 1 in sides[groups.along]
-
-
-def _in_order(window: Window, tile: GemmTile) -> bool:
-    """Whether the steps of the inner dimension are runs of the weights' memory."""
-    channel, down, across = window.taps
-    dense = (1, window.channels * window.kernel[1], window.channels)
-    in_order = not window.depthwise and (channel, down, across) == dense
-    return in_order and window.channels % tile.depth == 0
 
 
 def _operand(

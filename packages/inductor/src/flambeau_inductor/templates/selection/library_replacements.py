@@ -11,6 +11,8 @@ grouped products with an epilogue. No model gained what compiling other products
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from flambeau_inductor.ir.program import Extern, Program
@@ -49,10 +51,11 @@ def tile_of(found: MatchedProduct, tuning: Tuning) -> GemmTile | None:
     product = found.product
     if product.dtype not in HALF:
         return None
-    if product.groups is not None:
-        return _grouped(product, product.groups, tuning, fused=found.reader is not None)
     if product.window is None:
-        return _small(product, tuning)
+        some = _small(product, tuning)
+        if product.groups is not None:
+            some = _grouped(product, product.groups, tuning, fused=found.reader is not None)
+        return next((t for t in some if not t.described or operands_of(product, t)), None)
     if product.window.depthwise:
         return None if found.reader is None else _depthwise(product, tuning)
     return None if product.window.whole_points else _few_channels(product, product.window, tuning)
@@ -65,22 +68,18 @@ def shape_of(product: Product) -> GemmShape:
     return GemmShape(rows, columns, inner, batch, product.dtype.itemsize, runs)
 
 
-def _grouped(product: Product, groups: Groups, tuning: Tuning, fused: bool) -> GemmTile | None:
+def _grouped(product: Product, groups: Groups, tuning: Tuning, fused: bool) -> Sequence[GemmTile]:
     """With what follows, or of few rows: the library is as fast as the template for many."""
     few = groups.along == "rows" and product.sizes[1] <= tuning.group_rows * groups.count
-    if not fused and not few:
-        return None
-    some = tiles_of_groups(product, tuning.machine.described, tuning)
-    return next((t for t in some if not t.described or operands_of(product, t)), None)
+    return tiles_of_groups(product, tuning.machine.described, tuning) if fused or few else ()
 
 
-def _small(product: Product, tuning: Tuning) -> GemmTile | None:
-    batch, rows, columns, inner = product.sizes
-    if batch < tuning.batch_products or max(rows, columns, inner) > tuning.batch_side:
-        return None
+def _small(product: Product, tuning: Tuning) -> Sequence[GemmTile]:
+    batch, *sides = product.sizes
+    if batch < tuning.batch_products or max(sides) > tuning.batch_side:
+        return ()
     described, shape = tuning.machine.described, shape_of(product)
-    some = candidates(shape, parts=False, described=described, tuning=tuning)
-    return next((t for t in some if not t.described or operands_of(product, t)), None)
+    return candidates(shape, parts=False, described=described, tuning=tuning)
 
 
 def _few_channels(product: Product, window: Window, tuning: Tuning) -> GemmTile | None:

@@ -21,15 +21,17 @@ from flambeau_inductor.codegen.triton.tiling import Tiling, choose
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Buffer, Extern, Program, RunLoop
 from flambeau_inductor.templates.attention.match_attention import FoundAttention, FoundBackward
-from flambeau_inductor.templates.convolution.depthwise import tiles_for
+from flambeau_inductor.templates.convolution.depthwise import DepthwiseWriter, tiles_for
 from flambeau_inductor.templates.convolution.match_convolution import copy_of, reordered
 from flambeau_inductor.templates.gemm import grouped
+from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue
+from flambeau_inductor.templates.gemm.kernel import ProductWriter
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
+from flambeau_inductor.templates.gemm.problem import Product
 from flambeau_inductor.templates.gemm.split_k import split_product
 from flambeau_inductor.templates.gemm.tiles import GemmTile, candidates
 from flambeau_inductor.templates.gemm.tma import operands_of
-from flambeau_inductor.templates.gemm.writers import product_kernel
-from flambeau_inductor.templates.replacement import Selected, Several, facts, touching
+from flambeau_inductor.templates.replacement import Buffers, Selected, Several, facts, touching
 from flambeau_inductor.templates.selection import library_replacements, shape_buckets
 from flambeau_inductor.templates.selection.library_replacements import Found
 from flambeau_inductor.templates.selection.trial_runs import Bench, Run, agreeing, in_order
@@ -56,6 +58,22 @@ def tiles_of(found: MatchedProduct, described: bool, tuning: Tuning = MEASURED) 
     read = reordered(product, "weights") or product
     fit = [t for t in some if not t.described or operands_of(read, t)]
     return fit if first is None else [first, *(t for t in fit if t != first)]
+
+
+def product_kernel(
+    product: Product,
+    epilogue: ProductEpilogue,
+    tile: GemmTile,
+    buffers: Buffers,
+    name: str = "product",
+) -> TritonKernel:
+    """The kernel; `buffers` are all that it touches."""
+    writer = ProductWriter
+    if product.groups is not None:
+        writer = grouped.GroupedWriter
+    elif product.window is not None and product.window.depthwise:
+        writer = DepthwiseWriter
+    return writer.written(product, epilogue, tile, buffers, name)
 
 
 def way_of(program: Program, found: MatchedProduct, tile: GemmTile) -> Several:

@@ -81,7 +81,8 @@ class Bench:
                     (kernel,) = (k for k in some if k.name == name)
                     tensors = [self.tensor(each) for each in kernel.arguments]
                     found[name] = partial(launcher, *tensors)
-        return {kernel.name: found.get(kernel.name, _late) for kernel in kernels}
+        late = raising(OutOfTime("no time was left to compile it"))
+        return {kernel.name: found.get(kernel.name, late) for kernel in kernels}
 
     def _argument(self, argument: Argument) -> Any:
         if isinstance(argument, Ref):
@@ -99,8 +100,11 @@ class OutOfTime(Exception):
     """The budget was spent before this could be compiled."""
 
 
-def _late() -> None:
-    raise OutOfTime("no time was left to compile it")
+def raising(error: Exception) -> Run:
+    def run() -> None:
+        raise error
+
+    return run
 
 
 def in_order(*runs: Run) -> Run:
@@ -159,7 +163,8 @@ def _checked(bench: Bench, run: Run, expected: Mapping[str, Sequence[Tensor]]) -
         for name, ends in expected.items()
         for end, found in zip(ends, _ends(bench.tensor(name)), strict=True)
     )
-    return partial(_refuse, far) if far > FAR else run
+    away = f"its numbers are {far:.2g} of the result's length from the library's"
+    return raising(OtherNumbers(away)) if far > FAR else run
 
 
 def _clear(bench: Bench, names: Iterable[str]) -> None:
@@ -174,7 +179,3 @@ def _ends(tensor: Tensor) -> tuple[Tensor, ...]:
         return (tensor,)
     rows = max(1, MOST * tensor.shape[0] // tensor.numel())
     return tensor[:rows], tensor[-rows:]
-
-
-def _refuse(far: float) -> None:
-    raise OtherNumbers(f"its numbers are {far:.2g} of the result's length from the library's")

@@ -121,42 +121,36 @@ def emit_transposed_tile(
                 transpose_tile(values, value, var, tile.columns)
             text(f"#pragma GCC unroll {width}")
             with text.block(f"for (long k = 0; k < {width}; ++k)"):
-                _prefetch_neighbours(values, tile, var)
+                _prefetch(values, tile, var, ahead=False)
         with text.block(f"for (long {var} = {var}_b; {var} < {var}_e; ++{var})"):
             if len(plan.loop.body) <= SHORT_BODY:
                 text(f"#pragma GCC unroll {TOGETHER}")
             row = f"for (long {lanes} = {lanes}_b; {lanes} < {lanes}_e; {lanes} += {width})"
             with text.block(row):
-                _fetch_next(values, tile, var)
+                _prefetch(values, tile, var, ahead=True)
                 values.in_lanes(lanes, f"{lanes}_e", plan.exact(lanes), inside)
     values.transposed.clear()
 
 
-def _prefetch_neighbours(values: KernelVariables, tile: TransposeTile, var: str) -> None:
-    """Prefetch what is read with the tile that is being transposed, row by row: vector `k` of as
-    many as there are squares."""
+def _prefetch(values: KernelVariables, tile: TransposeTile, var: str, ahead: bool) -> None:
+    """Prefetch vector `k` of as many as there are squares of what is read with the tile that is
+    being transposed, row by row; or, `ahead`, a vector of the next tile to transpose."""
     text, width = values.text, values.width
     lanes = values.plan.loop.x[-1].var
     across, down = tile.columns // width, tile.rows // width
-    places = f"({lanes} - {lanes}_b)", f"({var}_t - {var}_b)"
-    column, row = (f"(unsigned long){place} / {width}" for place in places)
-    square = f"{column} * {down} + {row}"
-    text(f"const unsigned long at = ({square}) * {width} + k;")
-    text(f"const long row = {var}_b + at / {across};")
-    text(f"const long column = {lanes}_b + at % {across} * {width};")
-    fetch_at(values, tile.others, {var: Var("row"), lanes: Var("column")})
-
-
-def _fetch_next(values: KernelVariables, tile: TransposeTile, var: str) -> None:
-    """Prefetch a vector of the next tile to transpose."""
-    text, width = values.text, values.width
-    lanes = values.plan.loop.x[-1].var
-    across, down = tile.columns // width, tile.rows // width
-    text(f"const unsigned long vector = (unsigned long)({lanes} - {lanes}_b) / {width};")
-    text(f"const unsigned long at = ({var} - {var}_b) * {across} + vector;")
-    text(f"const long row = {var}_b + at % {down} * {width};")
-    text(f"const long column = {lanes}_b + {tile.columns} + at / {down};")
-    fetch_at(values, tile.loads, {var: Var("row"), lanes: Var("column")})
+    column = f"(unsigned long)({lanes} - {lanes}_b) / {width}"
+    if ahead:
+        text(f"const unsigned long vector = {column};")
+        text(f"const unsigned long at = ({var} - {var}_b) * {across} + vector;")
+        text(f"const long row = {var}_b + at % {down} * {width};")
+        text(f"const long column = {lanes}_b + {tile.columns} + at / {down};")
+    else:
+        square = f"{column} * {down} + (unsigned long)({var}_t - {var}_b) / {width}"
+        text(f"const unsigned long at = ({square}) * {width} + k;")
+        text(f"const long row = {var}_b + at / {across};")
+        text(f"const long column = {lanes}_b + at % {across} * {width};")
+    loads = tile.loads if ahead else tile.others
+    fetch_at(values, loads, {var: Var("row"), lanes: Var("column")})
 
 
 def _lanes(values: KernelVariables, name: str, axis: str, at: str) -> None:
