@@ -269,50 +269,38 @@ def from_starts(loop: Loop) -> tuple[Loop, dict[str, int]]:
 
 
 def _kernel(number: int, kernel: CppKernel, loop: Loop) -> str:
-    names = [f"p{k}" for k in range(len(kernel.parameters))]
-    parameters = [f"{t} {n}" for t, n in zip(kernel.parameters, names)]
+    parameters = [f"{kind} p{k}" for k, kind in enumerate(kernel.parameters)]
     parameters += [f"const long {size}" for size in kernel.sizes]
-    if kernel.errors:
-        parameters.append("int* flag")
-    values = [f"({kind})PyLong_AsVoidPtr(arg[{k}])" for k, kind in enumerate(kernel.parameters)]
-    values += [f"(long)PyLong_AsVoidPtr(arg[{len(names) + k}])" for k in range(len(kernel.sizes))]
-    count = len(values)
-    lines = [f"  const auto a{k} = {v};" for k, v in enumerate(values)]
-    lines.append("  if (PyErr_Occurred()) return nullptr;")
-    if kernel.must:
-        lines.append(_memory_check(kernel))
-    arguments = [f"a{k}" for k in range(count)]
-    if kernel.errors:
-        lines.append("  int flag = 0;")
-        arguments.append("&flag")
-    if kernel.releases:
-        lines.append("  void* state = PyEval_SaveThread();")
-    lines.append(f"  kernel{number}({', '.join(arguments)});")
-    if kernel.releases:
-        lines.append("  PyEval_RestoreThread(state);")
-    if kernel.errors:
-        lines.append(
-            '  if (flag & 1) { PyErr_SetString(PyExc_RuntimeError, "ZeroDivisionError"); '
-            "return nullptr; }"
-        )
-    checks = (
-        f"  if (count != {count}) {{ PyErr_SetString(PyExc_TypeError, "
-        f'"this kernel takes {count} addresses and sizes"); return nullptr; }}\n'
-    )
-    origins = " ".join(dict.fromkeys(loop.origins))
+    parameters += ["int* flag"] * kernel.errors
+    kinds = [*kernel.parameters, *["long"] * len(kernel.sizes)]
+    given = [*(f"a{k}" for k in range(len(kinds))), *["&flag"] * kernel.errors]
+    failed = 'PyErr_SetString(PyExc_RuntimeError, "ZeroDivisionError"); return nullptr;'
+    message = f'"this kernel takes {len(kinds)} addresses and sizes"'
+    wrong = f"PyErr_SetString(PyExc_TypeError, {message}); return nullptr;"
+    lines = [
+        f"static PyObject* call{number}(PyObject*, PyObject* const* arg, long count) {{",
+        f"  if (count != {len(kinds)}) {{ {wrong} }}",
+        *(
+            f"  const auto a{k} = ({kind})PyLong_AsVoidPtr(arg[{k}]);"
+            for k, kind in enumerate(kinds)
+        ),
+        "  if (PyErr_Occurred()) return nullptr;",
+        *([_memory_check(kernel)] if kernel.must else ()),
+        *["  int flag = 0;"] * kernel.errors,
+        *["  void* state = PyEval_SaveThread();"] * kernel.releases,
+        f"  kernel{number}({', '.join(given)});",
+        *["  PyEval_RestoreThread(state);"] * kernel.releases,
+        *[f"  if (flag & 1) {{ {failed} }}"] * kernel.errors,
+        f"  return PyLong_FromLong({'flag >> 1' if kernel.errors else '0'});",
+        "}",
+    ]
     rows, body = "", kernel.body
     if kernel.rows:
         some = [*parameters, "const long row_b", "const long row_e"]
         rows = f"static void rows{number}({', '.join(some)})\n{kernel.rows}"
         body = body.replace("ROWS(", f"rows{number}(")
-    return (
-        f"// {origins}\n{rows}"
-        f"static void kernel{number}({', '.join(parameters)})\n{body}"
-        f"static PyObject* call{number}(PyObject*, PyObject* const* arg, long count) {{\n"
-        + checks
-        + "\n".join(lines)
-        + f"\n  return PyLong_FromLong({'flag >> 1' if kernel.errors else '0'});\n}}\n"
-    )
+    head = f"// {' '.join(dict.fromkeys(loop.origins))}\n{rows}static void kernel{number}"
+    return f"{head}({', '.join(parameters)})\n{body}" + "\n".join(lines) + "\n"
 
 
 def _memory_check(kernel: CppKernel) -> str:

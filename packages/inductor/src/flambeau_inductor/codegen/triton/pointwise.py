@@ -216,21 +216,15 @@ def can_round(op: str, dtypes: Sequence[torch.dtype]) -> bool:
     return dtypes[-1] in HALF and op not in EXACT_IN_HALF
 
 
-def _table(dtype: torch.dtype) -> dict[str, Spelling]:
-    if dtype == torch.bool:
-        return BOOLEAN
-    if dtype == torch.float64:
-        return DOUBLE
-    return FLOATING if dtype.is_floating_point else INTEGER
-
-
 def supports(op: str, dtype: torch.dtype) -> bool:
     """Whether `spell` knows the primitive `op` on operands of `dtype`."""
     return op == "cast" or _template(op, dtype) is not None
 
 
 def _template(op: str, dtype: torch.dtype) -> Spelling | None:
-    found = _table(dtype).get(op) or ANY_DTYPE.get(op)
+    table = FLOATING if dtype.is_floating_point else INTEGER
+    table = {torch.bool: BOOLEAN, torch.float64: DOUBLE}.get(dtype, table)
+    found = table.get(op) or ANY_DTYPE.get(op)
     if found is None and takes(op, dtype):
         two = len(function(op).args.args) == 2
         operands = "blocks.like({0}, {1}), blocks.like({1}, {0})" if two else "{0}"

@@ -49,7 +49,7 @@ def convolution_of(step: Extern, layouts: Mapping[str, Layout], tf32: bool) -> P
     found = [_static(each, layouts) for each in refs]
     if any(each is None for each in found):
         return None
-    (shape, strides, start), (kernel, taps, _), (out, dense, _) = (f for f in found if f)
+    (shape, strides, start), (kernel, taps, begin), (out, dense, _) = (f for f in found if f)
     dtypes = {dtype_of(each, layouts) for each in (*refs, *([bias] if bias is not None else []))}
     if len(dtypes) != 1 or 0 in (*shape, *kernel, *out):
         return None
@@ -66,14 +66,12 @@ def convolution_of(step: Extern, layouts: Mapping[str, Layout], tf32: bool) -> P
     if bias is not None and added is None:
         return None
     assert isinstance(image, Ref) and isinstance(weight, Ref)
-    weights = _static(weight, layouts)
-    assert weights is not None
     points = kernel[2] * kernel[3]
     sizes = (1, rows, columns, points if depthwise else points * channels)
     (dtype,) = dtypes
     assert dtype is not None
     channel, *_ = _taps(channels, kernel, taps)
-    right = Matrix(weight.buffer, (0, channel, taps[0]), weights[2])
+    right = Matrix(weight.buffer, (0, channel, taps[0]), begin)
     row = strides[3] if wide > 1 else strides[2] if high > 1 else strides[0]
     level = (high * wide * row, 1, wide * row, row)
     once = not depthwise and points == 1 and set(stride) == {1} and set(padding) == {0}

@@ -18,6 +18,7 @@ from typing import Literal
 
 import torch
 
+from flambeau_inductor.codegen.triton.dtypes import HALF
 from flambeau_inductor.codegen.triton.instructions import Dims
 from flambeau_inductor.codegen.triton.kernel import WITH_DESCRIPTORS
 from flambeau_inductor.codegen.triton.tiling import Dimension
@@ -39,7 +40,6 @@ from flambeau_inductor.tuning import MEASURED, Tuning
 
 TARGET = "aten._grouped_mm.default"
 NAMES = ("self", "mat2", "offs", "bias", "out_dtype")
-HALF = frozenset({torch.bfloat16, torch.float16})
 MOST = 1024
 """Groups: a program looks at the ends of all of them."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flambeau_inductor.templates.gemm.problem import Product, Window
+from flambeau_inductor.templates.gemm.problem import Matrix, Product, Window
 from flambeau_inductor.templates.gemm.tiles import GemmTile
 
 
@@ -45,21 +45,17 @@ def _matrices(product: Product, tile: GemmTile, names: Mapping[str, str]) -> tup
     b_masks = [*_columns(n, tile), *([f"({left})[:, None]"] if ragged else [])]
     at = "inner" if tile.parts == 1 else "(part * KBLOCK + inner)"
     step = "KBLOCK" if tile.parts == 1 else f"{tile.parts} * KBLOCK"
-    of_a = Reads(
-        (
-            f"a_at = {names[a.buffer]} + {a.offset} + product * {a.strides[0]}"
-            f" + (rows * {a.strides[1]})[:, None] + ({at} * {a.strides[2]})[None, :]",
-        ),
-        (f"a = tl.load(a_at{masked(a_masks)})", f"a_at += {step} * {a.strides[2]}"),
-    )
-    of_b = Reads(
-        (
-            f"b_at = {names[b.buffer]} + {b.offset} + product * {b.strides[0]}"
-            f" + ({at} * {b.strides[1]})[:, None] + (columns * {b.strides[2]})[None, :]",
-        ),
-        (f"b = tl.load(b_at{masked(b_masks)})", f"b_at += {step} * {b.strides[1]}"),
-    )
-    return of_a, of_b
+
+    def reads(block: str, of: Matrix, place: str, stride: int, masks: list[str]) -> Reads:
+        start = f"{names[of.buffer]} + {of.offset} + product * {of.strides[0]}"
+        load = f"{block} = tl.load({block}_at{masked(masks)})"
+        before = f"{block}_at = {start} + {place}"
+        return Reads((before,), (load, f"{block}_at += {step} * {stride}"))
+
+    (_, row, inner), (_, across, column) = a.strides, b.strides
+    of_a = f"(rows * {row})[:, None] + ({at} * {inner})[None, :]"
+    of_b = f"({at} * {across})[:, None] + (columns * {column})[None, :]"
+    return reads("a", a, of_a, inner, a_masks), reads("b", b, of_b, across, b_masks)
 
 
 def _points(

@@ -11,14 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
+from flambeau_inductor.codegen.triton.dtypes import HALF
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor, fits
 from flambeau_inductor.templates.gemm.problem import Matrix, Product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
-
-DTYPES = frozenset({torch.bfloat16, torch.float16})
-"""What the tensor units read from shared memory in either order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,7 @@ class TmaOperand:
 
 def operands_of(product: Product, tile: GemmTile) -> tuple[TmaOperand, ...]:
     """Both operands; empty where one of them cannot be described. Of a convolution the weights."""
-    if product.dtype not in DTYPES:
+    if product.dtype not in HALF:  # what the units read from shared memory in either order
         return ()
     batch, m, n, k = product.sizes
     groups, along = product.groups, None

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
+from flambeau_inductor.codegen.triton.dtypes import HALF
 from flambeau_inductor.ir.program import Extern, Program
 from flambeau_inductor.templates.attention.match_attention import FoundAttention, FoundBackward
 from flambeau_inductor.templates.attention.problem import Attention
@@ -42,8 +41,6 @@ SLOWER = BIASED | {
     "aten._scaled_dot_product_flash_attention_backward.default",
 }
 Found = MatchedProduct | FoundAttention | FoundBackward
-
-HALF = frozenset({torch.bfloat16, torch.float16})
 
 
 def tile_of(found: MatchedProduct, tuning: Tuning) -> GemmTile | None:

@@ -29,6 +29,7 @@ SIMPLE = {
     "any": ("bitwise_or", "across_any"),
     "all": ("bitwise_and", "across_all"),
 }
+SUFFIXES = {"argmax": ("", "_at"), "argmin": ("", "_at"), "welford": ("", "_m2", "_n")}
 NOWHERE = "0x7fffffff"
 
 
@@ -45,13 +46,10 @@ class Accumulator:
     def fields(self) -> tuple[tuple[str, str], ...]:
         """(suffix, lane type) of the variables that hold it."""
         value = spelling_of(self.dtype).value
-        if self.kind in SIMPLE:
-            return (("", value),)
-        if self.kind in ("argmax", "argmin"):
-            return (("", value), ("_at", "i32"))
-        if self.kind == "welford":
-            return (("", value), ("_m2", value), ("_n", value))
-        raise CppUnsupported(f"no C++ kernel for the reduction {self.kind}")
+        if self.kind not in SIMPLE and self.kind not in SUFFIXES:
+            raise CppUnsupported(f"no C++ kernel for the reduction {self.kind}")
+        suffixes = SUFFIXES.get(self.kind, ("",))
+        return tuple((suffix, "i32" if suffix == "_at" else value) for suffix in suffixes)
 
     @property
     def cascades(self) -> bool:
@@ -135,25 +133,19 @@ class Accumulator:
             *scalar.named(result),
         ]
 
-    def results(self, result: str) -> list[tuple[str, str]]:
-        """What `named` declares: names and types."""
-        value = spelling_of(self.dtype).value
+    def results(self, result: str) -> list[tuple[str, str, str]]:
+        """The row values of an accumulator whose flavour is that of the row: names, texts and
+        types."""
+        value = self.type_of(spelling_of(self.dtype).value)
         if self.kind in SIMPLE:
-            return [(result, self.type_of(value))]
+            return [(result, self.name, value)]
         if self.kind == "welford":
-            return [(f"{result}_{k}", self.type_of(value)) for k in range(2)]
-        return [(result, self.type_of("i64"))]
+            return [(f"{result}_0", self.name, value), (f"{result}_1", f"{self.name}_m2", value)]
+        return [(result, f"to_i64({self.name}_at)", self.type_of("i64"))]
 
     def named(self, result: str) -> list[str]:
-        """The row values of an accumulator whose flavour is that of the row."""
-        if self.kind in SIMPLE:
-            return [f"const auto {result} = {self.name};"]
-        if self.kind == "welford":
-            return [
-                f"const auto {result}_0 = {self.name};",
-                f"const auto {result}_1 = {self.name}_m2;",
-            ]
-        return [f"const auto {result} = to_i64({self.name}_at);"]
+        """Lines that declare them."""
+        return [f"const auto {name} = {text};" for name, text, _ in self.results(result)]
 
 
 def accumulator_of(
@@ -277,5 +269,5 @@ class Accumulators:
         for position, accumulator in self.by_position.items():
             for line in accumulator.named(f"v{position}"):
                 self.values.text(line)
-            found += accumulator.results(f"v{position}")
+            found += [(name, kind) for name, _, kind in accumulator.results(f"v{position}")]
         return found

@@ -116,57 +116,49 @@ def _w(x, degree, closed):
 @triton.jit
 def chebyshev_t(x, n):
     """Chebyshev's polynomial T."""
-    degree = _degree(n)
-    return _t(x, degree, degree > 6)
+    return _t(x, _degree(n), _degree(n) > 6)
 
 
 @triton.jit
 def shifted_chebyshev_t(x, n):
     """Chebyshev's polynomial T at 2 x - 1."""
-    degree = _degree(n)
-    return _t(x + x - 1.0, degree, degree > 6)
+    return _t(x + x - 1.0, _degree(n), _degree(n) > 6)
 
 
 @triton.jit
 def chebyshev_u(x, n):
     """Chebyshev's polynomial U."""
-    degree = _degree(n)
-    return _u(x, degree, degree > 8)
+    return _u(x, _degree(n), _degree(n) > 8)
 
 
 @triton.jit
 def shifted_chebyshev_u(x, n):
     """Chebyshev's polynomial U at 2 x - 1."""
-    degree = _degree(n)
-    return _u(x + x - 1.0, degree, degree > 6)
+    return _u(x + x - 1.0, _degree(n), _degree(n) > 6)
 
 
 @triton.jit
 def chebyshev_v(x, n):
     """Chebyshev's polynomial V."""
-    degree = _degree(n)
-    return _v(x, degree, degree > 8)
+    return _v(x, _degree(n), _degree(n) > 8)
 
 
 @triton.jit
 def shifted_chebyshev_v(x, n):
     """Chebyshev's polynomial V at 2 x - 1."""
-    degree = _degree(n)
-    return _v(x + x - 1.0, degree, degree > 6)
+    return _v(x + x - 1.0, _degree(n), _degree(n) > 6)
 
 
 @triton.jit
 def chebyshev_w(x, n):
     """Chebyshev's polynomial W."""
-    degree = _degree(n)
-    return _w(x, degree, degree > 8)
+    return _w(x, _degree(n), _degree(n) > 8)
 
 
 @triton.jit
 def shifted_chebyshev_w(x, n):
     """Chebyshev's polynomial W at 2 x - 1."""
-    degree = _degree(n)
-    return _w(x + x - 1.0, degree, degree > 4)
+    return _w(x + x - 1.0, _degree(n), _degree(n) > 4)
 
 
 @triton.jit
