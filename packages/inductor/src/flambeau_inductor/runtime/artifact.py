@@ -158,6 +158,7 @@ def _gpu_binaries(part: KernelPart, gpu: int | None) -> Loaded:
 LOADERS: Mapping[str, Loader] = {"cpp": _shared_object, "cubin": _gpu_binaries}
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class CompiledGraph:
     """Call it with one list of inputs, which it empties; it returns the outputs as a tuple.
 
@@ -166,33 +167,26 @@ class CompiledGraph:
     `artifact` is the same as data and files, None where it cannot be had in that form.
     """
 
-    __slots__ = ("__weakref__", "_autocasts", "_call", "_gpu", "_keep", "artifact", "report")
-
-    def __init__(
-        self,
-        call: Call,
-        report: Any,
-        devices: tuple[str, ...] = (),
-        keep: tuple[object, ...] = (),
-        gpu: int | None = None,
-        artifact: Any = None,
-    ) -> None:
-        self._call, self._autocasts, self._keep, self._gpu = call, devices, keep, gpu
-        self.report, self.artifact = report, artifact
+    call: Call
+    report: Any
+    devices: tuple[str, ...] = ()
+    keep: tuple[object, ...] = ()
+    gpu: int | None = None
+    artifact: Any = None
 
     @property
     def recorded(self) -> Any:
         """The `Recorded` that counts replays and plain calls; None where nothing is recorded."""
-        return self._call if hasattr(self._call, "replays") else None
+        return self.call if hasattr(self.call, "replays") else None
 
     def __call__(self, args: list[Any]) -> tuple[Any, ...]:
-        if self._gpu is not None and self._gpu != current_device():
-            with torch.cuda.device(self._gpu):
+        if self.gpu is not None and self.gpu != current_device():
+            with torch.cuda.device(self.gpu):
                 return self._without_autocast(args)
         return self._without_autocast(args)
 
     def _without_autocast(self, args: list[Any]) -> tuple[Any, ...]:
-        for device in self._autocasts:
+        for device in self.devices:
             if torch.is_autocast_enabled(device):
                 with torch.autocast(device, enabled=False):
                     return self._without_grad(args)
@@ -201,8 +195,8 @@ class CompiledGraph:
     def _without_grad(self, args: list[Any]) -> tuple[Any, ...]:
         if torch.is_grad_enabled():
             with torch.no_grad():
-                return self._call(args)
-        return self._call(args)
+                return self.call(args)
+        return self.call(args)
 
 
 def load_wrapper(text: str, name: str, known: Mapping[str, object]) -> Call:

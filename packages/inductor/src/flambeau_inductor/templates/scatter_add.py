@@ -16,10 +16,9 @@ from dataclasses import dataclass
 import torch
 
 from flambeau_inductor.codegen.triton.dtypes import pointer, register
-from flambeau_inductor.codegen.triton.kernel import TritonKernel
+from flambeau_inductor.codegen.triton.kernel import TritonKernel, kernel_of
 from flambeau_inductor.ir.program import Buffer, Extern, Layout, Program, Ref
 from flambeau_inductor.runtime.operators import ROWS_ADDED
-from flambeau_inductor.templates.gemm.kernel import template_kernel
 from flambeau_inductor.templates.gemm.problem import dtype_of, static_of
 from flambeau_inductor.templates.replacement import (
     FoundCall,
@@ -211,10 +210,8 @@ class _ScatterAddText:
             programs = size * -(-f.width // block)
         pointers = {self.operands[n].buffer: pointer(self.operands[n].dtype) for n in used}
         body = [f"    {line}" for line in ["program = tl.program_id(0)", *lines_of()]]
-        types = tuple(pointers[buffer] for buffer in arguments)
-        own = f"{f.result}_{name}"
         constants = (("XBLOCK", block),)
-        return template_kernel(own, body, arguments, types, constants, programs, warps)
+        return kernel_of(f"{f.result}_{name}", body, pointers, constants, programs, warps)
 
     def _clear(self) -> list[str]:
         return [

@@ -12,7 +12,7 @@ anew, from memory, the element values it needs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -69,6 +69,29 @@ class TritonKernel:
     contracts: bool = True
 
 
+def kernel_of(
+    name: str,
+    lines: Sequence[str],
+    pointers: Mapping[str, str],
+    constants: tuple[tuple[str, int], ...],
+    programs: int,
+    warps: int,
+    stages: int | None = None,
+    descriptors: tuple[Descriptor, ...] = (),
+) -> TritonKernel:
+    """The kernel of indented lines, in which buffers (`pointers` are their types) are `b0`, ... and
+    descriptors `d0`, ..."""
+    if descriptors:
+        constants = (*constants, (WITH_DESCRIPTORS, 1))
+    parameters = [f"b{i}" for i in range(len(pointers))]
+    parameters += [f"d{i}" for i in range(len(descriptors))]
+    parameters += [f"{constant}: tl.constexpr" for constant, _ in constants]
+    header = f"@triton.jit\ndef {name}({', '.join(parameters)}):"
+    source = "\n".join([header, *lines]) + "\n"
+    head = (name, source, tuple(pointers), tuple(pointers.values()), constants, programs, warps)
+    return TritonKernel(*head, stages, descriptors)
+
+
 def generate(
     loop: Loop,
     dtypes: Mapping[str, torch.dtype],
@@ -108,20 +131,10 @@ class KernelWriter(Instructions):
         constants = tuple((f"{d.name.upper()}BLOCK", d.block) for d in self.tiling.dimensions)
         if self.tiling.parts is not None:
             constants += ((STAGES, self.tiling.stages),)
-        parameters = [self.names[name] for name in self.arguments]
-        parameters += [f"{name}: tl.constexpr" for name, _ in constants]
-        header = f"@triton.jit\ndef {self.loop.name}({', '.join(parameters)}):"
-        return TritonKernel(
-            name=self.loop.name,
-            source="\n".join([header, *self.lines]) + "\n",
-            arguments=self.arguments,
-            pointers=tuple(pointer(self.dtypes[name]) for name in self.arguments),
-            constants=constants,
-            programs=self.tiling.programs,
-            warps=self.tiling.warps,
-            registers=self.tiling.registers,
-            contracts=False,
-        )
+        pointers = {name: pointer(self.dtypes[name]) for name in self.arguments}
+        programs, warps = self.tiling.programs, self.tiling.warps
+        made = kernel_of(self.loop.name, self.lines, pointers, constants, programs, warps)
+        return replace(made, registers=self.tiling.registers, contracts=False)
 
     def _whole_rows(self) -> None:
         """Rows that fit in a block, if there are any."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from flambeau_inductor.codegen.triton.dtypes import pointer, register
 from flambeau_inductor.codegen.triton.instructions import INT32_LIMIT
-from flambeau_inductor.codegen.triton.kernel import WITH_DESCRIPTORS, TritonKernel
+from flambeau_inductor.codegen.triton.kernel import WITH_DESCRIPTORS, TritonKernel, kernel_of
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor, fits
 from flambeau_inductor.templates.attention.problem import (
     LOG2_E,
@@ -20,7 +20,6 @@ from flambeau_inductor.templates.attention.problem import (
     Rows,
     padded,
 )
-from flambeau_inductor.templates.gemm.kernel import template_kernel
 from flambeau_inductor.templates.gemm.operands import masked
 from flambeau_inductor.templates.replacement import Buffers
 from flambeau_inductor.tuning.machine import TMA_ALIGNMENT
@@ -175,12 +174,9 @@ class AttentionText:
             f"{along} = tile * {block} + tl.arange(0, {block})",
         ]
         constants = (("QBLOCK", self.blocks.queries), ("KBLOCK", self.blocks.keys))
-        pointers = tuple(self.pointers[buffer] for buffer in self.arguments)
         body, programs = indented([*places, *lines]), tiles * self.heads * self.batch
-        head = (name, body, self.arguments, pointers, constants, programs)
-        return template_kernel(
-            *head, self.blocks.warps, self.blocks.stages, tuple(self.descriptors)
-        )
+        made = (name, body, self.pointers, constants, programs, self.blocks.warps)
+        return kernel_of(*made, self.blocks.stages, tuple(self.descriptors))
 
 
 _AXES = ("[:, None]", "[None, :]")

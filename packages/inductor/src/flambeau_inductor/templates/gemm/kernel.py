@@ -10,15 +10,17 @@ pointers. Where the rows of the left operand are windows of images the product i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from flambeau_inductor.codegen.triton.dtypes import pointer, register
 from flambeau_inductor.codegen.triton.instructions import INT32_LIMIT
-from flambeau_inductor.codegen.triton.kernel import WITH_DESCRIPTORS, KernelWriter, TritonKernel
+from flambeau_inductor.codegen.triton.kernel import (
+    WITH_DESCRIPTORS,
+    KernelWriter,
+    TritonKernel,
+    kernel_of,
+)
 from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling
 from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import IndexValue, Instr, Load, Store
-from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor
 from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue
 from flambeau_inductor.templates.gemm.operands import masked, reads_of
 from flambeau_inductor.templates.gemm.problem import Product
@@ -28,30 +30,6 @@ from flambeau_inductor.templates.replacement import Buffers
 
 GROUP = 8
 """Rows of tiles whose programs run together (the swizzle of P. Tillet's tutorial)."""
-
-
-def template_kernel(
-    name: str,
-    lines: Sequence[str],
-    arguments: tuple[str, ...],
-    pointers: tuple[str, ...],
-    constants: tuple[tuple[str, int], ...],
-    programs: int,
-    warps: int,
-    stages: int | None = None,
-    descriptors: tuple[Descriptor, ...] = (),
-) -> TritonKernel:
-    """The kernel of indented lines, in which arguments are `b0`, ... and descriptors `d0`, ..."""
-    if descriptors:
-        constants = (*constants, (WITH_DESCRIPTORS, 1))
-    parameters = [f"b{i}" for i in range(len(arguments))]
-    parameters += [f"d{i}" for i in range(len(descriptors))]
-    parameters += [f"{constant}: tl.constexpr" for constant, _ in constants]
-    header = f"@triton.jit\ndef {name}({', '.join(parameters)}):"
-    source = "\n".join([header, *lines]) + "\n"
-    return TritonKernel(
-        name, source, arguments, pointers, constants, programs, warps, stages, descriptors
-    )
 
 
 class ProductWriter(KernelWriter):
@@ -103,11 +81,11 @@ class ProductWriter(KernelWriter):
             self._rounded_product(product)
         self._straight(range(len(self.loop.body)))
         blocks = (("YBLOCK", tile.rows), ("XBLOCK", tile.columns), ("KBLOCK", tile.depth))
-        pointers = tuple(pointer(self.dtypes[buffer]) for buffer in self.arguments)
+        pointers = {buffer: pointer(self.dtypes[buffer]) for buffer in self.arguments}
         dtype = pointer(product.dtype)[1:]
         descriptors = tuple(each.descriptor(self.arguments, dtype) for each in operands)
-        head = (name, self.lines, self.arguments, pointers, blocks, programs)
-        return template_kernel(*head, tile.warps, tile.stages, descriptors)
+        made = (name, self.lines, pointers, blocks, programs, tile.warps)
+        return kernel_of(*made, tile.stages, descriptors)
 
     def _grid(self, product: Product, tile: GemmTile) -> tuple[int, int]:
         return -(-product.sizes[1] // tile.rows), -(-product.sizes[2] // tile.columns)

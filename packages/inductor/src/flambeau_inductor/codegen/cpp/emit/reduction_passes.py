@@ -348,46 +348,33 @@ class ReductionPass:
 
 def emit_tile(values: KernelVariables, tile: int) -> None:
     """All passes for `tile` vectors of columns from `t` on, with the row values between them."""
-    values.text(f"const width<{values.width}> n{{}};")
+    plan, text = values.plan, values.text
+    text(f"const width<{values.width}> n{{}};")
     saved: list[str] = []
     before: ReductionPass | None = None
-    for level in range(max(values.plan.level, default=0) + 1):
-        saved += _emit_columns(values, level, before, saved, tile)
+    for level in range(max(plan.level, default=0) + 1):
+        # row values of the level, from those that are saved and the pass before
+        values.text = inside = SourceLines()
+        made = [] if before is None else before.accumulators.name_results()
+        for position, instr in enumerate(plan.loop.body):
+            if plan.is_element(position) or plan.level[position] != level:
+                continue
+            if isinstance(instr, Store):
+                store(values, position)
+            elif not isinstance(instr, Reduce | ReducePart) and plan.is_vector(position):
+                compute(values, position)
+                made.append((f"v{position}", values.type_of(instr.dtype, True)))
+        values.text = text
+        if inside.lines:
+            for name, kind in made:
+                text(f"{kind} {name}s[{tile}];")
+            with each_column(values, tile):
+                for name in saved:
+                    text(f"const auto {name} = {name}s[u];")
+                for line in inside.lines:
+                    text(line)
+                for name, _ in made:
+                    text(f"{name}s[u] = {name};")
+            saved += [name for name, _ in made]
         before = ReductionPass(values, level)
         before.emit_tile(tile, saved)
-
-
-def _emit_columns(
-    values: KernelVariables,
-    level: int,
-    before: ReductionPass | None,
-    saved: Sequence[str],
-    tile: int,
-) -> list[str]:
-    """Row values of a level, from those that are saved and the pass before; names of the arrays."""
-    made: list[tuple[str, str]] = []
-    plan, text, inside = values.plan, values.text, SourceLines()
-    values.text = inside
-    if before is not None:
-        made += before.accumulators.name_results()
-    for position, instr in enumerate(plan.loop.body):
-        if plan.is_element(position) or plan.level[position] != level:
-            continue
-        if isinstance(instr, Store):
-            store(values, position)
-        elif not isinstance(instr, Reduce | ReducePart) and plan.is_vector(position):
-            compute(values, position)
-            made.append((f"v{position}", values.type_of(instr.dtype, True)))
-    values.text = text
-    if not inside.lines:
-        return []
-    for name, kind in made:
-        text(f"{kind} {name}s[{tile}];")
-    with each_column(values, tile):
-        for name in saved:
-            text(f"const auto {name} = {name}s[u];")
-        for line in inside.lines:
-            text(line)
-        for name, _ in made:
-            text(f"{name}s[u] = {name};")
-    return [name for name, _ in made]
