@@ -20,7 +20,7 @@ from flambeau_prims import NotYetSymbolic
 from flambeau_inductor.cache import CacheEntry, key, open_store, processor, versions
 from flambeau_inductor.cache import CacheStore as CacheStore
 from flambeau_inductor.codegen.cpp import unit
-from flambeau_inductor.codegen.cpp.toolchain import Toolchain, find_toolchain
+from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from flambeau_inductor.codegen.errors import CppUnsupported, TritonUnsupported
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.codegen.triton.module import generate_module
@@ -128,7 +128,13 @@ def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
 
         def make(folder: Path) -> None:
             (folder / "kernels.cpp").write_text(source.text)
-            _build(toolchain, source.text, folder).rename(folder / "kernels.so")
+            try:
+                toolchain.build(source.text, folder).rename(folder / "kernels.so")
+            except CompilerFailed as error:
+                full = [os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)]
+                if any(reason in str(error) for reason in full):  # it is the disk that it fails for
+                    raise OSError(errno.ENOSPC, full[0]) from error
+                raise
 
         entry = store.entry(wanted, make)
         library = entry.folder / "kernels.so"
@@ -235,16 +241,6 @@ def kernels_of(part: KernelPart) -> list[TritonKernel]:
 
     described = part.data["kernels"]
     return [TritonKernel(**{n: tupled(v) for n, v in each.items()}) for each in described]
-
-
-def _build(toolchain: Toolchain, text: str, folder: Path) -> Path:
-    """A shared object; OSError where it is the disk that the compiler fails for."""
-    try:
-        return toolchain.build(text, folder)
-    except CompilerFailed as error:
-        if os.strerror(errno.ENOSPC) in str(error) or os.strerror(errno.EDQUOT) in str(error):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
-        raise
 
 
 def launch_library(options: Options, store: CacheStore) -> Library | None:

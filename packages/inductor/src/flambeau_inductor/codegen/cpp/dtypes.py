@@ -71,15 +71,10 @@ def literal(value: Scalar, dtype: torch.dtype) -> str:
     return f"{number.hex()}{suffix}"
 
 
-def lowest(dtype: torch.dtype) -> Scalar:
-    """The identity of `max`."""
+def limit(dtype: torch.dtype, low: bool) -> Scalar:
+    """The least number, which is the identity of `max`; or the greatest, that of `min`."""
     if dtype.is_floating_point:
-        return -math.inf
-    return False if dtype is torch.bool else torch.iinfo(dtype).min
-
-
-def highest(dtype: torch.dtype) -> Scalar:
-    """The identity of `min`."""
-    if dtype.is_floating_point:
-        return math.inf
-    return True if dtype is torch.bool else torch.iinfo(dtype).max
+        return -math.inf if low else math.inf
+    if dtype is torch.bool:
+        return not low
+    return torch.iinfo(dtype).min if low else torch.iinfo(dtype).max

@@ -63,7 +63,7 @@ def whole(
         index = "rindex"
         if mask is not None:
             index = f"tl.where({mask}, rindex.to(tl.int64), {NO_INDEX})"
-        held = f"{value}.to({_arg_holding(operand)})"
+        held = f"{value}.to({_holding(operand)})"
         if mask is not None:
             held = f"tl.where({mask}, {held}, {_arg_neutral(reduce, operand)})"
         return [
@@ -85,10 +85,10 @@ def start(reduce: Reduce, operand: torch.dtype, name: str, shape: str) -> list[s
     if reduce.kind in ARG:
         neutral = _arg_neutral(reduce, operand)
         return [
-            f"{name}_value = tl.full({shape}, {neutral}, {_arg_holding(operand)})",
+            f"{name}_value = tl.full({shape}, {neutral}, {_holding(operand)})",
             f"{name}_index = tl.full({shape}, {NO_INDEX}, tl.int64)",
         ]
-    return [f"{name} = tl.full({shape}, {_kind(reduce).neutral}, {_holding(reduce)})"]
+    return [f"{name} = tl.full({shape}, {_kind(reduce).neutral}, {_holding(reduce.dtype)})"]
 
 
 def step(reduce: Reduce, name: str, value: str, mask: str | None) -> list[str]:
@@ -177,13 +177,6 @@ def _kind(reduce: Reduce) -> ReductionKind:
     return ReductionKind(kind.combine, kind.over, neutral)
 
 
-def _arg_holding(operand: torch.dtype) -> str:
-    """Dtype that the values of an argmax are compared in."""
-    if operand in HALF:
-        return "tl.float32"
-    return "tl.int8" if operand == torch.bool else register(operand)
-
-
 def _arg_neutral(reduce: Reduce, operand: torch.dtype) -> str:
     """A value that no element is worse than."""
     lowest = reduce.kind == "argmax"
@@ -195,15 +188,15 @@ def _arg_neutral(reduce: Reduce, operand: torch.dtype) -> str:
     return str(limits.min if lowest else limits.max)
 
 
-def _holding(reduce: Reduce) -> str:
-    """Dtype an accumulator is kept in: bool in a byte, half precision (max, min) in float32."""
-    if reduce.dtype == torch.bool:
+def _holding(dtype: torch.dtype) -> str:
+    """Dtype in which values are kept and compared: bool in a byte, half precision in float32."""
+    if dtype == torch.bool:
         return "tl.int8"
-    return "tl.float32" if reduce.dtype in HALF else register(reduce.dtype)
+    return "tl.float32" if dtype in HALF else register(dtype)
 
 
 def _hold(reduce: Reduce, value: str) -> str:
-    held = _holding(reduce)
+    held = _holding(reduce.dtype)
     return value if held == register(reduce.dtype) else f"{value}.to({held})"
 
 

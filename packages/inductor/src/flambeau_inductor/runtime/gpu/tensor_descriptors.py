@@ -64,14 +64,8 @@ def tiled(descriptor: Descriptor, meta: Mapping[str, Any]) -> Tiled:
     """The driver's form; `meta` is the compiled kernel's own record of its blocks."""
     number, itemsize = TYPES[descriptor.dtype]
     rank = len(descriptor.sizes)
-    made = Tiled(
-        argument=descriptor.argument,
-        rank=rank,
-        type=number,
-        itemsize=itemsize,
-        swizzle=int(meta["swizzle"]),
-        offset=descriptor.offset * itemsize,
-    )
+    swizzle, offset = int(meta["swizzle"]), descriptor.offset * itemsize
+    made = Tiled(descriptor.argument, rank, number, itemsize, swizzle, offset=offset)
     blocks = [int(n) for n in meta["block_size"]]
     for place, dim in enumerate(reversed(range(rank))):
         made.box[place] = blocks[dim]

@@ -8,7 +8,6 @@ own point.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -109,18 +108,13 @@ def _cut(loop: Loop, result: str, strides: tuple[int, int]) -> Loop:
             new = Axis(f"{axis.var}i", inner)
             axes = (*loop.x[:position], outer, new, *loop.x[position + 1 :])
             spelled = {axis.var: Var(outer.var) * inner + Var(new.var)}
-            loop = replace(loop, x=axes, body=_substituted(loop.body, spelled, axes))
+            ranges = {each.var: (0, max(_size(each) - 1, 0)) for each in axes}
+            body = tuple(
+                replace(instr, index=simplify(instr.index.substitute(spelled), ranges))
+                if isinstance(instr, Load | Store | IndexValue)
+                else instr
+                for instr in loop.body
+            )
+            loop = replace(loop, x=axes, body=body)
             break
     return loop
-
-
-def _substituted(
-    body: tuple[Instr, ...], mapping: Mapping[str, Expr], axes: tuple[Axis, ...]
-) -> tuple[Instr, ...]:
-    ranges = {axis.var: (0, max(_size(axis) - 1, 0)) for axis in axes}
-    return tuple(
-        replace(instr, index=simplify(instr.index.substitute(mapping), ranges))
-        if isinstance(instr, Load | Store | IndexValue)
-        else instr
-        for instr in body
-    )

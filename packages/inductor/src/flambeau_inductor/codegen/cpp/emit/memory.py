@@ -94,27 +94,19 @@ def _same_for_all(values: KernelVariables, mask: ValueId) -> str | None:
     return f"{values.address(place.index)} {'<' if instr.op == 'lt' else '>='} {bound.value}L"
 
 
-def transpose(values: KernelVariables, value: ValueId, var: str) -> None:
-    """Read a load's numbers for the points of `var` from `{var}_t` on, a vector for each."""
-    values.text(f"alignas(64) f32 q{value}[{values.width * values.width}];")
-    _transpose(values, value, var, f"q{value}", values.width)
-    values.transposed[value] = f"q{value} + {values.width} * ({var} - {var}_t)"
-
-
-def transpose_tile(values: KernelVariables, value: ValueId, var: str, columns: int) -> None:
-    """The same into a square of the tile q, whose rows hold `columns` lanes and which begins at
-    `{var}_b` and, for the lanes, likewise."""
-    lanes = values.plan.vector
-    into = f"q{value} + {columns} * ({var}_t - {var}_b) + ({lanes} - {lanes}_b)"
-    _transpose(values, value, var, into, columns)
-    into = f"q{value} + {columns} * ({var} - {var}_b) + ({lanes} - {lanes}_b)"
-    values.transposed[value] = into
-
-
-def _transpose(values: KernelVariables, value: ValueId, var: str, into: str, apart: int) -> None:
-    instr = values.plan.loop.body[value]
+def transpose(values: KernelVariables, value: ValueId, var: str, columns: int | None) -> None:
+    """Read a load's numbers for the points of `var` from `{var}_t` on, a vector for each: into an
+    array of their own, or into a square of the tile q, whose rows hold `columns` lanes and which
+    begins at `{var}_b` and, for the lanes, likewise."""
+    instr, lanes, apart = values.plan.loop.body[value], values.plan.vector, columns or values.width
     if not isinstance(instr, Load):
         raise CppUnsupported(f"{type(instr).__name__} reads no memory")
+    if columns is None:
+        values.text(f"alignas(64) f32 q{value}[{apart * apart}];")
+        into, values.transposed[value] = f"q{value}", f"q{value} + {apart} * ({var} - {var}_t)"
+    else:
+        row, lane = f"q{value} + {apart} * (%s - {var}_b)", f" + ({lanes} - {lanes}_b)"
+        into, values.transposed[value] = row % f"{var}_t" + lane, row % var + lane
     # the first point's variable is not declared yet
     ranges = {**values.plan.ranges, f"{var}_t": values.plan.ranges[var]}
     first = to_c(instr.index.substitute({var: Var(f"{var}_t")}), ranges)

@@ -15,7 +15,7 @@ from math import prod
 import torch
 
 from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan
-from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, highest, literal, lowest, spelling_of
+from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, limit, literal, spelling_of
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
 from flambeau_inductor.codegen.errors import CppUnsupported
 from flambeau_inductor.indexing import Expr, decide_less
@@ -66,10 +66,8 @@ class Accumulator:
 
     def identity(self) -> tuple[str, ...]:
         """Starting values of the fields, as scalar texts."""
-        if self.kind in ("max", "argmax"):
-            first = literal(lowest(self.dtype), self.dtype)
-        elif self.kind in ("min", "argmin"):
-            first = literal(highest(self.dtype), self.dtype)
+        if self.kind in ("max", "argmax", "min", "argmin"):
+            first = literal(limit(self.dtype, low=self.kind.endswith("max")), self.dtype)
         else:
             first = literal({"prod": 1, "all": True}.get(self.kind, 0), self.dtype)
         if self.kind in SIMPLE:

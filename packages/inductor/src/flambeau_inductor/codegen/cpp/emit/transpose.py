@@ -17,7 +17,7 @@ import torch
 
 from flambeau_inductor.codegen.cpp.analysis.streaming import fetched_squares
 from flambeau_inductor.codegen.cpp.analysis.vectorization import lane_step
-from flambeau_inductor.codegen.cpp.emit.memory import fetch_at, transpose, transpose_tile
+from flambeau_inductor.codegen.cpp.emit.memory import fetch_at, transpose
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
 from flambeau_inductor.codegen.cpp.emit.vector_loop import SHORT_BODY
 from flambeau_inductor.indexing import Var
@@ -89,7 +89,7 @@ def emit_squares(values: KernelVariables, var: str, block: int, inside: Callable
         count = str(width) if whole else f"{rest} < {width} ? {rest} : {width}"
         text(f"const long count = {count};")
         for value in loads:
-            transpose(values, value, var)
+            transpose(values, value, var, None)
         if whole and len(plan.loop.body) <= SHORT_BODY:
             text(f"#pragma GCC unroll {width}")
         with text.block(f"for (long {var} = {var}_t; {var} < {var}_t + count; ++{var})"):
@@ -118,7 +118,7 @@ def emit_transposed_tile(
             _lanes(values, "count", var, f"{var}_t")
             _lanes(values, "n", lanes, lanes)
             for value in tile.loads:
-                transpose_tile(values, value, var, tile.columns)
+                transpose(values, value, var, tile.columns)
             text(f"#pragma GCC unroll {width}")
             with text.block(f"for (long k = 0; k < {width}; ++k)"):
                 _prefetch(values, tile, var, ahead=False)
