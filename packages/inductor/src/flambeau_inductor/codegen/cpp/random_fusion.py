@@ -14,7 +14,7 @@ from math import prod
 
 from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan, blocked_axis, shared_axis
 from flambeau_inductor.codegen.cpp.emit.vector_loop import columns_at_once
-from flambeau_inductor.indexing import Expr, Var, as_expr
+from flambeau_inductor.indexing import Var, as_expr
 from flambeau_inductor.ir.loops import Load, Store
 
 AT_ONCE = 2048
@@ -42,7 +42,10 @@ def fuse_with_draws(plan: LoopPlan, mask: str) -> RandomFusion | None:
         return None
     if blocked_axis(plan) or shared_axis(plan) or columns_at_once(plan) > 1:
         return None
-    order = _in_order(plan)
+    order, step = as_expr(0), 1  # the number of a point in row-major order
+    for axis in reversed(plan.axes):
+        order = order + Var(axis.var) * step
+        step *= plan.sizes[axis.var]
     reads = [i for i in loop.body if isinstance(i, Load) and i.buffer == mask]
     written = {i.buffer for i in loop.body if isinstance(i, Store)}
     if not reads or mask in written or any(i.index != order or i.mask is not None for i in reads):
@@ -60,15 +63,6 @@ def fuse_with_draws(plan: LoopPlan, mask: str) -> RandomFusion | None:
         if isinstance(i, Load) and i.index == order and i.buffer not in {mask, *written}
     )
     return RandomFusion(mask, rows, length, piece, tuple(beside))
-
-
-def _in_order(plan: LoopPlan) -> Expr:
-    """The number of a point in row-major order."""
-    order, step = as_expr(0), 1
-    for axis in reversed(plan.axes):
-        order = order + Var(axis.var) * step
-        step *= plan.sizes[axis.var]
-    return order
 
 
 def entry(

@@ -19,7 +19,7 @@ import torch
 from flambeau_inductor.codegen.triton import reductions
 from flambeau_inductor.codegen.triton.dtypes import pointer
 from flambeau_inductor.codegen.triton.instructions import INT32_LIMIT, Instructions
-from flambeau_inductor.codegen.triton.row_facts import buffers, reduces_across
+from flambeau_inductor.codegen.triton.row_facts import reduces_across
 from flambeau_inductor.codegen.triton.tiling import Tiling, choose
 from flambeau_inductor.ir.loops import (
     Axis,
@@ -118,7 +118,8 @@ class KernelWriter(Instructions):
 
     def kernel(self) -> TritonKernel:
         self._facts()
-        self.arguments = tuple(dict.fromkeys(buffers(self.loop)))
+        accesses = (i for i in self.loop.body if isinstance(i, Load | Store))
+        self.arguments = tuple(dict.fromkeys(i.buffer for i in accesses))
         self.names = {name: f"b{i}" for i, name in enumerate(self.arguments)}
         if self.tiling.parts is not None:
             self._pipelined_rows(self.tiling.parts)

@@ -6,7 +6,7 @@ loop is cut into programs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
@@ -50,13 +50,6 @@ def one_plus(loop: Loop, add: Point) -> Point | None:
                 used = sum(left in operands(instr) for instr in loop.body)
                 return function if used == 1 else None
     return None
-
-
-def buffers(loop: Loop) -> Iterator[str]:
-    """The buffers that a loop touches, once for each time."""
-    for instr in loop.body:
-        if isinstance(instr, Load | Store):
-            yield instr.buffer
 
 
 def dtype_of(instr: Instr) -> torch.dtype:

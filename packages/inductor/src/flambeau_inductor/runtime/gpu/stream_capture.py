@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -182,29 +182,27 @@ Memory = Callable[[int, int], torch.Tensor]
 """So many bytes at an address, as a tensor that does not keep them."""
 
 
+@dataclass
 class OwnInputs:
     """`call`, which replaces the inputs of `like`. `returned`: its results that lie in these."""
 
-    def __init__(
-        self, call: Callable[[list[Any]], tuple[Any, ...]], like: Mapping[int, torch.Tensor]
-    ) -> None:
-        self.returned: frozenset[int] = frozenset()
-        self._call = call
-        self._like = dict(like)
-        self._places: list[tuple[int, int]] = []
+    call: Call
+    like: Mapping[int, torch.Tensor]
+    returned: frozenset[int] = frozenset()
+    places: list[tuple[int, int]] = field(default_factory=list)
 
     def __call__(self, args: list[Any]) -> tuple[Any, ...]:
         held = []
-        for position, value in self._like.items():
+        for position, value in self.like.items():
             own = torch.empty_strided(
                 value.shape, value.stride(), dtype=value.dtype, device=value.device
             )
             whole = own.untyped_storage()
-            self._places.append((whole.data_ptr(), whole.nbytes()))
+            self.places.append((whole.data_ptr(), whole.nbytes()))
             held.append(weak_storage(own))
             args[position] = own
             del own, whole
-        outputs = self._call(args)
+        outputs = self.call(args)
         handles = {each.cdata for each in held}
         self.returned = frozenset(
             position
@@ -216,5 +214,5 @@ class OwnInputs:
     def buffers(self, memory: Memory) -> tuple[torch.Tensor, ...]:
         return tuple(
             seen_through(memory(*place), value, 0)
-            for place, value in zip(self._places, self._like.values(), strict=True)
+            for place, value in zip(self.places, self.like.values(), strict=True)
         )

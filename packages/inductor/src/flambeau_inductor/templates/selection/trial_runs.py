@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,21 +34,19 @@ AT_ONCE = 16
 """Kernels that are compiled side by side, before the budget is looked at again."""
 
 
+@dataclass
 class Bench:
     """Tensors of a few buffers and what runs on them."""
 
-    def __init__(
-        self, layouts: Mapping[str, Layout], budget: Budget, library: Library | None = None
-    ) -> None:
-        self._layouts = layouts
-        self._budget = budget
-        self._library = library
-        self._tensors: dict[str, torch.Tensor] = {}
+    layouts: Mapping[str, Layout]
+    budget: Budget
+    library: Library | None = None
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def tensor(self, name: str) -> torch.Tensor:
-        found = self._tensors.get(name)
+        found = self.tensors.get(name)
         if found is None:
-            found = self._tensors[name] = stand_in(self._layouts[name])
+            found = self.tensors[name] = stand_in(self.layouts[name])
         return found
 
     def fill(self, matrix: Matrix, values: torch.Tensor) -> None:
@@ -72,11 +71,11 @@ class Bench:
             path = Path(folder) / "kernels.py"
             path.write_text(module_text([kernel.source for kernel in kernels]))
             for first in range(0, len(kernels), AT_ONCE):
-                if self._budget.over:
+                if self.budget.over:
                     break
                 some = kernels[first : first + AT_ONCE]
                 for name, launcher in build(
-                    path, some, self._library, AT_ONCE, lenient=True
+                    path, some, self.library, AT_ONCE, lenient=True
                 ).items():
                     (kernel,) = (k for k in some if k.name == name)
                     tensors = [self.tensor(each) for each in kernel.arguments]
