@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from flambeau_aot import CannotSave, encoded
 from flambeau_aot.sizes import has_symbols
 from flambeau_inductor import CompilerNotFound, Options
 from flambeau_inductor.cache import Key, code, key, processor, versions
@@ -23,7 +24,7 @@ from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from torch import fx
 
 from flambeau._torch_compat import is_view, modes_of_math
-from flambeau.cache.graph_text import NAMED, PLAIN, CannotKey, text_of
+from flambeau.cache.graph_text import CannotKey, text_of
 from flambeau.cache.open_sizes import GraphSymbols
 from flambeau.choices import Choices
 
@@ -56,8 +57,8 @@ def graph_key(
             described.append(f"{place}: the same as {first[id(item)]}")
             continue
         first[id(item)] = place
-        own = metadata(item) if sizes is None else metadata_of_open(item, stand_in, sizes)
-        described.append(f"{place}: {own}")
+        left_open = sizes.described(stand_in) if sizes and has_symbols(stand_in) else None
+        described.append(f"{place}: {metadata(item, left_open)}")
     parts: dict[str, str] = {}
     if sizes is not None:
         sizes.refuse_others(gm)
@@ -83,23 +84,13 @@ def variant(of: Key, number: int) -> Key:
     return key(of.kind, **{**dict(of.parts), VARIANT: str(number)})
 
 
-def metadata_of_open(item: Any, stand_in: Any, sizes: GraphSymbols) -> str:
-    """The same where sizes are left open: `stand_in` says which, None for what has none."""
-    if stand_in is None or not has_symbols(stand_in):
-        return metadata(item)
-    if not isinstance(item, torch.Tensor):
-        return f"{type(item).__name__} {sizes.described(stand_in)}"
-    return metadata(item, sizes.described(stand_in))
-
-
 def metadata(item: Any, sizes: str | None = None) -> str:
-    """What compiling reads of an input; `sizes` in place of its sizes and strides."""
-    if isinstance(item, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        raise CannotKey("a symbol in place of a number")
+    """What compiling reads of an input; `sizes`, where some are open, in place of its own."""
     if not isinstance(item, torch.Tensor):
-        if type(item) in PLAIN or isinstance(item, NAMED):
-            return repr(item)
-        raise CannotKey(f"an input of the class {type(item).__name__}")
+        try:
+            return f"{type(item).__name__} {sizes}" if sizes else repr(encoded(item))
+        except CannotSave:
+            raise CannotKey(f"an input of the class {type(item).__name__}") from None
     if type(item) not in PLAIN_TENSORS:
         raise CannotKey(f"a tensor of the class {type(item).__name__}")
     if item.layout != torch.strided or item.is_quantized or item.is_conj() or item.is_neg():

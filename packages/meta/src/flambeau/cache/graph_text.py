@@ -1,22 +1,25 @@
-"""Canonical text of a captured graph, the same in every process.
+"""A captured graph as data, the same in every process, and a graph again.
 
-In: a captured `fx.GraphModule`. Out: one line a node, values by number; or `CannotKey`. Invariant:
-two graphs with one text, on inputs of one metadata, compile to the same (`open_sizes` says what is
-known of sizes that are left open); what has no text that says all of it (a function of the program,
-an operator of somebody else's) has no key.
+In: a captured `fx.GraphModule`; or data, tensors and names. Out: a list of nodes by number, or
+`CannotKey`; a graph. Invariant: two graphs with one text, on inputs of one metadata, compile to the
+same (`open_sizes` says what is known of sizes that are left open); what has no form that says all
+of it (a function of the program, an operator of somebody else's) has no key and is in no file; a
+name that is not torch's or Python's arithmetic is refused when it is read.
 """
 
 from __future__ import annotations
 
 import builtins
+import importlib
+import json
 import math
 import operator
 import sys
-import types
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from flambeau_aot import CannotSave, decoded, encoded
 from torch import fx
 
 from flambeau._torch_compat import is_overload
@@ -27,22 +30,22 @@ NAMESPACES = frozenset({"aten", "prim", "prims", "flambeau_prims"})
 PACKAGES = frozenset(
     {"torch", "operator", "_operator", "math", "builtins", "flambeau_capture", "flambeau_inductor"}
 )
+#: built-in functions that a graph out of a file may call
+PYTHON = frozenset({"max", "min", "abs", "sum", "len", "pow", "round", "int", "float", "bool"})
 #: where functions of C code are found that do not say where they are from
-PLACES: tuple[Any, ...] = (
-    torch,
-    torch.nn.functional,
-    torch.Tensor,
-    torch.linalg,
-    torch.fft,
-    torch.special,
-    operator,
-    math,
-    builtins,
-    torch.autograd,
-    torch.ops.aten,
-)
-PLAIN = (bool, int, float, complex, str, type(None), type(Ellipsis))
-NAMED = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+PLACES: Mapping[str, Any] = {
+    "torch": torch,
+    "torch.nn.functional": torch.nn.functional,
+    "torch.Tensor": torch.Tensor,
+    "torch.linalg": torch.linalg,
+    "torch.fft": torch.fft,
+    "torch.special": torch.special,
+    "operator": operator,
+    "math": math,
+    "builtins": builtins,
+    "torch.autograd": torch.autograd,
+    "torch.ops.aten": torch.ops.aten,
+}
 
 
 class CannotKey(Exception):
@@ -50,68 +53,119 @@ class CannotKey(Exception):
 
 
 def text_of(gm: fx.GraphModule) -> tuple[str, list[torch.Tensor]]:
-    """The graph's text, and the tensors it reads as attributes, each once, in order."""
+    """The graph's text, a line a node, and the tensors that it reads as attributes."""
     tensors: list[torch.Tensor] = []
-    return "\n".join(_lines(gm, tensors)), tensors
+    return "\n".join(map(json.dumps, graph_data(gm, tensors, []))), tensors
 
 
-def _lines(gm: fx.GraphModule, tensors: list[torch.Tensor]) -> list[str]:
+def graph_data(gm: fx.GraphModule, tensors: list[torch.Tensor], names: list[str]) -> list[Any]:
+    """The nodes in order, each as `[op, target, args, kwargs]` of JSON's kinds, referred to by its
+    number. Raises CannotKey.
+
+    tensors, names: the tensors that are attributes, each once, and the names of nodes and
+    attributes, of which the data say nothing, are added to these.
+    """
     numbers: dict[fx.Node, int] = {}
-    lines: list[str] = []
+    data: list[Any] = []
     for node in gm.graph.nodes:
         numbers[node] = len(numbers)
-        if node.op == "placeholder":
-            lines.append(f"%{numbers[node]} = input")
-            continue
-        if node.op == "get_attr":
-            lines.append(f"%{numbers[node]} = {_attribute(gm, str(node.target), tensors)}")
-            continue
+        names.append(str(node.target) if node.op == "get_attr" else node.name)
+        target: Any = None
         if node.op == "call_module":
             raise CannotKey(f"a call of the module {node.target}")
-        called = str(node.target) if isinstance(node.target, str) else function(node.target)
-        given = [value(item, numbers) for item in node.args]
-        given += [f"{name}={value(item, numbers)}" for name, item in node.kwargs.items()]
-        lines.append(f"%{numbers[node]} = {node.op} {called}({', '.join(given)})")
-    return lines
+        if node.op == "get_attr":
+            target = _attribute(gm, str(node.target), tensors, names)
+        elif node.op.startswith("call_"):
+            target = node.target if isinstance(node.target, str) else function(node.target)
+        args = [_value(item, numbers) for item in node.args]
+        kwargs = {name: _value(item, numbers) for name, item in node.kwargs.items()}
+        data.append([node.op, target, args, kwargs])
+    return data
 
 
-def _attribute(gm: fx.GraphModule, target: str, tensors: list[torch.Tensor]) -> str:
+def _attribute(
+    gm: fx.GraphModule, target: str, tensors: list[torch.Tensor], names: list[str]
+) -> dict[str, Any]:
     found = operator.attrgetter(target)(gm)
     if isinstance(found, fx.GraphModule):
-        body = "\n  ".join(_lines(found, tensors))
-        return f"graph {{\n  {body}\n}}"
+        return {"graph": graph_data(found, tensors, names)}
     if not isinstance(found, torch.Tensor):
         raise CannotKey(f"the attribute {target}, a {type(found).__name__}")
-    for place, known in enumerate(tensors):
-        if known is found:
-            return f"tensor {place}"
-    tensors.append(found)
-    return f"tensor {len(tensors) - 1}"
+    place = next((n for n, known in enumerate(tensors) if known is found), len(tensors))
+    if place == len(tensors):
+        tensors.append(found)
+    return {"tensor": place}
 
 
-def value(item: Any, numbers: Mapping[fx.Node, int]) -> str:
+def _value(item: Any, numbers: Mapping[fx.Node, int]) -> Any:
     """An argument of a node. Raises CannotKey."""
     if isinstance(item, fx.Node):
-        return f"%{numbers[item]}"
-    if type(item) in PLAIN or isinstance(item, NAMED):
-        return repr(item)
-    if isinstance(item, (tuple, list, torch.Size)):
-        inside = ", ".join(value(each, numbers) for each in item)
+        return {"node": numbers[item]}
+    if isinstance(item, (list, tuple)) and not hasattr(item, "_fields"):
         kind = "list" if isinstance(item, list) else "tuple"
-        if isinstance(item, tuple) and hasattr(item, "_fields"):
-            raise CannotKey(f"an argument of the class {type(item).__name__}")
-        return f"{kind}({inside})"
+        return {kind: [_value(each, numbers) for each in item]}
     if isinstance(item, dict):
-        pairs = (f"{value(k, numbers)}: {value(v, numbers)}" for k, v in item.items())
-        return f"{{{', '.join(pairs)}}}"
+        pairs = item.items()
+        return {"dict": [[_value(key, numbers), _value(each, numbers)] for key, each in pairs]}
     if isinstance(item, slice):
-        parts = (value(each, numbers) for each in (item.start, item.stop, item.step))
-        return f"slice({', '.join(parts)})"
-    if isinstance(item, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        raise CannotKey("an open size inside an argument")
-    if callable(item) or is_overload(item):
-        return function(item)
-    raise CannotKey(f"an argument of the class {type(item).__name__}")
+        return {"slice": [_value(part, numbers) for part in (item.start, item.stop, item.step)]}
+    if item is Ellipsis:
+        return {"ellipsis": []}
+    if not is_overload(item):
+        try:
+            return {"value": made} if isinstance(made := encoded(item), dict) else made
+        except CannotSave:
+            if not callable(item):
+                raise CannotKey(f"an argument of the class {type(item).__name__}") from None
+    return {"function": function(item)}
+
+
+MAKERS: Mapping[str, Callable[[list[Any]], Any]] = {
+    "list": list,
+    "tuple": tuple,
+    "dict": dict,
+    "slice": lambda parts: slice(*parts),
+    "ellipsis": lambda parts: Ellipsis,
+}
+
+
+def graph_from(
+    data: Sequence[Any], tensors: Sequence[torch.Tensor], names: Iterator[str]
+) -> fx.GraphModule:
+    """The graph of what `graph_data` gave. Raises LookupError, TypeError, ValueError and
+    AttributeError for anything else."""
+    graph, root = fx.Graph(), torch.nn.Module()
+    nodes: list[fx.Node] = []
+    for (op, target, args, kwargs), name in zip(data, names):
+        called = function_named(target) if op == "call_function" else target or name
+        if op == "get_attr":
+            ((kind, content),) = target.items()
+            held: Any = tensors[content] if kind == "tensor" else None
+            if isinstance(held, torch.Tensor) and not isinstance(held, torch.nn.Parameter):
+                root.register_buffer(name, held)
+            else:
+                setattr(root, name, graph_from(content, tensors, names) if held is None else held)
+            called = name
+        own = [_value_from(item, nodes) for item in args]
+        named = {key: _value_from(item, nodes) for key, item in kwargs.items()}
+        nodes.append(graph.create_node(op, called, tuple(own), named, name))
+    graph.lint()
+    return fx.GraphModule(root, graph, "Exported")
+
+
+def _value_from(data: Any, nodes: Sequence[fx.Node]) -> Any:
+    if not isinstance(data, dict):
+        return data
+    ((kind, content),) = data.items()
+    if kind == "node":
+        return nodes[content]
+    if kind == "value":
+        return decoded(content)
+    if kind == "function":
+        return function_named(content)
+    if kind == "dict":
+        content = [{"tuple": pair} for pair in content]
+    return MAKERS[kind]([_value_from(each, nodes) for each in content])
 
 
 def function(target: Any) -> str:
@@ -127,9 +181,9 @@ def function(target: Any) -> str:
         if root in PACKAGES and _found(sys.modules.get(module), name) is target:
             return f"{module}.{name}"
     plain = str(getattr(target, "__name__", ""))
-    for place in PLACES if plain else ():
+    for called, place in PLACES.items() if plain else ():
         if getattr(place, plain, None) is target:
-            return f"{_called(place)}.{plain}"
+            return f"{called}.{plain}"
     raise CannotKey(f"the function {module}.{name or plain or target!r}, which may change")
 
 
@@ -139,7 +193,17 @@ def _found(place: Any, name: str) -> Any:
     return place
 
 
-def _called(place: Any) -> str:
-    if isinstance(place, types.ModuleType):
-        return place.__name__
-    return str(getattr(place, "__qualname__", place))
+def function_named(name: str) -> Any:
+    """The function of a name that `function` gave. Raises LookupError."""
+    if name.startswith("torch.ops."):
+        return decoded({"operator": name.removeprefix("torch.ops.")})
+    parts = name.split(".")
+    if parts[0] not in PACKAGES or (parts[0] == "builtins" and parts[-1] not in PYTHON):
+        raise LookupError(f"a graph does not call {name}")
+    for end in range(len(parts) - 1, 0, -1):
+        try:
+            module = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        return operator.attrgetter(".".join(parts[end:]))(module)
+    raise LookupError(f"there is no function {name}")

@@ -15,7 +15,7 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,16 @@ def tensor_bytes(tensors: list[torch.Tensor]) -> bytes:
     written = io.BytesIO()
     torch.save([tensor.detach() for tensor in tensors], written)
     return written.getvalue()
+
+
+def tensors_from(path: Path, marks: Sequence[Sequence[bool]]) -> list[torch.Tensor]:
+    """The tensors in a file, of which `marks` say whether each is a parameter, and requires grad;
+    none where there is no file."""
+    tensors: list[torch.Tensor] = torch.load(path, weights_only=True) if path.exists() else []
+    return [
+        torch.nn.Parameter(tensor, wanted) if parameter else tensor.requires_grad_(wanted)
+        for tensor, (parameter, wanted) in zip(tensors, marks, strict=True)
+    ]
 
 
 def facts_of(path: Path, kind: str) -> dict[str, Any]:

@@ -1,29 +1,25 @@
 """Export of a whole function as one graph, in memory and in a file.
 
 In: a function and example arguments, or a file. Out: an `Exported` that is called like the
-function. Invariant: a file holds data only, its graph as a list of functions by name: what a graph
-holds that has no such form is an error, and a name that is not torch's or Python's arithmetic is
-refused when it is read.
+function. Invariant: a file holds data only, its graph as `cache.graph_text` has it: what a graph
+holds that has no such form is an error.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import flambeau_capture
 import torch
 from flambeau_aot import CannotSave, decoded, encoded
-from torch import fx
 
 from flambeau._torch_compat import pytree
-from flambeau.cache.graph_text import PACKAGES, CannotKey, function
+from flambeau.cache.graph_text import CannotKey, graph_data, graph_from
 from flambeau.cache.open_sizes import Inexpressible, open_sizes
 from flambeau.errors import CannotPackage, Refused
 from flambeau.packaging import archive
@@ -33,15 +29,6 @@ KIND = "graph"
 GRAPH = "graph.json"
 TEXT = "graph.txt"
 TENSORS = "tensors.pt"
-PYTHON = frozenset({"max", "min", "abs", "sum", "len", "pow", "round", "int", "float", "bool"})
-"""Built-in functions that a graph may call."""
-
-
-MAKERS: Mapping[str, Callable[[list[Any]], Any]] = {
-    "list": list,
-    "tuple": tuple,
-    "slice": lambda parts: slice(*parts),
-}
 
 
 @dataclass(frozen=True)
@@ -55,9 +42,12 @@ class Exported(flambeau_capture.Exported):
     def save(self, path: str | Path) -> Path:
         """Write it to one file. Raises CannotPackage, with what has no form in a file."""
         tensors: list[torch.Tensor] = []
+        names: list[str] = []
         try:
             data = {
-                "graph": _graph_data(self.graph_module, tensors),
+                "graph": graph_data(self.graph_module, tensors, names),
+                "names": names,
+                "tensors": [[isinstance(t, torch.nn.Parameter), t.requires_grad] for t in tensors],
                 "arguments": pytree.treespec_dumps(self.in_spec),
                 "result": pytree.treespec_dumps(self.out_spec),
                 "examples": [_example(each) for each in self.examples],
@@ -156,9 +146,9 @@ def load_export(path: str | Path) -> Exported:
         archive.unpack(file, KIND, folder)
         try:
             data = json.loads((folder / GRAPH).read_text())
-            tensors = torch.load(folder / TENSORS, weights_only=True)
+            tensors = archive.tensors_from(folder / TENSORS, data["tensors"])
             return Exported(
-                graph_module=_graph_from(data["graph"], tensors),
+                graph_module=graph_from(data["graph"], tensors, iter(data["names"])),
                 guards=tuple(data["guards"]),
                 in_spec=pytree.treespec_loads(data["arguments"]),
                 out_spec=pytree.treespec_loads(data["result"]),
@@ -182,102 +172,3 @@ def _example_from(data: Mapping[str, Any]) -> Any:
     if "value" in data:
         return decoded(data["value"])
     return flambeau_capture.TensorForm(*map(decoded, data["form"]))
-
-
-def _graph_data(gm: fx.GraphModule, tensors: list[torch.Tensor]) -> list[dict[str, Any]]:
-    """The nodes in order; tensors that are attributes go to `tensors`."""
-    nodes: list[dict[str, Any]] = []
-    for node in gm.graph.nodes:
-        made: dict[str, Any] = {"name": node.name, "op": node.op}
-        if node.op == "get_attr":
-            made |= _attribute(gm, str(node.target), tensors)
-        elif node.op == "call_function":
-            made["target"] = function(node.target)
-        elif node.op in ("call_method", "placeholder"):
-            made["target"] = str(node.target)
-        elif node.op != "output":
-            raise CannotSave(f"a {node.op} node")
-        made["args"] = [_value(item) for item in node.args]
-        made["kwargs"] = {name: _value(item) for name, item in node.kwargs.items()}
-        nodes.append(made)
-    return nodes
-
-
-def _attribute(gm: fx.GraphModule, target: str, tensors: list[torch.Tensor]) -> dict[str, Any]:
-    found = attrgetter(target)(gm)
-    if isinstance(found, fx.GraphModule):
-        return {"target": target, "graph": _graph_data(found, tensors)}
-    if not isinstance(found, torch.Tensor):
-        raise CannotSave(f"the attribute {target}, a {type(found).__name__}")
-    tensors.append(found.detach())
-    parameter = isinstance(found, torch.nn.Parameter)
-    return {"target": target, "tensor": len(tensors) - 1, "parameter": parameter,
-            "requires_grad": found.requires_grad}  # fmt: skip
-
-
-def _value(item: Any) -> Any:
-    if isinstance(item, fx.Node):
-        return {"node": item.name}
-    if isinstance(item, (list, tuple)):
-        return {"list" if isinstance(item, list) else "tuple": [_value(each) for each in item]}
-    if isinstance(item, dict):
-        return {"dict": [[_value(key), _value(each)] for key, each in item.items()]}
-    if isinstance(item, slice):
-        return {"slice": [_value(part) for part in (item.start, item.stop, item.step)]}
-    try:
-        return {"value": encoded(item)}
-    except CannotSave:
-        if callable(item):
-            return {"function": function(item)}
-        raise CannotSave(f"an argument of the class {type(item).__name__}") from None
-
-
-def _graph_from(data: list[dict[str, Any]], tensors: list[torch.Tensor]) -> fx.GraphModule:
-    graph, root = fx.Graph(), torch.nn.Module()
-    known: dict[str, fx.Node] = {}
-    for each in data:
-        target = each.get("target", "output")
-        if "graph" in each:
-            root.add_module(target, _graph_from(each["graph"], tensors))
-        elif "tensor" in each and not hasattr(root, target):
-            tensor = tensors[each["tensor"]]
-            if each["parameter"]:
-                root.register_parameter(target, torch.nn.Parameter(tensor, each["requires_grad"]))
-            else:
-                root.register_buffer(target, tensor.requires_grad_(each["requires_grad"]))
-        called = _function(target) if each["op"] == "call_function" else target
-        args = tuple(_value_from(item, known) for item in each["args"])
-        kwargs = {name: _value_from(item, known) for name, item in each["kwargs"].items()}
-        known[each["name"]] = graph.create_node(each["op"], called, args, kwargs, each["name"])
-    graph.lint()
-    return fx.GraphModule(root, graph, "Exported")
-
-
-def _value_from(data: Mapping[str, Any], known: Mapping[str, fx.Node]) -> Any:
-    ((kind, content),) = data.items()
-    if kind == "node":
-        return known[content]
-    if kind == "value":
-        return decoded(content)
-    if kind == "function":
-        return _function(content)
-    if kind == "dict":
-        return {_value_from(k, known): _value_from(v, known) for k, v in content}
-    made = [_value_from(each, known) for each in content]
-    return MAKERS[kind](made)
-
-
-def _function(name: str) -> Any:
-    """The function of a name that `cache.graph_text.function` gave."""
-    if name.startswith("torch.ops."):
-        return decoded({"operator": name.removeprefix("torch.ops.")})
-    parts = name.split(".")
-    if parts[0] not in PACKAGES or (parts[0] == "builtins" and parts[-1] not in PYTHON):
-        raise LookupError(f"a graph does not call {name}")
-    for end in range(len(parts) - 1, 0, -1):
-        try:
-            module = importlib.import_module(".".join(parts[:end]))
-        except ModuleNotFoundError:
-            continue
-        return attrgetter(".".join(parts[end:]))(module)
-    raise LookupError(f"there is no function {name}")

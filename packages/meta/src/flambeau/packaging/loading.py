@@ -254,18 +254,13 @@ def _bound(
     path: Path, folder: Path, static: list[dict[str, Any]], state: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
     """The tensors that the program is bound to, by name; `#0` is one that has none."""
-    inside = iter(torch.load(folder / WEIGHTS, weights_only=True)
-                  if (folder / WEIGHTS).exists() else ())  # fmt: skip
+    marks = [(each["parameter"], each["requires_grad"]) for each in static if each["inside"]]
+    inside = iter(archive.tensors_from(folder / WEIGHTS, marks))
     found: dict[str, torch.Tensor] = {}
     for place, each in enumerate(static):
         name = each["name"] or f"#{place}"
         if each["inside"]:
-            tensor = next(inside)
-            if each["parameter"]:
-                tensor = torch.nn.Parameter(tensor, requires_grad=each["requires_grad"])
-            else:
-                tensor.requires_grad_(each["requires_grad"])
-            found[name] = state.get(name, tensor)
+            found[name] = state.get(name, next(inside))
         elif name in state:
             found[name] = state[name]
         else:
