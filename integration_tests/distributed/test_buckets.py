@@ -86,36 +86,29 @@ def batches(rank, count=5):
 def test_parts_say_what_the_whole_says(kilobytes):
     model, x = Model(), torch.randn(8, WIDTH)
     gm, inputs = captured(model, x)
-    parts = split(gm, BucketLimits(kilobytes * 1024, kilobytes * 1024))
-    sizes = [sum(p.numel() * 4 for p in part.module.parameters()) for part in parts.parts]
-    assert len(parts.parts) == {1: 6, 4: 5, 20: 2}[kilobytes] or len(parts.parts) > 1
-    assert all(sizes)
     seen = []
 
     def backend(part, given):
         seen.append(part)
         return part.forward
 
+    parts = split(gm, BucketLimits(kilobytes * 1024, kilobytes * 1024), backend)
+    sizes = [sum(p.numel() * 4 for p in part.parameters()) for part in parts.children()]
+    assert len(sizes) == {1: 6, 4: 5, 20: 2}[kilobytes] or len(sizes) > 1
+    assert all(sizes)
     whole = gm.forward(*inputs)
     grads = torch.autograd.grad(whole[0].sum(), [*model.parameters()])
     model.bn.reset_running_stats()
-    divided = _run(gm, inputs, backend, kilobytes)
-    assert len(seen) == len(parts.parts)
+    divided = parts(*inputs)
+    assert len(seen) == len(sizes)
     again = torch.autograd.grad(divided[0].sum(), [*model.parameters()])
     torch.testing.assert_close(divided, whole)
     torch.testing.assert_close(again, grads)
 
 
-def _run(gm, inputs, backend, kilobytes):
-    from flambeau.distributed import buckets
-
-    parts = split(gm, BucketLimits(kilobytes * 1024, kilobytes * 1024))
-    return buckets._Runner(parts, backend)(*inputs)
-
-
 def test_what_fits_one_bucket_stays_whole():
     gm, _ = captured(Model(1), torch.randn(8, WIDTH))
-    assert split(gm, BucketLimits(1 << 20, 1 << 20)) is None
+    assert split(gm, BucketLimits(1 << 20, 1 << 20), None) is None
 
 
 def test_outside_of_a_wrapped_forward_nothing_is_cut():

@@ -16,52 +16,56 @@ from typing import TYPE_CHECKING, Any
 from flambeau.__about__ import __version__
 
 if TYPE_CHECKING:
-    from flambeau_capture import (
-        CompileProfiler,
-        RecompileError,
-        Unsupported,
-        allow_in_graph,
-        disable,
-        get_stance,
-        graph_break,
-        is_compiling,
-        mark_dynamic,
-        mark_static,
-        reset,
-        run,
-        set_stance,
-    )
+    from flambeau_capture import CompileProfiler as CompileProfiler
+    from flambeau_capture import RecompileError as RecompileError
+    from flambeau_capture import Unsupported as Unsupported
+    from flambeau_capture import allow_in_graph as allow_in_graph
+    from flambeau_capture import disable as disable
+    from flambeau_capture import get_stance as get_stance
+    from flambeau_capture import graph_break as graph_break
+    from flambeau_capture import is_compiling as is_compiling
+    from flambeau_capture import mark_dynamic as mark_dynamic
+    from flambeau_capture import mark_static as mark_static
+    from flambeau_capture import reset as reset
+    from flambeau_capture import run as run
+    from flambeau_capture import set_stance as set_stance
 
-    from flambeau import cache
-    from flambeau.api import compile, optimize, report
-    from flambeau.backends import list_backends, register_backend
-    from flambeau.backends.autotune import Autotune
-    from flambeau.bisecting import Verdict
-    from flambeau.bisecting.bisect import bisect
-    from flambeau.errors import (
-        BadOption,
-        CannotPackage,
-        FlambeauError,
-        FlambeauWarning,
-        IncompatibleSiblings,
-        Refused,
-        StageError,
-        UnknownBackend,
-        UnknownMode,
-        UnknownOption,
-    )
-    from flambeau.events.logs import set_logs
-    from flambeau.events.records import Report
-    from flambeau.events.timing import compile_times
-    from flambeau.explaining import Explanation
-    from flambeau.explaining.explain import explain
-    from flambeau.packaging.export import Exported, export, load_export
-    from flambeau.packaging.loading import Loaded, load
-    from flambeau.packaging.package import package
-    from flambeau.planning import Plan
-    from flambeau.planning.model import calibrate
-    from flambeau.planning.plan import plan
-    from flambeau.tracing.trace import trace
+    from flambeau import cache as cache
+    from flambeau.api import compile as compile
+    from flambeau.api import optimize as optimize
+    from flambeau.api import report as report
+    from flambeau.backends import list_backends as list_backends
+    from flambeau.backends import register_backend as register_backend
+    from flambeau.backends.autotune import Autotune as Autotune
+    from flambeau.bisecting import Verdict as Verdict
+    from flambeau.bisecting.bisect import bisect as bisect
+    from flambeau.errors import BadOption as BadOption
+    from flambeau.errors import CannotPackage as CannotPackage
+    from flambeau.errors import FlambeauError as FlambeauError
+    from flambeau.errors import FlambeauWarning as FlambeauWarning
+    from flambeau.errors import IncompatibleSiblings as IncompatibleSiblings
+    from flambeau.errors import Refused as Refused
+    from flambeau.errors import StageError as StageError
+    from flambeau.errors import UnknownBackend as UnknownBackend
+    from flambeau.errors import UnknownMode as UnknownMode
+    from flambeau.errors import UnknownOption as UnknownOption
+    from flambeau.errors import WrongAnswer as WrongAnswer
+    from flambeau.events.logs import set_logs as set_logs
+    from flambeau.events.records import Report as Report
+    from flambeau.events.timing import compile_times as compile_times
+    from flambeau.explaining import Explanation as Explanation
+    from flambeau.explaining.explain import explain as explain
+    from flambeau.packaging.export import Exported as Exported
+    from flambeau.packaging.export import export as export
+    from flambeau.packaging.export import load_export as load_export
+    from flambeau.packaging.loading import Loaded as Loaded
+    from flambeau.packaging.loading import load as load
+    from flambeau.packaging.package import package as package
+    from flambeau.planning import Plan as Plan
+    from flambeau.planning.model import calibrate as calibrate
+    from flambeau.planning.plan import plan as plan
+    from flambeau.tracing.trace import trace as trace
+
 
 #: the public names of each module
 _NAMES = {
@@ -91,57 +95,7 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names.spl
 #: modules that run without the siblings that compile
 _RUNTIME = frozenset({"flambeau.cache", "flambeau.errors", "flambeau.packaging.loading"})
 
-__all__ = [
-    "Autotune",
-    "BadOption",
-    "CannotPackage",
-    "CompileProfiler",
-    "Explanation",
-    "Exported",
-    "FlambeauError",
-    "FlambeauWarning",
-    "IncompatibleSiblings",
-    "Loaded",
-    "Plan",
-    "RecompileError",
-    "Refused",
-    "Report",
-    "StageError",
-    "UnknownBackend",
-    "UnknownMode",
-    "UnknownOption",
-    "Unsupported",
-    "Verdict",
-    "WrongAnswer",
-    "__version__",
-    "allow_in_graph",
-    "bisect",
-    "cache",
-    "calibrate",
-    "compile",
-    "compile_times",
-    "disable",
-    "explain",
-    "export",
-    "get_stance",
-    "graph_break",
-    "is_compiling",
-    "list_backends",
-    "load",
-    "load_export",
-    "mark_dynamic",
-    "mark_static",
-    "optimize",
-    "package",
-    "plan",
-    "register_backend",
-    "report",
-    "reset",
-    "run",
-    "set_logs",
-    "set_stance",
-    "trace",
-]
+__all__ = sorted({*_HOMES, "__version__", "cache"})
 
 
 @contextmanager

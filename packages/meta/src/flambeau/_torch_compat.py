@@ -107,33 +107,26 @@ def values_of(environment: Any) -> Any:
     return getattr(environment, name)
 
 
-def guards_of(environment: Any) -> list[Any]:
-    """The conditions that an environment has assumed, in their order."""
-    return [guard.expr for guard in environment.guards]
+BOUNDS = {"GreaterThan": "lower", "LessThan": "upper"}
+#: the name of a relation, and its two sides; "" with None: a condition
+Fact = tuple[str, Any, Any]
 
 
-def equal_symbols(environment: Any) -> Any:
-    """Symbols that were found equal to expressions."""
-    return environment.replacements
-
-
-def ranges_of(environment: Any) -> Any:
-    """The range of each symbol."""
-    return environment.var_to_range
+def facts_of(environment: Any) -> list[Fact]:
+    """What an environment has assumed: its conditions in their order, symbols that were found equal
+    to expressions, the least and the most of each symbol (None where that is no integer)."""
+    facts: list[Fact] = [("", guard.expr, None) for guard in environment.guards]
+    facts += [("Equality", *pair) for pair in environment.replacements.items()]
+    for symbol, own in environment.var_to_range.items():
+        ends = ((relation, getattr(own, end)) for relation, end in BOUNDS.items())
+        facts += [(name, symbol, end if end.is_Integer else None) for name, end in ends]
+    return facts
 
 
 def range_of(environment: Any, symbol: Any) -> str:
     """The range of a symbol as text."""
     bounds = environment.var_to_range.get(symbol)
     return "any" if bounds is None else f"{bounds.lower} to {bounds.upper}"
-
-
-def bounds_of(bounds: Any) -> tuple[int | None, int | None]:
-    """The ends of a range; None where it has none, or one that is no integer."""
-    return (
-        int(bounds.lower) if bounds.lower.is_Integer else None,
-        int(bounds.upper) if bounds.upper.is_Integer else None,
-    )
 
 
 def assume(environment: Any, condition: Any) -> bool:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import flambeau
-from flambeau.cache.graphs import GraphCache
+from flambeau.cache.graphs import CacheLookup
 
 
 @pytest.fixture(autouse=True)
@@ -260,5 +260,5 @@ def test_a_lookup_of_open_sizes_has_no_key():
         pass
 
     graph = fx.symbolic_trace(softmax)
-    lookup = GraphCache(flambeau.choices.choose()).lookup(graph, [object()])
+    lookup = CacheLookup(graph, [object()], flambeau.choices.choose())
     assert lookup.key is None and "class object" in lookup.reason

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from torch import fx
 
 from flambeau.backends.fallback import derivative_failure_hook, graph_name, marking, user_lines
 from flambeau.backends.request import Backend, Request
-from flambeau.cache.graphs import GraphCache
+from flambeau.cache.graphs import CacheLookup
 from flambeau.events.bus import AotProduct, KernelsProduct
 from flambeau.events.records import GraphRecord, RecordTally, operations
 
@@ -72,18 +72,21 @@ def eager(request: Request) -> Backend:
     return backend
 
 
+def as_it_is(tally: RecordTally, name: str) -> Compiler:
+    """The graph compiler that compiles nothing."""
+    return flambeau_aot.run_as_is
+
+
 def aot_eager(request: Request) -> Backend:
     """Forward and backward traced ahead of time and run operator by operator."""
-    return AotEngine(request, lambda tally, name: flambeau_aot.run_as_is, dict)
+    return AotEngine(request, as_it_is, dict)
 
 
 def aot_eager_prims(request: Request) -> Backend:
     """The same after decomposition into primitives: checks them without any code generation."""
     import flambeau_prims  # as above
 
-    return AotEngine(
-        request, lambda tally, name: flambeau_aot.run_as_is, flambeau_prims.decompositions
-    )
+    return AotEngine(request, as_it_is, flambeau_prims.decompositions)
 
 
 def table_for(options: flambeau_inductor.Options) -> Mapping[Any, Any]:
@@ -161,13 +164,15 @@ class AotEngine:
     """AOT around a graph compiler, with its record.
 
     decompositions: makes the table when a graph is compiled, for to load the rules takes longer
-    than to find a graph on the disk. With a cache, a graph that was compiled before is from there.
+    than to find a graph on the disk. partition: AOT's argument of that name, if any.
+    cached: a graph that was compiled before is from the disk.
     """
 
     request: Request
     compiler: Callable[[RecordTally, str], Compiler]
     decompositions: Callable[[], Mapping[Any, Any]]
-    cache: GraphCache | None = None
+    partition: Mapping[str, Any] = field(default_factory=dict)
+    cached: bool = False
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> flambeau_aot.Compiled:
         started = time.perf_counter()
@@ -177,10 +182,11 @@ class AotEngine:
         def compile_static(inputs: Sequence[Any]) -> flambeau_aot.Compiled:
             return self._compile(gm, inputs, tally, open_sizes=False)
 
-        lookup = None if self.cache is None else self.cache.lookup(gm, example_inputs)
+        choices = self.request.choices
+        lookup = CacheLookup(gm, example_inputs, choices) if self.cached else None
         found = None
         if lookup is not None and not recorder.watch.every_stage:
-            found = lookup.find(gm, example_inputs, compile_static)
+            found = lookup.find(compile_static)
         if found is not None:
             compiled = found.compiled
             tally.graphs += found.halves
@@ -212,6 +218,7 @@ class AotEngine:
                 classify=classify,
             ),
             open_sizes=open_sizes,
+            **self.partition,
         )
         failed = derivative_failure_hook(self.request, name, user_lines(gm))
         compiled.derive(failed, flambeau_capture.disable)

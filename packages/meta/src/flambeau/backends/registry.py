@@ -24,7 +24,6 @@ from flambeau.backends import composed, engines
 from flambeau.backends.autotune import Autotune, never_slower
 from flambeau.backends.fallback import marking, with_fallback
 from flambeau.backends.request import Backend, Factory, Request, Traits, named
-from flambeau.cache.graphs import GraphCache
 from flambeau.distributed import by_buckets
 from flambeau.errors import BackendMissing, UnknownBackend
 from flambeau.events.bus import publish_runs
@@ -32,33 +31,25 @@ from flambeau.testing.isolated_run import copied_graph
 
 
 @dataclass(frozen=True)
-class Need:
-    """What a backend needs besides torch, in words, and the test for it."""
-
-    text: str = ""
-    met: Callable[[], bool] = lambda: True
-
-
-@dataclass(frozen=True)
 class BuiltinBackend:
-    """A built-in backend."""
+    """A built-in backend. needs: what it needs besides torch, in words; met: the test for it."""
 
     about: str
     make: Factory
     traits: Traits
-    need: Need = Need()
+    needs: str = ""
+    met: Callable[[], bool] = lambda: True
 
 
 def _engine(about: str, make: Factory, *modules: str, pip: str = "") -> BuiltinBackend:
     """A backend by another engine, of modules that must be importable; `pip`: how they are had."""
     text = f"the package {' and '.join(modules)} (`pip install {pip}`)" if modules else ""
-    need = Need(text, lambda: all(find_spec(module) is not None for module in modules))
-    return BuiltinBackend(about, make, Traits(stage=make.__name__), need)
+    traits = Traits(stage=make.__name__)
+    return BuiltinBackend(about, make, traits, text, lambda: all(map(find_spec, modules)))
 
 
 #: numbers that are not integers are constants to ahead-of-time autograd and what comes after it
 AOT = Traits(frozenset({"sizes", "integers", "floats"}), "aot")
-CUDA = Need("a CUDA device", torch.cuda.is_available)
 
 TABLE: dict[str, BuiltinBackend] = {
     "eager": BuiltinBackend(
@@ -81,7 +72,8 @@ TABLE: dict[str, BuiltinBackend] = {
         "aot_eager, recorded and replayed as CUDA graphs",
         composed.cudagraphs,
         Traits(stage="aot"),
-        CUDA,
+        "a CUDA device",
+        torch.cuda.is_available,
     ),
     "ts": _engine("TorchScript", engines.ts),
     "ofi": _engine("TorchScript, frozen and folded for inference", engines.ofi),
@@ -112,7 +104,7 @@ class Layer:
 
 
 def _graph_cache(engine: Any, request: Request) -> Backend:
-    cached: Backend = replace(engine, cache=GraphCache(request.choices))
+    cached: Backend = replace(engine, cached=True)
     return cached
 
 
@@ -251,7 +243,7 @@ def list_backends() -> list[BackendName]:
     found = {name: BackendName(name, "of an installed package") for name in _offered()}
     found |= {name: BackendName(name, "registered by the program") for name in _registered}
     for name, known in TABLE.items():
-        found[name] = BackendName(name, known.about, known.need.text, known.need.met())
+        found[name] = BackendName(name, known.about, known.needs, known.met())
     return sorted(found.values())
 
 
@@ -275,8 +267,8 @@ def _compiling(backend: str | Callable[..., Any], request: Request) -> tuple[Bac
     if isinstance(backend, str):
         known = TABLE.get(backend)
         if known is not None:
-            if not known.need.met():
-                raise BackendMissing(backend, known.need.text)
+            if not known.met():
+                raise BackendMissing(backend, known.needs)
             return known.make(request), replace(request, traits=known.traits)
         backend = _by_name(backend)
     if isinstance(backend, Autotune):

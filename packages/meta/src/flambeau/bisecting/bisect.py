@@ -12,6 +12,7 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import flambeau_aot
@@ -20,7 +21,7 @@ from flambeau_capture.observe.records import EntryRecord
 from torch import fx
 
 from flambeau.backends import resolve
-from flambeau.backends.composed import classify
+from flambeau.backends.composed import AotEngine, as_it_is
 from flambeau.backends.fallback import graph_name, with_fallback
 from flambeau.backends.request import Backend, Request
 from flambeau.bisecting.in_inductor import blame_inductor
@@ -72,8 +73,7 @@ def _fewest_calls(program: TrialProgram, found: Difference) -> str:
         return ""
     calls, last = program.calls, int(number[1]) - 1
     for first in range(last):
-        chosen = [calls[first], calls[last]]
-        two = TrialProgram(program.fn, chosen, program.options, program.cache_dir, program.check)
+        two = replace(program, calls=[calls[first], calls[last]])
         if two.attempt(f"calls {first + 1} and {last + 1} alone", "eager") is not None:
             program.tried += two.tried
             return f"it takes call {first + 1} and then call {last + 1}"
@@ -102,29 +102,14 @@ def _places(entries: list[EntryRecord], name: str) -> tuple[str, ...]:
 Table = Mapping[Any, Callable[..., Any]]
 
 
-def through(decompositions: Table, *, simplify: bool = True, save_all: bool = False) -> MakeBackend:
+def through(decompositions: Table, *, simplify: bool = True, **partition: Any) -> MakeBackend:
     """A backend that runs what ahead-of-time autograd makes, with these choices."""
 
     def make(request: Request) -> Backend:
-        def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            name = graph_name(gm)
-            options = replace(
-                request.choices.aot,
-                name=name if name.isidentifier() else "graph",
-                classify=classify,
-                simplify=simplify,
-            )
-            partition = {"partition": flambeau_aot.save_all} if save_all else {}
-            return flambeau_aot.compile(
-                gm,
-                inputs,
-                flambeau_aot.run_as_is,
-                decompositions=decompositions,
-                options=options,
-                **partition,  # type: ignore[arg-type]
-            )
-
-        return with_fallback(backend, request, "aot")
+        aot = replace(request.choices.aot, simplify=simplify)
+        own = replace(request, choices=replace(request.choices, aot=aot))
+        engine = AotEngine(own, as_it_is, lambda: decompositions, partition)
+        return with_fallback(engine, request, "aot")
 
     return make
 
@@ -133,7 +118,11 @@ def blame_aot(program: TrialProgram, found: Difference) -> Verdict:
     """The pass without which it is right; else tracing itself."""
     ways: tuple[tuple[str, str, MakeBackend], ...] = (
         ("simplify", "without simplifying", through({}, simplify=False)),
-        ("partition", "saving everything for backward", through({}, save_all=True)),
+        (
+            "partition",
+            "saving everything for backward",
+            through({}, partition=flambeau_aot.save_all),
+        ),
     )
     for name, how, backend in ways:
         if program.attempt(how, backend) is None:
@@ -200,9 +189,9 @@ def limited(backend: Given, count: int | None, seen: Seen) -> MakeBackend:
     return make
 
 
-def blame_backend(program: TrialProgram, found: Difference, backend: Given, count: int) -> Verdict:
+def blame_backend(backend: Given, seen: Seen, program: TrialProgram, found: Difference) -> Verdict:
     """The first graph with which it goes wrong, shrunk to the operations that it takes."""
-    seen: Seen = []
+    count = len(seen)
 
     def is_bad(n: int) -> bool:
         how = f"the first {n} of {count} graphs by {spelled(backend)}"
@@ -213,32 +202,25 @@ def blame_backend(program: TrialProgram, found: Difference, backend: Given, coun
         return Verdict("backend", step="backend", name=spelled(backend))
     is_bad(place)  # once more, for the graph as it was in this run
     gm, inputs = seen[place - 1]
-    avoid = {"backend": "eager"}
+    verdict = Verdict("backend", step="graph", name=spelled(backend), graph=graph_name(gm),
+                      avoid={"backend": "eager"})  # fmt: skip
     left = shrink(gm, inputs, GraphCheck(backend))
     if left is None:  # right alone: it takes the program around it
-        return Verdict(
-            "backend", step="graph", name=spelled(backend), graph=graph_name(gm), avoid=avoid
-        )
+        return verdict
     nodes = [node for node in left.gm.graph.nodes if node.op.startswith("call")]
     named = ", ".join(called(node.target) for node in nodes)
-    lines = tuple(dict.fromkeys(user_lines_of(nodes).values()))
-    return Verdict(
-        "backend",
-        step="operations",
-        name=f"{named} by {spelled(backend)}",
-        graph=graph_name(gm),
-        lines=(str(left.failure), *lines),
-        avoid=avoid,
-    )
+    lines = (str(left.failure), *dict.fromkeys(user_lines_of(nodes).values()))
+    return replace(verdict, step="operations", name=f"{named} by {spelled(backend)}", lines=lines)
 
 
-LAYERS: tuple[tuple[str, Callable[[TrialProgram, Difference], Verdict]], ...] = (
-    ("eager", blame_capture),
-    ("aot_eager", blame_aot),
-    ("aot_eager_prims", blame_prims),
-    ("inductor", blame_inductor),
+Layer = tuple[str, str | MakeBackend, Callable[[TrialProgram, Difference], Verdict]]
+LAYERS: tuple[Layer, ...] = (
+    ('backend="eager"', "eager", blame_capture),
+    ('backend="aot_eager"', "aot_eager", blame_aot),
+    ('backend="aot_eager_prims"', "aot_eager_prims", blame_prims),
+    ('backend="inductor"', "inductor", blame_inductor),
 )
-"""The backend that ends after each layer, and what finds the step of it to blame."""
+"""What is tried, the backend that ends after each layer, and what finds the step of it to blame."""
 
 
 def bisect(
@@ -263,20 +245,17 @@ def bisect(
     """
     with tempfile.TemporaryDirectory(prefix="flambeau-bisect-") as folder:
         program = TrialProgram(fn, [(args, kwargs), *also], options or {}, folder, check)
-        outside = backend not in [ends for ends, _ in LAYERS]
-        for ends, blame in LAYERS[:1] if outside else LAYERS:
-            found = program.attempt(f'backend="{ends}"', ends)
+        layers, seen = LAYERS, Seen()
+        if backend not in [ends for _, ends, _ in LAYERS]:
+            outside = limited(backend, None, seen), partial(blame_backend, backend, seen)
+            layers = (LAYERS[0], (f"backend={spelled(backend)}", *outside))
+        for how, ends, blame in layers:
+            found = program.attempt(how, ends)
             if found is not None:
                 verdict = blame(program, found)
                 return replace(verdict, difference=found, tried=tuple(program.tried))
             if ends == backend:
                 break
-        if outside:
-            seen: Seen = []
-            found = program.attempt(f"backend={spelled(backend)}", limited(backend, None, seen))
-            if found is not None:
-                verdict = blame_backend(program, found, backend, len(seen))
-                return replace(verdict, difference=found, tried=tuple(program.tried))
         return Verdict("", tried=tuple(program.tried), note=_own_errors(program))
 
 

@@ -11,6 +11,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import flambeau_capture
@@ -19,8 +20,9 @@ from flambeau_capture import CaptureWarning
 
 from flambeau.backends import resolve
 from flambeau.backends.request import Backend, Request
-from flambeau.choices import Choices, choose
+from flambeau.choices import choose
 from flambeau.errors import FlambeauWarning
+from flambeau.events.bus import Listener
 from flambeau.events.records import RecordCollector
 from flambeau.testing.comparison import Difference, Observed, difference
 from flambeau.testing.isolated_run import in_double, modules_of, observe
@@ -106,50 +108,42 @@ class TrialProgram:
     options: Mapping[str, object]
     cache_dir: str
     check: Check | None = None
-    modules: list[torch.nn.Module] = field(default_factory=list)
-    expected: list[Observed] = field(default_factory=list)
-    exact: list[Observed | None] = field(default_factory=list)
-    tried: list[Tried] = field(default_factory=list)
+    modules: list[torch.nn.Module] = field(init=False)
+    expected: list[Observed] = field(init=False)
+    exact: list[Observed | None] = field(init=False)
+    tried: list[Tried] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self.modules = modules_of(self.fn)
-        for args, kwargs in self.calls:
-            self.expected.append(observe(self.fn, args, kwargs, self.modules))
-            self.exact.append(in_double(self.fn, args, kwargs, self.modules))
-
-    def choices(self) -> Choices:
-        """The user's options, with a cache of this bisection's own and eager's random numbers."""
-        made = choose(None, self.options).comparable()
-        return replace(made, inductor=replace(made.inductor, cache_dir=self.cache_dir))
-
-    def judge(self, place: int, got: Observed) -> Difference | None:
-        """Compare the run of one call with the program as it is."""
-        if self.check is not None:
-            return self.check(self.expected[place], got)
-        return difference(self.expected[place], got, self.exact[place])
+        self.expected = [observe(self.fn, *each, self.modules) for each in self.calls]
+        self.exact = [in_double(self.fn, *each, self.modules) for each in self.calls]
 
     def attempt(
         self,
         how: str,
         backend: str | MakeBackend,
         *,
-        recorder: RecordCollector | None = None,
+        listener: Listener | None = None,
+        tailor: Callable[..., Any] | None = None,
         capture: Mapping[str, Any] | None = None,
         inductor: Mapping[str, Any] | None = None,
         afresh: bool = False,
     ) -> Difference | None:
-        """Compile, make every call, and return the first difference.
+        """Compile, with eager's random numbers, make every call, and return the first difference.
 
-        afresh: forget what was compiled before each call. capture, inductor: options of
-        theirs. A graph that a stage could not compile counts as a difference.
+        listener, tailor: see `EventBus`. afresh: forget what was compiled before each call.
+        capture, inductor: options of theirs. A graph that a stage could not compile counts as a
+        difference.
         """
-        own = recorder or RecordCollector()
-        choices = self.choices()
-        own_inductor = replace(choices.inductor, **dict(inductor or {}))
-        choices = replace(choices, inductor=own_inductor)
-        request = Request(choices, own)
+        recorder = RecordCollector()
+        recorder.watch.tailor = tailor
+        if listener is not None:
+            recorder.watch.own.add(listener)
+        choices = choose(None, self.options).comparable()
+        own = {"cache_dir": self.cache_dir, **(inductor or {})}
+        request = Request(replace(choices, inductor=replace(choices.inductor, **own)), recorder)
         made = resolve(backend, request) if isinstance(backend, str) else backend(request)
-        options = replace(choices.capture, **dict(capture or {}))
+        options = replace(choices.capture, **(capture or {}))
         compiled = flambeau_capture.optimize(made, options=options)(self.fn)
         found = None
         for place, (args, kwargs) in enumerate(self.calls):
@@ -159,10 +153,11 @@ class TrialProgram:
                 warnings.simplefilter("ignore", FlambeauWarning)
                 warnings.simplefilter("ignore", CaptureWarning)
                 got = observe(compiled, args, kwargs, self.modules)
-            found = self.judge(place, got)
+            check = self.check or partial(difference, exact=self.exact[place])
+            found = check(self.expected[place], got)
             if found is not None and len(self.calls) > 1:
                 found = replace(found, place=f"call {place + 1}, {found.place}")
-            found = found or _failure(own)
+            found = found or _failure(recorder)
             if found is not None:
                 break
         self.tried.append(Tried(how, found))
@@ -170,15 +165,11 @@ class TrialProgram:
 
 
 def _failure(recorder: RecordCollector) -> Difference | None:
-    failures = recorder.report().fallbacks
-    if not failures:
-        return None
-    error = failures[0].error
-    said = f"{type(error).__name__}: {str(error)[:300]}{_raised_at(error)}"
-    return Difference(f"compiling {failures[0].graph}", "a compiled graph", said)
-
-
-def _raised_at(error: BaseException) -> str:
-    """Where an error was raised, for whoever mends it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    """The first failure to compile, with where it was raised, for whoever mends it."""
+    for failure in recorder.report().fallbacks:
+        error = failure.error
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+        said = f"{type(error).__name__}: {str(error)[:300]}{place}"
+        return Difference(f"compiling {failure.graph}", "a compiled graph", said)
+    return None

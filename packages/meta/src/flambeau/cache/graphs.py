@@ -18,13 +18,14 @@ import flambeau_aot
 import flambeau_capture
 from flambeau_aot import AotError, CannotSave, Compiled
 from flambeau_inductor import CannotLoad, CompiledGraph
-from flambeau_inductor.cache import CacheStore, Key, open_store
+from flambeau_inductor.cache import Key, open_store
 from flambeau_inductor.kernels.loaders import loaders
 from torch import fx
 
+from flambeau import _torch_compat as compat
 from flambeau.cache.graph_key import VARIANT, graph_key, variant
 from flambeau.cache.graph_text import CannotKey
-from flambeau.cache.open_sizes import GraphSymbols, Inexpressible, ShapeAssumptions, open_sizes
+from flambeau.cache.open_sizes import GraphSymbols, Inexpressible, open_sizes
 from flambeau.choices import Choices
 from flambeau.packaging import bundle
 from flambeau.packaging.guard_expressions import Tree, UnknownOperation
@@ -33,6 +34,7 @@ LARGE = 64 << 20
 SIZES = "sizes.json"
 VARIANTS = 8
 """Entries of one graph with open sizes: what holds for one size may not hold for another."""
+FULL = f"{VARIANTS} entries for other sizes are there"
 Recompile = Callable[[Sequence[Any]], Compiled]
 
 
@@ -44,115 +46,95 @@ class RestoredGraph:
     halves: tuple[CompiledGraph, ...]
 
 
-class GraphCache:
-    """The graphs of one backend. It remembers nothing but where they are."""
-
-    def __init__(self, choices: Choices) -> None:
-        self._choices = choices
-
-    def lookup(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> CacheLookup:
-        """The state of one graph in the cache."""
-        if not self._choices.inductor.disk_cache:
-            return CacheLookup(self._choices, None, None, "the option disk_cache is off")
-        store = open_store(self._choices.inductor.cache_dir)
-        try:
-            sizes = open_sizes(gm)
-            key = graph_key(gm, inputs, self._choices, sizes, store.folder)
-        except CannotKey as reason:
-            return CacheLookup(self._choices, None, None, str(reason))
-        before = None if sizes is None else sizes.state()
-        return CacheLookup(self._choices, key, store, "", sizes=sizes, before=before)
-
-
-@dataclass
 class CacheLookup:
-    """One graph: its key, or why it has none.
+    """One graph in the cache: its key, or the reason why it has none or is not kept.
 
-    sizes: those that it leaves open, and `before`, what was assumed about them before the compile.
+    fault: what went wrong with the disk.
     """
 
-    choices: Choices
-    key: Key | None
-    store: CacheStore | None
-    reason: str
-    fault: str = ""
-    sizes: GraphSymbols | None = None
-    before: ShapeAssumptions | None = None
+    def __init__(self, gm: fx.GraphModule, inputs: Sequence[Any], choices: Choices) -> None:
+        self._gm, self._inputs, self._choices = gm, inputs, choices
+        self.key: Key | None = None
+        self.reason = self.fault = ""
+        self._sizes: GraphSymbols | None = None
+        if not choices.inductor.disk_cache:
+            self.reason = "the option disk_cache is off"
+            return
+        self._store = open_store(choices.inductor.cache_dir)
+        try:
+            self._sizes = open_sizes(gm)
+            self.key = graph_key(gm, inputs, choices, self._sizes, self._store.folder)
+        except CannotKey as reason:
+            self.reason = str(reason)
+        self._before = [] if self._sizes is None else compat.facts_of(self._sizes.environment)
 
-    def find(
-        self, gm: fx.GraphModule, inputs: Sequence[Any], recompile: Recompile
-    ) -> RestoredGraph | None:
+    def _keys(self, key: Key) -> list[Key]:
+        """The keys of the entries that the graph may have: several where sizes are open."""
+        if self._sizes is None:
+            return [key]
+        return [variant(key, number) for number in range(VARIANTS)]
+
+    def find(self, recompile: Recompile) -> RestoredGraph | None:
         """The program from the disk; `recompile` is for what data cannot say.
 
         Of a graph with open sizes it is the entry whose conditions hold for those of now; they are
         assumed when this returns it.
         """
-        if self.key is None or self.store is None:
+        if self.key is None:
             return None
-        if self.sizes is None:
-            place = self.store.find(self.key)
-            return None if place is None else self._restored(place, gm, inputs, recompile)
-        for number in range(VARIANTS):
-            self.key = variant(self.key, number)
-            place = self.store.find(self.key)
+        for key in self._keys(self.key):
+            self.key, place = key, self._store.find(key)
             if place is None:
                 return None  # the place that a fresh one takes
-            conditions = self._conditions(place)
-            if conditions is not None and self.sizes.fit(conditions):
-                found = self._restored(place, gm, inputs, recompile)
+            if self._sizes is None:
+                return self._restored(place, key, recompile)
+            conditions = self._conditions(place, self._sizes)
+            if conditions is not None and self._sizes.fit(conditions):
+                found = self._restored(place, key, recompile)
                 if found is not None:
-                    self.sizes.assume(conditions)
+                    self._sizes.assume(conditions)
                 return found
-        self.reason = f"{VARIANTS} entries for other sizes are there"
-        self.key = None
+        self.key, self.reason = None, FULL
         return None
 
-    def _take_variant(self, store: CacheStore) -> None:
-        """Take the first entry that is free, where nobody has looked for one that fits."""
-        assert self.key is not None
-        if VARIANT not in dict(self.key.parts):
-            keys = [variant(self.key, number) for number in range(VARIANTS)]
-            self.key = next((each for each in keys if store.find(each) is None), None)
-            self.reason = "" if self.key else f"{VARIANTS} entries for other sizes are there"
-
-    def _conditions(self, place: Path) -> list[Tree] | None:
+    def _conditions(self, place: Path, sizes: GraphSymbols) -> list[Tree] | None:
         """What an entry takes for granted about sizes; None where that cannot be read."""
-        assert self.sizes is not None
         try:
             found = json.loads((place / SIZES).read_text())
-            self.sizes.fit(found)  # raises for what this version has no meaning for
+            sizes.fit(found)  # raises for what this version has no meaning for
             return list(found)
         except (OSError, TypeError, ValueError, LookupError, UnknownOperation) as error:
             self.fault = f"an entry does not load: {type(error).__name__}: {error}"
             return None
 
-    def _restored(
-        self, place: Path, gm: fx.GraphModule, inputs: Sequence[Any], recompile: Recompile
-    ) -> RestoredGraph | None:
-        assert self.key is not None and self.store is not None
+    def _restored(self, place: Path, key: Key, recompile: Recompile) -> RestoredGraph | None:
         try:
             kept = bundle.read(place)
-            halves = bundle.load_halves(kept, loaders(self.choices.inductor), (self.store,))
+            halves = bundle.load_halves(kept, loaders(self._choices.inductor), (self._store,))
             graphs = tuple(half for half in halves if isinstance(half, CompiledGraph))
             backward = flambeau_capture.disable(graphs[1]) if len(graphs) > 1 else None
             compiled = flambeau_aot.restore_graph(
-                kept.stored, gm, inputs, graphs[0], backward, recompile
+                kept.stored, self._gm, self._inputs, graphs[0], backward, recompile
             )
         except (OSError, LookupError, TypeError, ValueError, AotError, CannotLoad) as error:
             # digests hold, so it is of another kind: it is made again in its place
             self.fault = f"an entry does not load: {type(error).__name__}: {error}"
-            self.store.drop(self.key)
+            self._store.drop(key)
             return None
         return RestoredGraph(compiled, graphs)
 
     def keep(self, compiled: Compiled, halves: Sequence[CompiledGraph]) -> None:
         """Keep what was compiled just now; why not, in `reason` or `fault`."""
-        if self.sizes is not None and self.key is not None and self.store is not None:
-            self._take_variant(self.store)
-        if self.key is None or self.store is None:
+        if self.key is None:
             return
+        if self._sizes is not None and VARIANT not in dict(self.key.parts):
+            # nobody has looked for an entry that fits
+            free = (each for each in self._keys(self.key) if self._store.find(each) is None)
+            self.key = next(free, None)
         artifacts = [half.artifact for half in halves]
-        if compiled.stored is None:
+        if self.key is None:
+            self.reason = FULL
+        elif compiled.stored is None:
             self.reason = "a backward part compiled at its first use"
         elif not artifacts or any(artifact is None for artifact in artifacts):
             self.reason = "kernels that no other process can load"
@@ -161,12 +143,12 @@ class CacheLookup:
         else:
             try:
                 files = bundle.Bundle(compiled.stored, tuple(artifacts)).files()
-                if self.sizes is not None and self.before is not None:
-                    files[SIZES] = json.dumps(self.sizes.learnt(self.before)).encode()
+                if self._sizes is not None:
+                    files[SIZES] = json.dumps(self._sizes.learnt(self._before)).encode()
             except (CannotSave, Inexpressible) as error:
                 self.reason = str(error)
                 return
-            fault = self.store.put(self.key, files)
+            fault = self._store.put(self.key, files)
             self.fault = self.fault or fault
 
 

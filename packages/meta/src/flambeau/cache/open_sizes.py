@@ -9,7 +9,6 @@ so that whoever guards the environment guards the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,15 +23,6 @@ from flambeau.packaging.guard_expressions import Tree, first_broken
 
 class Inexpressible(ValueError):
     """A condition that is no data, with what it holds."""
-
-
-@dataclass(frozen=True)
-class ShapeAssumptions:
-    """What a shape environment had assumed at one moment."""
-
-    guards: int
-    equal: dict[Any, Any]
-    ranges: dict[Any, Any]
 
 
 class GraphSymbols:
@@ -116,8 +106,8 @@ class GraphSymbols:
             sign = "positive" if symbol.is_positive else "any sign"
             lines.append(f"{kind}, {sign}, {compat.range_of(self.environment, symbol)}")
         ours = frozenset(self.symbols)
-        for condition in compat.guards_of(self.environment):
-            if not condition.free_symbols & ours:
+        for relation, condition, _ in compat.facts_of(self.environment):
+            if relation or not condition.free_symbols & ours:
                 continue
             try:
                 lines.append(str(self.tree(condition)))
@@ -134,49 +124,32 @@ class GraphSymbols:
                 if other:
                     raise CannotKey(f"a size that is no input's ({next(iter(other))})")
 
-    def state(self) -> ShapeAssumptions:
-        """What the environment has assumed until now."""
-        environment = self.environment
-        return ShapeAssumptions(
-            len(compat.guards_of(environment)),
-            dict(compat.equal_symbols(environment)),
-            dict(compat.ranges_of(environment)),
-        )
-
-    def learnt(self, since: ShapeAssumptions) -> list[Tree]:
-        """What was assumed after `since`, as conditions. Raises Inexpressible."""
-        environment = self.environment
-        found = [self.tree(each) for each in compat.guards_of(environment)[since.guards :]]
-        for symbol, expression in compat.equal_symbols(environment).items():
-            if since.equal.get(symbol) != expression:
-                found.append(["Equality", self.tree(symbol), self.tree(expression)])
-        for symbol, bounds in compat.ranges_of(environment).items():
-            before = since.ranges.get(symbol)
-            if before is None:
-                raise Inexpressible(f"{symbol}, a symbol that the compile made")
-            low, high = compat.bounds_of(bounds)
-            low_before, high_before = compat.bounds_of(before)
-            if low != low_before and low is not None:
-                found.append(["GreaterThan", self.tree(symbol), low])
-            if high != high_before and high is not None:
-                found.append(["LessThan", self.tree(symbol), high])
-        return _distinct(found)
+    def learnt(self, before: Sequence[compat.Fact]) -> list[Tree]:
+        """What was assumed besides the facts of `before`, as conditions. Raises Inexpressible."""
+        found: list[Tree] = []
+        for relation, left, right in dict.fromkeys(compat.facts_of(self.environment)):
+            if (relation, left, right) not in before:
+                own = self.tree(left)  # raises for a symbol that the compile made
+                if right is not None:
+                    found.append([relation, own, self.tree(right)])
+                elif not relation:
+                    found.append(own)
+        return found
 
     def conditions(self) -> list[Tree]:
         """All that is assumed about sizes, as it is of the graph's symbols now, short ones first.
         Raises Inexpressible."""
-        equal = compat.equal_symbols(self.environment)
+        facts = compat.facts_of(self.environment)
+        equal = {left: right for relation, left, right in facts if relation == "Equality"}
         found: list[Tree] = []
-        for symbol, bounds in compat.ranges_of(self.environment).items():
-            own = self.tree(equal.get(symbol, symbol))
-            low, high = compat.bounds_of(bounds)
-            found += [["GreaterThan", own, low]] if low is not None else []
-            found += [["LessThan", own, high]] if high is not None else []
-        for condition in compat.guards_of(self.environment):
-            now = condition.xreplace(equal)
-            if now is not compat.symbolic("true"):
+        for relation, left, right in facts:
+            now = left.xreplace(equal)
+            if relation in compat.BOUNDS and right is not None:
+                found.append([relation, self.tree(now), self.tree(right)])
+            elif not relation and now is not compat.symbolic("true"):
                 found.append(self.tree(now))
-        return sorted(_distinct(found), key=lambda tree: len(str(tree)))
+        distinct = [tree for number, tree in enumerate(found) if tree not in found[:number]]
+        return sorted(distinct, key=lambda tree: len(str(tree)))
 
     def fit(self, conditions: Sequence[Tree]) -> bool:
         """Whether conditions hold for the sizes of this call."""
@@ -187,10 +160,6 @@ class GraphSymbols:
         for tree in conditions:
             if not compat.assume(self.environment, self.expression(tree)):
                 raise ValueError(f"the condition {tree} does not hold")
-
-
-def _distinct(trees: list[Tree]) -> list[Tree]:
-    return [tree for number, tree in enumerate(trees) if tree not in trees[:number]]
 
 
 def open_sizes(gm: fx.GraphModule) -> GraphSymbols | None:

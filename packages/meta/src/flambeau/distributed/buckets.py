@@ -41,30 +41,19 @@ class BucketLimits:
         return cls(min(compat.first_bucket_bytes(), other), other)
 
 
-@dataclass(frozen=True)
-class GraphBucket:
-    """A stretch of the graph. `reads` and `writes`: slots of the values that cross its borders."""
+class Part(torch.nn.Module):
+    """A stretch of a graph, which is compiled with the tensors that first reach it."""
 
-    module: fx.GraphModule
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
+    def __init__(self, module: fx.GraphModule, backend: Backend) -> None:
+        super().__init__()
+        self.module = module
+        self._backend = backend
+        self._compiled: Callable[..., Any] | None = None
 
-
-@dataclass(frozen=True)
-class Parts:
-    """A graph in parts. `inputs` and `outputs`: slots; an output that is no tensor stands as is."""
-
-    parts: tuple[GraphBucket, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[Any, ...]
-    slots: int
-
-
-@dataclass(frozen=True)
-class OutputSlot:
-    """Where an output of the whole graph is found."""
-
-    index: int
+    def forward(self, *given: Any) -> Any:
+        if self._compiled is None:
+            self._compiled = self._backend(self.module, list(given))
+        return self._compiled(*given)
 
 
 def by_buckets(backend: Backend) -> Backend:
@@ -78,14 +67,16 @@ def by_buckets(backend: Backend) -> Backend:
         if module is None:
             return backend(gm, example_inputs)
         compare_ranks(gm)
-        parts = split(gm, BucketLimits.of(module)) if torch.is_grad_enabled() else None
-        return backend(gm, example_inputs) if parts is None else _Runner(parts, backend)
+        limits = BucketLimits.of(module)
+        parts = split(gm, limits, backend) if torch.is_grad_enabled() else None
+        return backend(gm, example_inputs) if parts is None else parts.forward
 
     return divided
 
 
-def split(gm: fx.GraphModule, limits: BucketLimits) -> Parts | None:
-    """The graph in parts of about a bucket's gradients each; None where one part holds them all.
+def split(gm: fx.GraphModule, limits: BucketLimits, backend: Backend) -> fx.GraphModule | None:
+    """A graph of calls of parts, with about a bucket's gradients each; None where one part holds
+    them all.
 
     A graph with open sizes is left whole: its parts are compiled after capture has closed them.
     """
@@ -99,7 +90,7 @@ def split(gm: fx.GraphModule, limits: BucketLimits) -> Parts | None:
         return None
     borders = [0, *cuts, len(nodes)]
     stretches = [nodes[a:b] for a, b in itertools.pairwise(borders)]
-    return _parts(gm, stretches)
+    return _divided(gm, stretches, backend)
 
 
 def _cuts(gm: fx.GraphModule, nodes: list[fx.Node], limits: BucketLimits) -> list[int]:
@@ -158,29 +149,32 @@ def _allowed(nodes: list[fx.Node]) -> set[int]:
     return found
 
 
-def _parts(gm: fx.GraphModule, stretches: list[list[fx.Node]]) -> Parts:
-    """The stretches as modules of their own, with slots for what crosses between them."""
+def _divided(
+    gm: fx.GraphModule, stretches: list[list[fx.Node]], backend: Backend
+) -> fx.GraphModule:
+    """The stretches as modules of their own, and the graph that calls them."""
     part_of = {node: number for number, stretch in enumerate(stretches) for node in stretch}
-    (output,) = gm.graph.find_nodes(op="output")
-    slots: dict[fx.Node, int] = {}
-    inputs = gm.graph.find_nodes(op="placeholder")
-    for node in inputs:
-        slots[node] = len(slots)
-    made = []
+    graph, root = fx.Graph(), dict[str, Any]()
+    made = {node: graph.node_copy(node) for node in gm.graph.find_nodes(op="placeholder")}
     for number, stretch in enumerate(stretches):
         leaving = [
             node for node in stretch
             if any(part_of.get(user, len(stretches)) > number for user in node.users)
         ]  # fmt: skip
-        graph, reads = _stretch(stretch, leaving)
-        for node in leaving:
-            slots[node] = len(slots)
-        module = fx.GraphModule(gm, graph, class_name=f"{type(gm).__name__}_part_{number}")
-        made.append(
-            GraphBucket(module, tuple(slots[n] for n in reads), tuple(slots[n] for n in leaving))
-        )
-    results = fx.map_arg(output.args[0], lambda node: _result(gm, slots, node))
-    return Parts(tuple(made), tuple(slots[node] for node in inputs), tuple(results), len(slots))
+        own, reads = _stretch(stretch, leaving)
+        name = f"part_{number}"
+        module = fx.GraphModule(gm, own, class_name=f"{type(gm).__name__}_{name}")
+        root[name] = Part(module, backend)
+        call = graph.call_module(name, tuple(made[node] for node in reads))
+        for place, node in enumerate(leaving):
+            made[node] = graph.call_function(operator.getitem, (call, place))
+    (output,) = gm.graph.find_nodes(op="output")
+    for node in output.all_input_nodes:
+        if node.op == "get_attr":
+            root[str(node.target)] = operator.attrgetter(str(node.target))(gm)
+            made[node] = graph.node_copy(node)
+    graph.node_copy(output, made.__getitem__)
+    return fx.GraphModule(root, graph)
 
 
 def _stretch(stretch: list[fx.Node], leaving: list[fx.Node]) -> tuple[fx.Graph, list[fx.Node]]:
@@ -196,34 +190,3 @@ def _stretch(stretch: list[fx.Node], leaving: list[fx.Node]) -> tuple[fx.Graph, 
         copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output(tuple(copies[node] for node in leaving))
     return graph, reads
-
-
-def _result(gm: fx.GraphModule, slots: dict[fx.Node, int], node: fx.Node) -> Any:
-    if node.op == "get_attr":
-        return operator.attrgetter(str(node.target))(gm)
-    return OutputSlot(slots[node])
-
-
-class _Runner:
-    """Runs the parts; compiles each with the tensors that first reach it."""
-
-    def __init__(self, parts: Parts, backend: Backend) -> None:
-        self._parts = parts
-        self._backend = backend
-        self._compiled: list[Callable[..., Any] | None] = [None] * len(parts.parts)
-
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        values: list[Any] = [None] * self._parts.slots
-        for slot, value in zip(self._parts.inputs, inputs, strict=True):
-            values[slot] = value
-        for number, part in enumerate(self._parts.parts):
-            given = operator.itemgetter(*part.reads)(values) if part.reads else ()
-            given = (given,) if len(part.reads) == 1 else given
-            compiled = self._compiled[number]
-            if compiled is None:
-                compiled = self._compiled[number] = self._backend(part.module, list(given))
-            for slot, value in zip(part.writes, compiled(*given), strict=True):
-                values[slot] = value
-        return tuple(
-            values[e.index] if isinstance(e, OutputSlot) else e for e in self._parts.outputs
-        )

@@ -29,8 +29,8 @@ from flambeau.repro.function_text import (
     is_constant,
     text_of,
 )
-from flambeau.repro.script import TENSORS, Script, drawing_of, drawn_like, quoted
-from flambeau.repro.stale import RecordedCall, ShortFunction, shorten, stale, state_of, two_calls
+from flambeau.repro.script import Script, drawing_of, drawn_like, quoted, save_script
+from flambeau.repro.stale import RecordedCall, ShortFunction, shorten, stale, state_of
 from flambeau.testing.comparison import difference
 from flambeau.testing.isolated_run import modules_of, observe
 
@@ -47,61 +47,40 @@ def write_calls(
     """
     function, before = function_of(target)
     text = text_of(function)
-    given = [replace(call, args=(*before, *call.args)) for call in calls]
+    *earlier, last = (replace(call, args=(*before, *call.args)) for call in calls)
     try:
-        pair = two_calls(text.function(), given)
+        made = text.function()
+        misleading = (call for call in reversed(earlier) if stale(made, [call, last]) is not None)
+        first = next(misleading, None)
     except Exception as error:  # the text alone does not run: a default that is computed, say
         raise CannotWrite(f"{text.name} does not run by its text alone: {error}") from error
-    short = None if pair is None else shorten(text, pair)
-    return None if short is None else _write(path, short)
+    short = None if first is None else shorten(text, [first, last])
+    return None if short is None else _write(path, _with_bare_modules(short))
 
 
 def _write(path: Path, short: ShortFunction) -> Script:
-    short = _with_bare_modules(short)
-    held = dict(short.text.held)
+    text, held = short.text, dict(short.text.held)
     drawn = [_with_drawn(call) for call in short.calls]
-    found = stale(short.text.function(), drawn)
-    saved = found is None
+    found = stale(text.function(), drawn)
     failure = GraphFailure(STALE, str(found or short.difference))
-    calls = short.calls if saved else drawn
-    texts = [_call_text(call, held, saved) for call in calls]
-    bare = [value for value in held.values() if type(value) is torch.nn.Module]
-    held = {name: value for name, value in held.items() if type(value) is not torch.nn.Module}
-    for name, value in held.items():
+    calls = short.calls if found is None else drawn
+    texts = [_call_text(call, held, found is None) for call in calls]
+    bare = [name for name, value in held.items() if type(value) is torch.nn.Module]
+    kept = {name: value for name, value in held.items() if name not in bare}
+    for name, value in kept.items():
         _check_loads(name, value)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.stem + TENSORS)
-    if held:
-        torch.save(held, beside)
-    whole = _text(short.text, texts, failure, held, beside.name, len(bare))
-    path.write_text(whole, encoding="utf-8")
-    return Script(path, failure, short.text.statements, saved)
-
-
-def _text(
-    text: FunctionText,
-    calls: Sequence[str],
-    failure: GraphFailure,
-    held: dict[str, Any],
-    beside: str,
-    modules: int,
-) -> str:
-    lines = ['"""A call that is answered by code compiled for another: a guard is missing.', ""]
-    lines += [*quoted(str(failure)), ""]
-    lines += ["Run it to see: it exits with 1 while the last call goes wrong, with 0 once it does"]
-    lines += ["not. Each call: its arguments, and what the function finds around it.", '"""', ""]
-    lines += ["import sys", *["from pathlib import Path"] * bool(held), "", *text.imports]
-    lines += ["", "from flambeau.repro import RecordedCall, drawn, run_calls", ""]
-    if held:
-        lines += [f"HELD = torch.load(Path(__file__).with_name({beside!r}), weights_only=False)"]
-    lines += [f"{name} = HELD[{name!r}]" for name in text.held]
-    lines += [f"{name} = {value!r}" for name, value in text.constants.items()]
-    lines += [f"MODULE_{number} = torch.nn.Module()" for number in range(modules)]
-    for each in (*text.helpers, text.text):
-        lines += ["", "", each]
-    lines += ["", "", "CALLS = [", *(f"    {each}," for each in calls), "]", ""]
-    lines += ['if __name__ == "__main__":', f"    sys.exit(run_calls({text.name}, CALLS))", ""]
-    return "\n".join(lines)
+    body = [f"{name} = HELD[{name!r}]" for name in text.held if name in kept]
+    body += [f"{name} = torch.nn.Module()" for name in bare]
+    body += [*text.lines(), "", "", "CALLS = [", *(f"    {each}," for each in texts), "]"]
+    about = ["A call that is answered by code compiled for another: a guard is missing.", ""]
+    about += [*quoted(str(failure)), ""]
+    about += ["Run it to see: it exits with 1 while the last call goes wrong, with 0 once it does"]
+    about += ["not. Each call: its arguments, and what the function finds around it."]
+    imports = [line for line in text.imports if line != "import torch"]
+    imports += ["", "from flambeau.repro import RecordedCall, drawn, run_calls"]
+    beside = {"HELD": kept} if kept else {}
+    save_script(path, about, imports, beside, body, f"run_calls({text.name}, CALLS)")
+    return Script(path, failure, text.statements, found is None)
 
 
 def run_calls(function: Callable[..., Any], calls: Sequence[RecordedCall]) -> int:
@@ -160,16 +139,12 @@ def _call_text(call: RecordedCall, held: dict[str, Any], saved: bool) -> str:
             return repr(value)
         if isinstance(value, torch.Tensor) and not saved:
             return drawing_of(value, next(numbers))
-        if type(value) is torch.nn.Module:
-            modules = [name for name, each in held.items() if type(each) is torch.nn.Module]
-            name = next((each for each in modules if held[each] is value), f"MODULE_{len(modules)}")
-            held[name] = value
-            return name
         if isinstance(value, torch.Tensor | torch.nn.Module):
+            bare = type(value) is torch.nn.Module
             same = (name for name, each in held.items() if each is value)
-            name = next(same, f"value {len(held)}")
+            name = next(same, f"MODULE_{len(held)}" if bare else f"value {len(held)}")
             held[name] = value
-            return f"HELD[{name!r}]"
+            return name if bare else f"HELD[{name!r}]"
         if type(value) in (list, tuple):
             inside = ", ".join(map(spelled, value))
             comma = "," if type(value) is tuple and len(value) == 1 else ""
@@ -184,9 +159,6 @@ def _call_text(call: RecordedCall, held: dict[str, Any], saved: bool) -> str:
     if call.state:
         parts.append(f"state={call.state!r}")
     return f"RecordedCall({', '.join(parts)})"
-
-
-__all__ = ["RecordedCall", "run_calls", "state_of", "write_calls"]
 
 
 CALLS = 100

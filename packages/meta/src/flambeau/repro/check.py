@@ -67,13 +67,7 @@ class GraphCheck:
             compiled = self.compile(gm, copied(list(inputs)))
         except Exception as error:  # what a compiler raises is what is looked for
             return failure_of(error)
-        return self.of_compiled(gm, compiled, inputs) if self.accuracy else None
-
-    def of_compiled(
-        self, gm: fx.GraphModule, compiled: Callable[..., Any], inputs: Sequence[Any]
-    ) -> GraphFailure | None:
-        """Compare a compiled graph with the graph, on these inputs."""
-        found = compared(gm, compiled, inputs, backward=self.backend != HALF)
+        found = compared(gm, compiled, inputs, self.backend != HALF) if self.accuracy else None
         return None if found is None else GraphFailure("wrong", str(found))
 
 
@@ -98,11 +92,7 @@ def found_backend(backend: str | Callable[..., Any]) -> str | Callable[..., Any]
 
 
 def compared(
-    gm: fx.GraphModule,
-    compiled: Callable[..., Any],
-    inputs: Sequence[Any],
-    *,
-    backward: bool = True,
+    gm: fx.GraphModule, compiled: Callable[..., Any], inputs: Sequence[Any], backward: bool = True
 ) -> Difference | None:
     """The first difference between a compiled graph and the graph run by torch."""
     expected = observe(gm, inputs, modules=[gm], backward=backward)
@@ -118,26 +108,29 @@ def failure_of(error: BaseException) -> GraphFailure:
 
 
 def _half(gm: fx.GraphModule, inputs: Sequence[Any], choices: Choices) -> Callable[..., Any]:
-    with_values(gm, inputs)
+    with torch.no_grad():
+        for node, value in values_of(gm, inputs).items():
+            node.meta["val"] = value
     info = flambeau_aot.GraphInfo("inference", "repro")
     compiled = flambeau_inductor.compile(gm, list(inputs), info, choices.inductor)
-
-    def call(*given: Any) -> Any:
-        return compiled(list(given))
-
-    return call
+    return lambda *given: compiled(list(given))
 
 
-class _NodeValues(fx.Interpreter):
-    """Notes each node's value, real, under `val`."""
+class _ValueKeeper(fx.Interpreter):
+    """Keeps a copy of every value as it was when it was made."""
+
+    def __init__(self, gm: fx.GraphModule) -> None:
+        super().__init__(gm)
+        self.kept: dict[fx.Node, Any] = {}
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
-        n.meta["val"] = value
+        self.kept[n] = copied(value)
         return value
 
 
-def with_values(gm: fx.GraphModule, inputs: Sequence[Any]) -> None:
-    """Give each node the value that it has for these inputs as its metadata."""
-    with torch.no_grad():
-        _NodeValues(gm).run(*copied(list(inputs)))
+def values_of(gm: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, Any]:
+    """The value of each node for these inputs."""
+    run = _ValueKeeper(gm)
+    run.run(*copied(list(inputs)))
+    return run.kept

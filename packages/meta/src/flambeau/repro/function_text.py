@@ -56,6 +56,11 @@ class FunctionText:
         """How many statements it has."""
         return sum(isinstance(node, ast.stmt) for node in ast.walk(self.definition)) - 1
 
+    def lines(self) -> list[str]:
+        """Its constants, and all definitions, as lines of a script."""
+        lines = [f"{name} = {value!r}" for name, value in self.constants.items()]
+        return lines + [line for each in (*self.helpers, self.text) for line in ("", "", each)]
+
     def function(self) -> Callable[..., Any]:
         """The function, made anew: nothing that was compiled knows it."""
         scope: dict[str, Any] = {"__name__": "__stands_alone__"}

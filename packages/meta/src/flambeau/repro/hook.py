@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,9 @@ from torch import fx
 from flambeau.backends.composed import classify
 from flambeau.backends.fallback import graph_name
 from flambeau.backends.request import Backend, Request
-from flambeau.choices import Choices
 from flambeau.errors import UnknownName, warn
 from flambeau.repro.check import HALF, GraphCheck, GraphFailure
-from flambeau.repro.script import Script, write_script
+from flambeau.repro.script import drawn_like, write_script
 from flambeau.repro.shrink import shrink
 from flambeau.testing.isolated_run import copied
 from flambeau.variables import REPRO_AFTER, BadSetting
@@ -88,109 +87,74 @@ def with_repro(backend: Backend, request: Request) -> Backend:
     assert settings is not None
 
     def watched(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        inputs = list(example_inputs)
-        early = _written_early(gm, inputs, request.by, settings) if settings.level == 3 else None
+        inputs, path = list(example_inputs), None
+        if settings.level == 3:  # a script that is there even when compiling ends the process
+            path = settings.place(graph_name(gm))
+            failure = GraphFailure("ended", "the process ended while this graph was compiled")
+            write_script(path, gm, inputs, failure, request.by, command=_advice(path))
         try:
-            _look(gm, inputs, request.by, request.choices, settings)
+            _look(gm, inputs, request, settings)
         except Exception as error:  # a tool that fails must not end the program it looks at
             said = f"no script was made of {graph_name(gm)}: {type(error).__name__}: {error}"
             warn(said)
         compiled = backend(gm, example_inputs)
-        if early is not None:
-            early.path.unlink(missing_ok=True)
+        if path is not None:
+            path.unlink(missing_ok=True)
         return compiled
 
     return watched
 
 
-def _look(
-    gm: fx.GraphModule,
-    inputs: list[Any],
-    by: str | Callable[..., Any],
-    choices: Choices,
-    settings: Settings,
-) -> None:
-    check = GraphCheck(by, accuracy=settings.level == 4, choices=choices)
+def _look(gm: fx.GraphModule, inputs: list[Any], request: Request, settings: Settings) -> None:
+    """Write the script of a graph that fails, shrunk where the level says so."""
+    name = graph_name(gm)
+    check = GraphCheck(request.by, accuracy=settings.level == 4, choices=request.choices)
     failure = check(gm, inputs)
     if failure is None:
         return
-    graph, given = gm, copied(inputs)
+    inputs = copied(inputs)
     if settings.after == "aot":
-        half = _failing_half(gm, inputs, choices, failure)
+        alone = replace(check, backend=HALF, accuracy=failure.kind == "wrong")
+        half = _failing_half(gm, inputs, alone)
         if half is None:
-            said = f"{graph_name(gm)} fails ({failure}), but neither of its halves does alone"
-            warn(said)
+            warn(f"{name} fails ({failure}), but neither of its halves does alone")
         else:
-            graph, given, failure, check = half
-    script = make_script(graph, given, failure, check, settings, graph_name(gm))
-    warn(f"{graph_name(gm)} fails ({failure}): see {script.path} ({script.operations} operations)")
-
-
-def make_script(
-    gm: fx.GraphModule,
-    inputs: list[Any],
-    failure: GraphFailure,
-    check: GraphCheck,
-    settings: Settings,
-    name: str,
-) -> Script:
-    """Write the script of a graph that fails, shrunk where the level says so."""
+            gm, inputs, failure = half
+            check = alone
     path = settings.place(name)
-    if settings.level == 1:
-        return write_script(path, gm, inputs, failure, check.backend, check, _advice(path))
-    smaller = shrink(gm, inputs, check)
+    command = _advice(path) if settings.level == 1 else ""
+    smaller = None if settings.level == 1 else shrink(gm, inputs, check)
     if smaller is not None:
-        gm, inputs, failure = smaller.gm, smaller.inputs, smaller.failure
-    return write_script(path, gm, inputs, failure, check.backend, check)
-
-
-def _written_early(
-    gm: fx.GraphModule, inputs: list[Any], by: str | Callable[..., Any], settings: Settings
-) -> Script:
-    """A script that is there even when compiling ends the process."""
-    path = settings.place(graph_name(gm))
-    failure = GraphFailure("ended", "the process ended while this graph was compiled")
-    return write_script(path, gm, inputs, failure, by, None, _advice(path))
+        gm, inputs, failure = smaller.gm, list(smaller.inputs), smaller.failure
+    script = write_script(path, gm, inputs, failure, check.backend, check, command)
+    warn(f"{name} fails ({failure}): see {script.path} ({script.operations} operations)")
 
 
 def _failing_half(
-    gm: fx.GraphModule, inputs: list[Any], choices: Choices, failure: GraphFailure
-) -> tuple[fx.GraphModule, list[Any], GraphFailure, GraphCheck] | None:
+    gm: fx.GraphModule, inputs: list[Any], check: GraphCheck
+) -> tuple[fx.GraphModule, list[Any], GraphFailure] | None:
     """The half that fails when the inductor is given it alone, with inputs of its own."""
-    check = GraphCheck(HALF, accuracy=failure.kind == "wrong", choices=choices)
-    for half in halves_of(gm, inputs):
-        given = [
-            _real(node.meta["val"], n)
-            for n, node in enumerate(half.graph.find_nodes(op="placeholder"))
-        ]
-        found = check(half, given)
-        if found is not None:
-            return half, given, found, check
-    return None
-
-
-def halves_of(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[fx.GraphModule]:
-    """The graphs of primitives that the inductor would be given, forward first."""
     import flambeau_prims  # the table takes a moment to make
 
-    seen: list[fx.GraphModule] = []
+    halves: list[fx.GraphModule] = []
 
     def note(half: fx.GraphModule, examples: list[Any], info: flambeau_aot.GraphInfo) -> Any:
-        seen.append(half)
+        halves.append(half)
         return flambeau_aot.run_as_is(half, examples, info)
 
     options = flambeau_aot.Options(classify=classify)
     table = flambeau_prims.decompositions()
-    flambeau_aot.compile(gm, copied(list(inputs)), note, decompositions=table, options=options)
-    return seen
-
-
-def _real(value: Any, seed: int) -> Any:
-    from flambeau.repro.script import drawn
-
-    if not isinstance(value, torch.Tensor):
-        return int(value) if isinstance(value, torch.SymInt) else value
-    return drawn(value.shape, value.stride(), value.dtype, seed, str(value.device))
+    flambeau_aot.compile(gm, copied(inputs), note, decompositions=table, options=options)
+    for half in halves:
+        values = [node.meta["val"] for node in half.graph.find_nodes(op="placeholder")]
+        given = [
+            int(value) if isinstance(value, torch.SymInt) else drawn_like(value, number)
+            for number, value in enumerate(values)
+        ]
+        found = check(half, given)
+        if found is not None:
+            return half, given, found
+    return None
 
 
 def _advice(path: Path) -> str:

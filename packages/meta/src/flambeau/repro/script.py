@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -56,63 +56,60 @@ def write_script(
 
     backend: its name, or a callable, of which the script has the name or the text.
     """
-    values = [*inputs]
-    names = [node.target for node in gm.graph.nodes if node.op == "get_attr"]
-    held = {str(name): attrgetter(str(name))(gm) for name in dict.fromkeys(names)}
+    names = dict.fromkeys(str(n.target) for n in gm.graph.nodes if n.op == "get_attr")
+    held = {name: attrgetter(name)(gm) for name in names}
     saved = True
     if test is not None:
-        drawn = [drawn_like(value, number) for number, value in enumerate(values)]
-        found = test(gm, drawn)
+        found = test(gm, [drawn_like(value, number) for number, value in enumerate(inputs)])
         saved = found is None or found.kind != failure.kind
-    path.parent.mkdir(parents=True, exist_ok=True)
-    tensors = path.with_name(path.stem + TENSORS)
-    if saved or held:
-        kept = values if saved else []
-        named = {name: _plain(value) for name, value in held.items()}
-        torch.save({"inputs": [_plain(value) for value in kept], "held": named}, tensors)
-    text = _text(gm, values, held, failure, backend, tensors.name, saved, command)
-    path.write_text(text, encoding="utf-8")
+    kept = {
+        "inputs": [_plain(value) for value in inputs] if saved else [],
+        "held": {name: _plain(value) for name, value in held.items()},
+    }
+    code = gm.graph.python_code("self")
+    used = set(re.findall(r"\w+", code.src))
+    body = [*_backend_lines(backend), f"FAILURE = {failure.kind!r}", "", ""]
+    body += ["class Graph(torch.nn.Module):", "    def __init__(self):"]
+    body += ["        super().__init__()"]
+    body += [f"        {_registered(name, value)}" for name, value in held.items()]
+    body += ["", *(f"    {line}".rstrip() for line in code.src.strip().splitlines()), ""]
+    body += ["", "def inputs():"]
+    if saved:
+        body += ['    return TENSORS["inputs"]']
+    else:
+        drawings = (drawing_of(value, number) for number, value in enumerate(inputs))
+        body += ["    return [", *(f"        {each}," for each in drawings), "    ]"]
+    about = ["A graph that fails.", "", *quoted(str(failure)), ""]
+    about += ["Run it to see: it exits with 1 while the graph fails, with 0 once it does not."]
+    about += [command] if command else []
+    imports = sorted(_imports({k: v for k, v in code.globals.items() if k in used}))
+    imports += ["", "from flambeau.repro import drawn, run_script"]
+    beside = {"TENSORS": kept} if saved or held else {}
+    main = "run_script(Graph(), inputs(), BACKEND, FAILURE)"
+    save_script(path, about, imports, beside, body, main)
     return Script(path, failure, operations(gm), saved)
 
 
-def _text(
-    gm: fx.GraphModule,
-    inputs: Sequence[Any],
-    held: dict[str, Any],
-    failure: GraphFailure,
-    backend: str | Callable[..., Any],
-    tensors: str,
-    saved: bool,
-    command: str,
-) -> str:
-    code = gm.graph.python_code("self")
-    lines = ['"""A graph that fails.', "", *(f"{line}" for line in quoted(str(failure)))]
-    lines += ["", "Run it to see: it exits with 1 while the graph fails, with 0 once it does not."]
-    lines += [command] if command else []
-    beside = ["from pathlib import Path"] if saved or held else []
-    lines += ['"""', "", "import sys", *beside, "", "import torch"]
-    used = set(re.findall(r"\w+", code.src))
-    lines += sorted(_imports({k: v for k, v in code.globals.items() if k in used}))
-    lines += ["", "from flambeau.repro import drawn, run_script", "", *_backend_lines(backend)]
-    lines += [f"FAILURE = {failure.kind!r}"]
-    if saved or held:
-        lines += [f"TENSORS = torch.load(Path(__file__).with_name({tensors!r}))"]
-    lines += ["", "", "class Graph(torch.nn.Module):", "    def __init__(self):"]
-    lines += ["        super().__init__()"]
-    for name, value in held.items():
-        lines.append(f"        {_registered(name, value)}")
-    lines += ["", *(f"    {line}".rstrip() for line in code.src.strip().splitlines()), ""]
-    lines += ["", "def inputs():"]
-    if saved:
-        lines += ['    return TENSORS["inputs"]']
-    else:
-        lines += ["    return ["]
-        for number, value in enumerate(inputs):
-            lines.append(f"        {drawing_of(value, number)},")
-        lines += ["    ]"]
-    lines += ["", "", 'if __name__ == "__main__":']
-    lines += ["    sys.exit(run_script(Graph(), inputs(), BACKEND, FAILURE))", ""]
-    return "\n".join(lines)
+def save_script(
+    path: Path,
+    about: Sequence[str],
+    imports: Sequence[str],
+    beside: Mapping[str, Any],
+    body: Sequence[str],
+    main: str,
+) -> None:
+    """Write a script that exits with what `main` gives, and to a file next to it what it reads from
+    there, under the only name in `beside`."""
+    lines = [f'"""{about[0]}', *about[1:], '"""', "", "import sys"]
+    lines += [*["from pathlib import Path"] * bool(beside), "", "import torch", *imports, ""]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for name, values in beside.items():
+        tensors = path.with_name(path.stem + TENSORS)
+        torch.save(values, tensors)
+        here = f"Path(__file__).with_name({tensors.name!r})"
+        lines += [f"{name} = torch.load({here}, weights_only=False)"]
+    lines += [*body, "", "", 'if __name__ == "__main__":', f"    sys.exit({main})", ""]
+    path.write_text("\n".join(lines), encoding="utf-8")
 
 
 def _backend_lines(backend: str | Callable[..., Any]) -> list[str]:
@@ -130,11 +127,8 @@ def _backend_lines(backend: str | Callable[..., Any]) -> list[str]:
     except CannotWrite as error:
         return [f"# no module offers the backend, and its text does not do: {error}", "",
                 f"BACKEND = {name!r}"]  # fmt: skip
-    lines = [line for line in text.imports if line != "import torch"]
-    lines += [f"{key} = {value!r}" for key, value in text.constants.items()]
-    for each in (*text.helpers, text.text):
-        lines += ["", "", each]
-    return [*lines, "", "", f"BACKEND = {text.name}"]
+    imports = [line for line in text.imports if line != "import torch"]
+    return [*imports, *text.lines(), "", "", f"BACKEND = {text.name}"]
 
 
 def quoted(text: str) -> list[str]:

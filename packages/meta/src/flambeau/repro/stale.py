@@ -12,12 +12,16 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from itertools import islice
+from operator import setitem
+from typing import Any, NamedTuple
 
 import flambeau_capture
 import torch
 from flambeau_capture import CaptureWarning
 
+from flambeau.repro.delta import Search
 from flambeau.repro.function_text import FunctionText, is_constant
 from flambeau.testing.comparison import Difference, Observed, difference
 from flambeau.testing.isolated_run import copied, observe
@@ -102,88 +106,69 @@ def _observed(function: Function, call: RecordedCall) -> Observed:
     return observe(function, call.args, dict(call.kwargs), backward=False)
 
 
-def two_calls(
-    function: Function, calls: Sequence[RecordedCall]
-) -> tuple[RecordedCall, RecordedCall] | None:
-    """Of some calls, one that compiles and the last, which it misleads."""
-    for call in reversed(calls[:-1]):
-        if stale(function, [call, calls[-1]]) is not None:
-            return call, calls[-1]
-    return None
-
-
 MOST_TESTS = 300
 """Functions that are tried at most."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class ShortFunction:
-    """A function and its calls, what goes wrong, and how many texts were tried for it."""
+    """A function and its calls, and what goes wrong."""
 
     text: FunctionText
     calls: tuple[RecordedCall, ...]
     difference: Difference
-    tests: int = 0
+
+
+class Candidate(NamedTuple):
+    """A function to try, and calls of it."""
+
+    text: FunctionText
+    calls: Sequence[RecordedCall]
+
+
+FunctionSearch = Search[Candidate, Difference]
 
 
 def shorten(text: FunctionText, calls: Sequence[RecordedCall]) -> ShortFunction | None:
     """The shortest function found that fails; None where the text does not fail."""
-    found = _tried(text, calls)
+    found = _tried(whole := Candidate(text, calls))
     if found is None:
         return None
-    state = ShortFunction(text, tuple(calls), found, 1)
-    progress = True
-    while progress and state.tests < MOST_TESTS:
-        progress = False
-        for move in (_fewer_statements, _smaller_expressions, _fewer_variables):
-            place = 0
-            while state.tests < MOST_TESTS:
-                made = move(state.text.definition, place)
-                if made is None:
-                    break
-                if _taken(state, replace(state.text, definition=made), state.calls):
-                    progress = True
-                else:
-                    place += 1
-        for name in [each.arg for each in state.text.definition.args.args]:
-            fewer = _without(state, name)
-            if fewer is not None and _taken(state, *fewer):
-                progress = True
-    _forget_what_is_not_read(state)
-    return state
+    search = FunctionSearch(whole, found, _tried, MOST_TESTS)
+    edits = (_fewer_statements, _smaller_expressions, _fewer_variables)
+    search.run([*(partial(_edited, edits=each) for each in edits), _fewer_arguments])
+    search.most += 1
+    search.takes(_without_what_is_not_read(search.best))
+    return ShortFunction(search.best.text, tuple(search.best.calls), search.found)
 
 
-def _tried(text: FunctionText, calls: Sequence[RecordedCall]) -> Difference | None:
+def _tried(candidate: Candidate) -> Difference | None:
     try:
-        return stale(text.function(), calls)
+        return stale(candidate.text.function(), candidate.calls)
     except Exception:  # a text without what it needs is no candidate, however it says so
         return None
 
 
-def _taken(state: ShortFunction, text: FunctionText, calls: Sequence[RecordedCall]) -> bool:
-    state.tests += 1
-    found = _tried(text, calls)
-    if found is None:
-        return False
-    state.text, state.calls, state.difference = text, tuple(calls), found
-    return True
+Edits = Callable[[ast.FunctionDef], Iterator[Callable[[], object]]]
 
 
-def _fewer_statements(definition: ast.FunctionDef, place: int) -> ast.FunctionDef | None:
-    """The definition after its n-th change of statements, from the last one up."""
-    made = copy.deepcopy(definition)
-    for number, (body, at, instead) in enumerate(_statement_moves(made)):
-        if number == place:
-            body[at : at + 1] = instead
-            if not body:
-                body.append(ast.Pass())
-            return ast.fix_missing_locations(made)
-    return None
+def _edited(search: FunctionSearch, edits: Edits) -> None:
+    """Make all changes that may be made to a definition; those are kept that leave it failing."""
+    place = 0
+    while True:
+        text, calls = search.best
+        made = copy.deepcopy(text.definition)
+        change = next(islice(edits(made), place, None), None)
+        if change is None:
+            return
+        change()
+        definition = ast.fix_missing_locations(made)
+        if not search.takes(Candidate(replace(text, definition=definition), calls)):
+            place += 1
 
 
-def _statement_moves(
-    definition: ast.FunctionDef,
-) -> Iterator[tuple[list[ast.stmt], int, list[ast.stmt]]]:
+def _fewer_statements(definition: ast.FunctionDef) -> Iterator[Callable[[], object]]:
+    """Leave out a statement, or all of it but its body, from the last one up."""
     bodies = [
         body
         for node in ast.walk(definition)
@@ -194,40 +179,29 @@ def _statement_moves(
         for at in reversed(range(len(body))):
             if isinstance(body[at], ast.Pass) and len(body) == 1:
                 continue
-            yield body, at, []
+            yield partial(setitem, body, slice(at, at + 1), [] if len(body) > 1 else [ast.Pass()])
             inner = getattr(body[at], "body", None)
             if isinstance(inner, list) and not isinstance(body[at], ast.FunctionDef):
-                yield body, at, inner
+                yield partial(setitem, body, slice(at, at + 1), inner)
 
 
-def _smaller_expressions(definition: ast.FunctionDef, place: int) -> ast.FunctionDef | None:
-    """The definition with a part of an expression in place of the whole: its n-th such change."""
-    made = copy.deepcopy(definition)
-    changes = (
-        (owner, name, at, part)
-        for owner in ast.walk(made)
-        for name, at, whole in _expressions(owner)
-        for part in _parts(whole)
-    )
-    for number, (owner, name, at, part) in enumerate(changes):
-        if number == place:
-            if at is None:
-                setattr(owner, name, part)
-            else:
-                getattr(owner, name)[at] = part
-            return ast.fix_missing_locations(made)
-    return None
+def _smaller_expressions(definition: ast.FunctionDef) -> Iterator[Callable[[], object]]:
+    """Put a part of an expression in place of the whole."""
+    for owner in ast.walk(definition):
+        for fields, key, whole in _expressions(owner):
+            for part in _parts(whole):
+                yield partial(setitem, fields, key, part)
 
 
-def _expressions(owner: ast.AST) -> Iterator[tuple[str, int | None, ast.expr]]:
+def _expressions(owner: ast.AST) -> Iterator[tuple[Any, Any, ast.expr]]:
+    """The expressions inside a node, each with the dict or list that has it, and its key there."""
     for name, value in ast.iter_fields(owner):
         if isinstance(owner, ast.arguments) or name in ("targets", "target", "func"):
             continue
-        if isinstance(value, ast.expr):
-            yield name, None, value
-        for at, each in enumerate(value if isinstance(value, list) else ()):
+        listed = isinstance(value, list)
+        for key, each in enumerate(value) if listed else [(name, value)]:
             if isinstance(each, ast.expr):
-                yield name, at, each
+                yield value if listed else vars(owner), key, each
 
 
 def _parts(whole: ast.expr) -> Iterator[ast.expr]:
@@ -238,57 +212,51 @@ def _parts(whole: ast.expr) -> Iterator[ast.expr]:
             yield child
 
 
-def _fewer_variables(definition: ast.FunctionDef, place: int) -> ast.FunctionDef | None:
-    """The definition with a value in place of the n-th variable that is set and read once."""
-    made = copy.deepcopy(definition)
-    names = [node for node in ast.walk(made) if isinstance(node, ast.Name)]
-    once = [
-        statement
-        for statement in made.body
-        if isinstance(statement, ast.Assign)
-        and isinstance(statement.targets[0], ast.Name)
-        and sum(name.id == statement.targets[0].id for name in names) == 2
-    ]
-    if place >= len(once):
-        return None
-    gone = once[place]
-    assert isinstance(gone.targets[0], ast.Name)
-    made.body.remove(gone)
-    _Instead(gone.targets[0].id, gone.value).visit(made)
-    return ast.fix_missing_locations(made)
+def _fewer_variables(definition: ast.FunctionDef) -> Iterator[Callable[[], object]]:
+    """Put a value in place of a variable that is set and read once."""
+    names = [node.id for node in ast.walk(definition) if isinstance(node, ast.Name)]
+    for statement in definition.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            name = statement.targets[0].id
+            if names.count(name) == 2:
+                yield partial(_Inlining(name, statement).visit, definition)
 
 
-class _Instead(ast.NodeTransformer):
-    """An expression in place of a name."""
+class _Inlining(ast.NodeTransformer):
+    """What a statement assigns in place of a name, and nothing in place of the statement."""
 
-    def __init__(self, name: str, value: ast.expr) -> None:
-        self.name, self.value = name, value
+    def __init__(self, name: str, statement: ast.Assign) -> None:
+        self.name, self.statement = name, statement
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.value if node.id == self.name else node
+        return self.statement.value if node.id == self.name else node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
+        return None if node is self.statement else self.generic_visit(node)
 
 
-def _without(
-    state: ShortFunction, name: str
-) -> tuple[FunctionText, tuple[RecordedCall, ...]] | None:
-    """Without an argument that nothing reads; None where something does, or it has a default."""
-    made = copy.deepcopy(state.text.definition)
-    names = [each.arg for each in made.args.args]
-    at = names.index(name)
-    read = any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(made))
-    if read or made.args.defaults:
-        return None
-    calls = []
-    for call in state.calls:
-        given = {k: v for k, v in call.kwargs.items() if k != name}
-        if at >= len(call.args) and name not in call.kwargs:
-            return None
-        args = (*call.args[:at], *call.args[at + 1 :])
-        moved = {_renumbered(place, at): v for place, v in call.state.items()}
-        state_ = {place: value for place, value in moved.items() if place}
-        calls.append(replace(call, args=args, kwargs=given, state=state_))
-    del made.args.args[at]
-    return replace(state.text, definition=made), tuple(calls)
+def _fewer_arguments(search: FunctionSearch) -> None:
+    """Leave out arguments that nothing reads, where none has a default."""
+    for name in [each.arg for each in search.best.text.definition.args.args]:
+        text, calls = search.best
+        made = copy.deepcopy(text.definition)
+        at = [each.arg for each in made.args.args].index(name)
+        read = any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(made))
+        given = all(at < len(call.args) or name in call.kwargs for call in calls)
+        if given and not read and not made.args.defaults:
+            del made.args.args[at]
+            fewer = [_without(call, at, name) for call in calls]
+            search.takes(Candidate(replace(text, definition=made), fewer))
+
+
+def _without(call: RecordedCall, at: int, name: str) -> RecordedCall:
+    """The call without one argument, and without state of it."""
+    state = {_renumbered(place, at): value for place, value in call.state.items()}
+    return RecordedCall(
+        (*call.args[:at], *call.args[at + 1 :]),
+        {key: value for key, value in call.kwargs.items() if key != name},
+        {place: value for place, value in state.items() if place},
+    )
 
 
 def _renumbered(place: str, gone: int) -> str:
@@ -299,24 +267,25 @@ def _renumbered(place: str, gone: int) -> str:
     return "" if int(name) == gone else f"{int(name) - 1}{dot}{rest}"
 
 
-def _forget_what_is_not_read(state: ShortFunction) -> None:
+def _without_what_is_not_read(whole: Candidate) -> Candidate:
     """Leave out names that the text does not read any more, and state that does not matter."""
-    whole = "\n".join((*state.text.helpers, state.text.text))
-    read = {node.id for node in ast.walk(ast.parse(whole)) if isinstance(node, ast.Name)}
-    helpers = tuple(each for each in state.text.helpers if each[4:].partition("(")[0] in read)
-    text = replace(
-        state.text,
-        helpers=helpers,
-        imports=tuple(line for line in state.text.imports if line.split()[-1] in read | {"torch"}),
-        constants={k: v for k, v in state.text.constants.items() if k in read},
-        held={k: v for k, v in state.text.held.items() if k in read},
+    text, calls = whole
+    tree = ast.parse("\n".join((*text.helpers, text.text)))
+    read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    left = replace(
+        text,
+        helpers=tuple(each for each in text.helpers if each[4:].partition("(")[0] in read),
+        imports=tuple(line for line in text.imports if line.split()[-1] in read | {"torch"}),
+        constants={k: v for k, v in text.constants.items() if k in read},
+        held={k: v for k, v in text.held.items() if k in read},
     )
-    places = {place for call in state.calls for place in call.state}
-    same = {
-        place for place in places if len({repr(call.state.get(place)) for call in state.calls}) == 1
-    }
-    calls = [
-        replace(call, state={k: v for k, v in call.state.items() if k not in same})
-        for call in state.calls
-    ]
-    _taken(state, text, calls)
+    found: dict[str, set[str]] = {place: set() for call in calls for place in call.state}
+    for place, values in found.items():
+        values.update(repr(call.state.get(place)) for call in calls)
+    return Candidate(
+        left,
+        [
+            replace(call, state={k: v for k, v in call.state.items() if len(found[k]) > 1})
+            for call in calls
+        ],
+    )
