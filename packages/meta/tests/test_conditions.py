@@ -9,7 +9,6 @@ from flambeau.packaging.guard_expressions import (
     evaluated,
     first_broken,
     holds,
-    symbols_in,
     written,
 )
 
@@ -34,7 +33,6 @@ def test_it_reads_as_python():
     assert written(EVEN, ["n"]) == "(n % 2) == 0"
     assert written(FITS, ["a", "b"]) == "(3 * a * b) <= 100"
     assert written(["Max", 1, ["s", 0]], ["a"]) == "max(1, a)"
-    assert symbols_in(FITS) == {0, 1} and symbols_in(["float", "1.5"]) == frozenset()
 
 
 def test_the_first_that_is_broken():

@@ -6,20 +6,9 @@ from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils import _pytree as pytree
+from torch.utils import _pytree
 
-__all__ = [
-    "MODE_ENTRIES",
-    "MODE_EXITS",
-    "active_ddp",
-    "default_store",
-    "first_bucket_bytes",
-    "is_overload",
-    "is_view",
-    "modes_of_math",
-    "pytree",
-    "set_grad_enabled",
-]
+pytree = _pytree
 
 
 def is_view(tensor: torch.Tensor) -> bool:

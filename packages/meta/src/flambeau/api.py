@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar, overload
 
 import flambeau_capture
@@ -27,8 +26,7 @@ from flambeau.backends.request import Request
 from flambeau.choices import choose, of_stage
 from flambeau.errors import BadOption, Fault
 from flambeau.events import logs
-from flambeau.events.bus import first_runs
-from flambeau.events.records import RecordCollector, Report, recorded, recorder_of, remember, total
+from flambeau.events.records import RecordCollector, Report, recorders_of, remember, total
 from flambeau.variables import REPRO_AFTER, check_variables
 
 CALLS = 3
@@ -123,7 +121,6 @@ def compile(
         never_slower=mode == "never-slower",
         repro=settings,
         verify=CALLS if verify is True else int(verify),
-        timing=partial(first_runs, recorder.watch),
     )
     chosen = resolve(backend, request)
     watched = replace(choices.capture, watch=recorder.watch.publish)
@@ -154,12 +151,7 @@ def report(compiled: Any = None) -> Report:
 
     Raises TypeError for what `compile` did not return.
     """
-    if compiled is None:
-        return total(_report_of(each, recorder) for each, recorder in recorded())
-    recorder = recorder_of(compiled)
-    if recorder is None:
-        raise TypeError(f"{compiled!r} is not something that flambeau.compile returned")
-    return _report_of(compiled, recorder)
+    return total(_report_of(*each) for each in recorders_of(compiled))
 
 
 def _report_of(compiled: Any, recorder: RecordCollector) -> Report:

@@ -35,22 +35,20 @@ def test_the_order(monkeypatch):
 
     monkeypatch.setattr(registry, "LAYERS", tuple(map(noting, registry.LAYERS)))
     expected = {
-        "inductor": ["graph_cache", "prepare", "fallback", "buckets"],
-        "aot_eager": ["fallback", "buckets"],
-        "eager": [],
+        "inductor": ["graph_cache", "prepare", "fallback", "buckets", "run_events"],
+        "aot_eager": ["fallback", "buckets", "run_events"],
+        "eager": ["run_events"],
     }
     for name, wanted in expected.items():
         applied.clear()
         resolve(name, request())
         assert applied == wanted
     applied.clear()
-    resolve(
-        "inductor", request(never_slower=True, verify=2, timing=lambda compiled, graph: compiled)
-    )
-    assert applied == [*expected["inductor"], "never_slower", "verify", "run_events"]
+    resolve("inductor", request(never_slower=True, verify=2))
+    assert applied == [*expected["inductor"][:-1], "never_slower", "verify", "run_events"]
     applied.clear()
     resolve(lambda gm, inputs: gm.forward, request())
-    assert applied == []
+    assert applied == ["run_events"]
 
 
 def test_capture_is_told_what_the_backend_says():

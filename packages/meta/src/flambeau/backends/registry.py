@@ -156,7 +156,7 @@ LAYERS: tuple[Layer, ...] = (
     Layer("never_slower", never_slower, lambda request: request.never_slower),
     Layer("repro", _repro, lambda request: request.repro),
     Layer("verify", _verify, lambda request: request.verify),
-    Layer("run_events", publish_runs, lambda request: request.timing),
+    Layer("run_events", publish_runs, lambda request: True),
 )
 
 

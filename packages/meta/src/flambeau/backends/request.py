@@ -51,7 +51,7 @@ class Request:
     gave, as given, for backends that are not ours. by: the backend as the user named or gave it.
     traits: what the layers need to know of it. never_slower: eager serves until the backend was
     seen to be faster. repro: what fails leaves a script. verify: calls of each graph that are
-    checked. timing: wraps a compiled graph, given with its name, to note when it runs.
+    checked.
     """
 
     choices: Choices
@@ -63,7 +63,6 @@ class Request:
     never_slower: bool = False
     repro: Settings | None = None
     verify: int = 0
-    timing: Callable[[Compiled, str], Compiled] | None = None
 
 
 Factory = Callable[[Request], Backend]

@@ -8,7 +8,6 @@ are there already, so that the last to arrive sees them all.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 import warnings
@@ -19,6 +18,7 @@ from torch import fx
 
 from flambeau import _torch_compat as compat
 from flambeau.errors import FlambeauWarning
+from flambeau.events.stage_products import called
 
 
 class RanksDisagree(FlambeauWarning):
@@ -29,7 +29,6 @@ class RanksDisagree(FlambeauWarning):
 class Note:
     """What a rank says of the graph that it compiles: calls in order, and where they end."""
 
-    digest: str
     calls: tuple[str, ...]
     line: str
 
@@ -37,16 +36,13 @@ class Note:
     def of(cls, gm: fx.GraphModule) -> Note:
         """The note on a captured graph; sizes are left out, for a last batch may be smaller."""
         nodes = [node for node in gm.graph.nodes if node.op.startswith("call_")]
-        calls = tuple(_name(node.target) for node in nodes)
-        line = str(nodes[-1].meta.get("stack_trace") or "").strip() if nodes else ""
-        digest = hashlib.sha256("\n".join(calls).encode()).hexdigest()
-        return cls(digest, calls, line)
-
-
-def _name(target: object) -> str:
-    if isinstance(target, str):
-        return target
-    return f"{getattr(target, '__module__', None)}.{getattr(target, '__name__', target)}"
+        calls, line = [], ""
+        for node in nodes:
+            own = getattr(node.target, "__module__", None)
+            module = "" if isinstance(node.target, str) else f"{own}."
+            calls.append(f"{module}{called(node.target)}")
+            line = str(node.meta.get("stack_trace") or "").strip()
+        return cls(tuple(calls), line)
 
 
 class _Group:
@@ -68,7 +64,7 @@ class _Group:
             number, self._made = self._made, self._made + 1
             self._open[number] = (note, {other for other in ranks if other != rank})
             pending = [(n, own, others) for n, (own, others) in self._open.items() if others]
-            text = json.dumps([note.digest, note.calls, note.line])
+            text = json.dumps([note.calls, note.line])
             store.set(f"flambeau/graph/{number}/{rank}", text)
             found = []
             for n, own, others in pending:
@@ -76,9 +72,9 @@ class _Group:
                     key = f"flambeau/graph/{n}/{other}"
                     if store.check([key]):
                         others.discard(other)
-                        digest, calls, line = json.loads(store.get(key))
-                        if digest != own.digest:
-                            theirs = Note(digest, tuple(calls), line)
+                        calls, line = json.loads(store.get(key))
+                        theirs = Note(tuple(calls), line)
+                        if theirs.calls != own.calls:
                             found.append(_difference(n, rank, own, other, theirs))
             return found
 

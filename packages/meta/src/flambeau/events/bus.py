@@ -16,7 +16,7 @@ Kinds and what comes with them:
 | `compiled` | `GraphRecord`: a captured graph is compiled |
 | `fallback` | `StageFailure`: a captured graph runs eagerly |
 | `fault` | `Fault`: a stage failed by itself, whether or not the program goes on |
-| `run` | `GraphRun`: a compiled graph ran (for listeners with `every_run` only) |
+| `run` | `GraphRun`: a compiled graph ran (as many as a listener's `runs`, of each graph) |
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ class Listener:
     """Receives products, with the number of the compiled callable that they are of.
 
     every_stage: it needs to see what every stage makes, so that a graph that is on disk is compiled
-    all the same. every_run: it receives the first runs of each graph too.
+    all the same. runs: how many runs of each graph it needs to see.
     """
 
     every_stage = False
-    every_run = False
+    runs: float = 0
 
     def __call__(self, kind: str, product: object, owner: int) -> None:
         raise NotImplementedError
@@ -149,11 +149,6 @@ class EventBus:
         """Whether graphs have to go through every stage, from disk or not."""
         return self.tailor is not None or any(each.every_stage for each in self)
 
-    @property
-    def every_run(self) -> bool:
-        """Whether a listener receives runs of compiled graphs."""
-        return any(each.every_run for each in self)
-
     def __bool__(self) -> bool:
         return self.tailor is not None or any(True for _ in self)
 
@@ -194,7 +189,7 @@ class EventBus:
 
 
 MOST_RUNS = 20
-"""Runs of each graph that listeners receive: a long run stays as fast as it was."""
+"""What a listener asks for that a long run stays as fast with as it was."""
 
 
 @dataclass(frozen=True)
@@ -209,40 +204,30 @@ class GraphRun:
 
 
 def publish_runs(backend: Backend, request: Request) -> Backend:
-    """The backend; its graphs are timed as the request says."""
-    timing = request.timing
-    assert timing is not None
-    return lambda gm, example_inputs: timing(backend(gm, example_inputs), type(gm).__name__)
+    """The backend; the first runs of its graphs are published, where a listener needs them."""
+    watch = request.recorder.watch
 
+    def timed(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        compiled, graph = backend(gm, example_inputs), type(gm).__name__
+        left = max((each.runs for each in watch), default=0)
+        if not left:
+            return compiled
 
-def first_runs(watch: EventBus, compiled: Callable[..., Any], graph: str) -> Callable[..., Any]:
-    """A compiled graph whose first runs are published, where a listener receives runs."""
-    if not watch.every_run:
-        return compiled
-    return timed(compiled, graph, lambda run: watch.publish("run", run), MOST_RUNS)
-
-
-def timed(
-    compiled: Callable[..., Any],
-    graph: str,
-    note: Callable[[GraphRun], None],
-    most: int | None = None,
-) -> Callable[..., Any]:
-    """A compiled graph of which `note` is given each run, or the first `most`."""
-    left = [most]
-
-    def call(*given: Any) -> Any:
-        if left[0] is not None:
-            if left[0] <= 0:
+        def call(*given: Any) -> Any:
+            nonlocal left
+            if left <= 0:
                 return compiled(*given)
-            left[0] -= 1
-        started = time.perf_counter()
-        results = compiled(*given)
-        ended = time.perf_counter()
-        note(GraphRun(graph, started, ended, _memory(given), _memory(results)))
-        return results
+            left -= 1
+            started = time.perf_counter()
+            results = compiled(*given)
+            ended = time.perf_counter()
+            run = GraphRun(graph, started, ended, _memory(given), _memory(results))
+            watch.publish("run", run)
+            return results
 
-    return call
+        return call
+
+    return timed
 
 
 def _memory(values: Sequence[Any]) -> tuple[tuple[int, int], ...]:

@@ -269,9 +269,17 @@ def recorder_of(compiled: Any) -> RecordCollector | None:
         return None
 
 
-def recorded() -> list[tuple[Any, RecordCollector]]:
-    """All compiled callables that are alive, with their recorders."""
-    return list(_recorders.items())
+def recorders_of(compiled: Any = None) -> list[tuple[Any, RecordCollector]]:
+    """A compiled callable, or all that are alive, with the recorder of each.
+
+    Raises TypeError for what `flambeau.compile` did not return.
+    """
+    if compiled is None:
+        return list(_recorders.items())
+    recorder = recorder_of(compiled)
+    if recorder is None:
+        raise TypeError(f"{compiled!r} is not something that flambeau.compile returned")
+    return [(compiled, recorder)]
 
 
 def operations(gm: fx.GraphModule) -> int:

@@ -7,13 +7,12 @@ different columns do not overlap.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 from flambeau_capture.api import compiler_of
 
-from flambeau.events.records import RecordCollector, recorded, recorder_of
+from flambeau.events.records import recorders_of
 
 
 @dataclass(frozen=True)
@@ -35,19 +34,6 @@ class TimeRow:
         return self.capture + self.aot + self.lowering + self.compilers + self.other
 
 
-def compile_time_rows(target: Any = None) -> list[TimeRow]:
-    """A row a function, the longest first; of one compiled callable, or of all that are alive.
-
-    Raises TypeError for what `flambeau.compile` did not return.
-    """
-    if target is None:
-        return _rows(recorded())
-    recorder = recorder_of(target)
-    if recorder is None:
-        raise TypeError(f"{target!r} is not something that flambeau.compile returned")
-    return _rows([(target, recorder)])
-
-
 def compile_times(target: Any = None) -> str:
     """Seconds by function and phase, as a table."""
     rows = compile_time_rows(target)
@@ -65,10 +51,14 @@ def compile_times(target: Any = None) -> str:
     return "\n".join("  ".join(row).rstrip() for row in padded)
 
 
-def _rows(targets: Iterable[tuple[Any, RecordCollector]]) -> list[TimeRow]:
+def compile_time_rows(target: Any = None) -> list[TimeRow]:
+    """A row a function, the longest first; of one compiled callable, or of all that are alive.
+
+    Raises TypeError for what `flambeau.compile` did not return.
+    """
     made: list[TimeRow] = []
-    for target, recorder in targets:
-        compiler = compiler_of(target)
+    for compiled, recorder in recorders_of(target):
+        compiler = compiler_of(compiled)
         if compiler is None:
             continue
         owners = {type(g.module).__name__: g.function for g in compiler.records.graphs}

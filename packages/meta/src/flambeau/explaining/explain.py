@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from math import inf
 from typing import Any
 
 import flambeau_capture
@@ -20,7 +20,7 @@ from flambeau_capture.observe.records import FrameRecord, Records
 from flambeau.backends import resolve
 from flambeau.backends.request import Request
 from flambeau.choices import choose
-from flambeau.events.bus import GraphRun, Listener, StageProduct, timed
+from flambeau.events.bus import GraphRun, Listener, StageProduct
 from flambeau.events.records import GraphRecord, RecordCollector, Report, recorder_of
 from flambeau.events.stage_products import HalfFacts, called, facts_of
 from flambeau.explaining.costs import ConvertedFrame, Figures, Line
@@ -34,15 +34,19 @@ from flambeau.explaining.explanation import (
 
 
 class Collector(Listener):
-    """A listener that keeps the facts of each half."""
+    """A listener that keeps the facts of each half, and when graphs run."""
 
     every_stage = True
 
-    def __init__(self) -> None:
+    def __init__(self, runs: float) -> None:
+        self.runs = runs
         self.halves: list[HalfFacts] = []
+        self.seen: list[GraphRun] = []
 
     def __call__(self, kind: str, product: object, owner: int) -> None:
-        if isinstance(product, StageProduct) and product.stage == "wrap":
+        if isinstance(product, GraphRun):
+            self.seen.append(product)
+        elif isinstance(product, StageProduct) and product.stage == "wrap":
             self.halves.append(facts_of(product.work, product.graph, product.half))
 
 
@@ -68,13 +72,10 @@ def _explain(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Explanation:
-    collector, runs = Collector(), list[GraphRun]()
     made = recorder_of(fn)
-    if made is None:
-        recorder = RecordCollector()
-        compiled = compiled_with(fn, recorder, {}, backend, runs)
-    else:
-        recorder, compiled = made, fn
+    collector = Collector(inf if made is None else 0)
+    recorder = made or RecordCollector()
+    compiled = compiled_with(fn, recorder, {}, backend) if made is None else fn
     compiler = compiler_of(compiled)
     assert compiler is not None
     recorder.watch.own.add(collector)
@@ -86,7 +87,7 @@ def _explain(
     records, halves = compiler.records, collector.halves
     found = explanation_of(records, result)
     report = recorder.report(breaks=tuple(map(str, records.breaks)))
-    breaks = _breaks(records, runs if made is None else None, ended)
+    breaks = _breaks(records, collector.seen if made is None else None, ended)
     own = sum(frame.seconds - frame.backend_seconds for frame in records.frames)
     return Explanation(
         result=result,
@@ -115,13 +116,10 @@ def compiled_with(
     recorder: RecordCollector,
     options: Mapping[str, object],
     backend: str | Callable[..., Any] = "inductor",
-    runs: list[GraphRun] | None = None,
 ) -> Any:
-    """The function, compiled so that a recorder of ours sees what happens, and `runs` when its
-    graphs run."""
+    """The function, compiled so that a recorder of ours sees what happens."""
     choices = choose(None, options)
-    timing = None if runs is None else partial(timed, note=runs.append)
-    chosen = resolve(backend, Request(choices, recorder, timing=timing))
+    chosen = resolve(backend, Request(choices, recorder))
     watched = replace(choices.capture, watch=recorder.watch.publish)
     return flambeau_capture.optimize(chosen, options=watched)(fn)
 

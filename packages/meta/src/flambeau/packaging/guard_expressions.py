@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from flambeau_aot.size_operations import OPERATIONS, SizeOperation
@@ -72,15 +71,6 @@ def written(tree: Tree, names: Sequence[str]) -> str:
             for part, text in zip(parts, texts, strict=True)
         ]
     return operation.text(texts)
-
-
-def symbols_in(tree: Tree) -> frozenset[int]:
-    """The symbols that a tree mentions."""
-    if isinstance(tree, int) or tree[0] == "float":
-        return frozenset()
-    if tree[0] == "s":
-        return frozenset((int(tree[1]),))
-    return reduce(frozenset.union, map(symbols_in, tree[1:]), frozenset())
 
 
 @dataclass(frozen=True)

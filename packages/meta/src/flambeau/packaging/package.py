@@ -56,46 +56,29 @@ def package(
         CannotPackage: the result or the kernels have no form in a file.
         flambeau_capture.Unsupported: the call cannot be had in one graph; it names the line.
     """
-    with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
-        return _packaged(fn, args, kwargs, Path(path), Path(folder), weights, choose(mode, options))
-
-
-def _packaged(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    target: Path,
-    folder: Path,
-    weights: bool,
-    choices: Choices,
-) -> Path:
+    choices, name = choose(mode, options), _name(fn)
     exported = flambeau_capture.export(fn, *args, **kwargs)
     leaves = pytree.tree_leaves((args, kwargs))
-    flat = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    compiled, halves = _compiled(exported, flat, choices, _name(fn))
-    halves = [_for_the_runtime(half, folder, choices) for half in halves]
-    for half in halves:
-        unknown = [part.loader for part in half.parts if part.loader not in LOADABLE]
-        if unknown:
-            raise CannotPackage(f"{half.name} has kernels that need {unknown[0]} to be loaded")
-    statics, names = _statics(fn, exported)
-    files = Bundle(compiled.stored, tuple(halves)).files()
-    try:
-        form, _ = open_form(exported)  # what the compile has assumed is part of it
-    except (Inexpressible, CannotKey) as error:
-        raise CannotPackage(f"a condition on open sizes has no form in a file: {error}") from error
-    call = _call(exported, leaves, statics, names, weights)
-    call["open"] = None if form is None else form.data()
-    files[CALL] = json.dumps(call).encode()
-    kept = [t for t, name in zip(statics, names) if weights or name is None]
-    if kept:
-        files[WEIGHTS] = archive.tensor_bytes(kept)
-    facts = machine_facts() | {"function": _name(fn), "weights": weights}
-    gpus = {half.gpu for half in halves if half.gpu is not None}
-    if gpus:
-        facts["gpu"] = gpu_facts(max(gpus))
-    archive.write(target, KIND, facts, files)
-    return target
+    with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
+        flat = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        compiled, made = _compiled(exported, flat, choices, name)
+        halves = [_for_the_runtime(half, Path(folder), choices) for half in made]
+        for half in halves:
+            unknown = [part.loader for part in half.parts if part.loader not in LOADABLE]
+            if unknown:
+                raise CannotPackage(f"{half.name} has kernels that need {unknown[0]} to be loaded")
+        files = Bundle(compiled.stored, tuple(halves)).files()
+        static = _static(fn, exported, weights)
+        call = _call(exported, leaves) | {"static": [facts for _, facts in static]}
+        files[CALL] = json.dumps(call).encode()
+        if kept := [tensor for tensor, facts in static if facts["inside"]]:
+            files[WEIGHTS] = archive.tensor_bytes(kept)
+        facts = machine_facts() | {"function": name, "weights": weights}
+        gpus = {half.gpu for half in halves if half.gpu is not None}
+        if gpus:
+            facts["gpu"] = gpu_facts(max(gpus))
+        archive.write(Path(path), KIND, facts, files)
+    return Path(path)
 
 
 def _for_the_runtime(
@@ -131,15 +114,12 @@ def _compiled(
         made.append(flambeau_inductor.compile(gm, inputs, info, choices.inductor))
         return made[-1]
 
-    table = table_for(choices.inductor)
     flambeau_inductor.keep_recurrent(exported.graph_module)
+    aot = flambeau_aot.Options(name=name, classify=classify)
+    table = table_for(choices.inductor)
     try:
         compiled = flambeau_aot.compile(
-            exported.graph_module,
-            flat,
-            compiler,
-            decompositions=table,
-            options=flambeau_aot.Options(name=name, classify=classify),
+            exported.graph_module, flat, compiler, decompositions=table, options=aot
         )
     except (flambeau_aot.NotYetSymbolic, flambeau_prims.NotYetSymbolic) as error:
         raise CannotPackage(f"sizes that are left open have no form in {name}: {error}") from error
@@ -149,27 +129,29 @@ def _compiled(
     return compiled, artifacts
 
 
-def _statics(
-    fn: Callable[..., Any], exported: Exported
-) -> tuple[list[torch.Tensor], list[str | None]]:
-    """The tensors that the graph is bound to, with the names they have in the module."""
+def _static(
+    fn: Callable[..., Any], exported: Exported, weights: bool
+) -> list[tuple[torch.Tensor, dict[str, Any]]]:
+    """The tensors that the graph is bound to, each with what the file says of it."""
     owner = fn if isinstance(fn, torch.nn.Module) else getattr(fn, "__self__", None)
     known: dict[int, str] = {}
     if isinstance(owner, torch.nn.Module):
         for name, tensor in [*owner.named_parameters(), *owner.named_buffers()]:
             known.setdefault(id(tensor), name)
-    tensors = flambeau_aot.static_tensors(exported.graph_module)
-    return list(tensors), [known.get(id(tensor)) for tensor in tensors]
+    return [
+        (tensor, {
+            "name": known.get(id(tensor)),
+            "inside": weights or id(tensor) not in known,
+            "parameter": isinstance(tensor, torch.nn.Parameter),
+            "requires_grad": tensor.requires_grad,
+            "form": described(tensor),
+        })
+        for tensor in flambeau_aot.static_tensors(exported.graph_module)
+    ]  # fmt: skip
 
 
-def _call(
-    exported: Exported,
-    leaves: Sequence[Any],
-    statics: Sequence[torch.Tensor],
-    names: Sequence[str | None],
-    weights: bool,
-) -> dict[str, Any]:
-    """How the loaded function is called, and what it is bound to."""
+def _call(exported: Exported, leaves: Sequence[Any]) -> dict[str, Any]:
+    """How the loaded function is called."""
     try:
         specs = [pytree.treespec_dumps(s) for s in (exported.in_spec, exported.out_spec)]
     except (NotImplementedError, TypeError, ValueError) as error:
@@ -177,21 +159,16 @@ def _call(
             f"the arguments or the result are of a class that has no form in a file ({error}): "
             "give and return tuples, lists and dicts, or register a serialized_type_name for it"
         ) from error
+    try:
+        form, _ = open_form(exported)  # what the compile has assumed is part of it
+    except (Inexpressible, CannotKey) as error:
+        raise CannotPackage(f"a condition on open sizes has no form in a file: {error}") from error
     return {
         "arguments": specs[0],
         "result": specs[1],
         "forms": _forms(exported, leaves),
         "guards": [str(guard) for guard in exported.guards],
-        "static": [
-            {
-                "name": name,
-                "inside": weights or name is None,
-                "parameter": isinstance(tensor, torch.nn.Parameter),
-                "requires_grad": tensor.requires_grad,
-                "form": described(tensor),
-            }
-            for tensor, name in zip(statics, names, strict=True)
-        ],
+        "open": None if form is None else form.data(),
     }
 
 
@@ -203,7 +180,11 @@ def _forms(exported: Exported, leaves: Sequence[Any]) -> list[Any]:
     forms: list[Any] = []
     for leaf in leaves:
         if not isinstance(leaf, torch.Tensor):
-            forms.append({"value": _plain(leaf)})
+            try:
+                forms.append({"value": flambeau_aot.encoded(leaf)})
+            except flambeau_aot.CannotSave as error:
+                said = f"an argument is neither a tensor nor plain data: {error}"
+                raise CannotPackage(said) from error
             continue
         value = next(stand_ins)
         numbers = [list(value.shape), list(value.stride())]
@@ -213,13 +194,6 @@ def _forms(exported: Exported, leaves: Sequence[Any]) -> list[Any]:
                       "dtype": str(leaf.dtype).removeprefix("torch."),
                       "device": str(leaf.device), "requires_grad": leaf.requires_grad})  # fmt: skip
     return forms
-
-
-def _plain(value: Any) -> Any:
-    try:
-        return flambeau_aot.encoded(value)
-    except flambeau_aot.CannotSave as error:
-        raise CannotPackage(f"an argument is neither a tensor nor plain data: {error}") from error
 
 
 def _name(fn: Any) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from flambeau_inductor.cache import open_values
 
-from flambeau.events.records import GraphRecord, RecordCollector, recorded
+from flambeau.events.records import GraphRecord, RecordCollector, recorders_of
 
 KIND = "plan"
 KEY = "samples"
@@ -40,13 +40,9 @@ class Sample:
 
     @property
     def features(self) -> tuple[float, ...]:
-        """What the prediction is linear in."""
-        return features(self.operations, self.training)
-
-
-def features(operations: int, training: bool) -> tuple[float, ...]:
-    """One, the operations, and the operations once more where a backward half comes with them."""
-    return 1.0, float(operations), float(operations) if training else 0.0
+        """What the prediction is linear in: one, the operations, and these once more where a
+        backward half comes with them."""
+        return 1.0, float(self.operations), float(self.operations) if self.training else 0.0
 
 
 @dataclass(frozen=True)
@@ -60,8 +56,11 @@ class CostModel:
 
     def seconds(self, operations: int, training: bool) -> float:
         """The expected seconds of one graph."""
-        pairs = zip(self.coefficients, features(operations, training))
-        return sum(a * b for a, b in pairs)
+        return _product(self.coefficients, Sample(operations, training, 0.0))
+
+
+def _product(coefficients: Sequence[float], of: Sample) -> float:
+    return sum(a * b for a, b in zip(coefficients, of.features, strict=True))
 
 
 def fit(samples: Sequence[Sample]) -> CostModel:
@@ -72,7 +71,7 @@ def fit(samples: Sequence[Sample]) -> CostModel:
     held = samples[:: max(1, len(samples) // 24)]
     for left_out in held:
         others = [sample for sample in samples if sample is not left_out]
-        guess = sum(a * b for a, b in zip(_fitted(others), left_out.features))
+        guess = _product(_fitted(others), left_out)
         errors.append(abs(guess - left_out.seconds) / max(left_out.seconds, 1e-6))
     return CostModel(_fitted(samples), len(samples), median(errors))
 
@@ -129,7 +128,7 @@ def calibrate(cache_dir: str | None = None, lengths: Sequence[int] = LENGTHS) ->
 
 def learned() -> CostModel:
     """The model of what is on disk and of what this process has compiled so far."""
-    seen = [record for _, recorder in recorded() for record in recorder.report().records]
+    seen = [record for _, recorder in recorders_of() for record in recorder.report().records]
     return fit([*known_samples(), *samples_of(seen)])
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
@@ -23,20 +22,6 @@ from flambeau.repro.shrink import first_bad_node
 from flambeau.testing.isolated_run import copied, copied_graph, draws
 
 STAGES = (("aot", "aot_eager"), ("prims", "aot_eager_prims"), ("inductor", "inductor"))
-
-
-@dataclass(frozen=True)
-class Wrong:
-    """What was found: the first stage after which it is wrong, and the user's line."""
-
-    graph: str
-    stage: str
-    difference: str
-    line: str
-
-    def __str__(self) -> str:
-        text = f"{self.graph} is wrong after {self.stage}: {self.difference}"
-        return f"{text}\n  it starts at {self.line}" if self.line else text
 
 
 def verified(backend: Backend, request: Request) -> Backend:
@@ -58,7 +43,6 @@ class Verified:
         self.choices = request.choices
         self.recorder = request.recorder
         self.left = request.verify
-        self.found: Wrong | None = None
         self._run = compiled
         self._lock = threading.Lock()
 
@@ -82,11 +66,11 @@ class Verified:
             return
         self._run, self.left = self.gm.forward, 0
         stage, line = self._place(inputs)
-        self.found = Wrong(graph_name(self.gm), stage, str(found), line)
-        failure = StageFailure(stage, graph_name(self.gm), WrongAnswer(str(found)), line)
-        self.recorder.fall_back(failure)
-        said = f"{self.found}\nThis graph runs eagerly from now on."
-        warn(said, WrongAnswer)
+        name = graph_name(self.gm)
+        self.recorder.fall_back(StageFailure(stage, name, WrongAnswer(str(found)), line))
+        said = f"{name} is wrong after {stage}: {found}"
+        said += f"\n  it starts at {line}" if line else ""
+        warn(f"{said}\nThis graph runs eagerly from now on.", WrongAnswer)
 
     def _place(self, inputs: Sequence[Any]) -> tuple[str, str]:
         """The first stage after which it is wrong, and the line of the first wrong value."""

@@ -34,6 +34,7 @@ from flambeau.backends.composed import classify
 from flambeau.errors import StageFailure
 from flambeau.events.bus import (
     EVERYTHING,
+    MOST_RUNS,
     AotProduct,
     GraphRun,
     KernelsProduct,
@@ -102,38 +103,20 @@ Fields = dict[str, Any]
 
 
 def _frame(trace: Trace, product: FrameRecord, owner: int) -> Fields:
-    return {
-        "function": product.function,
-        "where": _where(product),
-        "ended": _epoch(product.ended),
-        "seconds": product.seconds,
-        "backend_seconds": product.backend_seconds,
-        "outcome": product.outcome,
-        "changes": list(product.changes),
-        "stopped": product.stopped is not None,
-    }
+    ended, stopped = _epoch(product.ended), product.stopped is not None
+    return {"where": _where(product), "ended": ended, "stopped": stopped}
 
 
 def _graph(trace: Trace, product: CapturedGraph, owner: int) -> Fields:
     name = type(product.module).__name__
-    return {
-        "graph": name,
-        "installed": product.name,
-        "function": product.function,
-        "inputs": list(product.inputs),
-        "operations": product.operations,
-        "files": {"FX graph": trace.writer.artefact(f"{owner}-{name}.py", fx_text(product.module))},
-    }
+    text = trace.writer.artefact(f"{owner}-{name}.py", fx_text(product.module))
+    return {"graph": name, "installed": product.name, "files": {"FX graph": text}}
 
 
 def _break(trace: Trace, product: BreakReport, owner: int) -> Fields:
-    return {
-        "id": product.reason.id,
-        "title": product.reason.title,
-        "edit": product.reason.hint,
-        "met": product.what,
-        "lines": [str(line) for line in product.lines],
-    }
+    reason, lines = product.reason, [str(line) for line in product.lines]
+    return {"id": reason.id, "title": reason.title, "edit": reason.hint, "met": product.what,
+            "lines": lines}  # fmt: skip
 
 
 def _recompile(trace: Trace, product: RecompileRecord, owner: int) -> Fields:
@@ -141,15 +124,13 @@ def _recompile(trace: Trace, product: RecompileRecord, owner: int) -> Fields:
         {"guard": str(f.guard), "expected": str(f.expected), "got": str(f.got)}
         for f in product.failures
     ]
-    return {"function": product.function, "where": _where(product), "failures": failures}
+    return {"where": _where(product), "failures": failures}
 
 
 def _entry(trace: Trace, product: EntryRecord, owner: int) -> Fields:
     write, name = trace.writer.artefact, f"{owner}-{product.function}"
     return {
-        "function": product.function,
         "where": _where(product),
-        "graphs": list(product.graphs),
         "guards": [str(guard) for guard in product.guards.items],
         "files": {
             "source": write(f"{name}-source.py", _source(product)),
@@ -185,8 +166,7 @@ def _aot(trace: Trace, product: AotProduct, owner: int) -> Fields:
         if gm is not None:
             text = flambeau_aot.show_graph(gm.graph, half)
             files[f"{half} graph"] = write(f"{name}-{half}.py", text)
-    report = asdict(compiled.report)
-    return {"graph": product.graph, "seconds": product.seconds, "report": report, "files": files}
+    return {"report": asdict(compiled.report), "files": files}
 
 
 def _stage(trace: Trace, product: StageProduct, owner: int) -> Fields | None:
@@ -198,12 +178,8 @@ def _stage(trace: Trace, product: StageProduct, owner: int) -> Fields | None:
     facts = facts_of(product.work, product.graph, product.half)
     times = trace.timed.pop(key, {})
     steps = tuple(replace(step, seconds=times.get(step.name)) for step in facts.steps)
-    return {
-        "graph": product.graph,
-        "half": product.half,
-        "roof": roof(product.work) if times else None,
-        "facts": asdict(replace(facts, steps=steps)),
-    }
+    measured = roof(product.work) if times else None
+    return {"roof": measured, "facts": asdict(replace(facts, steps=steps))}
 
 
 def _kernels(trace: Trace, product: KernelsProduct, owner: int) -> Fields:
@@ -215,32 +191,16 @@ def _kernels(trace: Trace, product: KernelsProduct, owner: int) -> Fields:
     for name, text in product.report.sources.items():
         if not any(key.endswith(name) for key in files):
             files[name] = trace.writer.artefact(f"{owner}-{product.graph}-{name}", text)
-    return {
-        "graph": product.graph,
-        "half": product.half,
-        "seconds": product.seconds,
-        "report": product.report.to_dict(),
-        "files": files,
-    }
+    return {"report": product.report.to_dict(), "files": files}
 
 
 def _fallback(trace: Trace, product: StageFailure, owner: int) -> Fields:
-    return {
-        "graph": product.graph,
-        "stage": product.stage,
-        "error": f"{type(product.error).__name__}: {product.error}",
-        "lines": product.user_lines,
-    }
+    error = f"{type(product.error).__name__}: {product.error}"
+    return {"error": error, "lines": product.user_lines}
 
 
 def _run(trace: Trace, product: GraphRun, owner: int) -> Fields:
-    return {
-        "graph": product.graph,
-        "started": _epoch(product.started),
-        "seconds": product.ended - product.started,
-        "inputs": list(product.inputs),
-        "outputs": list(product.outputs),
-    }
+    return {"started": _epoch(product.started), "seconds": product.ended - product.started}
 
 
 def _source(product: EntryRecord) -> str:
@@ -264,20 +224,22 @@ def fx_text(gm: fx.GraphModule) -> str:
     return "\n".join([*out, "", gm.code.strip(), ""])
 
 
-RECORDED: Mapping[str, Callable[[Trace, Any, int], Fields | None]] = {
-    "frame": _frame,
-    "graph": _graph,
-    "break": _break,
-    "recompile": _recompile,
-    "entry": _entry,
-    "settled": lambda trace, product, owner: {"text": product},
-    "aot": _aot,
-    "stage": _stage,
-    "kernels": _kernels,
-    "compiled": lambda trace, product, owner: {"graph": product.name, "record": asdict(product)},
-    "fallback": _fallback,
-    "run": _run,
+Recording = tuple[str, Callable[["Trace", Any, int], Fields | None]]
+RECORDED: Mapping[str, Recording] = {
+    "frame": ("function seconds backend_seconds outcome changes", _frame),
+    "graph": ("function inputs operations", _graph),
+    "break": ("", _break),
+    "recompile": ("function", _recompile),
+    "entry": ("function graphs", _entry),
+    "settled": ("", lambda trace, product, owner: {"text": product}),
+    "aot": ("graph seconds", _aot),
+    "stage": ("graph half", _stage),
+    "kernels": ("graph half seconds", _kernels),
+    "compiled": ("", lambda _, product, owner: {"graph": product.name, "record": asdict(product)}),
+    "fallback": ("graph stage", _fallback),
+    "run": ("graph inputs outputs", _run),
 }
+"""By the kind of a product: its fields that an event has as they are, and what makes the others."""
 
 
 VARIABLE = "FLAMBEAU_TRACE"
@@ -291,7 +253,7 @@ class Trace(Listener):
     """
 
     every_stage = True
-    every_run = True
+    runs = MOST_RUNS
 
     def __init__(self, root: str | os.PathLike[str], kernel_times: bool = True) -> None:
         self.root = Path(root)
@@ -309,8 +271,12 @@ class Trace(Listener):
             return self._writer
 
     def __call__(self, kind: str, product: object, owner: int) -> None:
-        fields = RECORDED[kind](self, product, owner) if kind in RECORDED else None
+        if kind not in RECORDED:
+            return
+        names, made = RECORDED[kind]
+        fields = made(self, product, owner)
         if fields is not None:
+            fields |= {name: getattr(product, name) for name in names.split()}
             self.writer.event("half" if kind == "stage" else kind, owner, fields)
 
     def folder(self, graph: str, half: str, owner: int) -> Path | None:
