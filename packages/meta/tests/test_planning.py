@@ -4,8 +4,7 @@ import pytest
 import torch
 
 import flambeau
-from flambeau.planning.model import PRIOR, Sample, fit, keep_samples, known_samples
-from flambeau.planning.plan import memory_of, plan
+from flambeau.planning import PRIOR, Sample, fit, keep_samples, known_samples, memory_of, plan
 
 
 @pytest.fixture(autouse=True)

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from flambeau.backends import list_backends as list_backends
     from flambeau.backends import register_backend as register_backend
     from flambeau.backends.autotune import Autotune as Autotune
-    from flambeau.bisecting import Verdict as Verdict
     from flambeau.bisecting.bisect import bisect as bisect
+    from flambeau.bisecting.trials import Verdict as Verdict
     from flambeau.errors import BadOption as BadOption
     from flambeau.errors import CannotPackage as CannotPackage
     from flambeau.errors import FlambeauError as FlambeauError
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from flambeau.events.logs import set_logs as set_logs
     from flambeau.events.records import Report as Report
     from flambeau.events.timing import compile_times as compile_times
-    from flambeau.explaining import Explanation as Explanation
+    from flambeau.explaining.explain import Explanation as Explanation
     from flambeau.explaining.explain import explain as explain
     from flambeau.packaging.export import Exported as Exported
     from flambeau.packaging.export import export as export
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from flambeau.packaging.loading import load as load
     from flambeau.packaging.package import package as package
     from flambeau.planning import Plan as Plan
-    from flambeau.planning.model import calibrate as calibrate
-    from flambeau.planning.plan import plan as plan
+    from flambeau.planning import calibrate as calibrate
+    from flambeau.planning import plan as plan
     from flambeau.tracing.trace import trace as trace
 
 
@@ -72,7 +72,8 @@ _NAMES = {
     "flambeau.api": "compile optimize report",
     "flambeau.backends": "list_backends register_backend",
     "flambeau.backends.autotune": "Autotune",
-    "flambeau.bisecting": "Verdict bisect",
+    "flambeau.bisecting.bisect": "bisect",
+    "flambeau.bisecting.trials": "Verdict",
     "flambeau.errors": (
         "BadOption CannotPackage FlambeauError FlambeauWarning IncompatibleSiblings Refused "
         "StageError UnknownBackend UnknownMode UnknownOption WrongAnswer"
@@ -80,12 +81,12 @@ _NAMES = {
     "flambeau.events.logs": "set_logs",
     "flambeau.events.records": "Report",
     "flambeau.events.timing": "compile_times",
-    "flambeau.explaining": "Explanation explain",
+    "flambeau.explaining.explain": "Explanation explain",
     "flambeau.packaging.export": "Exported export load_export",
     "flambeau.packaging.loading": "Loaded load",
     "flambeau.packaging.package": "package",
     "flambeau.planning": "Plan calibrate plan",
-    "flambeau.tracing": "trace",
+    "flambeau.tracing.trace": "trace",
     "flambeau_capture": (
         "CompileProfiler RecompileError Unsupported allow_in_graph disable get_stance graph_break "
         "is_compiling mark_dynamic mark_static reset run set_stance"

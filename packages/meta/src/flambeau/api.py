@@ -20,13 +20,13 @@ import torch
 from flambeau_capture.api import NOTES, compiler_of
 from flambeau_capture.frame.eager_rerun import CALL_OF_A_GRAPH
 
-from flambeau import tracing
 from flambeau.backends import is_built_in, resolve
 from flambeau.backends.request import Request
 from flambeau.choices import choose, of_stage
 from flambeau.errors import BadOption, Fault
 from flambeau.events import logs
 from flambeau.events.records import RecordCollector, Report, recorders_of, remember, total
+from flambeau.tracing import trace
 from flambeau.variables import REPRO_AFTER, check_variables
 
 CALLS = 3
@@ -87,7 +87,7 @@ def compile(
     BadOption for a value that an option cannot have.
     """
     check_variables()
-    for follow in (tracing.from_environment, logs.from_environment, logs.show_progress):
+    for follow in (trace.from_environment, logs.from_environment, logs.show_progress):
         follow()
     if not isinstance(options, Mapping | None):
         raise BadOption("options", options, "names with their values, or None")
@@ -175,31 +175,27 @@ def _report_of(compiled: Any, recorder: RecordCollector) -> Report:
     )
 
 
-RECIPE = "__flambeau_recipe__"
-TARGET = "__flambeau_target__"
+MADE_OF = "__flambeau_made_of__"
 
 
 def make_copyable(compiled: Any, target: Any, recipe: Mapping[str, object]) -> None:
     """Let `compiled` be copied and pickled as `compile(target, **recipe)`."""
-    known = dict(recipe)
     if not isinstance(compiled, torch.nn.Module):
-        compiled.__dict__[RECIPE], compiled.__dict__[TARGET] = known, target
+        compiled.__dict__[MADE_OF] = target, recipe
         copyreg.pickle(type(compiled), _reduce)
         return
-    notes: Any = object.__getattribute__(compiled, NOTES)
-    notes.update({RECIPE: known, TARGET: target})
+    object.__getattribute__(compiled, NOTES)[MADE_OF] = target, recipe
     kind: Any = type(compiled)  # a class of its own
     kind.__reduce_ex__, kind.__deepcopy__ = _reduce_module, _copy_module
 
 
 def _reduce_module(compiled: Any, protocol: Any) -> Any:
-    notes = object.__getattribute__(compiled, NOTES)
-    return compiled_again, (notes[TARGET], notes[RECIPE])
+    return compiled_again, object.__getattribute__(compiled, NOTES)[MADE_OF]
 
 
 def _copy_module(compiled: Any, memo: dict[int, Any]) -> Any:
-    notes = object.__getattribute__(compiled, NOTES)
-    return compiled_again(copy.deepcopy(notes[TARGET], memo), notes[RECIPE])
+    target, recipe = object.__getattribute__(compiled, NOTES)[MADE_OF]
+    return compiled_again(copy.deepcopy(target, memo), recipe)
 
 
 def compiled_again(target: Any, recipe: Mapping[str, Any]) -> Any:
@@ -215,6 +211,6 @@ def _reduce(compiled: Any) -> Any:
         found = getattr(found, part, None)
     if found is compiled:
         return name
-    if TARGET not in compiled.__dict__:
+    if MADE_OF not in compiled.__dict__:
         raise TypeError(f"{compiled!r} was not made by flambeau.compile: it cannot be copied")
-    return compiled_again, (compiled.__dict__[TARGET], compiled.__dict__[RECIPE])
+    return compiled_again, compiled.__dict__[MADE_OF]

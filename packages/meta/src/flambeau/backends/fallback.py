@@ -29,6 +29,7 @@ from flambeau.errors import (
     warn,
 )
 from flambeau.events.records import RecordCollector
+from flambeau.events.stage_products import innermost
 from flambeau.testing.isolated_run import observe
 
 LINES_SHOWN = 3
@@ -36,13 +37,7 @@ LINES_SHOWN = 3
 
 def user_lines(gm: fx.GraphModule) -> str:
     """The last lines of the user's program that the graph comes from, innermost frames only."""
-    seen: dict[str, None] = {}
-    for node in gm.graph.nodes:
-        trace = str(node.meta.get("stack_trace") or "").rstrip()
-        head = trace.rfind('  File "')
-        if head >= 0:
-            seen[trace[head:]] = None
-    lines = list(seen)
+    lines = list(dict.fromkeys(filter(None, map(innermost, gm.graph.nodes))))
     if len(lines) <= LINES_SHOWN:
         return "\n".join(lines)
     return "\n".join([lines[0], f"  ... {len(lines) - 2} more lines", lines[-1]])

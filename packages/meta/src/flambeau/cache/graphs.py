@@ -25,7 +25,7 @@ from torch import fx
 from flambeau import _torch_compat as compat
 from flambeau.cache.graph_key import VARIANT, graph_key, variant
 from flambeau.cache.graph_text import CannotKey
-from flambeau.cache.open_sizes import GraphSymbols, Inexpressible, open_sizes
+from flambeau.cache.open_sizes import GraphSymbols, open_sizes
 from flambeau.choices import Choices
 from flambeau.packaging import bundle
 from flambeau.packaging.guard_expressions import Tree, UnknownOperation
@@ -145,7 +145,7 @@ class CacheLookup:
                 files = bundle.Bundle(compiled.stored, tuple(artifacts)).files()
                 if self._sizes is not None:
                     files[SIZES] = json.dumps(self._sizes.learnt(self._before)).encode()
-            except (CannotSave, Inexpressible) as error:
+            except (CannotSave, CannotKey) as error:
                 self.reason = str(error)
                 return
             fault = self._store.put(self.key, files)

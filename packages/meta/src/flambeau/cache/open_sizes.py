@@ -21,10 +21,6 @@ from flambeau.cache.graph_text import CannotKey
 from flambeau.packaging.guard_expressions import Tree, first_broken
 
 
-class Inexpressible(ValueError):
-    """A condition that is no data, with what it holds."""
-
-
 class GraphSymbols:
     """The symbols of one graph, in the order of its placeholders' sizes and strides."""
 
@@ -52,10 +48,10 @@ class GraphSymbols:
         ]
 
     def tree(self, expression: Any) -> Tree:
-        """An expression as data. Raises Inexpressible."""
+        """An expression as data. Raises CannotKey."""
         if expression.is_Symbol:
             if expression not in self._numbers:
-                raise Inexpressible(f"{expression}, which is no size of the graph's inputs")
+                raise CannotKey(f"a condition on {expression}, no size of the graph's inputs")
             return ["s", self._numbers[expression]]
         if expression.is_Integer:
             return int(expression)
@@ -65,11 +61,11 @@ class GraphSymbols:
             return ["Rational", int(expression.p), int(expression.q)]
         name = type(expression).__name__
         if name not in OPERATIONS:
-            raise Inexpressible(f"{name} in {expression}")
+            raise CannotKey(f"a size or condition with {name} in {expression}")
         return [name, *map(self.tree, expression.args)]
 
     def size(self, number: Any) -> Tree:
-        """A size as data. Raises Inexpressible."""
+        """A size as data. Raises CannotKey."""
         return self.tree(compat.expression_of(number)) if is_symbolic(number) else int(number)
 
     def expression(self, tree: Tree) -> Any:
@@ -84,19 +80,12 @@ class GraphSymbols:
         return compat.symbolic(name)(*map(self.expression, parts))
 
     def described(self, value: Any) -> str:
-        """A placeholder's sizes, strides and offset, or number, for a key."""
-        if not isinstance(value, torch.Tensor):
-            return self._text(value)
-        parts = [*value.shape, "|", *value.stride(), "|", value.storage_offset()]
-        return " ".join(part if isinstance(part, str) else self._text(part) for part in parts)
-
-    def _text(self, number: Any) -> str:
-        if not is_symbolic(number):
-            return repr(number)
-        try:
-            return str(self.tree(compat.expression_of(number)))
-        except Inexpressible as error:
-            raise CannotKey(f"the size {error}") from error
+        """A placeholder's sizes, strides and offset, or number, for a key. Raises CannotKey."""
+        if isinstance(value, torch.Tensor):
+            parts = [value.shape, value.stride(), [value.storage_offset()]]
+            return " | ".join(" ".join(map(self.described, part)) for part in parts)
+        symbolic = is_symbolic(value)
+        return str(self.tree(compat.expression_of(value))) if symbolic else repr(value)
 
     def text(self) -> str:
         """What is known of the symbols before the compile; not their values. Raises CannotKey."""
@@ -107,12 +96,8 @@ class GraphSymbols:
             lines.append(f"{kind}, {sign}, {compat.range_of(self.environment, symbol)}")
         ours = frozenset(self.symbols)
         for relation, condition, _ in compat.facts_of(self.environment):
-            if relation or not condition.free_symbols & ours:
-                continue
-            try:
+            if not relation and condition.free_symbols & ours:
                 lines.append(str(self.tree(condition)))
-            except Inexpressible as error:
-                raise CannotKey(f"a condition on {error}") from error
         return "\n".join(lines)
 
     def refuse_others(self, gm: fx.GraphModule) -> None:
@@ -125,7 +110,7 @@ class GraphSymbols:
                     raise CannotKey(f"a size that is no input's ({next(iter(other))})")
 
     def learnt(self, before: Sequence[compat.Fact]) -> list[Tree]:
-        """What was assumed besides the facts of `before`, as conditions. Raises Inexpressible."""
+        """What was assumed besides the facts of `before`, as conditions. Raises CannotKey."""
         found: list[Tree] = []
         for relation, left, right in dict.fromkeys(compat.facts_of(self.environment)):
             if (relation, left, right) not in before:
@@ -138,7 +123,7 @@ class GraphSymbols:
 
     def conditions(self) -> list[Tree]:
         """All that is assumed about sizes, as it is of the graph's symbols now, short ones first.
-        Raises Inexpressible."""
+        Raises CannotKey."""
         facts = compat.facts_of(self.environment)
         equal = {left: right for relation, left, right in facts if relation == "Equality"}
         found: list[Tree] = []

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import flambeau_aot
@@ -127,13 +127,13 @@ class Report:
 
     def to_dict(self) -> dict[str, object]:
         """The sums as plain data, for JSON."""
-        numbers = "graphs guards kernels fused_ops externs no_kernel saved_bytes seconds"
-        texts = "breaks fallbacks skipped internal_errors backend_errors races settled"
+        numbers = "graphs guards kernels fused_ops externs no_kernel seconds "
+        numbers += "saved_bytes saved_bytes_save_all"
+        texts = "breaks fallbacks skipped internal_errors backend_errors races settled "
+        texts += "program_errors"
         return {
             **{name: getattr(self, name) for name in numbers.split()},
-            "saved_bytes_save_all": self.saved_bytes_save_all,
             **{name: [*map(str, getattr(self, name))] for name in texts.split()},
-            "program_errors": [*map(str, self.program_errors)],
         }
 
     def __str__(self) -> str:
@@ -174,54 +174,54 @@ class RecordCollector:
     def __init__(self, is_foreign: bool = False) -> None:
         self.is_foreign = is_foreign
         self._lock = threading.Lock()
-        self._records: list[GraphRecord] = []
-        self._fallbacks: list[StageFailure] = []
+        self._seen = Report()
         self._suspected: list[StageFailure] = []
-        self._of_the_program: list[StageFailure] = []
-        self._races: list[str] = []
-        self._faults: list[Fault] = []
         self.watch = EventBus()
+
+    def _note(self, field_name: str, each: object) -> None:
+        with self._lock:
+            more: Any = (*getattr(self._seen, field_name), each)
+            self._seen = replace(self._seen, **{field_name: more})
 
     def add(self, record: GraphRecord) -> None:
         """One more graph was compiled."""
-        with self._lock:
-            self._records.append(record)
+        self._note("records", record)
         self.watch.publish("compiled", record)
+
+    def _forget(self, failed: StageFailure) -> None:
+        """What was recorded of compiling a graph does not count any more."""
+        left = tuple(each for each in self._seen.records if each.name != failed.graph)
+        self._seen = replace(self._seen, records=left)
+        self._suspected = [each for each in self._suspected if each is not failed]
 
     def suspect(self, failure: StageFailure) -> None:
         """A graph runs eagerly whose failure is the compiler's or the program's: its first call
-        shows which, by `fall_back` or `acquit`.
-
-        What was recorded of compiling it does not count any more.
-        """
+        shows which, by `fall_back` or `acquit`."""
         with self._lock:
-            self._records = [each for each in self._records if each.name != failure.graph]
+            self._forget(failure)
             self._suspected.append(failure)
 
     def acquit(self, failure: StageFailure) -> None:
         """A suspected failure is the program's own error; no fault is left of it."""
-        fault = failure.as_fault()
+        own = failure.as_fault()
         with self._lock:
             self._suspected.remove(failure)
-            self._of_the_program.append(failure)
             # a graph with open sizes may have failed of it first
-            self._faults = [
+            faults = tuple(
                 each
-                for each in self._faults
-                if (each.kind, each.user_line) != (fault.kind, fault.user_line)
-            ]
+                for each in self._seen.faults
+                if (each.kind, each.user_line) != (own.kind, own.user_line)
+            )
+            self._seen = replace(self._seen, faults=faults)
+        self._note("program_errors", failure)
 
     def fall_back(self, failure: StageFailure) -> bool:
-        """One more graph runs eagerly; True when it is the first with this stage and error.
-
-        What was recorded of compiling it does not count any more.
-        """
+        """One more graph runs eagerly; True when it is the first with this stage and error."""
         with self._lock:
-            self._records = [each for each in self._records if each.name != failure.graph]
-            self._suspected = [each for each in self._suspected if each is not failure]
+            self._forget(failure)
             key = (failure.stage, type(failure.error))
-            first = all((f.stage, type(f.error)) != key for f in self._fallbacks)
-            self._fallbacks.append(failure)
+            first = all((f.stage, type(f.error)) != key for f in self._seen.fallbacks)
+        self._note("fallbacks", failure)
         if failure.is_fault:
             self.fault(failure.as_fault())
         self.watch.publish("fallback", failure)
@@ -229,27 +229,24 @@ class RecordCollector:
 
     def fault(self, fault: Fault) -> None:
         """One more failure of the compiler itself."""
-        with self._lock:
-            self._faults.append(fault)
+        self._note("faults", fault)
         self.watch.publish("fault", fault)
 
     def race(self, text: str) -> None:
         """One more graph was given to the fastest of several backends."""
-        with self._lock:
-            self._races.append(text)
+        self._note("races", text)
 
     def report(self, faults: Iterable[Fault] = (), **captured: Any) -> Report:
         """The sums so far, with what capture counted: fields of `Report`."""
         with self._lock:
-            own = [*self._faults, *(f.as_fault() for f in self._suspected if f.is_fault)]
-            return Report(
-                records=tuple(self._records),
-                fallbacks=(*self._fallbacks, *self._suspected),
-                faults=(*faults, *own),
-                races=tuple(self._races),
-                program_errors=tuple(self._of_the_program),
-                **captured,
-            )
+            seen, suspected = self._seen, tuple(self._suspected)
+        own = (each.as_fault() for each in suspected if each.is_fault)
+        return replace(
+            seen,
+            fallbacks=(*seen.fallbacks, *suspected),
+            faults=(*faults, *seen.faults, *own),
+            **captured,
+        )
 
 
 #: the recorder of each compiled callable that is alive; it holds no choice and no compiled code

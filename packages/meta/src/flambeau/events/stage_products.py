@@ -87,14 +87,10 @@ def facts_of(work: Any, graph: str, half: str) -> HalfFacts:
 
 def nbytes(layout: Any) -> int | None:
     """Bytes from the first to the last element of a layout; None where a size is a symbol."""
-    try:
-        shape, stride, _ = layout.static()
-    except TypeError:
-        return None
-    if 0 in shape:
-        return 0
-    reach = 1 + sum((n - 1) * s for n, s in zip(shape, stride))
-    return int(reach * layout.dtype.itemsize)
+    from flambeau_inductor.ir.steps import storage_bytes  # a warm start loads no such module
+
+    size = storage_bytes(layout)
+    return size if isinstance(size, int) else None
 
 
 def in_bytes(size: float | None) -> str:
@@ -118,11 +114,16 @@ def user_lines_of(nodes: Iterable[fx.Node]) -> dict[str, str]:
     return {node.name: line for node in nodes if (line := user_line(node))}
 
 
-def user_line(node: fx.Node) -> str:
-    """The innermost line of the user's program that a node comes from; empty if unknown."""
+def innermost(node: fx.Node) -> str:
+    """The innermost frame of a node's stack trace; empty if it has none."""
     trace = str(node.meta.get("stack_trace") or "").rstrip()
     head = trace.rfind('  File "')
-    return " ".join(part.strip() for part in trace[head:].splitlines()) if head >= 0 else ""
+    return trace[head:] if head >= 0 else ""
+
+
+def user_line(node: fx.Node) -> str:
+    """The innermost line of the user's program that a node comes from; empty if unknown."""
+    return " ".join(part.strip() for part in innermost(node).splitlines())
 
 
 def _step(

@@ -20,7 +20,7 @@ from flambeau_aot import CannotSave, decoded, encoded
 
 from flambeau._torch_compat import pytree
 from flambeau.cache.graph_text import CannotKey, graph_data, graph_from
-from flambeau.cache.open_sizes import Inexpressible, open_sizes
+from flambeau.cache.open_sizes import open_sizes
 from flambeau.errors import CannotPackage, Refused
 from flambeau.packaging import archive
 from flambeau.packaging.guard_expressions import OpenForm, open_form_from, written
@@ -101,7 +101,7 @@ def _with_data(made: flambeau_capture.Exported) -> dict[str, Any]:
     """The open sizes as data, and the arguments' forms with the names that they have there."""
     try:
         form, shapes = open_form(made)
-    except (Inexpressible, CannotKey) as error:
+    except CannotKey as error:
         raise flambeau_capture.ExportError(f"a condition on sizes is no data: {error}") from error
     examples = [
         replace(example, shape=shapes[place]) if place in shapes else example
@@ -114,7 +114,7 @@ def open_form(
     made: flambeau_capture.Exported,
 ) -> tuple[OpenForm | None, dict[int, tuple[Any, ...]]]:
     """What has to hold for the open sizes of a graph now, and by argument its shape with their
-    names. Raises CannotKey and Inexpressible."""
+    names. Raises CannotKey."""
     sizes = open_sizes(made.graph_module)
     if sizes is None:
         return None, {}
@@ -133,7 +133,7 @@ def open_form(
                 shapes[at] = tuple(t if isinstance(t, int) else written(t, names) for t in trees)
     missing = [names[number] for number in range(len(names)) if number not in places]
     if missing:
-        raise Inexpressible(f"{missing[0]}, which no argument has as a size")
+        raise CannotKey(f"{missing[0]}, which no argument has as a size")
     found = tuple(places[number] for number in range(len(names)))
     return OpenForm(tuple(names), found, tuple(equal), tuple(sizes.conditions())), shapes
 

@@ -25,7 +25,7 @@ from flambeau_capture import Exported
 from flambeau._torch_compat import pytree
 from flambeau.backends.composed import classify, table_for
 from flambeau.cache.graph_text import CannotKey
-from flambeau.cache.open_sizes import Inexpressible, open_sizes
+from flambeau.cache.open_sizes import open_sizes
 from flambeau.choices import Choices, choose
 from flambeau.errors import CannotPackage
 from flambeau.packaging import archive
@@ -161,7 +161,7 @@ def _call(exported: Exported, leaves: Sequence[Any]) -> dict[str, Any]:
         ) from error
     try:
         form, _ = open_form(exported)  # what the compile has assumed is part of it
-    except (Inexpressible, CannotKey) as error:
+    except CannotKey as error:
         raise CannotPackage(f"a condition on open sizes has no form in a file: {error}") from error
     return {
         "arguments": specs[0],

@@ -1,6 +1,6 @@
-"""View model of a page, built from events or from an explanation.
+"""View model of a page, built from events.
 
-In: a `ProcessEvents`, an `Explanation`. Out: `ProcessView`: cards, tables, spans, guard trees.
+In: a `ProcessEvents`. Out: `ProcessView`: cards, tables, spans, guard trees.
 Invariant: each graph is on one card, with every artefact of every stage that left one; every guard
 is in the tree once.
 """
@@ -10,18 +10,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import floor, log10
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
 from flambeau.page.pictures import fused_picture, memory_picture
 from flambeau.page.reading import Event, KernelTime, ProcessEvents, by_time_lost, with_costs
-
-if TYPE_CHECKING:
-    from flambeau.explaining.explanation import Explanation
-
 
 PLACE = re.compile(r"""(\w[\w ]*) (['"])(.*)\2""")
 ROOT = re.compile(r"[A-Za-z_]\w*|<[^>]*>")
@@ -178,30 +174,28 @@ def _cards(part: ProcessEvents, number: int) -> list[tuple[Card, list[Key]]]:
     installed = {
         (event["owner"], event["installed"]): event["graph"] for event in part.of_kind("graph")
     }
-    shown: set[Key] = set()
-    made: list[tuple[Card, list[Key]]] = []
-    for place, event in enumerate(part.of_kind("entry")):
-        owner = event["owner"]
-        names = [installed.get((owner, name), name) for name in event["graphs"]]
-        keys = [(owner, name) for name in names]
-        shown.update(keys)
-        panels, notes = [*_entry_panels(part, event)], [f"{len(event['guards'])} guards"]
-        summary: list[str] = []
-        for key in keys:
-            events = by_graph.get(key, [])
-            panels += _graph_panels(part, events)
-            notes += _notes(events)
-            summary += _summary(events)
+    heads: list[tuple[str, str, list[Key], list[Panel], list[str]]] = []
+    for event in part.of_kind("entry"):
+        names = [installed.get((event["owner"], name), name) for name in event["graphs"]]
         title = f"{event['function']}: {', '.join(names) or 'no graph'}"
-        anchor, where = f"p{number}-{place}", event["where"]
-        card = Card(anchor, title, where, tuple(notes), tuple(panels), "; ".join(summary))
-        made.append((card, keys))
+        keys = [(event["owner"], name) for name in names]
+        panels, notes = [*_entry_panels(part, event)], [f"{len(event['guards'])} guards"]
+        heads.append((title, event["where"], keys, panels, notes))
+    shown = {key for head in heads for key in head[2]}
     for key, events in by_graph.items():
         if key not in shown:
-            panels = _graph_panels(part, events)
-            where = next((e["function"] for e in events if e["kind"] == "graph"), "")
-            anchor = f"p{number}-g{len(made)}"
-            made.append((Card(anchor, key[1], where, tuple(_notes(events)), tuple(panels)), [key]))
+            functions = (event["function"] for event in events if event["kind"] == "graph")
+            heads.append((key[1], next(functions, ""), [key], [], []))
+    made: list[tuple[Card, list[Key]]] = []
+    for place, (title, where, keys, panels, notes) in enumerate(heads):
+        summary: list[str] = []
+        for key in keys:
+            panels += _graph_panels(part, by_graph.get(key, []))
+            more, short = _notes(by_graph.get(key, []))
+            notes, summary = notes + more, summary + short
+        text = "; ".join(summary)
+        card = Card(f"p{number}-{place}", title, where, tuple(notes), tuple(panels), text)
+        made.append((card, keys))
     return made
 
 
@@ -244,28 +238,21 @@ def _graph_panels(part: ProcessEvents, events: list[Event]) -> list[Panel]:
     order = {"graph": 0, "aot": 1, "kernels": 2, "half": 3}
     halves = {"": 0, "inference": 1, "forward": 1, "backward": 2}
     panels: list[Panel] = []
-    key = [(halves.get(e.get("half", ""), 3), order.get(e["kind"], 9)) for e in events]
-    for place in sorted(range(len(events)), key=key.__getitem__):
-        event = events[place]
-        half = event.get("half", "")
+    for event in sorted(
+        events, key=lambda e: (halves.get(e.get("half", ""), 3), order.get(e["kind"], 9))
+    ):
         for name, path in event.get("files", {}).items():
-            group = half or (CAPTURE if event["kind"] == "graph" else AHEAD)
-            panels.append(_file_panel(part, _title(name), group, path))
+            group = event.get("half") or (CAPTURE if event["kind"] == "graph" else AHEAD)
+            rewrite, text = REWRITE.fullmatch(name), part.text(path)
+            title = f"after {rewrite[1].replace('_', ' ')}" if rewrite else FILES.get(name, name)
+            drawn = path.endswith(".svg") and text.lstrip().startswith("<svg")
+            if drawn and "<script" not in text.lower():
+                panels.append(Panel(title, group, picture=Markup(text)))
+            else:
+                panels.append(Panel(title, group, text))
         if event["kind"] == "half":
             panels += half_panels(event)
     return panels
-
-
-def _title(name: str) -> str:
-    found = REWRITE.fullmatch(name)
-    return f"after {found[1].replace('_', ' ')}" if found else FILES.get(name, name)
-
-
-def _file_panel(part: ProcessEvents, name: str, group: str, path: str) -> Panel:
-    text = part.text(path)
-    if path.endswith(".svg") and text.lstrip().startswith("<svg") and "<script" not in text.lower():
-        return Panel(name, group, picture=Markup(text))
-    return Panel(name, group, text)
 
 
 def half_panels(event: Event) -> Iterable[Panel]:
@@ -286,60 +273,40 @@ def half_panels(event: Event) -> Iterable[Panel]:
     yield Panel("fusions", half, text="\n".join(lines))
 
 
-def _summary(events: list[Event]) -> list[str]:
-    return [
-        f"{record['kind']}, {record['kernels']} kernels, {_milliseconds(record)}"
-        for event in events
-        if event["kind"] == "compiled"
-        for record in [event["record"]]
-    ]
-
-
-def _milliseconds(record: Mapping[str, Any]) -> str:
-    return f"{1e3 * sum(record['seconds'].values()):.0f} ms"
-
-
-def _notes(events: list[Event]) -> list[str]:
-    notes = []
+def _notes(events: list[Event]) -> tuple[list[str], list[str]]:
+    """What became of a graph, and the same in short."""
+    notes, short = [], []
     for event in events:
         if event["kind"] == "compiled":
             record = event["record"]
+            kind, kernels = record["kind"], record["kernels"]
+            calls, spent = sum(record["externs"].values()), 1e3 * sum(record["seconds"].values())
             notes.append(
-                f"{record['name']}: {record['kind']}, {record['nodes']} operations, "
-                f"{record['kernels']} kernels, {sum(record['externs'].values())} library calls, "
-                f"{_milliseconds(record)}"
+                f"{record['name']}: {kind}, {record['nodes']} operations, {kernels} kernels, "
+                f"{calls} library calls, {spent:.0f} ms"
             )
+            short.append(f"{kind}, {kernels} kernels, {spent:.0f} ms")
         elif event["kind"] == "fallback":
             notes.append(f"{event['graph']} runs eagerly: {event['stage']}: {event['error']}")
-    return notes
+    return notes, short
+
+
+#: of kinds of events: the kind of span, when it ended, its label
+SPANS = {
+    "frame": ("frame", "ended", "{function}: {outcome}"),
+    "aot": ("aot", "t", "{graph} ahead of time"),
+    "kernels": ("inductor", "t", "{graph} {half}: inductor"),
+}
 
 
 def _spans(part: ProcessEvents, anchors: Mapping[Key, str]) -> tuple[Span, ...]:
     spans: list[Span] = []
     for event in part.events:
-        kind, seconds = event["kind"], event.get("seconds", 0.0)
-        if kind == "frame":
-            end, label = event["ended"], f"{event['function']}: {event['outcome']}"
-        elif kind == "aot":
-            end, label = event["t"], f"{event['graph']} ahead of time"
-        elif kind == "kernels":
-            kind, end = "inductor", event["t"]
-            label = f"{event['graph']} {event['half']}: inductor"
-        else:
+        if event["kind"] not in SPANS:
             continue
+        kind, end, label = SPANS[event["kind"]]
         anchor = anchors.get((event["owner"], event.get("graph", "")), "")
-        lane = f"thread {event['thread']}"
-        spans.append(Span(lane, kind, label, end - seconds, seconds, anchor))
+        start, lane = event[end] - event["seconds"], f"thread {event['thread']}"
+        spans.append(Span(lane, kind, label.format(**event), start, event["seconds"], anchor))
     zero = min((span.start for span in spans), default=0.0)
     return tuple(replace(span, start=span.start - zero) for span in spans)
-
-
-def panels_of(explanation: Explanation) -> dict[str, tuple[Panel, ...]]:
-    """Panels by the graph's name."""
-    made: dict[str, tuple[Panel, ...]] = {}
-    for graph in explanation.graphs:
-        panels = [Panel("operations", "capture", "\n".join(graph.operations))]
-        for half in graph.halves:
-            panels += half_panels({"half": half.half, "facts": asdict(half), "roof": None})
-        made[graph.name] = tuple(panels)
-    return made

@@ -93,18 +93,15 @@ class KernelTime:
 
 def by_time_lost(events: Iterable[Event]) -> tuple[KernelTime, ...]:
     """All kernels with a time, those first that lose most in one run of their graph."""
-    return tuple(sorted(_kernels(events), key=lambda each: each.timed.lost, reverse=True))
-
-
-def _kernels(events: Iterable[Event]) -> Iterator[KernelTime]:
+    found: list[KernelTime] = []
     for event in events:
-        if event["kind"] != "half" or not event["roof"]:
-            continue
-        for step in event["facts"]["steps"]:
+        for step in event["facts"]["steps"] if event["kind"] == "half" and event["roof"] else ():
             if step["seconds"] and step["bytes"]:
                 origins = tuple(step["origins"])
                 timed = Timed(step["name"], step["seconds"], step["bytes"], event["roof"], origins)
-                yield KernelTime(event["graph"], event["half"], timed, tuple(step["lines"]))
+                lines = tuple(step["lines"])
+                found.append(KernelTime(event["graph"], event["half"], timed, lines))
+    return tuple(sorted(found, key=lambda each: each.timed.lost, reverse=True))
 
 
 def kernel_report(folder: Path, most: int) -> str:
@@ -154,7 +151,5 @@ def _conversion(event: Event) -> ConvertedFrame:
 
 def _run(event: Event) -> GraphRun:
     started = float(event["started"])
-    memory = [tuple((int(a), int(b)) for a, b in event[name]) for name in ("inputs", "outputs")]
-    return GraphRun(
-        event["graph"], started, started + float(event["seconds"]), memory[0], memory[1]
-    )
+    memory = (tuple((int(a), int(b)) for a, b in event[name]) for name in ("inputs", "outputs"))
+    return GraphRun(event["graph"], started, started + float(event["seconds"]), *memory)

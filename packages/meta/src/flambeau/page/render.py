@@ -7,6 +7,7 @@ nothing from anywhere: style and script are in it; all text is escaped.
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +15,11 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from flambeau.events.stage_products import in_bytes
-from flambeau.page.model import Panel, view
+from flambeau.page.model import Panel, half_panels, view
 from flambeau.page.reading import load
 
 if TYPE_CHECKING:
-    from flambeau.explaining.explanation import Explanation
+    from flambeau.explaining.explain import Explanation
 
 
 @lru_cache(maxsize=1)
@@ -62,8 +63,11 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
 
 def explanation_page(explanation: Explanation) -> str:
     """An explanation as a page."""
-    from flambeau.page.model import panels_of  # the explanation's own pictures
-
-    panels: dict[str, tuple[Panel, ...]] = panels_of(explanation)
+    panels: dict[str, list[Panel]] = {}
+    for graph in explanation.graphs:
+        panels[graph.name] = [Panel("operations", "capture", "\n".join(graph.operations))]
+        for half in graph.halves:
+            event = {"half": half.half, "facts": asdict(half), "roof": None}
+            panels[graph.name] += half_panels(event)
     template = _templates().get_template("explanation.html.j2")
     return template.render(found=explanation, panels=panels, title="flambeau.explain")
