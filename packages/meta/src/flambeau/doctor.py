@@ -29,11 +29,14 @@ TORCHES = SpecifierSet(">=2.11,<2.15")
 OPENMP_PROGRAM = '#include <omp.h>\nextern "C" int threads() { return omp_get_max_threads(); }\n'
 
 
+Level = Literal["ok", "warn", "error"]
+
+
 @dataclass(frozen=True)
 class Finding:
     """One line of the report; `advice` is empty when all is well."""
 
-    level: Literal["ok", "warn", "error"]
+    level: Level
     subject: str
     text: str
     advice: str = ""
@@ -43,37 +46,38 @@ class Finding:
         return f"{line}\n{'':19}{self.advice}" if self.advice else line
 
 
+def _judged(
+    subject: str, fine: bool, text: str, advice: str, *, wrong: str = "", level: Level = "warn"
+) -> Finding:
+    """That all is well, as `text` says; or what is wrong, where it is not the text, and advice."""
+    return Finding("ok", subject, text) if fine else Finding(level, subject, wrong or text, advice)
+
+
 def python() -> Iterator[Finding]:
     """The interpreter: capture knows the bytecode of some versions only."""
-    version = platform.python_version()
+    version, advice = platform.python_version(), f"use a Python of {PYTHONS}"
     fits = PYTHONS.contains(version, prereleases=True)
-    advice = "" if fits else f"use a Python of {PYTHONS}"
-    yield Finding("ok" if fits else "error", "python", version, advice)
+    yield _judged("python", fits, version, advice, level="error")
 
 
 def pytorch() -> Iterator[Finding]:
     """torch itself."""
-    if TORCHES.contains(torch.__version__.split("+")[0], prereleases=True):
-        yield Finding("ok", "torch", torch.__version__)
-    else:
-        advice = f"flambeau is tried with torch {TORCHES}: run `pip install 'torch{TORCHES}'`"
-        yield Finding("warn", "torch", torch.__version__, advice)
+    fits = TORCHES.contains(torch.__version__.split("+")[0], prereleases=True)
+    advice = f"flambeau is tried with torch {TORCHES}: run `pip install 'torch{TORCHES}'`"
+    yield _judged("torch", fits, torch.__version__, advice)
 
 
 def siblings() -> Iterator[Finding]:
     """The packages of Flambeau: whether they fit, and whether capture's native part is there."""
     wrong = _versions.misfits(_versions.installed(), _versions.dialect())
-    if wrong:
-        wanted = " ".join(f"'{name}{range_}'" for name, range_ in _versions.RANGES.items())
-        yield Finding("error", "packages", "; ".join(wrong), f"run `pip install {wanted}`")
-    else:
-        text = ", ".join(f"{name} {version}" for name, version in _versions.installed().items())
-        yield Finding("ok", "packages", text)
-    if util.find_spec("flambeau_capture._C") is None:
-        advice = "reinstall flambeau-capture: it needs a C compiler and CPython's headers"
-        yield Finding("error", "capture", "its native part is missing", advice)
-    else:
-        yield Finding("ok", "capture", "native part found")
+    wanted = " ".join(f"'{name}{range_}'" for name, range_ in _versions.RANGES.items())
+    text = ", ".join(f"{name} {version}" for name, version in _versions.installed().items())
+    advice, said = f"run `pip install {wanted}`", "; ".join(wrong)
+    yield _judged("packages", not wrong, text, advice, wrong=said, level="error")
+    found = util.find_spec("flambeau_capture._C") is not None
+    advice = "reinstall flambeau-capture: it needs a C compiler and CPython's headers"
+    said = "its native part is missing"
+    yield _judged("capture", found, "native part found", advice, wrong=said, level="error")
 
 
 def compiler() -> Iterator[Finding]:
@@ -90,27 +94,20 @@ def compiler() -> Iterator[Finding]:
         command = [toolchain.compiler, *toolchain.flags, "-shared", str(source), "-o"]
         library = str(source.with_suffix(".so"))
         built = subprocess.run([*command, library], capture_output=True, text=True, check=False)
-    if built.returncode == 0:
-        bits = toolchain.vector_bytes * 8
-        yield Finding("ok", "compiler", f"{toolchain.compiler}, OpenMP, vectors of {bits} bits")
-    else:
-        said = (built.stderr.strip().splitlines() or ["no message"])[-1]
-        advice = f"install libgomp or libomp, or name another compiler in CXX ({said})"
-        yield Finding("warn", "compiler", f"{toolchain.compiler} builds no kernel", advice)
+    text = f"{toolchain.compiler}, OpenMP, vectors of {toolchain.vector_bytes * 8} bits"
+    said = (built.stderr.strip().splitlines() or ["no message"])[-1]
+    advice = f"install libgomp or libomp, or name another compiler in CXX ({said})"
+    wrong = f"{toolchain.compiler} builds no kernel"
+    yield _judged("compiler", built.returncode == 0, text, advice, wrong=wrong)
 
 
 def caches() -> Iterator[Finding]:
     """The folder that keeps kernels from one process to the next."""
     folder = cache_folder()
-    if not folder.exists():
-        yield Finding("ok", "cache", f"{folder} (made at first use)")
-        return
-    reason = objection(folder)
-    if reason is None:
-        yield Finding("ok", "cache", str(folder))
-    else:
-        advice = "name a folder of yours in FLAMBEAU_CACHE_DIR, or kernels are rebuilt every time"
-        yield Finding("warn", "cache", f"{folder} is not used: {reason}", advice)
+    reason = objection(folder) if folder.exists() else None
+    text = str(folder) if folder.exists() else f"{folder} (made at first use)"
+    advice = "name a folder of yours in FLAMBEAU_CACHE_DIR, or kernels are rebuilt every time"
+    yield _judged("cache", not reason, text, advice, wrong=f"{folder} is not used: {reason}")
 
 
 def gpu() -> Iterator[Finding]:
@@ -121,15 +118,12 @@ def gpu() -> Iterator[Finding]:
     for index in range(torch.cuda.device_count()):
         major, minor = torch.cuda.get_device_capability(index)
         text = f"{torch.cuda.get_device_name(index)}, compute capability {major}.{minor}"
-        if major >= 8:
-            yield Finding("ok", "gpu", text)
-        else:
-            yield Finding("warn", "gpu", text, "kernels need 8.0 or newer: programs run eagerly")
-    if util.find_spec("triton") is None:
-        advice = "run `pip install triton`; until then programs on CUDA tensors run eagerly"
-        yield Finding("warn", "triton", "not installed", advice)
-    else:
-        yield Finding("ok", "triton", metadata.version("triton"))
+        advice = "kernels need 8.0 or newer: programs run eagerly"
+        yield _judged("gpu", major >= 8, text, advice)
+    found = util.find_spec("triton") is not None
+    advice = "run `pip install triton`; until then programs on CUDA tensors run eagerly"
+    text = metadata.version("triton") if found else "not installed"
+    yield _judged("triton", found, text, advice)
 
 
 CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (

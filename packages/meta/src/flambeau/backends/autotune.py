@@ -150,7 +150,11 @@ class Autotune:
 
     def _best(self, gm: fx.GraphModule, inputs: list[Any], request: Request) -> Callable[..., Any]:
         values = open_values(request.choices.inductor.cache_dir, KIND)
-        key = self._key(gm, inputs, request)
+        try:
+            own = graph_key(gm, inputs, request.choices)
+            key = json.dumps([own.digest, sorted(self._named())])
+        except CannotKey:
+            key = None
         known = None if key is None else values.get(key)
         if known is not None:
             found = BackendBenchmark(type(gm).__name__, **known, kept=True)
@@ -172,28 +176,28 @@ class Autotune:
         self, gm: fx.GraphModule, inputs: list[Any], request: Request, names: Sequence[str]
     ) -> tuple[dict[str, Form], dict[str, str]]:
         """The forms that can be had, and why the others cannot."""
-        from flambeau.backends.registry import resolve  # the table there names this backend
-
         forms: dict[str, Form] = {}
         out: dict[str, str] = {}
         for name in names:
-            recorder = RecordCollector()
-            own = Request(request.choices, recorder, strict=True)
             try:
-                compiled = resolve(self._named()[name], own)(copied_graph(gm), inputs)
-                forms[name] = compiled, recorder
+                forms[name] = _compiled(self._named()[name], gm, inputs, request)
             except Exception as error:  # one that cannot take part does not stop the others
                 out[name] = f"{type(error).__name__}: {str(error)[:200]}"
-                for fault in recorder.report().faults:
-                    request.recorder.fault(fault)
         return forms, out
 
-    def _key(self, gm: fx.GraphModule, inputs: list[Any], request: Request) -> str | None:
-        try:
-            key = graph_key(gm, inputs, request.choices)
-        except CannotKey:
-            return None
-        return json.dumps([key.digest, sorted(self._named())])
+
+def _compiled(backend: Any, gm: fx.GraphModule, inputs: list[Any], request: Request) -> Form:
+    """A graph compiled by one backend, with a recorder of its own, but for faults."""
+    from flambeau.backends.registry import resolve  # the table there names this module's
+
+    recorder = RecordCollector()
+    strict = Request(request.choices, recorder, strict=True, options=request.options)
+    try:
+        return resolve(backend, strict)(copied_graph(gm), inputs), recorder
+    except Exception:
+        for fault in recorder.report().faults:
+            request.recorder.fault(fault)
+        raise
 
 
 def _chosen(found: BackendBenchmark, form: Form, request: Request) -> Callable[..., Any]:
@@ -231,13 +235,9 @@ class Switching:
     def _work(
         self, gm: fx.GraphModule, inputs: list[Any], request: Request, surroundings: Surroundings
     ) -> None:
-        from flambeau.backends.registry import resolve  # the table there names this module's
-
-        recorder = RecordCollector()
         try:
             with surroundings.again():
-                strict = Request(request.choices, recorder, strict=True, options=request.options)
-                compiled = resolve(request.by, strict)(copied_graph(gm), inputs)
+                compiled, recorder = _compiled(request.by, gm, inputs, request)
                 self.race = race(gm, {named(request.by): compiled}, inputs, {})
             own = RecordCollector() if self.race.winner == EAGER else recorder
             chosen = _chosen(self.race, (compiled, own), request)
@@ -245,8 +245,6 @@ class Switching:
                 self._run = chosen
         except Exception as error:  # the program does not wait for this, and goes on without it
             request.recorder.fall_back(StageFailure("never-slower", self._name, error, ""))
-            for fault in recorder.report().faults:
-                request.recorder.fault(fault)
         finally:
             self.finished.set()
 

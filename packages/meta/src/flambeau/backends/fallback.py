@@ -163,15 +163,11 @@ class EagerGraph:
             raised = error
             raise
         finally:
-            self._settle(raised)
-
-    def _settle(self, raised: Exception | None) -> None:
-        with self._lock:
-            failure, self._failure = self._failure, None
-        if failure is not None:
-            if is_of_the_program(failure, raised):
+            with self._lock:
+                failure, self._failure = self._failure, None
+            if failure is not None and is_of_the_program(failure, raised):
                 self._recorder.acquit(failure)
-            else:
+            elif failure is not None:
                 _count(failure, self._recorder)
 
 

@@ -22,6 +22,7 @@ from flambeau_inductor.cache import (
     cache_folder,
     differences,
     intact,
+    key,
     key_from,
     objection,
     size_limit,
@@ -156,12 +157,10 @@ def load(path: str | Path, folder: str | Path | None = None) -> int:
     reason = objection(place)
     if reason is not None:
         raise Refused(f"the cache folder {place} is not used: {reason}")
-    here = surroundings()
-    there = archive.facts_of(Path(path), KIND)
-    for name in sorted({*here, *there}):
-        if here.get(name) != there.get(name):
-            raise Refused(f"{path}: made with other {name}: {_about(there, name)}, here "
-                          f"{_about(here, name)}")  # fmt: skip
+    there = {name: str(fact) for name, fact in archive.facts_of(Path(path), KIND).items()}
+    wrong = differences(key(KIND, **there), key(KIND, **surroundings()))
+    if wrong:
+        raise Refused(f"{path}: made with other {'; '.join(wrong)}, which is what is here")
     aside = Path(tempfile.mkdtemp(prefix=".new-", dir=place))
     try:
         archive.unpack(Path(path), KIND, aside)
@@ -187,8 +186,3 @@ def _take(aside: Path, store: CacheStore) -> int:
                 raise Refused(f"the entry {digest} cannot be kept: {fault}")
             new += 1
     return new
-
-
-def _about(facts: dict[str, str], name: str) -> str:
-    text = str(facts.get(name, "nothing"))
-    return text if len(text) < 200 else f"{text[:197]}..."

@@ -110,11 +110,10 @@ class LogListener(Listener):
         return bool(shown - {"eager", "summary"})
 
     def __call__(self, kind: str, product: object, owner: int) -> None:
-        for name, text in TEXTS.get(kind, {}).items():
-            to = logger(name)
-            if to.isEnabledFor(logging.DEBUG):
-                if shown := text(product):
-                    to.debug("%s", shown)
+        when = product.stage if isinstance(product, StageProduct) else kind
+        for name, text in TEXTS.get(when, {}).items():
+            if logger(name).isEnabledFor(logging.DEBUG):
+                logger(name).debug("%s", text(product))
 
 
 def _joint(product: AotProduct) -> str:
@@ -126,15 +125,11 @@ def _joint(product: AotProduct) -> str:
 
 
 def _primitives(product: StageProduct) -> str:
-    if product.stage != "rewrite":
-        return ""
     text = flambeau_aot.show_graph(product.work.rewritten().graph, product.half)
     return f"{product.graph} {product.half}\n{text}"
 
 
 def _fusion(product: StageProduct) -> str:
-    if product.stage != "optimize":
-        return ""
     from flambeau_inductor.ir.show import show_program  # only where it is shown
 
     work = product.work
@@ -160,12 +155,13 @@ def _summary(product: GraphRecord) -> str:
 
 TEXTS: Mapping[str, Mapping[str, Callable[[Any], str]]] = {
     "aot": {"aot": _joint},
-    "stage": {"prims": _primitives, "fusion": _fusion},
+    "rewrite": {"prims": _primitives},
+    "optimize": {"fusion": _fusion},
     "kernels": {"code": _code},
     "compiled": {"summary": _summary},
     "fallback": {"eager": str},
 }
-"""Texts by the product's kind and the artifact's name."""
+"""Texts by the product's kind, or the stage that it is of, and the artifact's name."""
 
 
 PROGRESS = "FLAMBEAU_PROGRESS"

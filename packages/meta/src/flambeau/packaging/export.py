@@ -163,12 +163,11 @@ def load_export(path: str | Path) -> Exported:
 
 def _example(example: Any) -> Any:
     if hasattr(example, "shape") and hasattr(example, "dtype"):
-        return {"form": [encoded(tuple(example.shape)), encoded(example.dtype),
-                         encoded(example.device)]}  # fmt: skip
+        return {"form": encoded((tuple(example.shape), example.dtype, example.device))}
     return {"value": encoded(example)}
 
 
 def _example_from(data: Mapping[str, Any]) -> Any:
     if "value" in data:
         return decoded(data["value"])
-    return flambeau_capture.TensorForm(*map(decoded, data["form"]))
+    return flambeau_capture.TensorForm(*decoded(data["form"]))

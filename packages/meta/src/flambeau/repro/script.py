@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -243,8 +244,9 @@ def minify(path: Path, most_tests: int = 400) -> Script | None:
     if kind is None:
         raise CannotWrite(f"{path} holds no graph that fails (one of calls is short already)")
     gm, inputs, backend = read_script(path)
-    ends = kind.group(1) == "ended"
-    test = _IsolatedRun(backend) if ends else GraphCheck(backend, accuracy=kind.group(1) == "wrong")
+    test: Test = GraphCheck(backend, accuracy=kind.group(1) == "wrong")
+    if kind.group(1) == "ended":
+        test = partial(_ended, backend)
     smaller = shrink(gm, inputs, test, most_tests)
     if smaller is None:
         return None
@@ -252,18 +254,15 @@ def minify(path: Path, most_tests: int = 400) -> Script | None:
     return write_script(place, smaller.gm, smaller.inputs, smaller.failure, backend, test)
 
 
-class _IsolatedRun:
-    """Runs a graph's script in another process; it fails where a signal ends that."""
-
-    def __init__(self, backend: str | Callable[..., Any]) -> None:
-        self.backend = backend
-
-    def __call__(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> GraphFailure | None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "candidate.py"
-            write_script(path, gm, inputs, GraphFailure("ended", ""), self.backend)
-            command = [sys.executable, str(path)]
-            done = subprocess.run(command, capture_output=True, check=False, timeout=SECONDS)
-        if done.returncode >= 0:
-            return None
-        return GraphFailure("ended", f"the process ended by signal {-done.returncode}")
+def _ended(
+    backend: str | Callable[..., Any], gm: fx.GraphModule, inputs: Sequence[Any]
+) -> GraphFailure | None:
+    """Run a graph's script in another process; it fails where a signal ends that."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "candidate.py"
+        write_script(path, gm, inputs, GraphFailure("ended", ""), backend)
+        command = [sys.executable, str(path)]
+        done = subprocess.run(command, capture_output=True, check=False, timeout=SECONDS)
+    if done.returncode >= 0:
+        return None
+    return GraphFailure("ended", f"the process ended by signal {-done.returncode}")

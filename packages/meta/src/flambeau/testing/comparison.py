@@ -69,7 +69,8 @@ def difference(
 ) -> Difference | None:
     """The first difference of a run from the run as it is; None where there is none."""
     if expected.error is not None or got.error is not None:
-        return _of_errors(expected.error, got.error)
+        same = type(expected.error) is type(got.error)
+        return None if same else Difference("outcome", _outcome(expected), _outcome(got))
     if len(expected.values) != len(got.values):
         return Difference("results", str(len(expected.values)), str(len(got.values)))
     usable = exact is not None and exact.error is None and len(exact.values) == len(got.values)
@@ -83,14 +84,8 @@ def difference(
     return None
 
 
-def _of_errors(want: BaseException | None, have: BaseException | None) -> Difference | None:
-    if want is not None and have is not None and type(want) is type(have):
-        return None
-    return Difference("outcome", _outcome(want), _outcome(have))
-
-
-def _outcome(error: BaseException | None) -> str:
-    return "a result" if error is None else f"{type(error).__name__}: {str(error)[:300]}"
+def _outcome(of: Observed) -> str:
+    return "a result" if of.error is None else f"{type(of.error).__name__}: {str(of.error)[:300]}"
 
 
 def _of_values(place: str, want: Any, have: Any, truth: Any) -> Difference | None:
