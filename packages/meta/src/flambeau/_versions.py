@@ -6,6 +6,7 @@ Invariant: the ranges here are those of this package's declared dependencies (a 
 
 from __future__ import annotations
 
+import runpy
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
@@ -50,12 +51,9 @@ def _of_prims() -> tuple[str, int]:
     spec = util.find_spec("flambeau_prims")
     if "flambeau_prims" not in sys.modules and spec is not None and spec.origin is not None:
         place = Path(spec.origin).with_name("__about__.py")
-        about = util.spec_from_file_location("facts of flambeau_prims", place)
-        if about is not None and about.loader is not None and place.exists():
-            facts = util.module_from_spec(about)
-            about.loader.exec_module(facts)
-            if hasattr(facts, "DIALECT"):
-                return str(facts.__version__), int(facts.DIALECT)
+        facts = runpy.run_path(str(place)) if place.exists() else {}
+        if "DIALECT" in facts:
+            return str(facts["__version__"]), int(facts["DIALECT"])
     import flambeau_prims  # it is there already, or of a version that has no such facts
 
     return flambeau_prims.__version__, flambeau_prims.DIALECT

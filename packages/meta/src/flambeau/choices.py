@@ -54,12 +54,13 @@ WRITTEN = frozenset({"inductor.debug_dir", "capture.record_failures"})
 
 def checked(stage: str, name: str, value: object) -> Any:
     """`value` for the field `name` of the options of a stage; raises BadOption."""
-    hint = _hints(stage)[name]
+    hint = _hints(STAGES[stage])[name]
     if isinstance(value, os.PathLike) and str in get_args(hint):
         value = os.fspath(value)
     full = ARGUMENTS.get(name, f"{stage}.{name}")
-    if not _fits(hint, value):
-        raise BadOption(full, value, _spelled(hint))
+    fits, words = _form(hint)
+    if not fits(value):
+        raise BadOption(full, value, words)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         least, most = LIMITS.get(full, (0, float("inf")))
         if not least <= value <= most:
@@ -79,39 +80,33 @@ def checked(stage: str, name: str, value: object) -> Any:
     return value
 
 
+_hints: Callable[[type[Any]], dict[str, Any]] = functools.cache(get_type_hints)
+
+
 @functools.cache
-def _hints(stage: str) -> dict[str, Any]:
-    return get_type_hints(STAGES[stage])
-
-
-def _fits(hint: Any, value: object) -> bool:
-    origin = get_origin(hint)
+def _form(hint: Any) -> tuple[Callable[[Any], bool], str]:
+    """Whether a value fits an annotation, and the annotation as words of Python."""
+    origin, parts = get_origin(hint), get_args(hint)
     if hint is Any:
-        return True
+        return lambda value: True, "anything"
     if origin in (Union, types.UnionType):
-        return any(_fits(each, value) for each in get_args(hint))
+        forms = [_form(part) for part in parts]
+        return lambda value: any(fits(value) for fits, _ in forms), " or ".join(w for _, w in forms)
     if origin is Literal:
-        return value in get_args(hint)
+        return parts.__contains__, ", ".join(map(repr, parts))
     if origin is tuple:
-        return isinstance(value, tuple) and all(_fits(get_args(hint)[0], each) for each in value)
+        fits, words = _form(parts[0])
+        return (
+            lambda value: isinstance(value, tuple) and all(map(fits, value)),
+            f"a tuple of {words}",
+        )
     if hint in (int, float):
-        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+        kinds, words = (int, hint), hint.__name__
+        return lambda value: isinstance(value, kinds) and not isinstance(value, bool), words
     if hint is Callable or (isinstance(origin, type) and issubclass(origin, Callable)):  # type: ignore[arg-type]
-        return callable(value)
-    return isinstance(value, origin or hint)
-
-
-def _spelled(hint: Any) -> str:
-    """An annotation as words of Python."""
-    if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(_spelled(each) for each in get_args(hint))
-    if get_origin(hint) is Literal:
-        return ", ".join(map(repr, get_args(hint)))
-    if get_origin(hint) is tuple:
-        return f"a tuple of {_spelled(get_args(hint)[0])}"
-    if hint is type(None):
-        return "None"
-    return getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else "a callable"
+        return callable, "a callable"
+    words = "None" if hint is type(None) else getattr(hint, "__name__", str(hint))
+    return lambda value: isinstance(value, origin or hint), words
 
 
 STAGES: Mapping[str, type[Any]] = {

@@ -10,6 +10,7 @@ less time; a kernel from the cache is no sample.
 
 from __future__ import annotations
 
+import copy
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -123,11 +124,18 @@ def calibrate(cache_dir: str | None = None, lengths: Sequence[int] = LENGTHS) ->
     lengths: of the programs, in operations. About ten seconds on a laptop. The kernels are built
     in a folder that goes away.
     """
+    from flambeau.explaining.explain import compiled_with  # a plan does without
+
     made: list[Sample] = []
     with tempfile.TemporaryDirectory() as scratch:
         for length in lengths:
             for training in (False, True):
-                made += _timed(_chain(length), training, f"{scratch}/{length}{training}")
+                recorder = RecordCollector()
+                options = {"inductor.cache_dir": f"{scratch}/{length}{training}"}
+                compiled = compiled_with(_chain(length), recorder, options)
+                with torch.set_grad_enabled(training):
+                    compiled(torch.randn(16, WIDTH))
+                made += samples_of(recorder.report().records)
     samples = [*known_samples(cache_dir), *made]
     keep_samples(samples, cache_dir)
     return fit(samples)
@@ -148,29 +156,20 @@ def samples_of(records: Iterable[GraphRecord]) -> list[Sample]:
     ]
 
 
-def _timed(module: torch.nn.Module, training: bool, cache_dir: str) -> list[Sample]:
-    from flambeau.explaining.explain import compiled_with  # both front doors use this module
-
-    recorder = RecordCollector()
-    compiled = compiled_with(module, recorder, {"inductor.cache_dir": cache_dir})
-    with torch.set_grad_enabled(training):
-        compiled(torch.randn(16, WIDTH))
-    return samples_of(recorder.report().records)
-
-
 def _chain(length: int) -> torch.nn.Module:
     """A program of some length with what models are made of.
 
     Of torch's own modules: capture does not look into functions of Flambeau itself.
     """
-    kinds: tuple[Callable[[], torch.nn.Module], ...] = (
-        lambda: torch.nn.Linear(WIDTH, WIDTH),
-        torch.nn.GELU,
-        lambda: torch.nn.LayerNorm(WIDTH),
-        lambda: torch.nn.Softmax(-1),
-        torch.nn.Hardswish,
-    )
-    return torch.nn.Sequential(*(kinds[step % len(kinds)]() for step in range(length)))
+    nn = torch.nn
+    kinds = [
+        nn.Linear(WIDTH, WIDTH),
+        nn.GELU(),
+        nn.LayerNorm(WIDTH),
+        nn.Softmax(-1),
+        nn.Hardswish(),
+    ]
+    return nn.Sequential(*(copy.deepcopy(kinds[step % len(kinds)]) for step in range(length)))
 
 
 @dataclass(frozen=True)

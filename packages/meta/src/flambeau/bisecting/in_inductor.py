@@ -65,8 +65,12 @@ class HalfSteps:
         if len(lowered) >= number:
             return lowered[number - 1]
         after = self.nodes.index(lowered[-1]) + 1 if lowered else 0
-        left = [step for step in self.nodes[after:] if _has_rule(step)]
-        return left[0] if left else self.nodes[-1]
+        for step in self.nodes[after:]:
+            primitive = step[0].partition(" (")[0]
+            # what fuel counts: a rule lowers it, and it is more than a view
+            if rule_of(primitive) is not None and primitive not in VIEW_PRIMITIVES:
+                return step
+        return self.nodes[-1]
 
 
 class Looking(Listener):
@@ -202,9 +206,3 @@ def _operation(primitive: str, node: str) -> Step:
 def _primitive(target: object) -> str:
     prim = prim_of(target)
     return str(target) if prim is None else prim.name
-
-
-def _has_rule(step: Step) -> bool:
-    """Whether fuel counts it: a rule lowers it, and it is more than a view."""
-    primitive = step[0].partition(" (")[0]
-    return rule_of(primitive) is not None and primitive not in VIEW_PRIMITIVES

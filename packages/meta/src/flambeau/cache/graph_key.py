@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from flambeau_aot import CannotSave, encoded
 from flambeau_aot.sizes import has_symbols
-from flambeau_inductor import CompilerNotFound, Options
+from flambeau_inductor import CompilerNotFound
 from flambeau_inductor.cache import Key, code, key, processor, versions
 from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from torch import fx
@@ -46,7 +46,10 @@ def graph_key(
     folder: a trusted one, in which the digest of our packages is noted. sizes: those that the graph
     leaves open. Their values are no part of the key: see `variant`.
     """
-    _refuse_options(choices.inductor)
+    if choices.inductor.observer is not None or choices.inductor.debug_dir is not None:
+        raise CannotKey("somebody looks at the stages (a trace, a debug folder)")
+    if getattr(choices.inductor, "freezing", False):
+        raise CannotKey("freezing, which compiles values of weights into the graph")
     text, tensors = text_of(gm)
     _refuse_shared([*tensors, *inputs])
     described: list[str] = []
@@ -123,13 +126,6 @@ def state() -> str:
         )
     found["autocast cache"] = str(torch.is_autocast_cache_enabled())
     return "\n".join(f"{name}: {text}" for name, text in found.items())
-
-
-def _refuse_options(options: Options) -> None:
-    if options.observer is not None or options.debug_dir is not None:
-        raise CannotKey("somebody looks at the stages (a trace, a debug folder)")
-    if getattr(options, "freezing", False):
-        raise CannotKey("freezing, which compiles values of weights into the graph")
 
 
 def _options(choices: Choices) -> str:

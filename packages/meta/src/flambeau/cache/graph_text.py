@@ -178,19 +178,16 @@ def function(target: Any) -> str:
     name: Any = getattr(target, "__qualname__", None)
     if isinstance(module, str) and isinstance(name, str):
         root = module.partition(".")[0]
-        if root in PACKAGES and _found(sys.modules.get(module), name) is target:
+        found: Any = sys.modules.get(module) if root in PACKAGES else None
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is target:
             return f"{module}.{name}"
     plain = str(getattr(target, "__name__", ""))
     for called, place in PLACES.items() if plain else ():
         if getattr(place, plain, None) is target:
             return f"{called}.{plain}"
     raise CannotKey(f"the function {module}.{name or plain or target!r}, which may change")
-
-
-def _found(place: Any, name: str) -> Any:
-    for part in name.split("."):
-        place = getattr(place, part, None)
-    return place
 
 
 def function_named(name: str) -> Any:

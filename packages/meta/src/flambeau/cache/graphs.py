@@ -138,7 +138,7 @@ class CacheLookup:
             self.reason = "a backward part compiled at its first use"
         elif not artifacts or any(artifact is None for artifact in artifacts):
             self.reason = "kernels that no other process can load"
-        elif any(_large(artifact) for artifact in artifacts):
+        elif any(sum(t.nbytes for t in each.constants.values()) > LARGE for each in artifacts):
             self.reason = "constants of more than 64 MiB"
         else:
             try:
@@ -150,8 +150,3 @@ class CacheLookup:
                 return
             fault = self._store.put(self.key, files)
             self.fault = self.fault or fault
-
-
-def _large(artifact: Any) -> bool:
-    sizes = [int(t.numel()) * int(t.element_size()) for t in artifact.constants.values()]
-    return sum(sizes) > LARGE

@@ -20,7 +20,7 @@ import flambeau_capture
 from flambeau_capture.api import compiler_of
 from flambeau_capture.observe.explanation import Explanation as Captured
 from flambeau_capture.observe.explanation import explanation_of
-from flambeau_capture.observe.records import FrameRecord, RecompileRecord, Records
+from flambeau_capture.observe.records import RecompileRecord, Records
 from rich.console import Console
 from rich.rule import Rule
 from rich.table import Column, Table
@@ -348,7 +348,10 @@ def _graphs(records: Records, report: Report, halves: list[HalfFacts]) -> tuple[
 
 
 def _breaks(records: Records, runs: list[GraphRun] | None, ended: float) -> list[BreakFacts]:
-    frames = {id(frame): _conversion(frame) for frame in records.frames}
+    frames = {
+        id(f): ConvertedFrame(f.ended, f.seconds, f.backend_seconds, f.stopped is not None)
+        for f in records.frames
+    }
     stopped = [frame for frame in records.frames if frame.stopped is not None]
     line = Line(list(frames.values()), runs or [], ended=ended)
     made = []
@@ -376,11 +379,6 @@ def _recompiled(record: RecompileRecord) -> RecompileFacts:
     first = record.failures[0]
     values = map(str, (first.guard, first.expected, first.got))
     return RecompileFacts(record.function, f"{record.filename}:{record.lineno}", *values)
-
-
-def _conversion(frame: FrameRecord) -> ConvertedFrame:
-    stopped = frame.stopped is not None
-    return ConvertedFrame(frame.ended, frame.seconds, frame.backend_seconds, stopped)
 
 
 def _kept(records: Records, report: Report, halves: list[HalfFacts]) -> list[KeptInEager]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,12 @@ class Exported(flambeau_capture.Exported):
                 "tensors": [[isinstance(t, torch.nn.Parameter), t.requires_grad] for t in tensors],
                 "arguments": pytree.treespec_dumps(self.in_spec),
                 "result": pytree.treespec_dumps(self.out_spec),
-                "examples": [_example(each) for each in self.examples],
+                "examples": [
+                    {"form": encoded((tuple(each.shape), each.dtype, each.device))}
+                    if isinstance(each, flambeau_capture.TensorForm)
+                    else {"value": encoded(each)}
+                    for each in self.examples
+                ],
                 "guards": [str(guard) for guard in self.guards],
                 "open": None if self.open_sizes is None else self.open_sizes.data(),
             }
@@ -152,22 +157,15 @@ def load_export(path: str | Path) -> Exported:
                 guards=tuple(data["guards"]),
                 in_spec=pytree.treespec_loads(data["arguments"]),
                 out_spec=pytree.treespec_loads(data["result"]),
-                examples=tuple(_example_from(each) for each in data["examples"]),
+                examples=tuple(
+                    flambeau_capture.TensorForm(*decoded(each["form"]))
+                    if "form" in each
+                    else decoded(each["value"])
+                    for each in data["examples"]
+                ),
                 open_sizes=open_form_from(data["open"]),
             )
         except (
             AttributeError, LookupError, NotImplementedError, TypeError, ValueError,
         ) as error:  # fmt: skip
             raise Refused(f"{file}: {type(error).__name__}: {error}") from error
-
-
-def _example(example: Any) -> Any:
-    if hasattr(example, "shape") and hasattr(example, "dtype"):
-        return {"form": encoded((tuple(example.shape), example.dtype, example.device))}
-    return {"value": encoded(example)}
-
-
-def _example_from(data: Mapping[str, Any]) -> Any:
-    if "value" in data:
-        return decoded(data["value"])
-    return flambeau_capture.TensorForm(*decoded(data["form"]))

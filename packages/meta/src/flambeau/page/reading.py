@@ -119,12 +119,8 @@ def with_costs(events: Sequence[Event]) -> tuple[Event, ...]:
     for event in events:
         groups[event["owner"], event["thread"]].append(event)
     found = [each for group in groups.values() for each in _of_one(group)]
-    return tuple(sorted(found, key=_cost, reverse=True))
-
-
-def _cost(event: Event) -> tuple[float, float, int]:
-    """By what every call costs; capturing happens once."""
-    return event["run_ms"] or 0.0, event["capture_ms"] or 0.0, event["bytes"] or 0
+    costs = ("run_ms", "capture_ms", "bytes")  # every call costs the first; capturing happens once
+    return tuple(sorted(found, key=lambda each: [each[n] or 0 for n in costs], reverse=True))
 
 
 def _of_one(events: Sequence[Event]) -> Iterator[Event]:

@@ -68,7 +68,10 @@ def _write(path: Path, short: ShortFunction) -> Script:
     bare = [name for name, value in held.items() if type(value) is torch.nn.Module]
     kept = {name: value for name, value in held.items() if name not in bare}
     for name, value in kept.items():
-        _check_loads(name, value)
+        for inner in value.modules() if isinstance(value, torch.nn.Module) else ():
+            if type(inner).__module__ == "__main__":  # a script would not find it
+                own = f"{name} is a {type(inner).__qualname__}"
+                raise CannotWrite(f"{own}: put its class into a file that can be imported")
     body = [f"{name} = HELD[{name!r}]" for name in text.held if name in kept]
     body += [f"{name} = torch.nn.Module()" for name in bare]
     body += [*text.lines(), "", "", "CALLS = [", *(f"    {each}," for each in texts), "]"]
@@ -111,14 +114,6 @@ def _with_bare_modules(short: ShortFunction) -> ShortFunction:
         if found is not None:
             short = replace(short, calls=tuple(calls), difference=found)
     return short
-
-
-def _check_loads(name: str, value: Any) -> None:
-    """Raises CannotWrite for a module of a class that a script would not find."""
-    for inner in value.modules() if isinstance(value, torch.nn.Module) else ():
-        if type(inner).__module__ == "__main__":
-            own = type(inner).__qualname__
-            raise CannotWrite(f"{name} is a {own}: put its class into a file that can be imported")
 
 
 def _with_drawn(call: RecordedCall) -> RecordedCall:

@@ -53,7 +53,13 @@ class GraphCheck:
         """Compile from nothing, raising what goes wrong."""
         gm = copied_graph(gm)
         if self.backend == HALF:
-            return _half(gm, inputs, self.choices.comparable())
+            with torch.no_grad():
+                for node, value in values_of(gm, inputs).items():
+                    node.meta["val"] = value
+            info = flambeau_aot.GraphInfo("inference", "repro")
+            options = self.choices.comparable().inductor
+            half = flambeau_inductor.compile(gm, list(inputs), info, options)
+            return lambda *given: half(list(given))
         recorder = RecordCollector()
         recorder.watch.tailor = lambda options, graph, half: options  # nothing from the disk
         request = Request(self.choices.comparable(), recorder, strict=True)
@@ -105,15 +111,6 @@ def failure_of(error: BaseException) -> GraphFailure:
     """The failure that an exception is: of its cause, where a stage only passed it on."""
     cause = error.failure.error if isinstance(error, StageError) else error
     return GraphFailure(type(cause).__name__, str(cause)[:400])
-
-
-def _half(gm: fx.GraphModule, inputs: Sequence[Any], choices: Choices) -> Callable[..., Any]:
-    with torch.no_grad():
-        for node, value in values_of(gm, inputs).items():
-            node.meta["val"] = value
-    info = flambeau_aot.GraphInfo("inference", "repro")
-    compiled = flambeau_inductor.compile(gm, list(inputs), info, choices.inductor)
-    return lambda *given: compiled(list(given))
 
 
 class _ValueKeeper(fx.Interpreter):

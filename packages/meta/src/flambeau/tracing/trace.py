@@ -11,7 +11,7 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -129,6 +129,9 @@ def _recompile(trace: Trace, product: RecompileRecord, owner: int) -> Fields:
 
 def _entry(trace: Trace, product: EntryRecord, owner: int) -> Fields:
     write, name = trace.writer.artefact, f"{owner}-{product.function}"
+    # a line a guard: the value, and what it has to be
+    lines = (f"{guard}: {guard.kind.expected(guard.params)}" for guard in product.guards.items)
+    conditions = "\n".join(lines)
     return {
         "where": _where(product),
         "guards": [str(guard) for guard in product.guards.items],
@@ -136,18 +139,13 @@ def _entry(trace: Trace, product: EntryRecord, owner: int) -> Fields:
             "source": write(f"{name}-source.py", _source(product)),
             "bytecode before": write(f"{name}-before.txt", listing(product.original)),
             "bytecode after": write(f"{name}-after.txt", listing(product.code)),
-            "guards": write(f"{name}-guards.txt", _conditions(product.guards.items)),
+            "guards": write(f"{name}-guards.txt", conditions),
         },
     }
 
 
 def _where(product: Any) -> str:
     return f"{product.filename}:{product.lineno}"
-
-
-def _conditions(guards: Iterable[Any]) -> str:
-    """A line a guard: the value, and what it has to be."""
-    return "\n".join(f"{guard}: {guard.kind.expected(guard.params)}" for guard in guards)
 
 
 def _aot(trace: Trace, product: AotProduct, owner: int) -> Fields:
