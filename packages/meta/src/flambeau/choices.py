@@ -80,7 +80,7 @@ def checked(stage: str, name: str, value: object) -> Any:
     return value
 
 
-_hints: Callable[[type[Any]], dict[str, Any]] = functools.cache(get_type_hints)
+_hints: Any = functools.cache(get_type_hints)
 
 
 @functools.cache
