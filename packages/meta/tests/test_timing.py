@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import flambeau
-from flambeau.events.timing import compile_time_rows
+from flambeau.events.records import compile_time_rows
 
 
 def toy(x, w):

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from flambeau.errors import WrongAnswer as WrongAnswer
     from flambeau.events.logs import set_logs as set_logs
     from flambeau.events.records import Report as Report
-    from flambeau.events.timing import compile_times as compile_times
+    from flambeau.events.records import compile_times as compile_times
     from flambeau.explaining.explain import Explanation as Explanation
     from flambeau.explaining.explain import explain as explain
     from flambeau.packaging.export import Exported as Exported
@@ -79,8 +79,7 @@ _NAMES = {
         "StageError UnknownBackend UnknownMode UnknownOption WrongAnswer"
     ),
     "flambeau.events.logs": "set_logs",
-    "flambeau.events.records": "Report",
-    "flambeau.events.timing": "compile_times",
+    "flambeau.events.records": "Report compile_times",
     "flambeau.explaining.explain": "Explanation explain",
     "flambeau.packaging.export": "Exported export load_export",
     "flambeau.packaging.loading": "Loaded load",

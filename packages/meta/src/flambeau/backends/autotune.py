@@ -12,9 +12,10 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -25,12 +26,12 @@ from torch import fx
 from flambeau._torch_compat import pytree
 from flambeau.backends.fallback import graph_name
 from flambeau.backends.request import Backend, Request, named
-from flambeau.cache.graph_key import graph_key
 from flambeau.cache.graph_text import CannotKey
+from flambeau.cache.graphs import graph_key
 from flambeau.choices import Choices
 from flambeau.errors import StageFailure
 from flambeau.events.records import RecordCollector
-from flambeau.testing.isolated_run import copied, copied_graph
+from flambeau.testing.comparison import copied, copied_graph
 
 EAGER = "eager"
 MARGIN = 0.97
@@ -225,7 +226,7 @@ class Switching:
         self.finished = threading.Event()
         self._name = graph_name(gm)
         self._run: Callable[..., Any] = gm.forward
-        arguments = (copied_graph(gm), copied(inputs), request, Surroundings())
+        arguments = (copied_graph(gm), copied(inputs), request, modes_of_this_thread())
         name = f"flambeau compiles {self._name}"
         threading.Thread(target=self._work, args=arguments, name=name, daemon=True).start()
 
@@ -233,10 +234,12 @@ class Switching:
         return self._run(*inputs)
 
     def _work(
-        self, gm: fx.GraphModule, inputs: list[Any], request: Request, surroundings: Surroundings
+        self, gm: fx.GraphModule, inputs: list[Any], request: Request, modes: Sequence[Modes]
     ) -> None:
         try:
-            with surroundings.again():
+            with ExitStack() as entered:
+                for mode in modes:
+                    entered.enter_context(mode())
                 compiled, recorder = _compiled(request.by, gm, inputs, request)
                 self.race = race(gm, {named(request.by): compiled}, inputs, {})
             own = RecordCollector() if self.race.winner == EAGER else recorder
@@ -249,24 +252,16 @@ class Switching:
             self.finished.set()
 
 
-class Surroundings:
-    """The modes of a thread that decide what a graph is compiled to."""
+Modes = Callable[[], AbstractContextManager[object]]
 
-    def __init__(self) -> None:
-        self.grad = torch.is_grad_enabled()
-        self.inference = torch.is_inference_mode_enabled()
-        self.casts = [
-            (device, torch.get_autocast_dtype(device))
-            for device in ("cpu", "cuda")
-            if torch.is_autocast_enabled(device)
-        ]
 
-    @contextmanager
-    def again(self) -> Iterator[None]:
-        """The same modes on this thread."""
-        with ExitStack() as stack:
-            stack.enter_context(torch.inference_mode(self.inference))
-            stack.enter_context(torch.set_grad_enabled(self.grad))
-            for device, dtype in self.casts:
-                stack.enter_context(torch.autocast(device, dtype))
-            yield
+def modes_of_this_thread() -> list[Modes]:
+    """What decides what a graph is compiled to, to be entered on another thread."""
+    modes: list[Modes] = [
+        partial(torch.inference_mode, torch.is_inference_mode_enabled()),
+        partial(torch.set_grad_enabled, torch.is_grad_enabled()),
+    ]
+    for device in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(device):
+            modes.append(partial(torch.autocast, device, torch.get_autocast_dtype(device)))
+    return modes

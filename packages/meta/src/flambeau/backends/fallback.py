@@ -30,7 +30,7 @@ from flambeau.errors import (
 )
 from flambeau.events.records import RecordCollector
 from flambeau.events.stage_products import innermost
-from flambeau.testing.isolated_run import observe
+from flambeau.testing.comparison import observe
 
 LINES_SHOWN = 3
 

@@ -27,18 +27,18 @@ from flambeau.backends.request import Backend, Factory, Request, Traits, named
 from flambeau.distributed import by_buckets
 from flambeau.errors import BackendMissing, UnknownBackend
 from flambeau.events.bus import publish_runs
-from flambeau.testing.isolated_run import copied_graph
+from flambeau.testing.comparison import copied_graph
 
 
 @dataclass(frozen=True)
 class BuiltinBackend:
-    """A built-in backend. needs: what it needs besides torch, in words; met: the test for it."""
+    """A built-in backend. needs: what it needs besides torch, in words; is_here: the test for it."""
 
     about: str
     make: Factory
     traits: Traits
     needs: str = ""
-    met: Callable[[], bool] = lambda: True
+    is_here: Callable[[], bool] = lambda: True
 
 
 def _engine(about: str, make: Factory, *modules: str, pip: str = "") -> BuiltinBackend:
@@ -243,7 +243,7 @@ def list_backends() -> list[BackendName]:
     found = {name: BackendName(name, "of an installed package") for name in _offered()}
     found |= {name: BackendName(name, "registered by the program") for name in _registered}
     for name, known in TABLE.items():
-        found[name] = BackendName(name, known.about, known.needs, known.met())
+        found[name] = BackendName(name, known.about, known.needs, known.is_here())
     return sorted(found.values())
 
 
@@ -267,7 +267,7 @@ def _compiling(backend: str | Callable[..., Any], request: Request) -> tuple[Bac
     if isinstance(backend, str):
         known = TABLE.get(backend)
         if known is not None:
-            if not known.met():
+            if not known.is_here():
                 raise BackendMissing(backend, known.needs)
             return known.make(request), replace(request, traits=known.traits)
         backend = _by_name(backend)

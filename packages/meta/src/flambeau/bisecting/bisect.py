@@ -29,8 +29,7 @@ from flambeau.bisecting.trials import Call, Check, MakeBackend, TrialProgram, Ve
 from flambeau.events.stage_products import called, user_lines_of
 from flambeau.repro.check import GraphCheck, spelled
 from flambeau.repro.shrink import shrink
-from flambeau.testing.comparison import Difference, first_bad
-from flambeau.testing.isolated_run import copied, copied_graph
+from flambeau.testing.comparison import Difference, copied, copied_graph, first_bad
 
 CALL = re.compile(r"call (\d+), ")
 

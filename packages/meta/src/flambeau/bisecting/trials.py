@@ -24,8 +24,14 @@ from flambeau.choices import choose
 from flambeau.errors import FlambeauWarning
 from flambeau.events.bus import Listener
 from flambeau.events.records import RecordCollector
-from flambeau.testing.comparison import Difference, Observed, difference
-from flambeau.testing.isolated_run import in_double, modules_of, observe
+from flambeau.testing.comparison import (
+    Difference,
+    Observed,
+    difference,
+    in_double,
+    modules_of,
+    observe,
+)
 
 
 @dataclass(frozen=True)

@@ -189,7 +189,7 @@ class EventBus:
 
 
 MOST_RUNS = 20
-"""What a listener asks for that a long run stays as fast with as it was."""
+"""Runs of each graph that a listener may need without making a long run slower."""
 
 
 @dataclass(frozen=True)

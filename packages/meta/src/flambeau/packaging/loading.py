@@ -28,7 +28,7 @@ from torch.autograd import forward_ad
 from flambeau.__about__ import __version__
 from flambeau._torch_compat import pytree
 from flambeau.errors import Refused
-from flambeau.packaging import archive, bundle
+from flambeau.packaging import archive
 from flambeau.packaging.guard_expressions import evaluated, open_form_from, written
 
 
@@ -125,8 +125,8 @@ class Loaded:
             raise Refused(f"{path}: {'; '.join(wrong)}")
         try:
             call = json.loads((folder / CALL).read_text())
-            kept = bundle.read(folder)
-            halves = bundle.load_halves(kept)
+            kept = archive.read_bundle(folder)
+            halves = archive.load_halves(kept)
             self._arguments = pytree.treespec_loads(call["arguments"])
             self._result = pytree.treespec_loads(call["result"])
             self.guards: tuple[str, ...] = tuple(call["guards"])

@@ -29,7 +29,6 @@ from flambeau.cache.open_sizes import open_sizes
 from flambeau.choices import Choices, choose
 from flambeau.errors import CannotPackage
 from flambeau.packaging import archive
-from flambeau.packaging.bundle import Bundle
 from flambeau.packaging.export import open_form
 from flambeau.packaging.loading import CALL, KIND, WEIGHTS, described, gpu_facts, machine_facts
 
@@ -67,7 +66,7 @@ def package(
             unknown = [part.loader for part in half.parts if part.loader not in LOADABLE]
             if unknown:
                 raise CannotPackage(f"{half.name} has kernels that need {unknown[0]} to be loaded")
-        files = Bundle(compiled.stored, tuple(halves)).files()
+        files = archive.Bundle(compiled.stored, tuple(halves)).files()
         static = _static(fn, exported, weights)
         call = _call(exported, leaves) | {"static": [facts for _, facts in static]}
         files[CALL] = json.dumps(call).encode()

@@ -31,8 +31,7 @@ from flambeau.repro.function_text import (
 )
 from flambeau.repro.script import Script, drawing_of, drawn_like, quoted, save_script
 from flambeau.repro.stale import RecordedCall, ShortFunction, shorten, stale, state_of
-from flambeau.testing.comparison import difference
-from flambeau.testing.isolated_run import modules_of, observe
+from flambeau.testing.comparison import difference, modules_of, observe
 
 STALE = "stale"
 

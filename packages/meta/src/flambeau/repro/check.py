@@ -22,8 +22,14 @@ from flambeau.backends.request import Request
 from flambeau.choices import Choices
 from flambeau.errors import StageError
 from flambeau.events.records import RecordCollector
-from flambeau.testing.comparison import Difference, difference
-from flambeau.testing.isolated_run import copied, copied_graph, in_double, observe
+from flambeau.testing.comparison import (
+    Difference,
+    copied,
+    copied_graph,
+    difference,
+    in_double,
+    observe,
+)
 
 
 @dataclass(frozen=True)

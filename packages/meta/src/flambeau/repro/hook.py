@@ -24,7 +24,7 @@ from flambeau.errors import UnknownName, warn
 from flambeau.repro.check import HALF, GraphCheck, GraphFailure
 from flambeau.repro.script import drawn_like, write_script
 from flambeau.repro.shrink import shrink
-from flambeau.testing.isolated_run import copied
+from flambeau.testing.comparison import copied
 from flambeau.variables import REPRO_AFTER, BadSetting
 
 LEVEL = "FLAMBEAU_REPRO_LEVEL"

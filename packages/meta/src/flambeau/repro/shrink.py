@@ -18,8 +18,7 @@ from torch import fx
 from flambeau.events.records import operations
 from flambeau.repro.check import GraphFailure, values_of
 from flambeau.repro.delta import Search
-from flambeau.testing.comparison import first_bad
-from flambeau.testing.isolated_run import copied_graph
+from flambeau.testing.comparison import copied_graph, first_bad
 
 Test = Callable[[fx.GraphModule, Sequence[Any]], GraphFailure | None]
 

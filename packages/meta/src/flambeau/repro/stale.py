@@ -23,8 +23,7 @@ from flambeau_capture import CaptureWarning
 
 from flambeau.repro.delta import Search
 from flambeau.repro.function_text import FunctionText, is_constant
-from flambeau.testing.comparison import Difference, Observed, difference
-from flambeau.testing.isolated_run import copied, observe
+from flambeau.testing.comparison import Difference, Observed, copied, difference, observe
 
 Function = Callable[..., Any]
 State = Mapping[str, Any]

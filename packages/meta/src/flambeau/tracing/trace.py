@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +115,7 @@ def _graph(trace: Trace, product: CapturedGraph, owner: int) -> Fields:
 
 
 def _break(trace: Trace, product: BreakReport, owner: int) -> Fields:
-    reason, lines = product.reason, [str(line) for line in product.lines]
-    return {"id": reason.id, "title": reason.title, "edit": reason.hint, "met": product.what,
-            "lines": lines}  # fmt: skip
+    return {"edit": product.reason.hint, "met": product.what, "lines": [*map(str, product.lines)]}
 
 
 def _recompile(trace: Trace, product: RecompileRecord, owner: int) -> Fields:
@@ -226,7 +225,7 @@ Recording = tuple[str, Callable[["Trace", Any, int], Fields | None]]
 RECORDED: Mapping[str, Recording] = {
     "frame": ("function seconds backend_seconds outcome changes", _frame),
     "graph": ("function inputs operations", _graph),
-    "break": ("", _break),
+    "break": ("reason.id reason.title", _break),
     "recompile": ("function", _recompile),
     "entry": ("function graphs", _entry),
     "settled": ("", lambda trace, product, owner: {"text": product}),
@@ -274,7 +273,8 @@ class Trace(Listener):
         names, made = RECORDED[kind]
         fields = made(self, product, owner)
         if fields is not None:
-            fields |= {name: getattr(product, name) for name in names.split()}
+            for name in names.split():
+                fields[name.rpartition(".")[2]] = attrgetter(name)(product)
             self.writer.event("half" if kind == "stage" else kind, owner, fields)
 
     def folder(self, graph: str, half: str, owner: int) -> Path | None:
