@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import flambeau_capture
 import torch
@@ -35,30 +35,23 @@ CALLS = 3
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
 
-@overload
-def compile(
-    fn: Fn,
-    *,
-    backend: str | Callable[..., Any] = ...,
-    fullgraph: bool = ...,
-    dynamic: bool | None = ...,
-    mode: str | None = ...,
-    options: Mapping[str, object] | None = ...,
-    verify: bool | int = ...,
-) -> Fn: ...
+class Recipe(TypedDict, total=False):
+    """The arguments of `compile` but the function."""
+
+    backend: str | Callable[..., Any]
+    fullgraph: bool
+    dynamic: bool | None
+    mode: str | None
+    options: Mapping[str, object] | None
+    verify: bool | int
 
 
 @overload
-def compile(
-    fn: None = None,
-    *,
-    backend: str | Callable[..., Any] = ...,
-    fullgraph: bool = ...,
-    dynamic: bool | None = ...,
-    mode: str | None = ...,
-    options: Mapping[str, object] | None = ...,
-    verify: bool | int = ...,
-) -> Callable[[Fn], Fn]: ...
+def compile(fn: Fn, **recipe: Unpack[Recipe]) -> Fn: ...
+
+
+@overload
+def compile(fn: None = None, **recipe: Unpack[Recipe]) -> Callable[[Fn], Fn]: ...
 
 
 def compile(
@@ -94,7 +87,7 @@ def compile(
     if not isinstance(verify, int) or verify < 0:
         raise BadOption("verify", verify, "bool or a number of calls")
     given = dict(options or {})
-    recipe = {
+    recipe: Recipe = {
         "backend": backend,
         "fullgraph": fullgraph,
         "dynamic": dynamic,
@@ -178,7 +171,7 @@ def _report_of(compiled: Any, recorder: RecordCollector) -> Report:
 MADE_OF = "__flambeau_made_of__"
 
 
-def make_copyable(compiled: Any, target: Any, recipe: Mapping[str, object]) -> None:
+def make_copyable(compiled: Any, target: Any, recipe: Recipe) -> None:
     """Let `compiled` be copied and pickled as `compile(target, **recipe)`."""
     if not isinstance(compiled, torch.nn.Module):
         compiled.__dict__[MADE_OF] = target, recipe
@@ -198,7 +191,7 @@ def _copy_module(compiled: Any, memo: dict[int, Any]) -> Any:
     return compiled_again(copy.deepcopy(target, memo), recipe)
 
 
-def compiled_again(target: Any, recipe: Mapping[str, Any]) -> Any:
+def compiled_again(target: Any, recipe: Recipe) -> Any:
     """`compile(target, **recipe)`: what copies and pickles are made by."""
     return compile(target, **recipe)
 

@@ -32,7 +32,7 @@ from flambeau.testing.comparison import copied_graph
 
 @dataclass(frozen=True)
 class BuiltinBackend:
-    """A built-in backend. needs: what it needs besides torch, in words; is_here: the test for it."""
+    """A built-in backend. needs: what it needs besides torch, in words; is_here: tests that."""
 
     about: str
     make: Factory
