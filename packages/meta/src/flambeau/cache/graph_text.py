@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import builtins
 import importlib
-import json
 import math
 import operator
 import sys
@@ -55,10 +54,12 @@ class CannotKey(Exception):
 def text_of(gm: fx.GraphModule) -> tuple[str, list[torch.Tensor]]:
     """The graph's text, a line a node, and the tensors that it reads as attributes."""
     tensors: list[torch.Tensor] = []
-    return "\n".join(map(json.dumps, graph_data(gm, tensors, []))), tensors
+    return "\n".join(map(repr, graph_data(gm, tensors, []))), tensors
 
 
-def graph_data(gm: fx.GraphModule, tensors: list[torch.Tensor], names: list[str]) -> list[Any]:
+def graph_data(
+    gm: fx.GraphModule, tensors: list[torch.Tensor], names: list[str]
+) -> Iterator[list[Any]]:
     """The nodes in order, each as `[op, target, args, kwargs]` of JSON's kinds, referred to by its
     number. Raises CannotKey.
 
@@ -66,7 +67,6 @@ def graph_data(gm: fx.GraphModule, tensors: list[torch.Tensor], names: list[str]
     attributes, of which the data say nothing, are added to these.
     """
     numbers: dict[fx.Node, int] = {}
-    data: list[Any] = []
     for node in gm.graph.nodes:
         numbers[node] = len(numbers)
         names.append(str(node.target) if node.op == "get_attr" else node.name)
@@ -78,9 +78,9 @@ def graph_data(gm: fx.GraphModule, tensors: list[torch.Tensor], names: list[str]
         elif node.op.startswith("call_"):
             target = node.target if isinstance(node.target, str) else function(node.target)
         args = [_value(item, numbers) for item in node.args]
-        kwargs = {name: _value(item, numbers) for name, item in node.kwargs.items()}
-        data.append([node.op, target, args, kwargs])
-    return data
+        named = node.kwargs
+        kwargs = named and {name: _value(item, numbers) for name, item in named.items()}
+        yield [node.op, target, args, kwargs]
 
 
 def _attribute(
@@ -88,19 +88,22 @@ def _attribute(
 ) -> dict[str, Any]:
     found = operator.attrgetter(target)(gm)
     if isinstance(found, fx.GraphModule):
-        return {"graph": graph_data(found, tensors, names)}
+        return {"graph": list(graph_data(found, tensors, names))}
     if not isinstance(found, torch.Tensor):
         raise CannotKey(f"the attribute {target}, a {type(found).__name__}")
-    place = next((n for n, known in enumerate(tensors) if known is found), len(tensors))
-    if place == len(tensors):
-        tensors.append(found)
-    return {"tensor": place}
+    for place, known in enumerate(tensors):
+        if known is found:
+            return {"tensor": place}
+    tensors.append(found)
+    return {"tensor": len(tensors) - 1}
 
 
 def _value(item: Any, numbers: Mapping[fx.Node, int]) -> Any:
     """An argument of a node. Raises CannotKey."""
     if isinstance(item, fx.Node):
         return {"node": numbers[item]}
+    if item is None or type(item) in (bool, int, str):
+        return item
     if isinstance(item, (list, tuple)) and not hasattr(item, "_fields"):
         kind = "list" if isinstance(item, list) else "tuple"
         return {kind: [_value(each, numbers) for each in item]}

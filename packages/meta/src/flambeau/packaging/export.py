@@ -45,7 +45,7 @@ class Exported(flambeau_capture.Exported):
         names: list[str] = []
         try:
             data = {
-                "graph": graph_data(self.graph_module, tensors, names),
+                "graph": list(graph_data(self.graph_module, tensors, names)),
                 "names": names,
                 "tensors": [[isinstance(t, torch.nn.Parameter), t.requires_grad] for t in tensors],
                 "arguments": pytree.treespec_dumps(self.in_spec),
