@@ -10,10 +10,9 @@ import pytest
 import torch
 
 import flambeau
-from flambeau.page.model import guard_tree, steps_of, ticks
 from flambeau.page.pictures import fused_picture
 from flambeau.page.reading import NoTrace, load
-from flambeau.page.render import brief
+from flambeau.page.render import brief, guard_tree, steps_of, ticks
 
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 
