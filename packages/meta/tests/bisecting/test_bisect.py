@@ -174,6 +174,19 @@ def test_a_pass_of_any_list(monkeypatch, level, run):
     torch.testing.assert_close(good, program(*args))
 
 
+def test_a_rule_of_the_rewriter(monkeypatch):
+    from flambeau_inductor.passes.rewriter import Rule, Value, ops, rewrite
+
+    def wrong(match):
+        return match.call(torch.ops.flambeau_prims.expm1.default, match["x"])
+
+    rule = Rule("misspelt", (ops.exp(Value("x")),), wrong)
+    plant(monkeypatch, "fx", 3, lambda work, graph: (graph, rewrite(graph, (rule,), work.ledger)))
+    verdict = flambeau.bisect(program, *arguments())
+    assert (verdict.layer, verdict.step, verdict.name) == ("inductor", "rule", "misspelt")
+    assert verdict.avoid == {"options": {"skip_passes": ("misspelt",)}}
+
+
 def test_a_kernel(monkeypatch):
     """The text of a kernel is wrong, though the loop that it was printed from is right."""
     from flambeau_inductor.codegen.cpp import unit
