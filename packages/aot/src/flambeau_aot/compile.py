@@ -29,9 +29,11 @@ from flambeau_aot.partition.mincut import min_cut_partition
 from flambeau_aot.partition.must_not_recompute import relying_on_leaves, watching
 from flambeau_aot.partition.split import Halves, checked_cut, inference, split, tangents_of
 from flambeau_aot.runtime.ambient_state import ambient
+from flambeau_aot.runtime.autograd_function import Differentiation
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
 from flambeau_aot.runtime.check import Checked, Contract
-from flambeau_aot.runtime.saved_values import Crossing, HigherOrder
+from flambeau_aot.runtime.prologue import BoundPlan
+from flambeau_aot.runtime.saved_values import HigherOrder
 from flambeau_aot.runtime.unneeded_derivatives import refuse_upstream
 from flambeau_aot.runtime_plan import RuntimePlan
 from flambeau_aot.serialize.saved_program import Stored
@@ -87,23 +89,17 @@ class _Work:
     seconds: dict[str, float]
     removed: dict[str, int] = field(default_factory=dict)
 
-    def stored(
-        self,
-        report: Report,
-        forward: Contract,
-        backward: Contract | None = None,
-        grad_mode: bool = True,
-        crossing: Crossing | None = None,
-        higher: HigherOrder | None = None,
-    ) -> Stored:
-        """The program as data. What was learnt about open sizes is no part of it: the shape
-        environment knows."""
+    @property
+    def bound(self) -> BoundPlan:
+        """The plan, with what a call binds it to."""
+        return BoundPlan(self.joint.plan, self.joint.static, self.arguments)
+
+    def stored(self, report: Report, forward: Contract, grad_mode: bool = True) -> Stored:
+        """The program as data, without a backward part. What was learnt about open sizes is no part
+        of it: the shape environment knows."""
         joint, constants = self.joint, self.joint.static[self.static :]
         shield = joint.requires_grad
-        return Stored(
-            joint.plan, self.arguments, constants, grad_mode, shield, forward, backward, crossing,
-            higher, report,
-        )  # fmt: skip
+        return Stored(joint.plan, self.arguments, constants, grad_mode, shield, forward, report)
 
 
 @contextmanager
@@ -155,7 +151,7 @@ class Pipeline:
             higher = None
             if self.options.higher_order:
                 own = (program, work.joint, surroundings, self._derivative, self.options.name)
-                higher = Derivatives(*own).higher_order()
+                higher = Derivatives(*own).higher
             compiled = self._training(work, halves, higher)
             compiled.higher = higher
         compiled.again = lambda others: self.compile(replace(program, symbolic=()), others)
@@ -173,9 +169,8 @@ class Pipeline:
             compiler = self.inference or self.forward
             call = self._compiled(compiler, gm, info, joint.plan.visible, plan=joint.plan)
         report = program_facts.inference_report(joint, gm, options, work.removed, work.seconds)
-        given = joint.plan, joint.static, work.arguments
-        run = inference_call(*given, call, grad_mode, joint.requires_grad)
-        stored = work.stored(report, call.contract, grad_mode=grad_mode)
+        run = inference_call(work.bound, call, grad_mode, joint.requires_grad)
+        stored = work.stored(report, call.contract, grad_mode)
         return direct(Compiled(run, report, joint, None, gm, None, stored=stored))
 
     def _training(self, work: _Work, halves: Halves, higher: HigherOrder | None) -> Compiled:
@@ -198,14 +193,18 @@ class Pipeline:
         lazily = options.compile_backward == "lazy" and not joint.symbols
         backward: Boxed = _Lazy(compile_backward) if lazily else compile_backward()
         crossing = program_facts.crossing(joint, halves, backward_info)
+        own = Differentiation(joint.plan, crossing, higher)
         counts = options, work.removed, work.seconds
-        report = program_facts.training_report(joint, halves, *counts, crossing, higher)
-        given = joint.plan, joint.static, work.arguments
-        run = training_call(*given, forward, backward, crossing, higher)
+        report = program_facts.training_report(joint, halves, *counts, own.held)
+        run = training_call(work.bound, own, forward, backward)
         stored = None
         if isinstance(backward, Checked):
-            both = forward.contract, backward.contract
-            stored = work.stored(report, *both, crossing=crossing, higher=higher)
+            stored = replace(
+                work.stored(report, forward.contract),
+                backward=backward.contract,
+                crossing=crossing,
+                higher=higher,
+            )
         parts = joint, halves, halves.forward, backward_gm
         return direct(Compiled(run, report, *parts, stored=stored))
 

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import FakeTensor, expression_of
 from flambeau_aot.interface import GraphInfo, Options, Report
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import classify
 from flambeau_aot.partition.memory import live_bytes, owned_inputs, peak_bytes, shares_memory
 from flambeau_aot.partition.mincut import save_all
 from flambeau_aot.partition.split import Halves, readers_of, tangents_of
-from flambeau_aot.runtime.autograd_function import higher_order_primals
 from flambeau_aot.runtime.prologue import alone
-from flambeau_aot.runtime.result_nodes import own_results
-from flambeau_aot.runtime.saved_values import Crossing, HigherOrder, TangentLayout
+from flambeau_aot.runtime.saved_values import Crossing
 from flambeau_aot.runtime_plan import RuntimePlan
-from flambeau_aot.sizes import has_symbols, sized
+from flambeau_aot.sizes import TensorLayout
 
 
 def inference_info(joint: Joint, options: Options) -> GraphInfo:
@@ -124,25 +122,15 @@ def _alone(node: fx.Node) -> bool:
 def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
     """What the autograd function needs to know of the halves."""
     return Crossing(
-        visible=joint.plan.visible,
-        differentiable=joint.plan.differentiable,
         saved=halves.saved,
         grads=halves.grads,
-        tangents=tuple(_layout(joint, node) for node in joint.tangents),
+        tangents=tuple(TensorLayout.of(x.meta["val"], joint.open_sizes) for x in joint.tangents),
         reusable=backward.reusable_inputs,
         tangents_of=tangents_of(joint)[: len(joint.primals)],
         readers_of=readers_of(joint, halves.saved_nodes),
-        symbols=len(joint.symbols),
         sparse=joint.sparse,
         presences=joint.presences,
-        handed=tuple(sorted(joint.plan.handed - set(joint.plan.differentiable))),
-        inside=joint.plan.inside,
         late=joint.late_writes,
-        watched=tuple(x for x in joint.plan.watched if x.source not in halves.saved),
-        changed=joint.plan.written,
-        reentrant=joint.plan.reentrant,
-        linear=joint.plan.linear,
-        depended=own_results(joint.plan),
     )
 
 
@@ -173,49 +161,25 @@ def training_report(
     options: Options,
     removed: dict[str, int],
     seconds: dict[str, float],
-    across: Crossing,
-    higher: HigherOrder | None,
+    held: Sequence[int],
 ) -> Report:
-    """The report of a compile of both halves."""
+    """The report of a compile of both halves; held: primals kept for higher derivatives alone."""
     assert halves.backward is not None
-    kept = [
-        node
-        for node, item in zip(halves.saved_nodes, halves.saved, strict=True)
-        if item.kind == "output"
-    ]
-    statics = len(joint.static)
+    pairs = zip(halves.saved_nodes, halves.saved, strict=True)
+    kept = [node if item.kind == "output" else None for node, item in pairs]
     written = {joint.primals[primal] for primal in joint.plan.written}
-    return Report(
-        name=options.name,
+    owned = owned_inputs(joint.graph, kept)
+    return replace(
+        inference_report(joint, halves.forward, options, removed, seconds),
         kind="training",
-        joint_nodes=operators(joint.graph),
-        forward_nodes=operators(halves.forward.graph),
         backward_nodes=operators(halves.backward.graph),
-        saved_tensors=len(kept),
+        saved_tensors=len(kept) - kept.count(None),
         saved_bytes=live_bytes(joint.graph, halves.saved_nodes, written),
         saved_bytes_save_all=live_bytes(joint.graph, save_all(joint), written),
-        held_inputs=tuple(
-            joint.primals[index].name
-            for index in higher_order_primals(across, higher)
-            if index >= statics
-        ),
+        held_inputs=tuple(joint.primals[at].name for at in held if at >= len(joint.static)),
         recomputed=halves.recomputed,
         recomputed_share=halves.recomputed_share,
-        forward_peak_bytes=peak_bytes(halves.forward.graph),
-        backward_peak_bytes=peak_bytes(
-            halves.backward.graph,
-            owned_inputs(
-                joint.graph,
-                [
-                    node if item.kind == "output" else None
-                    for node, item in zip(halves.saved_nodes, halves.saved, strict=True)
-                ],
-            ),
-        ),
-        removed=removed,
-        seconds=seconds,
-        fake_runs=joint.fake_runs,
-        fake_remembered=joint.fake_remembered,
+        backward_peak_bytes=peak_bytes(halves.backward.graph, owned),
     )
 
 
@@ -228,13 +192,3 @@ def outputs_of(gm: fx.GraphModule) -> list[Any]:
 def operators(graph: fx.Graph) -> int:
     """The number of calls in a graph."""
     return sum(node.op == "call_function" for node in graph.nodes)
-
-
-def _layout(joint: Joint, node: fx.Node) -> TangentLayout:
-    value: FakeTensor = node.meta["val"]
-    shape, stride = tuple(value.shape), tuple(value.stride())
-    open_sizes = None
-    if has_symbols(value):
-        symbols = [expression_of(symbol.meta["val"]) for symbol in joint.symbols]
-        open_sizes = sized((shape, stride), symbols)
-    return TangentLayout(shape, stride, value.dtype, value.fake_device, open_sizes)

@@ -127,6 +127,11 @@ class InputPlan:
         """How many primals the graph takes."""
         return self.static + len(self.primals) + len(self.merged) + len(self.symbols)
 
+    def moved(self, start: int, by: int) -> InputPlan:
+        """The plan after `by` static tensors were inserted before primal `start`."""
+        duplicates = tuple((at, p + by if p >= start else p) for at, p in self.duplicates)
+        return replace(self, static=self.static + by, duplicates=duplicates)
+
 
 @dataclass(frozen=True)
 class InputUpdate:
@@ -388,14 +393,13 @@ def shifted(plan: RuntimePlan, start: int, by: int) -> RuntimePlan:
     def source(item: Saved) -> Saved:
         return item if item.kind == "output" else replace(item, index=moved(item.index))
 
-    duplicates = tuple((position, moved(primal)) for position, primal in plan.inputs.duplicates)
     own: dict[str, Any] = {name: tuple(map(moved, getattr(plan, name))) for name in _PLACES}
     for name in ("updates", "reshapes"):
         items = getattr(plan, name)
         own[name] = tuple(replace(item, primal=moved(item.primal)) for item in items)
     return replace(
         plan,
-        inputs=replace(plan.inputs, static=plan.inputs.static + by, duplicates=duplicates),
+        inputs=plan.inputs.moved(start, by),
         results=tuple(map(result, plan.results)),
         offsets=tuple((moved(primal), offset) for primal, offset in plan.offsets),
         hooks=tuple((moved(primal), hook) for primal, hook in plan.hooks),

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import expression_of, symbolic_integer, symbolic_number
+from flambeau_aot._torch_compat import FakeTensor, expression_of, symbolic_integer, symbolic_number
 from flambeau_aot.refusals import refusal
 from flambeau_aot.size_operations import OPERATIONS, SizeOperation
 
@@ -182,6 +182,39 @@ def sized(value: Any, symbols: Sequence[Any]) -> Sized:
         return f"c{len(constants) - 1}"
 
     return Sized(text(value), tuple(constants))
+
+
+@dataclass(frozen=True)
+class TensorLayout:
+    """Sizes, strides, dtype and device of a tensor.
+
+    sized: for symbolic sizes, from the symbols' values to shape and stride.
+    """
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    sized: Sized | None = None
+
+    @classmethod
+    def of(cls, value: torch.Tensor, symbols: Sequence[Any] = ()) -> TensorLayout:
+        """The layout of a tensor; symbols: those of its sizes, in the order of their values."""
+        shape, stride = tuple(value.shape), tuple(value.stride())
+        device = value.fake_device if isinstance(value, FakeTensor) else value.device
+        at = sized((shape, stride), symbols) if has_symbols(value) else None
+        return cls(shape, stride, value.dtype, device, at)
+
+    def at(self, symbols: Sequence[int]) -> TensorLayout:
+        """The layout for these values of the symbols."""
+        if self.sized is None:
+            return self
+        shape, stride = self.sized(symbols)
+        return TensorLayout(shape, stride, self.dtype, self.device)
+
+    def empty(self) -> torch.Tensor:
+        """A new tensor of this layout."""
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
 
 
 _PARTS = (

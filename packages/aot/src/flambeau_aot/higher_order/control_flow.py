@@ -32,7 +32,7 @@ from flambeau_aot.joint.corrections import contiguous
 from flambeau_aot.joint.program import of_callable
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.joint.tracer import JointTracer
-from flambeau_aot.partition.classify import is_random, runs_anyway
+from flambeau_aot.partition.classify import has_own_generator, is_random, runs_anyway
 from flambeau_aot.partition.split import backward_only
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import replayed, streams
@@ -169,8 +169,7 @@ def refuse_unrepeatable(joints: Sequence[Joint], name: str) -> None:
         drawing = [node for node in joint.graph.nodes if is_random(node.target)]
         late = backward_only(joint) if drawing else set()
         for node in drawing:
-            given = (*node.args, *node.kwargs.values())
-            if node in late or any(isinstance(item, torch.Generator) for item in given):
+            if node in late or has_own_generator(node):
                 raise refusal("AO0141", name=name, target=node.target)
 
 

@@ -14,69 +14,40 @@ those whose values the gradients depend on (a bias that is merely added is not a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import (
-    autograd_nodes,
-    current_value,
-    expression_of,
-    pytree,
-    raises_when_run,
-)
+from flambeau_aot._torch_compat import autograd_nodes, current_value, pytree, raises_when_run
+from flambeau_aot.errors import AotError
+from flambeau_aot.higher_order.control_flow import NAMESPACE as BRANCHES
 from flambeau_aot.inputs.functional_inputs import FunctionalInput, stand_in_over
 from flambeau_aot.joint.analysis import analyze
 from flambeau_aot.joint.program import InputProgram
+from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.trace import Joint, run_program
 from flambeau_aot.joint.tracer import JointTracer
-from flambeau_aot.partition.classify import is_random
+from flambeau_aot.partition.classify import has_own_generator, is_random
 from flambeau_aot.partition.split import backward_only
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime.saved_values import HigherCall, HigherOrder
 from flambeau_aot.runtime_plan import InputPlan
 from flambeau_aot.simplify import inputs_of_result
-from flambeau_aot.sizes import sized
+from flambeau_aot.sizes import TensorLayout
 
 UNREAD = "stands for an unread input"
 """Metadata key of a node that stands for an input whose value no gradient depends on."""
 
 
-@dataclass(frozen=True)
-class Needs:
-    """What a derivative takes besides the cotangents, by primal of the traced program.
-
-    statics: how many of the primals are the program's own static tensors. handed: those of the
-    primals read that a call hands over; the others are bound to the derivative. read: primals whose
-    values the gradients depend on, constants of the trace left out. written: those of them that the
-    program overwrites, so that nothing is left to start from. kept: those that it overwrites
-    without autograd (buffers): a copy is made ahead of the call. draws: devices whose random stream
-    the program draws on. unrepeatable: draws that cannot be made again: those of the backward part,
-    and those from a generator of the program's own.
-    """
-
-    statics: int
-    read: tuple[int, ...]
-    written: tuple[int, ...]
-    kept: tuple[int, ...]
-    draws: tuple[torch.device, ...]
-    unrepeatable: tuple[str, ...]
-
-    @property
-    def handed(self) -> tuple[int, ...]:
-        return tuple(x for x in self.read if x >= self.statics or x in self.kept)
-
-
-def needs(program: InputProgram, joint: Joint) -> Needs:
-    """What the derivative of a traced program depends on."""
-    reached: set[fx.Node] = set()
-    stack = [node for node in joint.grads if node is not None]
-    while stack:
-        node = stack.pop()
-        if node not in reached:
-            reached.add(node)
-            stack.extend(inputs_of_result(node))
+def higher_order(
+    program: InputProgram, joint: Joint, name: str, call: HigherCall | None = None
+) -> HigherOrder:
+    """What the derivative of a traced program depends on besides the cotangents: constants of the
+    trace are left out of what is read, and what the program overwrites without autograd (buffers)
+    is copied ahead of the call."""
+    reached = computed_from(joint.grads, inputs_of_result)
     statics = len(program.static)
     late = {item.primal for item in joint.late_writes}
     read = tuple(
@@ -84,20 +55,36 @@ def needs(program: InputProgram, joint: Joint) -> Needs:
         for index, node in enumerate(joint.primals[: len(joint.primals) - len(joint.symbols)])
         if (node in reached or index in late) and not statics <= index < len(joint.static)
     )
-    written = joint.plan.written
-    gone = written & joint.wanting
+    gone = joint.plan.written & joint.wanting
     drawing = [node for node in joint.graph.nodes if is_random(node.target)]
-    in_backward = backward_only(joint) if drawing else set()
-    return Needs(
-        statics=statics,
-        read=read,
-        written=tuple(index for index in read if index in gone),
-        kept=tuple(index for index in read if index in written - gone),
-        draws=tuple({node.meta["val"].device: None for node in map(_first, drawing)}),
-        unrepeatable=tuple(
-            str(node.target) for node in drawing if node in in_backward or _own_generator(node)
-        ),
-    )
+    draws = tuple({node.meta["val"].device: None for node in map(_first, drawing)})
+    refused = _refused(joint, name, [index for index in read if index in gone], drawing)
+    if refused:
+        return HigherOrder(read, statics, draws, refused.message, (), call)
+    kept = tuple(index for index in read if index in joint.plan.written - gone)
+    return HigherOrder(read, statics, draws, "", kept, call)
+
+
+def _refused(
+    joint: Joint, name: str, gone: Sequence[int], drawing: Sequence[fx.Node]
+) -> AotError | None:
+    """Why there is no derivative; None where there is one.
+
+    gone: primals read that the program overwrites, so that nothing is left to start from. Of the
+    nodes `drawing`, those of the backward part, and those from a generator of the program's own,
+    cannot draw again.
+    """
+    plan = joint.plan
+    if gone:
+        names = ", ".join(joint.primals[index].name for index in gone)
+        return refusal("AO0147", name=name, names=names)
+    if plan.inputs.merged or plan.begin_grad or plan.end_grad:
+        return refusal("AO0148", name=name)
+    if any(getattr(n.target, "namespace", "") == BRANCHES for n in joint.graph.nodes):
+        return refusal("AO0149", name=name)
+    late = backward_only(joint) if drawing else set()
+    draws = [str(node.target) for node in drawing if node in late or has_own_generator(node)]
+    return refusal("AO0150", name=name, draws=", ".join(draws)) if draws else None
 
 
 def _first(node: fx.Node) -> fx.Node:
@@ -107,14 +94,10 @@ def _first(node: fx.Node) -> fx.Node:
     return next(user for user in node.users if isinstance(user.meta["val"], torch.Tensor))
 
 
-def _own_generator(node: fx.Node) -> bool:
-    return any(isinstance(item, torch.Generator) for item in (*node.args, *node.kwargs.values()))
-
-
 def derivative(
     program: InputProgram,
     joint: Joint,
-    needed: Needs,
+    needed: HigherOrder,
     name: str,
     symbols: Sequence[int] = (),
     defined: Sequence[int] | None = None,
@@ -128,11 +111,9 @@ def derivative(
     first traced.
     """
     defined = range(len(joint.tangents)) if defined is None else defined
-    _statics, constants = needed.statics, len(joint.static) - needed.statics
-    plan = plan_of(joint, constants, symbols)
+    plan = plan_of(joint, needed.static, symbols)
     program = replace(program, symbolic=())
-    own = own_inputs(joint, needed)
-    open_sizes = [expression_of(node.meta["val"]) for node in joint.symbols]
+    own = own_inputs(joint, needed.static)
     inputs_read = needed.handed
     static_read = [index for index in needed.read if index not in inputs_read]
 
@@ -140,14 +121,12 @@ def derivative(
         given = dict(zip(static_read, params, strict=True))
         given.update(zip(inputs_read, args[: len(inputs_read)], strict=True))
         tangents = list(args[len(inputs_read) :])
-        stand_ins = [
-            stand_in_over(
-                given[index]
-                if index in given
-                else _unread(joint, index, tracer, open_sizes, symbols)
-            )
-            for index in own
-        ]
+        for index in own:
+            if index not in given:
+                given[index] = made = unread_input(joint, index, symbols)
+                tracer.node_of(current_value(made)).meta[UNREAD] = joint.primals[index].name
+                made.requires_grad_(index in joint.wanting)
+        stand_ins = [stand_in_over(given[index]) for index in own]
         outputs = _differentiable(program, plan, joint.plan.grad_mode, stand_ins, tracer)
         same = len(outputs) == len(joint.tangents)
         outputs = [outputs[place] for place in defined] if same else []
@@ -191,32 +170,16 @@ def _refuse_errors_inside(name: str, grads: Sequence[torch.Tensor | None]) -> No
         raise refusal("AO0146", name=name)
 
 
-def own_inputs(joint: Joint, needed: Needs) -> list[int]:
+def own_inputs(joint: Joint, statics: int) -> list[int]:
     """The primals that are the program's, in order: no constants of the trace, no symbols."""
     tensors = range(len(joint.primals) - len(joint.symbols))
-    return [i for i in tensors if not needed.statics <= i < len(joint.static)]
+    return [i for i in tensors if not statics <= i < len(joint.static)]
 
 
-def plan_of(joint: Joint, constants: int, symbols: Sequence[int]) -> InputPlan:
-    """How the program's own inputs are bound, with these values of the open sizes."""
-    return _at_sizes(_before_constants(joint.plan.inputs, constants), symbols)
-
-
-def _before_constants(plan: InputPlan, constants: int) -> InputPlan:
-    """The input plan as it was before the trace's constants were put after the static tensors."""
-    static = plan.static - constants
-    return replace(
-        plan,
-        static=static,
-        duplicates=tuple(
-            (position, primal if primal < static else primal - constants)
-            for position, primal in plan.duplicates
-        ),
-    )
-
-
-def _at_sizes(plan: InputPlan, symbols: Sequence[int]) -> InputPlan:
-    """The plan with numbers in the place of open ones."""
+def plan_of(joint: Joint, statics: int, symbols: Sequence[int]) -> InputPlan:
+    """How the program's own inputs are bound, without the constants that the trace has put after
+    the static tensors, and with these values of the open sizes."""
+    plan = joint.plan.inputs.moved(statics, statics - len(joint.static))
     numbers = tuple(
         (place.position, value)
         for place, value in zip(plan.symbols, symbols, strict=True)
@@ -225,15 +188,10 @@ def _at_sizes(plan: InputPlan, symbols: Sequence[int]) -> InputPlan:
     return replace(plan, literals=(*plan.literals, *numbers), symbols=())
 
 
-def _unread(
-    joint: Joint, index: int, tracer: JointTracer, open_sizes: Sequence[Any], symbols: Sequence[int]
-) -> torch.Tensor:
-    """A tensor of the metadata of an input, whose elements are never read."""
+def unread_input(joint: Joint, index: int, symbols: Sequence[int]) -> torch.Tensor:
+    """A tensor of the metadata of an input whose elements no gradient depends on."""
     value = joint.primals[index].meta["val"]
-    shape, stride = sized((tuple(value.shape), tuple(value.stride())), open_sizes)(symbols)
-    made = torch.empty_strided(shape, stride, dtype=value.dtype, device=value.fake_device)
-    tracer.node_of(current_value(made)).meta[UNREAD] = joint.primals[index].name
-    return made.requires_grad_(index in joint.wanting)
+    return TensorLayout.of(value, joint.open_sizes).at(symbols).empty()
 
 
 def _differentiable(
@@ -268,8 +226,8 @@ def read_after_all(joint: Joint) -> list[str]:
 
 
 def _takes_shape_only(node: fx.Node) -> bool:
-    name = getattr(node.target, "_schema", None)
-    return name is not None and name.name in SHAPE_ONLY
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.name in SHAPE_ONLY
 
 
 _LIKE = (

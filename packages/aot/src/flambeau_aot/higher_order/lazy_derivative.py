@@ -17,28 +17,27 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import expression_of, pytree
+from flambeau_aot._torch_compat import pytree
 from flambeau_aot.errors import AotError
-from flambeau_aot.higher_order.control_flow import NAMESPACE as BRANCHES
 from flambeau_aot.higher_order.derivative import (
-    Needs,
     derivative,
-    needs,
+    higher_order,
     own_inputs,
     plan_of,
     read_after_all,
+    unread_input,
 )
+from flambeau_aot.inputs.binding import arguments
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime.ambient_state import Ambient, Streams, replayed
+from flambeau_aot.runtime.ambient_state import Ambient, replayed
 from flambeau_aot.runtime.call import Compiled
-from flambeau_aot.runtime.result_nodes import Gradient, Request, ended, linked
-from flambeau_aot.runtime.saved_values import HigherOrder
+from flambeau_aot.runtime.result_nodes import Gradient, ended, linked
+from flambeau_aot.runtime.saved_values import DerivativeCall, HigherCall, HigherOrder
 from flambeau_aot.runtime.single_run import Run, gradients
-from flambeau_aot.runtime_plan import FromFunction, FromGraph, InputPlan, ViewOfOutput
-from flambeau_aot.sizes import sized
+from flambeau_aot.runtime_plan import FromFunction, FromGraph, ViewOfOutput
 
 
 @dataclass(frozen=True)
@@ -46,82 +45,6 @@ class _Untraced:
     """In the place of a tracer, for a program that is not traced."""
 
     lines: Lines = field(default_factory=Lines)
-
-
-def eager_derivative(
-    program: InputProgram,
-    joint: Joint,
-    needed: Needs,
-    ambience: Ambient,
-    read: Sequence[torch.Tensor],
-    cotangents: Sequence[torch.Tensor | None],
-    symbols: Sequence[int] = (),
-    request: Request | None = None,
-    main: Any = None,
-) -> Sequence[torch.Tensor | None]:
-    """Gradients of those primals that have one, as part of the autograd graph if grad is enabled.
-
-    read: the primals of `needed.handed`. request: what is wanted where results depend on others.
-    main: the node of the call, where all is to be differentiated in one run of the program. Raises
-    DoubleBackwardError where the program now does something else than when it was traced; else what
-    the program raises.
-    """
-    if main is not None and hasattr(main, "rerun"):
-        return gradients(main, main.rerun.seeds(cotangents))
-    constants = len(joint.static) - needed.statics
-    plan = plan_of(joint, constants, symbols)
-    own = own_inputs(joint, needed)
-    handed = iter(read)
-    starts: dict[int, torch.Tensor] = {}
-    values: dict[int, torch.Tensor] = {}
-    for index in own:
-        if index in needed.read:
-            given = next(handed) if index in needed.handed else joint.static[index]
-        else:
-            given = _like(joint, index, symbols)
-        if main is not None and given.requires_grad:
-            given = given.detach().requires_grad_()
-        # what stands for an input: the hooks on the input are not this run's to call
-        starts[index] = values[index] = same_memory(given) if given.requires_grad else given
-        if index in joint.plan.written:
-            with torch.enable_grad():
-                values[index] = starts[index].clone()
-    ordered = [values[index] for index in own]
-    args = _arguments(plan, ordered, len(program.input_names))
-    try:
-        with ambience.restored(), torch.set_grad_enabled(joint.plan.grad_mode):
-            results = program.run(ordered[: plan.static], args, _Untraced())  # type: ignore[arg-type]
-    except AotError as error:
-        raise (error.__cause__ or error) from None
-    ends = _ends(joint, results, values)
-    pairs = [(end, item) for end, item in zip(ends, cotangents, strict=True) if item is not None]
-    if any(end is None or end.shape != item.shape for end, item in pairs):
-        raise refusal("AO0145", name=program.name)
-    if main is not None:
-        by = [starts[index] for index in own if joint.grads[index] is not None]
-        main.rerun = Run(ends, by)
-        return gradients(main, main.rerun.seeds(cotangents))
-    flat, _ = pytree.tree_flatten(results)
-    create_graph = torch.is_grad_enabled()
-    wanted = [starts[index] for index in own if joint.grads[index] is not None]
-    depended = joint.plan.depended if request else ()
-    inner = {place: flat[place] if place >= 0 else values[~place] for place in depended}
-    whole: Mapping[int, Gradient] = request.whole if request else {}
-    if request and request.asked:
-        whole = dict.fromkeys(request.asked)
-        wanted = [inner[place] for place in request.asked]
-    reached = [(end, item) for end, item in pairs if end is not None and end.requires_grad]
-    if not wanted or not reached:
-        return [None] * len(wanted)
-    with torch.enable_grad(), ended(whole, inner):
-        found = torch.autograd.grad(
-            [end for end, _ in reached],
-            wanted,
-            [item for _, item in reached],
-            create_graph=create_graph,
-            allow_unused=True,
-        )
-    return linked(request.main, found, inner) if request and create_graph else found
 
 
 def same_memory(given: torch.Tensor) -> torch.Tensor:
@@ -142,27 +65,6 @@ class _Same(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> torch.Tensor | None:
         return grads[0]
-
-
-def _like(joint: Joint, index: int, symbols: Sequence[int]) -> torch.Tensor:
-    """Zeros of the metadata of an input whose elements no gradient depends on."""
-    value = joint.primals[index].meta["val"]
-    open_sizes = [expression_of(node.meta["val"]) for node in joint.symbols]
-    shape, stride = sized((tuple(value.shape), tuple(value.stride())), open_sizes)(symbols)
-    made = torch.empty_strided(shape, stride, dtype=value.dtype, device=value.fake_device)
-    return made.zero_().requires_grad_(index in joint.wanting)
-
-
-def _arguments(plan: InputPlan, values: Sequence[torch.Tensor], count: int) -> list[Any]:
-    """The program's arguments, where nothing is merged."""
-    args: list[Any] = [None] * count
-    for place, position in enumerate(plan.primals):
-        args[position] = values[plan.static + place]
-    for position, primal in plan.duplicates:
-        args[position] = values[primal]
-    for position, value in plan.literals:
-        args[position] = value
-    return args
 
 
 def _ends(
@@ -189,7 +91,6 @@ def _ends(
     return [end if isinstance(end, torch.Tensor) else None for end in ends]
 
 
-Derive = Callable[..., Sequence[torch.Tensor | None]]
 CompileProgram = Callable[[InputProgram, Sequence[Any]], Compiled]
 
 
@@ -214,26 +115,12 @@ class Derivatives:
     name: str
     compiled: dict[Any, Compiled | None] = field(default_factory=dict)
     told: Callable[[Exception], None] = field(default=warn_of)
-    apart: Callable[[Derive], Derive] = field(default=lambda derive: derive)
+    apart: Callable[[HigherCall], HigherCall] = field(default=lambda derive: derive)
     lock: threading.Lock = field(default_factory=threading.Lock)
     observed: bool = False
 
     def __post_init__(self) -> None:
-        self.needs: Needs = needs(self.program, self.joint)
-
-    def refused(self) -> AotError | None:
-        """Why there is no derivative; None where there is one."""
-        name, plan = self.name, self.joint.plan
-        if self.needs.written:
-            names = ", ".join(self.joint.primals[index].name for index in self.needs.written)
-            return refusal("AO0147", name=name, names=names)
-        if plan.inputs.merged or plan.begin_grad or plan.end_grad:
-            return refusal("AO0148", name=name)
-        if any(getattr(n.target, "namespace", "") == BRANCHES for n in self.joint.graph.nodes):
-            return refusal("AO0149", name=name)
-        if self.needs.unrepeatable:
-            return refusal("AO0150", name=name, draws=", ".join(self.needs.unrepeatable))
-        return None
+        self.higher: HigherOrder = higher_order(self.program, self.joint, self.name, self)
 
     def uncompiled(self) -> AotError | None:
         """Why the derivative is not compiled, though there is one; None where it is."""
@@ -241,62 +128,111 @@ class Derivatives:
             return refusal("AO0151", name=self.name)
         return refusal("AO0152", name=self.name) if self.joint.sparse else None
 
-    def higher_order(self) -> HigherOrder:
-        """What the autograd function needs to know of these derivatives."""
-        needed = self.needs
-        refused = self.refused()
-        why, kept = (refused.message, ()) if refused else ("", needed.kept)
-        return HigherOrder(needed.read, needed.statics, needed.draws, why, kept, self)
-
-    def __call__(
-        self,
-        read: Sequence[torch.Tensor],
-        cotangents: Sequence[torch.Tensor | None],
-        streams: Streams,
-        symbols: Sequence[int] = (),
-        request: Request | None = None,
-        main: Any = None,
-    ) -> Sequence[torch.Tensor | None]:
+    def __call__(self, call: DerivativeCall) -> Sequence[Gradient]:
         """Gradients, of those primals that have one, as part of the autograd graph.
 
-        read: the primals of `needs.handed`, with their history. streams: the random streams as they
-        were before the program ran. symbols: values of the open sizes; a derivative is compiled for
-        each, and for each set of defined cotangents. request: what is wanted where results depend
-        on others; such a pass runs eagerly. main: the node of a call whose backward part must run
-        once in a backward pass.
+        A derivative is compiled for each values of the open sizes, and for each set of defined
+        cotangents; a pass that requests gradients of results runs eagerly.
         """
         if all(grad is None for grad in self.joint.grads[: len(self.joint.primals)]):
             return []
-        return self.apart(self._derived)(read, cotangents, streams, symbols, request, main)
+        return self.apart(self._derived)(call)
 
-    def _derived(
-        self,
-        read: Sequence[torch.Tensor],
-        cotangents: Sequence[torch.Tensor | None],
-        streams: Streams,
-        symbols: Sequence[int],
-        request: Request | None,
-        main: Any,
-    ) -> Sequence[torch.Tensor | None]:
-        own = (self.program, self.joint, self.needs, self.ambience, read, cotangents, symbols)
-        if request:
+    def _derived(self, call: DerivativeCall) -> Sequence[Gradient]:
+        entry = None
+        if call.request:
             self._notify_of_observers()
-            with replayed(streams):
-                return eager_derivative(*own, request)
-        defined = tuple(place for place, item in enumerate(cotangents) if item is not None)
-        known = [item for item in cotangents if item is not None]
-        pattern = (defined, tuple(map(_standing, known)), tuple(symbols))
+        else:
+            entry = self._entry(call)
+        with replayed(call.streams):
+            if entry is None:
+                return self._eager(call)
+            known = [item for item in call.cotangents if item is not None]
+            grads: Sequence[Gradient] = entry(*call.read, *known)
+        return grads
+
+    def _entry(self, call: DerivativeCall) -> Compiled | None:
+        """The compiled derivative for what a call is given; None where it is run eagerly."""
+        defined = tuple(place for place, x in enumerate(call.cotangents) if x is not None)
+        known = [item for item in call.cotangents if item is not None]
+        pattern = (defined, tuple(map(_standing, known)), tuple(call.symbols))
         if pattern not in self.compiled:
             with self.lock:
                 if pattern not in self.compiled:
-                    entry = self._compiled_or_none([*read, *known], symbols, defined)
+                    entry = self._compiled_or_none([*call.read, *known], call.symbols, defined)
                     self.compiled[pattern] = entry
-        entry = self.compiled[pattern]
-        with replayed(streams):
-            if entry is None:
-                return eager_derivative(*own, main=main)
-            grads: Sequence[torch.Tensor | None] = entry(*read, *known)
-        return grads
+        return self.compiled[pattern]
+
+    def _eager(self, call: DerivativeCall) -> Sequence[Gradient]:
+        """The gradients by a run of the program in eager, all in one where the call says so.
+
+        Raises DoubleBackwardError where the program now does something else than when it was
+        traced; else what the program raises.
+        """
+        joint, main, request = self.joint, None if call.request else call.main, call.request
+        if main is not None and hasattr(main, "rerun"):
+            return gradients(main, main.rerun.seeds(call.cotangents))
+        own = own_inputs(joint, self.higher.static)
+        starts, values = self._inputs(own, call, main is not None)
+        results = self._results([values[index] for index in own], call.symbols)
+        ends = _ends(joint, results, values)
+        pairs = [(x, g) for x, g in zip(ends, call.cotangents, strict=True) if g is not None]
+        if any(end is None or end.shape != item.shape for end, item in pairs):
+            raise refusal("AO0145", name=self.program.name)
+        wanted = [starts[index] for index in own if joint.grads[index] is not None]
+        if main is not None:
+            main.rerun = Run(ends, wanted)
+            return gradients(main, main.rerun.seeds(call.cotangents))
+        flat, _ = pytree.tree_flatten(results)
+        depended = joint.plan.depended if request else ()
+        inner = {place: flat[place] if place >= 0 else values[~place] for place in depended}
+        whole: Mapping[int, Gradient] = request.whole if request else {}
+        if request and request.asked:
+            whole = dict.fromkeys(request.asked)
+            wanted = [inner[place] for place in request.asked]
+        reached = [(end, item) for end, item in pairs if end is not None and end.requires_grad]
+        if not wanted or not reached:
+            return [None] * len(wanted)
+        kept = torch.is_grad_enabled()
+        with torch.enable_grad(), ended(whole, inner):
+            sources, given = zip(*reached, strict=True)
+            found = torch.autograd.grad(
+                sources, wanted, given, create_graph=kept, allow_unused=True
+            )
+        return linked(request.main, found, inner) if request and kept else found
+
+    def _inputs(
+        self, own: Sequence[int], call: DerivativeCall, leaves: bool
+    ) -> tuple[dict[int, torch.Tensor], dict[int, torch.Tensor]]:
+        """By primal, what is differentiated by, and what the program is run on; `leaves`: the
+        former are leaves, of no graph around the run."""
+        handed = dict(zip(self.higher.handed, call.read, strict=True))
+        starts: dict[int, torch.Tensor] = {}
+        values: dict[int, torch.Tensor] = {}
+        for index in own:
+            if index in self.higher.read:
+                given = handed[index] if index in handed else self.joint.static[index]
+            else:
+                given = unread_input(self.joint, index, call.symbols).zero_()
+                given.requires_grad_(index in self.joint.wanting)
+            if leaves and given.requires_grad:
+                given = given.detach().requires_grad_()
+            # what stands for an input: the hooks on the input are not this run's to call
+            starts[index] = values[index] = same_memory(given) if given.requires_grad else given
+            if index in self.joint.plan.written:
+                with torch.enable_grad():
+                    values[index] = starts[index].clone()
+        return starts, values
+
+    def _results(self, values: Sequence[torch.Tensor], symbols: Sequence[int]) -> Any:
+        """What the program itself returns for these inputs, where nothing is merged."""
+        plan = plan_of(self.joint, self.higher.static, symbols)
+        args = arguments(plan, values, len(self.program.input_names))
+        try:
+            with self.ambience.restored(), torch.set_grad_enabled(self.joint.plan.grad_mode):
+                return self.program.run(values[: plan.static], args, _Untraced())  # type: ignore[arg-type]
+        except AotError as error:
+            raise (error.__cause__ or error) from None
 
     def _notify_of_observers(self) -> None:
         if not self.observed:
@@ -323,7 +259,7 @@ class Derivatives:
         self, examples: Sequence[torch.Tensor], symbols: Sequence[int], defined: Sequence[int]
     ) -> Compiled:
         name = f"{self.name}_derivative"
-        program = derivative(self.program, self.joint, self.needs, name, symbols, defined)
+        program = derivative(self.program, self.joint, self.higher, name, symbols, defined)
         # Objects of their own: that two cotangents are one tensor now holds for this call only.
         own = [_of_its_own(item) for item in examples]
         with self.ambience.restored():

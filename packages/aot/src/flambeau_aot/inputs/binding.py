@@ -186,20 +186,20 @@ def parts_of(plan: InputPlan, stand_ins: Sequence[FunctionalInput]) -> list[Synt
 
 def arguments(
     plan: InputPlan,
-    stand_ins: Sequence[FunctionalInput],
-    parts: Sequence[SyntheticBaseView],
+    values: Sequence[torch.Tensor],
     count: int,
+    parts: Sequence[SyntheticBaseView] = (),
     symbolic: Sequence[Any] = (),
 ) -> list[Any]:
-    """What the program is run on, by argument position; `symbolic` holds the open numbers."""
-    wrappers = [*(item.wrapper for item in stand_ins), *(part.wrapper for part in parts)]
+    """What the program is run on, by argument position; `values` are by primal, `symbolic` holds
+    the open numbers."""
     args: list[Any] = [None] * count
     for offset, position in enumerate(plan.primals):
-        args[position] = wrappers[plan.static + offset]
+        args[position] = values[plan.static + offset]
     for part in parts:
         args[part.member.position] = part.wrapper
     for position, primal in plan.duplicates:
-        args[position] = wrappers[primal]
+        args[position] = values[primal]
     for position, value in plan.literals:
         args[position] = value
     for position, value in enumerate(symbolic):

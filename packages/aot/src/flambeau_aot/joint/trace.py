@@ -20,6 +20,7 @@ from torch import fx
 
 from flambeau_aot._torch_compat import (
     environment_of,
+    expression_of,
     functionalization,
     leaves_reached,
     no_saved_tensor_hooks,
@@ -55,6 +56,7 @@ from flambeau_aot.joint.differentiate import NeedsAccumulation, WrittenInBackwar
 from flambeau_aot.joint.history import history_of, is_linear, reentrant_tangents, result_nodes
 from flambeau_aot.joint.input_mutations import Effects, Returned
 from flambeau_aot.joint.program import InputProgram
+from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.tracer import FRESH, Decompositions, JointTracer
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import (
@@ -128,6 +130,11 @@ class Joint:
         """The primals that are numbers: the sizes left open."""
         count = len(self.plan.inputs.symbols)
         return self.primals[len(self.primals) - count :]
+
+    @property
+    def open_sizes(self) -> list[Any]:
+        """The symbols of the sizes left open."""
+        return [expression_of(node.meta["val"]) for node in self.symbols]
 
     @property
     def late_inputs(self) -> tuple[fx.Node, ...]:
@@ -341,13 +348,7 @@ def _unread_checks(tracer: JointTracer, effects: Effects) -> list[Returned]:
     so that whoever compiles it computes them, and raises as eager does."""
     if not tracer.may_raise:
         return []
-    stack = [tracer.node_of(item.value) for item in effects.from_function]
-    read: set[fx.Node] = set()
-    while stack:
-        node = stack.pop()
-        if node not in read:
-            read.add(node)
-            stack.extend(node.all_input_nodes)
+    read = computed_from(tracer.node_of(item.value) for item in effects.from_function)
     return [Returned(x, None) for x in tracer.may_raise if tracer.node_of(x) not in read]
 
 
@@ -443,8 +444,9 @@ def run_program(
     """The program's results on these stand-ins, `count` arguments being bound by `plan`."""
     if parts is None:
         parts = parts_of(plan, stand_ins)
-    args = arguments(plan, stand_ins, parts, count, program.symbolic)
-    static = [item.wrapper for item in stand_ins[: plan.static]]
+    wrappers = [*(item.wrapper for item in stand_ins), *(part.wrapper for part in parts)]
+    args = arguments(plan, wrappers, count, parts, program.symbolic)
+    static = wrappers[: plan.static]
     starts = {
         stand_ins[part.base].storage: part.merged.offset for part in parts if not part.merged.own
     }

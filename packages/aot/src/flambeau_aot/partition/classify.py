@@ -13,6 +13,7 @@ import operator
 from typing import Any
 
 import torch
+from torch import fx
 
 from flambeau_aot._torch_compat import is_operator, is_view_op
 from flambeau_aot.interface import Classifier, OpClass
@@ -41,6 +42,11 @@ _BY_NAME = {f"aten::{name}": kind for kind, names in _NAMES.items() for name in 
 def is_random(target: Any) -> bool:
     """Whether an operator draws from a random generator."""
     return is_operator(target) and torch.Tag.nondeterministic_seeded in target.tags
+
+
+def has_own_generator(node: fx.Node) -> bool:
+    """Whether an operator draws from a generator of the program's own."""
+    return any(isinstance(item, torch.Generator) for item in (*node.args, *node.kwargs.values()))
 
 
 def has_effect(target: Any) -> bool:

@@ -24,6 +24,7 @@ from torch import fx
 
 from flambeau_aot.interface import Options
 from flambeau_aot.joint.differentiate import in_backward
+from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.budget import CurvePoint, curve, within_budget, within_share
 from flambeau_aot.partition.cost import WRITE_PART, recompute_cost, save_cost
@@ -76,22 +77,17 @@ def save_all(joint: Joint, options: Options | None = None) -> list[fx.Node]:
     del options
     late = backward_only(joint)
     early = forward_part(joint) | set(joint.primals)
-    wanted: list[fx.Node] = []
-    seen: set[fx.Node] = set()
-    stack = [node for node in joint.grads if node is not None]
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node in joint.symbols:
-            continue  # both halves take them
+
+    def is_saved(node: fx.Node) -> bool:
         known = node in early or not in_backward(node)
-        if known and node not in late and _may_be_saved(node):
-            wanted.append(node)
-        elif node.op != "placeholder":
-            stack.extend(node.all_input_nodes)
-    return wanted
+        return known and node not in late and _may_be_saved(node)
+
+    found = computed_from(
+        joint.grads,
+        lambda node: () if is_saved(node) else node.all_input_nodes,
+        given=joint.symbols,  # both halves take them
+    )
+    return [node for node in joint.graph.nodes if node in found and is_saved(node)]
 
 
 def isinstance_tensor(node: fx.Node) -> bool:

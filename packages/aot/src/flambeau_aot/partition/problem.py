@@ -20,6 +20,7 @@ from torch import fx
 
 from flambeau_aot.errors import AotError
 from flambeau_aot.interface import Classifier, OpClass
+from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import classify as class_of
 from flambeau_aot.partition.classify import is_random, is_repeatable
@@ -92,28 +93,16 @@ class Problem:
 
     def again(self, saved: Iterable[fx.Node]) -> list[fx.Node]:
         """The forward operators that run a second time in the backward graph."""
-        given = set(saved)
-        needed: set[fx.Node] = set()
-        stack = [node for node in self.joint.grads if node is not None and node not in given]
-        while stack:
-            node = stack.pop()
-            if node not in needed:
-                needed.add(node)
-                stack.extend(item for item in node.all_input_nodes if item not in given)
+        needed = computed_from(self.joint.grads, given=set(saved))
         return [node for node in self.candidates if node in needed and node in self.early]
 
     def share(self, again: Iterable[fx.Node]) -> float:
         """Work done twice as a part of all the work of forward and backward."""
-        total = sum(
-            work(node, self.kind(node)) for node in self.joint.graph.nodes
-            if node.op == "call_function"
-        )  # fmt: skip
-        twice = sum(work(node, self.kind(node)) for node in again if node.op == "call_function")
+        total, twice = self._work(self.joint.graph.nodes), self._work(again)
         return twice / total if total else 0.0
 
-    def kind(self, node: fx.Node) -> OpClass:
-        """The class of a node."""
-        return self.kinds[node]
+    def _work(self, nodes: Iterable[fx.Node]) -> float:
+        return sum(work(node, self.kinds[node]) for node in nodes if node.op == "call_function")
 
 
 def problem_of(joint: Joint, known: Classifier | None = None) -> Problem:
@@ -169,31 +158,11 @@ def _word(node: fx.Node) -> Mark:
 
 def _candidates(joint: Joint, late: set[fx.Node]) -> tuple[set[fx.Node], list[fx.Node]]:
     """Values the backward part reads itself, and all that these are computed from, in order."""
-    read: set[fx.Node] = set()
-    seen: set[fx.Node] = set()
-    stack: list[fx.Node] = []
-    for node in joint.grads:
-        if node is None:
-            continue
-        if node in late:
-            stack.append(node)
-        else:
-            read.add(node)
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        for source in node.all_input_nodes:
-            if source in late:
-                stack.append(source)
-            else:
-                read.add(source)
-    reached: set[fx.Node] = set()
-    pending = list(read)
-    while pending:
-        node = pending.pop()
-        if node not in reached:
-            reached.add(node)
-            pending.extend(node.all_input_nodes)
+    grads = {node for node in joint.grads if node is not None}
+    behind = computed_from(
+        grads & late, lambda node: [source for source in node.all_input_nodes if source in late]
+    )
+    read = grads | {source for node in behind for source in node.all_input_nodes}
+    read -= late
+    reached = computed_from(read)
     return read, [node for node in joint.graph.nodes if node in reached]

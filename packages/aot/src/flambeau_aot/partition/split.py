@@ -21,6 +21,7 @@ from flambeau_aot._torch_compat import FakeTensor
 from flambeau_aot.errors import AotError
 from flambeau_aot.inputs.memory_overlap import has_gaps, is_dense
 from flambeau_aot.interface import Classifier
+from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import classify, has_effect, runs_anyway
 from flambeau_aot.partition.cost import work
@@ -107,27 +108,28 @@ def tangents_of(joint: Joint) -> tuple[frozenset[int], ...]:
     """For each primal, the tangents its gradient depends on."""
     if joint.grads_of:
         return joint.grads_of
-    none: frozenset[int] = frozenset()
+    reached = _cotangents(joint)
+    return tuple(_NONE if node is None else reached.get(node, _NONE) for node in joint.grads)
+
+
+_NONE: frozenset[int] = frozenset()
+
+
+def _cotangents(joint: Joint) -> dict[fx.Node, frozenset[int]]:
+    """The tangents that each value of the backward part depends on."""
     reached = {node: frozenset((index,)) for index, node in enumerate(joint.tangents)}
     for node in joint.graph.nodes:
         sets = {reached[source] for source in node.all_input_nodes if source in reached}
         if sets:
-            reached[node] = none.union(*sets) if len(sets) > 1 else next(iter(sets))
-    return tuple(none if node is None else reached.get(node, none) for node in joint.grads)
+            reached[node] = _NONE.union(*sets) if len(sets) > 1 else next(iter(sets))
+    return reached
 
 
 def readers_of(joint: Joint, saved: Sequence[fx.Node]) -> tuple[frozenset[int], ...]:
     """For each saved value, the tangents that what is computed from it depends on."""
     every = frozenset(range(len(joint.tangents)))
-    reached = {node: frozenset((index,)) for index, node in enumerate(joint.tangents)}
-    for node in joint.graph.nodes:
-        sets = [reached[source] for source in node.all_input_nodes if source in reached]
-        if sets:
-            reached[node] = frozenset().union(*sets)
-    needed: dict[fx.Node, frozenset[int]] = {}
-    for node in joint.grads:
-        if node is not None and node not in reached:
-            needed[node] = every
+    reached = _cotangents(joint)
+    needed = {node: every for node in joint.grads if node is not None and node not in reached}
     given = set(saved)
     for node in reversed(list(joint.graph.nodes)):
         own = reached.get(node, needed.get(node))
@@ -135,20 +137,13 @@ def readers_of(joint: Joint, saved: Sequence[fx.Node]) -> tuple[frozenset[int], 
             continue
         for source in node.all_input_nodes:
             if source not in reached:
-                needed[source] = needed.get(source, frozenset()) | own
+                needed[source] = needed.get(source, _NONE) | own
     return tuple(needed.get(node, every) for node in saved)
 
 
 def forward_part(joint: Joint) -> set[fx.Node]:
     """What the forward results need, and all outside the backward part that runs anyway."""
-    reached: set[fx.Node] = set()
-    stack = [*joint.outputs, *_run_anyway(joint)]
-    while stack:
-        node = stack.pop()
-        if node not in reached:
-            reached.add(node)
-            stack.extend(node.all_input_nodes)
-    return reached
+    return computed_from([*joint.outputs, *_run_anyway(joint)])
 
 
 def _run_anyway(joint: Joint) -> list[fx.Node]:
@@ -208,20 +203,11 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
 
 def _computable(nodes: Iterable[fx.Node], given: set[fx.Node]) -> list[fx.Node]:
     """Those that can be computed from what is given: a check is no reason to save more."""
-
-    def reaches_outside(node: fx.Node) -> bool:
-        stack, seen = [node], set(given)
-        while stack:
-            top = stack.pop()
-            if top in seen:
-                continue
-            if top.op == "placeholder":
-                return True
-            seen.add(top)
-            stack.extend(top.all_input_nodes)
-        return False
-
-    return [node for node in nodes if not reaches_outside(node)]
+    return [
+        node
+        for node in nodes
+        if not any(x.op == "placeholder" for x in computed_from([node], given=given))
+    ]
 
 
 def _put(
@@ -282,15 +268,7 @@ def _extract(
     An operator that is `asked` for stands just before the first that reads it, so that its value
     lives no longer than it must; the others keep their order.
     """
-    needed: set[fx.Node] = set()
-    given = set(inputs)
-    stack = [node for node in (*outputs, *also) if node not in given]
-    while stack:
-        node = stack.pop()
-        if node in needed:
-            continue
-        needed.add(node)
-        stack.extend(item for item in node.all_input_nodes if item not in given)
+    needed = computed_from((*outputs, *also), given=set(inputs))
     outside = [node for node in needed if node.op == "placeholder"]
     if outside:
         names = [node.name for node in outside]
@@ -350,7 +328,7 @@ def checked_cut(joint: Joint, saved: Any) -> Sequence[fx.Node]:
     for item in chosen:
         if not isinstance(item, fx.Node) or item not in nodes:
             raise AotError(f"the partition returned {item!r}, no node of the joint graph; {RULES}")
-    late = _after_tangents(joint)
+    late = backward_only(joint)
     wrong = [node for node in chosen if node in late]
     if wrong:
         raise AotError(
@@ -358,35 +336,9 @@ def checked_cut(joint: Joint, saved: Any) -> Sequence[fx.Node]:
             f"can compute; {RULES}",
             wrong[0].meta.get("stack_trace") or "",
         )
-    missing = _missing(joint, set(chosen))
+    given = {*chosen, *joint.late_inputs, *joint.symbols}
+    needed = computed_from(joint.grads, given=given)
+    missing = [node.name for node in joint.primals if node in needed]
     if missing:
-        raise AotError(
-            f"the cut leaves out {[node.name for node in missing]}, which the gradients need; "
-            f"{RULES}"
-        )
+        raise AotError(f"the cut leaves out {missing}, which the gradients need; {RULES}")
     return chosen
-
-
-def _after_tangents(joint: Joint) -> set[fx.Node]:
-    found = set(joint.late_inputs)
-    for node in joint.graph.nodes:
-        if any(source in found for source in node.all_input_nodes):
-            found.add(node)
-    return found
-
-
-def _missing(joint: Joint, saved: set[fx.Node]) -> list[fx.Node]:
-    """Inputs that the gradients are computed from and that are not saved."""
-    given = saved | set(joint.late_inputs) | set(joint.symbols)
-    seen: set[fx.Node] = set()
-    stack = [node for node in joint.grads if node is not None]
-    missing: list[fx.Node] = []
-    while stack:
-        node = stack.pop()
-        if node in given or node in seen:
-            continue
-        seen.add(node)
-        if node.op == "placeholder":
-            missing.append(node)
-        stack.extend(node.all_input_nodes)
-    return missing

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,11 +18,11 @@ from torch import fx
 from flambeau_aot._torch_compat import appliers, no_view, pytree
 from flambeau_aot.errors import AliasingChanged, AotError
 from flambeau_aot.interface import Boxed, Report
-from flambeau_aot.runtime.autograd_function import autograd_function, result_nodes, watch_from_now
+from flambeau_aot.runtime.autograd_function import Differentiation, autograd_function
 from flambeau_aot.runtime.codegen import defined, display, settling
-from flambeau_aot.runtime.epilogue import Epilogue, epilogue
-from flambeau_aot.runtime.prologue import prologue, still_leaves
-from flambeau_aot.runtime.saved_values import Crossing, HigherOrder
+from flambeau_aot.runtime.epilogue import epilogue
+from flambeau_aot.runtime.prologue import BoundPlan, prologue, still_leaves
+from flambeau_aot.runtime.saved_values import HigherOrder
 from flambeau_aot.runtime_plan import (
     FromFunction,
     FromGraph,
@@ -40,147 +40,123 @@ if TYPE_CHECKING:
 
 Call = Callable[..., Any]
 
-_OWN_PARTS = {
+_OWN = {
     "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "leaves", "inside",
     "apart", "watched", "reentrant", "linear",
 }  # fmt: skip
 
 
-def is_straight(plan: RuntimePlan, arguments: int) -> bool:
-    """Whether arguments are the graph's inputs, in order, and results its outputs or inputs."""
-    inputs = plan.inputs
-    open_numbers = {place.position for place in inputs.symbols if place.dim is None}
-    tensors = tuple(p for p in range(arguments) if p not in open_numbers)
-    if inputs != InputPlan(inputs.static, tensors, symbols=inputs.symbols):
-        return False
-    if not all(
-        item in (FromGraph(getattr(item, "output", -1)), IsInput(getattr(item, "primal", -1)))
-        or type(item) in (LiteralResult, FromFunction)
-        for item in plan.results
-    ):
-        return False
-    return not any(getattr(plan, part.name) for part in fields(plan) if part.name not in _OWN_PARTS)
+@dataclass(frozen=True)
+class StraightLine:
+    """A call of a bound plan inlined in one function."""
+
+    bound: BoundPlan
+
+    @property
+    def possible(self) -> bool:
+        """Whether arguments are the graph's inputs, in order, and results its outputs or inputs."""
+        plan, inputs = self.bound.plan, self.bound.plan.inputs
+        open_numbers = {place.position for place in inputs.symbols if place.dim is None}
+        tensors = tuple(p for p in range(self.bound.arguments) if p not in open_numbers)
+        if inputs != InputPlan(inputs.static, tensors, symbols=inputs.symbols):
+            return False
+        return all(
+            item in (FromGraph(getattr(item, "output", -1)), IsInput(getattr(item, "primal", -1)))
+            or type(item) in (LiteralResult, FromFunction)
+            for item in plan.results
+        ) and not any(getattr(plan, each.name) for each in fields(plan) if each.name not in _OWN)
+
+    def inputs(self, apart: Sequence[int] = ()) -> str:
+        """The graph's inputs: static tensors, arguments, values of symbols; no edges to those in
+        `apart`."""
+        inputs = self.bound.plan.inputs
+        tensors = [
+            f"a{position}.detach()" if inputs.static + place in apart else f"a{position}"
+            for place, position in enumerate(inputs.primals)
+        ]
+        static = ["*static"] if self.bound.static else []
+        return ", ".join([*static, *tensors, *map(_symbol, inputs.symbols)])
+
+    def primal(self, primal: int) -> str:
+        """One of the graph's inputs."""
+        inputs = self.bound.plan.inputs
+        if primal < inputs.static:
+            return f"static[{primal}]"
+        return f"a{inputs.primals[primal - inputs.static]}"
+
+    def function(self, graph: str, scope: dict[str, Any], checks: Sequence[str]) -> Call:
+        """The call, by the text that runs the graph."""
+        plan = self.bound.plan
+        scope["static"] = tuple(self.bound.static)
+        results: list[str] = []
+        for place, item in enumerate(plan.results):
+            if isinstance(item, FromGraph):
+                results.append(f"outputs[{item.output}]")
+            elif isinstance(item, IsInput):
+                results.append(self.primal(item.primal))
+            elif isinstance(item, FromFunction):
+                results.append(f"outputs[{plan.visible + item.place}]")
+            else:
+                assert isinstance(item, LiteralResult)
+                scope[f"literal{place}"] = item.value
+                results.append(f"literal{place}")
+        if plan.structure == pytree.tree_structure(tuple(results)):
+            finish = display(results)
+        elif plan.structure == pytree.tree_structure(None) and len(results) == 1:
+            finish = results[0]
+        else:
+            scope["rebuild"], scope["structure"] = pytree.tree_unflatten, plan.structure
+            finish = f"rebuild({display(results)}, structure)"
+        names = ", ".join(f"a{index}" for index in range(self.bound.arguments))
+        lines = [f"def compiled_graph({names}):", *checks]
+        lines += [f"    outputs = {graph}", f"    return {finish}"]
+        return defined("compiled_graph", lines, scope)
 
 
 def inference_line(
-    plan: RuntimePlan,
-    static: Sequence[torch.Tensor],
-    arguments: int,
-    graph: Boxed,
-    without_grad: Callable[[list[torch.Tensor]], None] | None,
+    bound: BoundPlan, graph: Boxed, without_grad: Callable[[list[torch.Tensor]], None] | None
 ) -> Call | None:
     """The call without derivatives; `without_grad` is called first wherever grad is enabled."""
-    if not is_straight(plan, arguments):
+    line = StraightLine(bound)
+    if not line.possible:
         return None
     scope: dict[str, Any] = {}
     scope["graph"] = settling(graph, scope, "graph")
-    inputs = _inputs(plan, static)
     checks = []
     if without_grad is not None:
         scope["is_grad_enabled"], scope["without_grad"] = torch.is_grad_enabled, without_grad
-        tensors = ", ".join([*_statics(static), *_tensors(plan)])
-        checks = ["    if is_grad_enabled():", f"        without_grad([{tensors}])"]
-    made = _call(plan, static, arguments, f"graph([{inputs}])", scope, checks)
+        checks = ["    if is_grad_enabled():", f"        without_grad([{line.inputs()}])"]
+    made = line.function(f"graph([{line.inputs()}])", scope, checks)
     made.straight = True  # type: ignore[attr-defined]
     return made
 
 
-def training_line(
-    plan: RuntimePlan,
-    static: Sequence[torch.Tensor],
-    arguments: int,
-    function: type[torch.autograd.Function],
-) -> Call | None:
+def training_line(bound: BoundPlan, function: type[torch.autograd.Function]) -> Call | None:
     """The call that autograd can differentiate."""
-    if not is_straight(plan, arguments) or not plan.grad_mode:
+    line, plan = StraightLine(bound), bound.plan
+    if not line.possible or not plan.grad_mode:
         return None
     if any(primal < plan.inputs.static for primal in plan.apart):
         return None
     general, direct, transforms_active = appliers(function)
     scope: dict[str, Any] = {"general": general, "direct": direct}
     scope["transforms_active"] = transforms_active
-    inputs = _inputs(plan, static)
-    chosen = "(general if transforms_active() else direct)"
     checks = []
     if plan.leaves:
         scope["leaves"], scope["still_leaves"] = plan.leaves, still_leaves
-        tests = " and ".join(f"{_primal(plan, primal)}.is_leaf" for primal in plan.leaves)
-        checks = [f"    if not ({tests}):", f"        still_leaves(leaves, [{inputs}])"]
-    given = _inputs(plan, static, plan.apart)
-    made = _call(plan, static, arguments, f"{chosen}({given})", scope, checks)
+        tests = " and ".join(f"{line.primal(primal)}.is_leaf" for primal in plan.leaves)
+        checks = [f"    if not ({tests}):", f"        still_leaves(leaves, [{line.inputs()}])"]
+    chosen = "(general if transforms_active() else direct)"
+    made = line.function(f"{chosen}({line.inputs(plan.apart)})", scope, checks)
     # whoever compiles it for other arguments has to be notified
     made.straight = not plan.leaves  # type: ignore[attr-defined]
     return made
-
-
-def _call(
-    plan: RuntimePlan,
-    static: Sequence[torch.Tensor],
-    arguments: int,
-    graph: str,
-    scope: dict[str, Any],
-    checks: Sequence[str] = (),
-) -> Call:
-    scope["static"] = tuple(static)
-    results: list[str] = []
-    for place, item in enumerate(plan.results):
-        if isinstance(item, FromGraph):
-            results.append(f"outputs[{item.output}]")
-        elif isinstance(item, IsInput):
-            results.append(_primal(plan, item.primal))
-        elif isinstance(item, FromFunction):
-            results.append(f"outputs[{plan.visible + item.place}]")
-        else:
-            assert isinstance(item, LiteralResult)
-            scope[f"literal{place}"] = item.value
-            results.append(f"literal{place}")
-    flat = pytree.tree_structure(tuple(results))
-    if plan.structure == flat:
-        finish = f"return {display(results)}"
-    elif plan.structure == pytree.tree_structure(None) and len(results) == 1:
-        finish = f"return {results[0]}"
-    else:
-        scope["rebuild"], scope["structure"] = pytree.tree_unflatten, plan.structure
-        finish = f"return rebuild({display(results)}, structure)"
-    names = ", ".join(_names(arguments))
-    lines = [f"def compiled_graph({names}):", *checks]
-    lines += [f"    outputs = {graph}", f"    {finish}"]
-    return defined("compiled_graph", lines, scope)
-
-
-def _names(arguments: int) -> list[str]:
-    return [f"a{index}" for index in range(arguments)]
-
-
-def _statics(static: Sequence[torch.Tensor]) -> list[str]:
-    return ["*static"] if static else []
-
-
-def _tensors(plan: RuntimePlan, apart: Sequence[int] = ()) -> list[str]:
-    return [
-        f"a{position}.detach()" if plan.inputs.static + place in apart else f"a{position}"
-        for place, position in enumerate(plan.inputs.primals)
-    ]
-
-
-def _inputs(plan: RuntimePlan, static: Sequence[torch.Tensor], apart: Sequence[int] = ()) -> str:
-    """The graph's inputs: static tensors, arguments, values of symbols; no edges to those in
-    `apart`."""
-    symbols = [_symbol(place) for place in plan.inputs.symbols]
-    return ", ".join([*_statics(static), *_tensors(plan, apart), *symbols])
 
 
 def _symbol(place: SymbolPlace) -> str:
     if place.dim is None:
         return f"a{place.position}"
     return f"a{place.position}.{'stride' if place.stride else 'size'}({place.dim})"
-
-
-def _primal(plan: RuntimePlan, primal: int) -> str:
-    static = plan.inputs.static
-    if primal < static:
-        return f"static[{primal}]"
-    return f"a{plan.inputs.primals[primal - static]}"
 
 
 class Compiled:
@@ -293,28 +269,19 @@ def direct(compiled: Compiled) -> Compiled:
     return compiled
 
 
-def inference_call(
-    plan: RuntimePlan,
-    static: Sequence[torch.Tensor],
-    arguments: int,
-    call: Boxed,
-    grad_mode: bool,
-    shield: bool,
-) -> Call:
+def inference_call(bound: BoundPlan, call: Boxed, grad_mode: bool, shield: bool) -> Call:
     """A call without derivatives.
 
     grad_mode: whether it was traced with grad enabled. shield: whether an input requires grad all
     the same, so that the graph must run with grad disabled.
     """
+    plan = bound.plan
     if not (grad_mode and shield):
-        refuse = None if grad_mode else _refuse_grad
-        straight = inference_line(plan, static, arguments, call, refuse)
+        straight = inference_line(bound, call, None if grad_mode else _refuse_grad)
         if straight is not None:
             return straight
-    bind = prologue(plan, static, arguments, in_place=True)
-    finish = epilogue(plan)
-    build = _structure(plan)
-    bound = plan.inputs.bound
+    bind, finish, build = prologue(bound, in_place=True), epilogue(plan), _structure(plan)
+    count, handed = plan.inputs.bound, plan.handed
 
     def run(*args: Any) -> Any:
         primals = bind(args)
@@ -322,63 +289,42 @@ def inference_call(
             _refuse_grad(primals)
         if finish is None:
             return build(call(primals))
-        return build(finish(primals, call(primals[:bound])))
-
-    handed = plan.handed
+        return build(finish(primals, call(primals[:count])))
 
     def run_shielded(*args: Any) -> Any:
         primals = bind(args)
         with torch.no_grad():
-            found = call(primals[:bound])
+            found = call(primals[:count])
         outputs = [no_view(item) if at in handed else item for at, item in enumerate(found)]
         return build(outputs if finish is None else finish(primals, outputs))
 
     return run_shielded if shield and grad_mode else run
 
 
-def training_call(
-    plan: RuntimePlan,
-    static: Sequence[torch.Tensor],
-    arguments: int,
-    forward: Boxed,
-    backward: Boxed,
-    crossing: Crossing,
-    higher: HigherOrder | None,
-) -> Call:
+def training_call(bound: BoundPlan, own: Differentiation, forward: Boxed, backward: Boxed) -> Call:
     """A call that autograd can differentiate."""
-    function, life = autograd_function(forward, backward, crossing, higher)
-    call = training_line(plan, static, arguments, function) or _training_steps(
-        plan, static, arguments, crossing, higher, function
-    )
+    function, life = autograd_function(own, forward, backward)
+    call = training_line(bound, function) or _training_steps(bound, own, function)
     call.life = life  # type: ignore[attr-defined]
     return call
 
 
 def _training_steps(
-    plan: RuntimePlan,
-    static: Sequence[torch.Tensor],
-    arguments: int,
-    crossing: Crossing,
-    higher: HigherOrder | None,
-    function: type[torch.autograd.Function],
+    bound: BoundPlan, own: Differentiation, function: type[torch.autograd.Function]
 ) -> Call:
     """The call that autograd can differentiate, step by step."""
-    bind = prologue(plan, static, arguments)
-    shown = crossing.visible + len(crossing.inside)
+    plan = bound.plan
+    bind, finish, build = prologue(bound), epilogue(plan, own.result_nodes()), _structure(plan)
+    count, apart, once = plan.inputs.bound, plan.apart, own.once
+    shown = plan.visible + len(plan.inside)
 
     def apply(*primals: Any) -> Any:
         outputs = function.apply(*primals)  # type: ignore[no-untyped-call]
-        return outputs[:shown] if crossing.once else outputs
-
-    finish: Epilogue | None = epilogue(plan, result_nodes(plan.result_nodes, crossing, higher))
-    build = _structure(plan)
-    bound = plan.inputs.bound
-
-    apart = plan.apart
+        return outputs[:shown] if once else outputs
 
     def given(primals: Sequence[Any]) -> list[Any]:
         """The graph's inputs; there is no edge to those that no result depends on."""
-        inputs = list(primals[:bound])
+        inputs = list(primals[:count])
         for place in apart:
             inputs[place] = inputs[place].detach()
         return inputs
@@ -395,7 +341,7 @@ def _training_steps(
         return build(outputs if finish is None else finish(primals, outputs))
 
     plain = run_merged if plan.inputs.merged or not plan.grad_mode else run
-    if finish is None or not crossing.watched_after:
+    if finish is None or not own.watched_after:
         return plain
     end, first = finish, plan.differentiable[0]
 
@@ -405,7 +351,7 @@ def _training_steps(
             outputs = apply(*given(primals))
         node = outputs[first].grad_fn
         results = end(primals, outputs)
-        watch_from_now(node, crossing, primals)
+        own.watch_from_now(node, primals)
         return build(results)
 
     return run_watched

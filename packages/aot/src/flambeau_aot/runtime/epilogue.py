@@ -20,6 +20,7 @@ from flambeau_aot.runtime_plan import (
     InputUpdate,
     IsInput,
     LiteralResult,
+    OutputPlan,
     RuntimePlan,
     SameResult,
     ViewOfInput,
@@ -104,21 +105,8 @@ def epilogue(plan: RuntimePlan, nodes: ResultNodes | None = None) -> Epilogue | 
     late = [at for at, x in enumerate(plan.results) if isinstance(x, ViewOfInput) and x.late]
     early = [_nothing if at in late else make for at, make in enumerate(results)]
     repeats = [(at, x.result) for at, x in enumerate(plan.results) if isinstance(x, SameResult)]
-    direct = (
-        nodes is None
-        and plan.visible == len(plan.results)
-        and all(
-            isinstance(item, FromGraph) and item.output == place and not item.leaf
-            for place, item in enumerate(plan.results)
-        )
-    )
-    if (
-        direct
-        and nodes is None
-        and not plan.updates
-        and plan.grad_mode_after is None
-        and not plan.extras
-    ):
+    as_they_are = nodes is None and plan.results == tuple(map(FromGraph, range(plan.visible)))
+    if as_they_are and not (plan.updates or plan.extras) and plan.grad_mode_after is None:
         return None
 
     by_primal = {item.primal: item for item in recorded}
@@ -200,34 +188,29 @@ def _reshape(tensor: torch.Tensor, steps: tuple[ViewStep, ...]) -> None:
             change(tensor, *step.args, **step.kwargs)
 
 
-def _result(item: Any, symbols: slice, visible: int) -> Result:
+def _result(item: OutputPlan, symbols: slice, visible: int) -> Result:
     made = _made(item, symbols, visible)
     if not getattr(item, "leaf", False):
         return made
     return lambda primals, outputs: made(primals, outputs).requires_grad_()
 
 
-def _made(item: Any, symbols: slice, visible: int) -> Result:
-    if isinstance(item, FromGraph):
-        place = item.output
-        return lambda primals, outputs: outputs[place]
-    if isinstance(item, FromFunction):
-        behind = visible + item.place
-        return lambda primals, outputs: outputs[behind]
-    if isinstance(item, IsInput):
-        primal = item.primal
-        return lambda primals, outputs: primals[primal]
-    if isinstance(item, LiteralResult):
-        value = item.value
-        return lambda primals, outputs: value
-    if isinstance(item, SameResult):
-        return _nothing
-    if isinstance(item, ViewOfInput):
-        source, steps, grad = item.primal, item.steps, item.requires_grad
-        return lambda primals, outputs: replay(primals[source], steps, grad, primals[symbols])
-    assert isinstance(item, ViewOfOutput)
-    base, again, wants = item.output, item.steps, item.requires_grad
-    return lambda primals, outputs: replay(outputs[base], again, wants, primals[symbols])
+def _made(item: OutputPlan, symbols: slice, visible: int) -> Result:
+    match item:
+        case FromGraph(output=place):
+            return lambda primals, outputs: outputs[place]
+        case FromFunction(place=place):
+            return lambda primals, outputs: outputs[visible + place]
+        case IsInput(primal=place):
+            return lambda primals, outputs: primals[place]
+        case LiteralResult(value=value):
+            return lambda primals, outputs: value
+        case ViewOfInput(primal=place, steps=steps, requires_grad=grad):
+            return lambda primals, outputs: replay(primals[place], steps, grad, primals[symbols])
+        case ViewOfOutput(output=place, steps=steps, requires_grad=grad):
+            return lambda primals, outputs: replay(outputs[place], steps, grad, primals[symbols])
+        case SameResult():
+            return _nothing
 
 
 def replay(

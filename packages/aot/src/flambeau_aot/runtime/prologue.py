@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,12 +24,19 @@ from flambeau_aot.runtime_plan import RuntimePlan
 Prologue = Callable[[Sequence[Any]], list[Any]]
 
 
-def prologue(
-    plan: RuntimePlan, static: Sequence[torch.Tensor], arguments: int, *, in_place: bool = False
-) -> Prologue:
+@dataclass(frozen=True)
+class BoundPlan:
+    """A plan, the tensors that it is bound to, and how many arguments a call has."""
+
+    plan: RuntimePlan
+    static: Sequence[torch.Tensor]
+    arguments: int
+
+
+def prologue(bound: BoundPlan, *, in_place: bool = False) -> Prologue:
     """Build the function that binds arguments; `in_place`: static tensors may be written to by the
     graph itself, and must not be arguments besides."""
-    held = list(static)
+    plan, held, arguments = bound.plan, list(bound.static), bound.arguments
     positions = plan.inputs.primals
     own = alone(held) if in_place else frozenset[int]()
     written = tuple(
@@ -55,38 +64,29 @@ def prologue(
     return bind
 
 
+Pairs = Sequence[tuple[int, Any]]
 Check = Callable[[Sequence[Any], list[torch.Tensor]], None]
 
 
 def _checks(plan: RuntimePlan, written: tuple[int, ...]) -> list[Check]:
-    checks: list[Check] = []
-    if plan.inputs.duplicates:
-        places = _places(plan)
-        checks.append(lambda args, primals: _same_tensors(plan, places, args))
-    if plan.inputs.literals:
-        checks.append(lambda args, primals: _same_literals(plan, args))
-    if plan.offsets:
-        checks.append(lambda args, primals: _same_offsets(plan, primals))
-    if written:
-        checks.append(_once_a_place(written, sizes_vary=bool(plan.inputs.symbols)))
-    if plan.leaves:
-        checks.append(lambda args, primals: still_leaves(plan.leaves, primals))
-    depended = [~place for place in plan.depended if place < 0]
-    if depended:
-        checks.append(lambda args, primals: _keep_no_gradient(depended, primals))
+    inputs, bound = plan.inputs, plan.inputs.bound
     recorded = [item.primal for item in plan.updates if item.differentiable]
-    if recorded:
-        checks.append(lambda args, primals: _no_leaves(recorded, primals))
+    depended = [~place for place in plan.depended if place < 0]
     shapes = [shape.primal for shape in plan.reshapes]
-    raised = frozenset(p for p in (*plan.touched, *shapes) if p < plan.inputs.bound)
-    if raised:
-        beside = raised.union(plan.beside)
-        checks.append(lambda args, primals: _counters_are_own(raised, beside, primals))
-    changed = (*plan.begin_grad, *plan.end_grad)
-    begin = [primal for primal in changed if primal < plan.inputs.bound]
-    if begin:
-        checks.append(lambda args, primals: _no_view_of(begin, primals))
-    return checks
+    raised = frozenset(p for p in (*plan.touched, *shapes) if p < bound)
+    begin = [primal for primal in (*plan.begin_grad, *plan.end_grad) if primal < bound]
+    checks = (
+        (inputs.duplicates, partial(_same_tensors, inputs.duplicates, _places(plan))),
+        (inputs.literals, partial(_same_literals, inputs.literals)),
+        (plan.offsets, partial(_same_offsets, plan.offsets)),
+        (written, _once_a_place(written, sizes_vary=bool(inputs.symbols))),
+        (plan.leaves, lambda args, primals: still_leaves(plan.leaves, primals)),
+        (depended, partial(_keep_no_gradient, depended)),
+        (recorded, partial(_no_leaves, recorded)),
+        (raised, partial(_counters_are_own, raised, raised.union(plan.beside))),
+        (begin, partial(_no_view_of, begin)),
+    )
+    return [check for concerned, check in checks if concerned]
 
 
 def _places(plan: RuntimePlan) -> dict[int, int]:
@@ -98,21 +98,23 @@ def _places(plan: RuntimePlan) -> dict[int, int]:
     return places
 
 
-def _same_tensors(plan: RuntimePlan, places: dict[int, int], args: Sequence[Any]) -> None:
-    for position, primal in plan.inputs.duplicates:
+def _same_tensors(
+    duplicates: Pairs, places: dict[int, int], args: Sequence[Any], primals: list[torch.Tensor]
+) -> None:
+    for position, primal in duplicates:
         if primal in places and args[position] is not args[places[primal]]:
             raise AliasingChanged(f"argument {position} was the same tensor as another when traced")
 
 
-def _same_literals(plan: RuntimePlan, args: Sequence[Any]) -> None:
-    for position, value in plan.inputs.literals:
+def _same_literals(literals: Pairs, args: Sequence[Any], primals: list[torch.Tensor]) -> None:
+    for position, value in literals:
         given = args[position]
         if given is not value and (type(given) is not type(value) or given != value):
             raise AotError(f"argument {position} was {value!r} when traced, now {given!r}")
 
 
-def _same_offsets(plan: RuntimePlan, primals: list[torch.Tensor]) -> None:
-    for primal, offset in plan.offsets:
+def _same_offsets(offsets: Pairs, args: Sequence[Any], primals: list[torch.Tensor]) -> None:
+    for primal, offset in offsets:
         if primals[primal].storage_offset() != offset:
             raise AliasingChanged(
                 f"input {primal} starts elsewhere in its storage than when traced"
@@ -126,14 +128,16 @@ def still_leaves(leaves: Sequence[int], primals: list[torch.Tensor]) -> None:
             raise AliasingChanged(f"input {primal} was a leaf when traced, now it has a history")
 
 
-def _no_leaves(recorded: Sequence[int], primals: list[torch.Tensor]) -> None:
+def _no_leaves(recorded: Sequence[int], args: Sequence[Any], primals: list[torch.Tensor]) -> None:
     """Eager raises at a write to a leaf that requires grad, when it has done what comes before."""
     for primal in recorded:
         if primal < len(primals) and primals[primal].is_leaf and primals[primal].requires_grad:
             raise AliasingChanged(f"input {primal} is written to, and is a leaf now")
 
 
-def _keep_no_gradient(depended: Sequence[int], primals: list[torch.Tensor]) -> None:
+def _keep_no_gradient(
+    depended: Sequence[int], args: Sequence[Any], primals: list[torch.Tensor]
+) -> None:
     for primal in depended:
         if primals[primal].retains_grad:
             raise AliasingChanged(f"input {primal} is written to, and keeps its gradient")
@@ -170,16 +174,14 @@ def _no_overlap(written: tuple[int, ...], primals: list[torch.Tensor]) -> None:
     ]
     often = Counter(keys)
     for index in written:
-        if not primals[index].numel():
-            continue
-        if often[keys[index]] > 1:
+        if primals[index].numel() and often[keys[index]] > 1:
             raise AliasingChanged(
                 f"input {index} is written to and shares memory with another input"
             )
 
 
 def _counters_are_own(
-    raised: frozenset[int], beside: frozenset[int], primals: Sequence[Any]
+    raised: frozenset[int], beside: frozenset[int], args: Sequence[Any], primals: Sequence[Any]
 ) -> None:
     """Whether the version counters that the call raises are those of the traced inputs alone."""
     storages = {storage_key(primals[index]) for index in raised}
@@ -190,7 +192,7 @@ def _counters_are_own(
             raise AliasingChanged(f"input {index} shares memory with one that is reshaped in place")
 
 
-def _no_view_of(begin: Sequence[int], primals: Sequence[Any]) -> None:
+def _no_view_of(begin: Sequence[int], args: Sequence[Any], primals: Sequence[Any]) -> None:
     """Whether inputs that begin to require grad in the call take no other input along."""
     bases = {id(primals[index]) for index in begin}
     for index, tensor in enumerate(primals):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
@@ -18,85 +18,49 @@ from torch.autograd import forward_ad
 from flambeau_aot._torch_compat import batch_of
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import Streams
-from flambeau_aot.runtime.result_nodes import Request
-from flambeau_aot.runtime_plan import InsideView, LateWrite, Presence, Saved, SparseGrad, Watched
-from flambeau_aot.sizes import Sized
-
-
-@dataclass(frozen=True)
-class TangentLayout:
-    """What the backward graph was traced with for one cotangent.
-
-    sized: for symbolic sizes, from the symbols' values to shape and stride.
-    """
-
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-    sized: Sized | None = None
-
-    def at(self, symbols: Sequence[int]) -> TangentLayout:
-        """The layout for these values of the symbols."""
-        if self.sized is None:
-            return self
-        shape, stride = self.sized(symbols)
-        return TangentLayout(shape, stride, self.dtype, self.device)
+from flambeau_aot.runtime.result_nodes import Gradient, Request
+from flambeau_aot.runtime_plan import LateWrite, Presence, Saved, SparseGrad
+from flambeau_aot.sizes import TensorLayout
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """What the autograd function needs to know besides the two callables.
+    """What the autograd function needs to know of a cut besides the plan and the two callables.
 
-    visible: number of forward outputs handed on; the saved ones follow. grads: for each primal, the
-    position of its gradient among the backward outputs, or None. reusable: positions of backward
-    inputs that the backward graph may overwrite. tangents_of: for each primal, which tangents its
-    gradient depends on. A gradient whose tangents are all undefined is undefined, as in eager, and
-    not zero. readers_of: for each saved value, the tangents it is read for; one that is read for
-    undefined ones alone may have been written to. symbols: how many of the primals, the last ones,
-    are values of symbols; both graphs take them. handed: visible outputs without a gradient that
-    are results, or that results are views of. inside: views that the function makes itself;
-    `differentiable` counts them after the visible. late: primals that the backward graph takes,
-    after the flags, as they are when it is run, and where `grads` has the places of their new
-    values. presences: what the flags say that the backward graph takes after the cotangents.
-    watched: what is not saved and must not be written to before the backward pass all the same.
-    changed: primals that the call itself changes when the forward graph has run. depended: results
-    through which the gradients of others go, by place, with the cotangents that are their own.
-    reentrant: tangents that lead to a checkpoint with use_reentrant=True. linear: whether gradients
-    are linear in the cotangents. sparse: gradients that are made of two results of the backward
-    graph; `grads` goes on after the primals with the places of the second ones.
+    grads: for each primal, the position of its gradient among the backward outputs, or None.
+    reusable: positions of backward inputs that the backward graph may overwrite. tangents_of: for
+    each primal, which tangents its gradient depends on. A gradient whose tangents are all undefined
+    is undefined, as in eager, and not zero. readers_of: for each saved value, the tangents it is
+    read for; one that is read for undefined ones alone may have been written to. late: primals that
+    the backward graph takes, after the flags, as they are when it is run, and where `grads` has the
+    places of their new values. presences: what the flags say that the backward graph takes after
+    the cotangents. sparse: gradients that are made of two results of the backward graph; `grads`
+    goes on after the primals with the places of the second ones.
     """
 
-    visible: int
-    differentiable: tuple[int, ...]
     saved: tuple[Saved, ...]
     grads: tuple[int | None, ...]
-    tangents: tuple[TangentLayout, ...]
+    tangents: tuple[TensorLayout, ...]
     reusable: tuple[int, ...]
     tangents_of: tuple[frozenset[int], ...]
-    symbols: int = 0
-    sparse: tuple[SparseGrad, ...] = ()
     readers_of: tuple[frozenset[int], ...] = ()
+    sparse: tuple[SparseGrad, ...] = ()
     presences: tuple[Presence, ...] = ()
-    handed: tuple[int, ...] = ()
-    inside: tuple[InsideView, ...] = ()
     late: tuple[LateWrite, ...] = ()
-    watched: tuple[Watched, ...] = ()
-    changed: frozenset[int] = frozenset()
-    depended: tuple[tuple[int, int | None], ...] = ()
-    reentrant: frozenset[int] = frozenset()
-    linear: bool = True
 
-    @property
-    def once(self) -> bool:
-        """Whether the backward part must run once for all gradients of a backward pass."""
-        return bool(self.late) or not self.linear
+    def defined(self, gradients: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
+        """The gradients, None where no defined cotangent reaches."""
+        missing = {index for index, item in enumerate(given) if item is None}
+        return tuple(
+            None if needed and needed <= missing else gradient
+            for gradient, needed in zip(gradients, self.tangents_of, strict=True)
+        )
 
-    @property
-    def watched_after(self) -> tuple[int, ...]:
-        """Primals to be watched from the end of the call on, which changes them."""
-        inputs = (item.source for item in self.watched if item.source.kind == "input")
-        return tuple(item.index for item in inputs if item.index in self.changed)
+    def by_primal(self, found: Sequence[Gradient]) -> list[Gradient]:
+        """Gradients of the primals that have one, with None for the others."""
+        each = iter(found)
+        places = self.grads[: len(self.tangents_of)]
+        return [None if place is None else next(each) for place in places]
 
 
 @dataclass(frozen=True)
@@ -116,40 +80,45 @@ class HigherOrder:
     kept: tuple[int, ...] = ()
     call: HigherCall | None = field(default=None, compare=False)
 
-
-class HigherCall(Protocol):
-    """Gradients from primals and cotangents, as part of the autograd graph if grad is enabled;
-    request: what is wanted where results depend on others. main: the node of the call, where its
-    backward part must run once for all gradients of a backward pass."""
-
-    def __call__(
-        self,
-        read: Sequence[torch.Tensor],
-        cotangents: Sequence[torch.Tensor | None],
-        streams: Streams,
-        symbols: Sequence[int] = (),
-        request: Request | None = None,
-        main: Any = None,
-    ) -> Sequence[torch.Tensor | None]: ...
+    @property
+    def handed(self) -> tuple[int, ...]:
+        """Those of the primals read that a call hands over."""
+        return tuple(x for x in self.read if x >= self.static or x in self.kept)
 
 
-def as_traced(value: torch.Tensor | None, layout: TangentLayout) -> torch.Tensor:
+@dataclass(frozen=True)
+class DerivativeCall:
+    """What a derivative of higher order is given in one backward pass.
+
+    read: the primals that are handed over, with their history. streams: the random streams as they
+    were before the program ran. symbols: values of the open sizes. request: what is wanted where
+    results depend on others. main: the node of the call, where its backward part must run once for
+    all gradients of a backward pass.
+    """
+
+    read: Sequence[torch.Tensor]
+    cotangents: Sequence[Gradient]
+    streams: Streams
+    symbols: Sequence[int] = ()
+    request: Request | None = None
+    main: Any = None
+
+
+HigherCall = Callable[[DerivativeCall], Sequence[Gradient]]
+"""Gradients of the primals that have one, as part of the autograd graph if grad is enabled."""
+
+
+def as_traced(value: torch.Tensor | None, layout: TensorLayout) -> torch.Tensor:
     """A cotangent in the layout the backward graph expects; zeros where there is none."""
     if value is None:
-        zeros = torch.empty_strided(
-            layout.shape, layout.stride, dtype=layout.dtype, device=layout.device
-        )
-        return zeros.zero_()
+        return layout.empty().zero_()
     value = value.resolve_conj().resolve_neg()
     if value.layout == torch.strided and value.dtype == layout.dtype:
         if value.stride() == layout.stride:
             return value
     elif value.layout != torch.strided:
         value = value.to_dense()
-    result = torch.empty_strided(
-        layout.shape, layout.stride, dtype=layout.dtype, device=layout.device
-    )
-    return result.copy_(value)
+    return layout.empty().copy_(value)
 
 
 class DeviceFlags:
@@ -169,9 +138,7 @@ class DeviceFlags:
 def harmless(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor laid out as this one, of numbers no operator has a pole at; indices are 0."""
     real = tensor.is_floating_point() or tensor.is_complex()
-    layout = (tuple(tensor.shape), tuple(tensor.stride()))
-    made = torch.empty_strided(*layout, dtype=tensor.dtype, device=tensor.device)
-    return made.fill_(0.4375 if real else 0)
+    return TensorLayout.of(tensor).empty().fill_(0.4375 if real else 0)
 
 
 def without_tangents(cotangents: Sequence[torch.Tensor | None]) -> None:

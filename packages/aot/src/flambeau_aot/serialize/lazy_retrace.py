@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -20,12 +20,13 @@ from flambeau_aot._torch_compat import FakeTensorMode, expression_of
 from flambeau_aot.errors import AotError
 from flambeau_aot.interface import Boxed
 from flambeau_aot.joint.program import of_graph_module
-from flambeau_aot.runtime.ambient_state import Ambient, Streams, ambient
+from flambeau_aot.runtime.ambient_state import Ambient, ambient
 from flambeau_aot.runtime.call import Compiled
-from flambeau_aot.runtime.result_nodes import Request
+from flambeau_aot.runtime.result_nodes import Gradient
+from flambeau_aot.runtime.saved_values import DerivativeCall
 from flambeau_aot.runtime_plan import SymbolPlace
 from flambeau_aot.serialize.saved_program import Stored, restore
-from flambeau_aot.sizes import Sized, has_symbols, is_symbolic, sized
+from flambeau_aot.sizes import Sized, TensorLayout, has_symbols, is_symbolic, sized
 
 Recompile = Callable[[Sequence[Any]], Compiled]
 """Compiles the program for the metadata of these inputs, which leave no size open."""
@@ -33,27 +34,16 @@ Recompile = Callable[[Sequence[Any]], Compiled]
 
 @dataclass(frozen=True)
 class Like:
-    """What is remembered of an argument: enough to trace with, and no memory.
+    """What is remembered of an argument: enough to trace with, and no memory."""
 
-    sized: from the values of open sizes to shape and stride; None where all are numbers.
-    """
-
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
+    layout: TensorLayout
     requires_grad: bool
     leaf: bool
-    sized: Sized | None = None
 
-    def fake(self, symbols: Sequence[int]) -> torch.Tensor:
+    def __call__(self, symbols: Sequence[int]) -> torch.Tensor:
         """A fake tensor like it, at these values of the open sizes."""
-        shape, stride = self.sized(symbols) if self.sized else (self.shape, self.stride)
-        made = torch.empty_strided(shape, stride, dtype=self.dtype, device=self.device)
-        if not self.requires_grad:
-            return made
-        made.requires_grad_()
-        if self.leaf:
+        made = self.layout.at(symbols).empty().requires_grad_(self.requires_grad)
+        if self.leaf or not self.requires_grad:
             return made
         with torch.enable_grad():
             return made * 1  # has a history, as the argument had
@@ -75,41 +65,27 @@ class LateDerivatives:
     compiled: dict[tuple[int, ...], Compiled] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __call__(
-        self,
-        read: Sequence[torch.Tensor],
-        cotangents: Sequence[torch.Tensor | None],
-        streams: Streams,
-        symbols: Sequence[int] = (),
-        request: Request | None = None,
-        main: Any = None,
-    ) -> Sequence[torch.Tensor | None]:
+    def __call__(self, call: DerivativeCall) -> Sequence[Gradient]:
         """Gradients as part of the autograd graph."""
+        symbols = tuple(call.symbols)
         with self.lock:
-            compiled = self.compiled.get(tuple(symbols))
+            compiled = self.compiled.get(symbols)
             if compiled is None:
-                compiled = self.compiled[tuple(symbols)] = self._compile(symbols)
+                compiled = self.compiled[symbols] = self._compile(symbols)
         higher = compiled.higher
         if higher is None:
             raise AotError(f"{compiled.report.name} has no derivatives")
         if higher.read != self.read and not higher.refusal:
             raise AotError(
-                f"{compiled.report.name} reads other inputs at the sizes {tuple(symbols)} than "
+                f"{compiled.report.name} reads other inputs at the sizes {symbols} than "
                 "where it was compiled first: no derivative of second order"
             )
         assert higher.call is not None
-        return higher.call(read, cotangents, streams, (), request, main)
+        return higher.call(replace(call, symbols=()))
 
     def _compile(self, symbols: Sequence[int]) -> Compiled:
         with FakeTensorMode(), torch.inference_mode(False):
-            fakes = [
-                each.fake(symbols)
-                if isinstance(each, Like)
-                else each(symbols)
-                if isinstance(each, Sized)
-                else each
-                for each in self.inputs
-            ]
+            fakes = [x(symbols) if isinstance(x, Like | Sized) else x for x in self.inputs]
         with self.ambience.restored(), torch.set_grad_enabled(self.grad_mode):
             return self.recompile(fakes)
 
@@ -122,18 +98,10 @@ def like(value: Any, stand_in: Any = None, symbols: Sequence[Any] = ()) -> Any:
     """
     if not isinstance(value, torch.Tensor):
         return sized(stand_in, symbols) if is_symbolic(stand_in) else value
-    at = None
+    layout = TensorLayout.of(value)
     if isinstance(stand_in, torch.Tensor) and has_symbols(stand_in):
-        at = sized((tuple(stand_in.shape), tuple(stand_in.stride())), symbols)
-    return Like(
-        tuple(value.shape),
-        tuple(value.stride()),
-        value.dtype,
-        value.device,
-        value.requires_grad,
-        value.is_leaf,
-        at,
-    )
+        layout = replace(layout, sized=TensorLayout.of(stand_in, symbols).sized)
+    return Like(layout, value.requires_grad, value.is_leaf)
 
 
 def restore_graph(

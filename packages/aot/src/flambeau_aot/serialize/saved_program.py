@@ -20,10 +20,12 @@ from flambeau_aot._torch_compat import is_operator, operator_named, pytree
 from flambeau_aot.errors import AotError
 from flambeau_aot.interface import Boxed, Report
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime.autograd_function import Differentiation
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
 from flambeau_aot.runtime.check import Checked, Contract
-from flambeau_aot.runtime.saved_values import Crossing, HigherCall, HigherOrder, TangentLayout
-from flambeau_aot.sizes import Sized, only_arithmetic
+from flambeau_aot.runtime.prologue import BoundPlan
+from flambeau_aot.runtime.saved_values import Crossing, HigherCall, HigherOrder
+from flambeau_aot.sizes import Sized, TensorLayout, only_arithmetic
 
 
 class CannotSave(AotError):
@@ -45,10 +47,10 @@ class Stored:
     grad_mode: bool
     shield: bool
     forward: Contract
-    backward: Contract | None
-    crossing: Crossing | None
-    higher: HigherOrder | None
     report: Report
+    backward: Contract | None = None
+    crossing: Crossing | None = None
+    higher: HigherOrder | None = None
 
     def data(self) -> dict[str, Any]:
         """All but the constants, of JSON's kinds. Raises CannotSave."""
@@ -82,24 +84,20 @@ def restore(
     derivatives; without it a derivative of second order is refused. again: compiles it for
     arguments that share memory in another way.
     """
-    own = stored.plan.inputs.static - len(stored.constants)
-    if len(static) != own:
-        raise AotError(f"the program has {own} parameters and buffers, given are {len(static)}")
-    tensors = [*static, *stored.constants]
+    count = stored.plan.inputs.static - len(stored.constants)
+    if len(static) != count:
+        raise AotError(f"the program has {count} parameters and buffers, given are {len(static)}")
+    bound = BoundPlan(stored.plan, [*static, *stored.constants], stored.arguments)
     report = replace(stored.report, seconds={})
     first = Checked(forward, stored.forward)
     if stored.backward is None or stored.crossing is None:
-        run = inference_call(
-            stored.plan, tensors, stored.arguments, first, stored.grad_mode, stored.shield
-        )
+        run = inference_call(bound, first, stored.grad_mode, stored.shield)
     else:
         if backward is None:
             raise AotError(f"{stored.report.name} has a backward part, and none is given")
-        last = Checked(backward, stored.backward)
         order = _higher(stored.higher, higher)
-        run = training_call(
-            stored.plan, tensors, stored.arguments, first, last, stored.crossing, order
-        )
+        own = Differentiation(stored.plan, stored.crossing, order)
+        run = training_call(bound, own, first, Checked(backward, stored.backward))
     return direct(Compiled(run, report, None, None, None, None, again, stored))
 
 
@@ -115,7 +113,7 @@ CLASSES: Mapping[str, type[Any]] = {
     for cls in (
         *(each for each in vars(plans).values() if is_dataclass(each) and isinstance(each, type)),
         Crossing,
-        TangentLayout,
+        TensorLayout,
         Contract,
         HigherOrder,
         Report,
@@ -124,7 +122,7 @@ CLASSES: Mapping[str, type[Any]] = {
 }
 
 _GIVEN_BY_SIZES: Mapping[str, Mapping[str, Any]] = {
-    "TangentLayout": {"shape": (), "stride": ()},
+    "TensorLayout": {"shape": (), "stride": ()},
     "ViewStep": {"args": (), "kwargs": {}},
 }
 """What is left out of an object whose `sized` computes it at each call, and what stands there."""
