@@ -138,8 +138,7 @@ class Pipeline:
         work = _Work(watching(joint, classes), len(inputs), len(program.static), seconds)
         with _timed(seconds, "simplify"):
             if self.options.simplify:
-                simplified = simplify(work.joint)
-                work.joint, work.removed = simplified.joint, simplified.removed
+                work.joint, work.removed = simplify(work.joint)
         if not work.joint.training:
             compiled = self._inference(work, grad_mode)
         else:

@@ -87,7 +87,7 @@ def export_joint(
     """
     program, structure = program_of(source, tuple(args), dict(kwargs or {}))
     flat, _ = pytree.tree_flatten((tuple(args), dict(kwargs or {})))
-    joint = simplify(trace(program, flat, decompositions or {}, HIGHER_ORDER)).joint
+    joint, _ = simplify(trace(program, flat, decompositions or {}, HIGHER_ORDER))
     inputs = _inputs(joint, program.static_names, _paths(structure), flat)
     outputs = _outputs(joint, inputs)
     tangents = [_tangent(joint, outputs, place) for place in range(len(joint.tangents))]

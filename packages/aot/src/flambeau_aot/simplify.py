@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,39 +25,36 @@ from flambeau_aot.sizes import same_sizes
 aten = torch.ops.aten
 
 
-@dataclass(frozen=True)
-class Simplified:
-    """The joint graph and how many operators each rule removed."""
-
-    joint: Joint
-    dead: int
-    repeated: int
-    needless: int
-    unread: int
-
-    @property
-    def removed(self) -> dict[str, int]:
-        """Operators removed, by rule; under "unread" those that lost arguments."""
-        return {
-            "dead": self.dead,
-            "repeated": self.repeated,
-            "needless": self.needless,
-            "unread": self.unread,
-        }
-
-
-def simplify(joint: Joint) -> Simplified:
-    """Remove dead operators, unread arguments, needless and repeated operators, and what died."""
-    moved: dict[fx.Node, fx.Node] = {}
-    dead = _remove_dead(joint)
-    unread = drop_unread(joint)
-    needless = _remove_needless(joint, moved) + _remove_round_trips(joint, moved)
-    joint = _follow(joint, moved)
-    moved.clear()
-    repeated = _merge_repeated(joint, moved)
-    joint = _follow(joint, moved)
+def simplify(joint: Joint) -> tuple[Joint, dict[str, int]]:
+    """The joint graph without dead operators, unread arguments, needless and repeated operators;
+    how many operators each rule removed, under "unread" how many lost arguments."""
+    dead, unread = _remove_dead(joint), drop_unread(joint)
+    joint, copies = _replaced(joint, _needless(joint))
+    joint, round_trips = _replaced(joint, _start_of_round_trip)
+    joint, repeated = _replaced(joint, _repeated(joint))
     dead += _remove_dead(joint)
-    return Simplified(joint, dead, repeated, needless, unread)
+    counts = {"dead": dead, "repeated": repeated, "needless": copies + round_trips}
+    return joint, {**counts, "unread": unread}
+
+
+def _replaced(joint: Joint, instead: Callable[[fx.Node], fx.Node | None]) -> tuple[Joint, int]:
+    """The joint graph with values in the place of operators, where there are any, and how many."""
+    moved: dict[fx.Node, fx.Node] = {}
+    for node in list(joint.graph.nodes):
+        source = instead(node) if node.op == "call_function" else None
+        if source is not None:
+            node.replace_all_uses_with(source)
+            moved[node] = source
+            joint.graph.erase_node(node)
+
+    def final(node: fx.Node) -> fx.Node:
+        while node in moved:
+            node = moved[node]
+        return node
+
+    outputs = tuple(map(final, joint.outputs))
+    grads = tuple(None if node is None else final(node) for node in joint.grads)
+    return replace(joint, outputs=outputs, grads=grads), len(moved)
 
 
 def _results(joint: Joint) -> set[fx.Node]:
@@ -90,8 +87,6 @@ _COPIES: set[Any] = {
     aten.alias.default,
     aten.lift_fresh_copy.default,
     aten._to_copy.default,
-}
-_SAME_SHAPE: set[Any] = {
     aten.view.default,
     aten._unsafe_view.default,
     aten.expand.default,
@@ -99,28 +94,20 @@ _SAME_SHAPE: set[Any] = {
 }
 
 
-def _remove_round_trips(joint: Joint, moved: dict[fx.Node, fx.Node]) -> int:
-    """Views of views that come back to where they started, as transposing twice does.
+def _start_of_round_trip(node: fx.Node) -> fx.Node | None:
+    """What a view of views came back to, as transposing twice does.
 
     A view with the sizes, strides and offset of what it is a view of is that value, results
     included: they shared its memory before.
     """
-    removed = 0
-    for node in list(joint.graph.nodes):
-        if node.op != "call_function" or not _moves_only(node):
-            continue
-        source = node.args[0]
-        while isinstance(source, fx.Node):
-            if isinstance(source.meta["val"], torch.Tensor) and _same_metadata(node, source):
-                node.replace_all_uses_with(source)
-                moved[node] = source
-                joint.graph.erase_node(node)
-                removed += 1
-                break
-            if source.op != "call_function" or not _moves_only(source):
-                break
-            source = source.args[0]
-    return removed
+    source: Any = node
+    while source.op == "call_function" and _moves_only(source):
+        source = source.args[0]
+        if not isinstance(source, fx.Node):
+            return None
+        if isinstance(source.meta["val"], torch.Tensor) and _same_metadata(node, source):
+            return source
+    return None
 
 
 def _moves_only(node: fx.Node) -> bool:
@@ -132,29 +119,24 @@ def _moves_only(node: fx.Node) -> bool:
     )
 
 
-def _remove_needless(joint: Joint, moved: dict[fx.Node, fx.Node]) -> int:
-    """Copies and reshapes that give what they take, where no result depends on the copy."""
+def _needless(joint: Joint) -> Callable[[fx.Node], fx.Node | None]:
+    """What copies and reshapes give that is what they take, where no result depends on the copy."""
     protected = _protected(joint)
     # Eager keeps a copy of an input or a result for its backward pass, and not what was copied.
     volatile: frozenset[fx.Node] = frozenset()
     if joint.training:
         volatile = volatile_inputs(joint) | volatile_results(joint, is_view_node)
-    removed = 0
-    for node in list(joint.graph.nodes):
-        if node.op != "call_function" or node in protected:
-            continue
-        if node.target not in _COPIES and node.target not in _SAME_SHAPE:
-            continue
+
+    def source_of(node: fx.Node) -> fx.Node | None:
+        if node in protected or node.target not in _COPIES:
+            return None
         source = node.args[0]
-        if volatile and isinstance(source, fx.Node) and _is_copy(node):
-            if root_of(source, is_view_node) in volatile:
-                continue
-        if isinstance(source, fx.Node) and _same_metadata(node, source):
-            node.replace_all_uses_with(source)
-            moved[node] = source
-            joint.graph.erase_node(node)
-            removed += 1
-    return removed
+        if not isinstance(source, fx.Node) or not _same_metadata(node, source):
+            return None
+        kept = volatile and _is_copy(node) and root_of(source, is_view_node) in volatile
+        return None if kept else source
+
+    return source_of
 
 
 def _is_copy(node: fx.Node) -> bool:
@@ -175,27 +157,24 @@ def _same_metadata(node: fx.Node, source: fx.Node) -> bool:
     )
 
 
-def _merge_repeated(joint: Joint, moved: dict[fx.Node, fx.Node]) -> int:
+def _repeated(joint: Joint) -> Callable[[fx.Node], fx.Node | None]:
     """Common subexpressions; a value made for a result is never replaced by another, nor one that a
     checkpoint policy marks by one that it does not."""
     protected = _protected(joint)
     seen: dict[Any, fx.Node] = {}
-    removed = 0
-    for node in list(joint.graph.nodes):
-        if node.op != "call_function" or node in protected or runs_anyway(node.target):
-            continue
+
+    def first_of(node: fx.Node) -> fx.Node | None:
+        if node in protected or runs_anyway(node.target):
+            return None
         key = _key(node)
-        if key is None:
-            continue
-        first = seen.setdefault(key, node)
-        if first is not node:
-            if in_backward(node):  # eager has kept what it reads, whatever else reads it
-                mark_as_backward(first)
-            node.replace_all_uses_with(first)
-            moved[node] = first
-            joint.graph.erase_node(node)
-            removed += 1
-    return removed
+        first = node if key is None else seen.setdefault(key, node)
+        if first is node:
+            return None
+        if in_backward(node):  # eager has kept what it reads, whatever else reads it
+            mark_as_backward(first)
+        return first
+
+    return first_of
 
 
 def _key(node: fx.Node) -> Any:
@@ -220,19 +199,6 @@ def _key(node: fx.Node) -> Any:
     return key
 
 
-def _follow(joint: Joint, moved: dict[fx.Node, fx.Node]) -> Joint:
-    def final(node: fx.Node) -> fx.Node:
-        while node in moved:
-            node = moved[node]
-        return node
-
-    return replace(
-        joint,
-        outputs=tuple(final(node) for node in joint.outputs),
-        grads=tuple(None if node is None else final(node) for node in joint.grads),
-    )
-
-
 def _remove_dead(joint: Joint) -> int:
     kept = _results(joint)
     removed = 0
@@ -246,7 +212,7 @@ def _remove_dead(joint: Joint) -> int:
 
 def drop_unread(joint: Joint) -> int:
     """Rewrite every operator that the rules know, users first; the number of rewrites."""
-    kept = {*joint.outputs, *(node for node in joint.grads if node is not None)}
+    kept = _results(joint)
     return sum(
         RULES[node.target](node, kept)  # type: ignore[index]
         for node in reversed(list(joint.graph.nodes))

@@ -203,7 +203,7 @@ def _differentiable(
 ) -> list[torch.Tensor]:
     """The values that have a cotangent, in the order of the first trace."""
     with torch.set_grad_enabled(grad_mode):
-        results = run_program(program, stand_ins, plan, len(program.input_names), tracer)
+        results = run_program(program, stand_ins, plan, tracer)
     flat, _ = pytree.tree_flatten(results)
     effects = analyze(tracer, [item.value for item in stand_ins], stand_ins, flat)
     found = [item.wrapper for item in effects.from_function if item.differentiable]

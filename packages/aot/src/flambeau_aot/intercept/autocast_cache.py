@@ -76,7 +76,7 @@ def differentiated_by(trace: Interception, call: Call) -> Any:
     """Inputs are differentiated by as leaves: a cast was made of the leaf, and not of the stand-in,
     which is made of the leaf too. A cotangent stays the stand-in: the gradient may be the cotangent
     itself. Hooks that the program puts on inputs would not see what is computed here."""
-    if trace.input_hooks.found:
+    if trace.tracer.input_hooks.found:
         raise refusal("AO0059")
 
     def leaf(value: Any) -> Any:

@@ -120,18 +120,18 @@ def reshape_in_place(trace: Interception, call: Call) -> Any:
         as_strided = call.name.split(".")[0] == "as_strided_"
         if as_strided and base_of(target) is not target:
             raise refusal("AO0062")
-        trace.views.reshaped(target)
+        trace.tracer.views.reshaped(target)
     return NotImplemented
 
 
 def write(trace: Interception, call: Call) -> Any:
     """A call that may write to its first argument, as eager makes it."""
     name, target = call.name, call.target
-    if trace.regions.count and writes_in_place(name):
-        trace.regions.refuse_unseen(target)
+    if trace.tracer.regions.count and writes_in_place(name):
+        trace.tracer.regions.refuse_unseen(target)
     if name.endswith("_") and torch.is_grad_enabled():
         refuse_as_eager(trace, name, target, call.args)
-    result = write_on_copy(target, call.func, call.args, call.kwargs, trace.layouts)
+    result = write_on_copy(target, call.func, call.args, call.kwargs, trace.tracer.layouts)
     if name.split(".")[0] == "as_strided_" and is_functional(target):
         keep_value(target, current_value(target))  # else it counts its elements of before
     return result
@@ -151,8 +151,8 @@ def refuse_as_eager(
         if any(isinstance(x, torch.Tensor) and x.requires_grad for x in args):
             if without_grad:
                 raise RuntimeError(_WITHOUT_GRAD)
-            trace.views.recorded(target)
-            trace.views.refuse_stale((target,))
+            trace.tracer.views.recorded(target)
+            trace.tracer.views.refuse_stale((target,))
         return
     if known is not None and known.viewing_leaf and base is not target and base.is_leaf:
         # In eager they are both views of a tensor that requires no grad.

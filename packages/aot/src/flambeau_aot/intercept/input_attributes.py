@@ -92,8 +92,8 @@ def _content(cell: Any) -> Any:
 def register_hook(trace: Interception, call: Call) -> Any:
     """On an input, a hook for every call; on another tensor, part of the trace."""
     if id(call.target) in trace.facts and call.target.requires_grad:
-        return trace.input_hooks.put(call.target, call.args, call.kwargs)
-    trace.hooked.append(call.target)
+        return trace.tracer.input_hooks.put(call.target, call.args, call.kwargs)
+    trace.tracer.hooked.append(call.target)
     return NotImplemented
 
 
@@ -110,7 +110,7 @@ _UNANSWERED = {
 def unanswered(trace: Interception, call: Call) -> Any:
     """Refused for an input that requires grad, or did before it was detached."""
     key = id(call.target)
-    required = call.target.requires_grad or (key in trace.detached and call.func == _GRAD)
+    required = call.target.requires_grad or (key in trace.tracer.detached and call.func == _GRAD)
     if key in trace.facts and required:
         raise refusal(_UNANSWERED[call.func])
     return NotImplemented
@@ -133,7 +133,7 @@ def begin_grad(trace: Interception, call: Call) -> Any:
     if known is not None and known.part and not known.requires_grad:
         if True in (call.args[1:] or (True,)):
             raise refusal("AO0064")
-    if id(call.target) in trace.detached:
+    if id(call.target) in trace.tracer.detached:
         raise refusal("AO0065")
     return NotImplemented
 
@@ -147,5 +147,5 @@ def detach_(trace: Interception, call: Call) -> Any:
             raise refusal("AO0066")
         if known.is_view:
             raise RuntimeError("Can't detach views in-place. Use detach() instead.")
-        trace.detached.add(id(call.target))
+        trace.tracer.detached.add(id(call.target))
     return NotImplemented

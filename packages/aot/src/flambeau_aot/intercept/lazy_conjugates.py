@@ -71,7 +71,7 @@ def is_lazy(value: torch.Tensor, view_of: ViewOf) -> bool:
 def lazy_bit(trace: Interception, call: Call) -> Any:
     """What a call gives on a tensor that has the bit in eager, and whose value has it not."""
     by, give = _ANSWERS[call.func]
-    target, view_of = call.target, trace.layouts.view_of
+    target, view_of = call.target, trace.tracer.layouts.view_of
     if is_functional(target) and differs_in_lazy_bit(current_value(target), view_of, by):
         return give(target)
     return NotImplemented

@@ -8,6 +8,7 @@ known by kind: operators that take functions, `out=`, users' operators, writes i
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -49,11 +50,11 @@ class InterceptMode(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         trace = self.trace
-        trace.regions.look()
-        trace.views.refuse_stale((*args, *(kwargs or {}).values()))
+        trace.tracer.regions.look()
+        trace.tracer.views.refuse_stale((*args, *(kwargs or {}).values()))
         result = self._call(func, args, kwargs or {})
-        trace.views.made(result)
-        trace.regions.called(func, args, result)
+        trace.tracer.views.made(result)
+        trace.tracer.regions.called(func, args, result)
         if trace.stays_without_grad and torch.is_grad_enabled():
             raise refusal("AO0058")
         return result
@@ -65,13 +66,13 @@ class InterceptMode(TorchFunctionMode):
         if func in ARGUMENTS:
             answered(ARGUMENTS[func], trace, call)
         if is_higher_order(func):
-            kept = trace.higher_order.get(func.name())
+            kept = trace.tracer.attempt.higher_order.get(func.name())
             if kept is None:
                 raise refusal("AO0060", func=func)
-            return left_alone(kept)(*args, **kwargs)
+            return left_alone(partial(kept, trace.tracer))(*args, **kwargs)
         out = kwargs.get("out")
         if isinstance(out, torch.Tensor):
-            return keeping_size(out, func, call.args, call.kwargs, trace.layouts)
+            return keeping_size(out, func, call.args, call.kwargs, trace.tracer.layouts)
         if isinstance(out, tuple) and all(isinstance(each, torch.Tensor) for each in out):
             return keeping_strides(out, func, call.args, call.kwargs)
         answer = answered(ANSWERS[func], trace, call) if func in ANSWERS else NotImplemented
@@ -97,5 +98,5 @@ class InterceptMode(TorchFunctionMode):
     def _user_operator(self, call: Call) -> Any:
         writing = writing_operator(call.func)
         if writing is not None:
-            return call_without_writing(writing, call.args, call.kwargs, self.trace.layouts)
+            return call_without_writing(writing, call.args, call.kwargs, self.trace.tracer.layouts)
         return call()

@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch.nn import functional
 
+from flambeau_aot._torch_compat import storage_key
+
 if TYPE_CHECKING:
     from flambeau_aot.inputs.functional_inputs import InputFacts
-    from flambeau_aot.inputs.memory_overlap import Layouts
     from flambeau_aot.intercept.autocast_cache import AutocastCache
-    from flambeau_aot.intercept.inplace import Views
-    from flambeau_aot.intercept.input_attributes import InputHooks
-    from flambeau_aot.intercept.sparse_embeddings import SparseUses
-    from flambeau_aot.intercept.strides import Spans
-    from flambeau_aot.joint.checkpoint_regions import Regions
+    from flambeau_aot.intercept.sparse_embeddings import Use
+    from flambeau_aot.joint.tracer import JointTracer
 
 
 @dataclass
@@ -52,29 +50,26 @@ class Call:
 class Interception:
     """What the rules of one trace know.
 
-    facts: of each input, by `id` of what the program is handed for it. gaps: inputs with memory
-    between their elements, and the values they had. hooked: tensors on whose gradients the program
-    puts hooks. views: views of tensors that it may reshape in place. sparse: embeddings with sparse
-    gradients, None where there may be none. higher_order: by name, what is called for an operator
-    that takes functions. spans: places in memory that several inputs share. detached: inputs that
-    the program detaches. layouts: where the elements of tensors are. stays_without_grad: whether
-    the program must not enable grad. reshaped: tensors with grad that it has reshaped in place.
+    tracer: what records the program. facts: of each input, by `id` of what the program is handed
+    for it. gaps: inputs with memory between their elements, and the values they had. sparse:
+    embeddings with sparse gradients, None where there may be none. starts: by the storage of a
+    stand-in of memory that several inputs share, how many elements of the caller's come before it.
+    stays_without_grad: whether the program must not enable grad. reshaped: tensors with grad that
+    it has reshaped in place.
     """
 
+    tracer: JointTracer
     facts: Mapping[int, InputFacts]
     gaps: list[tuple[torch.Tensor, torch.Tensor]]
-    hooked: list[torch.Tensor]
-    regions: Regions
-    views: Views
-    sparse: SparseUses | None
-    higher_order: Mapping[str, Callable[..., Any]]
-    spans: Spans
+    sparse: list[Use] | None
+    starts: Mapping[int, int]
     casts: AutocastCache
     stays_without_grad: bool
-    input_hooks: InputHooks
-    detached: set[int]
-    layouts: Layouts
     reshaped: list[torch.Tensor] = field(default_factory=list)
+
+    def start(self, target: torch.Tensor) -> int:
+        """How many elements of the caller's storage come before what the graph takes."""
+        return self.starts.get(storage_key(target), 0)
 
 
 Rule = Callable[[Interception, Call], Any]

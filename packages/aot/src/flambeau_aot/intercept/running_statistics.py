@@ -10,7 +10,8 @@ Batch normalisation updates its running statistics inside kernels whose schema d
 from __future__ import annotations
 
 import math
-from typing import cast
+from inspect import signature
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch.nn import functional
@@ -19,26 +20,38 @@ from flambeau_aot._torch_compat import trained_by_library
 from flambeau_aot.intercept.registry import replaces
 
 
+class Normalization(NamedTuple):
+    """The arguments of `torch.batch_norm` and `torch.instance_norm`, in order."""
+
+    x: torch.Tensor
+    weight: torch.Tensor | None
+    bias: torch.Tensor | None
+    running_mean: torch.Tensor | None
+    running_var: torch.Tensor | None
+    training: bool
+    momentum: float
+    eps: float
+    cudnn_enabled: bool = True
+
+    def by_library(self) -> bool:
+        """Whether eager hands the training of such a batch to a library of a GPU."""
+        if self.weight is None or self.bias is None:
+            return False
+        mean = self.weight if self.running_mean is None else self.running_mean
+        variance = self.weight if self.running_var is None else self.running_var
+        return trained_by_library(self.x, self.weight, self.bias, mean, variance, self.eps)
+
+
 @replaces(torch.batch_norm, torch.ops.aten.batch_norm, torch.ops.aten.batch_norm.default)
-def batch_norm(
-    x: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    running_mean: torch.Tensor | None,
-    running_var: torch.Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool = True,
-) -> torch.Tensor:
+def batch_norm(*args: Any, **kwargs: Any) -> torch.Tensor:
     """`torch.batch_norm` through the operator whose schema marks the written statistics.
 
     Nothing is written outside training or for a batch of nothing, and the call stays as it is.
     """
-    if not training or any(isinstance(size, int) and size == 0 for size in x.shape):
-        return torch.batch_norm(
-            x, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled
-        )
+    norm = Normalization(*args, **kwargs)
+    x, weight, bias, running_mean, running_var, *numbers, cudnn_enabled = norm
+    if not norm.training or any(isinstance(size, int) and size == 0 for size in x.shape):
+        return torch.batch_norm(*norm)
     if weight is None and bias is None:
         _refuse_mixed(x, running_mean, running_var)
     if x.device.type == "cpu" and not _in_a_format(x):
@@ -46,15 +59,13 @@ def batch_norm(
         x = x.contiguous()
     if x.device.type == "cuda" and not _in_a_format(x):
         # cuDNN, which eager calls for some, is given a batch in a format, and gives one
-        if cudnn_enabled and by_library(x, weight, bias, running_mean, running_var, eps):
+        if cudnn_enabled and norm.by_library():
             x = x.clone(memory_format=torch.contiguous_format)
     legit = torch.ops.aten._native_batch_norm_legit
     if running_mean is None or running_var is None:
-        return cast(torch.Tensor, legit.no_stats(x, weight, bias, training, momentum, eps)[0])
-    return cast(
-        torch.Tensor,
-        legit.default(x, weight, bias, running_mean, running_var, training, momentum, eps)[0],
-    )
+        return cast(torch.Tensor, legit.no_stats(x, weight, bias, *numbers)[0])
+    given = (x, weight, bias, running_mean, running_var, *numbers)
+    return cast(torch.Tensor, legit.default(*given)[0])
 
 
 def _refuse_mixed(x: torch.Tensor, *statistics: torch.Tensor | None) -> None:
@@ -72,21 +83,6 @@ def _refuse_mixed(x: torch.Tensor, *statistics: torch.Tensor | None) -> None:
             raise RuntimeError(f"mixed dtype (CPU): {wanted}")
 
 
-def by_library(
-    x: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    mean: torch.Tensor | None,
-    variance: torch.Tensor | None,
-    eps: float,
-) -> bool:
-    """Whether eager hands the training of such a batch to a library of a GPU."""
-    if weight is None or bias is None:
-        return False
-    given = (weight, bias, mean if mean is not None else weight)
-    return trained_by_library(x, *given, variance if variance is not None else weight, eps)
-
-
 def _in_a_format(x: torch.Tensor) -> bool:
     """Whether the elements of a batch lie in one of the orders that kernels keep."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -95,85 +91,52 @@ def _in_a_format(x: torch.Tensor) -> bool:
 
 
 @replaces(torch.instance_norm, torch.ops.aten.instance_norm, torch.ops.aten.instance_norm.default)
-def instance_norm(
-    x: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    running_mean: torch.Tensor | None,
-    running_var: torch.Tensor | None,
-    use_input_stats: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool = True,
-) -> torch.Tensor:
+def instance_norm(*args: Any, **kwargs: Any) -> torch.Tensor:
     """`torch.instance_norm` as a batch norm over batch times channels.
 
     Each instance's statistics update a copy of the running ones; their mean over the batch is
     written back, as ATen does.
     """
-    batch, channels = x.shape[0], x.shape[1]
-
-    def repeated(value: torch.Tensor | None) -> torch.Tensor | None:
-        return None if value is None else value.repeat(batch)
-
-    mean, var = repeated(running_mean), repeated(running_var)
-    flat = x.contiguous().view(1, batch * channels, *x.shape[2:])
-    out = batch_norm(
-        flat,
-        repeated(weight),
-        repeated(bias),
-        mean,
-        var,
-        use_input_stats,
-        momentum,
-        eps,
-        cudnn_enabled,
-    )
-    if use_input_stats:
+    norm = Normalization(*args, **kwargs)
+    batch, channels = norm.x.shape[:2]
+    by_channel = norm[1:5]
+    repeated = [None if value is None else value.repeat(batch) for value in by_channel]
+    flat = norm.x.contiguous().view(1, batch * channels, *norm.x.shape[2:])
+    out = batch_norm(flat, *repeated, *norm[5:])
+    if norm.training:
         with torch.no_grad():
-            if running_mean is not None and mean is not None:
-                running_mean.copy_(mean.view(batch, channels).mean(0))
-            if running_var is not None and var is not None:
-                running_var.copy_(var.view(batch, channels).mean(0))
-    return out.view(x.shape)
+            for running, own in zip(by_channel[2:], repeated[2:], strict=True):
+                if running is not None and own is not None:
+                    running.copy_(own.view(batch, channels).mean(0))
+    return out.view(norm.x.shape)
 
 
 @replaces(functional.batch_norm)
-def functional_batch_norm(
-    input: torch.Tensor,
-    running_mean: torch.Tensor | None,
-    running_var: torch.Tensor | None,
-    weight: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> torch.Tensor:
+def functional_batch_norm(*args: Any, **kwargs: Any) -> torch.Tensor:
     """`torch.nn.functional.batch_norm`."""
+    norm = _of_functional(functional.batch_norm, args, kwargs)
     # of each channel, whether there are channels or not: a vector has a channel an element
-    if training and math.prod((input.shape[0], *input.shape[2:])) == 1:
+    if norm.training and math.prod((norm.x.shape[0], *norm.x.shape[2:])) == 1:
         raise ValueError(
-            f"Expected more than 1 value per channel when training, got input size {input.shape}"
+            f"Expected more than 1 value per channel when training, got input size {norm.x.shape}"
         )
-    return batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    return batch_norm(*norm)
 
 
 @replaces(functional.instance_norm)
-def functional_instance_norm(
-    input: torch.Tensor,
-    running_mean: torch.Tensor | None = None,
-    running_var: torch.Tensor | None = None,
-    weight: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> torch.Tensor:
+def functional_instance_norm(*args: Any, **kwargs: Any) -> torch.Tensor:
     """`torch.nn.functional.instance_norm`."""
-    if use_input_stats and math.prod(input.shape[2:]) == 1:
+    norm = _of_functional(functional.instance_norm, args, kwargs)
+    if norm.training and math.prod(norm.x.shape[2:]) == 1:
         raise ValueError(
-            f"Expected more than 1 spatial element when training, got input size {input.shape}"
+            f"Expected more than 1 spatial element when training, got input size {norm.x.shape}"
         )
-    return instance_norm(
-        input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps
-    )
+    return instance_norm(*norm)
+
+
+def _of_functional(function: Any, args: Any, kwargs: Any) -> Normalization:
+    """What the functional form is given, of which the order of arguments is another one."""
+    given = signature(function).bind(*args, **kwargs)
+    given.apply_defaults()
+    x, mean, variance, weight, bias, *rest = given.args
+    return Normalization(x, weight, bias, mean, variance, *rest)

@@ -10,12 +10,11 @@ gradient as well, the sum is dense, as in eager.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from inspect import signature
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch import fx
 from torch.nn import functional
 
 from flambeau_aot._torch_compat import current_value, flattens, functional_tensor, is_functional
@@ -34,40 +33,19 @@ class Use:
     padding: int | None
     grad: torch.Tensor | None = None
 
-
-@dataclass
-class SparseUses:
-    """The calls of one trace."""
-
-    uses: list[Use] = field(default_factory=list)
-
-    def embedding(
-        self, weight: torch.Tensor, rows: torch.Tensor, padding: int | None
-    ) -> torch.Tensor:
-        """The rows of a weight, whose gradient is noted here and not passed on."""
-        use = Use(weight, rows, padding)
-        self.uses.append(use)
-        return cast(torch.Tensor, _Rows.apply(weight, rows, use))  # type: ignore[no-untyped-call]
-
-    def bags(
-        self,
-        weight: torch.Tensor,
-        rows: torch.Tensor,
-        bags: BagLayout,
-        factors: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Sums or means of rows of a weight, whose gradient is noted here and not passed on."""
-        rows, offsets = _functional(rows), _functional(bags.offsets)
-        bags = BagLayout(offsets, bags.mode, bags.padding, bags.last)
-        use = Use(weight, rows, bags.padding)
-        self.uses.append(use)
-        given = (weight, factors, rows, bags, use)
-        return cast(torch.Tensor, _Bags.apply(*given))  # type: ignore[no-untyped-call]
+    def add(self, grad: torch.Tensor) -> None:
+        """Note a gradient of the rows."""
+        self.grad = grad if self.grad is None else self.grad + grad
 
 
 def _functional(value: torch.Tensor) -> torch.Tensor:
     """A tensor that the program closes over, as one of the trace."""
     return value if is_functional(value) else functional_tensor(value)
+
+
+def _counted(rows: torch.Tensor, padding: int | None) -> torch.Tensor:
+    """Which rows are none of the padding."""
+    return torch.ones_like(rows, dtype=torch.bool) if padding is None else rows != padding
 
 
 class _Rows(torch.autograd.Function):
@@ -80,8 +58,7 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[None, None, None]:
         """Note the gradient of the rows."""
-        use: Use = ctx.use
-        use.grad = grads[0] if use.grad is None else use.grad + grads[0]
+        ctx.use.add(grads[0])
         return None, None, None
 
 
@@ -97,25 +74,24 @@ class BagLayout:
     padding: int | None
     last: bool
 
+    @property
+    def starts(self) -> torch.Tensor:
+        """Where each bag begins."""
+        return self.offsets[:-1] if self.last else self.offsets
+
     def of_rows(self, rows: torch.Tensor) -> torch.Tensor:
         """The bag that each row is in."""
-        starts = self.offsets[:-1] if self.last else self.offsets
-        places = torch.arange(rows.shape[0], device=rows.device, dtype=starts.dtype)
-        return torch.searchsorted(starts, places, right=True) - 1
+        places = torch.arange(rows.shape[0], device=rows.device, dtype=self.offsets.dtype)
+        return torch.searchsorted(self.starts, places, right=True) - 1
 
     def sizes(self, rows: torch.Tensor) -> torch.Tensor:
         """How many rows count in each bag."""
-        sums = torch.cat([torch.zeros_like(rows[:1]), self.counted(rows).cumsum(0)])
-        starts = self.offsets[:-1] if self.last else self.offsets
+        counts = _counted(rows, self.padding).cumsum(0)
+        sums = torch.cat([torch.zeros_like(rows[:1]), counts])
         ends = self.offsets[1:]
         if not self.last:
-            ends = torch.cat([ends, torch.full_like(starts[:1], rows.shape[0])])
-        return sums.index_select(0, ends) - sums.index_select(0, starts)
-
-    def counted(self, rows: torch.Tensor) -> torch.Tensor:
-        """Which rows are none of the padding."""
-        every = torch.ones_like(rows, dtype=torch.bool)
-        return every if self.padding is None else rows != self.padding
+            ends = torch.cat([ends, torch.full_like(self.starts[:1], rows.shape[0])])
+        return sums.index_select(0, ends) - sums.index_select(0, self.starts)
 
 
 class _Bags(torch.autograd.Function):
@@ -136,9 +112,8 @@ class _Bags(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
         """Note the gradient of the rows; pass that of the factors on."""
-        use, bags = ctx.use, ctx.bags
         rows, offsets, *weighted = ctx.saved_tensors
-        bags = BagLayout(offsets, bags.mode, bags.padding, bags.last)
+        bags: BagLayout = replace(ctx.bags, offsets=offsets)
         own = bags.of_rows(rows)
         grad = grads[0].index_select(0, own)
         of_factors = None
@@ -147,25 +122,20 @@ class _Bags(torch.autograd.Function):
         if weighted:
             weight, factors = weighted
             of_factors = (grad * weight.detach().index_select(0, rows)).sum(1)
-            of_factors = of_factors * bags.counted(rows)
+            of_factors = of_factors * _counted(rows, bags.padding)
             grad = grad * factors[:, None]
-        use.grad = grad if use.grad is None else use.grad + grad
+        ctx.use.add(grad)
         return None, of_factors, None, None, None
 
 
-@dataclass(frozen=True)
-class SparseGradients:
-    """Gradients of a trace: by primal, then the indices of sparse ones."""
-
-    grads: list[torch.Tensor | None]
-    rows: list[torch.Tensor]
-    sparse: tuple[SparseGrad, ...]
+Gradients = list[torch.Tensor | None]
 
 
 def gathered(
-    uses: Sequence[Use], stand_ins: Sequence[FunctionalInput], grads: Sequence[torch.Tensor | None]
-) -> SparseGradients:
-    """The gradients with those of sparse calls; `grads` are by primal."""
+    uses: Sequence[Use], stand_ins: Sequence[FunctionalInput], grads: Gradients
+) -> tuple[Gradients, list[torch.Tensor], tuple[SparseGrad, ...]]:
+    """The gradients with those of sparse calls, by primal as `grads` are; the indices of sparse
+    ones, and what these are."""
     every, rows, sparse = list(grads), list[torch.Tensor](), list[SparseGrad]()
     for place, item in enumerate(stand_ins):
         own = [use for use in uses if use.weight is item.wrapper and use.grad is not None]
@@ -177,12 +147,7 @@ def gathered(
         paddings = {use.padding for use in own}
         dense = every[place]
         if dense is not None:
-            kept = [torch.ones_like(use.rows, dtype=torch.bool) for use in own]
-            kept = [
-                mask if use.padding is None else use.rows != use.padding
-                for mask, use in zip(kept, own, strict=True)
-            ]
-            mask = torch.cat([one.reshape(-1) for one in kept])[:, None]
+            mask = torch.cat([_counted(use.rows, use.padding).reshape(-1) for use in own])[:, None]
             values = torch.where(mask, values, torch.zeros_like(values))
             every[place] = dense.index_add(0, indices, values)
             continue
@@ -192,33 +157,23 @@ def gathered(
         size = tuple(item.value.shape)
         sparse.append(SparseGrad(place, len(stand_ins) + len(rows), size, paddings.pop()))
         rows.append(indices)
-    return SparseGradients(every, rows, tuple(sparse))
+    return every, rows, tuple(sparse)
 
 
 def moved(sparse: Sequence[SparseGrad], start: int, by: int, after: int) -> tuple[SparseGrad, ...]:
     """The same when `by` primals were inserted at `start`, and `after` at the end."""
     return tuple(
-        SparseGrad(
-            item.primal + (by if item.primal >= start else 0),
-            item.rows + by + after,
-            item.size,
-            item.padding,
-        )
-        for item in sparse
+        replace(x, primal=x.primal + (by if x.primal >= start else 0), rows=x.rows + by + after)
+        for x in sparse
     )
 
 
-def nodes_of(found: SparseGradients, node_of: Any) -> tuple[list[fx.Node | None], list[fx.Node]]:
-    """The nodes of gradients and of indices."""
-
-    def node(value: torch.Tensor) -> fx.Node:
-        plain = current_value(value) if is_functional(value) else value
-        if flattens(plain):
-            raise refusal("AO0097", kind=type(plain).__name__)
-        made: fx.Node = node_of(plain)
-        return made
-
-    return [None if g is None else node(g) for g in found.grads], [node(r) for r in found.rows]
+def plain_gradient(value: torch.Tensor) -> torch.Tensor:
+    """The value that a gradient, or the indices of one, stands for."""
+    plain = current_value(value) if is_functional(value) else value
+    if flattens(plain):
+        raise refusal("AO0097", kind=type(plain).__name__)
+    return plain
 
 
 @intercept(functional.embedding_bag)
@@ -240,8 +195,11 @@ def embedding_bag(trace: Interception, call: Call) -> Any:
         rows, factors = rows.reshape(-1), None if factors is None else factors.reshape(-1)
     last = bool(given.get("include_last_offset", False)) and not flat
     assert offsets is not None
-    bags = BagLayout(offsets.to(rows.dtype), mode, _padding(given), last)
-    return trace.sparse.bags(weight, rows, bags, factors)
+    rows, offsets = _functional(rows), _functional(offsets.to(rows.dtype))
+    bags = BagLayout(offsets, mode, _padding(given), last)
+    use = Use(weight, rows, bags.padding)
+    trace.sparse.append(use)
+    return _Bags.apply(weight, factors, rows, bags, use)  # type: ignore[no-untyped-call]
 
 
 @intercept(functional.embedding)
@@ -252,7 +210,9 @@ def embedding(trace: Interception, call: Call) -> Any:
         return NotImplemented
     if trace.sparse is None or _unknown_gradient(trace, given):
         raise refusal("AO0095")
-    return trace.sparse.embedding(given["weight"], given["input"], _padding(given))
+    use = Use(given["weight"], given["input"], _padding(given))
+    trace.sparse.append(use)
+    return _Rows.apply(use.weight, use.rows, use)  # type: ignore[no-untyped-call]
 
 
 def _wants_sparse(given: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ Invariant: the program, and the views that a call makes again, count from the st
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,22 +45,6 @@ def in_whole_memory(merged: Merged, steps: Sequence[ViewStep]) -> tuple[ViewStep
     return (whole, *moved)
 
 
-class Spans:
-    """Where the memory of the stand-ins of shared memory begins in the caller's storage.
-
-    starts: by the storage of such a stand-in, the number of elements before it. placed: storages in
-    which the program names a place.
-    """
-
-    def __init__(self, starts: Mapping[int, int], placed: set[int] | None = None) -> None:
-        self.starts = starts
-        self.placed = set[int]() if placed is None else placed
-
-    def start(self, target: torch.Tensor) -> int:
-        """How many elements of the caller's storage come before what the graph takes."""
-        return self.starts.get(storage_key(target), 0)
-
-
 _OWNERS = (torch, torch.Tensor, aten)
 _AS_STRIDED = (*(each.as_strided for each in _OWNERS), aten.as_strided.default)
 _AS_STRIDED_SCATTER = (
@@ -73,11 +57,11 @@ _AS_STRIDED_SCATTER = (
 def place_in_storage(trace: Interception, call: Call) -> Any:
     """A place in the storage, as the graph counts it."""
     position = 3 if call.func in _AS_STRIDED else 4
-    args, start = call.args, trace.spans.start(call.target)
+    args, start = call.args, trace.start(call.target)
     by_position = len(args) > position
     given = args[position] if by_position else call.kwargs.get("storage_offset")
     if given is not None:
-        trace.spans.placed.add(storage_key(args[0]))
+        trace.tracer.placed.add(storage_key(args[0]))
     if not start or given is None:
         return NotImplemented
     if given < start:
@@ -95,8 +79,8 @@ def storage_offset(trace: Interception, call: Call) -> Any:
     known = trace.facts.get(id(call.target))
     if known is not None and known.offset is not None:
         return known.offset
-    if trace.spans.starts:
-        return call() + trace.spans.start(call.target)
+    if trace.starts:
+        return call() + trace.start(call.target)
     return NotImplemented
 
 
@@ -137,7 +121,7 @@ def made_by_strides(trace: Interception, call: Call) -> Any:
 def laid_out_alike(trace: Interception, call: Call) -> Any:
     """A tensor with another part, laid out as the tensor is: with its gaps, at its place."""
     target = call.target
-    layout = trace.layouts.of(target)
+    layout = trace.tracer.layouts.of(target)
     known = trace.facts.get(id(target))
     offset = layout.offset if known is None or known.offset is None else known.offset
     result: torch.Tensor = call()

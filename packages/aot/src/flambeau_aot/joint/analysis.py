@@ -368,7 +368,7 @@ def _written_as_view(tracer: JointTracer, result: torch.Tensor) -> bool:
         return False
     if not result.requires_grad:
         # Eager refuses to write to it what requires grad.
-        return tracer.grad_mode and (made_without_grad(result) or one_of_several(result))
+        return tracer.attempt.grad_mode and (made_without_grad(result) or one_of_several(result))
     if not in_graph(base):
         raise refusal("AO0130")
     whole = current_value(base)

@@ -29,7 +29,7 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.errors import AotError, is_refusal
 from flambeau_aot.inputs.functional_inputs import FunctionalInput
 from flambeau_aot.intercept.inplace import WRITE_TO_LISTS
-from flambeau_aot.intercept.sparse_embeddings import SparseUses, gathered, nodes_of
+from flambeau_aot.intercept.sparse_embeddings import Use, gathered, plain_gradient
 from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.data_dependent import NoMemory
 from flambeau_aot.joint.input_mutations import Effects, steps_from
@@ -50,21 +50,20 @@ class WrittenInBackward(Exception):
 class LateWrites(NoMemory):
     """The writes of one backward pass; in force while it is recorded.
 
-    known: the inputs that are known to be written to. ahead: the nodes of the forward part.
+    ahead: the nodes of the forward part.
     """
 
     def __init__(
         self,
         tracer: JointTracer,
         stand_ins: Sequence[FunctionalInput],
-        known: frozenset[int],
         ahead: set[fx.Node],
         dependence: Dependence | None,
     ) -> None:
         super().__init__()
         self.tracer = tracer
         self.stand_ins = stand_ins
-        self.places = tuple(sorted(known))
+        self.places = tuple(sorted(tracer.attempt.written_late))
         self.ahead = ahead
         self.dependence = dependence
         self.values = [tracer.fakes.like(stand_ins[place].value) for place in self.places]
@@ -179,16 +178,11 @@ def backward_part(
     effects: Effects,
     differentiable: tuple[int, ...],
     stand_ins: Sequence[FunctionalInput],
-    accumulate: bool,
-    sparse: SparseUses,
-    all_defined: bool,
-    written_late: frozenset[int] = frozenset(),
+    sparse: Sequence[Use],
 ) -> BackwardPart:
     """Differentiate the results at these positions by the stand-ins that require grad.
 
-    accumulate: gradients are accumulated in leaves, which reentrant checkpoints need. all_defined:
-    whether every cotangent will be given. written_late: stand-ins that the pass is known to write
-    to. Raises WrittenInBackward where there are others.
+    Raises WrittenInBackward where the pass writes to other stand-ins than the attempt knows of.
     """
     if not differentiable:
         return BackwardPart((), [None] * len(stand_ins))
@@ -206,10 +200,10 @@ def backward_part(
     tangents = [functional_tensor(value) for value in values]
     wanted = [(place, item.leaf) for place, item in enumerate(stand_ins) if item.leaf is not None]
     dependence: Dependence | None = None
-    if not all_defined and len(values) > 1:
+    if not tracer.attempt.all_defined and len(values) > 1:
         dependence = tracer.watch_cotangents()
         dependence.begin(wrappers, values, tracer.hooked)
-    late = LateWrites(tracer, stand_ins, written_late, ahead, dependence)
+    late = LateWrites(tracer, stand_ins, ahead, dependence)
     with (
         functionalization(),
         tracer,
@@ -219,22 +213,22 @@ def backward_part(
         late.begin()
         with late:
             leaves = [leaf for _, leaf in wanted]
-            grads = _gradients(tracer, wrappers, leaves, tangents, accumulate)
+            grads = _gradients(tracer, wrappers, leaves, tangents)
         writes = late.results()
         by_primal: list[torch.Tensor | None] = [None] * len(stand_ins)
         for (place, _), grad in zip(wanted, grads, strict=True):
             by_primal[place] = grad
         with torch.no_grad():
-            found = gathered(sparse.uses, stand_ins, by_primal)
-        grad_nodes, rows = nodes_of(found, tracer.node_of)
+            gradients, rows, sparse_grads = gathered(sparse, stand_ins, by_primal)
+    grad_nodes = [g if g is None else tracer.node_of(plain_gradient(g)) for g in gradients]
     for node in tracer.graph.nodes:
         if node not in ahead and node.op == "call_function":
             mark_as_backward(node)
     known = BackwardPart(
         tuple(nodes),
         grad_nodes,
-        rows,
-        found.sparse,
+        [tracer.node_of(plain_gradient(each)) for each in rows],
+        sparse_grads,
         late=tuple(late.nodes),
         writes=tuple(writes),
         counted=late.counted(),
@@ -251,11 +245,10 @@ def _gradients(
     outputs: Sequence[torch.Tensor],
     leaves: Sequence[torch.Tensor],
     tangents: Sequence[torch.Tensor],
-    accumulate: bool,
 ) -> Sequence[torch.Tensor | None]:
     """What the engine makes of these cotangents; an error of its is explained."""
     try:
-        if accumulate:
+        if tracer.attempt.accumulate:
             tracer.draws_in_backward = False
             torch.autograd.backward(outputs, tangents)
             return [leaf.grad for leaf in leaves]
@@ -263,7 +256,7 @@ def _gradients(
     except AotError:
         raise
     except RuntimeError as error:
-        if REENTRANT in str(error) and not accumulate:
+        if REENTRANT in str(error) and not tracer.attempt.accumulate:
             raise NeedsAccumulation from error
         if any(words in str(error) for words in _WRITTEN_TO):
             raise refusal("AO0133", error=str(error).split("; expected")[0]) from error

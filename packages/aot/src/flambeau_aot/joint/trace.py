@@ -9,10 +9,9 @@ the backward part is what torch's autograd engine does on the values of that run
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -43,13 +42,12 @@ from flambeau_aot.inputs.functional_inputs import (
     facts_of,
     stand_in,
 )
-from flambeau_aot.inputs.memory_overlap import Layouts, has_gaps
+from flambeau_aot.inputs.memory_overlap import has_gaps
 from flambeau_aot.inputs.synthetic_bases import hides_grad
 from flambeau_aot.intercept.autocast_cache import AutocastCache
 from flambeau_aot.intercept.mode import InterceptMode
 from flambeau_aot.intercept.registry import Interception
-from flambeau_aot.intercept.sparse_embeddings import SparseUses, moved
-from flambeau_aot.intercept.strides import Spans
+from flambeau_aot.intercept.sparse_embeddings import Use, moved
 from flambeau_aot.joint.analysis import analyze
 from flambeau_aot.joint.checkpoint_regions import mark
 from flambeau_aot.joint.differentiate import NeedsAccumulation, WrittenInBackward, backward_part
@@ -57,7 +55,7 @@ from flambeau_aot.joint.history import history_of, is_linear, reentrant_tangents
 from flambeau_aot.joint.input_mutations import Effects, Returned
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.reach import computed_from
-from flambeau_aot.joint.tracer import FRESH, Decompositions, JointTracer
+from flambeau_aot.joint.tracer import FRESH, Attempt, Decompositions, HigherOrderCalls, JointTracer
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import (
     InputPlan,
@@ -75,8 +73,6 @@ from flambeau_aot.sizes import has_symbols, mentions_symbols, numbers_of, sized,
 
 _T = TypeVar("_T")
 _Planned = TypeVar("_Planned", OutputPlan, InsideView)
-
-HigherOrderCalls = Mapping[str, Callable[..., Any]]
 
 __all__ = ["FRESH", "HigherOrderCalls", "Joint", "run_program", "trace"]
 
@@ -172,61 +168,39 @@ def trace(
     one that is not there is refused. all_defined: whether the backward part will be given every
     cotangent; else it takes flags besides.
     """
-    calls = higher_order or {}
+    attempt = Attempt(
+        decompositions, higher_order or {}, all_defined, grad_mode=torch.is_grad_enabled()
+    )
     # anomaly mode reads the values of gradients; it watches the compiled function from outside
     with no_saved_tensor_hooks(), torch.autograd.set_detect_anomaly(False):
-        grad_mode = torch.is_grad_enabled()
         # Leaving inference mode sets the grad mode too.
-        overlapping: frozenset[int] = frozenset()
-        accumulate = False
-        late: frozenset[int] = frozenset()
         seed, state = torch.initial_seed(), torch.get_rng_state()
-        with torch.inference_mode(False), torch.set_grad_enabled(grad_mode):
+        with torch.inference_mode(False), torch.set_grad_enabled(attempt.grad_mode):
             while True:
                 try:
-                    joint = _trace(
-                        program,
-                        inputs,
-                        decompositions,
-                        grad_mode,
-                        overlapping,
-                        accumulate,
-                        calls,
-                        all_defined,
-                        late,
-                    )
+                    joint = _trace(program, inputs, attempt)
                     _refuse_seeding(seed, state)
                     return joint
                 except NeedsAccumulation:
-                    accumulate = True
+                    attempt = replace(attempt, accumulate=True)
                 except WrittenInBackward as found:
-                    late |= found.places
+                    late = attempt.written_late | found.places
+                    attempt = replace(attempt, written_late=late)
                 except WritesOverlap as found:
-                    if found.storage in overlapping:
+                    if found.storage in attempt.overlapping:
                         raise refusal("AO0050") from found
-                    overlapping |= {found.storage}
-                torch.set_grad_enabled(grad_mode)
+                    overlapping = attempt.overlapping | {found.storage}
+                    attempt = replace(attempt, overlapping=overlapping)
+                torch.set_grad_enabled(attempt.grad_mode)
 
 
-def _trace(
-    program: InputProgram,
-    inputs: Sequence[Any],
-    decompositions: Decompositions,
-    grad_mode: bool,
-    overlapping: frozenset[int],
-    accumulate: bool,
-    higher_order: HigherOrderCalls,
-    all_defined: bool,
-    written_late: frozenset[int],
-) -> Joint:
-    primals, input_plan = bind_inputs(program, inputs, overlapping)
+def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Joint:
+    primals, input_plan = bind_inputs(program, inputs, attempt.overlapping)
     requires_grad = any(tensor.requires_grad for tensor in primals)
     symbols = symbols_of(program.symbolic)
     numbers = numbers_of(program.symbolic, symbols)
     environment = environment_of(numbers[0]) if numbers else None
-    tracer = JointTracer(decompositions, environment, program.fake_mode)
-    tracer.higher_order = higher_order
-    tracer.grad_mode = grad_mode
+    tracer = JointTracer(attempt, environment, program.fake_mode)
     values = [
         *(tracer.fakes.like(tensor) for tensor in program.static),
         *(tracer.fakes.like(_metadata(program, p, inputs)) for p in input_plan.primals),
@@ -245,13 +219,11 @@ def _trace(
     tracer.stack_lines = program.lines_from_stack
     facts = facts_of(values, primals, input_plan.static, len(input_plan.merged))
     stand_ins = [stand_in(value, known) for value, known in zip(values, facts, strict=True)]
-    with functionalization(), tracer, _python_forms(bool(numbers), decompositions):
+    with functionalization(), tracer, _python_forms(bool(numbers), attempt.decompositions):
         parts = parts_of(input_plan, stand_ins)
-        sparse = SparseUses()
+        sparse: list[Use] = []
         hidden = any(hides_grad(inputs[part.member.position]) for part in parts)
-        results = run_program(
-            program, stand_ins, input_plan, len(inputs), tracer, parts, sparse, hidden
-        )
+        results = run_program(program, stand_ins, input_plan, tracer, parts, sparse, hidden)
         if any(item.leaf is not None and item.leaf.grad is not None for item in stand_ins):
             raise refusal("AO0051")
         grad_mode_after = torch.is_grad_enabled()
@@ -269,17 +241,8 @@ def _trace(
     )
     if differentiable and not requires_grad:
         raise refusal("AO0052")
-    with _python_forms(bool(numbers), decompositions):
-        found = backward_part(
-            tracer,
-            effects,
-            differentiable,
-            stand_ins,
-            accumulate,
-            sparse,
-            all_defined,
-            written_late,
-        )
+    with _python_forms(bool(numbers), attempt.decompositions):
+        found = backward_part(tracer, effects, differentiable, stand_ins, sparse)
     count, extra = input_plan.static, len(tracer.constants)
     if any(mentions_symbols((s.args, s.kwargs)) for r in effects.reshapes for s in r.steps):
         raise refusal("AO0053")
@@ -291,9 +254,9 @@ def _trace(
         differentiable=differentiable,
         visible=len(effects.returned),
         structure=structure,
-        grad_mode_after=None if grad_mode_after == grad_mode else grad_mode_after,
+        grad_mode_after=None if grad_mode_after == attempt.grad_mode else grad_mode_after,
         offsets=_offsets_relied_on(tracer.graph, primals),
-        grad_mode=grad_mode,
+        grad_mode=attempt.grad_mode,
         reshapes=tuple(effects.reshapes),
         begin_grad=tuple(effects.begin_grad),
         end_grad=tuple(effects.end_grad),
@@ -332,7 +295,7 @@ def _trace(
                 counted,
             )
             for number, (place, counted) in enumerate(
-                zip(sorted(written_late), found.counted, strict=True)
+                zip(sorted(attempt.written_late), found.counted, strict=True)
             )
         ),
         presences=found.presences,
@@ -435,17 +398,16 @@ def run_program(
     program: InputProgram,
     stand_ins: Sequence[FunctionalInput],
     plan: InputPlan,
-    count: int,
     tracer: JointTracer,
     parts: Sequence[SyntheticBaseView] | None = None,
-    sparse: SparseUses | None = None,
+    sparse: list[Use] | None = None,
     stays_without_grad: bool = False,
 ) -> Any:
-    """The program's results on these stand-ins, `count` arguments being bound by `plan`."""
+    """The program's results on these stand-ins, its arguments being bound by `plan`."""
     if parts is None:
         parts = parts_of(plan, stand_ins)
     wrappers = [*(item.wrapper for item in stand_ins), *(part.wrapper for part in parts)]
-    args = arguments(plan, wrappers, count, parts, program.symbolic)
+    args = arguments(plan, wrappers, len(program.input_names), parts, program.symbolic)
     static = wrappers[: plan.static]
     starts = {
         stand_ins[part.base].storage: part.merged.offset for part in parts if not part.merged.own
@@ -453,19 +415,13 @@ def run_program(
     facts = {id(item.wrapper): item.facts for item in stand_ins}
     facts |= {id(x.wrapper): x.facts for x in parts if not x.member.whole}
     trace = Interception(
+        tracer,
         facts,
         gaps=[(item.wrapper, item.value) for item in stand_ins if has_gaps(item.value)],
-        hooked=tracer.hooked,
-        regions=tracer.regions,
-        views=tracer.views,
         sparse=sparse,
-        higher_order={name: partial(call, tracer) for name, call in tracer.higher_order.items()},
-        spans=Spans(starts, tracer.placed),
+        starts=starts,
         casts=AutocastCache(stand_ins),
         stays_without_grad=stays_without_grad,
-        input_hooks=tracer.input_hooks,
-        detached=tracer.detached,
-        layouts=Layouts(tracer.view_of),
     )
     tracer.input_hooks.histories = {id(item.wrapper): item.history for item in stand_ins}
     with torch.autograd.set_multithreading_enabled(False), InterceptMode(trace):

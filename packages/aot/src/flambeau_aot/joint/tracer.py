@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -33,7 +34,7 @@ from flambeau_aot._torch_compat import (
     without_modes,
 )
 from flambeau_aot.errors import AotError
-from flambeau_aot.inputs.memory_overlap import is_dense
+from flambeau_aot.inputs.memory_overlap import Layouts, is_dense
 from flambeau_aot.intercept.determinism_alerts import alerts
 from flambeau_aot.intercept.inplace import Views
 from flambeau_aot.intercept.input_attributes import InputHooks
@@ -98,31 +99,54 @@ _QUOTIENTS = frozenset((_aten.div.Tensor, _aten.div.Scalar))
 _SUMS = frozenset((_aten.add.Tensor, _aten.sub.Tensor))
 
 
+HigherOrderCalls = Mapping[str, Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """How a program is traced, as far as attempts before this one have found out.
+
+    higher_order: by name, what is called with the tracer in place of operators that take functions.
+    all_defined: whether the backward part will be given every cotangent. grad_mode: the one around
+    the program. overlapping: storages whose arguments are taken as parts of one base. accumulate:
+    gradients are accumulated in leaves, which reentrant checkpoints need. written_late: stand-ins
+    that the backward pass is known to write to.
+    """
+
+    decompositions: Decompositions
+    higher_order: HigherOrderCalls
+    all_defined: bool
+    grad_mode: bool
+    overlapping: frozenset[int] = frozenset()
+    accumulate: bool = False
+    written_late: frozenset[int] = frozenset()
+
+
 class JointTracer(TorchDispatchMode):
     """Records operators; one instance per trace."""
 
     def __init__(
         self,
-        decompositions: Decompositions,
+        attempt: Attempt,
         environment: Any = None,
         mode: Callable[..., FakeTensorMode] = FakeTensorMode,
     ) -> None:
         """environment: the shape environment of symbolic sizes, where there are any. mode: the
         class of the mode of fake values."""
         super().__init__()  # type: ignore[no-untyped-call]
+        self.attempt = attempt
         self.graph = fx.Graph()
         self.fakes = FakeValues(environment, mode)
         self.sizes = SizeNodes(self.graph)
         self.lines = Lines()
-        self.decompositions = decompositions
+        self.decompositions = attempt.decompositions
         self.stack_lines = False
-        # The grad mode around the program.
-        self.grad_mode = True
         self.constants: list[torch.Tensor] = []
         self.constant_nodes: list[fx.Node] = []
         # Inputs that say which cotangents are defined.
         self.flag_nodes: list[fx.Node] = []
         self.view_of: dict[int, tuple[FakeTensor, ViewStep]] = {}
+        self.layouts = Layouts(self.view_of)
         self.regions = Regions()
         # Whether a random operator may occur in the backward pass.
         self.draws_in_backward = True
@@ -133,8 +157,6 @@ class JointTracer(TorchDispatchMode):
         self.input_hooks = InputHooks({})
         # Stand-ins of inputs that the program detaches in place.
         self.detached: set[int] = set()
-        # By name, what is called with this tracer in place of operators that take functions.
-        self.higher_order: Mapping[str, Callable[..., Any]] = {}
         # Views of tensors that the program may reshape in place.
         self.views = Views()
         # Storages of inputs in which the program names a place, as `as_strided` does.
