@@ -10,7 +10,8 @@ import pytest
 import torch
 from flambeau_aot import NotYetSymbolic, Options, compile, run_as_is
 from flambeau_aot._torch_compat import modes
-from flambeau_aot.partition.mincut import min_cut_partition, save_all
+from flambeau_aot.partition.budget import min_cut_partition
+from flambeau_aot.partition.mincut import save_all
 from flambeau_aot.sizes import sized
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode

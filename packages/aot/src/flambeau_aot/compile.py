@@ -25,7 +25,7 @@ from flambeau_aot.interface import Boxed, GraphCompiler, GraphInfo, Options, Rep
 from flambeau_aot.joint.program import InputProgram, of_graph_module
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.joint.tracer import Decompositions
-from flambeau_aot.partition.mincut import min_cut_partition
+from flambeau_aot.partition.budget import min_cut_partition
 from flambeau_aot.partition.must_not_recompute import relying_on_leaves, watching
 from flambeau_aot.partition.split import Halves, checked_cut, inference, split, tangents_of
 from flambeau_aot.runtime.ambient_state import ambient

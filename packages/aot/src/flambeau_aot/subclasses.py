@@ -8,8 +8,9 @@ in the backward pass, while the program is traced; a gradient is of the subclass
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress, islice
 from typing import Any
 
 import torch
@@ -70,14 +71,21 @@ def plain_tensors(value: Any, spec: SubclassSpec) -> list[torch.Tensor]:
     return found
 
 
+def _grouped(
+    specs: Sequence[SubclassSpec | None], values: Sequence[Any]
+) -> Iterator[tuple[SubclassSpec | None, list[Any]]]:
+    """Each spec with the plain values that are its own."""
+    remaining = iter(values)
+    for spec in specs:
+        yield spec, list(islice(remaining, 1 if spec is None else spec.count))
+
+
 def put_together(spec: SubclassSpec, inner: Sequence[torch.Tensor]) -> Any:
     """A subclass of these plain tensors."""
-    remaining = list(inner)
-    made: dict[str, Any] = {}
-    for name, part in zip(spec.names, spec.parts, strict=True):
-        count = 1 if part is None else part.count
-        own, remaining = remaining[:count], remaining[count:]
-        made[name] = own[0] if part is None else put_together(part, own)
+    made = {
+        name: own[0] if part is None else put_together(part, own)
+        for name, (part, own) in zip(spec.names, _grouped(spec.parts, inner), strict=True)
+    }
     build: Any = spec.cls
     return build.__tensor_unflatten__(made, spec.context, spec.size, spec.stride)
 
@@ -174,12 +182,12 @@ class Unwrapped:
                 elif item is None:
                     made.append(next(values))
                 else:
-                    made.append(together(item, [next(values) for _ in range(item.count)]))
+                    made.append(together(item, list(islice(values, item.count))))
             for place, recorded in self.written:
                 spec = self.specs[place]
                 assert spec is not None
                 if recorded:
-                    new = together(spec, [next(values) for _ in range(spec.count)])
+                    new = together(spec, list(islice(values, spec.count)))
                     with torch.enable_grad():
                         given[place].copy_(new)
                 else:
@@ -202,18 +210,15 @@ def unwrapped(program: InputProgram, inputs: Sequence[Any]) -> Unwrapped | None:
     if not any(flattens(value) for value in (*program.static, *inputs)):
         return None
     subclass = [flattens(tensor) for tensor in program.static]
-    statics = tuple(t for t, is_one in zip(program.static, subclass, strict=True) if is_one)
+    statics = tuple(filter(flattens, program.static))
     given = [*statics, *inputs]
     specs = [spec_of(value) if flattens(value) else None for value in given]
-    plain = [t for t, is_one in zip(program.static, subclass, strict=True) if not is_one]
-    names = [n for n, is_one in zip(program.static_names, subclass, strict=True) if not is_one]
+    plain = [not is_one for is_one in subclass]
 
     def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: JointTracer) -> Any:
-        values, remaining = list[Any](), list(args)
-        for spec in specs:
-            count = 1 if spec is None else spec.count
-            own, remaining = remaining[:count], remaining[count:]
-            values.append(own[0] if spec is None else together(spec, own))
+        values = [
+            own[0] if spec is None else together(spec, own) for spec, own in _grouped(specs, args)
+        ]
         before = [_state(v) if s is not None else None for s, v in zip(specs, values, strict=True)]
         own_static, own_params = iter(values[: len(statics)]), iter(params)
         static = [next(own_static) if is_one else next(own_params) for is_one in subclass]
@@ -241,7 +246,11 @@ def unwrapped(program: InputProgram, inputs: Sequence[Any]) -> Unwrapped | None:
     named = tuple(f"part_{place}" for place in range(len(inputs_now)))
     made = Unwrapped(
         replace(
-            program, static=tuple(plain), static_names=tuple(names), input_names=named, run=run
+            program,
+            static=tuple(compress(program.static, plain)),
+            static_names=tuple(compress(program.static_names, plain)),
+            input_names=named,
+            run=run,
         ),
         statics,
         specs,

@@ -25,7 +25,7 @@ from flambeau_aot.frontends import metadata_of, name_of
 from flambeau_aot.interface import GraphCompiler, Options
 from flambeau_aot.joint.program import of_module_call
 from flambeau_aot.joint.tracer import Decompositions
-from flambeau_aot.partition.mincut import min_cut_partition
+from flambeau_aot.partition.budget import min_cut_partition
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.call import Compiled
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 import flambeau_aot as aot
 import pytest
 import torch
-from flambeau_aot.partition.budget import curve, keep
-from flambeau_aot.partition.mincut import cheapest
+from flambeau_aot.partition.budget import BoundedCuts, keep
 from flambeau_aot.partition.problem import problem_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -211,6 +210,6 @@ def test_curve_and_cut_agree() -> None:
     call(*values)
     (entry,) = call.compiled.values()
     problem = problem_of(entry.joint)
-    point = curve(problem, 1.0, cheapest, 1)[-1]
+    point = BoundedCuts(problem, 1.0).curve(1)[-1]
     options = replace(aot.Options(), recompute_share=1.0)
     assert {node.name for node in aot.min_cut_partition(entry.joint, options)} == {*point.saved}

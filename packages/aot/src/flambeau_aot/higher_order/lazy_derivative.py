@@ -34,9 +34,9 @@ from flambeau_aot.joint.trace import Joint
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import Ambient, replayed
 from flambeau_aot.runtime.call import Compiled
-from flambeau_aot.runtime.result_nodes import Gradient, ended, linked
+from flambeau_aot.runtime.result_nodes import ended, linked
 from flambeau_aot.runtime.saved_values import DerivativeCall, HigherCall, HigherOrder
-from flambeau_aot.runtime.single_run import Run, gradients
+from flambeau_aot.runtime.single_run import Gradient, Run, gradients, pulled_back
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, ViewOfOutput
 
 
@@ -194,11 +194,8 @@ class Derivatives:
         if not wanted or not reached:
             return [None] * len(wanted)
         kept = torch.is_grad_enabled()
-        with torch.enable_grad(), ended(whole, inner):
-            sources, given = zip(*reached, strict=True)
-            found = torch.autograd.grad(
-                sources, wanted, given, create_graph=kept, allow_unused=True
-            )
+        with ended(whole, inner):
+            found = pulled_back(reached, wanted, kept, retain_graph=kept)
         return linked(request.main, found, inner) if request and kept else found
 
     def _inputs(

@@ -32,6 +32,7 @@ _INEXACT = {
     torch.ops.aten.unfold.default: "windows of a tensor (unfold)",
     torch.ops.aten.expand.default: "a part of an expanded tensor",
 }
+_META = torch.device("meta")
 _STEPS = 10_000
 _OPEN = sys.maxsize
 _Range = tuple[int, int, int]  # a stride, the least and the greatest difference of indices
@@ -57,8 +58,25 @@ class StorageLayout:
     @property
     def stop(self) -> Any:
         """The place after the last element."""
-        steps = zip(self.shape, self.stride, strict=True)
-        return self.offset + 1 + sum((size - 1) * step for size, step in steps)
+        return self.offset + reach(self.shape, self.stride)
+
+
+def reach(shape: Sequence[Any], stride: Sequence[Any]) -> Any:
+    """How many places there are from the first to the last element."""
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+
+
+def bare(
+    shape: Sequence[Any], stride: Sequence[Any], offset: Any, dtype: torch.dtype
+) -> torch.Tensor:
+    """A tensor of the meta device, so laid out."""
+    made = torch.empty_strided(shape, stride, dtype=dtype, device=_META)
+    if isinstance(offset, int) and not offset:
+        return made
+    extent = 0 if made.numel() == 0 else reach(shape, stride)
+    return torch.empty([offset + extent], dtype=dtype, device=_META).as_strided(
+        shape, stride, offset
+    )
 
 
 class Layouts:
@@ -101,22 +119,12 @@ class Layouts:
             value, step = self.view_of[id(value)]
             steps.append(step)
         with outside_tracing():
-            made = _without_data(value)
+            size, stride, offset = value.shape, value.stride(), value.storage_offset()
+            made = bare(size, stride, offset, value.dtype)
             for step in reversed(steps):
                 made = step.func(made, *step.args, **step.kwargs)
                 made = made if step.index is None else made[step.index]
             return _layout(made, storage_key(tensor), id(value))
-
-
-def _without_data(value: torch.Tensor) -> torch.Tensor:
-    """A tensor of the meta device that is laid out like a value."""
-    size, stride, offset = value.shape, value.stride(), value.storage_offset()
-    made = torch.empty_strided(size, stride, dtype=value.dtype, device="meta")
-    if isinstance(offset, int) and not offset:
-        return made
-    reach = sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    memory = torch.empty([offset + 1 + reach], dtype=value.dtype, device="meta")
-    return memory.as_strided(size, stride, offset)
 
 
 def _layout(tensor: torch.Tensor, storage: int, root: int) -> StorageLayout:

@@ -23,6 +23,7 @@ from flambeau_aot._torch_compat import (
     storage_key,
 )
 from flambeau_aot.errors import AliasingChanged
+from flambeau_aot.inputs.memory_overlap import reach
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import Member, Merged
 
@@ -97,10 +98,7 @@ def hides_grad(tensor: torch.Tensor) -> bool:
 
 
 def _stop(member: Member) -> int:
-    if 0 in member.size:
-        return member.offset
-    last = sum((size - 1) * step for size, step in zip(member.size, member.stride, strict=True))
-    return member.offset + last + 1
+    return member.offset + (0 if 0 in member.size else reach(member.size, member.stride))
 
 
 def _counters(tensors: Sequence[torch.Tensor]) -> list[int]:

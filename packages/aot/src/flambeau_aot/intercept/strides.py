@@ -20,7 +20,7 @@ from flambeau_aot._torch_compat import (
     replace_value,
     storage_key,
 )
-from flambeau_aot.inputs.memory_overlap import have_gaps, is_dense
+from flambeau_aot.inputs.memory_overlap import have_gaps, is_dense, reach
 from flambeau_aot.intercept.registry import Call, Interception, intercept
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import Merged, ViewStep
@@ -107,8 +107,7 @@ def made_by_strides(trace: Interception, call: Call) -> Any:
     if len(rest) != 2 or None in rest or leaf or not have_gaps(*map(tuple, rest)):
         return call()
     size, strides = rest
-    reach = 1 + sum((n - 1) * step for n, step in zip(size, strides, strict=True))
-    return make(*args[:at], [reach], **named).as_strided(size, strides)
+    return make(*args[:at], [reach(size, strides)], **named).as_strided(size, strides)
 
 
 @intercept(
@@ -130,8 +129,8 @@ def laid_out_alike(trace: Interception, call: Call) -> Any:
         return result
     if (not offset and not have_gaps(size, strides)) or 0 in strides:
         return result
-    reach = offset + 1 + sum((n - 1) * step for n, step in zip(size, strides, strict=True))
-    return result.new_zeros([reach]).as_strided(size, strides, offset).copy_(result)
+    memory = result.new_zeros([offset + reach(size, strides)])
+    return memory.as_strided(size, strides, offset).copy_(result)
 
 
 def lay_out_again(gaps: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
@@ -152,8 +151,7 @@ def lay_out_again(gaps: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
         if value.shape != first.shape:
             raise refusal("AO0082")
         size, strides = list(first.shape), list(first.stride())
-        reach = 1 + sum((n - 1) * step for n, step in zip(size, strides, strict=True))
         with torch.no_grad():
-            memory = aten.new_zeros.default(value, [reach])
+            memory = aten.new_zeros.default(value, [reach(size, strides)])
             filled = aten.as_strided_scatter.default(memory, value, size, strides, 0)
             replace_value(wrapper, aten.as_strided.default(filled, size, strides, 0))

@@ -71,23 +71,23 @@ def analyze(
     parts: members of those primals that are bases of several arguments. Raises `WritesOverlap`
     where the program writes to memory that two primals share.
     """
-    effects = Effects()
-    plan_inputs(tracer, effects, primals, stand_ins, parts)
-    found = _Results(tracer, effects, stand_ins, parts, results)
+    effects = Effects(tracer, primals, stand_ins, results, parts)
+    plan_inputs(effects)
+    found = _Results(effects)
     effects.results.extend(found.plan(place, item) for place, item in enumerate(results))
-    _refuse_lost_bases(effects, results)
-    _refuse_shared_aliases(effects, results)
-    _refuse_views_across(effects, primals)
-    refuse_new_leaves(effects, primals, stand_ins, parts)
+    _refuse_lost_bases(effects)
+    _refuse_shared_aliases(effects)
+    _refuse_views_across(effects)
+    refuse_new_leaves(effects)
     if found.leaves:
         refuse_reached(found.leaves, [x.wrapper for x in effects.returned if x.wrapper is not None])
     return effects
 
 
-def _refuse_lost_bases(effects: Effects, results: Sequence[Any]) -> None:
+def _refuse_lost_bases(effects: Effects) -> None:
     """A result that is a view of another result must be made as one."""
-    places = {id(item): place for place, item in enumerate(results)}
-    for item, plan in zip(results, effects.results, strict=True):
+    places = {id(item): place for place, item in enumerate(effects.flat)}
+    for item, plan in zip(effects.flat, effects.results, strict=True):
         if isinstance(plan, (ViewOfInput, ViewOfOutput, FromGraph, FromFunction)):
             base = base_of(item)
             if base is item or id(base) not in places:
@@ -106,12 +106,12 @@ def _refuse_lost_bases(effects: Effects, results: Sequence[Any]) -> None:
                 raise refusal("AO0115")
 
 
-def _refuse_shared_aliases(effects: Effects, results: Sequence[Any]) -> None:
+def _refuse_shared_aliases(effects: Effects) -> None:
     """Views of one alias by `Tensor.data` share its version counter; each is made again of an alias
     of its own."""
     views = [
         result
-        for result, plan in zip(results, effects.results, strict=True)
+        for result, plan in zip(effects.flat, effects.results, strict=True)
         if isinstance(plan, (ViewOfInput, ViewOfOutput))
         and plan.steps
         and plan.steps[0].func is detached_data
@@ -120,8 +120,9 @@ def _refuse_shared_aliases(effects: Effects, results: Sequence[Any]) -> None:
         raise refusal("AO0116")
 
 
-def _refuse_views_across(effects: Effects, primals: Sequence[torch.Tensor]) -> None:
+def _refuse_views_across(effects: Effects) -> None:
     """A result that is a view of one input must not depend on what becomes of another's shape."""
+    primals = effects.primals
     changed = {shape.primal for shape in effects.reshapes}
     changed |= {*effects.begin_grad, *effects.end_grad}
     keys = {storage_key(primals[primal]) for primal in changed if primal < len(primals)}
@@ -135,21 +136,19 @@ def _refuse_views_across(effects: Effects, primals: Sequence[torch.Tensor]) -> N
 class _Results:
     """The results of one trace; slots: what the graph returns already, by value."""
 
-    tracer: JointTracer
     effects: Effects
-    stand_ins: Sequence[FunctionalInput]
-    parts: Sequence[SyntheticBaseView]
-    results: Sequence[Any]
     slots: dict[int, int] = field(default_factory=dict)
     first: dict[int, int] = field(default_factory=dict)
     leaves: list[torch.Tensor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.tracer = self.effects.tracer
+        self.stand_ins, self.parts = self.effects.stand_ins, self.effects.parts
         self.by_wrapper = {id(item.wrapper): index for index, item in enumerate(self.stand_ins)}
         self.by_wrapper |= {id(part.wrapper): part.primal for part in self.parts}
         self.by_storage = {item.storage: index for index, item in enumerate(self.stand_ins)}
         self.groups: dict[int, list[torch.Tensor]] = {}
-        for result in self.results:
+        for result in self.effects.flat:
             if isinstance(result, torch.Tensor) and result.layout != torch.strided:
                 raise refusal("AO0118", layout=result.layout)
             if is_functional(result) and storage_key(result) not in self.by_storage:

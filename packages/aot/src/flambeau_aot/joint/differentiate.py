@@ -27,7 +27,6 @@ from flambeau_aot._torch_compat import (
     version,
 )
 from flambeau_aot.errors import AotError, is_refusal
-from flambeau_aot.inputs.functional_inputs import FunctionalInput
 from flambeau_aot.intercept.inplace import WRITE_TO_LISTS
 from flambeau_aot.intercept.sparse_embeddings import Use, gathered, plain_gradient
 from flambeau_aot.joint.cotangents import Dependence
@@ -54,15 +53,10 @@ class LateWrites(NoMemory):
     """
 
     def __init__(
-        self,
-        tracer: JointTracer,
-        stand_ins: Sequence[FunctionalInput],
-        ahead: set[fx.Node],
-        dependence: Dependence | None,
+        self, effects: Effects, ahead: set[fx.Node], dependence: Dependence | None
     ) -> None:
         super().__init__()
-        self.tracer = tracer
-        self.stand_ins = stand_ins
+        self.tracer, self.stand_ins = tracer, stand_ins = effects.tracer, effects.stand_ins
         self.places = tuple(sorted(tracer.attempt.written_late))
         self.ahead = ahead
         self.dependence = dependence
@@ -173,37 +167,25 @@ class BackwardPart:
     counted: tuple[bool, ...] = ()
 
 
-def backward_part(
-    tracer: JointTracer,
-    effects: Effects,
-    differentiable: tuple[int, ...],
-    stand_ins: Sequence[FunctionalInput],
-    sparse: Sequence[Use],
-) -> BackwardPart:
-    """Differentiate the results at these positions by the stand-ins that require grad.
+def backward_part(effects: Effects, sparse: Sequence[Use]) -> BackwardPart:
+    """Differentiate what autograd knows of the results by the stand-ins that require grad.
 
     Raises WrittenInBackward where the pass writes to other stand-ins than the attempt knows of.
     """
-    if not differentiable:
+    tracer, stand_ins = effects.tracer, effects.stand_ins
+    if not effects.differentiable:
         return BackwardPart((), [None] * len(stand_ins))
     ahead = set(tracer.graph.nodes)
-    wrappers: list[torch.Tensor] = []
-    values: list[torch.Tensor] = []
-    nodes: list[fx.Node] = []
-    for order, index in enumerate(differentiable):
-        returned = effects.from_function[index]
-        assert returned.wrapper is not None
-        value = tracer.fakes.tangent_like(returned.value)
-        nodes.append(tracer.placeholder(f"tangent_{order}", value))
-        values.append(value)
-        wrappers.append(returned.wrapper)
+    returned = [effects.from_function[index] for index in effects.differentiable]
+    values = [tracer.fakes.tangent_like(item.value) for item in returned]
+    nodes = [tracer.placeholder(f"tangent_{order}", value) for order, value in enumerate(values)]
     tangents = [functional_tensor(value) for value in values]
     wanted = [(place, item.leaf) for place, item in enumerate(stand_ins) if item.leaf is not None]
     dependence: Dependence | None = None
     if not tracer.attempt.all_defined and len(values) > 1:
         dependence = tracer.watch_cotangents()
-        dependence.begin(wrappers, values, tracer.hooked)
-    late = LateWrites(tracer, stand_ins, ahead, dependence)
+        dependence.begin(effects.ends, values, tracer.hooked)
+    late = LateWrites(effects, ahead, dependence)
     with (
         functionalization(),
         tracer,
@@ -213,21 +195,22 @@ def backward_part(
         late.begin()
         with late:
             leaves = [leaf for _, leaf in wanted]
-            grads = _gradients(tracer, wrappers, leaves, tangents)
+            grads = _gradients(tracer, effects.ends, leaves, tangents)
         writes = late.results()
         by_primal: list[torch.Tensor | None] = [None] * len(stand_ins)
         for (place, _), grad in zip(wanted, grads, strict=True):
             by_primal[place] = grad
         with torch.no_grad():
             gradients, rows, sparse_grads = gathered(sparse, stand_ins, by_primal)
-    grad_nodes = [g if g is None else tracer.node_of(plain_gradient(g)) for g in gradients]
+        grad_nodes = [g if g is None else tracer.node_of(plain_gradient(g)) for g in gradients]
+        row_nodes = [tracer.node_of(plain_gradient(each)) for each in rows]
     for node in tracer.graph.nodes:
         if node not in ahead and node.op == "call_function":
             mark_as_backward(node)
     known = BackwardPart(
         tuple(nodes),
         grad_nodes,
-        [tracer.node_of(plain_gradient(each)) for each in rows],
+        row_nodes,
         sparse_grads,
         late=tuple(late.nodes),
         writes=tuple(writes),

@@ -13,26 +13,19 @@ lazily conjugated or negated tensors are not remembered.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import (
-    FakeTensor,
-    FakeTensorMode,
-    expression_of,
-    is_conj_or_neg,
-    new_fake,
-    run_fake,
-)
-from flambeau_aot.inputs.memory_overlap import is_dense
+from flambeau_aot._torch_compat import FakeTensor, FakeTensorMode, expression_of, is_conj_or_neg
+from flambeau_aot.inputs.memory_overlap import bare, is_dense
 from flambeau_aot.joint.corrections import CORRECTIONS, KernelCorrection, contiguous
+from flambeau_aot.joint.nested import map_tensors
 from flambeau_aot.refusals import refusal
 from flambeau_aot.sizes import has_symbols
 
 TensorKey = tuple[Any, ...]
-
-_META = torch.device("meta")
 
 # Operators whose kernels on the meta device give the metadata of every other device: structured
 # kernels and views. Pointwise operators are known by their tag.
@@ -57,7 +50,6 @@ class FakeValues:
         self._keys: dict[int, TensorKey] = {}
         self._alive: list[torch.Tensor] = []
         self._memo: dict[Any, Any] = {}
-        self._same_on_meta: dict[Any, bool] = {}
         self.runs = 0
         self.remembered = 0
 
@@ -67,17 +59,15 @@ class FakeValues:
             raise refusal("AO0023", layout=tensor.layout)
         if has_symbols(tensor) and not self.symbolic:
             raise refusal("AO0039", shape=tuple(tensor.shape))
-        device = tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
-        shape, stride = _keyed(tensor.shape), _keyed(tensor.stride())
-        return self._make((shape, stride, _keyed(tensor.storage_offset()), tensor.dtype, device))
+        return self._make(_key(tensor))
 
     def tangent_like(self, value: torch.Tensor) -> FakeTensor:
         """A fake cotangent: the value's strides where they are dense, else contiguous ones."""
         stride = tuple(value.stride())
         if not is_dense(tuple(value.shape), stride):
             stride = contiguous(tuple(value.shape))
-        device = value.fake_device if isinstance(value, FakeTensor) else value.device
-        return self._make((_keyed(value.shape), _keyed(stride), 0, value.dtype, device))
+        shape, _, _, dtype, device = _key(value)
+        return self._make((shape, _keyed(stride), 0, dtype, device))
 
     def flag(self, device: torch.device) -> FakeTensor:
         """A fake truth value."""
@@ -85,16 +75,7 @@ class FakeValues:
 
     def _make(self, key: TensorKey) -> FakeTensor:
         shape, stride, offset, dtype, device = map(_plain, key) if self.symbolic else key
-        meta = torch.empty_strided(shape, stride, dtype=dtype, device=_META)
-        if offset:
-            extent = (
-                0
-                if meta.numel() == 0
-                else 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-            )
-            meta = torch.empty((offset + extent,), dtype=dtype, device=_META)
-            meta = meta.as_strided(shape, stride, offset)
-        value = new_fake(self.mode, meta, device)
+        value = FakeTensor(self.mode, bare(shape, stride, offset, dtype), device)
         self._keys[id(value)] = key
         self._alive.append(value)
         return value
@@ -103,14 +84,7 @@ class FakeValues:
         """The metadata of a fake value as a hashable tuple."""
         key = self._keys.get(id(value))
         if key is None:
-            key = (
-                _keyed(value.shape),
-                _keyed(value.stride()),
-                _keyed(value.storage_offset()),
-                value.dtype,
-                value.fake_device,
-            )
-            self._keys[id(value)] = key
+            key = self._keys[id(value)] = _key(value)
             self._alive.append(value)
         return key
 
@@ -125,19 +99,17 @@ class FakeValues:
                 return self._rebuild(described)
         self.runs += 1
         plain = key is not None and len(devices) == 1 and "device" not in kwargs
-        if plain and not self.symbolic and self._plain(func):
+        if plain and not self.symbolic and _same_on_meta(func):
             result = self._run_on_meta(func, args, kwargs, next(iter(devices)))
         else:
-            result = run_fake(self.mode, func, args, kwargs)
+            result = self.mode.__torch_dispatch__(func, (), args, kwargs)
         correct = CORRECTIONS.get(func._schema.name)
         if correct is not None:
             several = isinstance(result, (list, tuple))
             parts = list(result) if several else [result]
             made = [part for part in parts if part is not None]  # those that the mask wants
-            told = correct(args, made[0].fake_device) if made else {}
-            self._correct(
-                parts, {place: t for place, t in told.items() if parts[place] is not None}
-            )
+            if made:
+                self._correct(parts, correct(args, made[0].fake_device))
             result = tuple(parts) if several else parts[0]
         if key is not None:
             described = self._describe(result)
@@ -147,6 +119,8 @@ class FakeValues:
 
     def _correct(self, parts: list[Any], told: Mapping[int, KernelCorrection]) -> None:
         for place, said in told.items():
+            if parts[place] is None:
+                continue
             shape, stride, offset, dtype, device = self.key_of(parts[place])
             shape = shape if said.shape is None else _keyed(tuple(said.shape))
             laid = said.stride if said.laid is None else said.laid([_plain(n) for n in shape])
@@ -154,48 +128,20 @@ class FakeValues:
             dtype = said.dtype or (dtype.to_complex() if said.is_complex else dtype)
             parts[place] = self._make((shape, stride, offset, dtype, device))
 
-    def _plain(self, func: Any) -> bool:
-        known = self._same_on_meta.get(func)
-        if known is None:
-            known = torch.Tag.pointwise in func.tags or func._schema.name in _SAME_ON_META
-            self._same_on_meta[func] = known
-        return known
-
     def _run_on_meta(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
     ) -> Any:
-        def to_meta(value: Any) -> Any:
-            if isinstance(value, FakeTensor):
-                shape, stride, offset, dtype, _ = self.key_of(value)
-                if offset:
-                    return self._meta_with_offset(shape, stride, offset, dtype)
-                return torch.empty_strided(shape, stride, dtype=dtype, device=_META)
-            if isinstance(value, (list, tuple)):
-                return [to_meta(item) for item in value]
-            return value
+        def to_meta(value: Any) -> torch.Tensor:
+            return bare(*self.key_of(value)[:4])
 
-        def to_fake(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                fake = new_fake(self.mode, value, device)
-                self._alive.append(fake)
-                return fake
-            if isinstance(value, (list, tuple)):
-                return _kind(value)(to_fake(item) for item in value)
-            return value
+        def to_fake(value: torch.Tensor) -> FakeTensor:
+            fake = FakeTensor(self.mode, value, device)
+            self._alive.append(fake)
+            return fake
 
         with torch.no_grad():
-            result = func(
-                *[to_meta(item) for item in args],
-                **{name: to_meta(item) for name, item in kwargs.items()},
-            )
-        return to_fake(result)
-
-    def _meta_with_offset(
-        self, shape: tuple[int, ...], stride: tuple[int, ...], offset: int, dtype: torch.dtype
-    ) -> torch.Tensor:
-        extent = 1 + sum(max(size - 1, 0) * step for size, step in zip(shape, stride, strict=True))
-        base = torch.empty((offset + extent,), dtype=dtype, device=_META)
-        return base.as_strided(shape, stride, offset)
+            result = func(*map_tensors(args, to_meta), **map_tensors(kwargs, to_meta))
+        return map_tensors(result, to_fake)
 
     def _call_key(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], devices: set[torch.device]
@@ -243,6 +189,11 @@ class FakeValues:
         return kind(self._rebuild(part) for part in content)
 
 
+@cache
+def _same_on_meta(func: Any) -> bool:
+    return torch.Tag.pointwise in func.tags or func._schema.name in _SAME_ON_META
+
+
 class _Symbolic:
     """A symbolic size as part of a key: equal to another of the same expression."""
 
@@ -257,6 +208,12 @@ class _Symbolic:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Symbolic) and bool(self.expression == other.expression)
+
+
+def _key(value: torch.Tensor) -> TensorKey:
+    shape, stride, offset = map(_keyed, (value.shape, value.stride(), value.storage_offset()))
+    device = value.fake_device if isinstance(value, FakeTensor) else value.device
+    return shape, stride, offset, value.dtype, device
 
 
 def _keyed(value: Any) -> Any:

@@ -27,29 +27,22 @@ History = Sequence[tuple[Any, tuple[Any, ...]]]
 
 def history_of(effects: Effects) -> History:
     """What autograd knows of the results that gradients go through."""
-    ends = [x.wrapper for x in effects.from_function if x.wrapper is not None and x.differentiable]
-    return autograd_nodes([end.grad_fn for end in ends])
+    return autograd_nodes([end.grad_fn for end in effects.ends])
 
 
-def result_nodes(
-    effects: Effects,
-    history: History,
-    results: Sequence[Any],
-    differentiable: Sequence[int],
-    primals: Sequence[torch.Tensor],
-    hooked: Sequence[torch.Tensor],
-) -> tuple[ResultNode, ...]:
+def result_nodes(effects: Effects, history: History) -> tuple[ResultNode, ...]:
     """The nodes of their own that results get which depend on others, in the order of their making:
     neither a view that the autograd function makes nor what it is of, and no edge leads to what
     these depend on, nor to a result that the program itself puts a hook on. Raises Unsupported for
     an input written to that keeps its gradient: it keeps that of the value written."""
+    primals = effects.primals
     # a view that the autograd function makes would not be one of what another node gives
     whole = {item.source.index for item in effects.inside if item.source.kind == "output"}
-    known = [(place, effects.from_function[place].wrapper) for place in differentiable]
-    ends = [(place, end.grad_fn) for place, end in known if end is not None]
+    known = zip(effects.differentiable, effects.ends, strict=True)
+    ends = [(place, end.grad_fn) for place, end in known]
     bound = [n for at, n in ends if at >= len(effects.returned) or at in whole]
     ends = [(at, node) for at, node in ends if node not in bound]
-    targets = _targets(effects, history, results, hooked)
+    targets = _targets(effects, history)
     if not targets:
         return ()
     behind = _targets_reached(history, targets)
@@ -71,20 +64,18 @@ def result_nodes(
     )
 
 
-def _targets(
-    effects: Effects, history: History, results: Sequence[Any], hooked: Sequence[torch.Tensor]
-) -> dict[int, Any]:
+def _targets(effects: Effects, history: History) -> dict[int, Any]:
     """The autograd nodes of the results, and (~primal) of the inputs written to, that gradients of
     other results go through; an input itself is none."""
     behind = {other for _, following in history for other in following}
     targets = {
         place: result.grad_fn
-        for place, (result, plan) in enumerate(zip(results, effects.results, strict=True))
+        for place, (result, plan) in enumerate(zip(effects.flat, effects.results, strict=True))
         if is_functional(result)
         and not isinstance(plan, (IsInput, LiteralResult, SameResult))
         and not getattr(plan, "late", False)
         and in_graph(result)
-        and all(result is not other for other in hooked)
+        and all(result is not other for other in effects.tracer.hooked)
     }
     for update in effects.updates:
         wrapper = effects.returned[update.output].wrapper
@@ -105,18 +96,15 @@ def _targets_reached(history: History, targets: Mapping[int, Any]) -> dict[Any, 
     return found
 
 
-def reentrant_tangents(
-    effects: Effects, history: History, differentiable: Sequence[int]
-) -> frozenset[int]:
+def reentrant_tangents(effects: Effects, history: History) -> frozenset[int]:
     """The tangents that lead to a checkpoint with use_reentrant=True, which eager's engine goes
     through only where gradients are accumulated in all leaves."""
     if not any(accumulates_only(node) for node, _ in history):
         return frozenset()
-    ends = [effects.from_function[place].wrapper for place in differentiable]
     return frozenset(
         order
-        for order, end in enumerate(ends)
-        if end is not None and any(accumulates_only(n) for n, _ in autograd_nodes([end.grad_fn]))
+        for order, end in enumerate(effects.ends)
+        if any(accumulates_only(node) for node, _ in autograd_nodes([end.grad_fn]))
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -56,12 +57,19 @@ class Returned:
 
 @dataclass
 class Effects:
-    """The finding: values the graph returns (updates first), and plans that refer to them; views
-    that the autograd function makes of these and of inputs.
+    """What a program did to its inputs, and what it returned: values the graph returns (updates
+    first), and plans that refer to them; views that the autograd function makes of these and of
+    inputs.
 
-    finals: for each input, its base after the program ran.
+    flat: the program's results. parts: members of those primals that are bases of several
+    arguments. finals: for each input, its base after the program ran.
     """
 
+    tracer: JointTracer
+    primals: Sequence[torch.Tensor]
+    stand_ins: Sequence[FunctionalInput]
+    flat: Sequence[Any]
+    parts: Sequence[SyntheticBaseView] = ()
     returned: list[Returned] = field(default_factory=list)
     inside: list[InsideView] = field(default_factory=list)
     inside_values: list[Returned] = field(default_factory=list)
@@ -78,6 +86,18 @@ class Effects:
     def from_function(self) -> list[Returned]:
         """All that the autograd function returns."""
         return [*self.returned, *self.inside_values]
+
+    @property
+    def differentiable(self) -> tuple[int, ...]:
+        """The places of those of which autograd knows."""
+        return tuple(at for at, item in enumerate(self.from_function) if item.differentiable)
+
+    @property
+    def ends(self) -> list[torch.Tensor]:
+        """What autograd knows these by."""
+        every = self.from_function
+        wrappers = [every[at].wrapper for at in self.differentiable]
+        return [wrapper for wrapper in wrappers if wrapper is not None]
 
 
 def in_graph(wrapper: torch.Tensor) -> bool:
@@ -97,30 +117,24 @@ def steps_from(
     return value, tuple(reversed(steps))
 
 
-def plan_inputs(
-    tracer: JointTracer,
-    effects: Effects,
-    primals: Sequence[torch.Tensor],
-    stand_ins: Sequence[FunctionalInput],
-    parts: Sequence[SyntheticBaseView],
-) -> None:
+def plan_inputs(effects: Effects) -> None:
     """Fill in all of `effects` but the results."""
+    tracer, stand_ins = effects.tracer, effects.stand_ins
     places = {id(item.wrapper): index for index, item in enumerate(stand_ins)}
     effects.hooks = tuple((places[key], hook) for key, hook in tracer.input_hooks.found)
-    for index, (tensor, item) in enumerate(zip(primals, stand_ins, strict=True)):
-        _plan_input(tracer, effects, index, tensor, item)
+    for index, (tensor, item) in enumerate(zip(effects.primals, stand_ins, strict=True)):
+        _plan_input(effects, index, tensor, item)
     if effects.updates and tracer.reaches_between:
         raise refusal("AO0098")
-    _plan_parts(tracer, effects, parts)
-    _refuse_overlapping_writes(effects, primals)
+    _plan_parts(effects)
+    _refuse_overlapping_writes(effects)
     written = {update.primal for update in effects.updates if update.differentiable}
     if any(place in written and stand_ins[place].facts.is_view for place, _ in effects.hooks):
         raise refusal("AO0099")
 
 
-def _plan_input(
-    tracer: JointTracer, effects: Effects, index: int, tensor: torch.Tensor, item: FunctionalInput
-) -> None:
+def _plan_input(effects: Effects, index: int, tensor: torch.Tensor, item: FunctionalInput) -> None:
+    tracer = effects.tracer
     wrapper = item.wrapper
     memory = wrapper if item.memory is None else item.memory
     if storage_was_replaced(wrapper) or current_value(memory).shape != item.value.shape:
@@ -197,12 +211,12 @@ def _unshaped(tracer: JointTracer, wrapper: torch.Tensor, final: torch.Tensor) -
     return wrapper
 
 
-def _plan_parts(tracer: JointTracer, effects: Effects, parts: Sequence[SyntheticBaseView]) -> None:
+def _plan_parts(effects: Effects) -> None:
     """Raise the version counter of every group of members that the program wrote to; copying into a
     base that autograd knows raises that of its views."""
     raised: set[tuple[int, int]] = set()
     updated = {update.primal for update in effects.updates if update.counted}
-    for part in parts:
+    for part in effects.parts:
         wrapper, member = part.wrapper, part.member
         if wrapper.requires_grad and not part.requires_grad:
             raise refusal("AO0109", position=member.position)
@@ -211,19 +225,19 @@ def _plan_parts(tracer: JointTracer, effects: Effects, parts: Sequence[Synthetic
         group = (part.base, member.counter)
         if (member.recorded or member.whole) and part.base in updated:
             raised.add(group)
-    for part in parts:
+    for part in effects.parts:
         group = (part.base, part.member.counter)
         if version(part.wrapper) != part.version and group not in raised:
             raised.add(group)
             effects.touched.append(part.primal)
 
 
-def _refuse_overlapping_writes(effects: Effects, primals: Sequence[torch.Tensor]) -> None:
+def _refuse_overlapping_writes(effects: Effects) -> None:
     if not effects.updates and not effects.reshapes:
         return
     written = {update.primal for update in effects.updates}
     by_storage: dict[int, list[int]] = {}
-    for index, tensor in enumerate(primals):
+    for index, tensor in enumerate(effects.primals):
         if tensor.numel() or base_of(tensor) is not tensor:
             # A view without elements shares no memory, and a version counter all the same.
             by_storage.setdefault(storage_key(tensor), []).append(index)
@@ -232,31 +246,22 @@ def _refuse_overlapping_writes(effects: Effects, primals: Sequence[torch.Tensor]
             raise WritesOverlap(storage)
 
 
-def _refuse_views_that_follow(effects: Effects, primals: Sequence[torch.Tensor]) -> None:
-    """An input that is a view of one that begins to require grad does so with it."""
-    marked = {id(primals[index]) for index in effects.begin_grad if index < len(primals)}
-    if any(base_of(other) is not other and id(base_of(other)) in marked for other in primals):
-        raise refusal("AO0111")
-
-
-def refuse_new_leaves(
-    effects: Effects,
-    primals: Sequence[torch.Tensor],
-    stand_ins: Sequence[FunctionalInput],
-    parts: Sequence[SyntheticBaseView],
-) -> None:
+def refuse_new_leaves(effects: Effects) -> None:
     """A leaf made inside whose gradient the caller could ask for must not be part of the graph."""
     if not effects.begin_grad:
         return
-    _refuse_views_that_follow(effects, primals)
-    wrappers = {index: item.wrapper for index, item in enumerate(stand_ins)}
-    wrappers |= {part.primal: part.wrapper for part in parts}
+    own = [effects.primals[at] for at in effects.begin_grad if at < len(effects.primals)]
+    bases = [base_of(other) for other in effects.primals if base_of(other) is not other]
+    if any(base is tensor for base in bases for tensor in own):
+        # An input that is a view of one that begins to require grad does so with it.
+        raise refusal("AO0111")
+    wrappers = {index: item.wrapper for index, item in enumerate(effects.stand_ins)}
+    wrappers |= {part.primal: part.wrapper for part in effects.parts}
     marked = [wrappers[primal] for primal in effects.begin_grad]
     if any(isinstance(x, ViewOfInput) and x.primal in effects.begin_grad for x in effects.results):
         raise refusal("AO0112")
     ends = [item.wrapper for item in effects.returned if item.wrapper is not None]
     refuse_reached(marked, ends)
-    own = [primals[index] for index in effects.begin_grad if index < len(primals)]
     if any(base_of(tensor) is not tensor for tensor in own) and any(
         in_graph(end) and not leaves_reached([end]) for end in ends
     ):

@@ -23,14 +23,17 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return []
 
 
-def map_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The structure with `change` of each tensor; a tuple of any class becomes a plain one."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
+def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The structure with `change` of each part that is no container; tuples become plain ones."""
     if isinstance(value, list):
-        return [map_tensors(item, change) for item in value]
+        return [map_leaves(item, change) for item in value]
     if isinstance(value, tuple):
-        return tuple([map_tensors(item, change) for item in value])
+        return tuple([map_leaves(item, change) for item in value])
     if isinstance(value, dict):
-        return {name: map_tensors(item, change) for name, item in value.items()}
-    return value
+        return {name: map_leaves(item, change) for name, item in value.items()}
+    return change(value)
+
+
+def map_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The structure with `change` of each tensor."""
+    return map_leaves(value, lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf)

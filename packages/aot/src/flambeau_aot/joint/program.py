@@ -85,17 +85,7 @@ def of_graph_module(gm: fx.GraphModule, name: str) -> InputProgram:
 
 def of_callable(fn: Callable[..., Any], count: int, name: str) -> InputProgram:
     """A plain function of `count` flat inputs that reads no other tensor."""
-
-    def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: JointTracer) -> Any:
-        lines = tracer.lines
-        lines.enter_function()
-        try:
-            return fn(*args)
-        except Exception as error:
-            raise _explained(error, name, lines.of_error(error)) from error
-
-    names = tuple(f"arg_{index}" for index in range(count))
-    return InputProgram(name, (), (), names, run, True)
+    return of_module_call(lambda values, *inputs: fn(*inputs), {}, count, name)
 
 
 def of_module_call(

@@ -233,16 +233,13 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         flat, structure = pytree.tree_flatten(results)
         effects = _effects(tracer, primals, stand_ins, flat, parts)
     if program.checked:
-        effects.returned.extend(_unread_checks(tracer, effects))
+        effects.returned.extend(_unread_checks(effects))
     outputs = tuple(tracer.node_of(item.value) for item in effects.returned)
     mark(tracer.graph)
-    differentiable = tuple(
-        index for index, item in enumerate(effects.from_function) if item.differentiable
-    )
-    if differentiable and not requires_grad:
+    if effects.differentiable and not requires_grad:
         raise refusal("AO0052")
     with _python_forms(bool(numbers), attempt.decompositions):
-        found = backward_part(tracer, effects, differentiable, stand_ins, sparse)
+        found = backward_part(effects, sparse)
     count, extra = input_plan.static, len(tracer.constants)
     if any(mentions_symbols((s.args, s.kwargs)) for r in effects.reshapes for s in r.steps):
         raise refusal("AO0053")
@@ -251,7 +248,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         inputs=input_plan,
         updates=tuple(effects.updates),
         results=tuple(_sized_views(item, symbols) for item in effects.results),
-        differentiable=differentiable,
+        differentiable=effects.differentiable,
         visible=len(effects.returned),
         structure=structure,
         grad_mode_after=None if grad_mode_after == attempt.grad_mode else grad_mode_after,
@@ -262,11 +259,11 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         end_grad=tuple(effects.end_grad),
         hooks=effects.hooks,
         touched=tuple(effects.touched),
-        beside=_sharing_raised_counters(effects, primals),
+        beside=_sharing_raised_counters(effects),
         inside=tuple(_sized_views(item, symbols) for item in effects.inside),
-        apart=_inputs_without_gradient(effects, stand_ins),
-        reentrant=reentrant_tangents(effects, history, differentiable),
-        result_nodes=result_nodes(effects, history, flat, differentiable, primals, tracer.hooked),
+        apart=_inputs_without_gradient(effects),
+        reentrant=reentrant_tangents(effects, history),
+        result_nodes=result_nodes(effects, history),
         linear=is_linear(history, tracer.graph, found.tangents, found.grads),
     )
     return Joint(
@@ -306,9 +303,10 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     )
 
 
-def _unread_checks(tracer: JointTracer, effects: Effects) -> list[Returned]:
+def _unread_checks(effects: Effects) -> list[Returned]:
     """Results that nothing reads of operators that may raise by their data: the graph returns them,
     so that whoever compiles it computes them, and raises as eager does."""
+    tracer = effects.tracer
     if not tracer.may_raise:
         return []
     read = computed_from(tracer.node_of(item.value) for item in effects.from_function)
@@ -325,20 +323,18 @@ def _among(
     return (*items[:count], *constants, *items[count:], *last)
 
 
-def _inputs_without_gradient(
-    effects: Effects, stand_ins: Sequence[FunctionalInput]
-) -> tuple[int, ...]:
+def _inputs_without_gradient(effects: Effects) -> tuple[int, ...]:
     """Inputs that require grad to which autograd has no way from any result; none if that is so of
     all, as results of a leaf made inside require grad because an input does."""
-    ends = [x.wrapper for x in effects.from_function if x.wrapper is not None and x.differentiable]
-    reached = {id(leaf) for leaf in leaves_reached(ends)}
+    reached, stand_ins = {id(leaf) for leaf in leaves_reached(effects.ends)}, effects.stand_ins
     wanting = [place for place, item in enumerate(stand_ins) if item.leaf is not None]
     apart = tuple(place for place in wanting if id(stand_ins[place].leaf) not in reached)
     return () if len(apart) == len(wanting) else apart
 
 
-def _sharing_raised_counters(effects: Effects, primals: Sequence[torch.Tensor]) -> tuple[int, ...]:
+def _sharing_raised_counters(effects: Effects) -> tuple[int, ...]:
     """Primals that share memory with one whose version counter alone is raised."""
+    primals = effects.primals
     raised = {*effects.touched, *(shape.primal for shape in effects.reshapes)}
     storages = {storage_key(primals[index]) for index in raised if index < len(primals)}
     if not storages:

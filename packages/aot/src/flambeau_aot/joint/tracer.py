@@ -34,7 +34,7 @@ from flambeau_aot._torch_compat import (
     without_modes,
 )
 from flambeau_aot.errors import AotError
-from flambeau_aot.inputs.memory_overlap import Layouts, is_dense
+from flambeau_aot.inputs.memory_overlap import Layouts, is_dense, reach
 from flambeau_aot.intercept.determinism_alerts import alerts
 from flambeau_aot.intercept.inplace import Views
 from flambeau_aot.intercept.input_attributes import InputHooks
@@ -42,7 +42,7 @@ from flambeau_aot.joint.checkpoint_regions import REGION, Regions
 from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.data_dependent import may_raise
 from flambeau_aot.joint.fake_metadata import FakeValues
-from flambeau_aot.joint.nested import map_tensors, tensors_in
+from flambeau_aot.joint.nested import map_leaves, map_tensors, tensors_in
 from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import Presence, ViewStep
@@ -376,11 +376,9 @@ class JointTracer(TorchDispatchMode):
             tuple(source.shape), tuple(source.stride())
         ):
             self.reaches_between = True
-        if isinstance(result, (list, tuple)):
-            for index, part in enumerate(result):
-                self.view_of[id(part)] = (source, ViewStep(func, tuple(args[1:]), kwargs, index))
-        else:
-            self.view_of[id(result)] = (source, ViewStep(func, tuple(args[1:]), kwargs, None))
+        several = isinstance(result, (list, tuple))
+        for index, part in enumerate(result) if several else [(None, result)]:
+            self.view_of[id(part)] = (source, ViewStep(func, tuple(args[1:]), kwargs, index))
 
     def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args = self._lift_constants(args)
@@ -413,8 +411,8 @@ class JointTracer(TorchDispatchMode):
         known = all(isinstance(number, int) for number in (*size, *stride, offset))
         if not known or 0 in size or self._nodes[id(source)].op == "placeholder":
             return
-        last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-        if (last + 1) * source.element_size() > source.untyped_storage().nbytes():
+        end = (offset + reach(size, stride)) * source.element_size()
+        if end > source.untyped_storage().nbytes():
             raise self._refusal("AO0046")
 
     def _bind(self, node: fx.Node, result: Any) -> None:
@@ -434,15 +432,12 @@ class JointTracer(TorchDispatchMode):
                 self._bind(item, part)
 
     def _to_nodes(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return self._nodes[id(value)]
-        if isinstance(value, tuple):
-            return tuple([self._to_nodes(item) for item in value])
-        if isinstance(value, list):
-            return [self._to_nodes(item) for item in value]
-        if isinstance(value, dict):
-            return {name: self._to_nodes(item) for name, item in value.items()}
-        return self.sizes.node(value) if is_symbolic(value) else value
+        def node(leaf: Any) -> Any:
+            if isinstance(leaf, torch.Tensor):
+                return self._nodes[id(leaf)]
+            return self.sizes.node(leaf) if is_symbolic(leaf) else leaf
+
+        return map_leaves(value, node)
 
     def _lift_constants(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Real tensors inside the program become inputs of the graph."""

@@ -1,7 +1,7 @@
 """Bounds on a cut: the memory saved, and the work done twice.
 
-In: a partition problem, a budget or a share of the work, and a way to cut. Out: the nodes to save,
-or the points of the curve of all cuts.
+In: a joint graph, or its partition problem, a budget or a share of the work. Out: the nodes to
+save, or the points of the curve of all cuts.
 Invariant: the bytes saved are within the budget, or the budget is refused with the least that can
 be reached; the work done twice is within the share, but for what a checkpoint policy forces.
 
@@ -14,15 +14,18 @@ through a value computed from it.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import fx
 
 from flambeau_aot.errors import AotError
+from flambeau_aot.interface import Options
+from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.cost import nbytes, work
-from flambeau_aot.partition.problem import Problem, mark_of
+from flambeau_aot.partition.mincut import cheapest
+from flambeau_aot.partition.problem import Problem, mark_of, problem_of
 
 _GRID = 1024
 
@@ -56,55 +59,6 @@ def keep(sizes: Sequence[int], values: Sequence[float], capacity: int) -> set[in
 
 
 _ROUNDS = 6
-
-
-class BoundedCut(Protocol):
-    """Values to save, where `allowed` may run twice and `banned` may not."""
-
-    def __call__(
-        self, problem: Problem, allowed: Collection[fx.Node] = (), banned: Collection[fx.Node] = ()
-    ) -> list[fx.Node]: ...
-
-
-def within_share(
-    problem: Problem, share: float, cut: BoundedCut, allowed: Collection[fx.Node] = ()
-) -> list[fx.Node]:
-    """The cut, the costliest of what would run twice being banned until the rest is within."""
-    banned: set[fx.Node] = set()
-    for _ in range(_ROUNDS):
-        saved = cut(problem, allowed, banned)
-        excess = _over(problem, saved, share)
-        if not excess:
-            return saved
-        banned |= excess
-    return cut(problem, (), {node for node in problem.candidates if not _forced(node)})
-
-
-def _over(problem: Problem, saved: list[fx.Node], share: float) -> set[fx.Node]:
-    """The costliest operators that run twice, so many that the others are within the share."""
-    again = problem.again(saved)
-    if problem.share(again) <= share:
-        return set()
-    free = sorted(
-        (node for node in again if not _forced(node)),
-        key=lambda node: work(node, problem.kinds[node]),
-        reverse=True,
-    )
-    chosen: set[fx.Node] = set()
-    left = set(again)
-    step = max(1, len(free) // 16)
-    for start in range(0, len(free), step):
-        chosen.update(free[start : start + step])
-        left.difference_update(free[start : start + step])
-        if problem.share(left) <= share:
-            break
-    return {node for node in chosen if work(node, problem.kinds[node])}
-
-
-def _forced(node: fx.Node) -> bool:
-    return mark_of(node) == "must_recompute" or node.op != "call_function"
-
-
 _SEARCH_STEPS = 7
 
 
@@ -123,94 +77,152 @@ class _Choice:
     size: int
 
 
-def within_budget(problem: Problem, budget: float, share: float, cut: BoundedCut) -> list[fx.Node]:
-    """The cut of least extra work that saves at most this many bytes.
+@dataclass(frozen=True)
+class BoundedCuts:
+    """The cheapest cuts of a problem that do at most a share of all work twice."""
 
-    budget: an int is bytes; a float in [0, 1] is a point between the least memory (0) and that of
-    the plain cut (1). Raises AotError for bytes that are too few.
-    """
-    most = _choice(problem, share, cut, None)
-    if not isinstance(budget, bool) and isinstance(budget, int):
-        goal = budget
-    elif 0.0 <= budget <= 1.0:
-        goal = -1
-    else:
-        raise AotError(f"a memory budget is a number of bytes or in [0, 1], not {budget!r}")
-    if most.size <= goal:
-        return most.saved
-    # Under a small share, running more twice may have to be taken back at a higher price.
-    least = min(most, _choice(problem, share, cut, 0), key=lambda choice: choice.size)
-    if goal < 0:
-        goal = least.size + round((most.size - least.size) * budget)
-    if most.size <= goal:
-        return most.saved
-    if least.size > goal:
-        raise AotError(
-            f"a memory budget of {goal} bytes cannot be met: at least {least.size} bytes cross "
-            f"from forward to backward, {most.size} by default; raise the budget, or the share "
-            "of work that may be done twice"
-        )
-    return _search(problem, share, cut, least, goal).saved
+    problem: Problem
+    share: float
 
+    def cut(self, allowed: Collection[fx.Node] = ()) -> list[fx.Node]:
+        """The cut, the costliest of what would run twice being banned until the rest is within;
+        expensive operators that are `allowed` may run twice."""
+        banned: set[fx.Node] = set()
+        for _ in range(_ROUNDS):
+            saved = cheapest(self.problem, allowed, banned)
+            excess = self._over(saved)
+            if not excess:
+                return saved
+            banned |= excess
+        every = {node for node in self.problem.candidates if not _forced(node)}
+        return cheapest(self.problem, (), every)
 
-def _search(problem: Problem, share: float, cut: BoundedCut, least: _Choice, goal: int) -> _Choice:
-    """The choice of largest capacity that is within the goal."""
-    low, high = 0, sum(nbytes(node.meta["val"]) for node in _expensive(problem))
-    best = least
-    for _ in range(_SEARCH_STEPS):
-        if high - low <= max(1, goal // 256):
-            break
-        middle = (low + high) // 2
-        found = _choice(problem, share, cut, middle)
-        if found.size <= goal:
-            low = middle
-            if found.size >= best.size:
-                best = found
+    def _over(self, saved: list[fx.Node]) -> set[fx.Node]:
+        """The costliest operators that run twice, so many that the others are within the share."""
+        problem, again = self.problem, self.problem.again(saved)
+        if problem.share(again) <= self.share:
+            return set()
+
+        def cost(node: fx.Node) -> float:
+            return work(node, problem.kinds[node])
+
+        free = sorted((node for node in again if not _forced(node)), key=cost, reverse=True)
+        step = max(1, len(free) // 16)
+        ends = range(step, len(free) + step, step)
+        within = (n for n in ends if problem.share({*again} - {*free[:n]}) <= self.share)
+        return {node for node in free[: next(within, len(free))] if cost(node)}
+
+    def within(self, budget: float) -> list[fx.Node]:
+        """The cut of least extra work that saves at most this many bytes.
+
+        budget: an int is bytes; a float in [0, 1] is a point between the least memory (0) and that
+        of the plain cut (1). Raises AotError for bytes that are too few.
+        """
+        most = self._choice(None)
+        if not isinstance(budget, bool) and isinstance(budget, int):
+            goal = budget
+        elif 0.0 <= budget <= 1.0:
+            goal = -1
         else:
-            high = middle
-    return best
+            raise AotError(f"a memory budget is a number of bytes or in [0, 1], not {budget!r}")
+        if most.size <= goal:
+            return most.saved
+        # Under a small share, running more twice may have to be taken back at a higher price.
+        least = min(most, self._choice(0), key=lambda choice: choice.size)
+        if goal < 0:
+            goal = least.size + round((most.size - least.size) * budget)
+        if most.size <= goal:
+            return most.saved
+        if least.size > goal:
+            raise AotError(
+                f"a memory budget of {goal} bytes cannot be met: at least {least.size} bytes cross "
+                f"from forward to backward, {most.size} by default; raise the budget, or the share "
+                "of work that may be done twice"
+            )
+        return self._search(least, goal).saved
 
+    def _search(self, least: _Choice, goal: int) -> _Choice:
+        """The choice of largest capacity that is within the goal."""
+        low, high, best = 0, sum(self.sizes), least
+        for _ in range(_SEARCH_STEPS):
+            if high - low <= max(1, goal // 256):
+                break
+            middle = (low + high) // 2
+            found = self._choice(middle)
+            if found.size <= goal:
+                low = middle
+                if found.size >= best.size:
+                    best = found
+            else:
+                high = middle
+        return best
 
-def curve(problem: Problem, share: float, cut: BoundedCut, points: int) -> tuple[CurvePoint, ...]:
-    """Cuts from the least memory to the plain one, none of which another beats on both counts."""
-    total = sum(nbytes(node.meta["val"]) for node in _expensive(problem))
-    capacities = [total * step // (points - 1) for step in range(points - 1)] if points > 1 else []
-    choices = [_choice(problem, share, cut, capacity) for capacity in [*capacities, None]]
-    found = sorted(
-        (
+    def curve(self, points: int) -> tuple[CurvePoint, ...]:
+        """Cuts from the least memory to the plain one, none of which another beats on both
+        counts."""
+        total, steps = sum(self.sizes), points - 1
+        choices = [self._choice(total * step // steps) for step in range(steps)]
+        found = [
             CurvePoint(
                 item.size,
-                problem.share(problem.again(item.saved)),
+                self.problem.share(self.problem.again(item.saved)),
                 tuple(node.name for node in item.saved),
             )
-            for item in choices
-        ),
-        key=lambda point: (point.saved_bytes, point.share),
-    )
-    front: list[CurvePoint] = []
-    for point in found:
-        if not front or point.share < front[-1].share:
-            front.append(point)
-    return tuple(front)
+            for item in [*choices, self._choice(None)]
+        ]
+        front: list[CurvePoint] = []
+        for point in sorted(found, key=lambda point: (point.saved_bytes, point.share)):
+            if not front or point.share < front[-1].share:
+                front.append(point)
+        return tuple(front)
+
+    @cached_property
+    def expensive(self) -> list[fx.Node]:
+        """The operators that no plain cut runs twice."""
+        return [node for node in self.problem.candidates if self.problem.expensive(node)]
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """The bytes of each of these."""
+        return [nbytes(node.meta["val"]) for node in self.expensive]
+
+    def _choice(self, capacity: int | None) -> _Choice:
+        """The cut with what the knapsack keeps of the expensive operators; None keeps them all."""
+        allowed: Collection[fx.Node] = ()
+        if capacity is not None:
+            costs = [work(node, self.problem.kinds[node]) for node in self.expensive]
+            kept = keep(self.sizes, costs, capacity)
+            allowed = {node for place, node in enumerate(self.expensive) if place not in kept}
+            several = [node for node in allowed if isinstance(node.meta["val"], tuple)]
+            allowed = {*allowed, *(user for node in several for user in node.users)}
+        saved = self.cut(allowed)
+        return _Choice(saved, self.problem.bytes_saved(saved))
 
 
-def _choice(problem: Problem, share: float, cut: BoundedCut, capacity: int | None) -> _Choice:
-    """The cut with what the knapsack keeps of the expensive operators; None keeps them all."""
-    items = _expensive(problem)
-    allowed: Collection[fx.Node] = ()
-    if capacity is not None:
-        sizes = [nbytes(node.meta["val"]) for node in items]
-        kept = keep(sizes, [work(node, problem.kinds[node]) for node in items], capacity)
-        allowed = {node for place, node in enumerate(items) if place not in kept}
-        allowed = _with_parts(allowed)
-    saved = within_share(problem, share, cut, allowed)
-    return _Choice(saved, problem.bytes_saved(saved))
+def _forced(node: fx.Node) -> bool:
+    return mark_of(node) == "must_recompute" or node.op != "call_function"
 
 
-def _with_parts(nodes: Collection[fx.Node]) -> set[fx.Node]:
-    parts = {user for node in nodes for user in node.users if isinstance(node.meta["val"], tuple)}
-    return {*nodes, *parts}
+def min_cut_partition(joint: Joint, options: Options | None = None) -> list[fx.Node]:
+    """The cheapest set of values from which the backward part can be computed.
+
+    Under `options.memory_budget` more is computed again, so that less is saved; under
+    `options.recompute_share` less is, so that the work done twice stays below that part of the
+    whole. Raises AotError where a budget in bytes is too small.
+    """
+    options = options or Options()
+    problem = problem_of(joint, options.classify)
+    budget, share = options.memory_budget, options.recompute_share
+    if budget is None or (isinstance(budget, float) and budget == 1.0):
+        return BoundedCuts(problem, share).cut()
+    return BoundedCuts(replace(problem, lent=frozenset()), share).within(budget)
 
 
-def _expensive(problem: Problem) -> list[fx.Node]:
-    return [node for node in problem.candidates if problem.expensive(node)]
+def memory_curve(
+    joint: Joint, options: Options | None = None, points: int = 11
+) -> tuple[CurvePoint, ...]:
+    """What saving less costs: cuts from the least memory to the default one, none beaten by another
+    on both counts. `options.recompute_share` bounds the work as it does in a compile."""
+    options = options or Options(recompute_share=1.0)
+    problem = replace(problem_of(joint, options.classify), lent=frozenset())
+    return BoundedCuts(problem, options.recompute_share).curve(points)

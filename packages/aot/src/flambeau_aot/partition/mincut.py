@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Hashable, Iterable
-from dataclasses import replace
 
 from torch import fx
 
@@ -26,9 +25,8 @@ from flambeau_aot.interface import Options
 from flambeau_aot.joint.differentiate import in_backward
 from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.trace import Joint
-from flambeau_aot.partition.budget import CurvePoint, curve, within_budget, within_share
 from flambeau_aot.partition.cost import WRITE_PART, recompute_cost, save_cost
-from flambeau_aot.partition.problem import Problem, mark_of, problem_of
+from flambeau_aot.partition.problem import Problem, mark_of
 from flambeau_aot.partition.split import backward_only, forward_part
 
 Edge = tuple[Hashable, Hashable, int | None]
@@ -101,21 +99,6 @@ def _may_be_saved(node: fx.Node) -> bool:
 
 
 _SOURCE, _SINK = "source", "sink"
-
-
-def min_cut_partition(joint: Joint, options: Options | None = None) -> list[fx.Node]:
-    """The cheapest set of values from which the backward part can be computed.
-
-    Under `options.memory_budget` more is computed again, so that less is saved; under
-    `options.recompute_share` less is, so that the work done twice stays below that part of the
-    whole. Raises AotError where a budget in bytes is too small.
-    """
-    options = options or Options()
-    problem = problem_of(joint, options.classify)
-    budget, share = options.memory_budget, options.recompute_share
-    if budget is None or (isinstance(budget, float) and budget == 1.0):
-        return within_share(problem, share, cheapest)
-    return within_budget(replace(problem, lent=frozenset()), budget, share, cheapest)
 
 
 def cheapest(
@@ -196,13 +179,3 @@ def _again(
     if node in allowed:
         return 0
     return recompute_cost(node, problem.kinds[node])
-
-
-def memory_curve(
-    joint: Joint, options: Options | None = None, points: int = 11
-) -> tuple[CurvePoint, ...]:
-    """What saving less costs: cuts from the least memory to the default one, none beaten by another
-    on both counts. `options.recompute_share` bounds the work as it does in a compile."""
-    options = options or Options(recompute_share=1.0)
-    problem = replace(problem_of(joint, options.classify), lent=frozenset())
-    return curve(problem, options.recompute_share, cheapest, points)

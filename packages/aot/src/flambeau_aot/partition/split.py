@@ -19,7 +19,7 @@ from torch import fx
 
 from flambeau_aot._torch_compat import FakeTensor
 from flambeau_aot.errors import AotError
-from flambeau_aot.inputs.memory_overlap import has_gaps, is_dense
+from flambeau_aot.inputs.memory_overlap import has_gaps, is_dense, reach
 from flambeau_aot.interface import Classifier
 from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.trace import Joint
@@ -302,14 +302,14 @@ def _copy(graph: fx.Graph, node: fx.Node) -> fx.Node:
         clone.meta = dict(node.meta)
         return clone
     size, stride = list(value.shape), list(value.stride())
-    reach = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    memory = graph.call_function(aten.new_zeros.default, (node, [reach]))
+    count = reach(size, stride)
+    memory = graph.call_function(aten.new_zeros.default, (node, [count]))
     filled = graph.call_function(aten.as_strided_scatter.default, (memory, node, size, stride, 0))
     laid = graph.call_function(aten.as_strided.default, (filled, size, stride, 0))
     laid.meta = dict(node.meta)
-    laid.meta["val"] = value.new_zeros([reach]).as_strided(size, stride, 0)
+    laid.meta["val"] = value.new_zeros([count]).as_strided(size, stride, 0)
     memory.meta, filled.meta = dict(node.meta), dict(node.meta)
-    memory.meta["val"] = filled.meta["val"] = value.new_zeros([reach])
+    memory.meta["val"] = filled.meta["val"] = value.new_zeros([count])
     return laid
 
 

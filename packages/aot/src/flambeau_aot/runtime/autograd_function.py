@@ -44,7 +44,7 @@ from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import streams
 from flambeau_aot.runtime.codegen import defined, display, settling
 from flambeau_aot.runtime.epilogue import replay
-from flambeau_aot.runtime.result_nodes import Gradient, Request, ResultNodes, arrived, own_results
+from flambeau_aot.runtime.result_nodes import Request, ResultNodes, arrived, own_results
 from flambeau_aot.runtime.saved_values import (
     Crossing,
     DerivativeCall,
@@ -56,7 +56,7 @@ from flambeau_aot.runtime.saved_values import (
     over_samples,
     without_tangents,
 )
-from flambeau_aot.runtime.single_run import gradients, new_anchor, waiting
+from flambeau_aot.runtime.single_run import Gradient, gradients, new_anchor, waiting
 from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked
 from flambeau_aot.runtime_plan import RuntimePlan, Saved, Watched
 

@@ -25,9 +25,9 @@ from flambeau_aot._torch_compat import (
     separate_hooks,
     will_run,
 )
+from flambeau_aot.runtime.single_run import Gradient, pulled_back, with_history
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, ResultNode, RuntimePlan
 
-Gradient = torch.Tensor | None
 Parts = Callable[[Any, Mapping[int, Gradient], Sequence[int]], Sequence[Gradient]]
 """Of a call's node, gradients of what its function returned, and the places that are requested:
 what those gradients give to the results there."""
@@ -144,17 +144,19 @@ def linked(
     edges to the results of the first run; `inner` are those of this one, by place."""
     outer = {item.place: item.tensor() for item in main.depended if item.place in inner}
     edges = {place: tensor for place, tensor in outer.items() if tensor is not None}
-    places = [at for at, item in enumerate(found) if item is not None and item.requires_grad]
-    if not edges or not places:
+    if not edges or not any(item is not None and item.requires_grad for item in found):
         return list(found)
     for place, tensor in inner.items():
         if tensor.grad_fn is not None:
             drop = partial(_drop_what_was_sent, main, place, tensor.output_nr)
             tensor.grad_fn.register_prehook(drop)
-    link = _Link(main, tuple(found[at] for at in places), inner, tuple(edges))
-    own = _Linked.apply(link, *link.ends, *edges.values())  # type: ignore[no-untyped-call]
-    known = dict(zip(places, own, strict=True))
-    return [known.get(at, item) for at, item in enumerate(found)]
+
+    def attach(ends: tuple[Any, ...]) -> Sequence[torch.Tensor]:
+        link = _Link(main, ends, inner, tuple(edges))
+        own: Sequence[torch.Tensor] = _Linked.apply(link, *ends, *edges.values())  # type: ignore[no-untyped-call]
+        return own
+
+    return with_history(found, attach)
 
 
 @dataclass(frozen=True)
@@ -168,19 +170,11 @@ class _Link:
 
     def parts(self, grads: Sequence[Gradient], asked: Sequence[int]) -> Sequence[Gradient]:
         """What these give to the results that are requested."""
-        given = [
-            (end, grad) for end, grad in zip(self.ends, grads, strict=True) if grad is not None
-        ]
+        pairs = zip(self.ends, grads, strict=True)
+        given = [(end, grad) for end, grad in pairs if grad is not None]
         kept = torch.is_grad_enabled()
-        with torch.enable_grad(), ended(dict.fromkeys(asked), self.inner):
-            parts = torch.autograd.grad(
-                [end for end, _ in given],
-                [self.inner[place] for place in asked],
-                [grad for _, grad in given],
-                retain_graph=True,
-                create_graph=kept,
-                allow_unused=True,
-            )
+        with ended(dict.fromkeys(asked), self.inner):
+            parts = pulled_back(given, [self.inner[place] for place in asked], kept)
         return linked(self.main, parts, self.inner) if kept else parts
 
 

@@ -13,7 +13,7 @@ without elements that the call saves: the engine runs this node after all of tho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,33 +64,50 @@ def waiting(main: Any) -> tuple[Seeds, Sources]:
     return (seeds, sources) if number == current_backward_pass() else ([], [])
 
 
-def _differentiated(seeds: Seeds, by: Sequence[torch.Tensor]) -> tuple[Sequence[Gradient], Sources]:
-    """The gradients inside of a run, and the gradients they are made of, as leaves of it."""
-    kept = torch.is_grad_enabled()
-    inner = [gradient.detach().requires_grad_(kept) for _, gradient in seeds]
+def pulled_back(
+    seeds: Seeds, by: Sequence[torch.Tensor], kept: bool, retain_graph: bool = True
+) -> Sequence[Gradient]:
+    """What gradients of these values give to others; `kept`: as part of the autograd graph."""
     with torch.enable_grad():
-        found = torch.autograd.grad(
+        return torch.autograd.grad(
             [end for end, _ in seeds],
             by,
-            inner,
-            retain_graph=True,
+            [gradient for _, gradient in seeds],
+            retain_graph=retain_graph,
             create_graph=kept,
             allow_unused=True,
         )
-    return found, [(leaf, gradient) for leaf, (_, gradient) in zip(inner, seeds, strict=True)]
+
+
+def with_history(
+    found: Sequence[Gradient], attach: Callable[[tuple[Any, ...]], Sequence[torch.Tensor]]
+) -> list[Gradient]:
+    """The gradients, those that require grad in turn as `attach` gives them."""
+    places = [at for at, item in enumerate(found) if item is not None and item.requires_grad]
+    if not places:
+        return list(found)
+    known = dict(zip(places, attach(tuple(found[at] for at in places)), strict=True))
+    return [known.get(at, item) for at, item in enumerate(found)]
+
+
+def _differentiated(seeds: Seeds, by: Sequence[torch.Tensor]) -> tuple[Sequence[Gradient], Sources]:
+    """The gradients inside of a run, and the gradients they are made of, as leaves of it."""
+    kept = torch.is_grad_enabled()
+    inner = [(end, gradient.detach().requires_grad_(kept)) for end, gradient in seeds]
+    sources = [(leaf, g) for (_, leaf), (_, g) in zip(inner, seeds, strict=True)]
+    return pulled_back(inner, by, kept), sources
 
 
 def _attached(main: Any, found: Sequence[Gradient], sources: Sources) -> Sequence[Gradient]:
     """Gradients inside of a run on a node of the graph outside."""
-    places = [at for at, item in enumerate(found) if item is not None and item.requires_grad]
-    if not places:
-        return found
-    every = {id(leaf): (leaf, gradient) for leaf, gradient in sources}.values()
-    state = main, tuple(found[at] for at in places), tuple(leaf for leaf, _ in every)
-    outer = (gradient for _, gradient in every)
-    own = _Later.apply(state, main.saved_tensors[-1], *outer)  # type: ignore[no-untyped-call]
-    known = dict(zip(places, own, strict=True))
-    return [known.get(at, item) for at, item in enumerate(found)]
+    leaves, outer = zip(*{id(leaf): (leaf, g) for leaf, g in sources}.values(), strict=True)
+
+    def attach(ends: tuple[Any, ...]) -> Sequence[torch.Tensor]:
+        state, anchor = (main, ends, leaves), main.saved_tensors[-1]
+        own: Sequence[torch.Tensor] = _Later.apply(state, anchor, *outer)  # type: ignore[no-untyped-call]
+        return own
+
+    return with_history(found, attach)
 
 
 class _Later(torch.autograd.Function):
