@@ -7,6 +7,7 @@ import pytest
 import torch
 from flambeau_aot.inputs.memory_overlap import Layouts
 from flambeau_aot.intercept.out_arguments import OF_REAL_NUMBERS, OF_WHOLE_NUMBERS, keeping_size
+from flambeau_aot.intercept.registry import Call
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 WHOLE = (torch.int64, torch.uint8)
@@ -29,9 +30,9 @@ def test_a_kernel_takes_what_it_writes(name: str, device: str) -> None:
             args, kwargs = arguments(device), {"out": out}
             if device == "cuda" and dtype not in taken:
                 with pytest.raises(aot.Unsupported, match=f"{name} with an out= of {dtype}"):
-                    keeping_size(out, getattr(torch, name), args, kwargs, Layouts({}))
+                    keeping_size(out, Call(getattr(torch, name), args, kwargs), Layouts({}))
                 continue
-            assert keeping_size(out, getattr(torch, name), args, kwargs, Layouts({})) is out
+            assert keeping_size(out, Call(getattr(torch, name), args, kwargs), Layouts({})) is out
 
 
 @pytest.mark.parametrize("name", NAMES)

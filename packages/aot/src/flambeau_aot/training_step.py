@@ -34,12 +34,8 @@ from flambeau_aot.runtime.call import Compiled
 _IN_A_GRAPH: dict[str, Any] = {"foreach": False, "fused": False, "capturable": True}
 
 
-@dataclass(frozen=True)
-class StateSlot:
-    """Where a tensor of the training state lives: `store[key]`."""
-
-    store: Any
-    key: Any
+StateSlot = tuple[dict[str, Any], str]
+"""Where a part of the training state lives: a table, and the key in it."""
 
 
 @dataclass
@@ -63,28 +59,27 @@ class TrainingState:
     def places(self, parameters: Sequence[torch.Tensor] | None = None) -> list[StateSlot]:
         """The tensors of the optimizers: hyperparameters, and the state of each parameter (or of
         what stands in their places, in the same order)."""
-        found = [StateSlot(group, key) for group in self._groups() for key in sorted(group)]
-        for optimizer in self.optimizers:
-            for parameter in self.parameters() if parameters is None else parameters:
-                state = optimizer.state.get(parameter, {})
-                found += [StateSlot(state, key) for key in sorted(state)]
-        return [place for place in found if isinstance(place.store[place.key], torch.Tensor)]
+        found = [(group, key) for group in self._groups() for key in sorted(group)]
+        found += self._state(self.parameters() if parameters is None else parameters)
+        return [(store, key) for store, key in found if isinstance(store[key], torch.Tensor)]
 
     def constants(self) -> tuple[Any, ...]:
         """What a graph takes as constant: flags of modules, numbers of optimizers."""
         flags = [item.training for module in self.modules for item in module.modules()]
-        numbers: list[Any] = []
-        for group in self._groups():
-            numbers += [(key, _hashable(value)) for key, value in sorted(group.items())
-                        if key != "params"]  # fmt: skip
-        for optimizer in self.optimizers:
-            for parameter in self.parameters():
-                state = optimizer.state.get(parameter, {})
-                numbers += [(key, _hashable(state[key])) for key in sorted(state)]
-        return (tuple(flags), tuple(numbers), tuple(id(item) for item in self.parameters()))
+        parameters = self.parameters()
+        found = [(group, key) for group in self._groups() for key in sorted(group)]
+        found = [(group, key) for group, key in found if key != "params"]
+        found += self._state(parameters)
+        numbers = tuple((key, _hashable(store[key])) for store, key in found)
+        return (tuple(flags), numbers, tuple(map(id, parameters)))
 
     def _groups(self) -> list[dict[str, Any]]:
         return [group for optimizer in self.optimizers for group in optimizer.param_groups]
+
+    def _state(self, parameters: Sequence[torch.Tensor]) -> list[StateSlot]:
+        """What the optimizers keep of these parameters."""
+        states = (each.state.get(p, {}) for each in self.optimizers for p in parameters)
+        return [(state, key) for state in states for key in sorted(state)]
 
     @contextmanager
     def replaced(self, leaf_of: dict[int, torch.Tensor]) -> Iterator[None]:
@@ -143,7 +138,7 @@ class AotStep:
         parameters = self.state.parameters()
         grads = {place: p.grad for place, p in enumerate(parameters) if p.grad is not None}
         places = self.state.places()
-        tensors = [place.store[place.key] for place in places]
+        tensors = [store[key] for store, key in places]
         inputs = [*grads.values(), *tensors, *flat]
         key = (structure, metadata_of(inputs), tuple(grads), self.state.constants())
         entry = self.compiled.get(key)
@@ -157,18 +152,14 @@ class AotStep:
         for parameter, grad in zip(parameters, new_grads, strict=True):
             if grad is not parameter.grad:
                 parameter.grad = grad
-        for place, tensor in zip(places, new_tensors, strict=True):
-            place.store[place.key] = tensor
+        for (store, key), tensor in zip(places, new_tensors, strict=True):
+            store[key] = tensor
         return result
 
     def _program(self, structure: Any, with_grad: Sequence[int], placed: int, count: int) -> Any:
         state, fn = self.state, self.fn
         parameters, buffers = state.parameters(), state.buffers()
-        names = _names(state, parameters, buffers)
-        static = {
-            name: tensor.detach()
-            for name, tensor in zip(names, [*parameters, *buffers], strict=True)
-        }
+        static = _named(state, [*parameters, *buffers])
 
         def run(values: dict[str, torch.Tensor], *inputs: Any) -> Any:
             given = list(values.values())
@@ -177,10 +168,7 @@ class AotStep:
                 for value, parameter in zip(given, parameters, strict=False)
             ]
             stand_ins = [*leaves, *given[len(leaves) :]]
-            leaf_of = {
-                id(own): value
-                for own, value in zip([*parameters, *buffers], stand_ins, strict=True)
-            }
+            leaf_of = dict(zip(map(id, [*parameters, *buffers]), stand_ins, strict=True))
             for place, index in enumerate(with_grad):
                 leaves[index].grad = inputs[place]
             first = len(with_grad) + placed
@@ -190,31 +178,28 @@ class AotStep:
                 places = own.places(leaves)
                 if len(places) != placed:
                     raise refusal("AO0025")
-                for spot, value in zip(places, inputs[len(with_grad) : first], strict=True):
-                    spot.store[spot.key] = value
+                for (store, key), value in zip(places, inputs[len(with_grad) : first], strict=True):
+                    store[key] = value
                 numbers = own.constants()[1]
                 result = fn(*positional, **named)
                 after = own.places(leaves)
                 if len(after) != placed or own.constants()[1] != numbers:
                     raise refusal("AO0025")
-                new_tensors = [spot.store[spot.key] for spot in after]
+                new_tensors = [store[key] for store, key in after]
                 return result, [leaf.grad for leaf in leaves], new_tensors
 
         return of_module_call(run, static, count, self.pipeline.options.name)
 
 
-def _names(
-    state: TrainingState, parameters: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor]
-) -> list[str]:
+def _named(state: TrainingState, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors by their names, without history."""
     known: dict[int, str] = {}
     for place, module in enumerate(state.modules):
         prefix = f"module_{place}." if len(state.modules) > 1 else ""
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
             known.setdefault(id(tensor), prefix + name)
-    return [
-        known.get(id(tensor), f"parameter_{place}")
-        for place, tensor in enumerate([*parameters, *buffers])
-    ]
+    named = enumerate(tensors)
+    return {known.get(id(x), f"parameter_{place}"): x.detach() for place, x in named}
 
 
 def aot_step(

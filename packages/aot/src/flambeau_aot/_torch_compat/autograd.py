@@ -73,21 +73,22 @@ def of_a_user(node: Any) -> bool:
     """Whether an autograd node is that of a derivative of a user's: an autograd function of Python,
     one of C++, or that of a custom operator."""
     kind = getattr(type(node), "_forward_cls", None)
-    if is_of_python(node):
-        return kind is None or not kind.__module__.startswith("flambeau_aot.")
-    return type(node).__name__ == "CppFunction"
+    own = kind is not None and kind.__module__.startswith("flambeau_aot.")
+    return _by_function(node) and not own
+
+
+def _by_function(node: Any) -> bool:
+    return is_of_python(node) or type(node).__name__ == "CppFunction"
 
 
 def detour(result: torch.Tensor, origin: torch.Tensor) -> bool:
     """Whether the gradient of a view goes, on its way to what it is a view of, through a derivative
     of a user's: an autograd function of Python, one of C++, or that of a custom operator."""
     node, end = result.grad_fn, origin.grad_fn
-    while node is not None and node is not end:
-        if is_of_python(node) or type(node).__name__ == "CppFunction":
-            return True
+    while node is not None and node is not end and not _by_function(node):
         following = node.next_functions
         node = following[0][0] if following else None
-    return False
+    return node is not None and node is not end
 
 
 def autograd_nodes(roots: Sequence[Any]) -> list[tuple[Any, tuple[Any, ...]]]:
@@ -179,12 +180,10 @@ FORWARD_AD_LEVEL = "forward_ad._current_level"
 
 def appliers(
     function: type[torch.autograd.Function],
-) -> tuple[Callable[..., Any], Callable[..., Any], Callable[[], bool]]:
-    """`function.apply`, the same without the Python frame that serves `torch.func`, and a callable
-    that says whether a transform of `torch.func` is active, so that the first is needed.
-    """
-    direct = super(torch.autograd.Function, function).apply  # type: ignore[misc]
-    return function.apply, direct, torch._C._are_functorch_transforms_active
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """`function.apply`, and the same without the Python frame that serves `torch.func`: for where
+    no transform of it is active."""
+    return function.apply, super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
 
 class _WhereDefined(OrderedDict[int, Any]):

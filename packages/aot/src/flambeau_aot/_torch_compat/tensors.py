@@ -56,12 +56,6 @@ def base_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor._base is None else tensor._base
 
 
-def is_view_of_leaf(tensor: torch.Tensor) -> bool:
-    """Whether autograd knows a tensor as a view of a leaf that requires grad."""
-    base = tensor._base
-    return base is not None and bool(base.is_leaf and base.requires_grad)
-
-
 def version(tensor: torch.Tensor) -> int:
     """How often a tensor was written to; inference tensors do not count."""
     return 0 if tensor.is_inference() else int(tensor._version)
@@ -99,26 +93,28 @@ def raise_versions(tensors: Sequence[torch.Tensor]) -> None:
     torch.autograd.graph.increment_version(tensors)
 
 
-def made_without_grad(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a view made with grad disabled."""
+def _made_by(tensor: torch.Tensor, way: str) -> bool:
+    """Whether a tensor is a view that torch says was made so."""
     if not tensor._is_view():
         return False
     autograd = torch._C._autograd  # type: ignore[attr-defined]
-    return bool(autograd._get_creation_meta(tensor) == autograd.CreationMeta.NO_GRAD_MODE)
+    return bool(autograd._get_creation_meta(tensor) == getattr(autograd.CreationMeta, way))
+
+
+def made_without_grad(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a view made with grad disabled."""
+    return _made_by(tensor, "NO_GRAD_MODE")
 
 
 def one_of_several(tensor: torch.Tensor) -> bool:
     """Whether a tensor is one of several views that one operator gave, as by `split`."""
-    if not tensor._is_view():
-        return False
-    autograd = torch._C._autograd  # type: ignore[attr-defined]
-    return bool(autograd._get_creation_meta(tensor) == autograd.CreationMeta.MULTI_OUTPUT_NODE)
+    return _made_by(tensor, "MULTI_OUTPUT_NODE")
 
 
-def copied(value: torch.Tensor) -> torch.Tensor:
-    """A tensor of memory of its own with the same strides, gaps included."""
-    shape, stride = value.shape, value.stride()
-    if any(step == 0 and size > 1 for size, step in zip(shape, stride, strict=True)):
+def copied(value: torch.Tensor, stride: Sequence[int] | None = None) -> torch.Tensor:
+    """A tensor of memory of its own with these strides, gaps included; by default its own."""
+    stride = value.stride() if stride is None else stride
+    if any(step == 0 and size > 1 for size, step in zip(value.shape, stride, strict=True)):
         return value.clone()
-    made = torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device)
+    made = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device)
     return made.copy_(value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, cast
 
 import torch
@@ -18,7 +19,6 @@ from flambeau_aot._torch_compat import (
     base_of,
     current_value,
     functional_tensor,
-    is_view_of_leaf,
     made_without_grad,
     storage_key,
 )
@@ -89,16 +89,18 @@ def facts_of(
     values: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], static: int, bases: int
 ) -> tuple[InputFacts, ...]:
     """The facts of primals: `static` parameters and buffers, arguments, `bases` of several."""
-    viewed = {id(base_of(tensor)) for tensor in tensors if base_of(tensor) is not tensor}
+    roots = [base_of(tensor) for tensor in tensors]
+    views = [root is not tensor for root, tensor in zip(roots, tensors, strict=True)]
+    viewed = set(map(id, compress(roots, views)))
     return tuple(
         InputFacts(
             static=place < static,
             part=place >= len(tensors) - bases,
             requires_grad=tensor.requires_grad,
             is_leaf=tensor.is_leaf,
-            is_view=base_of(tensor) is not tensor,
+            is_view=views[place],
             has_views=id(tensor) in viewed,
-            view_of_leaf=is_view_of_leaf(tensor),
+            view_of_leaf=views[place] and roots[place].is_leaf and roots[place].requires_grad,
             view_without_grad=made_without_grad(tensor),
             offset=value.storage_offset(),
         )
@@ -126,16 +128,13 @@ class FunctionalInput:
 
 def stand_in(value: torch.Tensor, facts: InputFacts) -> FunctionalInput:
     """Make the stand-in of one input from its fake value."""
-    if not facts.requires_grad:
-        wrapper = functional_tensor(value)
-        memory = wrapper.data
-        return FunctionalInput(value, wrapper, None, None, storage_key(wrapper), 0, memory, facts)
-    leaf = functional_tensor(value)
-    leaf.requires_grad_(True)
-    with torch.enable_grad():
-        wrapper = cast(torch.Tensor, _NotALeaf.apply(leaf))  # type: ignore[no-untyped-call]
-    history, memory = wrapper.grad_fn, wrapper.data
-    return FunctionalInput(value, wrapper, leaf, history, storage_key(wrapper), 0, memory, facts)
+    wrapper, leaf = functional_tensor(value), None
+    if facts.requires_grad:
+        leaf = wrapper.requires_grad_(True)
+        with torch.enable_grad():
+            wrapper = cast(torch.Tensor, _NotALeaf.apply(leaf))  # type: ignore[no-untyped-call]
+    key, memory = storage_key(wrapper), wrapper.data
+    return FunctionalInput(value, wrapper, leaf, wrapper.grad_fn, key, 0, memory, facts)
 
 
 def stand_in_over(leaf: torch.Tensor) -> FunctionalInput:

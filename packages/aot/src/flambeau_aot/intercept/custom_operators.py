@@ -29,6 +29,7 @@ from flambeau_aot._torch_compat import (
     operator_named,
 )
 from flambeau_aot.inputs.memory_overlap import Layouts, StorageLayout, near, overlaps_itself
+from flambeau_aot.intercept.registry import Call
 from flambeau_aot.joint.nested import map_tensors, tensors_in
 from flambeau_aot.refusals import refusal
 
@@ -48,12 +49,10 @@ def writing_operator(func: Any) -> Any:
     return func
 
 
-def call_without_writing(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], layouts: Layouts
-) -> Any:
+def call_without_writing(func: Any, call: Call, layouts: Layouts) -> Any:
     """Call the functional form, then write its new values as ordinary copies."""
     signature = _Signature(func._schema)
-    given = signature.bound(args, kwargs)
+    given = signature.bound(call.args, call.kwargs)
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors_in(given))
     if recorded and (func._schema.returns or not is_custom_op(func)):
         # What `custom_op` makes writes without autograd, as the copies below do.
@@ -63,7 +62,8 @@ def call_without_writing(
         memories, places = _shared_memory(func, signature, given, written, layouts)
         form = functional_form(func, len(written), bool(memories))
         if memories:
-            results = form(memories, places, **_without(signature, given, places))
+            without = _changed(signature, given, places, lambda place: None)
+            results = form(memories, places, **without)
         else:
             results = form(**given)
         results = () if results is None else results  # it was given empty lists to write to
@@ -219,19 +219,13 @@ def _placed(places: Sequence[Any]) -> dict[tuple[int, int], tuple[Any, ...]]:
     return found
 
 
-def _without(
-    signature: _Signature, given: Mapping[str, Any], places: Sequence[Any]
-) -> dict[str, Any]:
-    """The arguments without the tensors that are parts of memories."""
-    return _changed(signature, given, places, lambda place: None)
-
-
 def _changed(
     signature: _Signature,
     given: Mapping[str, Any],
     places: Sequence[Any],
     change: Callable[[tuple[Any, ...]], Any],
 ) -> dict[str, Any]:
+    """The arguments with others for the tensors that are parts of memories."""
     found = dict(given)
     for (argument, item), place in _placed(places).items():
         name = signature.names[argument]
@@ -303,14 +297,10 @@ def _form_schema(signature: _Signature, text: str, count: int, in_memories: bool
         arguments = ", ".join(["Tensor[] memories", "SymInt[] places", *filter(None, [arguments])])
     if signature.lists:  # how many it has is in no schema
         return f"({arguments}) -> Tensor[]"
-    types = [_ALIAS.sub("", part) for part in _result_types(plain[end + len(") -> ") :])]
+    returns = plain[end + len(") -> ") :].removeprefix("(").removesuffix(")")
+    types = [_ALIAS.sub("", part.split(" ")[0]) for part in returns.split(", ") if part]
     kept = [kind for kind, result in zip(types, signature.results) if not signature.source(result)]
     return f"({arguments}) -> ({', '.join([*kept, *['Tensor'] * count])})"
-
-
-def _result_types(text: str) -> list[str]:
-    inside = text.removeprefix("(").removesuffix(")")
-    return [part.split(" ")[0] for part in inside.split(", ") if part]
 
 
 def _on_clones(
@@ -322,13 +312,10 @@ def _on_clones(
 ) -> dict[str, Any]:
     """The arguments with views of clones of the memories; the views are noted in `views`."""
     clones = [memory.clone() for memory in memories]
-    kept: list[torch.Tensor] = []
 
     def view(place: tuple[Any, ...]) -> torch.Tensor:
         made: torch.Tensor = clones[place[0]].as_strided(*place[1:])
-        kept.append(made)
+        views.add(id(made))
         return made
 
-    found = _changed(signature, given, places, view)
-    views.update(map(id, kept))
-    return found
+    return _changed(signature, given, places, view)

@@ -131,7 +131,7 @@ def write(trace: Interception, call: Call) -> Any:
         trace.tracer.regions.refuse_unseen(target)
     if name.endswith("_") and torch.is_grad_enabled():
         refuse_as_eager(trace, name, target, call.args)
-    result = write_on_copy(target, call.func, call.args, call.kwargs, trace.tracer.layouts)
+    result = write_on_copy(target, call, trace.tracer.layouts)
     if name.split(".")[0] == "as_strided_" and is_functional(target):
         keep_value(target, current_value(target))  # else it counts its elements of before
     return result
@@ -173,24 +173,20 @@ def refuse_as_eager(
         raise refusal("AO0075")
 
 
-def refuse_lists_as_eager(
-    trace: Interception, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def refuse_lists_as_eager(trace: Interception, call: Call) -> None:
     """The same for an operator that writes to a list of tensors."""
-    given = [(*item,) if isinstance(item, (list, tuple)) else (item,) for item in args[1:]]
-    others = tuple(value for item in given for value in item)
     if torch.is_grad_enabled():
-        for target in args[0] if args else kwargs["self"]:
-            refuse_as_eager(trace, name.removeprefix("_foreach_"), target, (target, *others))
+        others, name = tensors_in(call.args[1:]), call.name.removeprefix("_foreach_")
+        for target in call.args[0] if call.args else call.kwargs["self"]:
+            refuse_as_eager(trace, name, target, (target, *others))
 
 
-def write_to_several_lists(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def write_to_several_lists(call: Call) -> Callable[..., Any] | None:
     """What such an operator does, in its functional form, whose results are the new values list by
     list; None where no list is empty: torch takes an empty one for one that is not functional, and
     asserts that none is."""
-    schema = getattr(torch.ops.aten, func.__name__).default._schema
+    args, kwargs, name = call.args, call.kwargs, call.name
+    schema = getattr(torch.ops.aten, name).default._schema
     lists = [
         args[index] if index < len(args) else kwargs[argument.name]
         for index, argument in enumerate(schema.arguments)
@@ -200,8 +196,8 @@ def write_to_several_lists(
         return None
     keys = [storage_key(tensor) for tensors in lists for tensor in tensors]
     if len(set(keys)) != len(keys):
-        raise refusal("AO0077", func=func.__name__)
-    form = getattr(torch.ops.aten, func.__name__.removesuffix("_"))
+        raise refusal("AO0077", func=name)
+    form = getattr(torch.ops.aten, name.removesuffix("_"))
 
     def write(*args: Any, **kwargs: Any) -> None:
         for old, new in zip(lists, form(*args, **kwargs), strict=True):
@@ -211,63 +207,52 @@ def write_to_several_lists(
     return write
 
 
-def write_to_list(
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    call_one: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any],
-) -> Any:
+def write_to_list(call: Call, call_one: Callable[..., Any]) -> Any:
     """Operators that write to a list of tensors, one after the other: in eager every write raises a
     version counter and is seen by those after it, above functionalization none is.
 
     Those whose tensors share memory are made of calls of `call_one`, one for each tensor.
     """
-    targets = args[0] if args else kwargs["self"]
+    args = call.args
+    targets = args[0] if args else call.kwargs["self"]
     keys = [storage_key(tensor) for tensor in targets]
-    others = [
+    lists = [values for values in args[1:] if isinstance(values, (list, tuple))]
+    others = {
         storage_key(tensor)
-        for values in args[1:]
-        if isinstance(values, (list, tuple))
+        for values in lists
         for index, tensor in enumerate(values)
         if isinstance(tensor, torch.Tensor) and tensor is not targets[index]
-    ]
-    if len(set(keys)) != len(keys) or set(keys) & set(others):
-        single = getattr(torch.Tensor, func.__name__.removeprefix("_foreach_"), None)
-        tensors = [
-            *targets,
-            *(x for item in args[1:] if isinstance(item, (list, tuple)) for x in item),
-        ]
+    }
+    if len(set(keys)) != len(keys) or others & set(keys):
+        single = getattr(torch.Tensor, call.name.removeprefix("_foreach_"), None)
         # Eager's derivative knows of no memory that is written to twice.
-        recorded = torch.is_grad_enabled() and any(
-            isinstance(item, torch.Tensor) and item.requires_grad for item in tensors
-        )
+        tensors = tensors_in([targets, *lists])
+        recorded = torch.is_grad_enabled() and any(item.requires_grad for item in tensors)
         if single is None or len(args) > 2 or not args or recorded:
-            raise refusal("AO0077", func=func.__name__)
+            raise refusal("AO0077", func=call.name)
         for index, tensor in enumerate(targets):
             own = [item[index] if isinstance(item, (list, tuple)) else item for item in args[1:]]
-            call_one(single, (tensor, *own), kwargs)
+            call_one(single, (tensor, *own), call.kwargs)
         return None
     before = [version(tensor) for tensor in targets]
-    result = func(*args, **kwargs)
+    result = call()
     for tensor, count in zip(targets, before, strict=True):
         if version(tensor) == count:
             raise_version(tensor)
     return result
 
 
-def write_on_copy(
-    target: torch.Tensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], layouts: Layouts
-) -> Any:
+def write_on_copy(target: torch.Tensor, call: Call, layouts: Layouts) -> Any:
     """A call that may write to `target`.
 
     What it reads must not be memory that it writes, but for elements at the indices that they are
     written at: eager refuses such a call, or gives what the order of its kernel gives.
     """
     if not is_functional(target):
-        return _write_hidden(target, func, args, kwargs)
+        return _write_keeping_strides(target, call, layouts)
     before, inexact = version(target), layouts.inexact(target)
-    result = write_keeping_strides(target, func, args, kwargs, layouts)
-    name = getattr(func, "__name__", "").split(".")[0]
+    result = _write_keeping_strides(target, call, layouts)
+    name, args, kwargs = call.name.split(".")[0], call.args, call.kwargs
     if version(target) == before or name in RESHAPE_IN_PLACE:
         return result
     if inexact is not None:
@@ -285,20 +270,6 @@ def write_on_copy(
         in_place = same_elements(written, other) and _reads_where_it_writes(name)
         if not in_place and share_elements(written, other):
             raise refusal("AO0079", name=name)
-    return result
-
-
-def _write_hidden(target: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call on a tensor that a transform of `torch.func` hides in another one, which it may write
-    to: what is hidden keeps its strides."""
-    inside = shown(target)
-    if inside is target or not is_functional(inside):
-        return func(*args, **kwargs)
-    before, base = version(inside), base_of(inside)
-    shape, strides = tuple(base.shape), tuple(base.stride())
-    result = func(*args, **kwargs)
-    if version(inside) != before and lay_out_as(base, shape, strides):
-        current_value(inside)
     return result
 
 
@@ -320,23 +291,23 @@ def is_basic(index: Any) -> bool:
     )
 
 
-def write_keeping_strides(
-    target: torch.Tensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], layouts: Layouts
-) -> Any:
-    """A call on a tensor that it may write to: with `out=`, its operands order what it makes."""
-    if not is_functional(target) or getattr(func, "__name__", "") in RESHAPE_IN_PLACE:
-        return func(*args, **kwargs)
-    before = version(target)
-    base = base_of(target)
+def _write_keeping_strides(target: torch.Tensor, call: Call, layouts: Layouts) -> Any:
+    """A call on a tensor that it may write to: with `out=`, its operands order what it makes. Where
+    a transform of `torch.func` hides it in another one, what is hidden keeps its strides."""
+    inside = shown(target)
+    own = inside is target
+    if not is_functional(inside) or (own and call.name in RESHAPE_IN_PLACE):
+        return call()
+    before, base = version(inside), base_of(inside)
     shape, strides = tuple(base.shape), tuple(base.stride())
-    overlaps = layouts.may_repeat(target) and overlaps_itself(layouts.of(target))
-    result = func(*args, **kwargs)
-    if version(target) == before:
+    overlaps = own and layouts.may_repeat(inside) and overlaps_itself(layouts.of(inside))
+    result = call()
+    if version(inside) == before:
         return result
     if overlaps:
         raise refusal("AO0080")
     if lay_out_as(base, shape, strides):
-        current_value(target)
+        current_value(inside)
     return result
 
 

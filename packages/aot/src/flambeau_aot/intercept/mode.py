@@ -72,9 +72,9 @@ class InterceptMode(TorchFunctionMode):
             return left_alone(partial(kept, trace.tracer))(*args, **kwargs)
         out = kwargs.get("out")
         if isinstance(out, torch.Tensor):
-            return keeping_size(out, func, call.args, call.kwargs, trace.tracer.layouts)
+            return keeping_size(out, call, trace.tracer.layouts)
         if isinstance(out, tuple) and all(isinstance(each, torch.Tensor) for each in out):
-            return keeping_strides(out, func, call.args, call.kwargs)
+            return keeping_strides(out, call)
         answer = answered(ANSWERS[func], trace, call) if func in ANSWERS else NotImplemented
         if answer is not NotImplemented:
             return answer
@@ -87,10 +87,10 @@ class InterceptMode(TorchFunctionMode):
     def _without_target(self, call: Call) -> Any:
         """A call of numbers, or of lists that it may write to."""
         if call.name in WRITE_TO_LISTS:
-            refuse_lists_as_eager(self.trace, call.name, call.args, call.kwargs)
-            return write_to_list(call.func, call.args, call.kwargs, self._call)
+            refuse_lists_as_eager(self.trace, call)
+            return write_to_list(call, self._call)
         if call.name in WRITE_TO_SEVERAL_LISTS:
-            call.func = write_to_several_lists(call.func, call.args, call.kwargs) or call.func
+            call.func = write_to_several_lists(call) or call.func
         result = self._user_operator(call)
         # With numbers of Python's alone no argument brings a call to functionalization.
         return functional_tensor(result) if isinstance(result, FakeTensor) else result
@@ -98,5 +98,5 @@ class InterceptMode(TorchFunctionMode):
     def _user_operator(self, call: Call) -> Any:
         writing = writing_operator(call.func)
         if writing is not None:
-            return call_without_writing(writing, call.args, call.kwargs, self.trace.tracer.layouts)
+            return call_without_writing(writing, call, self.trace.tracer.layouts)
         return call()

@@ -16,6 +16,7 @@ import torch
 from flambeau_aot._torch_compat import base_of, has_metadata_mutation, is_functional
 from flambeau_aot.inputs.memory_overlap import Layouts
 from flambeau_aot.intercept.inplace import lay_out_as, write_on_copy
+from flambeau_aot.intercept.registry import Call
 from flambeau_aot.refusals import refusal
 
 OF_WHOLE_NUMBERS = frozenset(
@@ -26,9 +27,8 @@ OF_REAL_NUMBERS = frozenset({"maximum", "minimum", "max", "min"})
 the operands: of those for a CPU, which write a converted copy, one takes any dtype."""
 
 
-def _has_no_kernel(func: Any, out: torch.Tensor) -> bool:
+def _has_no_kernel(name: str, out: torch.Tensor) -> bool:
     """Whether eager refuses to write to `out` for its dtype alone."""
-    name = getattr(func, "__name__", "").split(".")[0]
     whole = not (out.dtype.is_floating_point or out.dtype.is_complex)
     return out.device.type == "cuda" and (
         (name in OF_WHOLE_NUMBERS and not whole)
@@ -36,47 +36,42 @@ def _has_no_kernel(func: Any, out: torch.Tensor) -> bool:
     )
 
 
-def keeping_size(
-    out: torch.Tensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], layouts: Layouts
-) -> Any:
+def keeping_size(out: torch.Tensor, call: Call, layouts: Layouts) -> Any:
     """A call that writes its result to `out`; functionalization loses views of a resized one."""
-    if _has_no_kernel(func, out):
-        raise refusal("AO0083", func=func.__name__, dtype=out.dtype)
+    name = call.name
+    if _has_no_kernel(name.split(".")[0], out):
+        raise refusal("AO0083", func=name, dtype=out.dtype)
     before, base = tuple(out.shape), base_of(out)
     if torch.is_grad_enabled() and base.requires_grad:
         raise RuntimeError(
-            f"{func.__name__}(): functions with out=... arguments don't support automatic "
+            f"{name}(): functions with out=... arguments don't support automatic "
             "differentiation, but one of the arguments requires grad."
         )
-    if any(not tensor.numel() for tensor in (out, *args) if isinstance(tensor, torch.Tensor)):
-        raise refusal("AO0084", func=func.__name__)
+    if any(not tensor.numel() for tensor in (out, *call.args) if isinstance(tensor, torch.Tensor)):
+        raise refusal("AO0084", func=name)
     if base is not out:
         # Functionalization would put a result of another size into the base unseen.
-        raise refusal("AO0085", func=func.__name__)
+        raise refusal("AO0085", func=name)
     if is_functional(out) and has_metadata_mutation(out):
-        raise refusal("AO0086", func=func.__name__)
+        raise refusal("AO0086", func=name)
     failure: Exception | None = None
     result: Any = None
     try:
-        result = write_on_copy(out, func, args, kwargs, layouts)
+        result = write_on_copy(out, call, layouts)
     except (IndexError, RuntimeError) as error:
         failure = error
     if tuple(out.shape) != before:
         # Functionalization takes views of `out` again, of a shape that they do not fit.
-        raise refusal(
-            "AO0087", func=func.__name__, before=before, shape=tuple(out.shape)
-        ) from failure
+        raise refusal("AO0087", func=name, before=before, shape=tuple(out.shape)) from failure
     if failure is not None:
         raise failure
     return result
 
 
-def keeping_strides(
-    outs: Sequence[torch.Tensor], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def keeping_strides(outs: Sequence[torch.Tensor], call: Call) -> Any:
     """A call that writes its results to several tensors."""
     before = [(tuple(out.shape), tuple(out.stride())) for out in outs]
-    result = func(*args, **kwargs)
+    result = call()
     for out, (shape, strides) in zip(outs, before, strict=True):
         if is_functional(out) and base_of(out) is out:
             lay_out_as(out, shape, strides)

@@ -57,11 +57,6 @@ def _loss_of_one_sample(args: Args, device: torch.device) -> Corrected:
     return {0: KernelCorrection(shape=(), stride=())}
 
 
-def _softmax_slope(args: Args, device: torch.device) -> Corrected:
-    """The CPU's derivatives of softmax keep the dtype of the cotangent, whatever the call says."""
-    return {0: KernelCorrection(dtype=args[0].dtype)} if device.type == "cpu" else {}
-
-
 def contiguous(shape: Sequence[Any]) -> tuple[Any, ...]:
     """Row-major strides."""
     strides: list[Any] = []
@@ -94,16 +89,16 @@ def _suggested(model: torch.Tensor) -> Layout:
     return _channels_last
 
 
-def _in_rows(*places: int) -> Correction:
-    """Results that a kernel writes row-major, whatever the layout of its arguments; those that the
-    last argument's mask leaves out are none."""
+def _in_rows(*places: int, only: str = "") -> Correction:
+    """Results that a kernel writes row-major, whatever the layout of its arguments, on one kind of
+    device where one is given; those that the last argument's mask leaves out are none."""
 
     def correct(args: Args, device: torch.device) -> Corrected:
         mask = args[-1] if isinstance(args[-1], (list, tuple)) and len(places) > 1 else None
         return {
             place: KernelCorrection(laid=contiguous)
             for place in places
-            if mask is None or mask[place]
+            if (mask is None or mask[place]) and device.type == (only or device.type)
         }
 
     return correct
@@ -144,26 +139,10 @@ def _batch_norm(args: Args, device: torch.device) -> Corrected:
     return told
 
 
-def _log_sigmoid(args: Args, device: torch.device) -> Corrected:
-    """Row-major on a CPU, with the buffer."""
-    return (
-        {0: KernelCorrection(laid=contiguous), 1: KernelCorrection(laid=contiguous)}
-        if device.type == "cpu"
-        else {}
-    )
-
-
 def _dropout_slope(args: Args, device: torch.device) -> Corrected:
     """A product on a CPU; on a GPU in the format of the cotangent."""
     correct = _by_operands(0, 1) if device.type == "cpu" else _in_format_of(0)
     return correct(args, device)
-
-
-def _log_softmax_slope(args: Args, device: torch.device) -> Corrected:
-    """Its dtype, row-major."""
-    return {
-        0: KernelCorrection(dtype=args[0].dtype if device.type == "cpu" else None, laid=contiguous)
-    }
 
 
 def _scattered(args: Args, device: torch.device) -> Corrected:
@@ -191,8 +170,8 @@ def _ldexp(args: Args, device: torch.device) -> Corrected:
 
 def _spaced(args: Args, device: torch.device) -> Corrected:
     """Complex where a bound is a complex tensor."""
-    tensors = [bound for bound in args[:2] if isinstance(bound, torch.Tensor)]
-    return {0: KernelCorrection(is_complex=True)} if any(map(torch.is_complex, tensors)) else {}
+    is_complex = any(isinstance(x, torch.Tensor) and x.is_complex() for x in args[:2])
+    return {0: KernelCorrection(is_complex=is_complex)}
 
 
 def _power(args: Args, device: torch.device) -> Corrected:
@@ -203,9 +182,15 @@ def _power(args: Args, device: torch.device) -> Corrected:
     return {0: KernelCorrection(dtype=torch.bool)} if booleans else {}
 
 
-def _of_first(args: Args, device: torch.device) -> Corrected:
-    """Losses have the dtype of what is judged, whatever the target's."""
-    return {0: KernelCorrection(dtype=args[0].dtype)}
+def _of_first(*, only: str = "", laid: Layout | None = None) -> Correction:
+    """The dtype of the first argument: losses have that of what is judged, whatever the target's;
+    the CPU's derivatives of softmax that of the cotangent, whatever the call says."""
+
+    def correct(args: Args, device: torch.device) -> Corrected:
+        same = device.type == only or not only
+        return {0: KernelCorrection(dtype=args[0].dtype if same else None, laid=laid)}
+
+    return correct
 
 
 def _outer_product(args: Args, device: torch.device) -> Corrected:
@@ -236,20 +221,20 @@ CORRECTIONS: dict[str, Correction] = {
     "aten::max_unpool2d": _in_format_of(0, only="cpu"),
     "aten::upsample_bilinear2d": _in_format_of(0),
     "aten::upsample_trilinear3d": _in_format_of(0),
-    "aten::log_sigmoid_forward": _log_sigmoid,
+    "aten::log_sigmoid_forward": _in_rows(0, 1, only="cpu"),
     "aten::native_dropout_backward": _dropout_slope,
     "aten::pow": _power,
     "aten::addr": _outer_product,
-    "aten::huber_loss": _of_first,
-    "aten::soft_margin_loss": _of_first,
+    "aten::huber_loss": _of_first(),
+    "aten::soft_margin_loss": _of_first(),
     "aten::ldexp": _ldexp,
     "aten::linspace": _spaced,
     "aten::logspace": _spaced,
     "aten::native_batch_norm": _batch_norm,
     "aten::_native_batch_norm_legit": _batch_norm_statistics,
     "aten::_native_batch_norm_legit_functional": _batch_norm_statistics,
-    "aten::_softmax_backward_data": _softmax_slope,
-    "aten::_log_softmax_backward_data": _log_softmax_slope,
+    "aten::_softmax_backward_data": _of_first(only="cpu"),
+    "aten::_log_softmax_backward_data": _of_first(only="cpu", laid=contiguous),
     "aten::multi_margin_loss": _loss_of_one_sample,
     "aten::multilabel_margin_loss_forward": _loss_of_one_sample,
 }

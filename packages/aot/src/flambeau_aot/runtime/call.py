@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import appliers, no_view, pytree
+from flambeau_aot._torch_compat import appliers, no_view, pytree, transforms_active
 from flambeau_aot.errors import AliasingChanged, AotError
 from flambeau_aot.interface import Boxed, Report
 from flambeau_aot.runtime.autograd_function import Differentiation, autograd_function
@@ -138,7 +138,7 @@ def training_line(bound: BoundPlan, function: type[torch.autograd.Function]) -> 
         return None
     if any(primal < plan.inputs.static for primal in plan.apart):
         return None
-    general, direct, transforms_active = appliers(function)
+    general, direct = appliers(function)
     scope: dict[str, Any] = {"general": general, "direct": direct}
     scope["transforms_active"] = transforms_active
     checks = []

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import FakeTensor, copied, expression_of, is_functional
+from flambeau_aot._torch_compat import FakeTensor, base_of, copied, expression_of, is_functional
 from flambeau_aot.errors import CompilerContractError
 from flambeau_aot.interface import Boxed
 from flambeau_aot.sizes import has_symbols, sized
@@ -141,7 +141,7 @@ class Checked:
                 _overlap(own, extent(value)) and saved is not value and not saved._is_view()
                 for value in given
             ) or any(
-                _overlap(own, extent(value)) and not _share_versions(saved, value)
+                _overlap(own, extent(value)) and base_of(saved) is not base_of(value)
                 for value in outputs[: self.contract.fresh]
             )
             if hidden:
@@ -222,8 +222,7 @@ def laid(value: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     """The same values with these strides."""
     if any(step == 0 and size > 1 for size, step in zip(value.shape, stride, strict=True)):
         return value  # whether its elements are repeated is for the graph to say
-    made = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device)
-    return made.copy_(value)
+    return copied(value, stride)
 
 
 def extent(tensor: torch.Tensor) -> Extent:
@@ -234,14 +233,6 @@ def extent(tensor: torch.Tensor) -> Extent:
     start = tensor.data_ptr()
     span = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     return device, start, start + (span + 1) * tensor.element_size()
-
-
-def _share_versions(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return _base(one) is _base(other)
-
-
-def _base(value: torch.Tensor) -> torch.Tensor:
-    return value if value._base is None else value._base
 
 
 def owner(value: torch.Tensor) -> torch.Tensor:
