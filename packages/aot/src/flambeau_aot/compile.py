@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -179,7 +180,8 @@ class Pipeline:
         backward_info = program_facts.backward_info(joint, halves, options)
         tangents = frozenset(range(count, count + len(joint.tangents)))
 
-        def compile_backward() -> Checked:
+        @cache
+        def compiled_backward() -> Checked:
             with _timed(work.seconds, "compile backward"):
                 results = len(program_facts.outputs_of(backward_gm))
                 compiler = self.backward or self.forward
@@ -190,7 +192,7 @@ class Pipeline:
             forward = self._compiled(self.forward, halves.forward, info, visible, plan=joint.plan)
         # what is learnt about a size while the backward part is compiled must be known by the end
         lazily = options.compile_backward == "lazy" and not joint.symbols
-        backward: Boxed = _Lazy(compile_backward) if lazily else compile_backward()
+        backward: Boxed = compiled_backward() if not lazily else lambda x: compiled_backward()(x)
         crossing = program_facts.crossing(joint, halves, backward_info)
         own = Differentiation(joint.plan, crossing, higher)
         counts = options, work.removed, work.seconds
@@ -235,16 +237,3 @@ class Pipeline:
             viewed=plan.viewed if plan else frozenset(),
         )
         return Checked(call, contract, gm if self.options.check_outputs else None)
-
-
-class _Lazy:
-    """A backward graph compiled at its first use."""
-
-    def __init__(self, make: Callable[[], Boxed]) -> None:
-        self.make = make
-        self.call: Boxed | None = None
-
-    def __call__(self, args: list[Any]) -> Sequence[Any]:
-        if self.call is None:
-            self.call = self.make()
-        return self.call(args)

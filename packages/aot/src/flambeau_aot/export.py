@@ -20,7 +20,7 @@ from flambeau_aot.higher_order.control_flow import HIGHER_ORDER
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.joint.tracer import Decompositions
 from flambeau_aot.partition.split import TracedModule
-from flambeau_aot.runtime_plan import FromFunction, FromGraph, ViewOfOutput
+from flambeau_aot.runtime_plan import FromFunction, FromGraph, View
 from flambeau_aot.simplify import simplify
 
 InputKind = Literal["parameter", "buffer", "constant", "argument", "tangent"]
@@ -88,7 +88,8 @@ def export_joint(
     program, structure = program_of(source, tuple(args), dict(kwargs or {}))
     flat, _ = pytree.tree_flatten((tuple(args), dict(kwargs or {})))
     joint, _ = simplify(trace(program, flat, decompositions or {}, HIGHER_ORDER))
-    inputs = _inputs(joint, program.static_names, _paths(structure), flat)
+    paths = _named(structure, lambda tree: list(zip(("args", "kwargs"), tree, strict=True)))
+    inputs = _inputs(joint, program.static_names, paths, flat)
     outputs = _outputs(joint, inputs)
     tangents = [_tangent(joint, outputs, place) for place in range(len(joint.tangents))]
     graph = _closed(joint)
@@ -111,12 +112,11 @@ def _closed(joint: Joint) -> fx.Graph:
     return graph
 
 
-def _paths(structure: Any) -> list[str]:
-    """Where each leaf of the arguments is: `args[0]`, `kwargs['mask'][1]`."""
-    count = structure.num_leaves
-    tree = pytree.tree_unflatten(list(range(count)), structure)
-    found = [""] * count
-    for base, part in (("args", tree[0]), ("kwargs", tree[1])):
+def _named(structure: Any, parts: Callable[[Any], Sequence[tuple[str, Any]]]) -> list[str]:
+    """Where each leaf is, of parts with their names: `args[0]`, `kwargs['mask'][1]`."""
+    tree = pytree.tree_unflatten(list(range(structure.num_leaves)), structure)
+    found = [""] * structure.num_leaves
+    for base, part in parts(tree):
         for path, place in pytree.tree_flatten_with_path(part)[0]:
             found[place] = base + pytree.keystr(path)
     return found
@@ -151,11 +151,8 @@ def _inputs(
 
 
 def _outputs(joint: Joint, inputs: Sequence[JointInput]) -> tuple[JointOutput, ...]:
-    structure = joint.plan.structure
-    tree = pytree.tree_unflatten(list(range(structure.num_leaves)), structure)
-    names = [""] * structure.num_leaves
-    for path, place in pytree.tree_flatten_with_path(tree)[0]:
-        names[place] = "result" + pytree.keystr(path)
+    names = _named(joint.plan.structure, lambda tree: [("result", tree)])
+    results = list(zip(names, joint.plan.results, strict=True))
     found: list[JointOutput] = []
     updates = {update.output: update.primal for update in joint.plan.updates}
     for index, node in enumerate(joint.outputs):
@@ -164,16 +161,8 @@ def _outputs(joint: Joint, inputs: Sequence[JointInput]) -> tuple[JointOutput, .
             source = inputs[primal].source if primal < len(inputs) else f"input {primal}"
             found.append(JointOutput(node.name, "mutation", source, *_metadata(node)))
             continue
-        own = [
-            name
-            for name, item in zip(names, joint.plan.results, strict=True)
-            if isinstance(item, FromGraph) and item.output == index
-        ]
-        views = [
-            name
-            for name, item in zip(names, joint.plan.results, strict=True)
-            if isinstance(item, ViewOfOutput) and item.output == index
-        ]
+        own = [n for n, x in results if isinstance(x, FromGraph) and x.output == index]
+        views = [n for n, x in results if isinstance(x, View) and x.output == index]
         kind: OutputKind = "result" if own else "base of results"
         found.append(JointOutput(node.name, kind, ", ".join(own or views), *_metadata(node)))
     for grad, given in zip(joint.grads[: len(inputs)], inputs, strict=True):

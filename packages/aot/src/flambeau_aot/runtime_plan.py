@@ -181,28 +181,28 @@ class IsInput:
 
 
 @dataclass(frozen=True)
-class ViewOfInput:
-    """A result that is a view of an input, made again at every call.
+class View:
+    """A view of a primal, or of an output of the graph; as a result, one made again at every call.
 
     requires_grad: whether it is made with grad enabled, as the program made it. late: a view of
-    what the input is after it was given another shape, or detached.
+    what an input is after it was given another shape, or detached.
     """
 
-    primal: int
+    source: Saved
     steps: tuple[ViewStep, ...]
-    requires_grad: bool
+    requires_grad: bool = False
     leaf: bool = False
     late: bool = False
 
+    @property
+    def primal(self) -> int:
+        """The primal that it is of; -1 for none."""
+        return self.source.index if self.source.kind == "input" else -1
 
-@dataclass(frozen=True)
-class ViewOfOutput:
-    """A result that shares memory with what the graph returns at this position."""
-
-    output: int
-    steps: tuple[ViewStep, ...]
-    requires_grad: bool
-    leaf: bool = False
+    @property
+    def output(self) -> int:
+        """The output of the graph that it is of; -1 for none."""
+        return self.source.index if self.source.kind == "output" else -1
 
 
 @dataclass(frozen=True)
@@ -210,18 +210,6 @@ class LiteralResult:
     """A result that does not depend on the inputs' values."""
 
     value: Any
-
-
-@dataclass(frozen=True)
-class InsideView:
-    """A view that the autograd function makes, and returns after the graph's outputs: one whose
-    gradient goes another way than through the views that lead to it (a user's derivative).
-
-    source: the primal or the output of the graph that it is a view of.
-    """
-
-    source: Saved
-    steps: tuple[ViewStep, ...]
 
 
 @dataclass(frozen=True)
@@ -243,9 +231,7 @@ class ResultNode:
     behind: tuple[int, ...]
 
 
-OutputPlan = (
-    FromGraph | IsInput | ViewOfInput | ViewOfOutput | FromFunction | SameResult | LiteralResult
-)
+OutputPlan = FromGraph | IsInput | View | FromFunction | SameResult | LiteralResult
 
 
 @dataclass(frozen=True)
@@ -280,8 +266,9 @@ class RuntimePlan:
     differentiable: positions of the outputs that autograd knows of, in tangent order: of the
     graph's, and after the visible ones of those `inside`. visible: number of graph outputs the
     caller gets or that update inputs; saved ones follow. inside: views that the autograd function
-    makes. `apart`: primals that require grad and that no output with a gradient depends on: the
-    function must have no edge to them. grad_mode_after: the grad mode the program leaves, None
+    makes: those whose gradient goes another way than by the views that lead to them (a user's
+    derivative). `apart`: primals that require grad and that no output with a gradient depends on:
+    the function must have no edge to them. grad_mode_after: the grad mode the program leaves, None
     where it leaves it alone. offsets: (primal, storage offset): primals whose offset in their
     storage the graph relies on. grad_mode: the grad mode the program was traced in. reshapes:
     inputs given another shape. begin_grad: inputs on which the program calls requires_grad_().
@@ -311,7 +298,7 @@ class RuntimePlan:
     beside: tuple[int, ...] = ()
     hooks: tuple[tuple[int, Any], ...] = ()
     leaves: tuple[int, ...] = ()
-    inside: tuple[InsideView, ...] = ()
+    inside: tuple[View, ...] = ()
     apart: tuple[int, ...] = ()
     watched: tuple[Watched, ...] = ()
     reentrant: frozenset[int] = frozenset()
@@ -340,11 +327,8 @@ class RuntimePlan:
     @property
     def handed(self) -> frozenset[int]:
         """Outputs of the graph that are results, or that results are views of."""
-        kinds = (FromGraph, ViewOfOutput)
-        of_views = (view.source for view in self.inside)
-        return frozenset(item.output for item in self.results if isinstance(item, kinds)) | {
-            source.index for source in of_views if source.kind == "output"
-        }
+        known = (x.output for x in self.results if isinstance(x, (FromGraph, View)))
+        return frozenset((*known, *(view.output for view in self.inside))) - {-1}
 
     @property
     def roots(self) -> frozenset[int]:
@@ -355,7 +339,7 @@ class RuntimePlan:
     @property
     def viewed(self) -> frozenset[int]:
         """Outputs of the graph of which results are views."""
-        return frozenset(item.output for item in self.results if isinstance(item, ViewOfOutput))
+        return frozenset(item.output for item in self.results if isinstance(item, View)) - {-1}
 
     @property
     def extras(self) -> bool:
@@ -385,13 +369,13 @@ def shifted(plan: RuntimePlan, start: int, by: int) -> RuntimePlan:
     def moved(primal: int) -> int:
         return primal + by if primal >= start else primal
 
-    def result(item: OutputPlan) -> OutputPlan:
-        if isinstance(item, (IsInput, ViewOfInput)):
-            return replace(item, primal=moved(item.primal))
-        return item
-
     def source(item: Saved) -> Saved:
         return item if item.kind == "output" else replace(item, index=moved(item.index))
+
+    def result(item: OutputPlan) -> OutputPlan:
+        if isinstance(item, IsInput):
+            return IsInput(moved(item.primal))
+        return replace(item, source=source(item.source)) if isinstance(item, View) else item
 
     own: dict[str, Any] = {name: tuple(map(moved, getattr(plan, name))) for name in _PLACES}
     for name in ("updates", "reshapes"):

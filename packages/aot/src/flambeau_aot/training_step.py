@@ -138,7 +138,7 @@ class AotStep:
         parameters = self.state.parameters()
         grads = {place: p.grad for place, p in enumerate(parameters) if p.grad is not None}
         places = self.state.places()
-        tensors = [store[key] for store, key in places]
+        tensors = [store[name] for store, name in places]
         inputs = [*grads.values(), *tensors, *flat]
         key = (structure, metadata_of(inputs), tuple(grads), self.state.constants())
         entry = self.compiled.get(key)
@@ -152,8 +152,8 @@ class AotStep:
         for parameter, grad in zip(parameters, new_grads, strict=True):
             if grad is not parameter.grad:
                 parameter.grad = grad
-        for (store, key), tensor in zip(places, new_tensors, strict=True):
-            store[key] = tensor
+        for (store, name), tensor in zip(places, new_tensors, strict=True):
+            store[name] = tensor
         return result
 
     def _program(self, structure: Any, with_grad: Sequence[int], placed: int, count: int) -> Any:

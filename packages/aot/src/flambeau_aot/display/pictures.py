@@ -41,9 +41,6 @@ def draw_curve(points: Sequence[CurvePoint], title: str = "memory for work") -> 
 
     bottom, right = _HEIGHT - _FRAME, _WIDTH - _FRAME
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-        'font-family="sans-serif" font-size="12">',
-        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
         f'<text x="{_FRAME}" y="28" font-size="15">{title}</text>',
         f'<path d="M{_FRAME} {_FRAME}V{bottom}H{right}" fill="none" stroke="black"/>',
         f'<text x="{right}" y="{bottom + 32}" text-anchor="end">saved for backward, up to '
@@ -60,8 +57,17 @@ def draw_curve(points: Sequence[CurvePoint], title: str = "memory for work") -> 
             f"<title>{in_units(point.saved_bytes)} saved, {point.share:.1%} of the work twice"
             "</title></circle>"
         )
-    lines.append("</svg>")
-    return "\n".join(lines) + "\n"
+    return _drawing(lines, _WIDTH, _HEIGHT, f'viewBox="0 0 {_WIDTH} {_HEIGHT}"', "sans-serif", 12)
+
+
+def _drawing(
+    lines: Sequence[str], width: float, height: float, place: str, font: str, size: int
+) -> str:
+    """These elements on white."""
+    style = f'font-family="{font}" font-size="{size}"'
+    first = f'<svg xmlns="http://www.w3.org/2000/svg" {place} {style}>'
+    ground = f'<rect width="{width:.0f}" height="{height:.0f}" fill="white"/>'
+    return "\n".join([first, ground, *lines, "</svg>"]) + "\n"
 
 
 def in_units(size: int) -> str:
@@ -193,19 +199,15 @@ def _svg(joint: Joint, boxes: list[Box], saved: set[fx.Node], known: Classifier 
     width = max((box.x + box.width for box in boxes), default=400.0) + _MARGIN
     width = max(width, 900.0)  # the legend's
     height = max((box.y for box in boxes), default=0.0) + _BOX_HEIGHT + _MARGIN
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="monospace" font-size="11">',
-        f'<rect width="{width:.0f}" height="{height:.0f}" fill="white"/>',
-        *_legend(),
-    ]
     at = {box.node: box for box in boxes}
-    for box in boxes:
-        for source in box.node.all_input_nodes:
-            lines.append(_edge(at[source], box, source in saved and box.role == "backward"))
-    lines.extend(_box(box, joint, known) for box in boxes)
-    lines.append("</svg>")
-    return "\n".join(lines) + "\n"
+    edges = [
+        _edge(at[source], box, source in saved and box.role == "backward")
+        for box in boxes
+        for source in box.node.all_input_nodes
+    ]
+    lines = [*_legend(), *edges, *(_box(box, joint, known) for box in boxes)]
+    size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
+    return _drawing(lines, width, height, size, "monospace", 11)
 
 
 def _legend() -> list[str]:

@@ -37,7 +37,7 @@ from flambeau_aot.runtime.call import Compiled
 from flambeau_aot.runtime.result_nodes import ended, linked
 from flambeau_aot.runtime.saved_values import DerivativeCall, HigherCall, HigherOrder
 from flambeau_aot.runtime.single_run import Gradient, Run, gradients, pulled_back
-from flambeau_aot.runtime_plan import FromFunction, FromGraph, ViewOfOutput
+from flambeau_aot.runtime_plan import FromFunction, FromGraph, View
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _ends(
     if len(flat) != len(plan.results):
         return [None] * len(plan.differentiable)
     for item, result in zip(plan.results, flat):
-        if isinstance(item, ViewOfOutput) and isinstance(result, torch.Tensor):
+        if isinstance(item, View) and isinstance(result, torch.Tensor):
             found.setdefault(item.output, result._base)
         elif isinstance(item, FromFunction):
             found[plan.visible + item.place] = result

@@ -79,49 +79,53 @@ def bare(
     )
 
 
+ViewOf = Mapping[int, tuple[torch.Tensor, ViewStep]]
+"""By the `id` of a value, the value that it is a view of and how."""
+
+
+def steps_from(
+    value: torch.Tensor, view_of: ViewOf, base: torch.Tensor | None = None
+) -> tuple[torch.Tensor, tuple[ViewStep, ...]]:
+    """The value a view was made of, at most as far back as `base`, and the steps from there."""
+    steps: list[ViewStep] = []
+    while value is not base and id(value) in view_of:
+        value, step = view_of[id(value)]
+        steps.append(step)
+    return value, tuple(reversed(steps))
+
+
 class Layouts:
     """Where the elements of a trace's tensors are in memory.
 
-    view_of: by the `id` of a value, the value that it is a view of and how. A value's own strides
-    and offset say nothing of that: a decomposition may have made it in memory of its own.
+    A value's own strides and offset say nothing of that: a decomposition may have made it in memory
+    of its own.
     """
 
-    def __init__(self, view_of: Mapping[int, tuple[torch.Tensor, ViewStep]]) -> None:
+    def __init__(self, view_of: ViewOf) -> None:
         self.view_of = view_of
 
     def may_repeat(self, tensor: torch.Tensor) -> bool:
         """Whether an element may be there twice: only some views do that, and some inputs."""
-        value = current_value(tensor)
-        while id(value) in self.view_of:
-            value, step = self.view_of[id(value)]
-            if step.func in _REPEATING:
-                return True
-        return not is_dense(tuple(value.shape), tuple(value.stride()))
+        root, steps = steps_from(current_value(tensor), self.view_of)
+        repeats = any(step.func in _REPEATING for step in steps)
+        return repeats or not is_dense(tuple(root.shape), tuple(root.stride()))
 
     def inexact(self, tensor: torch.Tensor) -> str | None:
         """What a tensor is a part of, if a functional write to it gives other values than eager's:
         one to windows would clear what lies between them, and add what lies in two; one to an
         expanded tensor adds the differences, so that a sign of zero, an infinity and digits go."""
-        value = current_value(tensor)
-        while id(value) in self.view_of:
-            value, step = self.view_of[id(value)]
-            if step.func in _INEXACT:
-                return _INEXACT[step.func]
-        return None
+        _, steps = steps_from(current_value(tensor), self.view_of)
+        return next((_INEXACT[x.func] for x in reversed(steps) if x.func in _INEXACT), None)
 
     def of(self, tensor: torch.Tensor) -> StorageLayout:
         """Where a tensor's elements are, after all writes so far."""
         if not is_functional(tensor):
             return _layout(tensor, storage_key(tensor), 0)
-        value = current_value(tensor)
-        steps: list[ViewStep] = []
-        while id(value) in self.view_of:
-            value, step = self.view_of[id(value)]
-            steps.append(step)
+        value, steps = steps_from(current_value(tensor), self.view_of)
         with outside_tracing():
             size, stride, offset = value.shape, value.stride(), value.storage_offset()
             made = bare(size, stride, offset, value.dtype)
-            for step in reversed(steps):
+            for step in steps:
                 made = step.func(made, *step.args, **step.kwargs)
                 made = made if step.index is None else made[step.index]
             return _layout(made, storage_key(tensor), id(value))

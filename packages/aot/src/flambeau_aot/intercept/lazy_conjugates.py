@@ -7,16 +7,14 @@ Invariant: a tensor has the bit if an odd number of the views that it was made b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from flambeau_aot._torch_compat import current_value, is_conj_or_neg, is_functional
+from flambeau_aot.inputs.memory_overlap import ViewOf, steps_from
 from flambeau_aot.intercept.registry import Call, Interception, getter, intercept
-from flambeau_aot.runtime_plan import ViewStep
-
-ViewOf = Mapping[int, tuple[torch.Tensor, ViewStep]]
 
 _CONJ, _NEG = torch.ops.aten._conj.default, torch.ops.aten._neg_view.default
 
@@ -46,25 +44,16 @@ _ANSWERS: dict[Any, tuple[Any, Callable[[torch.Tensor], Any]]] = {
 """By function, the view that flips the bit it reads, and its answer where the bit is set."""
 
 
-def differs_in_lazy_bit(value: torch.Tensor, view_of: ViewOf, by: Any) -> bool:
-    """Whether a value without the bit stands for a tensor that has it in eager."""
-    odd = False
-    if not is_conj_or_neg(value):
-        while id(value) in view_of:
-            value, step = view_of[id(value)]
-            odd ^= step.func is by
-    return odd
-
-
 def is_lazy(value: torch.Tensor, view_of: ViewOf) -> bool:
     """Whether a value was computed where eager has flipped a bit of a view."""
-    if is_conj_or_neg(value):
-        return False
-    while id(value) in view_of:
-        value, step = view_of[id(value)]
-        if step.func in (_CONJ, _NEG):
-            return True
-    return False
+    _, steps = steps_from(value, view_of)
+    return not is_conj_or_neg(value) and any(step.func in (_CONJ, _NEG) for step in steps)
+
+
+def differs_in_lazy_bit(value: torch.Tensor, view_of: ViewOf, by: Any) -> bool:
+    """Whether a value without the bit stands for a tensor that has it in eager."""
+    _, steps = steps_from(value, view_of)
+    return not is_conj_or_neg(value) and sum(step.func is by for step in steps) % 2 == 1
 
 
 @intercept(*_ANSWERS)

@@ -29,6 +29,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.inputs.binding import SyntheticBaseView
 from flambeau_aot.inputs.functional_inputs import FunctionalInput
+from flambeau_aot.inputs.memory_overlap import steps_from
 from flambeau_aot.intercept.input_attributes import Handle
 from flambeau_aot.intercept.lazy_conjugates import is_lazy
 from flambeau_aot.intercept.strides import in_whole_memory
@@ -39,7 +40,6 @@ from flambeau_aot.joint.input_mutations import (
     plan_inputs,
     refuse_new_leaves,
     refuse_reached,
-    steps_from,
 )
 from flambeau_aot.joint.nested import tensors_in
 from flambeau_aot.joint.tracer import JointTracer, detached_data
@@ -47,14 +47,12 @@ from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import (
     FromFunction,
     FromGraph,
-    InsideView,
     IsInput,
     LiteralResult,
     OutputPlan,
     SameResult,
     Saved,
-    ViewOfInput,
-    ViewOfOutput,
+    View,
     ViewStep,
 )
 
@@ -88,15 +86,14 @@ def _refuse_lost_bases(effects: Effects) -> None:
     """A result that is a view of another result must be made as one."""
     places = {id(item): place for place, item in enumerate(effects.flat)}
     for item, plan in zip(effects.flat, effects.results, strict=True):
-        if isinstance(plan, (ViewOfInput, ViewOfOutput, FromGraph, FromFunction)):
+        if isinstance(plan, (View, FromGraph, FromFunction)):
             base = base_of(item)
             if base is item or id(base) not in places:
                 continue
             origin = effects.results[places[id(base)]]
             output = getattr(plan, "output", -1)
             if isinstance(plan, FromFunction):
-                source = effects.inside[plan.place].source
-                output = source.index if source.kind == "output" else -1
+                output = effects.inside[plan.place].output
             known = isinstance(origin, IsInput) or (
                 not isinstance(plan, FromGraph)
                 and isinstance(origin, FromGraph)
@@ -112,9 +109,7 @@ def _refuse_shared_aliases(effects: Effects) -> None:
     views = [
         result
         for result, plan in zip(effects.flat, effects.results, strict=True)
-        if isinstance(plan, (ViewOfInput, ViewOfOutput))
-        and plan.steps
-        and plan.steps[0].func is detached_data
+        if isinstance(plan, View) and plan.steps and plan.steps[0].func is detached_data
     ]
     if any(_related(one, two) for at, one in enumerate(views) for two in views[:at]):
         raise refusal("AO0116")
@@ -127,8 +122,8 @@ def _refuse_views_across(effects: Effects) -> None:
     changed |= {*effects.begin_grad, *effects.end_grad}
     keys = {storage_key(primals[primal]) for primal in changed if primal < len(primals)}
     for plan in effects.results:
-        if isinstance(plan, ViewOfInput) and plan.primal not in changed:
-            if plan.primal < len(primals) and storage_key(primals[plan.primal]) in keys:
+        if isinstance(plan, View) and plan.primal not in changed:
+            if 0 <= plan.primal < len(primals) and storage_key(primals[plan.primal]) in keys:
                 raise refusal("AO0117")
 
 
@@ -180,7 +175,7 @@ class _Results:
 
     def _view_of_input(self, result: torch.Tensor, primal: int, leaf: bool) -> OutputPlan:
         final = self.effects.finals[primal]
-        root, steps = steps_from(self.tracer, current_value(result), final)
+        root, steps = steps_from(current_value(result), self.tracer.view_of, final)
         if root is not final:
             raise refusal("AO0121", primal=primal)
         matching: list[SyntheticBaseView] = []
@@ -189,7 +184,7 @@ class _Results:
                 continue
             if part.member.recorded:
                 return self._view_again(result, primal, self.stand_ins[primal].wrapper, steps, leaf)
-            _, own = steps_from(self.tracer, current_value(part.wrapper), final)
+            _, own = steps_from(current_value(part.wrapper), self.tracer.view_of, final)
             if steps[:1] == own[:1]:
                 matching.append(part)
         if len(matching) > 1:
@@ -211,7 +206,7 @@ class _Results:
         origin: torch.Tensor,
         steps: tuple[ViewStep, ...],
         leaf: bool,
-    ) -> ViewOfInput | FromFunction:
+    ) -> View | FromFunction:
         """The view of an input, from the shape the input is given if it was taken from that."""
         written = any(update.primal == primal for update in self.effects.updates)
         again = not written and primal in self.effects.end_grad and base_of(result) is origin
@@ -231,7 +226,7 @@ class _Results:
         if result.requires_grad and not in_graph(result) and not leaf and not origin.requires_grad:
             raise refusal("AO0125")
         steps = _as_related(result, origin, steps)
-        return ViewOfInput(primal, steps, _made_with_grad(result), leaf, late)
+        return View(Saved("input", primal), steps, _made_with_grad(result), leaf, late)
 
     def _changes(self, primal: int) -> bool:
         """Whether an input becomes, besides its values, another one in the program."""
@@ -242,7 +237,7 @@ class _Results:
         self, result: torch.Tensor, source: Saved, steps: tuple[ViewStep, ...]
     ) -> FromFunction:
         """A view that the autograd function makes."""
-        self.effects.inside.append(InsideView(source, steps))
+        self.effects.inside.append(View(source, steps))
         self.effects.inside_values.append(Returned(current_value(result), result))
         return FromFunction(len(self.effects.inside) - 1)
 
@@ -276,7 +271,7 @@ class _Results:
         base_value, base = _base_of(tracer, group)
         if base_value is value and base is result:
             return FromGraph(self._returned(value, result), leaf)
-        root, steps = steps_from(tracer, value, base_value)
+        root, steps = steps_from(value, tracer.view_of, base_value)
         assert root is base_value
         tracer.views.refuse_stale((result,))
         if base is None or _goes_another_way(result, base):
@@ -289,7 +284,8 @@ class _Results:
             steps = _as_related(result, base, steps)
         self._refuse_hooks(result)
         with_grad = _made_with_grad(result)
-        return ViewOfOutput(self._returned(base_value, base), steps, with_grad, leaf)
+        source = Saved("output", self._returned(base_value, base))
+        return View(source, steps, with_grad, leaf)
 
 
 def refuse_what_escapes(result: Any) -> None:
@@ -371,7 +367,7 @@ def _written_as_view(tracer: JointTracer, result: torch.Tensor) -> bool:
     if not in_graph(base):
         raise refusal("AO0130")
     whole = current_value(base)
-    return steps_from(tracer, current_value(result), whole)[0] is whole
+    return steps_from(current_value(result), tracer.view_of, whole)[0] is whole
 
 
 def _base_of(
@@ -385,12 +381,12 @@ def _base_of(
     values = [current_value(member) for member in group]
     for candidate in candidates:
         base = current_value(candidate)
-        if all(steps_from(tracer, value, base)[0] is base for value in values):
+        if all(steps_from(value, tracer.view_of, base)[0] is base for value in values):
             return base, candidate
-    roots = {id(steps_from(tracer, value, None)[0]) for value in values}
+    roots = {id(steps_from(value, tracer.view_of)[0]) for value in values}
     if len(roots) > 1:
         raise refusal("AO0131")
-    return steps_from(tracer, values[0], None)[0], None
+    return steps_from(values[0], tracer.view_of)[0], None
 
 
 def _overlaps_itself(value: torch.Tensor) -> bool:

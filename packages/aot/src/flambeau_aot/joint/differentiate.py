@@ -27,11 +27,12 @@ from flambeau_aot._torch_compat import (
     version,
 )
 from flambeau_aot.errors import AotError, is_refusal
+from flambeau_aot.inputs.memory_overlap import steps_from
 from flambeau_aot.intercept.inplace import WRITE_TO_LISTS
 from flambeau_aot.intercept.sparse_embeddings import Use, gathered, plain_gradient
 from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.data_dependent import NoMemory
-from flambeau_aot.joint.input_mutations import Effects, steps_from
+from flambeau_aot.joint.input_mutations import Effects
 from flambeau_aot.joint.nested import tensors_in
 from flambeau_aot.joint.tracer import JointTracer
 from flambeau_aot.refusals import refusal
@@ -113,7 +114,7 @@ class LateWrites(NoMemory):
         return result
 
     def _root(self, target: torch.Tensor) -> torch.Tensor:
-        return steps_from(self.tracer, current_value(target), None)[0]
+        return steps_from(current_value(target), self.tracer.view_of)[0]
 
     def _written(self, root: torch.Tensor) -> None:
         node = self.tracer.node_of(root)

@@ -10,7 +10,7 @@ eager runs a user's derivative once, of the whole gradient, and parts of it need
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -37,7 +37,7 @@ def result_nodes(effects: Effects, history: History) -> tuple[ResultNode, ...]:
     an input written to that keeps its gradient: it keeps that of the value written."""
     primals = effects.primals
     # a view that the autograd function makes would not be one of what another node gives
-    whole = {item.source.index for item in effects.inside if item.source.kind == "output"}
+    whole = {item.output for item in effects.inside}
     known = zip(effects.differentiable, effects.ends, strict=True)
     ends = [(place, end.grad_fn) for place, end in known]
     bound = [n for at, n in ends if at >= len(effects.returned) or at in whole]
@@ -156,28 +156,22 @@ def is_linear(
     user's is among those that they are made of."""
     if not any(of_a_user(node) for node, _ in history):
         return True
-    linear, zeros, other = set(tangents), set[fx.Node](), set[fx.Node]()
-    either = set(tangents)
+    kinds: dict[Any, str] = dict.fromkeys(tangents, "linear")  # or "zero", or "other"
     for node in graph.nodes:
-        inputs = node.all_input_nodes
+        inputs = {kinds[each] for each in node.all_input_nodes if each in kinds}
         if _is_zero(node):
-            zeros.add(node)
-            either.add(node)
-        elif _name(node) in _OF_SHAPE:
+            kinds[node] = "zero"
+        elif not inputs or _name(node) in _OF_SHAPE:
             continue
-        elif not any(each in linear or each in other for each in inputs):
-            if any(each in zeros for each in inputs) and _keeps(node, zeros):
-                zeros.add(node)
-                either.add(node)
-        elif any(each in other for each in inputs) or not _keeps(node, either):
-            other.add(node)
+        elif "other" in inputs or not _keeps(node, kinds):
+            if inputs != {"zero"}:
+                kinds[node] = "other"
         else:
-            linear.add(node)
-            either.add(node)
-    return not any(grad in other for grad in grads)
+            kinds[node] = "zero" if inputs == {"zero"} else "linear"
+    return not any(kinds.get(grad) == "other" for grad in grads)
 
 
-def _keeps(node: fx.Node, linear: set[fx.Node]) -> bool:
+def _keeps(node: fx.Node, linear: Container[Any]) -> bool:
     """Whether a value is linear, where some of what it is computed from are."""
     name = _name(node)
     held: list[Any] = [each for each in node.all_input_nodes if each in linear]

@@ -26,18 +26,11 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.inputs.binding import SyntheticBaseView, WritesOverlap
 from flambeau_aot.inputs.functional_inputs import FunctionalInput
-from flambeau_aot.inputs.memory_overlap import repeats
+from flambeau_aot.inputs.memory_overlap import repeats, steps_from
 from flambeau_aot.intercept.input_attributes import Hook
 from flambeau_aot.joint.tracer import JointTracer
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime_plan import (
-    InputUpdate,
-    InsideView,
-    OutputPlan,
-    Reshape,
-    ViewOfInput,
-    ViewStep,
-)
+from flambeau_aot.runtime_plan import InputUpdate, OutputPlan, Reshape, View, ViewStep
 
 aten = torch.ops.aten
 
@@ -71,7 +64,7 @@ class Effects:
     flat: Sequence[Any]
     parts: Sequence[SyntheticBaseView] = ()
     returned: list[Returned] = field(default_factory=list)
-    inside: list[InsideView] = field(default_factory=list)
+    inside: list[View] = field(default_factory=list)
     inside_values: list[Returned] = field(default_factory=list)
     updates: list[InputUpdate] = field(default_factory=list)
     results: list[OutputPlan] = field(default_factory=list)
@@ -106,17 +99,6 @@ def in_graph(wrapper: torch.Tensor) -> bool:
     return bool(wrapper.requires_grad) and wrapper.grad_fn is not None
 
 
-def steps_from(
-    tracer: JointTracer, value: torch.Tensor, base: torch.Tensor | None
-) -> tuple[torch.Tensor, tuple[ViewStep, ...]]:
-    """The value a view was made of, at most as far back as `base`, and the steps from there."""
-    steps: list[ViewStep] = []
-    while value is not base and id(value) in tracer.view_of:
-        value, step = tracer.view_of[id(value)]
-        steps.append(step)
-    return value, tuple(reversed(steps))
-
-
 def plan_inputs(effects: Effects) -> None:
     """Fill in all of `effects` but the results."""
     tracer, stand_ins = effects.tracer, effects.stand_ins
@@ -143,7 +125,7 @@ def _plan_input(effects: Effects, index: int, tensor: torch.Tensor, item: Functi
     steps: tuple[ViewStep, ...] = ()
     if has_metadata_mutation(wrapper):
         value, final = final, current_value(memory)
-        root, steps = steps_from(tracer, value, final)
+        root, steps = steps_from(value, tracer.view_of, final)
         if root is not final:
             raise refusal("AO0101", index=index)
     effects.finals.append(final)
@@ -258,7 +240,7 @@ def refuse_new_leaves(effects: Effects) -> None:
     wrappers = {index: item.wrapper for index, item in enumerate(effects.stand_ins)}
     wrappers |= {part.primal: part.wrapper for part in effects.parts}
     marked = [wrappers[primal] for primal in effects.begin_grad]
-    if any(isinstance(x, ViewOfInput) and x.primal in effects.begin_grad for x in effects.results):
+    if any(isinstance(x, View) and x.primal in effects.begin_grad for x in effects.results):
         raise refusal("AO0112")
     ends = [item.wrapper for item in effects.returned if item.wrapper is not None]
     refuse_reached(marked, ends)

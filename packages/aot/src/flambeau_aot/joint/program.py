@@ -96,7 +96,7 @@ def of_module_call(
 
     def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: JointTracer) -> Any:
         lines = tracer.lines
-        lines.enter_function()
+        lines.leave()
         try:
             return fn(dict(zip(names, params, strict=True)), *args)
         except Exception as error:

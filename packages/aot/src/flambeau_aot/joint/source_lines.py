@@ -34,12 +34,8 @@ class Lines:
         self.current = {name: meta[name] for name in CARRIED if meta.get(name)}
         self._mark(sequence)
 
-    def enter_function(self) -> None:
-        """A plain Python function runs: lines come from the stack."""
-        self.current = {}
-
     def leave(self) -> None:
-        """No user code runs any more."""
+        """No node of the user's runs: lines of a plain Python function come from the stack."""
         self.current = {}
 
     def _mark(self, sequence: int) -> None:

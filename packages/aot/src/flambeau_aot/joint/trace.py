@@ -59,20 +59,18 @@ from flambeau_aot.joint.tracer import FRESH, Attempt, Decompositions, HigherOrde
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import (
     InputPlan,
-    InsideView,
     LateWrite,
     OutputPlan,
     Presence,
     RuntimePlan,
     SparseGrad,
-    ViewOfInput,
-    ViewOfOutput,
+    View,
     shifted,
 )
 from flambeau_aot.sizes import has_symbols, mentions_symbols, numbers_of, sized, symbols_of
 
 _T = TypeVar("_T")
-_Planned = TypeVar("_Planned", OutputPlan, InsideView)
+_Planned = TypeVar("_Planned", OutputPlan, View)
 
 __all__ = ["FRESH", "HigherOrderCalls", "Joint", "run_program", "trace"]
 
@@ -353,7 +351,7 @@ def _python_forms(symbolic: bool, decompositions: Decompositions) -> AbstractCon
 
 def _sized_views(item: _Planned, symbols: Sequence[Any]) -> _Planned:
     """The plan of a result, with what computes the sizes of its views at each call."""
-    if not isinstance(item, (ViewOfInput, ViewOfOutput, InsideView)):
+    if not isinstance(item, View):
         return item
     steps = tuple(
         replace(step, sized=sized((step.args, step.kwargs), symbols))

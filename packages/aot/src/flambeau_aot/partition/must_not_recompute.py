@@ -16,6 +16,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from torch import fx
 
@@ -27,6 +28,10 @@ from flambeau_aot.partition.split import backward_only, readers_of
 from flambeau_aot.runtime_plan import Saved, Watched
 
 IsView = Callable[[fx.Node], bool]
+
+
+def _is_view(known: Classifier | None, node: fx.Node) -> bool:
+    return node.op == "call_function" and classify(node.target, known) == "view"
 
 
 def volatile_inputs(joint: Joint) -> frozenset[fx.Node]:
@@ -85,9 +90,7 @@ def relying_on_leaves(
     if not joint.leaves:
         return joint
 
-    def is_view(node: fx.Node) -> bool:
-        return node.op == "call_function" and classify(node.target, known) == "view"
-
+    is_view = partial(_is_view, known)
     read = _read_by_backward(joint, _backward_nodes(joint, backward_only(joint)), is_view)
     roots = {root_of(node, is_view) for node in saved} - read
     leaves = tuple(primal for primal in sorted(joint.leaves) if joint.primals[primal] in roots)
@@ -108,9 +111,7 @@ def watching(joint: Joint, known: Classifier | None = None) -> Joint:
     if not joint.training:
         return joint
 
-    def is_view(node: fx.Node) -> bool:
-        return node.op == "call_function" and classify(node.target, known) == "view"
-
+    is_view = partial(_is_view, known)
     behind = _backward_nodes(joint, backward_only(joint))
     read = {
         source: root_of(source, is_view)

@@ -25,17 +25,12 @@ def streams(devices: Iterable[torch.device]) -> Streams:
 @contextmanager
 def replayed(noted: Streams) -> Iterator[None]:
     """The generators in noted states, for the duration of the block."""
-    if not noted:
-        yield
-        return
     before = streams(device for device, _ in noted)
     try:
-        for device, state in noted:
-            _restore(device, state)
+        _restore(noted)
         yield
     finally:
-        for device, state in before:
-            _restore(device, state)
+        _restore(before)
 
 
 def _state(device: torch.device) -> torch.Tensor:
@@ -46,11 +41,12 @@ def _state(device: torch.device) -> torch.Tensor:
     raise NotImplementedError(f"the random stream of a {device.type} device")
 
 
-def _restore(device: torch.device, state: torch.Tensor) -> None:
-    if device.type == "cpu":
-        torch.set_rng_state(state)
-    else:
-        torch.cuda.set_rng_state(state, device)
+def _restore(noted: Streams) -> None:
+    for device, state in noted:
+        if device.type == "cpu":
+            torch.set_rng_state(state)
+        else:
+            torch.cuda.set_rng_state(state, device)
 
 
 _DEVICES = ("cpu", "cuda")

@@ -72,17 +72,16 @@ class Checked:
         copies = self.copies
         if copies is None:
             return self._first(args)
-        outputs: Sequence[Any]
-        if self.laid_otherwise:
-            outputs = self._laid_as_traced(args)
-        else:
-            outputs = self.call(args)
-        if copies or self.views:
-            outputs = list(outputs)
-            for index in copies:
-                outputs[index] = copied(outputs[index])
-            for index in self.views:
-                outputs[index] = owner(outputs[index])
+        if not (copies or self.views or self.laid_otherwise):
+            return self.call(args)
+        layouts = self.layouts(args) if self.laid_otherwise and self.layouts is not None else []
+        outputs = list(self.call(args))
+        for index in self.laid_otherwise:
+            outputs[index] = laid(outputs[index], layouts[index][1])
+        for index in copies:
+            outputs[index] = copied(outputs[index])
+        for index in self.views:
+            outputs[index] = owner(outputs[index])
         return outputs
 
     def _first(self, args: list[Any]) -> Sequence[Any]:
@@ -148,15 +147,6 @@ class Checked:
                 copies.append(index)
                 outputs[index] = copied(saved)
         return copies
-
-    def _laid_as_traced(self, args: list[Any]) -> list[Any]:
-        """The outputs of a later call, where the first one had other strides than were traced."""
-        assert self.layouts is not None
-        layouts = self.layouts(args)
-        outputs = list(self.call(args))
-        for index in self.laid_otherwise:
-            outputs[index] = laid(outputs[index], layouts[index][1])
-        return outputs
 
     def _check(self, outputs: list[Any], layouts: Sequence[Any]) -> None:
         if len(outputs) != len(self.nodes):

@@ -23,8 +23,8 @@ from flambeau_aot.runtime_plan import (
     OutputPlan,
     RuntimePlan,
     SameResult,
-    ViewOfInput,
-    ViewOfOutput,
+    Saved,
+    View,
     ViewStep,
 )
 
@@ -102,7 +102,7 @@ def epilogue(plan: RuntimePlan, nodes: ResultNodes | None = None) -> Epilogue | 
     ]
     update, update_unseen = copies(silent), copies(unseen, unseen=True)
     results = [_result(item, symbols, plan.visible) for item in plan.results]
-    late = [at for at, x in enumerate(plan.results) if isinstance(x, ViewOfInput) and x.late]
+    late = [at for at, x in enumerate(plan.results) if isinstance(x, View) and x.late]
     early = [_nothing if at in late else make for at, make in enumerate(results)]
     repeats = [(at, x.result) for at, x in enumerate(plan.results) if isinstance(x, SameResult)]
     as_they_are = nodes is None and plan.results == tuple(map(FromGraph, range(plan.visible)))
@@ -205,9 +205,9 @@ def _made(item: OutputPlan, symbols: slice, visible: int) -> Result:
             return lambda primals, outputs: primals[place]
         case LiteralResult(value=value):
             return lambda primals, outputs: value
-        case ViewOfInput(primal=place, steps=steps, requires_grad=grad):
+        case View(Saved("input", place), steps, grad):
             return lambda primals, outputs: replay(primals[place], steps, grad, primals[symbols])
-        case ViewOfOutput(output=place, steps=steps, requires_grad=grad):
+        case View(Saved(_, place), steps, grad):
             return lambda primals, outputs: replay(outputs[place], steps, grad, primals[symbols])
         case SameResult():
             return _nothing

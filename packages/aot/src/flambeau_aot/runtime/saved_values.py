@@ -122,17 +122,15 @@ def as_traced(value: torch.Tensor | None, layout: TensorLayout) -> torch.Tensor:
     return layout.empty().copy_(value)
 
 
-class DeviceFlags:
+class DeviceFlags(dict[bool, torch.Tensor]):
     """True and false on a device, made at their first use."""
 
     def __init__(self, device: torch.device) -> None:
+        super().__init__()
         self.device = device
-        self.made: dict[bool, torch.Tensor] = {}
 
-    def __getitem__(self, value: bool) -> torch.Tensor:
-        flag = self.made.get(value)
-        if flag is None:
-            flag = self.made[value] = torch.full((), value, dtype=torch.bool, device=self.device)
+    def __missing__(self, value: bool) -> torch.Tensor:
+        flag = self[value] = torch.full((), value, dtype=torch.bool, device=self.device)
         return flag
 
 
