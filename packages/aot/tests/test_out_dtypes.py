@@ -6,7 +6,7 @@ import flambeau_aot as aot
 import pytest
 import torch
 from flambeau_aot.inputs.memory_overlap import Layouts
-from flambeau_aot.intercept.out_arguments import OF_REAL_NUMBERS, OF_WHOLE_NUMBERS, keeping_size
+from flambeau_aot.intercept.inplace import OF_REAL_NUMBERS, OF_WHOLE_NUMBERS, keeping_size
 from flambeau_aot.intercept.registry import Call
 from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -8,8 +8,9 @@ but literals of the program itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -238,13 +239,13 @@ OutputPlan = FromGraph | IsInput | View | FromFunction | SameResult | LiteralRes
 class SparseGrad:
     """A primal's gradient that is sparse.
 
-    rows: the rows' indices, by place among the gradients of a joint graph, where those that are no
+    place: that of the rows' indices among the gradients of a joint graph, where those that are no
     primal's come last; the values are the primal's own. size: the weight's. padding: the index
     whose rows have no gradient, or None.
     """
 
     primal: int
-    rows: int
+    place: int
     size: tuple[int, ...]
     padding: int | None
 
@@ -359,6 +360,17 @@ class RuntimePlan:
         )
 
 
+_InBackward = TypeVar("_InBackward", SparseGrad, LateWrite)
+
+
+def moved(items: Sequence[_InBackward], start: int, by: int, after: int) -> tuple[_InBackward, ...]:
+    """The same when `by` primals were inserted at `start`, and `after` at the end."""
+    return tuple(
+        replace(x, primal=x.primal + (by if x.primal >= start else 0), place=x.place + by + after)
+        for x in items
+    )
+
+
 _PLACES = ("begin_grad", "end_grad", "touched", "beside", "apart")
 """Fields of a plan that are places of primals."""
 
@@ -366,31 +378,31 @@ _PLACES = ("begin_grad", "end_grad", "touched", "beside", "apart")
 def shifted(plan: RuntimePlan, start: int, by: int) -> RuntimePlan:
     """The plan after `by` static tensors were inserted before primal `start`."""
 
-    def moved(primal: int) -> int:
+    def new(primal: int) -> int:
         return primal + by if primal >= start else primal
 
     def source(item: Saved) -> Saved:
-        return item if item.kind == "output" else replace(item, index=moved(item.index))
+        return item if item.kind == "output" else replace(item, index=new(item.index))
 
     def result(item: OutputPlan) -> OutputPlan:
         if isinstance(item, IsInput):
-            return IsInput(moved(item.primal))
+            return IsInput(new(item.primal))
         return replace(item, source=source(item.source)) if isinstance(item, View) else item
 
-    own: dict[str, Any] = {name: tuple(map(moved, getattr(plan, name))) for name in _PLACES}
+    own: dict[str, Any] = {name: tuple(map(new, getattr(plan, name))) for name in _PLACES}
     for name in ("updates", "reshapes"):
         items = getattr(plan, name)
-        own[name] = tuple(replace(item, primal=moved(item.primal)) for item in items)
+        own[name] = tuple(replace(item, primal=new(item.primal)) for item in items)
     return replace(
         plan,
         inputs=plan.inputs.moved(start, by),
         results=tuple(map(result, plan.results)),
-        offsets=tuple((moved(primal), offset) for primal, offset in plan.offsets),
-        hooks=tuple((moved(primal), hook) for primal, hook in plan.hooks),
+        offsets=tuple((new(primal), offset) for primal, offset in plan.offsets),
+        hooks=tuple((new(primal), hook) for primal, hook in plan.hooks),
         inside=tuple(replace(item, source=source(item.source)) for item in plan.inside),
         watched=tuple(replace(item, source=source(item.source)) for item in plan.watched),
         result_nodes=tuple(
-            replace(x, behind=tuple(at if at >= 0 else ~moved(~at) for at in x.behind))
+            replace(x, behind=tuple(at if at >= 0 else ~new(~at) for at in x.behind))
             for x in plan.result_nodes
         ),
         **own,

@@ -269,12 +269,8 @@ class _SubclassState:
 
 
 def _state(value: Any) -> _SubclassState:
-    return _SubclassState(version(value), value.grad_fn, tuple(map(id, _parts(value))))
-
-
-def _parts(value: Any) -> list[torch.Tensor]:
-    """The plain tensors that a subclass holds, the very objects."""
-    return plain_tensors(value, spec_of(value))
+    parts = plain_tensors(value, spec_of(value))
+    return _SubclassState(version(value), value.grad_fn, tuple(map(id, parts)))
 
 
 def _recorded(argument: Any, value: Any, spec: SubclassSpec, was: _SubclassState) -> bool:
@@ -283,9 +279,10 @@ def _recorded(argument: Any, value: Any, spec: SubclassSpec, was: _SubclassState
     What is in the subclass's parts is copied into those of the argument with the graph's other
     writes; what autograd is to know is copied once more, by the argument itself.
     """
-    if spec_of(value) != spec or tuple(map(id, _parts(value))) != was.parts:
+    now = _state(value)
+    if spec_of(value) != spec or now.parts != was.parts:
         raise refusal("AO0022", cls=spec.cls.__name__)
-    recorded = bool(value.requires_grad) and value.grad_fn is not was.history
+    recorded = bool(value.requires_grad) and now.history is not was.history
     if recorded and argument.requires_grad and argument.is_leaf:
         raise RuntimeError(
             "a leaf Variable that requires grad is being used in an in-place operation."
@@ -300,8 +297,5 @@ def _kind(
     for place, (value, spec) in enumerate(zip(values, specs, strict=True)):
         if spec is not None and leaf is value:
             return place
-    if flattens(leaf):
-        return spec_of(leaf)
-    if is_functional(leaf) and flattens(current_value(leaf)):
-        return spec_of(current_value(leaf))
-    return None
+    plain = leaf if flattens(leaf) or not is_functional(leaf) else current_value(leaf)
+    return spec_of(plain) if flattens(plain) else None

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-
 from flambeau_aot.joint.nested import tensors_in
 
 _When = Callable[[Mapping[str, Any]], bool]
@@ -55,10 +53,7 @@ def alerts(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     if name not in _ANYWHERE and name not in _ON_GPU:
         return False
     given = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | {**kwargs}
-    on_gpu = any(_device(tensor).type == "cuda" for tensor in tensors_in((args, kwargs)))
+    devices = (getattr(x, "fake_device", x.device) for x in tensors_in((args, kwargs)))
+    on_gpu = any(device.type == "cuda" for device in devices)
     asked = (_ON_GPU if on_gpu else _ANYWHERE).get(name) or _ANYWHERE.get(name)
     return asked is not None and asked(given)
-
-
-def _device(tensor: torch.Tensor) -> torch.device:
-    return torch.device(getattr(tensor, "fake_device", tensor.device))

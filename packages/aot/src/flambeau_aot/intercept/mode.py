@@ -28,12 +28,13 @@ from flambeau_aot.intercept.custom_operators import call_without_writing, writin
 from flambeau_aot.intercept.inplace import (
     WRITE_TO_LISTS,
     WRITE_TO_SEVERAL_LISTS,
+    keeping_size,
+    keeping_strides,
     refuse_lists_as_eager,
     write,
     write_to_list,
     write_to_several_lists,
 )
-from flambeau_aot.intercept.out_arguments import keeping_size, keeping_strides
 from flambeau_aot.intercept.registry import ANSWERS, ARGUMENTS, Call, Interception, answered
 from flambeau_aot.intercept.strides import lay_out_again
 from flambeau_aot.refusals import refusal

@@ -160,14 +160,6 @@ def gathered(
     return every, rows, tuple(sparse)
 
 
-def moved(sparse: Sequence[SparseGrad], start: int, by: int, after: int) -> tuple[SparseGrad, ...]:
-    """The same when `by` primals were inserted at `start`, and `after` at the end."""
-    return tuple(
-        replace(x, primal=x.primal + (by if x.primal >= start else 0), rows=x.rows + by + after)
-        for x in sparse
-    )
-
-
 def plain_gradient(value: torch.Tensor) -> torch.Tensor:
     """The value that a gradient, or the indices of one, stands for."""
     plain = current_value(value) if is_functional(value) else value

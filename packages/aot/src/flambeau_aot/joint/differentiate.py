@@ -36,7 +36,7 @@ from flambeau_aot.joint.input_mutations import Effects
 from flambeau_aot.joint.nested import tensors_in
 from flambeau_aot.joint.tracer import JointTracer
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime_plan import Presence, SparseGrad
+from flambeau_aot.runtime_plan import LateWrite, Presence, SparseGrad
 
 
 class WrittenInBackward(Exception):
@@ -90,11 +90,12 @@ class LateWrites(NoMemory):
             for place in self.places
         ]
 
-    def counted(self) -> tuple[bool, ...]:
-        """For each of those inputs, whether its version counter noticed."""
+    def counted(self, first: int) -> tuple[LateWrite, ...]:
+        """What is known of those inputs, whose new values are the gradients from `first` on."""
+        known = enumerate(zip(self.places, self.counts, strict=True), first)
         return tuple(
-            version(self.stand_ins[place].wrapper) != count
-            for place, count in zip(self.places, self.counts, strict=True)
+            LateWrite(place, at, version(self.stand_ins[place].wrapper) != count)
+            for at, (place, count) in known
         )
 
     def __torch_function__(
@@ -155,17 +156,17 @@ def mark_as_backward(node: fx.Node) -> None:
 
 @dataclass(frozen=True)
 class BackwardPart:
-    """What the backward pass is, by the fields of `Joint`, for the stand-ins."""
+    """What the backward pass is, by the fields of `Joint`, for the stand-ins; more: what is among
+    the gradients after theirs."""
 
     tangents: tuple[fx.Node, ...]
     grads: Sequence[fx.Node | None]
-    rows: Sequence[fx.Node] = ()
+    more: Sequence[fx.Node] = ()
     sparse: tuple[SparseGrad, ...] = ()
     presences: tuple[Presence, ...] = ()
     grads_of: Sequence[frozenset[int]] = ()
     late: tuple[fx.Node, ...] = ()
-    writes: tuple[fx.Node, ...] = ()
-    counted: tuple[bool, ...] = ()
+    late_writes: tuple[LateWrite, ...] = ()
 
 
 def backward_part(effects: Effects, sparse: Sequence[Use]) -> BackwardPart:
@@ -211,11 +212,10 @@ def backward_part(effects: Effects, sparse: Sequence[Use]) -> BackwardPart:
     known = BackwardPart(
         tuple(nodes),
         grad_nodes,
-        row_nodes,
+        [*row_nodes, *writes],
         sparse_grads,
         late=tuple(late.nodes),
-        writes=tuple(writes),
-        counted=late.counted(),
+        late_writes=late.counted(len(stand_ins) + len(rows)),
     )
     if dependence is None:
         return known

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -63,7 +64,7 @@ def of_graph_module(gm: fx.GraphModule, name: str) -> InputProgram:
             stand_ins.append(node.meta.get("val"))
         elif node.op == "get_attr":
             target = str(node.target)
-            value = _attribute(gm, target)
+            value = attrgetter(target)(gm)
             if not isinstance(value, torch.Tensor):
                 continue
             if id(value) not in by_identity:
@@ -106,13 +107,6 @@ def of_module_call(
     return InputProgram(name, tuple(static.values()), names, inputs, run, True)
 
 
-def _attribute(root: torch.nn.Module, target: str) -> Any:
-    value: Any = root
-    for part in target.split("."):
-        value = getattr(value, part)
-    return value
-
-
 def _interpret(
     gm: fx.GraphModule,
     position: dict[str, int],
@@ -129,7 +123,7 @@ def _interpret(
         if node.op == "get_attr":
             target = str(node.target)
             known = position.get(target)
-            values[node] = _attribute(gm, target) if known is None else params[known]
+            values[node] = attrgetter(target)(gm) if known is None else params[known]
             continue
         given, named = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
         if node.op == "output":

@@ -47,7 +47,7 @@ from flambeau_aot.inputs.synthetic_bases import hides_grad
 from flambeau_aot.intercept.autocast_cache import AutocastCache
 from flambeau_aot.intercept.mode import InterceptMode
 from flambeau_aot.intercept.registry import Interception
-from flambeau_aot.intercept.sparse_embeddings import Use, moved
+from flambeau_aot.intercept.sparse_embeddings import Use
 from flambeau_aot.joint.analysis import analyze
 from flambeau_aot.joint.checkpoint_regions import mark
 from flambeau_aot.joint.differentiate import NeedsAccumulation, WrittenInBackward, backward_part
@@ -65,6 +65,7 @@ from flambeau_aot.runtime_plan import (
     RuntimePlan,
     SparseGrad,
     View,
+    moved,
     shifted,
 )
 from flambeau_aot.sizes import has_symbols, mentions_symbols, numbers_of, sized, symbols_of
@@ -241,6 +242,11 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     count, extra = input_plan.static, len(tracer.constants)
     if any(mentions_symbols((s.args, s.kwargs)) for r in effects.reshapes for s in r.steps):
         raise refusal("AO0053")
+
+    def among(items: Sequence[_T], other: _T) -> tuple[_T, ...]:
+        """What belongs to primals, with this for the trace's constants and the symbols."""
+        return (*items[:count], *[other] * extra, *items[count:], *[other] * len(numbers))
+
     history = history_of(effects)
     plan = RuntimePlan(
         inputs=input_plan,
@@ -270,12 +276,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         primals=(*nodes[:count], *tracer.constant_nodes, *nodes[count:]),
         tangents=found.tangents,
         outputs=outputs,
-        grads=_among(
-            found.grads,
-            count,
-            [None] * extra,
-            [*(None for _ in numbers), *found.rows, *found.writes],
-        ),
+        grads=(*among(found.grads, None), *found.more),
         sparse=moved(found.sparse, count, extra, len(numbers)),
         plan=shifted(plan, count, extra) if extra else plan,
         requires_grad=requires_grad,
@@ -283,21 +284,10 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         fake_remembered=tracer.fakes.remembered,
         flags=tuple(tracer.flag_nodes),
         late=found.late,
-        late_writes=tuple(
-            LateWrite(
-                place + extra if place >= count else place,
-                len(stand_ins) + extra + len(numbers) + len(found.rows) + number,
-                counted,
-            )
-            for number, (place, counted) in enumerate(
-                zip(sorted(attempt.written_late), found.counted, strict=True)
-            )
-        ),
+        late_writes=moved(found.late_writes, count, extra, len(numbers)),
         presences=found.presences,
-        grads_of=_among(found.grads_of, count, [_NOTHING] * extra, [_NOTHING] * len(numbers))
-        if found.grads_of
-        else (),
-        inputs=_among(facts, count, [CONSTANT] * extra, [CONSTANT] * len(numbers)),
+        grads_of=among(found.grads_of, _NOTHING) if found.grads_of else (),
+        inputs=among(facts, CONSTANT),
     )
 
 
@@ -312,13 +302,6 @@ def _unread_checks(effects: Effects) -> list[Returned]:
 
 
 _NOTHING: frozenset[int] = frozenset()
-
-
-def _among(
-    items: Sequence[_T], count: int, constants: Sequence[_T], last: Sequence[_T]
-) -> tuple[_T, ...]:
-    """What belongs to primals, with that of the trace's constants after the first `count`."""
-    return (*items[:count], *constants, *items[count:], *last)
 
 
 def _inputs_without_gradient(effects: Effects) -> tuple[int, ...]:

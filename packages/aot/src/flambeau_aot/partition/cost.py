@@ -11,6 +11,7 @@ too long must not be free. A reduction reads its whole input again.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import fx
@@ -86,19 +87,12 @@ def _multiplications(node: fx.Node) -> float:
     if len(shapes) < 2:
         return 0.0
     if "attention" in name and len(shapes) >= 3 and len(shapes[1]) >= 2:
-        queries = 1.0
-        for size in shapes[0]:
-            queries *= size
-        return float(2.0 * queries * shapes[1][-2]) * (2.5 if "backward" in name else 1.0)
+        products = 2.0 * math.prod(shapes[0]) * shapes[1][-2]
+        return products * (2.5 if "backward" in name else 1.0)
     if "convolution" in name and len(shapes[1]) >= 3:
-        weight = shapes[-1] if "backward" in name else shapes[1]
-        each = 1.0
-        for size in weight[1:]:
-            each *= size
         if "backward" in name:
-            spatial = _elements(_operands(node)[0].meta["val"])
-            return float(2.0 * spatial * each)
-        return float(results * each)
+            return 2.0 * _elements(_operands(node)[0].meta["val"]) * math.prod(shapes[-1][1:])
+        return results * math.prod(shapes[1][1:])
     if len(shapes[-2]) >= 2 and len(shapes[-1]) >= 2:
         return float(results * shapes[-2][-1])
     return 0.0

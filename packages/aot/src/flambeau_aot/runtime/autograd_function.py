@@ -327,7 +327,7 @@ def _backward(
     given = [f"c{index}" for index in plan.differentiable]
     results = ["None" if place is None else f"grads[{place}]" for place in crossing.grads]
     for spec in crossing.sparse:
-        results[spec.primal] = f"sparse{spec.primal}({results[spec.primal]}, {results[spec.rows]})"
+        results[spec.primal] = f"sparse{spec.primal}({results[spec.primal]}, {results[spec.place]})"
     copies = [
         f"ctx.late[{n}]{'' if item.counted else '.data'}.copy_({results[item.place]})"
         for n, item in enumerate(crossing.late)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -159,6 +159,7 @@ def _symbol(place: SymbolPlace) -> str:
     return f"a{place.position}.{'stride' if place.stride else 'size'}({place.dim})"
 
 
+@dataclass(eq=False, repr=False)
 class Compiled:
     """A compiled program: call it with the program's inputs, in order.
 
@@ -171,30 +172,19 @@ class Compiled:
     forward and backward are None.
     """
 
-    def __init__(
-        self,
-        run: Call,
-        report: Report,
-        joint: Joint | None,
-        halves: Halves | None,
-        forward: fx.GraphModule | None,
-        backward: fx.GraphModule | None,
-        again: Callable[[Sequence[Any]], Compiled] | None = None,
-        stored: Stored | None = None,
-    ) -> None:
-        self.run = run
-        self.report = report
-        self.joint = joint
-        self.halves = halves
-        self.forward = forward
-        self.backward = backward
-        self.again = again
-        self.stored = stored
-        self.higher: HigherOrder | None = None
-        self.otherwise: Callable[[Exception], Call] | None = None
-        self.variants: list[Compiled] = []
-        self._uncompiled: Call | None = None
-        self._sizes: list[Any] = []
+    run: Call
+    report: Report
+    joint: Joint | None
+    halves: Halves | None
+    forward: fx.GraphModule | None
+    backward: fx.GraphModule | None
+    again: Callable[[Sequence[Any]], Compiled] | None = None
+    stored: Stored | None = None
+    higher: HigherOrder | None = field(default=None, init=False)
+    otherwise: Callable[[Exception], Call] | None = field(default=None, init=False)
+    variants: list[Compiled] = field(default_factory=list, init=False)
+    _uncompiled: Call | None = field(default=None, init=False)
+    _sizes: list[Any] = field(default_factory=list, init=False)
 
     def __call__(self, *args: Any) -> Any:
         try:

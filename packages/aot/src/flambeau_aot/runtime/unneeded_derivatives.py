@@ -35,25 +35,14 @@ def leads_to_users_derivative(node: Any) -> bool:
 def refuse_upstream(joint: Joint, inputs: Sequence[Any], reached: Sequence[frozenset[int]]) -> None:
     """Raise Unsupported for a program of which a result leads to such a derivative alone through
     the function around the program."""
-    plan = joint.plan
-    first = len(joint.static)
-    places = {
-        first + place: inputs[position]
-        for place, position in enumerate(plan.inputs.primals)
-        if first + place not in plan.apart
+    plan, first = joint.plan, len(joint.static)
+    places = {first + at: inputs[position] for at, position in enumerate(plan.inputs.primals)}
+    nodes = {
+        place: value.grad_fn
+        for place, value in places.items()
+        if place not in plan.apart and isinstance(value, torch.Tensor) and value.grad_fn
     }
-    behind_any = [x.grad_fn for x in places.values() if isinstance(x, torch.Tensor) and x.grad_fn]
-    if not any(of_a_user(node) for node, _ in autograd_nodes(behind_any)):
-        return
-    found = [place for place, value in places.items() if _is_downstream_of_users(value)]
     every = len(joint.tangents)
-    if any(len(reached[place]) < every for place in found):
+    partly = [node for place, node in nodes.items() if len(reached[place]) < every]
+    if any(of_a_user(node) for node, _ in autograd_nodes(partly)):
         raise refusal("AO0158")
-
-
-def _is_downstream_of_users(value: Any) -> bool:
-    return (
-        isinstance(value, torch.Tensor)
-        and value.requires_grad
-        and leads_to_users_derivative(value.grad_fn)
-    )
