@@ -215,14 +215,12 @@ def read_after_all(joint: Joint) -> list[str]:
 
     An operator that makes a new tensor after another's shape does not read it.
     """
-    stand_ins = [node for node in joint.graph.nodes if UNREAD in node.meta]
     returned = {*joint.outputs, *(node for node in joint.grads if node is not None)}
-    found = []
-    for node in stand_ins:
-        users = [user for user in node.users if not _takes_shape_only(user)]
-        if users or node in returned:
-            found.append(str(node.meta[UNREAD]))
-    return found
+    return [
+        str(node.meta[UNREAD])
+        for node in joint.graph.nodes
+        if UNREAD in node.meta and (node in returned or not all(map(_takes_shape_only, node.users)))
+    ]
 
 
 def _takes_shape_only(node: fx.Node) -> bool:

@@ -236,6 +236,11 @@ def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     return True
 
 
+def expanded(shape: Sequence[Any], stride: Sequence[Any]) -> bool:
+    """Whether elements are repeated along a dimension, as `expand` does."""
+    return any(step == 0 and size > 1 for size, step in zip(shape, stride, strict=True))
+
+
 def has_gaps(tensor: torch.Tensor) -> bool:
     """Whether there is memory between the elements, and none that two elements share."""
     return have_gaps(tuple(tensor.shape), tuple(tensor.stride()))

@@ -98,13 +98,8 @@ class Views:
 
     def refuse_stale(self, values: Any) -> None:
         """Raise where one of these is a view of a shape that is gone."""
-        if not self._stale:
-            return
-        for value in values:
-            if isinstance(value, (list, tuple)):
-                self.refuse_stale(value)
-            elif id(value) in self._stale:
-                raise refusal("AO0076")
+        if self._stale and any(id(value) in self._stale for value in tensors_in(values)):
+            raise refusal("AO0076")
 
 
 def writes_in_place(name: str) -> bool:

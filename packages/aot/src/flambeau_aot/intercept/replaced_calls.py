@@ -7,7 +7,7 @@ Invariant: the same values, memory order, random numbers and errors as eager's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -98,19 +98,15 @@ def memory(trace: Interception, call: Call) -> Any:
     return NotImplemented
 
 
-def _separate(x: torch.Tensor, views: Sequence[torch.Tensor], dim: int) -> tuple[torch.Tensor, ...]:
-    """The parts that these views are, each as if it were the only one: autograd lets each be
-    written to, though they share memory."""
-    sizes = [view.shape[dim] for view in views]
-    return tuple(x.narrow(dim, sum(sizes[:at]), size) for at, size in enumerate(sizes))
-
-
 def _register_unsafe(name: str, safe: Callable[..., Any]) -> None:
     @replaces(*forms(name))
     def parts(x: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        """Each as if it were the only one: autograd lets each be written to, though they share
+        memory."""
         dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
         by = args[0] if args else next(n for at, n in kwargs.items() if at != "dim")
-        return _separate(x, safe(x, by, dim), dim)
+        sizes = [view.shape[dim] for view in safe(x, by, dim)]
+        return tuple(x.narrow(dim, sum(sizes[:at]), size) for at, size in enumerate(sizes))
 
 
 _register_unsafe("unsafe_split", torch.split)

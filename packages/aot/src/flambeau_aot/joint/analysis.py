@@ -27,9 +27,10 @@ from flambeau_aot._torch_compat import (
     share_version_counter,
     storage_key,
 )
+from flambeau_aot.errors import AotError
 from flambeau_aot.inputs.binding import SyntheticBaseView
 from flambeau_aot.inputs.functional_inputs import FunctionalInput
-from flambeau_aot.inputs.memory_overlap import steps_from
+from flambeau_aot.inputs.memory_overlap import expanded, steps_from
 from flambeau_aot.intercept.input_attributes import Handle
 from flambeau_aot.intercept.lazy_conjugates import is_lazy
 from flambeau_aot.intercept.strides import in_whole_memory
@@ -70,16 +71,27 @@ def analyze(
     where the program writes to memory that two primals share.
     """
     effects = Effects(tracer, primals, stand_ins, results, parts)
-    plan_inputs(effects)
+    try:
+        plan_inputs(effects)
+        _plan_results(effects)
+    except AotError:
+        raise
+    except (RuntimeError, IndexError) as error:
+        # Autograd answers no question about a view whose base was written to in another mode, or
+        # was given another shape.
+        raise refusal("AO0054", error=error) from error
+    return effects
+
+
+def _plan_results(effects: Effects) -> None:
     found = _Results(effects)
-    effects.results.extend(found.plan(place, item) for place, item in enumerate(results))
+    effects.results.extend(found.plan(place, item) for place, item in enumerate(effects.flat))
     _refuse_lost_bases(effects)
     _refuse_shared_aliases(effects)
     _refuse_views_across(effects)
     refuse_new_leaves(effects)
     if found.leaves:
         refuse_reached(found.leaves, [x.wrapper for x in effects.returned if x.wrapper is not None])
-    return effects
 
 
 def _refuse_lost_bases(effects: Effects) -> None:
@@ -264,7 +276,7 @@ class _Results:
         tracer = self.tracer
         value = current_value(result)
         lazy = is_lazy(value, tracer.view_of)
-        alone = len(group) == 1 and not _overlaps_itself(value) and not lazy
+        alone = len(group) == 1 and not expanded(value.shape, value.stride()) and not lazy
         if alone and not _written_as_view(tracer, result):
             tracer.views.refuse_stale((result,))
             return FromGraph(self._returned(value, result), leaf)
@@ -387,9 +399,3 @@ def _base_of(
     if len(roots) > 1:
         raise refusal("AO0131")
     return steps_from(values[0], tracer.view_of)[0], None
-
-
-def _overlaps_itself(value: torch.Tensor) -> bool:
-    return any(
-        step == 0 and size > 1 for size, step in zip(value.shape, value.stride(), strict=True)
-    )

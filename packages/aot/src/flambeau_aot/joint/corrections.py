@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from flambeau_aot.inputs.memory_overlap import expanded
+
 Layout = Callable[[Sequence[Any]], Sequence[Any]]
 Args = Sequence[Any]
 
@@ -148,8 +150,8 @@ def _dropout_slope(args: Args, device: torch.device) -> Corrected:
 def _scattered(args: Args, device: torch.device) -> Corrected:
     """A base that repeats its elements is copied without."""
     numbers = [*args[0].shape, *args[0].stride()]
-    repeats = any(n != 1 and s == 0 for n, s in zip(args[0].shape, args[0].stride(), strict=True))
-    if not all(isinstance(n, int) for n in numbers) or not repeats:
+    known = all(isinstance(n, int) for n in numbers)
+    if not known or not expanded(args[0].shape, args[0].stride()):
         return {}
     bare = torch.empty_strided(args[0].shape, args[0].stride(), device="meta")
     return {0: KernelCorrection(stride=bare.clone().stride())}

@@ -116,23 +116,22 @@ class Dependence:
 
     def inside_of_all(self) -> bool:
         """Whether a function of the program's is being run that depends on every cotangent."""
-        number = current_backward_sequence()
-        whole = None if number is None else self._open.get(number)
+        whole = self._inside()
         return whole is not None and len(whole) == self._count
+
+    def _inside(self) -> Cotangents | None:
+        """The cotangents of the function of the program's that is being run, if one is."""
+        number = current_backward_sequence() if self._open else None
+        return None if number is None else self._open.get(number)
 
     def given(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any], Cotangents]:
         """The arguments as an operator is to read them, and what its results depend on."""
         sets = [self._of[id(item)] for item in tensors_in((args, kwargs)) if id(item) in self._of]
-        number = current_backward_sequence()
-        whole = self._open.get(number) if number is not None and self._open else None
-        if whole is not None:
-            own = whole
-        elif sets:
-            own = sets[0] if len(set(sets)) == 1 else _NONE.union(*sets)
-        else:
-            return args, dict(kwargs), _NONE
+        own = self._inside()
+        if own is None:
+            own = sets[0] if sets and len(set(sets)) == 1 else _NONE.union(*sets)
         if all(item == own for item in sets):
             return args, dict(kwargs), own
 

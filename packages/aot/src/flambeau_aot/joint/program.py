@@ -52,26 +52,15 @@ class InputProgram:
 
 def of_graph_module(gm: fx.GraphModule, name: str) -> InputProgram:
     """A captured graph: placeholders are the inputs, `get_attr` tensors the static ones."""
-    by_identity: dict[int, int] = {}
-    static: list[torch.Tensor] = []
-    names: list[str] = []
-    position: dict[str, int] = {}
-    inputs: list[str] = []
-    stand_ins: list[Any] = []
-    for node in gm.graph.nodes:
-        if node.op == "placeholder":
-            inputs.append(str(node.target))
-            stand_ins.append(node.meta.get("val"))
-        elif node.op == "get_attr":
-            target = str(node.target)
-            value = attrgetter(target)(gm)
-            if not isinstance(value, torch.Tensor):
-                continue
-            if id(value) not in by_identity:
-                by_identity[id(value)] = len(static)
-                static.append(value)
-                names.append(target)
-            position[target] = by_identity[id(value)]
+    nodes = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    targets = [str(node.target) for node in gm.graph.nodes if node.op == "get_attr"]
+    values = {target: attrgetter(target)(gm) for target in targets}
+    tensors = {target: x for target, x in values.items() if isinstance(x, torch.Tensor)}
+    first = {id(tensor): target for target, tensor in reversed(tensors.items())}
+    names = [target for target, tensor in tensors.items() if first[id(tensor)] == target]
+    place = {target: at for at, target in enumerate(names)}
+    position = {target: place[first[id(tensor)]] for target, tensor in tensors.items()}
+    inputs, stand_ins = [str(x.target) for x in nodes], [x.meta.get("val") for x in nodes]
 
     def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: JointTracer) -> Any:
         return _interpret(gm, position, params, args, tracer.lines)
@@ -79,9 +68,9 @@ def of_graph_module(gm: fx.GraphModule, name: str) -> InputProgram:
     symbolic = tuple(stand_ins) if any(map(has_symbols, stand_ins)) else ()
     modes = [type(value.fake_mode) for value in stand_ins if isinstance(value, FakeTensor)]
     mode = modes[0] if modes else FakeTensorMode
-    return InputProgram(
-        name, tuple(static), tuple(names), tuple(inputs), run, False, True, symbolic, mode
-    )
+    static = tuple(tensors[target] for target in names)
+    own = (name, static, tuple(names), tuple(inputs), run)
+    return InputProgram(*own, False, True, symbolic, mode)
 
 
 def of_callable(fn: Callable[..., Any], count: int, name: str) -> InputProgram:

@@ -27,7 +27,6 @@ from flambeau_aot._torch_compat import (
     pytree,
     storage_key,
 )
-from flambeau_aot.errors import AotError
 from flambeau_aot.inputs.binding import (
     SyntheticBaseView,
     WritesOverlap,
@@ -112,8 +111,8 @@ class Joint:
     @property
     def leaves(self) -> frozenset[int]:
         """Primals that are arguments, leaves, and require grad."""
-        own = (place for place, x in enumerate(self.inputs) if x.leaf and not x.static)
-        return frozenset(place for place in own if not self.inputs[place].part)
+        places = enumerate(self.inputs)
+        return frozenset(at for at, x in places if x.leaf and not x.static and not x.part)
 
     @property
     def wanting(self) -> frozenset[int]:
@@ -230,7 +229,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         tracer.stack_lines = False
         tracer.regions.leave()
         flat, structure = pytree.tree_flatten(results)
-        effects = _effects(tracer, primals, stand_ins, flat, parts)
+        effects = analyze(tracer, primals, stand_ins, flat, parts)
     if program.checked:
         effects.returned.extend(_unread_checks(effects))
     outputs = tuple(tracer.node_of(item.value) for item in effects.returned)
@@ -352,23 +351,6 @@ def _metadata(program: InputProgram, position: int, inputs: Sequence[Any]) -> to
         return stand_in
     tensor: torch.Tensor = inputs[position]
     return tensor
-
-
-def _effects(
-    tracer: JointTracer,
-    primals: Sequence[torch.Tensor],
-    stand_ins: Sequence[FunctionalInput],
-    results: Sequence[Any],
-    parts: Sequence[SyntheticBaseView],
-) -> Effects:
-    try:
-        return analyze(tracer, primals, stand_ins, results, parts)
-    except AotError:
-        raise
-    except (RuntimeError, IndexError) as error:
-        # Autograd answers no question about a view whose base was written to in another mode, or
-        # was given another shape.
-        raise refusal("AO0054", error=error) from error
 
 
 def run_program(

@@ -50,19 +50,13 @@ def minimum_cut(
 
     graph = nx.DiGraph()
     graph.add_nodes_from((source, sink))
+    capacities: dict[tuple[Hashable, Hashable], int | None] = {}
     for start, end, capacity in edges:
-        if graph.has_edge(start, end):
-            present = graph[start][end].get("capacity")
-            if present is None:
-                continue
-            if capacity is None:
-                del graph[start][end]["capacity"]
-            else:
-                graph[start][end]["capacity"] = present + capacity
-        elif capacity is None:
-            graph.add_edge(start, end)
-        else:
-            graph.add_edge(start, end, capacity=capacity)
+        known = capacities.get((start, end), 0)
+        total = None if known is None or capacity is None else known + capacity
+        capacities[start, end] = total
+    for (start, end), total in capacities.items():
+        graph.add_edge(start, end, **({} if total is None else {"capacity": total}))
     try:
         value, (near, _) = nx.minimum_cut(graph, source, sink, flow_func=boykov_kolmogorov)
     except nx.NetworkXUnbounded as error:

@@ -161,9 +161,7 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
     crossing = sorted(chosen, key=lambda node: order[node])
     primal_index = {node: index for index, node in enumerate(joint.primals)}
     outputs: list[fx.Node] = list(joint.outputs)
-    first_output: dict[fx.Node, int] = {}
-    for index, node in enumerate(outputs):
-        first_output.setdefault(node, index)
+    first_output = {node: index for index, node in reversed([*enumerate(outputs)])}
     places: list[Saved] = []
     copies: set[int] = set()
     for node in crossing:

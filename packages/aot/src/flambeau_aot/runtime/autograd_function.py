@@ -346,12 +346,12 @@ def _backward(
             lines.append("        refuse_reentrant()")
         if own.once:
             lines.append("    if anchor is not None:")
-            lines.append(f"        return in_one_run(ctx, {display(given)})")
+            lines.append(f"        return own.in_one_run(ctx, {display(given)})")
         if plan.result_nodes:
             lines.append("    if hasattr(ctx, 'sent'):")
             lines.append(f"        given, whole = arrived(ctx, {display(given)}, depended)")
             lines.append("        if whole:")
-            lines.append("            return as_eager(ctx, given, whole)")
+            lines.append("            return own.as_eager(ctx, given, whole)")
             lines.append(f"        {display(given)} = given")
         if not one_of_many:
             lines.append("    if transforms_active() or within_older_vmap():")
@@ -360,15 +360,13 @@ def _backward(
     lines.append(f"        without_tangents({display(given)})")
     if own.watched:
         lines.append("    if versions(ctx.watched) != ctx.watched_versions:")
-        lines.append(f"        written_between(ctx, {display(given)})")
+        lines.append(f"        own.written_between(ctx, {display(given)})")
     lines.append("    if is_grad_enabled():")
-    lines.append(f"        return higher(ctx, {display(given)})")
+    lines.append(f"        return own.differentiable(ctx, {display(given)})")
     missing = " or ".join(f"{name} is None" for name in given)
     if own.reads_vary:
-        lines.append(f"    if {missing}:")
-        lines.append(f"        args = read_for(ctx, {display(given)})")
-        lines.append("    else:")
-        lines.append("        args = [*ctx.saved_tensors]")
+        read = f"own.read_for(ctx, {display(given)})"
+        lines.append(f"    args = {read} if {missing} else [*ctx.saved_tensors]")
     else:
         lines.append("    args = [*ctx.saved_tensors]")
     if own.once:
@@ -396,7 +394,7 @@ def _backward(
     lines.extend(f"    {copy}" for copy in copies)
     if len(given) > 1:
         lines.append(f"    if {missing}:")
-        lines.append(f"        found = defined({display(results)}, {display(given)})")
+        lines.append(f"        found = own.crossing.defined({display(results)}, {display(given)})")
         lines.append("        refuse_unasked(ctx, found)")
         lines.append("        return found")
     lines.append(f"    return {display(results)}")
@@ -407,18 +405,13 @@ def _backward(
         "keeps_graph": backward_keeps_graph,
         "release": saved_tensors_released,
         "as_traced": as_traced,
-        "higher": own.differentiable,
+        "own": own,
         "arrived": arrived,
-        "in_one_run": own.in_one_run,
-        "as_eager": own.as_eager,
         "depended": own_results(plan),
         "pass_accumulates": pass_accumulates,
         "refuse_reentrant": _refuse_reentrant,
-        "defined": crossing.defined,
         "refuse_unasked": refuse_unasked,
-        "read_for": own.read_for,
         "versions": versions,
-        "written_between": own.written_between,
         "transforms_active": transforms_active,
         "within_older_vmap": within_older_vmap,
         "batched": _batched(own, graph),

@@ -213,7 +213,9 @@ class Compiled:
     def _variant(self, args: tuple[Any, ...]) -> Any:
         """The same program compiled for arguments that share memory in another way."""
         # a variant leaves no size open
-        sizes = tuple(map(_layout_of, args)) if self._leaves_sizes_open() else ()
+        sizes: tuple[Any, ...] = ()
+        if self._leaves_sizes_open():
+            sizes = tuple((x.shape, x.stride()) if isinstance(x, torch.Tensor) else x for x in args)
         for variant, own in zip(self.variants, self._sizes, strict=True):
             if own != sizes:
                 continue
@@ -239,11 +241,6 @@ class Compiled:
         if self.joint is not None:
             return bool(self.joint.symbols)
         return self.stored is not None and bool(self.stored.plan.inputs.symbols)
-
-
-def _layout_of(value: Any) -> Any:
-    """A tensor's sizes and strides; anything else as it is."""
-    return (value.shape, value.stride()) if isinstance(value, torch.Tensor) else value
 
 
 def direct(compiled: Compiled) -> Compiled:

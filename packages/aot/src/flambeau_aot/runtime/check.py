@@ -20,6 +20,7 @@ from torch import fx
 
 from flambeau_aot._torch_compat import FakeTensor, base_of, copied, expression_of, is_functional
 from flambeau_aot.errors import CompilerContractError
+from flambeau_aot.inputs.memory_overlap import expanded
 from flambeau_aot.interface import Boxed
 from flambeau_aot.sizes import has_symbols, sized
 
@@ -210,7 +211,7 @@ def _strides_differ(value: torch.Tensor, stride: tuple[int, ...]) -> bool:
 
 def laid(value: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     """The same values with these strides."""
-    if any(step == 0 and size > 1 for size, step in zip(value.shape, stride, strict=True)):
+    if expanded(value.shape, stride):
         return value  # whether its elements are repeated is for the graph to say
     return copied(value, stride)
 

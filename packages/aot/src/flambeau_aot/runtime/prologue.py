@@ -81,8 +81,8 @@ def _checks(plan: RuntimePlan, written: tuple[int, ...]) -> list[Check]:
         (plan.offsets, partial(_same_offsets, plan.offsets)),
         (written, _once_a_place(written, sizes_vary=bool(inputs.symbols))),
         (plan.leaves, lambda args, primals: still_leaves(plan.leaves, primals)),
-        (depended, partial(_keep_no_gradient, depended)),
-        (recorded, partial(_no_leaves, recorded)),
+        (depended, _none_of(depended, lambda x: x.retains_grad, "keeps its gradient")),
+        (recorded, _none_of(recorded, _may_not_be_written, "is a leaf now")),
         (raised, partial(_counters_are_own, raised, raised.union(plan.beside))),
         (begin, partial(_no_view_of, begin)),
     )
@@ -128,19 +128,20 @@ def still_leaves(leaves: Sequence[int], primals: list[torch.Tensor]) -> None:
             raise AliasingChanged(f"input {primal} was a leaf when traced, now it has a history")
 
 
-def _no_leaves(recorded: Sequence[int], args: Sequence[Any], primals: list[torch.Tensor]) -> None:
+def _none_of(places: Sequence[int], wrong: Callable[[Any], bool], words: str) -> Check:
+    """A check of inputs, of those parts of one left out that come after the bound ones."""
+
+    def check(args: Sequence[Any], primals: list[torch.Tensor]) -> None:
+        for primal in places:
+            if primal < len(primals) and wrong(primals[primal]):
+                raise AliasingChanged(f"input {primal} is written to, and {words}")
+
+    return check
+
+
+def _may_not_be_written(primal: torch.Tensor) -> bool:
     """Eager raises at a write to a leaf that requires grad, when it has done what comes before."""
-    for primal in recorded:
-        if primal < len(primals) and primals[primal].is_leaf and primals[primal].requires_grad:
-            raise AliasingChanged(f"input {primal} is written to, and is a leaf now")
-
-
-def _keep_no_gradient(
-    depended: Sequence[int], args: Sequence[Any], primals: list[torch.Tensor]
-) -> None:
-    for primal in depended:
-        if primals[primal].retains_grad:
-            raise AliasingChanged(f"input {primal} is written to, and keeps its gradient")
+    return primal.is_leaf and primal.requires_grad
 
 
 def alone(static: Sequence[torch.Tensor]) -> frozenset[int]:

@@ -22,14 +22,10 @@ import torch
 
 def refuse_unasked(node: Any, gradients: Sequence[Any]) -> None:
     """Raise AotError in a backward pass that would go on to such a derivative with no gradient."""
-    for (following, _), gradient in zip(node.next_functions, gradients, strict=False):
-        if gradient is None and following is not None and leads_to_users_derivative(following):
-            raise refusal("AO0158")
-
-
-def leads_to_users_derivative(node: Any) -> bool:
-    """Whether a pass that comes to this node comes to a derivative of a user's."""
-    return node is not None and any(of_a_user(each) for each, _ in autograd_nodes([node]))
+    pairs = zip(node.next_functions, gradients, strict=False)
+    ends = [following for (following, _), gradient in pairs if gradient is None and following]
+    if any(of_a_user(each) for each, _ in autograd_nodes(ends)):
+        raise refusal("AO0158")
 
 
 def refuse_upstream(joint: Joint, inputs: Sequence[Any], reached: Sequence[frozenset[int]]) -> None:
