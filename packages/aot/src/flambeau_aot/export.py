@@ -19,7 +19,7 @@ from flambeau_aot.frontends import program_of
 from flambeau_aot.higher_order.control_flow import HIGHER_ORDER
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.joint.tracer import Decompositions
-from flambeau_aot.partition.split import TracedModule
+from flambeau_aot.partition.split import TracedModule, extract
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, View
 from flambeau_aot.simplify import simplify
 
@@ -92,24 +92,10 @@ def export_joint(
     inputs = _inputs(joint, program.static_names, paths, flat)
     outputs = _outputs(joint, inputs)
     tangents = [_tangent(joint, outputs, place) for place in range(len(joint.tangents))]
-    graph = _closed(joint)
+    results = (*joint.outputs, *(node for node in joint.grads if node is not None))
+    every = [node for node in joint.graph.nodes if node.op == "call_function"]
+    graph, _ = extract((*joint.primals, *joint.tangents), results, joint.graph, every)
     return JointExport(TracedModule(graph), (*inputs, *tangents), outputs, joint)
-
-
-def _closed(joint: Joint) -> fx.Graph:
-    """A copy of the joint graph with an output node."""
-    graph = fx.Graph()
-    made: dict[fx.Node, fx.Node] = {}
-    for node in (*joint.primals, *joint.tangents):
-        made[node] = graph.placeholder(node.name)
-        made[node].meta = dict(node.meta)
-    for node in joint.graph.nodes:
-        if node.op == "call_function":
-            made[node] = graph.node_copy(node, made.__getitem__)
-    grads = [None if node is None else made[node] for node in joint.grads]
-    results = (*[made[node] for node in joint.outputs], *[node for node in grads if node])
-    graph.output(results).meta["val"] = tuple(node.meta["val"] for node in results)
-    return graph
 
 
 def _named(structure: Any, parts: Callable[[Any], Sequence[tuple[str, Any]]]) -> list[str]:

@@ -122,12 +122,6 @@ class Derivatives:
     def __post_init__(self) -> None:
         self.higher: HigherOrder = higher_order(self.program, self.joint, self.name, self)
 
-    def uncompiled(self) -> AotError | None:
-        """Why the derivative is not compiled, though there is one; None where it is."""
-        if self.joint.late_writes:
-            return refusal("AO0151", name=self.name)
-        return refusal("AO0152", name=self.name) if self.joint.sparse else None
-
     def __call__(self, call: DerivativeCall) -> Sequence[Gradient]:
         """Gradients, of those primals that have one, as part of the autograd graph.
 
@@ -141,7 +135,9 @@ class Derivatives:
     def _derived(self, call: DerivativeCall) -> Sequence[Gradient]:
         entry = None
         if call.request:
-            self._notify_of_observers()
+            if not self.observed:
+                self.observed = True
+                self.told(refusal("AO0153", name=self.name))
         else:
             entry = self._entry(call)
         with replayed(call.streams):
@@ -231,19 +227,16 @@ class Derivatives:
         except AotError as error:
             raise (error.__cause__ or error) from None
 
-    def _notify_of_observers(self) -> None:
-        if not self.observed:
-            self.observed = True
-            self.told(refusal("AO0153", name=self.name))
-
     def _compiled_or_none(
         self, examples: Sequence[torch.Tensor], symbols: Sequence[int], defined: Sequence[int]
     ) -> Compiled | None:
         """The compiled derivative; None, and `told` why, where it is run eagerly: a program that
         was compiled is differentiated whatever comes."""
         try:
-            if reason := self.uncompiled():
-                raise reason
+            if self.joint.late_writes:
+                raise refusal("AO0151", name=self.name)
+            if self.joint.sparse:
+                raise refusal("AO0152", name=self.name)
             compiled = self._compile(examples, symbols, defined)
             if not (self.joint.plan.linear or compiled.linear):
                 raise refusal("AO0159", name=self.name)

@@ -185,7 +185,7 @@ def backward_part(effects: Effects, sparse: Sequence[Use]) -> BackwardPart:
     wanted = [(place, item.leaf) for place, item in enumerate(stand_ins) if item.leaf is not None]
     dependence: Dependence | None = None
     if not tracer.attempt.all_defined and len(values) > 1:
-        dependence = tracer.watch_cotangents()
+        dependence = tracer.dependence = Dependence(tracer.flag, tracer.where_flag)
         dependence.begin(effects.ends, values, tracer.hooked)
     late = LateWrites(effects, ahead, dependence)
     with (

@@ -25,11 +25,6 @@ History = Sequence[tuple[Any, tuple[Any, ...]]]
 """The autograd nodes of the function's results, each with those that follow."""
 
 
-def history_of(effects: Effects) -> History:
-    """What autograd knows of the results that gradients go through."""
-    return autograd_nodes([end.grad_fn for end in effects.ends])
-
-
 def result_nodes(effects: Effects, history: History) -> tuple[ResultNode, ...]:
     """The nodes of their own that results get which depend on others, in the order of their making:
     neither a view that the autograd function makes nor what it is of, and no edge leads to what

@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import (
+    autograd_nodes,
     environment_of,
     expression_of,
     functionalization,
@@ -50,7 +51,7 @@ from flambeau_aot.intercept.sparse_embeddings import Use
 from flambeau_aot.joint.analysis import analyze
 from flambeau_aot.joint.checkpoint_regions import mark
 from flambeau_aot.joint.differentiate import NeedsAccumulation, WrittenInBackward, backward_part
-from flambeau_aot.joint.history import history_of, is_linear, reentrant_tangents, result_nodes
+from flambeau_aot.joint.history import is_linear, reentrant_tangents, result_nodes
 from flambeau_aot.joint.input_mutations import Effects, Returned
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.reach import computed_from
@@ -246,7 +247,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         """What belongs to primals, with this for the trace's constants and the symbols."""
         return (*items[:count], *[other] * extra, *items[count:], *[other] * len(numbers))
 
-    history = history_of(effects)
+    history = autograd_nodes([end.grad_fn for end in effects.ends])
     plan = RuntimePlan(
         inputs=input_plan,
         updates=tuple(effects.updates),

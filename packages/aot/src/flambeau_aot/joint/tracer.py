@@ -181,17 +181,14 @@ class JointTracer(TorchDispatchMode):
         """Keeps torch from loading and wrapping its own graph capture around this mode."""
         return False
 
-    def watch_cotangents(self) -> Dependence:
-        """Record from now on a backward pass some of whose cotangents may be undefined."""
-        self.dependence = Dependence(self._flag, self._where_flag)
-        return self.dependence
-
-    def _flag(self, presence: Presence) -> torch.Tensor:
+    def flag(self, presence: Presence) -> torch.Tensor:
+        """A new input that says whether one of these cotangents is defined."""
         value = self.fakes.flag(presence.device)
         self.flag_nodes.append(self.placeholder(f"given_{len(self.flag_nodes)}", value))
         return value
 
-    def _where_flag(self, flag: torch.Tensor, value: torch.Tensor) -> Any:
+    def where_flag(self, flag: torch.Tensor, value: torch.Tensor) -> Any:
+        """A value where such an input is true, and zeros elsewhere."""
         aten = torch.ops.aten
         kind = {"dtype": value.dtype, "device": flag.fake_device}  # type: ignore[attr-defined]
         zero = self._run(aten.scalar_tensor.default, (0,), kind)
@@ -388,7 +385,9 @@ class JointTracer(TorchDispatchMode):
             self._refuse_outside(args)
         if func is torch.ops.aten.as_strided_scatter.default and not args[0].is_contiguous():
             raise self._refusal("AO0044")
-        self._refuse_foreign(args)
+        mode = self.fakes.mode
+        if any(isinstance(x, FakeTensor) and x.fake_mode is not mode for x in args):
+            raise self._refusal("AO0045")  # a value of another trace, which this graph cannot hold
         result = self.fakes.run(func, args, kwargs)
         node = self.graph.create_node(
             "call_function", func, self._to_nodes(args), self._to_nodes(kwargs)
@@ -397,12 +396,6 @@ class JointTracer(TorchDispatchMode):
         self.regions.recorded(node)
         self._bind(node, result)
         return result
-
-    def _refuse_foreign(self, args: tuple[Any, ...]) -> None:
-        """Values of another trace, which this graph cannot hold."""
-        for item in args:
-            if isinstance(item, FakeTensor) and item.fake_mode is not self.fakes.mode:
-                raise self._refusal("AO0045")
 
     def _refuse_outside(self, args: tuple[Any, ...]) -> None:
         """An `as_strided` by a place in memory, of a value that has taken the place of another."""

@@ -24,6 +24,7 @@ from flambeau_aot.errors import AotError
 from flambeau_aot.interface import Options
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.cost import nbytes, work
+from flambeau_aot.partition.memory import live_bytes
 from flambeau_aot.partition.mincut import cheapest
 from flambeau_aot.partition.problem import Problem, mark_of, problem_of
 
@@ -196,7 +197,8 @@ class BoundedCuts:
             several = [node for node in allowed if isinstance(node.meta["val"], tuple)]
             allowed = {*allowed, *(user for node in several for user in node.users)}
         saved = self.cut(allowed)
-        return _Choice(saved, self.problem.bytes_saved(saved))
+        size = live_bytes(self.problem.joint.graph, saved, self.problem.written)
+        return _Choice(saved, size)
 
 
 def _forced(node: fx.Node) -> bool:

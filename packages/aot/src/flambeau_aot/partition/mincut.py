@@ -72,7 +72,8 @@ def save_all(joint: Joint, options: Options | None = None) -> list[fx.Node]:
 
     def is_saved(node: fx.Node) -> bool:
         known = node in early or not in_backward(node)
-        return known and node not in late and _may_be_saved(node)
+        marked = node.op == "call_function" and mark_of(node) == "must_recompute"
+        return known and node not in late and isinstance_tensor(node) and not marked
 
     found = computed_from(
         joint.grads,
@@ -85,11 +86,6 @@ def save_all(joint: Joint, options: Options | None = None) -> list[fx.Node]:
 def isinstance_tensor(node: fx.Node) -> bool:
     """Whether a node's value is one tensor, rather than a list of them."""
     return hasattr(node.meta["val"], "shape")
-
-
-def _may_be_saved(node: fx.Node) -> bool:
-    marked = node.op == "call_function" and mark_of(node) == "must_recompute"
-    return isinstance_tensor(node) and not marked
 
 
 _SOURCE, _SINK = "source", "sink"

@@ -25,7 +25,6 @@ from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import classify as class_of
 from flambeau_aot.partition.classify import is_random, is_repeatable
 from flambeau_aot.partition.cost import work
-from flambeau_aot.partition.memory import live_bytes
 from flambeau_aot.partition.must_not_recompute import pinned, results_kept, root_of
 from flambeau_aot.partition.split import backward_only, forward_part
 
@@ -68,10 +67,6 @@ class Problem:
             and mark_of(node) == ""
             and is_repeatable(node.target)
         )
-
-    def bytes_saved(self, saved: Iterable[fx.Node]) -> int:
-        """Bytes that come to live from forward to backward if these values are saved."""
-        return live_bytes(self.joint.graph, saved, self.written)
 
     def owned(self, node: fx.Node) -> bool:
         """Whether saving a value takes memory: an input is alive anyway, unless written to."""

@@ -91,7 +91,7 @@ class Halves:
 
 def inference(joint: Joint) -> fx.GraphModule:
     """The forward graph alone."""
-    graph, _ = _extract(joint.primals, joint.outputs, joint.graph, _run_anyway(joint))
+    graph, _ = extract(joint.primals, joint.outputs, joint.graph, _run_anyway(joint))
     return TracedModule(graph)
 
 
@@ -176,13 +176,13 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
         else:
             places.append(Saved("output", len(outputs)))
             outputs.append(node)
-    forward, ran = _extract(joint.primals, outputs, joint.graph, _run_anyway(joint), copies)
+    forward, ran = extract(joint.primals, outputs, joint.graph, _run_anyway(joint), copies)
     wanted = [node for node in joint.grads if node is not None]
     distinct = list(dict.fromkeys(wanted))
     late = backward_only(joint)
     given = [*crossing, *joint.late_inputs, *joint.symbols]
     checks = _computable([n for n in late if has_effect(n.target)], set(given))
-    backward, again = _extract(
+    backward, again = extract(
         given, distinct, joint.graph, checks, asked=lambda node: node not in late
     )
     place_of = {node: index for index, node in enumerate(distinct)}
@@ -253,7 +253,7 @@ def _work(node: fx.Node, known: Classifier | None) -> float:
     return work(node, classify(node.target, known)) if node.op == "call_function" else 0.0
 
 
-def _extract(
+def extract(
     inputs: Sequence[fx.Node],
     outputs: Sequence[fx.Node],
     source: fx.Graph,
