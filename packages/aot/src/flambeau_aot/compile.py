@@ -196,7 +196,7 @@ class Pipeline:
         crossing = program_facts.crossing(joint, halves, backward_info)
         own = Differentiation(joint.plan, crossing, higher)
         counts = options, work.removed, work.seconds
-        report = program_facts.training_report(joint, halves, *counts, own.held)
+        report = program_facts.training_report(joint, halves, *counts, own.kept)
         run = training_call(work.bound, own, forward, backward)
         stored = None
         if isinstance(backward, Checked):

@@ -161,14 +161,14 @@ def training_report(
     options: Options,
     removed: dict[str, int],
     seconds: dict[str, float],
-    held: Sequence[int],
+    kept_for_higher: Sequence[int],
 ) -> Report:
-    """The report of a compile of both halves; held: primals kept for higher derivatives alone."""
+    """The report of a compile of both halves; some primals are kept for higher derivatives."""
     assert halves.backward is not None
     pairs = zip(halves.saved_nodes, halves.saved, strict=True)
     kept = [node if item.kind == "output" else None for node, item in pairs]
     written = {joint.primals[primal] for primal in joint.plan.written}
-    owned = owned_inputs(joint.graph, kept)
+    owned, statics = owned_inputs(joint.graph, kept), len(joint.static)
     return replace(
         inference_report(joint, halves.forward, options, removed, seconds),
         kind="training",
@@ -176,7 +176,7 @@ def training_report(
         saved_tensors=len(kept) - kept.count(None),
         saved_bytes=live_bytes(joint.graph, halves.saved_nodes, written),
         saved_bytes_save_all=live_bytes(joint.graph, save_all(joint), written),
-        held_inputs=tuple(joint.primals[at].name for at in held if at >= len(joint.static)),
+        held_inputs=tuple(joint.primals[at].name for at in kept_for_higher if at >= statics),
         recomputed=halves.recomputed,
         recomputed_share=halves.recomputed_share,
         backward_peak_bytes=peak_bytes(halves.backward.graph, owned),

@@ -364,7 +364,7 @@ def _step(
 
 @dataclass(frozen=True)
 class _Loop:
-    """A loop by what asks whether to go on, its body, and the layouts that it begins with; draws:
+    """A loop by its condition, its body, and the layouts that it begins with; draws:
     the devices whose random streams it draws on."""
 
     ask: Run

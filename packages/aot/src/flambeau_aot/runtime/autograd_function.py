@@ -95,7 +95,7 @@ class Differentiation:
         return any(item.index in self.plan.written for item in inputs)
 
     @cached_property
-    def held(self) -> tuple[int, ...]:
+    def kept(self) -> tuple[int, ...]:
         """Primals that only a higher derivative reads."""
         if self.higher is None or self.higher.refusal:
             return ()
@@ -171,14 +171,14 @@ class Differentiation:
             raise DoubleBackwardError(higher.refusal)
         pairs = zip(crossing.saved, ctx.saved_tensors, strict=False)
         known = {item.index: tensor for item, tensor in pairs if item.kind == "input"}
-        if self.held:
+        if self.kept:
             if versions(ctx.held) != ctx.versions:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an "
                     "inplace operation: an input of a compiled graph was written to between the "
                     "forward pass and a backward pass with create_graph=True"
                 )
-            known.update(zip(self.held, ctx.held, strict=True))
+            known.update(zip(self.kept, ctx.held, strict=True))
         for n, item in enumerate(crossing.late):
             known[item.primal] = ctx.late[n]
         symbols = ctx.symbols if self.plan.inputs.symbols else ()
@@ -296,9 +296,9 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
     constant = [given[at] for at in range(plan.visible) if at not in plan.differentiable]
     if constant:
         lines.append(f"    ctx.{CTX_NON_DIFFERENTIABLE} = {display(constant)}")
-    if own.held:
-        held = [before.get(index, f"primals[{index}]") for index in own.held]
-        lines.append(f"    ctx.held = {display(held)}")
+    if own.kept:
+        kept = [before.get(index, f"primals[{index}]") for index in own.kept]
+        lines.append(f"    ctx.held = {display(kept)}")
         lines.append("    ctx.versions = versions(ctx.held)")
     lines.append(f"    return {display([*given, *['anchor'] * own.once])}")
     scope: dict[str, Any] = {
