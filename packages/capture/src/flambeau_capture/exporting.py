@@ -102,11 +102,13 @@ class TensorForm:
 
     @classmethod
     def of(cls, tensor: torch.Tensor, stand_in: torch.Tensor | None = None) -> TensorForm:
+        """The form of `tensor`; sizes that its stand-in leaves open are expressions."""
         sizes = tensor.shape if stand_in is None else stand_in.shape
         shape = tuple(size if isinstance(size, int) else str(size) for size in sizes)
         return cls(shape, tensor.dtype, tensor.device)
 
     def fits(self, wanted: TensorForm) -> bool:
+        """Whether dtype, device and the sizes that `wanted` fixes are the same."""
         here, there = ((f.dtype, f.device, len(f.shape)) for f in (self, wanted))
         sizes = zip(self.shape, wanted.shape)
         return here == there and all(isinstance(n, str) or size == n for size, n in sizes)
