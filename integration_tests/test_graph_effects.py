@@ -6,7 +6,7 @@ import warnings
 
 import torch
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.graph.effects import GraphEffects
+from flambeau_capture.graph.operator_effects import GraphEffects
 from flambeau_prims.sweep import database
 from torch.utils import _pytree as pytree
 

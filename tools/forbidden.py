@@ -110,7 +110,7 @@ ALLOWED = (
     Allowed(f"{_META}repro/function_text.py", "computed", 1, _AGAIN),
     Allowed(f"{_META}repro/script.py", "computed", 1, _AGAIN),
     Allowed(
-        f"{_META}cache/graph_text.py", "computed", 1, "what a saved graph calls; of listed packages"
+        f"{_META}cache/graph_data.py", "computed", 1, "what a saved graph calls; of listed packages"
     ),
 )
 

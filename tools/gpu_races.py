@@ -18,8 +18,8 @@ import flambeau_prims
 from flambeau_inductor import Options
 from flambeau_inductor.autotune import BenchmarkOutcome, Budget, CudaClock, Tuner
 from flambeau_inductor.cache import KeptValues, open_store, open_values
-from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.compile import STAGES
+from flambeau_inductor.compile_state import Compilation
 from flambeau_inductor.info import ALONE
 from flambeau_inductor.kernels.generate import launch_library
 from flambeau_inductor.options import settled

@@ -125,6 +125,6 @@ def test_a_defect_is_no_refusal() -> None:
     assert not is_refusal(within(RuntimeError("x INTERNAL ASSERT FAILED"), "torch._ops"))
     for by_python in ("generator raised StopIteration", "Set changed size during iteration"):
         assert is_refusal(within(RuntimeError(by_python), "model"))
-        assert not is_refusal(within(RuntimeError(by_python), "flambeau_aot.joint.tracer"))
+        assert not is_refusal(within(RuntimeError(by_python), "flambeau_aot.joint.dispatch_mode"))
     assert not is_refusal(within(AttributeError("no attribute"), "model"))
     assert not is_refusal(within(KeyError("name"), "model"))

@@ -11,7 +11,7 @@ import flambeau_capture as fc
 import pytest
 import torch
 from flambeau_capture.frame.skip_rules import LIBRARIES
-from flambeau_capture.values.functions.callables import CLASSES, RULES, TYPES, Action
+from flambeau_capture.values.functions.call_rules import CLASSES, RULES, TYPES, Action
 
 
 class Plain:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from flambeau_capture.observe import frame_recording
 from flambeau_capture.source import FrameCall
-from flambeau_capture.values.functions.callables import RULES, handles
+from flambeau_capture.values.functions.call_rules import RULES, handles
 
 SHIFT = 3.0
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from flambeau_prims.layout import (
+from flambeau_prims.shape_rules import (
     TensorMeta,
     elementwise_strides,
     is_channels_last,

@@ -7,8 +7,8 @@ import pytest
 import torch
 from flambeau_prims.conformance import Decomposing
 from flambeau_prims.decomposition_table import decompositions
+from flambeau_prims.graph_recorder import flatten
 from flambeau_prims.sweep import database
-from flambeau_prims.values import flatten
 from torch.utils._python_dispatch import TorchDispatchMode
 
 INDEX = torch.tensor([2, 0, 1, 1])

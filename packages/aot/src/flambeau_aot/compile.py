@@ -23,9 +23,9 @@ from flambeau_aot.errors import AotError
 from flambeau_aot.higher_order.control_flow import HIGHER_ORDER
 from flambeau_aot.higher_order.lazy_derivative import Derivatives
 from flambeau_aot.interface import Boxed, GraphCompiler, GraphInfo, Options, Report
+from flambeau_aot.joint.dispatch_mode import Decompositions
 from flambeau_aot.joint.program import InputProgram, of_graph_module
 from flambeau_aot.joint.trace import Joint, trace
-from flambeau_aot.joint.tracer import Decompositions
 from flambeau_aot.partition.budget import min_cut_partition
 from flambeau_aot.partition.must_not_recompute import relying_on_leaves, watching
 from flambeau_aot.partition.split import Halves, checked_cut, inference, split, tangents_of

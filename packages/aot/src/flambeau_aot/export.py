@@ -17,8 +17,8 @@ from torch import fx
 from flambeau_aot._torch_compat import pytree
 from flambeau_aot.frontends import program_of
 from flambeau_aot.higher_order.control_flow import HIGHER_ORDER
+from flambeau_aot.joint.dispatch_mode import Decompositions
 from flambeau_aot.joint.trace import Joint, trace
-from flambeau_aot.joint.tracer import Decompositions
 from flambeau_aot.partition.split import TracedModule, extract
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, View
 from flambeau_aot.simplify import simplify

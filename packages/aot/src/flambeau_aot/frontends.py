@@ -18,8 +18,8 @@ from flambeau_aot._torch_compat import flattens, pytree
 from flambeau_aot.compile import Partition, Pipeline
 from flambeau_aot.compile import compile as compile_graph
 from flambeau_aot.interface import Boxed, GraphCompiler, GraphInfo, Options
+from flambeau_aot.joint.dispatch_mode import Decompositions
 from flambeau_aot.joint.program import InputProgram, of_callable, of_graph_module, of_module_call
-from flambeau_aot.joint.tracer import Decompositions
 from flambeau_aot.partition.budget import min_cut_partition
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.call import Compiled

@@ -23,8 +23,8 @@ from flambeau_aot._torch_compat import (
     raise_version,
     version,
 )
+from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.joint.program import InputProgram
-from flambeau_aot.joint.tracer import JointTracer
 from flambeau_aot.refusals import refusal
 
 

@@ -23,8 +23,8 @@ from flambeau_aot._torch_compat import compiling, pytree
 from flambeau_aot.compile import Pipeline
 from flambeau_aot.frontends import metadata_of, name_of
 from flambeau_aot.interface import GraphCompiler, Options
+from flambeau_aot.joint.dispatch_mode import Decompositions
 from flambeau_aot.joint.program import of_module_call
-from flambeau_aot.joint.tracer import Decompositions
 from flambeau_aot.partition.budget import min_cut_partition
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.call import Compiled

@@ -17,7 +17,7 @@ import torch
 
 from flambeau_capture.frame.dynamism import BREAK, IN_GRAPH, MARK
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.functions.callables import (
+from flambeau_capture.values.functions.call_rules import (
     RULES,
     Action,
     CallRule,

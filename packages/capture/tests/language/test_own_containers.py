@@ -144,7 +144,7 @@ class Twice(torch.autograd.Function):
 
 @pytest.mark.parametrize("allowed", [Twice, torch.sub, torch.Tensor.sin, len, torch.ops.aten.sin])
 def test_what_may_be_allowed_in_a_graph(allowed):
-    from flambeau_capture.values.functions.callables import RULES
+    from flambeau_capture.values.functions.call_rules import RULES
 
     before = dict(RULES)
     try:

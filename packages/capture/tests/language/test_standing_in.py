@@ -10,7 +10,7 @@ import re
 import pytest
 import torch
 from flambeau_capture import optimize
-from flambeau_capture.values.functions.callables import RULES
+from flambeau_capture.values.functions.call_rules import RULES
 
 MODULES = ("itertools", "_heapq", "_bisect", "operator", "_operator")
 FUNCTIONS = [

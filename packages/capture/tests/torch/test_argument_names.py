@@ -9,7 +9,7 @@ import pytest
 import torch
 from flambeau_capture import optimize
 from flambeau_capture.api import compiler_of
-from flambeau_capture.values.functions.callables import RULES, Action
+from flambeau_capture.values.functions.call_rules import RULES, Action
 
 CALLS = {
     "nothing": ((), {}),

@@ -13,7 +13,7 @@ import torch
 from flambeau_capture.api import compiler_of
 from flambeau_capture.builtins.tensors.torch_functions import STATE_QUESTIONS
 from flambeau_capture.observe.unguarded import UNGUARDED, name_of, sorted_rules
-from flambeau_capture.values.functions.callables import RULES, Action, CallRule
+from flambeau_capture.values.functions.call_rules import RULES, Action, CallRule
 
 #: words of names of functions that ask; the others do something
 ASKING = ("is_", "are_", "get", "has_", "_is_", "_get_", "_len_", "flash_", "math_", "mem_")

@@ -1,4 +1,4 @@
-"""The numbers that scheduling decisions turn on.
+"""Scheduling thresholds: the numbers that decisions of fusion and order turn on.
 
 In: nothing, or a device. Out: `Limits`. Invariant: plain data; the same limits give
 the same program.

@@ -12,9 +12,9 @@ from typing import Any
 
 from torch import fx
 
-from flambeau_inductor.compilation import Compilation
+from flambeau_inductor.compile_state import Compilation
 from flambeau_inductor.driver import Pass, optional
-from flambeau_inductor.ir.epilogues import CallWithEpilogue
+from flambeau_inductor.ir.call_with_epilogue import CallWithEpilogue
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.steps import on_a_gpu
 from flambeau_inductor.options import Options

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from flambeau_inductor.passes.constants import Constants
-from flambeau_inductor.passes.match import name_of, val_of
+from flambeau_inductor.passes.node_queries import name_of, val_of
 from flambeau_inductor.passes.rewriter import Ledger, NumberPattern, Rule, Seen, Value, ops, rewrite
 from torch import Tensor, fx
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from flambeau_inductor.autotune import Budget, Candidate, Tuner
 from flambeau_inductor.ir.program import Extern, Layout, Program, Ref
 from flambeau_inductor.templates.attention.match_attention import find_attention
+from flambeau_inductor.templates.call_replacement import Selected
 from flambeau_inductor.templates.gemm.match_gemm import find
-from flambeau_inductor.templates.replacement import Selected
 from flambeau_inductor.templates.selection import races
 from flambeau_inductor.templates.selection.trial_runs import Bench, OtherNumbers, agreeing, distance
 from torch import Tensor

@@ -16,7 +16,7 @@ from flambeau_inductor.ir.evaluate import run_program
 from flambeau_inductor.ir.loops import Check
 from flambeau_inductor.ir.program import Buffer, Extern, Layout, Program, Ref, RunLoop
 from flambeau_inductor.runtime.operators import ROWS_ADDED
-from flambeau_inductor.templates.replacement import Selected
+from flambeau_inductor.templates.call_replacement import Selected
 from flambeau_inductor.templates.scatter_add import FoundRows, find_rows, sum_rows
 from torch import Tensor
 

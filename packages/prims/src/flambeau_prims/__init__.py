@@ -6,7 +6,7 @@ from flambeau_prims._op import PRIMS, NotYetSymbolic, Prim, PrimError, prim_of
 from flambeau_prims.canonicalize import lower
 from flambeau_prims.decomposition_table import KEEPABLE, decomposition, decompositions
 from flambeau_prims.dialect import DialectError, aten_leaves, verify
-from flambeau_prims.layout import TensorMeta
+from flambeau_prims.shape_rules import TensorMeta
 
 __all__ = [
     "DIALECT",

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from flambeau_prims._torch_compat import OpOverload, parameters, register_fake, unlogged
-from flambeau_prims.layout import Size, TensorMeta
+from flambeau_prims.shape_rules import Size, TensorMeta
 
 NAMESPACE = "flambeau_prims"
 

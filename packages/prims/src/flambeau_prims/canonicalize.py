@@ -32,8 +32,8 @@ from flambeau_prims._torch_compat import (
 from flambeau_prims.decomposition_table import Decomposition, decompositions
 from flambeau_prims.dialect import DialectError, where_from
 from flambeau_prims.functional_variants import functional_form
-from flambeau_prims.layout import TensorMeta, dense_order
-from flambeau_prims.values import GraphRecorder, TracedValue, flatten, map_values
+from flambeau_prims.graph_recorder import GraphRecorder, TracedValue, flatten, map_values
+from flambeau_prims.shape_rules import TensorMeta, dense_order
 
 # What a node has of its origin, handed on to the prims that replace it.
 _NOTES = ("stack_trace", "nn_module_stack")

@@ -25,7 +25,7 @@ from flambeau_prims._torch_compat import (
     schema_text,
 )
 from flambeau_prims.eager_limits import is_limited, is_refused, on_different_devices
-from flambeau_prims.layout import TensorMeta, dense_order
+from flambeau_prims.shape_rules import TensorMeta, dense_order
 
 Decomposition = Callable[..., Any]
 Random = Literal["aten", "philox"]

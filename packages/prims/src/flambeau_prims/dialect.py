@@ -25,8 +25,8 @@ from torch import fx
 
 from flambeau_prims._op import Prim, PrimError, prim_of, spell, tensor_metas
 from flambeau_prims._torch_compat import OpOverload, is_mutable
-from flambeau_prims.layout import TensorMeta
 from flambeau_prims.ops.dynamic import SizeUnknown
+from flambeau_prims.shape_rules import TensorMeta
 from flambeau_prims.sizes import ARITHMETIC, SIZE_OF
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import PrimError
-from flambeau_prims.layout import Shape, Size, Sizes
+from flambeau_prims.shape_rules import Shape, Size, Sizes
 
 
 class Promotion(Enum):

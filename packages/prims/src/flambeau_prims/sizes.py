@@ -19,7 +19,7 @@ from torch import fx
 
 from flambeau_prims._op import NotYetSymbolic
 from flambeau_prims._torch_compat import expression_of, symbol_from
-from flambeau_prims.layout import TensorMeta
+from flambeau_prims.shape_rules import TensorMeta
 
 SIZE_OF = torch.ops.aten.sym_size.int
 

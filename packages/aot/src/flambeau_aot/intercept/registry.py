@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flambeau_aot.inputs.functional_inputs import InputFacts
     from flambeau_aot.intercept.autocast_cache import AutocastCache
     from flambeau_aot.intercept.sparse_embeddings import Use
-    from flambeau_aot.joint.tracer import JointTracer
+    from flambeau_aot.joint.dispatch_mode import JointTracer
 
 
 @dataclass

@@ -34,6 +34,7 @@ from flambeau_aot.inputs.memory_overlap import expanded, steps_from
 from flambeau_aot.intercept.input_attributes import Handle
 from flambeau_aot.intercept.lazy_conjugates import is_lazy
 from flambeau_aot.intercept.strides import in_whole_memory
+from flambeau_aot.joint.dispatch_mode import JointTracer, detached_data
 from flambeau_aot.joint.input_mutations import (
     Effects,
     Returned,
@@ -43,7 +44,6 @@ from flambeau_aot.joint.input_mutations import (
     refuse_reached,
 )
 from flambeau_aot.joint.nested import tensors_in
-from flambeau_aot.joint.tracer import JointTracer, detached_data
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import (
     FromFunction,

@@ -28,7 +28,7 @@ from flambeau_aot.inputs.binding import SyntheticBaseView, WritesOverlap
 from flambeau_aot.inputs.functional_inputs import FunctionalInput
 from flambeau_aot.inputs.memory_overlap import repeats, steps_from
 from flambeau_aot.intercept.input_attributes import Hook
-from flambeau_aot.joint.tracer import JointTracer
+from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import InputUpdate, OutputPlan, Reshape, View, ViewStep
 

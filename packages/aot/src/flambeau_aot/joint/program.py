@@ -23,8 +23,8 @@ from flambeau_aot._torch_compat import (
     sequence_number,
 )
 from flambeau_aot.errors import AotError, is_refusal
+from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.joint.source_lines import Lines
-from flambeau_aot.joint.tracer import JointTracer
 from flambeau_aot.refusals import refusal
 from flambeau_aot.sizes import has_symbols
 

@@ -51,11 +51,17 @@ from flambeau_aot.intercept.sparse_embeddings import Use
 from flambeau_aot.joint.analysis import analyze
 from flambeau_aot.joint.checkpoint_regions import mark
 from flambeau_aot.joint.differentiate import NeedsAccumulation, WrittenInBackward, backward_part
+from flambeau_aot.joint.dispatch_mode import (
+    FRESH,
+    Attempt,
+    Decompositions,
+    HigherOrderCalls,
+    JointTracer,
+)
 from flambeau_aot.joint.history import is_linear, reentrant_tangents, result_nodes
 from flambeau_aot.joint.input_mutations import Effects, Returned
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.reach import computed_from
-from flambeau_aot.joint.tracer import FRESH, Attempt, Decompositions, HigherOrderCalls, JointTracer
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import (
     InputPlan,

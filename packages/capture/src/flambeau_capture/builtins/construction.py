@@ -29,7 +29,7 @@ from flambeau_capture.values.containers.lists import DequeValue, ListValue
 from flambeau_capture.values.containers.sequences import TupleValue, make_tuple
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.functions.builtin_functions import PartialValue
-from flambeau_capture.values.functions.callables import (
+from flambeau_capture.values.functions.call_rules import (
     NAMES,
     TYPES,
     Action,

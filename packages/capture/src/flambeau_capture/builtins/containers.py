@@ -22,7 +22,7 @@ from flambeau_capture.values.containers.lists import DequeValue, ListValue
 from flambeau_capture.values.containers.sequences import SliceValue, TupleValue
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue
-from flambeau_capture.values.functions.callables import answers, handles
+from flambeau_capture.values.functions.call_rules import answers, handles
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.objects.attribute_dicts import InstanceDict
 from flambeau_capture.values.objects.attributes import find_in_class

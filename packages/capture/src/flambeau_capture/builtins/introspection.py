@@ -36,7 +36,7 @@ from flambeau_capture.values.constant import (
 )
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
-from flambeau_capture.values.functions.callables import answers, breaks, handles
+from flambeau_capture.values.functions.call_rules import answers, breaks, handles
 from flambeau_capture.values.functions.methods import MethodValue
 from flambeau_capture.values.objects.attributes import (
     ask,

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.builtins.spreading import spread
+from flambeau_capture.builtins.argument_unpacking import spread
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.polyfills import calling, iterating
 from flambeau_capture.values.argument_errors import check_call
@@ -33,7 +33,7 @@ from flambeau_capture.values.base import (
 from flambeau_capture.values.constant import Constant, constant_of, refuse
 from flambeau_capture.values.containers.lists import ListValue, sort_values
 from flambeau_capture.values.containers.sequences import TupleValue, index_of
-from flambeau_capture.values.functions.callables import Action, evaluate_call, handles
+from flambeau_capture.values.functions.call_rules import Action, evaluate_call, handles
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.iterators.builtin import (
     ChainIterator,

@@ -19,7 +19,7 @@ from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import LITERALS, Constant
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue
-from flambeau_capture.values.functions.callables import (
+from flambeau_capture.values.functions.call_rules import (
     TYPES,
     Action,
     CallRule,

@@ -18,13 +18,13 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.argument_unpacking import spread
 from flambeau_capture.builtins.introspection import text_of
 from flambeau_capture.builtins.operators import binary, unary
-from flambeau_capture.builtins.spreading import spread
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
 from flambeau_capture.values.constant import Constant, evaluate, is_none
-from flambeau_capture.values.functions.callables import evaluate_call, handles, pure
+from flambeau_capture.values.functions.call_rules import evaluate_call, handles, pure
 from flambeau_capture.values.objects.attributes import (
     ask,
     call_special,

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable
 from functools import partial
 
+from flambeau_capture.builtins.argument_unpacking import spread
 from flambeau_capture.builtins.operator_tables import (
     IN_PLACE,
     OPERATORS,
@@ -18,11 +19,10 @@ from flambeau_capture.builtins.operator_tables import (
     of_built_ins,
 )
 from flambeau_capture.builtins.operators import binary, identical, unary
-from flambeau_capture.builtins.spreading import spread
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate, refuse
 from flambeau_capture.values.containers.sequences import TupleValue, index_of
-from flambeau_capture.values.functions.callables import handles, pure
+from flambeau_capture.values.functions.call_rules import handles, pure
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.tensor import TensorValue

@@ -28,7 +28,7 @@ from typing import Any
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.spreading import spread
+from flambeau_capture.builtins.argument_unpacking import spread
 from flambeau_capture.observe.unguarded import name_of, of_arguments, unguarded
 from flambeau_capture.polyfills.calling import replacing
 from flambeau_capture.source import ConstantSource
@@ -36,7 +36,7 @@ from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Valu
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.builtin_functions import PartialValue
-from flambeau_capture.values.functions.callables import (
+from flambeau_capture.values.functions.call_rules import (
     CODES,
     NAMES,
     Action,

@@ -27,7 +27,7 @@ from flambeau_capture.breaks import UserLine
 from flambeau_capture.errors import BackendError
 from flambeau_capture.graph import functions
 from flambeau_capture.graph.builder import GraphInput
-from flambeau_capture.graph.effects import DRAWS, GraphEffects
+from flambeau_capture.graph.operator_effects import DRAWS, GraphEffects
 from flambeau_capture.observe.logs import warn
 from flambeau_capture.observe.records import RecordedFault
 from flambeau_capture.values.tensors.graph_calls import operator_name

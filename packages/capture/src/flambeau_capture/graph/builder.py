@@ -21,7 +21,7 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame
-from flambeau_capture.graph.effects import GraphEffects
+from flambeau_capture.graph.operator_effects import GraphEffects
 from flambeau_capture.source import CallResultSource, Source
 
 #: Python's classes of numbers where torch expects a dtype: a graph cannot print them

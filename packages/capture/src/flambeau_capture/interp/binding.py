@@ -17,7 +17,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.sequences import TupleValue
-from flambeau_capture.values.functions.callables import (
+from flambeau_capture.values.functions.call_rules import (
     OWN,
     Action,
     call_at_capture,

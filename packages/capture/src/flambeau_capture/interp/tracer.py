@@ -55,7 +55,7 @@ from flambeau_capture.values.base import (
 )
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import TupleValue, index_of
-from flambeau_capture.values.functions.callables import CallRule, rule_of
+from flambeau_capture.values.functions.call_rules import CallRule, rule_of
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.functions.variables import CellValue, GlobalsScope

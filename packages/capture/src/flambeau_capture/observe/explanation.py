@@ -17,7 +17,7 @@ from torch import fx
 from flambeau_capture.api import compiler_of, optimize
 from flambeau_capture.breaks import BreakReport
 from flambeau_capture.observe.records import FrameRecord, RecompileRecord, Records
-from flambeau_capture.values.functions.callables import CallRule, rule_of
+from flambeau_capture.values.functions.call_rules import CallRule, rule_of
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.source import Called, ConstantSource, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import LITERALS, Constant, name_in_errors
-from flambeau_capture.values.functions.callables import handles
+from flambeau_capture.values.functions.call_rules import handles
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.registry import wraps_type

@@ -28,7 +28,7 @@ from flambeau_capture.values.containers.sequences import SliceValue, TupleValue
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.functions import functions  # noqa: F401 - registers what it wraps
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue, is_found_by_name
-from flambeau_capture.values.functions.callables import known_callable
+from flambeau_capture.values.functions.call_rules import known_callable
 from flambeau_capture.values.iterators.existing_iterators import ForeignIterator, LiveIterator
 from flambeau_capture.values.objects import (
     attribute_dicts,  # noqa: F401 - each registers what it wraps

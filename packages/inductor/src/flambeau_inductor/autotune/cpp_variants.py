@@ -26,7 +26,7 @@ from flambeau_inductor.codegen.cpp.analysis.alternatives import alternatives
 from flambeau_inductor.codegen.cpp.analysis.variant import RULES, Form
 from flambeau_inductor.codegen.cpp.toolchain import Toolchain, find_toolchain
 from flambeau_inductor.codegen.cpp.unit import TranslationUnit, anonymous, from_starts, prepared
-from flambeau_inductor.compilation import Compilation
+from flambeau_inductor.compile_state import Compilation
 from flambeau_inductor.errors import CompilerFailed
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Layout, Program, RunLoop

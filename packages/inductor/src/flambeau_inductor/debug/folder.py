@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import fx
 
-from flambeau_inductor.compilation import Compilation, KernelText
+from flambeau_inductor.compile_state import Compilation, KernelText
 from flambeau_inductor.debug.benchmark_scripts import bench_script, gpu_scripts, kernel_facts
 from flambeau_inductor.debug.kernel_benchmark import LIBRARY, LIBRARY_FACTS
 from flambeau_inductor.ir.program import CheckIndex, Extern, Program, RunLoop

@@ -24,7 +24,7 @@ from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from flambeau_inductor.codegen.errors import CppUnsupported, TritonUnsupported
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.codegen.triton.module import generate_module
-from flambeau_inductor.compilation import Built, Compilation, KernelText
+from flambeau_inductor.compile_state import Built, Compilation, KernelText
 from flambeau_inductor.errors import CacheWarning, CompilerFailed, CompilerNotFound, InductorError
 from flambeau_inductor.indexing import hint
 from flambeau_inductor.ir.deferred_random import draws_fused_with_loops

@@ -17,7 +17,7 @@ from flambeau_prims import NotYetSymbolic, TensorMeta
 from torch import fx
 
 from flambeau_inductor.indexing import Expr, Size, decide_less, plain, same_sizes, simplify
-from flambeau_inductor.ir.epilogues import NOTHING, Asked, CallWithEpilogue
+from flambeau_inductor.ir.call_with_epilogue import NOTHING, Asked, CallWithEpilogue
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.nodes import value_of
 from flambeau_inductor.ir.program import ComputedNumber, Layout, each_leaf

@@ -27,7 +27,7 @@ from flambeau_inductor._torch_compat import (
 )
 from flambeau_inductor.indexing import Size, decide_equal, hint, same, same_sizes
 from flambeau_inductor.info import ALONE, GraphInfo
-from flambeau_inductor.ir.epilogues import CallWithEpilogue
+from flambeau_inductor.ir.call_with_epilogue import CallWithEpilogue
 from flambeau_inductor.ir.nodes import value_of
 from flambeau_inductor.ir.program import Layout, SymbolSource
 from flambeau_inductor.ir.tensors import (

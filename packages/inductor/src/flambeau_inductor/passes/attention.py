@@ -29,7 +29,7 @@ from flambeau_inductor.passes.attention_scores import (
     scores,
     scores_of,
 )
-from flambeau_inductor.passes.match import dtype_of, name_of, static_shape, val_of
+from flambeau_inductor.passes.node_queries import dtype_of, name_of, static_shape, val_of
 from flambeau_inductor.passes.rewriter import Call, Match, Named, Pattern, Rule, Seen, Value, ops
 
 CUDA_WIDTHS = 8

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx
 
 from flambeau_inductor.passes.constants import Constants
-from flambeau_inductor.passes.match import dtype_of, op_of
+from flambeau_inductor.passes.node_queries import dtype_of, op_of
 from flambeau_inductor.passes.rewriter import (
     REST,
     Look,

@@ -17,8 +17,8 @@ import torch
 from flambeau_prims import PRIMS
 from torch import fx
 
-from flambeau_inductor.ir.epilogues import Asked, CallWithEpilogue
-from flambeau_inductor.passes.match import (
+from flambeau_inductor.ir.call_with_epilogue import Asked, CallWithEpilogue
+from flambeau_inductor.passes.node_queries import (
     erase_unused,
     has_tag,
     name_of,

@@ -15,7 +15,7 @@ from flambeau_prims import PRIMS
 from torch import fx
 
 from flambeau_inductor.ir.nodes import value_of
-from flambeau_inductor.passes.match import escaping, name_of
+from flambeau_inductor.passes.node_queries import escaping, name_of
 
 CAT, DEVICE_PUT = PRIMS["cat"].overload, PRIMS["device_put"].overload
 RESHAPE, SLICE = PRIMS["reshape"].overload, PRIMS["slice"].overload

@@ -28,7 +28,7 @@ from flambeau_inductor.passes.attention_scores import (
     scores,
     scores_of,
 )
-from flambeau_inductor.passes.match import argument, op_of, under_autocast, val_of
+from flambeau_inductor.passes.node_queries import argument, op_of, under_autocast, val_of
 from flambeau_inductor.passes.rewriter import (
     Argument,
     Call,

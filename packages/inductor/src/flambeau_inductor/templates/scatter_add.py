@@ -19,14 +19,14 @@ from flambeau_inductor.codegen.triton.dtypes import pointer, register
 from flambeau_inductor.codegen.triton.kernel import TritonKernel, kernel_of
 from flambeau_inductor.ir.program import Buffer, Extern, Layout, Program, Ref
 from flambeau_inductor.runtime.operators import ROWS_ADDED
-from flambeau_inductor.templates.gemm.problem import dtype_of, static_of
-from flambeau_inductor.templates.replacement import (
+from flambeau_inductor.templates.call_replacement import (
     FoundCall,
     Selected,
     Several,
     matched,
     templates_of,
 )
+from flambeau_inductor.templates.gemm.problem import dtype_of, static_of
 from flambeau_inductor.tuning import MEASURED, Tuning
 
 CHUNK = 32

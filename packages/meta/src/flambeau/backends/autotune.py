@@ -26,7 +26,7 @@ from torch import fx
 from flambeau._torch_compat import pytree
 from flambeau.backends.fallback import graph_name
 from flambeau.backends.request import Backend, Request, named
-from flambeau.cache.graph_text import CannotKey
+from flambeau.cache.graph_data import CannotKey
 from flambeau.cache.graphs import graph_key
 from flambeau.choices import Choices
 from flambeau.errors import StageFailure

@@ -32,7 +32,7 @@ from torch import fx
 
 from flambeau import _torch_compat as compat
 from flambeau._torch_compat import is_view, modes_of_math
-from flambeau.cache.graph_text import CannotKey, text_of
+from flambeau.cache.graph_data import CannotKey, text_of
 from flambeau.cache.open_sizes import GraphSymbols, open_sizes
 from flambeau.choices import Choices
 from flambeau.packaging import archive

@@ -17,7 +17,7 @@ from flambeau_aot.sizes import has_symbols, is_symbolic
 from torch import fx
 
 from flambeau import _torch_compat as compat
-from flambeau.cache.graph_text import CannotKey
+from flambeau.cache.graph_data import CannotKey
 from flambeau.packaging.guard_expressions import Tree, first_broken
 
 

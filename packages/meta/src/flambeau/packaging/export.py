@@ -19,7 +19,7 @@ import torch
 from flambeau_aot import CannotSave, decoded, encoded
 
 from flambeau._torch_compat import pytree
-from flambeau.cache.graph_text import CannotKey, graph_data, graph_from
+from flambeau.cache.graph_data import CannotKey, graph_data, graph_from
 from flambeau.cache.open_sizes import open_sizes
 from flambeau.errors import CannotPackage, Refused
 from flambeau.packaging import archive

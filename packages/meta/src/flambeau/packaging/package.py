@@ -24,7 +24,7 @@ from flambeau_capture import Exported
 
 from flambeau._torch_compat import pytree
 from flambeau.backends.composed import classify, table_for
-from flambeau.cache.graph_text import CannotKey
+from flambeau.cache.graph_data import CannotKey
 from flambeau.cache.open_sizes import open_sizes
 from flambeau.choices import Choices, choose
 from flambeau.errors import CannotPackage

@@ -23,7 +23,7 @@ from flambeau_prims.conformance.compare import JudgedOutput, verdict
 from flambeau_prims.conformance.programs.programs import KitProgram
 from flambeau_prims.conformance.relations import RELATIONS
 from flambeau_prims.conformance.samples.tensors import CPU, moved
-from flambeau_prims.layout import TensorMeta
+from flambeau_prims.shape_rules import TensorMeta
 
 Backend: TypeAlias = Callable[[fx.GraphModule, list[Tensor]], Callable[..., Any]]
 Status = Literal["right", "wrong", "error", "declared"]

@@ -25,7 +25,7 @@ from torch import Tensor
 from flambeau_prims._op import is_same_layout
 from flambeau_prims.conformance.relations import TOLERANCE, is_free
 from flambeau_prims.conformance.samples.cases import Case
-from flambeau_prims.layout import TensorMeta
+from flambeau_prims.shape_rules import TensorMeta
 
 _ELEMENT = 8.0
 """A single element may be off by this much more than the allowance for all."""

@@ -18,8 +18,8 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, elementwise, p
 from flambeau_prims.decomposition_table import decomposition
-from flambeau_prims.layout import Size, Sizes
 from flambeau_prims.promotion import Promotion
+from flambeau_prims.shape_rules import Size, Sizes
 
 aten = torch.ops.aten
 

@@ -25,8 +25,8 @@ from flambeau_prims.decomposition_table import (
     by_name,
     decomposition,
 )
-from flambeau_prims.layout import Size, Sizes, TensorMeta, dense_order, is_dense
 from flambeau_prims.promotion import number_dtype, to_float
+from flambeau_prims.shape_rules import Size, Sizes, TensorMeta, dense_order, is_dense
 
 aten = torch.ops.aten
 Dtype = torch.dtype | None

@@ -17,7 +17,16 @@ from torch import Tensor
 import flambeau_prims.ops  # noqa: F401 - defines the prims that are looked up below
 from flambeau_prims._op import PRIMS, require
 from flambeau_prims._torch_compat import OpOverload
-from flambeau_prims.layout import (
+from flambeau_prims.promotion import (
+    Promotion,
+    broadcast_shapes,
+    compute_dtype,
+    dtypes_of,
+    is_inexact,
+    same_shape,
+    trailing_dims,
+)
+from flambeau_prims.shape_rules import (
     Size,
     Sizes,
     TensorMeta,
@@ -29,15 +38,6 @@ from flambeau_prims.layout import (
     preserved_strides,
     product,
     suggests_channels_last,
-)
-from flambeau_prims.promotion import (
-    Promotion,
-    broadcast_shapes,
-    compute_dtype,
-    dtypes_of,
-    is_inexact,
-    same_shape,
-    trailing_dims,
 )
 
 Number: TypeAlias = bool | int | float | complex

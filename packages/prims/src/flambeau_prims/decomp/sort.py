@@ -16,8 +16,8 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, is_number, keep_dims, p
 from flambeau_prims.decomp.indexing.indexing import ranked
 from flambeau_prims.decomposition_table import Arguments, by_name, decomposition, same
-from flambeau_prims.layout import Size
 from flambeau_prims.promotion import result_type
+from flambeau_prims.shape_rules import Size
 
 aten = torch.ops.aten
 

@@ -12,8 +12,8 @@ from functools import partial
 import torch
 
 from flambeau_prims._op import flops_per_output, primitive, require
-from flambeau_prims.layout import TensorMeta
 from flambeau_prims.ops.pointwise import COMPLEX, elementwise
+from flambeau_prims.shape_rules import TensorMeta
 
 COMPLEX_OF = {
     torch.float16: torch.complex32,

@@ -14,8 +14,8 @@ import torch
 
 from flambeau_prims import philox
 from flambeau_prims._op import Rule, define, flops_per_output, primitive, require
-from flambeau_prims.layout import Size, Sizes, TensorMeta, contiguous_strides
 from flambeau_prims.ops.pointwise import FLOATS
+from flambeau_prims.shape_rules import Size, Sizes, TensorMeta, contiguous_strides
 
 
 def _created(shape: Sizes, dtype: torch.dtype, device: torch.device) -> TensorMeta:

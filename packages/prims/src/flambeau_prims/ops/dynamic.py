@@ -14,8 +14,8 @@ from typing import Any, NoReturn, TypeAlias
 import torch
 
 from flambeau_prims._op import PRIMS, PrimError, define, metas_of, require
-from flambeau_prims.layout import Size, Sizes, TensorMeta, product
 from flambeau_prims.ops.pointwise import BOOL, INTS, REAL
+from flambeau_prims.shape_rules import Size, Sizes, TensorMeta, product
 
 Results: TypeAlias = list[tuple[Sizes, torch.dtype]]
 

@@ -11,7 +11,7 @@ import torch
 from torch.fx.node import has_side_effect
 
 from flambeau_prims._op import PRIMS, empty_as, primitive, require
-from flambeau_prims.layout import TensorMeta, preserved_strides
+from flambeau_prims.shape_rules import TensorMeta, preserved_strides
 
 
 def _writing(dst: torch.Tensor, src: torch.Tensor) -> torch.Tensor:

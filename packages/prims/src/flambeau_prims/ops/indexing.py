@@ -22,8 +22,8 @@ from flambeau_prims._op import (
     primitive,
     require,
 )
-from flambeau_prims.layout import Size, TensorMeta, preserved_strides
 from flambeau_prims.ops.pointwise import ANY, BOOL, INTS, REAL, Kind
+from flambeau_prims.shape_rules import Size, TensorMeta, preserved_strides
 
 _indexing = partial(primitive, tags=("index",))
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import MetaResult, primitive, require
-from flambeau_prims.layout import Size, TensorMeta
+from flambeau_prims.shape_rules import Size, TensorMeta
 
 _GOLUB = "Golub and Van Loan, Matrix Computations, 1.1"
 _EDGES = {

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import Rule, define, flops_per_output, primitive, require
-from flambeau_prims.layout import TensorMeta, elementwise_strides
 from flambeau_prims.promotion import real_dtype
+from flambeau_prims.shape_rules import TensorMeta, elementwise_strides
 
 INTS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})

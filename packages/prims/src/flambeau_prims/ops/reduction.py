@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import Rule, define, flops_per_input, primitive, require
-from flambeau_prims.layout import Size, TensorMeta
 from flambeau_prims.ops.pointwise import ANY, BOOL, COMPLEX, FLOATS, NUMBER, REAL, Kind
+from flambeau_prims.shape_rules import Size, TensorMeta
 
 
 def kept_shape(a: TensorMeta, dims: Sequence[int]) -> tuple[Size, ...]:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import empty_as, primitive, require
-from flambeau_prims.layout import (
+from flambeau_prims.shape_rules import (
     Size,
     Sizes,
     TensorMeta,

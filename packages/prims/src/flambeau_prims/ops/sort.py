@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import define, flops_per_input, flops_per_output, primitive, require
-from flambeau_prims.layout import Size, TensorMeta, preserved_strides
 from flambeau_prims.ops.pointwise import BOOL, FLOATS, REAL, Kind
 from flambeau_prims.ops.reduction import check_dim
+from flambeau_prims.shape_rules import Size, TensorMeta, preserved_strides
 
 _sorting = partial(primitive, tags=("sort", "library"))
 

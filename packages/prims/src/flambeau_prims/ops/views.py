@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import primitive, require
-from flambeau_prims.layout import Size, Sizes, TensorMeta
 from flambeau_prims.ops.shape import writing_through, written_through
+from flambeau_prims.shape_rules import Size, Sizes, TensorMeta
 
 _view = partial(primitive, tags=("shape", "view"))
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from flambeau_prims.values import flatten, map_values
+from flambeau_prims.graph_recorder import flatten, map_values
 
 MOST_ELEMENTS = 20_000
 """A sample with more elements than this is left out."""

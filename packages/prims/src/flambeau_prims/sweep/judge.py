@@ -19,10 +19,10 @@ import torch
 from flambeau_prims._torch_compat import OpOverload
 from flambeau_prims.coverage.leaves import is_inert, leaf_reason
 from flambeau_prims.decomposition_table import Decomposition
+from flambeau_prims.graph_recorder import flatten, map_values
 from flambeau_prims.sweep import database
 from flambeau_prims.sweep.measure import WIDE, Measured, compare
 from flambeau_prims.sweep.watch import SweepObservations, watching
-from flambeau_prims.values import flatten, map_values
 
 Status = Literal["right", "leaf", "different", "wrong", "refused"]
 

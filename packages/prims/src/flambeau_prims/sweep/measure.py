@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from flambeau_prims.values import flatten
+from flambeau_prims.graph_recorder import flatten
 
 DTYPES = {
     "float32": torch.float32,

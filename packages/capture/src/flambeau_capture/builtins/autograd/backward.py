@@ -31,7 +31,7 @@ from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Unreconstructible, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.sequences import TupleValue
-from flambeau_capture.values.functions.callables import handles
+from flambeau_capture.values.functions.call_rules import handles
 from flambeau_capture.values.higher_order.bodies import Captured, capture_body
 from flambeau_capture.values.tensors.graph_calls import graph_call, record_call
 from flambeau_capture.values.tensors.tensor import TensorValue

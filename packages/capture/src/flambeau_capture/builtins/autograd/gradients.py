@@ -25,7 +25,7 @@ from flambeau_capture.source import Attr
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import TupleValue
-from flambeau_capture.values.functions.callables import handles
+from flambeau_capture.values.functions.call_rules import handles
 from flambeau_capture.values.tensors.data_assignment import freeze, track
 from flambeau_capture.values.tensors.graph_calls import record_derivative, version_of
 from flambeau_capture.values.tensors.methods import assume_leaf

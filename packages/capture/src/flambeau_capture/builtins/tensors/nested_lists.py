@@ -19,7 +19,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of, evaluate, is_none
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SequenceValue
-from flambeau_capture.values.functions.callables import RULES, handles
+from flambeau_capture.values.functions.call_rules import RULES, handles
 from flambeau_capture.values.numpy.arrays import NumpyScalar
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue

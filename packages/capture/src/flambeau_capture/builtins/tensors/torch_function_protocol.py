@@ -22,7 +22,7 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
-from flambeau_capture.values.functions.callables import handles, pure
+from flambeau_capture.values.functions.call_rules import handles, pure
 from flambeau_capture.values.objects.attributes import class_attribute
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.instances import ObjectValue

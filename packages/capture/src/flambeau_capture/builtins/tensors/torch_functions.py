@@ -26,7 +26,7 @@ from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import SequenceValue
-from flambeau_capture.values.functions.callables import (
+from flambeau_capture.values.functions.call_rules import (
     RULES,
     Action,
     CallRule,

@@ -18,7 +18,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, objects_of
 from flambeau_capture.values.constant import Constant, evaluate, nameless
 from flambeau_capture.values.containers.dicts import DictValue, named_dict
 from flambeau_capture.values.containers.sequences import TupleValue
-from flambeau_capture.values.functions.callables import (
+from flambeau_capture.values.functions.call_rules import (
     Action,
     describe_call,
     evaluate_call,

@@ -19,7 +19,7 @@ from flambeau_capture.graph.functions import autograd_call
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value, unpack
 from flambeau_capture.values.constant import Constant, constant_of, is_none
 from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
-from flambeau_capture.values.functions.callables import handles
+from flambeau_capture.values.functions.call_rules import handles
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.higher_order.bodies import inside
 from flambeau_capture.values.objects.attributes import class_attribute, find_in_class

@@ -28,7 +28,7 @@ from flambeau_capture.values.base import (
     objects_of,
 )
 from flambeau_capture.values.constant import Constant, evaluate
-from flambeau_capture.values.functions.callables import answers, breaks, handles
+from flambeau_capture.values.functions.call_rules import answers, breaks, handles
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.registry import tracked, wraps_type
 

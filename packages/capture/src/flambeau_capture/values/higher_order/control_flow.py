@@ -21,7 +21,7 @@ from flambeau_capture.graph.functions import checkpoint_call, cond_call, select,
 from flambeau_capture.polyfills import scanning
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.functions.callables import handles
+from flambeau_capture.values.functions.call_rules import handles
 from flambeau_capture.values.higher_order.bodies import Captured, capture_body
 from flambeau_capture.values.tensors.graph_calls import record_call, record_result, tensor_call
 from flambeau_capture.values.tensors.tensor import TensorValue

@@ -26,7 +26,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.graph.builder import GraphBuilder
-from flambeau_capture.graph.effects import GraphEffects
 from flambeau_capture.graph.functions import (
     TRANSFORMS,
     applied_call,
@@ -36,6 +35,7 @@ from flambeau_capture.graph.functions import (
     vjp_call,
     vmap_call,
 )
+from flambeau_capture.graph.operator_effects import GraphEffects
 from flambeau_capture.values.base import (
     Args,
     Kwargs,
@@ -48,7 +48,7 @@ from flambeau_capture.values.base import (
 from flambeau_capture.values.constant import NONE, Constant, constant_of, is_none
 from flambeau_capture.values.containers.dicts import DictValue, named_dict, pairs_of
 from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
-from flambeau_capture.values.functions.callables import CODES, Action, CallRule, handles
+from flambeau_capture.values.functions.call_rules import CODES, Action, CallRule, handles
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.higher_order.bodies import (
     TensorSlot,

@@ -24,7 +24,7 @@ from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Valu
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SliceValue, TupleValue
-from flambeau_capture.values.functions.callables import is_graph_function, is_operator
+from flambeau_capture.values.functions.call_rules import is_graph_function, is_operator
 from flambeau_capture.values.tensors.graph_calls import graph_call, operator_name, version_of
 from flambeau_capture.values.tensors.tensor import TensorValue
 

@@ -15,7 +15,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import CallResultSource, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.functions.callables import handles
+from flambeau_capture.values.functions.call_rules import handles
 from flambeau_capture.values.tensors.graph_calls import tensor_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from flambeau_inductor.indexing import hint, same_sizes, static_sizes
-from flambeau_inductor.ir.epilogues import NOTHING
+from flambeau_inductor.ir.call_with_epilogue import NOTHING
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import Layout
 from flambeau_inductor.ir.tensors import Argument, Node, View, dims_of

@@ -27,8 +27,8 @@ from flambeau_inductor.templates.attention.problem import (
     of_heads,
     padded,
 )
+from flambeau_inductor.templates.call_replacement import Buffers
 from flambeau_inductor.templates.gemm.operands import masked
-from flambeau_inductor.templates.replacement import Buffers
 from flambeau_inductor.tuning import MEASURED, Tuning
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.templates.attention.operands import AttentionText, indented
 from flambeau_inductor.templates.attention.problem import LOG2_E, Attention, Blocks, padded
-from flambeau_inductor.templates.replacement import Buffers
+from flambeau_inductor.templates.call_replacement import Buffers
 
 
 def attention_kernel(

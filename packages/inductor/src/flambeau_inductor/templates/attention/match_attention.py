@@ -24,14 +24,14 @@ from flambeau_inductor.templates.attention.flash_backward import (
 )
 from flambeau_inductor.templates.attention.flash_forward import attention_kernel
 from flambeau_inductor.templates.attention.problem import Attention, Heads, Rows, blocks_for
-from flambeau_inductor.templates.gemm.problem import dtype_of, static_of
-from flambeau_inductor.templates.replacement import (
+from flambeau_inductor.templates.call_replacement import (
     Buffers,
     FoundCall,
     Several,
     matched,
     templates_of,
 )
+from flambeau_inductor.templates.gemm.problem import dtype_of, static_of
 from flambeau_inductor.tuning import Tuning
 
 _SDPA = "aten._scaled_dot_product_"

@@ -20,8 +20,8 @@ from flambeau_inductor.templates.attention.problem import (
     Rows,
     padded,
 )
+from flambeau_inductor.templates.call_replacement import Buffers
 from flambeau_inductor.templates.gemm.operands import masked
-from flambeau_inductor.templates.replacement import Buffers
 from flambeau_inductor.tuning.machine import TMA_ALIGNMENT
 
 HALF = ("bf16", "fp16")

@@ -28,6 +28,7 @@ from flambeau_inductor.ir.program import (
     Step,
 )
 from flambeau_inductor.ir.steps import touched
+from flambeau_inductor.templates.call_replacement import Several
 from flambeau_inductor.templates.convolution import match_convolution
 from flambeau_inductor.templates.gemm import grouped
 from flambeau_inductor.templates.gemm.epilogue import (
@@ -45,7 +46,6 @@ from flambeau_inductor.templates.gemm.problem import (
     row_major,
     static_of,
 )
-from flambeau_inductor.templates.replacement import Several
 
 TARGETS = frozenset({"aten.mm.out", "aten.bmm.out", "aten.addmm.out", "aten.baddbmm.out"})
 DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32})

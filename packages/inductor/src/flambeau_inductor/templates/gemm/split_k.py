@@ -28,12 +28,12 @@ from flambeau_inductor.ir.loops import (
 from flambeau_inductor.ir.operands import renumbered
 from flambeau_inductor.ir.program import Buffer, Layout
 from flambeau_inductor.schedule.fuse.loop_order import normalised
+from flambeau_inductor.templates.call_replacement import Buffers, Kept, Several, touching
 from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue
 from flambeau_inductor.templates.gemm.kernel import ProductWriter
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
 from flambeau_inductor.templates.gemm.problem import Product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
-from flambeau_inductor.templates.replacement import Buffers, Kept, Several, touching
 
 
 def split_product(

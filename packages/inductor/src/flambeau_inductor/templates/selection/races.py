@@ -21,6 +21,7 @@ from flambeau_inductor.codegen.triton.tiling import Tiling, choose
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Buffer, Extern, Program, RunLoop
 from flambeau_inductor.templates.attention.match_attention import FoundAttention, FoundBackward
+from flambeau_inductor.templates.call_replacement import Buffers, Selected, Several, facts, touching
 from flambeau_inductor.templates.convolution.depthwise import DepthwiseWriter, tiles_for
 from flambeau_inductor.templates.convolution.match_convolution import copy_of, reordered
 from flambeau_inductor.templates.gemm import grouped
@@ -31,10 +32,9 @@ from flambeau_inductor.templates.gemm.problem import Product
 from flambeau_inductor.templates.gemm.split_k import split_product
 from flambeau_inductor.templates.gemm.tiles import GemmTile, candidates
 from flambeau_inductor.templates.gemm.tma import operands_of
-from flambeau_inductor.templates.replacement import Buffers, Selected, Several, facts, touching
-from flambeau_inductor.templates.selection import library_replacements, shape_buckets
-from flambeau_inductor.templates.selection.library_replacements import Found
+from flambeau_inductor.templates.selection import shape_buckets, unmeasured_choices
 from flambeau_inductor.templates.selection.trial_runs import Bench, Run, agreeing, in_order
+from flambeau_inductor.templates.selection.unmeasured_choices import Found
 from flambeau_inductor.tuning import MEASURED, Tuning
 from flambeau_inductor.tuning.machine import THREAD_ELEMENTS
 
@@ -47,11 +47,11 @@ def tiles_of(found: MatchedProduct, described: bool, tuning: Tuning = MEASURED) 
     product = found.product
     if product.window is not None and product.window.depthwise:
         return tiles_for(product, tuning)
-    first = library_replacements.tile_of(found, tuning)
+    first = unmeasured_choices.tile_of(found, tuning)
     if first is not None and first.described and not described:
         first = None
     if product.groups is None:
-        shape = library_replacements.shape_of(product)
+        shape = unmeasured_choices.shape_of(product)
         some = candidates(shape, described=described, tuning=tuning)
     else:
         some = grouped.tiles_for(product, described, tuning)
@@ -131,7 +131,7 @@ def race(selected: Selected, found: Found, tuner: Tuner, device: str, described:
         kin = shape_buckets.attention_class(found.attention, call.target, device)
     key = _key(kind, device, (_text(way.kernels) for way in made.values()), sizes)
     # the default is the first: with what is known, on a trusted device, a way
-    known = selected.trusted and library_replacements.known(program, found, selected.tuning)
+    known = selected.trusted and unmeasured_choices.known(program, found, selected.tuning)
     names = [*made, LIBRARY] if known else [LIBRARY, *made]
 
     def racing() -> Sequence[Candidate]:

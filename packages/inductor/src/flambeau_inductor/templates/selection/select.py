@@ -19,17 +19,17 @@ from flambeau_inductor.autotune import Budget, CudaClock, Tuner
 from flambeau_inductor.cache import open_store, open_values
 from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.build import interpreting
-from flambeau_inductor.compilation import Compilation
+from flambeau_inductor.compile_state import Compilation
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.kernels.generate import launch_library
 from flambeau_inductor.runtime.gpu.launch import Library
 from flambeau_inductor.templates.attention.match_attention import find_attention, find_backward
+from flambeau_inductor.templates.call_replacement import Selected, facts
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, find
-from flambeau_inductor.templates.replacement import Selected, facts
 from flambeau_inductor.templates.scatter_add import sum_rows
-from flambeau_inductor.templates.selection import library_replacements
-from flambeau_inductor.templates.selection.library_replacements import Found
+from flambeau_inductor.templates.selection import unmeasured_choices
 from flambeau_inductor.templates.selection.races import LIBRARY, race, race_tilings, ways
+from flambeau_inductor.templates.selection.unmeasured_choices import Found
 from flambeau_inductor.tuning import MEASURED, Tuning, host_tuning, machine_of, tuning_for
 
 __all__ = ["LIBRARY", "Selected", "facts", "select"]
@@ -140,7 +140,7 @@ def take_known(selected: Selected, done: set[str]) -> None:
     tuning = selected.tuning
 
     def decide(found: Found) -> None:
-        if not library_replacements.known(selected.program, found, tuning):
+        if not unmeasured_choices.known(selected.program, found, tuning):
             return
         with suppress(TritonUnsupported):  # the loop that reads it has no Triton form
             made = ways(selected.program, found, tuning.machine.described, tuning)

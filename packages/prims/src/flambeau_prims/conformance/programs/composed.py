@@ -32,8 +32,8 @@ from flambeau_prims.conformance.samples.tensors import (
     signed,
 )
 from flambeau_prims.dialect import verify
-from flambeau_prims.layout import TensorMeta
-from flambeau_prims.values import GraphRecorder, TracedValue, map_values
+from flambeau_prims.graph_recorder import GraphRecorder, TracedValue, map_values
+from flambeau_prims.shape_rules import TensorMeta
 
 Composition = tuple[Callable[..., Any], list[Tensor]]
 Build = Callable[[Generator], Composition]

@@ -17,8 +17,8 @@ from torch import Tensor, fx
 from flambeau_prims._torch_compat import FakeTensorMode, OpOverload
 from flambeau_prims.conformance.samples.cases import Case
 from flambeau_prims.conformance.samples.tensors import fresh
-from flambeau_prims.layout import TensorMeta
-from flambeau_prims.values import GraphRecorder, TracedValue, map_values
+from flambeau_prims.graph_recorder import GraphRecorder, TracedValue, map_values
+from flambeau_prims.shape_rules import TensorMeta
 
 WIDE = {
     torch.float16: torch.float64,

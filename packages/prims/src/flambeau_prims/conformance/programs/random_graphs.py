@@ -21,7 +21,7 @@ from torch import Tensor
 from flambeau_prims._op import PRIMS
 from flambeau_prims.conformance.programs.programs import Builder, KitProgram
 from flambeau_prims.conformance.samples.tensors import BF16, BOOL, CPU, F32, F64, I64, moved, signed
-from flambeau_prims.values import TracedValue, map_values
+from flambeau_prims.graph_recorder import TracedValue, map_values
 
 T = TypeVar("T")
 

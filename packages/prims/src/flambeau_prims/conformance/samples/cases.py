@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 from flambeau_prims._op import PRIMS, Prim, PrimError
 from flambeau_prims._torch_compat import parameters, result_names
 from flambeau_prims.conformance.samples.tensors import moved, signed
-from flambeau_prims.values import flatten
+from flambeau_prims.graph_recorder import flatten
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Sampler = Callable[[Generator], Iterable[Call]]

@@ -18,9 +18,9 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, p
 from flambeau_prims.decomposition_table import decomposition
-from flambeau_prims.layout import Size, Sizes, TensorMeta, elementwise_strides, product
 from flambeau_prims.ops.indexing import broadcast_index_shape
 from flambeau_prims.promotion import broadcast_shapes, compute_dtype, same_shape
+from flambeau_prims.shape_rules import Size, Sizes, TensorMeta, elementwise_strides, product
 
 aten = torch.ops.aten
 Indices = Sequence[Tensor | None]

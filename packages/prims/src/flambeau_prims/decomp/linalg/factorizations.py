@@ -15,7 +15,7 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.linalg.matrices import lower, upper
 from flambeau_prims.decomposition_table import decomposition, same
-from flambeau_prims.layout import Size
+from flambeau_prims.shape_rules import Size
 
 aten = torch.ops.aten
 

@@ -17,7 +17,7 @@ from flambeau_prims.decomp.emit import Number, p
 from flambeau_prims.decomp.nn.activation import gelu, relu
 from flambeau_prims.decomp.views.view import unsqueezed
 from flambeau_prims.decomposition_table import Arguments, by_name, decomposition, same
-from flambeau_prims.layout import product
+from flambeau_prims.shape_rules import product
 
 aten = torch.ops.aten
 

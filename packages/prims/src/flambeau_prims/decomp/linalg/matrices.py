@@ -11,8 +11,8 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
-from flambeau_prims.layout import Size, product
 from flambeau_prims.promotion import broadcast_shapes
+from flambeau_prims.shape_rules import Size, product
 
 
 def transposed(x: Tensor) -> Tensor:

@@ -16,8 +16,8 @@ from flambeau_prims.decomp.emit import Number, Operand, canonical, elementwise, 
 from flambeau_prims.decomp.pointwise import at_least, clamp_to, formula, overloads
 from flambeau_prims.decomp.views.view import sliced
 from flambeau_prims.decomposition_table import decomposition
-from flambeau_prims.layout import product
 from flambeau_prims.promotion import is_inexact
+from flambeau_prims.shape_rules import product
 
 aten = torch.ops.aten
 

@@ -21,7 +21,7 @@ from flambeau_prims.decomp.nn.normalization import affine, rstd_of, stat_dtype
 from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.decomp.reduction import moments
 from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
-from flambeau_prims.layout import Size
+from flambeau_prims.shape_rules import Size
 
 aten = torch.ops.aten
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
-from flambeau_prims.layout import Size, Sizes
 from flambeau_prims.ops.library.convolution import Geometry
+from flambeau_prims.shape_rules import Size, Sizes
 
 aten = torch.ops.aten
 

@@ -17,8 +17,8 @@ from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.indexing.indexing import LONG, positions, within
 from flambeau_prims.decomp.views.view import unsqueezed
 from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
-from flambeau_prims.layout import Size
 from flambeau_prims.promotion import compute_dtype, result_type
+from flambeau_prims.shape_rules import Size
 
 aten = torch.ops.aten
 NONE, MEAN, SUM = 0, 1, 2

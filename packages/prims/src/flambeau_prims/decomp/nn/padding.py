@@ -19,8 +19,8 @@ from flambeau_prims.decomp.nn.convolution import full
 from flambeau_prims.decomp.nn.upsample import Taps, pick, put_back
 from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.decomposition_table import decomposition
-from flambeau_prims.layout import Size, Sizes, product
 from flambeau_prims.ops.library.pooling import pooled_size
+from flambeau_prims.shape_rules import Size, Sizes, product
 
 Positions = Callable[[Tensor, Size], Tensor]
 

@@ -17,8 +17,8 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
-from flambeau_prims.layout import Size, Sizes, product
 from flambeau_prims.promotion import compute_dtype
+from flambeau_prims.shape_rules import Size, Sizes, product
 
 aten = torch.ops.aten
 

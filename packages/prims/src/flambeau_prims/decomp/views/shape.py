@@ -16,8 +16,8 @@ from flambeau_prims.decomp.emit import Number, Operand, canonical, p
 from flambeau_prims.decomp.linalg.matrices import difference
 from flambeau_prims.decomp.views.view import checked_index, slice_bounds, sliced, unsqueezed
 from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
-from flambeau_prims.layout import Size, Sizes, product
 from flambeau_prims.promotion import is_inexact, result_type
+from flambeau_prims.shape_rules import Size, Sizes, product
 
 aten = torch.ops.aten
 

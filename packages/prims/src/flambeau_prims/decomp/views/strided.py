@@ -19,7 +19,7 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, p
 from flambeau_prims.decomp.views.view import sliced
 from flambeau_prims.decomposition_table import TABLE, decomposition
-from flambeau_prims.layout import Size, Sizes
+from flambeau_prims.shape_rules import Size, Sizes
 
 aten = torch.ops.aten
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, p
 from flambeau_prims.decomposition_table import decomposition
-from flambeau_prims.layout import Size, Sizes, product
+from flambeau_prims.shape_rules import Size, Sizes, product
 
 aten = torch.ops.aten
 

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from flambeau_prims._op import MetaResult, require
-from flambeau_prims.layout import Size, TensorMeta, elementwise_strides, ordered_strides
 from flambeau_prims.ops.library.leaf import leaf
 from flambeau_prims.ops.pointwise import FLOATS
+from flambeau_prims.shape_rules import Size, TensorMeta, elementwise_strides, ordered_strides
 
 _leaf = partial(leaf, family="attention", tags=("library", "matmul"))
 _LSE_ALIGNMENT = 32

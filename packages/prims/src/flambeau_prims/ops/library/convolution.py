@@ -12,7 +12,8 @@ import torch
 
 from flambeau_prims._op import MetaResult, require, tensor_metas
 from flambeau_prims._torch_compat import is_taken_by_onednn
-from flambeau_prims.layout import (
+from flambeau_prims.ops.library.leaf import leaf
+from flambeau_prims.shape_rules import (
     Shape,
     Size,
     Sizes,
@@ -21,7 +22,6 @@ from flambeau_prims.layout import (
     product,
     suggests_channels_last,
 )
-from flambeau_prims.ops.library.leaf import leaf
 
 
 def _in_format(like: TensorMeta, shape: Sizes, *deciding: TensorMeta) -> TensorMeta:

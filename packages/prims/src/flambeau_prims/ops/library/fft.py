@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import PRIMS, MetaResult, empty_as, require, tensor_metas
-from flambeau_prims.layout import Shape, Size, Sizes, TensorMeta, ordered_strides
 from flambeau_prims.ops.complex import COMPLEX_OF, REAL_OF
 from flambeau_prims.ops.library.leaf import leaf
+from flambeau_prims.shape_rules import Shape, Size, Sizes, TensorMeta, ordered_strides
 
 aten = torch.ops.aten
 _WIDE = frozenset({torch.complex64, torch.complex128})

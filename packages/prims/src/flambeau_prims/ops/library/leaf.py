@@ -12,7 +12,7 @@ from typing import Any
 
 from flambeau_prims._op import PRIMS, Rule, in_layout, primitive
 from flambeau_prims._torch_compat import OpOverload, OpOverloadPacket, argument_names
-from flambeau_prims.layout import TensorMeta
+from flambeau_prims.shape_rules import TensorMeta
 
 
 def leaf(

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import Cost, MetaResult, primitive, require
-from flambeau_prims.layout import Size, Sizes, TensorMeta, contiguous_strides
 from flambeau_prims.ops.complex import COMPLEX_OF, REAL_OF
 from flambeau_prims.ops.library.leaf import leaf
+from flambeau_prims.shape_rules import Size, Sizes, TensorMeta, contiguous_strides
 
 LAPACK = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
 GOLUB = "Golub and Van Loan, Matrix Computations"

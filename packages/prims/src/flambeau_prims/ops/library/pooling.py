@@ -14,15 +14,15 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import flops_per_input, flops_per_output, require
-from flambeau_prims.layout import (
+from flambeau_prims.ops.library.leaf import leaf
+from flambeau_prims.ops.pointwise import FLOATS, INTS
+from flambeau_prims.shape_rules import (
     Size,
     Sizes,
     TensorMeta,
     channels_last_strides,
     suggests_channels_last,
 )
-from flambeau_prims.ops.library.leaf import leaf
-from flambeau_prims.ops.pointwise import FLOATS, INTS
 
 aten = torch.ops.aten
 Ints = Sequence[int]

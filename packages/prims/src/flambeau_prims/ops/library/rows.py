@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from flambeau_prims._op import MetaResult, flops_per_input, metas_of, require, tensor_metas
-from flambeau_prims.layout import Size, TensorMeta
 from flambeau_prims.ops.library.leaf import leaf
 from flambeau_prims.ops.pointwise import FLOATS
+from flambeau_prims.shape_rules import Size, TensorMeta
 
 aten = torch.ops.aten
 _POSITIONS = frozenset({torch.int32, torch.int64})

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import flops_per_output, require
-from flambeau_prims.layout import Sizes, TensorMeta
 from flambeau_prims.ops.library.leaf import leaf
 from flambeau_prims.ops.library.pooling import in_format_of
 from flambeau_prims.ops.pointwise import FLOATS
+from flambeau_prims.shape_rules import Sizes, TensorMeta
 
 aten = torch.ops.aten
 

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import flops_per_output, in_layout, primitive, require
-from flambeau_prims.layout import TensorMeta
 from flambeau_prims.ops.pointwise import (
     BINARY,
     FLOATS,
@@ -25,6 +24,7 @@ from flambeau_prims.ops.pointwise import (
     define_functions,
     elementwise,
 )
+from flambeau_prims.shape_rules import TensorMeta
 
 _special = partial(primitive, tags=("special", "library"))
 

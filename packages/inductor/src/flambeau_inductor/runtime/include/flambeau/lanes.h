@@ -97,7 +97,7 @@ template <class N> FL_INLINE bool some(FL_V(i32) m, N n) {
 FL_HALF(bf16, widen_bf16, FL_AS((FL_V(u32))v >> 16, u16))
 FL_HALF(f16, widen_f16, half_bits(v))
 #undef FL_HALF
-#include "flambeau/turned.h"
+#include "flambeau/transpose.h"
 template <class N> FL_INLINE FL_V(i32) FL_NAME(load)(const b8* p, N n) {
   return FL_AS(FL_NAME(load)((const u8*)p, n) != 0, i32);
 }

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from flambeau_prims._op import Prim, prim_of
 from flambeau_prims._torch_compat import FakeTensor, FakeTensorMode, give_symbols, make_fake
-from flambeau_prims.layout import Shape, Size, TensorMeta
+from flambeau_prims.shape_rules import Shape, Size, TensorMeta
 from flambeau_prims.sizes import SizeNodes
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.functions.callables import answers
+from flambeau_capture.values.functions.call_rules import answers
 
 
 def spread(handlers: Mapping[Any, Callable[..., Value | None]]) -> None:
