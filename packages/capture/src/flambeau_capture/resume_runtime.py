@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 #: the variable of a resume function that holds the rest of the frame that its own has called
 CALLEE = "___callee"
 
 
-class Completed(NamedTuple):
+class Completed:
     """The unsupported instruction of an inlined function is done, and raised nothing.
 
     road: which of the instruction's successors comes next (0: the one written after it).
     values: the stack of the innermost frame then.
     """
 
-    road: int
-    values: tuple[Any, ...]
+    __slots__ = ("road", "values")
+
+    def __init__(self, road: int, values: tuple[Any, ...]) -> None:
+        self.road = road
+        self.values = values
 
 
 class Continue(functools.partial[Any]):

@@ -32,7 +32,7 @@ from flambeau_aot.joint.trace import Joint, run_program
 from flambeau_aot.partition.classify import has_own_generator, is_random
 from flambeau_aot.partition.split import backward_only
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime.saved_values import HigherCall, HigherOrder
+from flambeau_aot.runtime.saved_values import HigherOrder
 from flambeau_aot.runtime_plan import InputPlan
 from flambeau_aot.simplify import inputs_of_result
 from flambeau_aot.sizes import TensorLayout
@@ -41,9 +41,7 @@ UNREAD = "stands for an unread input"
 """Metadata key of a node that stands for an input whose value no gradient depends on."""
 
 
-def higher_order(
-    program: InputProgram, joint: Joint, name: str, call: HigherCall | None = None
-) -> HigherOrder:
+def higher_order(program: InputProgram, joint: Joint, name: str) -> HigherOrder:
     """What the derivative of a traced program depends on besides the cotangents: constants of the
     trace are left out of what is read, and what the program overwrites without autograd (buffers)
     is copied ahead of the call."""
@@ -60,9 +58,9 @@ def higher_order(
     draws = tuple({node.meta["val"].device: None for node in map(_first, drawing)})
     refused = _refused(joint, name, [index for index in read if index in gone], drawing)
     if refused:
-        return HigherOrder(read, statics, draws, refused.message, (), call)
+        return HigherOrder(read, statics, draws, refused.message)
     kept = tuple(index for index in read if index in joint.plan.written - gone)
-    return HigherOrder(read, statics, draws, "", kept, call)
+    return HigherOrder(read, statics, draws, "", kept)
 
 
 def _refused(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -120,7 +120,13 @@ class Derivatives:
     observed: bool = False
 
     def __post_init__(self) -> None:
-        self.higher: HigherOrder = higher_order(self.program, self.joint, self.name, self)
+        self.needed: HigherOrder = higher_order(self.program, self.joint, self.name)
+
+    @property
+    def higher(self) -> HigherOrder:
+        """What they need, with this as the callable. It refers to this and not the reverse, so that
+        what a program drops is gone without the collector."""
+        return replace(self.needed, call=self)
 
     def __call__(self, call: DerivativeCall) -> Sequence[Gradient]:
         """Gradients, of those primals that have one, as part of the autograd graph.
@@ -168,7 +174,7 @@ class Derivatives:
         joint, main, request = self.joint, None if call.request else call.main, call.request
         if main is not None and hasattr(main, "rerun"):
             return gradients(main, main.rerun.seeds(call.cotangents))
-        own = own_inputs(joint, self.higher.static)
+        own = own_inputs(joint, self.needed.static)
         starts, values = self._inputs(own, call, main is not None)
         results = self._results([values[index] for index in own], call.symbols)
         ends = _ends(joint, results, values)
@@ -199,11 +205,11 @@ class Derivatives:
     ) -> tuple[dict[int, torch.Tensor], dict[int, torch.Tensor]]:
         """By primal, what is differentiated by, and what the program is run on; `leaves`: the
         former are leaves, of no graph around the run."""
-        handed = dict(zip(self.higher.handed, call.read, strict=True))
+        handed = dict(zip(self.needed.handed, call.read, strict=True))
         starts: dict[int, torch.Tensor] = {}
         values: dict[int, torch.Tensor] = {}
         for index in own:
-            if index in self.higher.read:
+            if index in self.needed.read:
                 given = handed[index] if index in handed else self.joint.static[index]
             else:
                 given = unread_input(self.joint, index, call.symbols).zero_()
@@ -219,7 +225,7 @@ class Derivatives:
 
     def _results(self, values: Sequence[torch.Tensor], symbols: Sequence[int]) -> Any:
         """What the program itself returns for these inputs, where nothing is merged."""
-        plan = plan_of(self.joint, self.higher.static, symbols)
+        plan = plan_of(self.joint, self.needed.static, symbols)
         args = arguments(plan, values, len(self.program.input_names))
         try:
             with self.ambience.restored(), torch.set_grad_enabled(self.joint.plan.grad_mode):
@@ -249,7 +255,7 @@ class Derivatives:
         self, examples: Sequence[torch.Tensor], symbols: Sequence[int], defined: Sequence[int]
     ) -> Compiled:
         name = f"{self.name}_derivative"
-        program = derivative(self.program, self.joint, self.higher, name, symbols, defined)
+        program = derivative(self.program, self.joint, self.needed, name, symbols, defined)
         # Objects of their own: that two cotangents are one tensor now holds for this call only.
         own = [_of_its_own(item) for item in examples]
         with self.ambience.restored():

@@ -239,7 +239,8 @@ def autograd_call(
     takes those after), which of the values that it keeps autograd is to watch for writes, which
     results have no derivative, and which are arguments written to. once: whether it is marked with
     `once_differentiable`."""
-    return _apply(_OnceFunction if once else _Function, forward, backward, bare, spec, *tensors)
+    kind = _KINDS[once, bare is not None]
+    return _apply(kind, forward, backward, bare, spec, *tensors)
 
 
 class _Function(torch.autograd.Function):
@@ -251,7 +252,6 @@ class _Function(torch.autograd.Function):
         ctx: Any, forward: Body, backward: Body, bare: Any, spec: Any, *tensors: Tensor
     ) -> Any:
         arguments, results, first, checked, without, dirty = spec
-        ctx.set_materialize_grads(bare is None)
         found = forward(*tensors)
         kept = found[results:]
         ctx.save_for_backward(*(x if own else None for x, own in zip(kept, checked)))
@@ -280,6 +280,29 @@ class _OnceFunction(_Function):
     """One whose backward is no part of the graph of a second derivative."""
 
     backward: Any = staticmethod(torch.autograd.function.once_differentiable(_Function.backward))
+
+
+class _BareFunction(_Function):
+    """One that gets which derivatives are undefined, as its forward's names say."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> Any:
+        ctx.set_materialize_grads(False)
+        return _Function.forward(ctx, *arguments)
+
+
+class _BareOnceFunction(_BareFunction):
+    """Both."""
+
+    backward: Any = staticmethod(_OnceFunction.backward)
+
+
+_KINDS: dict[tuple[bool, bool], type[torch.autograd.Function]] = {
+    (False, False): _Function,
+    (False, True): _BareFunction,
+    (True, False): _OnceFunction,
+    (True, True): _BareOnceFunction,
+}
 
 
 def _apply(kind: type[torch.autograd.Function], *arguments: Any) -> Any:

@@ -65,15 +65,15 @@ def build_tree(guards: Iterable[Guard], code: CodeType) -> GuardTree:
     nodes: list[tuple[int, int, Any]] = []
     checks: list[tuple[int, int, Any]] = []
 
-    def flatten(node: _GuardNode, parent: int) -> None:
+    pending = [(root, -1)]
+    while pending:
+        node, parent = pending.pop()
         index = len(nodes)
         nodes.append((parent, ACCESS[node.step[0]], node.step[1]))
         for _, name, argument in sorted(node.checks, key=lambda c: (c[0], c[1] not in _IDENTITY)):
             checks.append((index, CHECK[name], argument))
-        for child in sorted(node.children.values(), key=lambda n: _ROOT_ORDER.get(n.step[0], 0)):
-            flatten(child, index)
-
-    flatten(root, -1)
+        below = sorted(node.children.values(), key=lambda n: _ROOT_ORDER.get(n.step[0], 0))
+        pending += [(child, index) for child in reversed(below)]
     layout = None
     if programs:
         from flambeau_capture.guards._tensor_layout import tensor_layout  # torch, at first use
