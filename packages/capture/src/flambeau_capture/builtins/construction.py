@@ -53,7 +53,7 @@ from flambeau_capture.values.objects.attributes import (
     layout_of,
 )
 from flambeau_capture.values.objects.classes import ClassValue
-from flambeau_capture.values.objects.exceptions import ExceptionValue
+from flambeau_capture.values.objects.exceptions import ExceptionValue, StandIns
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.nn_modules import ModuleValue
 from flambeau_capture.values.tensors.graph_calls import graph_call
@@ -289,33 +289,36 @@ def nothing_answered(tx: Tracer, found: Value) -> None:
         tx.raise_error(TypeError, words)
 
 
-@functools.cache
-def _takes_anything(layout: type) -> bool:
+def _new_exception(tx: Tracer, python_class: Any, args: Args, kwargs: Kwargs) -> ExceptionValue:
+    """An exception as CPython makes it, where its class in C has fields: of the class it chooses.
+
+    OSError chooses by its number, a group by what is in it; both take some arguments only.
+    """
+    layout = layout_of(python_class)
+    made = ExceptionValue(python_class, list(args))
+    in_python = any(python_method(python_class, name) for name in ("__new__", "__init__"))
+    if in_python or layout.__basicsize__ == BaseException.__basicsize__ and not kwargs:
+        return made
+    stands = StandIns()
+    plain, named = [stands.of(arg) for arg in args], {n: stands.of(a) for n, a in kwargs.items()}
     try:
-        for count in range(4):
-            layout(*range(count))
-    except TypeError:
-        return False
-    return True
-
-
-def _check_exception(tx: Tracer, python_class: type, args: Args, kwargs: Kwargs) -> None:
-    """Raise what a built-in exception raises that does not take whatever it is given."""
-    if any(python_method(python_class, name) is not None for name in ("__new__", "__init__")):
-        return
-    with needing("FB0005", lambda error: f"{python_class.__name__} of {error}"):
-        plain = [arg.as_python() for arg in args]
-        named = {name: arg.as_python() for name, arg in kwargs.items()}
-    evaluate(tx, layout_of(python_class), *plain, **named)
+        real = python_class(*plain, **named)
+    except Exception as error:
+        with needing("FB0005", lambda error: f"{python_class.__name__} of {error}"):
+            for arg in (*args, *kwargs.values()):
+                arg.as_python()
+        tx.raise_as_python(error)
+    made = ExceptionValue(type(real), list(args))
+    if len(real.args) != len(args):
+        made.args = [stands.value(tx, arg) for arg in real.args]
+    return made
 
 
 @makes(BaseException)
 def _exception(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
     python_class: Any = kind.python_class
-    made = ExceptionValue(python_class, list(args))
     assume_special_methods(tx, python_class)
-    if not _takes_anything(layout_of(python_class)):
-        _check_exception(tx, python_class, args, kwargs)
+    made = _new_exception(tx, python_class, args, kwargs)
     if python_method(python_class, "__init__") is not None:
         initialize(tx, made, args, kwargs)
     else:
@@ -393,10 +396,11 @@ def _partial(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(torch.Size)
 def _size(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if not args:
-        return tx.wrap_new(torch.Size())
+    if len(args) != 1 or kwargs:
+        return evaluate_call(tx, torch.Size, args, kwargs)
     with needing("FB0002", lambda error: f"a size of {error}"):
-        return tx.wrap_new(make_tuple(torch.Size, [v.as_python() for v in unpack(tx, args[0])]))
+        sizes = [v.as_python() for v in unpack(tx, args[0])]
+    return tx.wrap_new(evaluate(tx, make_tuple, torch.Size, sizes))
 
 
 @handles(types.SimpleNamespace)

@@ -68,7 +68,11 @@ from flambeau_capture.values.objects.attributes import (
     lacks,
 )
 from flambeau_capture.values.objects.classes import ClassValue
-from flambeau_capture.values.objects.exceptions import new_exception
+from flambeau_capture.values.objects.exceptions import (
+    ExceptionValue,
+    new_exception,
+    raised_by_python,
+)
 from flambeau_capture.values.registry import wrap_object
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.wrap import wrap_new
@@ -365,8 +369,24 @@ class SymbolicTracer:
         missing = lacks(obj, name)
         if missing is not None:
             assume_entry(self, obj.cls, name)
-            self.raise_error(AttributeError, missing)
-        return obj.get_attr(self, name)
+            self._of_attribute(obj, name, self.new_exception(AttributeError, [Constant(missing)]))
+        try:
+            return obj.get_attr(self, name)
+        except UserError as error:
+            self._of_attribute(obj, name, error.value, error)
+
+    def _of_attribute(
+        self, obj: Value, name: str, error: Value, raised: UserError | None = None
+    ) -> NoReturn:
+        """Raise what a look-up raised: an AttributeError says of what, if it does not yet."""
+        if issubclass(error.cls, AttributeError) and isinstance(error, ExceptionValue):
+            if error.real is None and not error.fields.keys() & {"name", "obj"}:
+                error.fields.update(name=Constant(name), obj=obj)
+        raise UserError(error) if raised is None else raised
+
+    def raise_as_python(self, error: BaseException) -> NoReturn:
+        """Raise in the program what Python raised at capture time."""
+        raise UserError(raised_by_python(self, error))
 
     def raise_error(self, kind: type[BaseException], *args: Any) -> NoReturn:
         """Raise an exception of the program."""

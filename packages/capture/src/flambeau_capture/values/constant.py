@@ -157,7 +157,7 @@ def evaluate(tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> A
     try:
         return fn(*args, **kwargs)
     except Exception as error:
-        tx.raise_error(type(error), *error.args)
+        tx.raise_as_python(error)
 
 
 def constant_of(value: Value) -> Any:

@@ -7,8 +7,10 @@ arguments keep their order.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.builtins.construction import made_by_init, new_object, nothing_answered
@@ -25,7 +27,7 @@ from flambeau_capture.interp.frame import NULL, Frame
 from flambeau_capture.interp.opcodes.registry import opcode, operand, refused
 from flambeau_capture.resume_runtime import drive
 from flambeau_capture.source import Attr, ConstantSource, Item
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Value, unpack
+from flambeau_capture.values.base import Args, Kwargs, Value, needing, unpack
 from flambeau_capture.values.constant import Constant, constant_of, evaluate, nameless
 from flambeau_capture.values.containers.dicts import DictValue, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
@@ -89,16 +91,30 @@ def call_function_ex(frame: Frame, instruction: Instruction) -> None:
 
 def _refuse_star(frame: Frame, fn: Value, given: Value) -> None:
     """`f(*given)` where that cannot be iterated: the error names the function."""
-
-    def named(*args: object) -> None: ...
-
     if isinstance(fn, FunctionValue | ClassValue | BuiltinValue):
-        try:
-            real = fn.as_python()
-        except NotConcrete:
-            raise Break("FB0014", f"* of {given.describe()}") from None
-        named.__module__, named.__qualname__ = real.__module__, real.__qualname__
+        named = _namesake(fn)
         evaluate(frame.tx, lambda: named(*nameless(given)))
+
+
+def _namesake(fn: Value) -> Callable[..., None]:
+    """A function that CPython's refusals of its arguments name as they would name another."""
+
+    def named(*args: object, **kwargs: object) -> None: ...
+
+    with needing("FB0014", lambda error: f"* in a call of {error}"):
+        real = fn.as_python()
+    for name in ("__module__", "__qualname__"):
+        with contextlib.suppress(AttributeError):
+            setattr(named, name, getattr(real, name))
+    return named
+
+
+def _callee(frame: Frame, below: int) -> Value:
+    """The callable of a call whose keywords are being gathered, so many places down."""
+    callee = frame.stack[-below - (3 if NULL_ABOVE else 2)]
+    if not isinstance(callee, FunctionValue | ClassValue | BuiltinValue):
+        raise Break("FB0014", f"a keyword twice in a call of {callee.describe()}")
+    return callee
 
 
 @opcode("DICT_MERGE")
@@ -108,9 +124,8 @@ def dict_merge(frame: Frame, instruction: Instruction) -> None:
     assert isinstance(target, DictValue)
     for key, value in pairs_of(frame.tx, given):
         if target.contains(frame.tx, key):
-            frame.tx.raise_error(
-                TypeError, f"got multiple values for keyword argument '{constant_of(key)}'"
-            )
+            named, twice = _namesake(_callee(frame, operand(instruction))), {constant_of(key): 0}
+            evaluate(frame.tx, lambda: named(**twice, **twice))
         target.store(frame.tx, key, value)
 
 
@@ -274,6 +289,11 @@ def _imported(frame: Frame, name: str) -> Value:
     return frame.tx.wrap(sys.modules[name], where)
 
 
+def _import_from(module: Any, name: str) -> None:
+    """`from module import name`, by Python: it is there for the words of its refusal."""
+    exec(f"from _ import {name}", {"__builtins__": {"__import__": lambda *_: module}})
+
+
 @opcode("IMPORT_FROM")
 def import_from(frame: Frame, instruction: Instruction) -> None:
     module = frame.stack[-1]
@@ -281,7 +301,7 @@ def import_from(frame: Frame, instruction: Instruction) -> None:
     if not has_attr(frame.tx, module, name):
         package = constant_of(frame.tx.get_attr(module, "__name__"))
         if sys.modules.get(f"{package}.{name}") is None:
-            frame.tx.raise_error(ImportError, f"cannot import name '{name}'")
+            evaluate(frame.tx, _import_from, module.as_python(), name)
         frame.push(_imported(frame, f"{package}.{name}"))
         return
     frame.push(frame.tx.get_attr(module, name))

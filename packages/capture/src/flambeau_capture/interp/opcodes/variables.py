@@ -15,8 +15,10 @@ from flambeau_capture.bytecode.spelling import NULL_ABOVE
 from flambeau_capture.interp.frame import NULL, Frame
 from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, refused, statement
 from flambeau_capture.source import ConstantSource
-from flambeau_capture.values.base import Value
+from flambeau_capture.values.base import UserError, Value
+from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.variables import CellValue
+from flambeau_capture.values.objects.exceptions import new_exception
 from flambeau_capture.values.objects.instances import super_attribute
 
 
@@ -122,7 +124,7 @@ def load_deref(frame: Frame, instruction: Instruction) -> None:
     if content is None:
         if name in frame.code.co_freevars:
             words = f"cannot access free variable '{name}' where it is not associated with a value"
-            frame.tx.raise_error(NameError, f"{words} in enclosing scope")
+            _undefined(frame, name, f"{words} in enclosing scope")
         unbound(frame, name)
     frame.push(content)  # type: ignore[arg-type]
 
@@ -158,7 +160,13 @@ def global_value(frame: Frame, name: str) -> Value:
     built_in = frame.scope.load_builtin(frame.tx, name, frame.tx.builtins)
     if built_in is not None:
         return built_in
-    frame.tx.raise_error(NameError, f"name '{name}' is not defined")
+    _undefined(frame, name, f"name '{name}' is not defined")
+
+
+def _undefined(frame: Frame, name: str, words: str) -> NoReturn:
+    error = new_exception(NameError, [Constant(words)])
+    error.fields["name"] = Constant(name)
+    raise UserError(error)
 
 
 @opcode("STORE_GLOBAL")

@@ -8,6 +8,7 @@ is an instance like any other, but for what BaseException and its like keep of i
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,8 +16,8 @@ from typing import Any
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
-from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.containers.sequences import TupleValue
+from flambeau_capture.values.constant import LITERALS, Constant, evaluate
+from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.attributes import ask, assume_special_methods, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
@@ -29,6 +30,7 @@ class ExceptionValue(ObjectValue):
     def __init__(self, kind: type[BaseException], args: list[Value]) -> None:
         super().__init__(kind)
         self.args = args
+        self.given = args  # what it is made of: not all of it is kept in `args`
         self.fields: dict[str, Value] = {}
         self.raised = False
         self.frames: list[Any] = []  # what its traceback holds
@@ -63,7 +65,9 @@ class ExceptionValue(ObjectValue):
     def as_python(self) -> Any:
         if self._runs_code():
             raise NotConcrete(self.describe())
-        made = _make_exception(self.cls, *(arg.as_python() for arg in self.args))
+        made = _make_exception(self.cls, *(arg.as_python() for arg in self.given))
+        if self.args is not self.given:
+            made.args = tuple(arg.as_python() for arg in self.args)
         for name, value in {**self.fields, **self.written}.items():
             if name != "__context__" and value is not None:
                 object.__setattr__(made, name, value.as_python())
@@ -83,7 +87,12 @@ class ExceptionValue(ObjectValue):
         if self.special(tx, method):
             return ask(tx, self, method)
         try:
-            plain = _make_exception(self.cls, *(arg.as_python() for arg in self.args))
+            plain = _make_exception(self.cls, *(arg.as_python() for arg in self.given))
+            if self.args is not self.given:
+                plain.args = tuple(arg.as_python() for arg in self.args)
+            for field, value in self.fields.items():
+                if field not in _STATE:
+                    object.__setattr__(plain, field, value.as_python())
         except NotConcrete:
             self.unknown(method)
         return tx.wrap_new(str(plain) if method == "__str__" else repr(plain))
@@ -109,22 +118,25 @@ class ExceptionValue(ObjectValue):
             return Constant(False if name == "__suppress_context__" else None)
         if name in ("add_note", "with_traceback"):
             return BoundMethod(self, name)
-        if name == "value" and issubclass(self.cls, StopIteration):
-            return self.args[0] if self.args else Constant(None)
-        return self.group_part(tx, name)
+        found = find_in_class(self.cls, name)
+        is_field = found is not None and inspect.isdatadescriptor(found[1])
+        return self.made_by_python(tx, name) if is_field else None
+
+    def made_by_python(self, tx: Tracer, name: str) -> Value | None:
+        """What Python keeps under the name of a field, having made it of stand-ins."""
+        if self.real is not None:
+            return None
+        stands = StandIns()
+        try:
+            made = _make_exception(self.cls, *map(stands.of, self.given))
+        except Exception:  # of what an argument is: the stand-in says nothing of that
+            return None
+        return stands.value(tx, evaluate(tx, getattr, made, name))
 
     def read_slot(self, tx: Tracer, name: str) -> Value | None:
         if self.real is None and self._is_in_c(name):
             self.unknown(f"field {name!r}")
         return super().read_slot(tx, name)
-
-    def group_part(self, tx: Tracer, name: str) -> Value | None:
-        """`message` and `exceptions` of an exception group."""
-        if not issubclass(self.cls, BaseExceptionGroup) or len(self.args) != 2:
-            return None
-        if name == "message":
-            return self.args[0]
-        return TupleValue(unpack(tx, self.args[1])) if name == "exceptions" else None
 
     def generic_set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         """object.__setattr__."""
@@ -153,7 +165,7 @@ class ExceptionValue(ObjectValue):
             return Constant(None)
         if name == "__init__":
             tx.heap.changed()
-            self.args = list(args)
+            self.args = self.given = list(args)
             return Constant(None)
         if name in ("__str__", "__repr__"):
             return self.text(tx, name)
@@ -161,7 +173,9 @@ class ExceptionValue(ObjectValue):
 
     def rebuild(self, writer: Any) -> None:
         with writer.building(self):
-            writer.call(_make_exception, [Constant(self.cls), *self.args])
+            writer.call(_make_exception, [Constant(self.cls), *self.given])
+        if self.args is not self.given:
+            writer.do_with_top(setattr, [Constant("args"), TupleValue(self.args)])
         for name, value in self.fields.items():
             writer.do_with_top(object.__setattr__, [Constant(name), value])
         self.fill(writer)
@@ -172,6 +186,60 @@ def _make_exception(kind: Any, *args: Any) -> BaseException:
     made: BaseException = base.__new__(kind, *args)
     base.__init__(made, *args)
     return made
+
+
+class StandIns:
+    """Python objects for arguments of exceptions, and the values that they stand for."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, tuple[Any, Value]] = {}
+
+    def of(self, value: Value) -> Any:
+        """An object for a value: a constant itself, an exception or a sequence of its kind."""
+        made: Any
+        if isinstance(value, SequenceValue) and value.cls in (list, tuple):
+            made = value.cls(map(self.of, value.parts()))
+        elif isinstance(value, ExceptionValue) and value.real is None:
+            made = _make_exception(value.cls, *map(self.of, value.given))
+        else:
+            try:
+                made = value.as_python()
+            except NotConcrete:
+                made = object()
+        if made is not None and not isinstance(made, bool):
+            self._values[id(made)] = (made, value)
+        return made
+
+    def value(self, tx: Tracer, made: Any) -> Value:
+        """The value of an object that came of them."""
+        known = self._values.get(id(made))
+        if known is not None:
+            return known[1]
+        if type(made) is tuple:
+            return TupleValue([self.value(tx, item) for item in made])
+        return tx.wrap_new(made)
+
+
+def raised_by_python(tx: Tracer, error: BaseException) -> ExceptionValue:
+    """The program's exception for one that CPython raised, with all that it says of it."""
+    made = new_exception(type(error), [tx.wrap_new(arg) for arg in error.args])
+    for name in _own_fields(type(error)):
+        told = getattr(error, name, None)
+        if type(told) in LITERALS and told is not None:
+            made.fields[name] = tx.wrap_new(told)
+    return made
+
+
+@functools.cache
+def _own_fields(kind: type) -> tuple[str, ...]:
+    """The fields that a class of exceptions has in C, besides those of BaseException."""
+    return tuple(
+        name
+        for owner in kind.__mro__
+        if not owner.__flags__ & _HEAP_TYPE and owner not in (BaseException, object)
+        for name, member in vars(owner).items()
+        if isinstance(member, types.MemberDescriptorType) and name != "characters_written"
+    )
 
 
 def new_exception(kind: type[BaseException], args: Sequence[Value]) -> ExceptionValue:
@@ -190,7 +258,7 @@ class ExistingException(ExceptionValue):
 
     def __init__(self, real: BaseException, source: Source, tx: Tracer) -> None:
         super().__init__(type(real), [])
-        del self.args  # they are read when they are needed
+        del self.args, self.given  # they are read when they are needed
         self.real = real
         self.source: Source = source
         self._tx = tx
@@ -198,6 +266,10 @@ class ExistingException(ExceptionValue):
     @functools.cached_property
     def args(self) -> list[Value]:  # type: ignore[override]
         return unpack(self._tx, self._tx.wrap(self.real.args, Attr(self.source, "args")))
+
+    @functools.cached_property
+    def given(self) -> list[Value]:  # type: ignore[override]
+        return self.args
 
     def describe(self) -> str:
         return f"{self.cls.__name__} object"
