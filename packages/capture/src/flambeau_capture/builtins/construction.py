@@ -297,7 +297,7 @@ def _new_exception(tx: Tracer, python_class: Any, args: Args, kwargs: Kwargs) ->
     layout = layout_of(python_class)
     made = ExceptionValue(python_class, list(args))
     in_python = any(python_method(python_class, name) for name in ("__new__", "__init__"))
-    if in_python or layout.__basicsize__ == BaseException.__basicsize__ and not kwargs:
+    if in_python or (layout.__basicsize__ == BaseException.__basicsize__ and not kwargs):
         return made
     stands = StandIns()
     plain, named = [stands.of(arg) for arg in args], {n: stands.of(a) for n, a in kwargs.items()}

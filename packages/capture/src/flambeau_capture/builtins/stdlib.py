@@ -51,6 +51,7 @@ from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.methods import MethodValue
 from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.exceptions import TracebackValue
 
 
 def _inner_codes(code: types.CodeType) -> list[types.CodeType]:
@@ -152,12 +153,20 @@ def _update_wrapper(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return made
 
 
+def _handles_nothing(module: Any) -> bool:
+    """A guard's question: no caller of the frame is in a handler."""
+    return bool(module.exc_info()[1] is None)
+
+
 @handles(sys.exc_info)
 def _exc_info(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     error = tx.current_error()
     if error is None:
+        if not _handles_nothing(sys):
+            raise Break("FB0009", "the exception that a caller handles")
+        tx.guard(ConstantSource(sys, "sys"), "CALL", _handles_nothing, "handles no exception")
         return TupleValue([Constant(None)] * 3)
-    return TupleValue([tx.wrap_new(error.cls), error, Constant(None)])
+    return TupleValue([tx.wrap_new(error.cls), error, TracebackValue()])
 
 
 def _without_repr_guard(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
@@ -256,7 +265,23 @@ def _namedtuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return evaluate_call(tx, collections.namedtuple, args, named)
 
 
+def _looks_at_frames(module: types.ModuleType) -> list[types.FunctionType]:
+    """The functions of a module that come to frames, or to the lines of files that are cached."""
+    functions = {
+        name: fn
+        for name, fn in vars(module).items()
+        if isinstance(fn, types.FunctionType) and fn.__module__ == module.__name__
+    }
+    found = {"_getframe", "linecache", "f_back", "tb_next", "f_lineno", "tb_lineno"}
+    while True:
+        more = {n for n, fn in functions.items() if found.intersection(fn.__code__.co_names)}
+        if more <= found:
+            return [fn for name, fn in functions.items() if name in found]
+        found |= more
+
+
 breaks("FB0020", builtins.__build_class__)
+breaks("FB0026", *_looks_at_frames(inspect))
 breaks("FB0023", warnings.warn_explicit)
 breaks(
     "FB0005", time.time, time.perf_counter, time.monotonic, time.sleep, time.process_time,

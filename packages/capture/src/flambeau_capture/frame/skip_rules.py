@@ -49,6 +49,7 @@ LIBRARIES: dict[str, LibraryRule] = {
             "torch.serialization", "torch.jit", "torch.fx", "torch.cuda", "torch.profiler",
             "torch._subclasses", "flambeau_capture.api", "threading", "multiprocessing", "asyncio",
             "subprocess", "importlib", "random", "unittest",
+            "traceback", "linecache",
         ),
         _OPAQUE,
     ),

@@ -24,7 +24,7 @@ from flambeau_capture.observe.unguarded import name_of, of_arguments, unguarded
 from flambeau_capture.polyfills import scanning
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, refuse
 from flambeau_capture.values.containers.sequences import SequenceValue
 from flambeau_capture.values.functions.call_rules import (
     RULES,
@@ -185,6 +185,8 @@ answers(
 
 @handles(compat.set_grad_enabled)
 def _set_grad_enabled(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if args[0].cls is not bool:
+        refuse(tx, compat.set_grad_enabled, args[0])
     mode = args[0].truth(tx)
     if mode != torch.is_grad_enabled():
         tx.heap.changed()

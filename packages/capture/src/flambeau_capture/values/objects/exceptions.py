@@ -15,8 +15,16 @@ from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Source
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
-from flambeau_capture.values.constant import LITERALS, Constant, evaluate
+from flambeau_capture.values.base import (
+    Args,
+    Kwargs,
+    NotConcrete,
+    Tracer,
+    Unreconstructible,
+    Value,
+    unpack,
+)
+from flambeau_capture.values.constant import LITERALS, Constant, evaluate, is_none
 from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.attributes import ask, assume_special_methods, find_in_class
@@ -145,6 +153,7 @@ class ExceptionValue(ObjectValue):
             return
         tx.heap.changed()
         if name == "__traceback__":
+            self._place(value)
             return
         if name == "args":
             self.args = unpack(tx, value)
@@ -155,6 +164,7 @@ class ExceptionValue(ObjectValue):
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "with_traceback":
+            self._place(args[0])
             return self
         if name == "add_note":
             from flambeau_capture.values.containers.lists import ListValue
@@ -171,7 +181,15 @@ class ExceptionValue(ObjectValue):
             return self.text(tx, name)
         return super().call_method(tx, name, args, kwargs)
 
+    def _place(self, traceback: Value) -> None:
+        """Set its traceback: to where it was raised, which it is, or to None before it is."""
+        if isinstance(traceback, TracebackValue) or (is_none(traceback) and not self.raised):
+            return
+        raise Break("FB0019", f"the traceback of {self.describe()} is set")
+
     def rebuild(self, writer: Any) -> None:
+        if self.raised:  # Python alone makes its traceback, where it raises it
+            raise Unreconstructible(self, f"the traceback of {self.describe()}")
         with writer.building(self):
             writer.call(_make_exception, [Constant(self.cls), *self.given])
         if self.args is not self.given:
@@ -248,7 +266,8 @@ def new_exception(kind: type[BaseException], args: Sequence[Value]) -> Exception
 
 
 class TracebackValue(Value):
-    """Where an exception has been: a program may ask whether there is one, and no more."""
+    """Where an exception has been: a program that asks more than whether there is one is left to
+    Python, as no bytecode makes the value."""
 
     cls: type = types.TracebackType
 

@@ -1,0 +1,125 @@
+"""What a program sees of tracebacks and frames is what it sees uncompiled."""
+
+import inspect
+import io
+import logging
+import sys
+import traceback
+
+import pytest
+import torch
+
+LOGGER = logging.getLogger("test_tracebacks")
+LOGGER.propagate = False
+
+
+def logged(log):
+    stream = io.StringIO()
+    LOGGER.addHandler(handler := logging.StreamHandler(stream))
+    try:
+        log()
+    finally:
+        LOGGER.removeHandler(handler)
+    return stream.getvalue()
+
+
+def names(trace):
+    return [(entry.name, entry.lineno) for entry in traceback.extract_tb(trace)]
+
+
+READERS = {
+    "format_exc": lambda error: traceback.format_exc(),
+    "format_exception": lambda error: traceback.format_exception(error),
+    "extract_tb": lambda error: names(error.__traceback__),
+    "TracebackException": lambda e: list(traceback.TracebackException.from_exception(e).format()),
+    "tb_lineno": lambda error: error.__traceback__.tb_lineno,
+    "tb_next": lambda error: error.__traceback__.tb_next is None,
+    "exc_info": lambda error: names(sys.exc_info()[2]),
+    "getinnerframes": lambda e: [one.function for one in inspect.getinnerframes(e.__traceback__)],
+    "logging.exception": lambda error: logged(lambda: LOGGER.exception("failed")),
+    "logging.error": lambda error: logged(lambda: LOGGER.error("failed", exc_info=True)),
+    "cleared": lambda error: names(error.with_traceback(None).__traceback__),
+    "kept": lambda error: error,
+}
+
+
+def by_raise(t):
+    raise ValueError("q")
+
+
+def by_operation(t):
+    u = t * 2
+    return u, {}["absent"]
+
+
+def by_cause(t):
+    try:
+        by_raise(t)
+    except ValueError as error:
+        raise KeyError("k") from error
+
+
+def by_itself(t):
+    return None
+
+
+@pytest.mark.parametrize("raiser", [by_raise, by_operation, by_cause, by_itself])
+@pytest.mark.parametrize("reader", READERS)
+def test_a_handler_reads_the_traceback(reader, raiser, capture, same):
+    read = READERS[reader]
+
+    def fn(t):
+        y = t * 2
+        try:
+            raiser(y)
+            raise RuntimeError("own")
+        except Exception as error:
+            told = read(error)
+        return y + 1, told
+
+    def seen(fn):
+        tensor, told = fn(torch.ones(2))
+        return tensor, names(told.__traceback__)[1:] if reader == "kept" else told
+
+    compiled, expected = capture(fn), seen(fn)
+    same(seen(compiled), expected)
+    same(seen(compiled), expected)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_handler_reads_the_traceback_after_a_break(reader, check):
+    read = READERS[reader]
+
+    def fn(t):
+        y = t * 2
+        try:
+            by_raise(y)
+        except ValueError as error:
+            print(end="")
+            told = read(error)
+        return y + 1, None if reader == "kept" else told
+
+    check(fn, torch.ones(2), graphs=None)
+
+
+LOOKERS = {
+    "stack": lambda: inspect.stack()[0].function,
+    "currentframe": lambda: inspect.currentframe().f_code.co_name,
+    "getframeinfo": lambda: inspect.getframeinfo(sys._getframe()).lineno,
+    "extract_stack": lambda: traceback.extract_stack()[-1].name,
+    "format_stack": lambda: traceback.format_stack()[-1],
+    "getsource": lambda: inspect.getsource(by_raise),
+}
+
+
+@pytest.mark.parametrize("looker", LOOKERS)
+def test_a_function_that_looks_at_frames_is_not_looked_into(looker, capture, backend, same):
+    look = LOOKERS[looker]
+
+    def fn(t):
+        y = t + 1
+        told = look()
+        return y * 2, told
+
+    same(capture(fn)(torch.ones(2)), fn(torch.ones(2)))
+    assert len(backend) == 2
