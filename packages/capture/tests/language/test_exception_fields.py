@@ -180,7 +180,7 @@ def test_what_the_interpreter_raises_says_of_what(raiser, target, capture, same)
 def test_a_keyword_given_twice_is_refused_in_the_name_of_the_callable(called, capture, same):
     def fn(t):
         try:
-            called(a=1, **{"a": 2})
+            called(a=1, **{"a": 2})  # noqa: PIE804
         except TypeError as error:
             return t + 1, str(error)
 

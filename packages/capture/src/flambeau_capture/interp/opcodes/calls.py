@@ -109,12 +109,13 @@ def _namesake(fn: Value) -> Callable[..., None]:
     return named
 
 
-def _callee(frame: Frame, below: int) -> Value:
-    """The callable of a call whose keywords are being gathered, so many places down."""
+def _refuse_twice(frame: Frame, below: int, keyword: Any) -> None:
+    """A keyword is given twice: the error names the callable, which lies below the keywords."""
     callee = frame.stack[-below - (3 if NULL_ABOVE else 2)]
     if not isinstance(callee, FunctionValue | ClassValue | BuiltinValue):
         raise Break("FB0014", f"a keyword twice in a call of {callee.describe()}")
-    return callee
+    named, twice = _namesake(callee), {keyword: 0}
+    evaluate(frame.tx, lambda: named(**twice, **twice))
 
 
 @opcode("DICT_MERGE")
@@ -124,8 +125,7 @@ def dict_merge(frame: Frame, instruction: Instruction) -> None:
     assert isinstance(target, DictValue)
     for key, value in pairs_of(frame.tx, given):
         if target.contains(frame.tx, key):
-            named, twice = _namesake(_callee(frame, operand(instruction))), {constant_of(key): 0}
-            evaluate(frame.tx, lambda: named(**twice, **twice))
+            _refuse_twice(frame, operand(instruction), constant_of(key))
         target.store(frame.tx, key, value)
 
 

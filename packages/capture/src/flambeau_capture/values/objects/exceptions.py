@@ -240,8 +240,9 @@ class StandIns:
 
 def raised_by_python(tx: Tracer, error: BaseException) -> ExceptionValue:
     """The program's exception for one that CPython raised, with all that it says of it."""
-    made = new_exception(type(error), [tx.wrap_new(arg) for arg in error.args])
-    for name in _own_fields(type(error)):
+    kind: Any = type(error)
+    made = new_exception(kind, [tx.wrap_new(arg) for arg in error.args])
+    for name in _own_fields(kind):
         told = getattr(error, name, None)
         if type(told) in LITERALS and told is not None:
             made.fields[name] = tx.wrap_new(told)
@@ -266,8 +267,8 @@ def new_exception(kind: type[BaseException], args: Sequence[Value]) -> Exception
 
 
 class TracebackValue(Value):
-    """Where an exception has been: a program that asks more than whether there is one is left to
-    Python, as no bytecode makes the value."""
+    """Where an exception has been: a program that requests more than whether there is one is left
+    to Python, as no bytecode makes the value."""
 
     cls: type = types.TracebackType
 
