@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from integration_tests.campaign import serving, verdicts
+from integration_tests.campaign.exactness import UNSET_OF_NAN
 from integration_tests.campaign.judging import Judge
 from integration_tests.campaign.observing import Setting, played
 from integration_tests.campaign.program import Call, Program, from_json, script
@@ -113,6 +114,31 @@ def test_a_lost_hook_and_a_lost_gradient_are_found():
         eager, played(hooked, lambda f: lambda x: (x * 2,))
     )
     assert [(d.kind, "x.grad" in d.place) for d in found] == [("value", True)]
+
+
+POLYNOMIALS = [name for name in dir(torch.special) if "polynomial" in name]
+
+
+@pytest.mark.parametrize("steps", [True, False])
+@pytest.mark.parametrize("name", POLYNOMIALS)
+def test_what_eager_leaves_undefined_is_judged_by_no_one(name, steps):
+    call = f"v = torch.special.{name}(torch.stack([x, x + float('nan')]), torch.arange(4.0))"
+    whole = program(call, steps=steps)
+    judge, eager = Judge(whole, Setting()), played(whole, lambda f: f)
+    fn, degrees = getattr(torch.special, name), torch.arange(4.0)
+
+    def planted(value, first, row):
+        def compiled(x):
+            found = fn(torch.stack([x, x + float("nan")]), degrees)
+            found[row, ..., first] = value
+            return (found,)
+
+        return judge.differences(eager, played(whole, lambda f: compiled))
+
+    undefined = name in {n.removeprefix("special_") for n in UNSET_OF_NAN}
+    for value in (0.0, 7.0):
+        assert bool(planted(value, slice(2, None), 1)) is not undefined
+    assert planted(-12345.0, slice(2, None), 0) and planted(-12345.0, slice(2), 1)
 
 
 @contextlib.contextmanager

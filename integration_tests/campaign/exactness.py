@@ -41,6 +41,13 @@ EXACT = frozenset(
 NOT_IF_COMPLEX = frozenset("mul div abs sgn sign".split())
 # of two zeros the sign of either: it depends on where in a vector of eager's they stand
 EITHER_ZERO = frozenset("maximum minimum fmax fmin clamp clamp_min clamp_max".split())
+# their loops end where a value is NaN: of NaN the result of a degree of 2 and more is what the
+# memory held
+UNSET_OF_NAN = frozenset(
+    f"special_{name}"
+    for letter in "tuvw"
+    for name in (f"chebyshev_polynomial_{letter}", f"shifted_chebyshev_polynomial_{letter}")
+) | {"special_laguerre_polynomial_l", "special_legendre_polynomial_p"}
 PLAIN_SUMS = frozenset("add sub rsub".split())
 SUMS_WITH_FUNCTIONS = frozenset("logaddexp logaddexp2".split())
 ROUNDING = torch.finfo(torch.float64).eps
@@ -54,6 +61,7 @@ class Overloads(TorchDispatchMode):
         self.called: list[Any] = []
         self.scaled = False
         self.decimals = False
+        self.unset: list[torch.Tensor] = []  # which elements eager leaves undefined, of a result
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -63,6 +71,9 @@ class Overloads(TorchDispatchMode):
         alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
         self.scaled |= base(func) in PLAIN_SUMS and not (type(alpha) in (int, float) and alpha == 1)
         self.decimals |= base(func) == "round" and (bool(kwargs) or len(args) > 1)
+        if base(func) in UNSET_OF_NAN:
+            x, degree = (torch.as_tensor(each) for each in args[:2])
+            self.unset.append(x.isnan() & (degree >= 2))
         return func(*args, **kwargs)
 
 
@@ -86,6 +97,15 @@ def exact(noted: Overloads, tensors: list[torch.Tensor]) -> bool:
 def either_zero(noted: Overloads) -> bool:
     """Whether the sign of a zero may be that of either operand."""
     return any(base(func) in EITHER_ZERO for func in noted.called)
+
+
+def but_unset(noted: Overloads, want: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
+    """`want` with the elements of `got` that eager leaves undefined; with all where they went on
+    into another result."""
+    for unset in noted.unset:
+        if unset.any():
+            want = torch.where(unset, got, want) if unset.shape == want.shape else got
+    return want
 
 
 def eagers_error(noted: Overloads) -> float:

@@ -168,6 +168,8 @@ round correctly; here they are rounded correctly. The mean beside a variance (`v
 last that its kernel adds. Statistics of a batch are added up in float32 on a CPU, where eager adds
 in float64: sums above 3e38 are infinite. Where eager takes the elements of a vector otherwise than
 the few behind the last vector (zeros of `softshrink`, gradients at NaN), all are taken as one.
+Where eager's result is what its memory held it is no answer: Chebyshev, Laguerre and Legendre
+polynomials of NaN with a degree of 2 and more, which are NaN here.
 
 What exactness costs on a GPU (sm_90, instructions of a float32 element): quotients, reciprocals
 and roots 15, in half precision too, where approximate ones take 8; `exp` 22 for 5 where its
