@@ -16,7 +16,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import ConstantSource
+from flambeau_capture.source import ConstantSource, answers_attributes
 from flambeau_capture.values.base import (
     Args,
     IteratorValue,
@@ -154,7 +154,17 @@ def _is_one(tx: Tracer, value: Value, plain: Any) -> bool:
         found := isinstance(value.real, kind)
     ):
         return found  # what says so is its `__class__`: it is the object that is guarded
-    return is_subclass(tx, value.cls, kind)
+    found = is_subclass(tx, value.cls, kind)
+    if found or not isinstance(value, ObjectValue) or not _says_its_class(value.cls):
+        return found
+    said = _found(tx, value, "__class__")
+    return isinstance(said, ClassValue) and is_subclass(tx, said.python_class, kind)
+
+
+def _says_its_class(kind: type) -> bool:
+    """Whether code of the program answers what an instance's `__class__` is."""
+    own = find_in_class(kind, "__class__")
+    return answers_attributes(kind) or (own is not None and own[0] is not object)
 
 
 def _by_metaclass(tx: Tracer, kind: type, name: str, asked: Value) -> bool | None:
@@ -230,20 +240,9 @@ def has_attr(tx: Tracer, value: Value, name: str) -> bool:
     if _found(tx, value, name) is None:
         return False
     if isinstance(value, ObjectValue) and value.source is not None and name not in value.written:
-        if not value.shared and _holds(value, name):  # or else its keys are guarded
-            tx.guard(value.source, "HASATTR", name)
+        if not value.shared and value.real is not None:  # or else its keys are guarded
+            value.assume_own(tx, name)
     return True
-
-
-def _holds(value: ObjectValue, name: str) -> bool:
-    """Whether the object has an attribute of its own, so that reading it runs no code."""
-    fallback = find_in_class(value.cls, "__getattr__")
-    if fallback is not None and fallback[1] is not torch.nn.Module.__getattr__:
-        return False
-    own = instance_dict(value.real)
-    return name in own or any(
-        name in own.get(table, ()) for table in ("_parameters", "_buffers", "_modules")
-    )
 
 
 @handles(object.__setattr__)
@@ -261,15 +260,17 @@ def _object_getattribute(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 @handles(torch.nn.Module.__setattr__)
-def _module_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _module_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
     assert isinstance(args[0], ModuleValue)
-    args[0].module_setattr(tx, constant_of(args[1]), args[2])
-    return Constant(None)
+    done = args[0].module_setattr(tx, constant_of(args[1]), args[2])
+    return Constant(None) if done else None
 
 
 @handles(torch.nn.Module.__getattr__)
-def _module_getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _module_getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
     assert isinstance(args[0], ModuleValue)
+    if args[0].answers:
+        return None
     return args[0].module_getattr(tx, constant_of(args[1]))
 
 

@@ -7,6 +7,7 @@ or as much as the built-in class that theirs derives from; of `a += b` they name
 
 from __future__ import annotations
 
+import collections
 import operator
 from collections.abc import Callable, Collection
 from typing import Any
@@ -66,6 +67,9 @@ UNARY: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
+SEQUENCES = frozenset({list, tuple, collections.deque})  # which refuse in words of their own
+
+
 def declined(answer: Value) -> bool:
     """Whether a special method leaves it to the other side."""
     return isinstance(answer, Constant) and answer.value is NotImplemented
@@ -88,7 +92,7 @@ def _refusing(tx: Tracer, value: Value, names: Collection[str]) -> Any:
     """What stands for a value that leaves all to the other side, by those methods that it has."""
     payload: Value | None = getattr(value, "payload", None)
     if payload is None:
-        return nameless(value)
+        return value.cls() if value.cls in SEQUENCES else nameless(value)
     body = {name: lambda self, other: NotImplemented for name in names if value.special(tx, name)}
     kind = type(name_in_errors(value.cls), (layout_of(value.cls),), body)
     return kind(payload.value) if isinstance(payload, Constant) else kind()

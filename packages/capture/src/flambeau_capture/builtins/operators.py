@@ -375,7 +375,8 @@ def _known(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Va
     if isinstance(right, ClassValue) and answers_for_itself(right.cls):
         return None
     try:
-        one, other = left.as_python(), right.as_python()
+        one = left.as_python()
+        other = one if right is left else right.as_python()  # an exception is made by asking
     except NotConcrete:
         return None
     fn = OPERATORS[symbol][0]

@@ -17,7 +17,7 @@ from typing import Any
 
 def keys_of(table: dict[Any, Any]) -> tuple[Any, ...]:
     """The keys of a dict in its order, whatever an `__iter__` of its own says."""
-    base = OrderedDict if isinstance(table, OrderedDict) else dict
+    base = OrderedDict if issubclass(type(table), OrderedDict) else dict
     return tuple(base.__iter__(table))
 
 
@@ -64,7 +64,7 @@ _MADE_BY_ACCESS = (types.MethodType, types.BuiltinFunctionType, types.MethodWrap
 def _is_kept(obj: Any) -> bool:
     """Tensors are, until the entry ends: torch swaps no tensor that is referred to weakly, and the
     graph has those that guards know by identity."""
-    if isinstance(obj, _MADE_BY_ACCESS) or not type(obj).__weakrefoffset__:
+    if issubclass(type(obj), _MADE_BY_ACCESS) or not type(obj).__weakrefoffset__:
         return True
     return any(kind.__module__ == "torch._C" for kind in type(obj).__mro__)
 

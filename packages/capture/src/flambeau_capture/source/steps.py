@@ -8,6 +8,7 @@ defines.
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -88,18 +89,50 @@ class Attr(Keyed):
     access, text = "ATTR", "{base}.{key}"
 
 
+@dataclass(frozen=True)
 class InstanceAttr(Keyed):
-    """`base.__dict__[key]`: no descriptor runs when a guard reads it."""
+    """`base.__dict__[key]`: no descriptor runs when a guard reads it. `of`: the class of the base,
+    which may have code that runs when the attribute is loaded; then generated code reads the
+    dictionary as well."""
+
+    of: type | None = field(default=None, compare=False)
 
     access, text = "INSTANCE_ATTR", "{base}.{key}"
+
+    def called(self) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+        asked = self.of is not None and answers_attribute(self.of, self.key)
+        return (ACCESSES[self.access][0], (self.key,)) if asked else None
+
+
+def answers_attribute(kind: type, name: str) -> bool:
+    """Whether loading an attribute that an instance has may run code, or give something else."""
+    if answers_attributes(kind):
+        return True
+    found = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+    return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
+
+
+def answers_attributes(kind: type) -> bool:
+    """Whether a class of the program defines `__getattribute__`, or what `__dict__` gives."""
+    plain = {
+        "__getattribute__": types.WrapperDescriptorType,
+        "__dict__": types.GetSetDescriptorType | types.MemberDescriptorType,
+    }
+    for name, slot in plain.items():
+        found = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+        if found is not None and not isinstance(found, slot):
+            return True
+    return False
 
 
 @dataclass(frozen=True)
 class ModuleEntry(Derived):
-    """A parameter, buffer or submodule of an `nn.Module`, read from the dict that holds it."""
+    """A parameter, buffer or submodule of an `nn.Module`, read from the dict that holds it. `of`:
+    the module's class."""
 
     table: ModuleTable
     entry: str
+    of: type | None = field(default=None, compare=False)
 
     def name(self) -> str:
         if self.entry.isidentifier():
@@ -108,6 +141,10 @@ class ModuleEntry(Derived):
 
     def steps(self) -> tuple[Step, ...]:
         return ("INSTANCE_ATTR", self.table), ("DICT_ITEM", self.entry)
+
+    def called(self) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+        asked = self.of is not None and answers_attribute(self.of, self.table)
+        return (_module_entry, (self.table, self.entry)) if asked else None
 
 
 class ClassEntry(Keyed):
@@ -252,12 +289,25 @@ class Called(Keyed):
         return self.key, ()
 
 
+def raw_dict(value: Any) -> Any:
+    """An object's `__dict__` past a property of its class."""
+    for kind in type(value).__mro__:
+        found = vars(kind).get("__dict__")
+        if isinstance(found, types.GetSetDescriptorType | types.MemberDescriptorType):
+            return found.__get__(value)
+    raise AttributeError("__dict__")
+
+
 def instance_dict(value: Any) -> dict[str, Any]:
     """The object's own attributes. Raises where it has none; a class has none in this sense."""
-    attributes = object.__getattribute__(value, "__dict__")
+    attributes = raw_dict(value)
     if not isinstance(attributes, dict):
         raise LookupError("__dict__")
     return attributes
+
+
+def _module_entry(module: Any, table: str, entry: str) -> Any:
+    return _dict_item(_dict_item(instance_dict(module), table), entry)
 
 
 def _class_entry(value: Any, name: str) -> Any:

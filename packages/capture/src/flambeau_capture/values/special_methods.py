@@ -35,7 +35,7 @@ class SpecialMethods(Value):
     def _special_or_payload(self, tx: Tracer, name: str, args: list[Value]) -> Value | None:
         if self.special(tx, name):
             return self._call_class(tx, name, args)
-        if self.payload is not None:
+        if self.payload is not None and not self._lacks(name):
             return self.payload.call_method(tx, name, args, {})
         return None
 
@@ -50,13 +50,14 @@ class SpecialMethods(Value):
     def length(self, tx: Tracer) -> int:
         if self.special(tx, "__len__"):
             return int(constant_of(ask(tx, self, "__len__")))
-        if self.payload is None:
+        if self.payload is None or self._lacks("__len__"):
             refuse(tx, len, self)
             raise AssertionError(self.describe())
         return self.payload.length(tx)
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
-        if self.payload is not None and not self.special(tx, "__getitem__"):
+        built_in = not self.special(tx, "__getitem__") and not self._lacks("__getitem__")
+        if self.payload is not None and built_in:
             asked = issubclass(self.cls, dict) and self.special(tx, "__missing__")
             if asked and not self.payload.contains(tx, key):
                 return self._call_class(tx, "__missing__", [key])
@@ -115,6 +116,10 @@ class SpecialMethods(Value):
 
     def _call_class(self, tx: Tracer, name: str, args: list[Value]) -> Value:
         return call_special(tx, self, name, args)
+
+    def _lacks(self, name: str) -> bool:
+        """Whether no class has it: what is refused names the object's class, not its base."""
+        return find_in_class(self.cls, name) is None
 
     def _is_none(self, name: str) -> bool:
         found = find_in_class(self.cls, name)

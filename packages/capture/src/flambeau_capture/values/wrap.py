@@ -88,7 +88,7 @@ _BUILTIN_CALLABLES = (
 )
 
 
-@wraps_if(lambda obj: isinstance(obj, _BUILTIN_CALLABLES), 70)
+@wraps_if(lambda obj: issubclass(type(obj), _BUILTIN_CALLABLES), 70)
 def wrap_builtin(tx: Tracer, obj: Any, source: Source) -> Value:
     owner = getattr(obj, "__self__", None)
     if (
@@ -135,11 +135,11 @@ def _is_typing(obj: Any) -> bool:
 
 
 _DESCRIPTORS = (property, classmethod, staticmethod)
-_by_identity(lambda obj: isinstance(obj, _FROZEN), 50, FrozenValue, _class_name)
+_by_identity(lambda obj: issubclass(type(obj), _FROZEN), 50, FrozenValue, _class_name)
 _by_identity(
-    lambda obj: isinstance(obj, _TYPING) or type(obj).__module__ == "typing", 80, TypingValue, str
+    lambda obj: issubclass(type(obj), _TYPING) or type(obj).__module__ == "typing", 80, TypingValue, str
 )
-_by_identity(lambda obj: isinstance(obj, _DESCRIPTORS), 90, OpaqueValue, _class_name)
+_by_identity(lambda obj: issubclass(type(obj), _DESCRIPTORS), 90, OpaqueValue, _class_name)
 
 
 @wraps_if(lambda obj: not type(obj).__flags__ & (1 << 9) and hasattr(type(obj), "__next__"), 100)

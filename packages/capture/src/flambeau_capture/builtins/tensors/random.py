@@ -50,7 +50,7 @@ class GeneratorOfTensors(OpaqueValue):
         return super().get_attr(tx, name)
 
 
-@wraps_if(lambda obj: isinstance(obj, torch.Generator), 60)
+@wraps_if(lambda obj: issubclass(type(obj), torch.Generator), 60)
 @tracked
 def wrap_generator(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "TYPE_MATCH", type(obj))

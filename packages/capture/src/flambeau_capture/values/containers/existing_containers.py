@@ -112,7 +112,7 @@ def wrap_list(tx: Tracer, obj: list[Any], source: Source) -> Value:
     return ExistingList(tx, source, read)
 
 
-@wraps_if(lambda obj: isinstance(obj, tuple) and is_plain_tuple(type(obj)), 30)
+@wraps_if(lambda obj: issubclass(type(obj), tuple) and is_plain_tuple(type(obj)), 30)
 def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
     known = already_tracked(tx, obj, source) if obj else None
     if known is not None:

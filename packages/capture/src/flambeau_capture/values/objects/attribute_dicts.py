@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Called, ClassEntry, ConstantSource, Source
+from flambeau_capture.source import (
+    Called,
+    ClassEntry,
+    ConstantSource,
+    Source,
+    answers_attributes,
+    raw_dict,
+)
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue, MappingValue, default_of
@@ -37,8 +44,8 @@ class InstanceDict(MappingValue):
     def contains(self, tx: Tracer, item: Value) -> bool:
         name = item.as_python()
         found = self.owner.instance_get(tx, name) is not None
-        if found and self.owner.source is not None and name not in self.owner.written:
-            tx.guard(self.owner.source, "HASATTR", name)
+        if found and name not in self.owner.written and not self.owner.shared:
+            self.owner.assume_own(tx, name)
         return found
 
     def lookup(self, tx: Tracer, key: Value) -> Value | None:
@@ -66,8 +73,11 @@ class InstanceDict(MappingValue):
         return DictValue(self.entries(tx), tx=tx)
 
     def reconstruct(self, writer: Any) -> None:
-        writer.load(self.owner)
-        writer.load_attr("__dict__")
+        if answers_attributes(self.owner.cls):
+            writer.call(raw_dict, [self.owner])
+        else:
+            writer.load(self.owner)
+            writer.load_attr("__dict__")
 
 
 _READING = frozenset(vars(types.MappingProxyType)) - frozenset(vars(object)) | {"__eq__", "__ne__"}

@@ -25,7 +25,7 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.guards.kinds import SPECIAL_NAMES, entry_of
-from flambeau_capture.source import Attr, ClassEntry, Source
+from flambeau_capture.source import Attr, ClassEntry, Source, raw_dict
 from flambeau_capture.values.base import Args, NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import (
     Constant,
@@ -333,10 +333,9 @@ def _partial_method(
 def instance_dict(obj: Any) -> dict[str, Any]:
     """An instance's own attributes; none where its class gives it no place for them."""
     try:
-        found: dict[str, Any] = object.__getattribute__(obj, "__dict__")
+        return raw_dict(obj)
     except AttributeError:
         return {}
-    return found
 
 
 def _as_instance(value: Value) -> ObjectValue | None:

@@ -253,7 +253,7 @@ class _Subclasses:
         return len(present) == len(known) and all(a is b for a, b in zip(present, known))
 
 
-@wraps_if(lambda obj: isinstance(obj, type), 20)
+@wraps_if(lambda obj: issubclass(type(obj), type), 20)
 def wrap_class(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
     return tx.heap.value_of(obj, lambda: ClassValue(obj))

@@ -326,7 +326,7 @@ _STATE = ("__cause__", "__context__", "__traceback__", "__suppress_context__")
 _HEAP_TYPE = 1 << 9
 
 
-@wraps_if(lambda obj: isinstance(obj, BaseException), 30)
+@wraps_if(lambda obj: issubclass(type(obj), BaseException), 30)
 @tracked
 def wrap_exception(tx: Tracer, obj: BaseException, source: Source) -> Value:
     tx.guard(source, "TYPE_MATCH", type(obj))

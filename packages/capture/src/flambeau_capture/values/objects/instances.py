@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Attr, InstanceAttr, Source
+from flambeau_capture.source import Attr, Called, InstanceAttr, Source, answers_attributes
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue, fill_dict
@@ -39,6 +39,8 @@ from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.registry import call_known, tracked, wrap_known, wraps_if
 from flambeau_capture.values.special_methods import SpecialMethods
 
+#: what gives an object its `__dict__` and `__class__`, where its class has no property for them
+_SLOTS_OF_OBJECTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 #: objects whose state cannot change under a program: evaluating with them is safe
 _IMMUTABLE = (enum.Enum, inspect.Signature, inspect.Parameter)
 
@@ -66,7 +68,7 @@ class ObjectValue(SpecialMethods):
         self._read: dict[str, Value] = {}
 
     def as_python(self) -> Any:
-        if isinstance(self.real, _IMMUTABLE) and not self.written:
+        if issubclass(type(self.real), _IMMUTABLE) and not self.written:
             return self.real
         raise NotConcrete(self.describe())
 
@@ -114,11 +116,18 @@ class ObjectValue(SpecialMethods):
         self._read[name] = found
         return found
 
+    def assume_own(self, tx: Tracer, name: str) -> None:
+        """Assume that the existing object itself still has an attribute, if it has."""
+        if self.source is not None and name in instance_dict(self.real):
+            tx.guard(InstanceAttr(self.source, name), "EXISTS")
+
     def own_entries(self, tx: Tracer) -> Iterator[tuple[str, Value]]:
         """All attributes of the instance itself."""
         if not self.shared and self.source is not None and self.real is not None:
             keys = tuple(instance_dict(self.real))
-            tx.guard(Attr(self.source, "__dict__"), "DICT_KEYS", keys, True)
+            asked = answers_attributes(self.python_class)
+            table = Called(self.source, instance_dict) if asked else Attr(self.source, "__dict__")
+            tx.guard(table, "DICT_KEYS", keys, True)
         for name in self.instance_names():
             found = self.instance_get(tx, name)
             assert found is not None
@@ -126,7 +135,7 @@ class ObjectValue(SpecialMethods):
 
     def wrap_attribute(self, tx: Tracer, name: str, found: Any) -> Value:
         assert self.source is not None
-        return tx.wrap(found, InstanceAttr(self.source, name))
+        return tx.wrap(found, InstanceAttr(self.source, name, self.python_class))
 
     def read_slot(self, tx: Tracer, name: str) -> Value | None:
         if name in self.written:
@@ -136,11 +145,14 @@ class ObjectValue(SpecialMethods):
         assert self.source is not None
         found = find_in_class(self.python_class, name)
         if found is None or not _is_filled(found[1], self.real):
-            if self._has_fallback():  # which a guard would ask
+            if self._has_fallback() or answers_attributes(self.python_class):  # a guard would ask
                 self.unknown(f"the empty slot {name!r}")
             tx.guard(self.source, "NOT_HASATTR", name)
             return None
-        return tx.wrap(getattr(self.real, name), Attr(self.source, name))
+        slot: Any = found[1].__get__
+        asked = answers_attributes(self.python_class)
+        source = Called(self.source, slot) if asked else Attr(self.source, name)
+        return tx.wrap(slot(self.real), source)
 
     def write(self, tx: Tracer, name: str, value: Value | None) -> None:
         """Set (or, with None, delete) an attribute of the instance itself."""
@@ -200,11 +212,12 @@ class ObjectValue(SpecialMethods):
         return getattr(hook[1], "__name__", "") != name
 
     def generic_get_attr(self, tx: Tracer, name: str) -> Value:
-        if name == "__class__":
-            return wrap_known(tx, self.python_class)
-        if name == "__dict__" and find_in_class(self.python_class, "__dict__") is not None:
-            return self if self.shared else InstanceDict(self)
         in_class = find_in_class(self.python_class, name)
+        if in_class is not None and isinstance(in_class[1], _SLOTS_OF_OBJECTS):
+            if name == "__class__":
+                return wrap_known(tx, self.python_class)
+            if name == "__dict__":
+                return self if self.shared else InstanceDict(self)
         if in_class is None or not _overrides_instance(in_class[1]):
             own = self.instance_get(tx, name)
             if own is not None:  # as long as the class has no descriptor that comes first
@@ -364,7 +377,7 @@ class ObjectValue(SpecialMethods):
 
     def is_as_it_was(self) -> bool:
         """Whether every attribute was set to the constant that it has anyway (set and reset)."""
-        own = getattr(self.real, "__dict__", {})
+        own = {} if self.real is None else instance_dict(self.real)
         return not self.moved and all(
             isinstance(value, Constant) and name in own and value.is_known_to_be(own[name])
             for name, value in self.written.items()
@@ -473,7 +486,7 @@ def wrap_instance(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "TYPE_MATCH", type(obj))
     assume_special_methods(tx, type(obj))
     python_made = type(obj).__flags__ & (1 << 9)  # a heap type: made by a class statement
-    if (python_made or type(obj) is types.SimpleNamespace) and not isinstance(obj, type):
+    if (python_made or type(obj) is types.SimpleNamespace) and not issubclass(type(obj), type):
         return make_instance(tx, obj, source)
     return OpaqueValue(obj, source)
 
@@ -487,7 +500,7 @@ def make_instance(tx: Tracer, obj: Any, source: Source) -> Value:
     if attributes is not obj and not tx.heap.take_attributes(attributes, obj):
         return OpaqueValue(obj, source)  # another value stands for the same attributes
     made = ObjectValue(type(obj), real=obj, source=source, payload=payload)
-    if isinstance(obj, dict) and shares_dict(obj):
+    if issubclass(type(obj), dict) and shares_dict(obj):
         tx.guard(source, "CALL", shares_dict, "is its own __dict__")
         made.shared = True
     return made

@@ -14,7 +14,14 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Called, ConstantSource, InstanceAttr, ModuleEntry, Source
+from flambeau_capture.source import (
+    Called,
+    ConstantSource,
+    InstanceAttr,
+    ModuleEntry,
+    Source,
+    answers_attributes,
+)
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.dicts import DictValue
@@ -23,6 +30,7 @@ from flambeau_capture.values.objects.attributes import (
     assume_entry,
     assume_special_methods,
     find_in_class,
+    instance_dict,
 )
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.registry import wrap_known, wraps_if
@@ -48,10 +56,10 @@ class ModuleValue(ObjectValue):
         if known is not None:
             return known
         assert self.source is not None
-        source = InstanceAttr(self.source, name)
+        source = InstanceAttr(self.source, name, self.python_class)
         tx.guard(source, "DICT_KEYS", tuple(found), True)
         entries: list[tuple[Value, Value | Pending]] = [
-            (Constant(key), Pending(value, ModuleEntry(self.source, name, key)))  # type: ignore[arg-type]
+            (Constant(key), Pending(value, self._entry(name, key)))  # type: ignore[arg-type]
             for key, value in found.items()
         ]
         made = DictValue(entries, dict, source, tx)
@@ -68,8 +76,17 @@ class ModuleValue(ObjectValue):
         own = self._own_table(table)
         if own is not None:
             return own.lookup(tx, Constant(name))
+        return tx.wrap(instance_dict(self.real)[table][name], self._entry(table, name))
+
+    def _entry(self, table: Table, name: str) -> ModuleEntry:
         assert self.source is not None
-        return tx.wrap(self.real.__dict__[table][name], ModuleEntry(self.source, table, name))
+        return ModuleEntry(self.source, table, name, self.python_class)
+
+    def assume_own(self, tx: Tracer, name: str) -> None:
+        super().assume_own(tx, name)
+        table = self._table_of(tx, name)
+        if table is not None and self._own_table(table) is None:
+            tx.guard(self._entry(table, name), "EXISTS")
 
     def _own_table(self, table: str) -> DictValue | None:
         """A table that the program has read or replaced."""
@@ -79,19 +96,24 @@ class ModuleValue(ObjectValue):
     def instance_get(self, tx: Tracer, name: str) -> Value | None:
         if self.swapped and name in ("_parameters", "_buffers"):
             raise Break("FB0005", f"{name} of a module in a functional_call")
-        if self.real is not None and name not in self.written and name not in self.real.__dict__:
+        if self.real is not None and name not in self.written and name not in instance_dict(self.real):
             # nn.Module keeps what is in a table out of the instance's own attributes
-            if any(name in (self.real.__dict__.get(table) or ()) for table in TABLES):
+            if any(name in (instance_dict(self.real).get(table) or ()) for table in TABLES):
                 tx.guard(self.source, "NOT_IN_INSTANCE_DICT", name)
                 return None
         return super().instance_get(tx, name)
 
     def missing_attr(self, tx: Tracer, name: str) -> Value:
         hook = find_in_class(self.python_class, "__getattr__")
-        if hook is not None and hook[1] is not compat.MODULE_GETATTR:
+        if hook is not None and hook[1] is not compat.MODULE_GETATTR or self.answers:
             return super().missing_attr(tx, name)
         assume_entry(tx, self.python_class, name)
         return self.module_getattr(tx, name)
+
+    @property
+    def answers(self) -> bool:
+        """Whether its class sees what torch's own methods read of it."""
+        return answers_attributes(self.python_class)
 
     def module_getattr(self, tx: Tracer, name: str) -> Value:
         """nn.Module.__getattr__."""
@@ -100,7 +122,7 @@ class ModuleValue(ObjectValue):
             return found
         if self.source is not None and self.real is not None:
             for table in TABLES:
-                entries = self.real.__dict__.get(table)
+                entries = instance_dict(self.real).get(table)
                 if isinstance(entries, dict) and name not in entries:  # or it was taken out since
                     tx.guard(InstanceAttr(self.source, table), "DICT_NOT_CONTAINS", name)
         self.lacks(tx, name)
@@ -110,44 +132,27 @@ class ModuleValue(ObjectValue):
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         hook = find_in_class(self.python_class, "__setattr__")
-        if hook is not None and hook[1] is compat.MODULE_SETATTR:
-            self.module_setattr(tx, name, value)
-        else:
+        plain = hook is not None and hook[1] is compat.MODULE_SETATTR
+        if not plain or not self.module_setattr(tx, name, value):
             super().set_attr(tx, name, value)
 
-    def module_setattr(self, tx: Tracer, name: str, value: Value) -> None:
-        """nn.Module.__setattr__, for what it does with plain values and known entries."""
+    def module_setattr(self, tx: Tracer, name: str, value: Value) -> bool:
+        """nn.Module.__setattr__ of what goes into no table, nor leaves one; else its own code is
+        interpreted."""
         if name in self.swapped:
             tx.heap.changed()
             self.swapped[name] = value
-            return
-        found = table = self._table_of(tx, name)
-        is_parameter = isinstance(value, TensorValue) and issubclass(value.cls, torch.nn.Parameter)
-        if is_parameter:
-            table = "_parameters"
-        elif isinstance(value, ModuleValue):
-            table = "_modules"
-        elif table == "_parameters" and not is_none(value):
-            raise Break("FB0019", f"parameter {name!r} of {self.describe()} is set")
-        if table is None:
+            return True
+        if self.answers:
+            return False
+        special = isinstance(value, TensorValue) and _is_registered(tx, value)
+        if self._table_of(tx, name) is None and not special and not isinstance(value, ModuleValue):
             self.generic_set_attr(tx, name, value)
-            return
-        if found not in (None, table):
-            kind = "parameter" if is_parameter else "submodule"
-            raise Break("FB0019", f"{kind} {name!r} of {self.describe()} is set")
-        if is_parameter:  # what `register_parameter` does after its checks
-            if self.instance_get(tx, table) is None:
-                text = "cannot assign parameters before Module.__init__() call"
-                tx.raise_error(AttributeError, text)
-            if found is None and self.instance_get(tx, name) is not None:
-                self.write(tx, name, None)
-        entries = self.instance_get(tx, table)
-        if not isinstance(entries, DictValue):
-            raise Break("FB0019", f"{name!r} of {self.describe()} is set before __init__")
-        entries.store(tx, Constant(name), value)
+            return True
+        return False
 
     def _table_of(self, tx: Tracer, name: str) -> Table | None:
-        real = {} if self.real is None else self.real.__dict__
+        real = {} if self.real is None else instance_dict(self.real)
         for table in TABLES:
             own = self._own_table(table)
             if name in (real.get(table) or ()) if own is None else own.contains(tx, Constant(name)):
@@ -172,13 +177,22 @@ class ModuleValue(ObjectValue):
                 if hooks is not None and hooks.length(tx):
                     return True
                 continue
-            found = self.real.__dict__.get(name)
+            found = instance_dict(self.real).get(name)
             changed = self.written.get(name) or (found is not None and tx.heap.find(found))
             if found or (changed and changed.length(tx)):  # hooks may be set under capture
                 return True
             assert self.source is not None
             tx.guard(InstanceAttr(self.source, name), "LENGTH", 0)
         return False
+
+
+def _is_registered(tx: Tracer, value: TensorValue) -> bool:
+    """Whether a tensor goes into a table of the module whose attribute it becomes."""
+    if value.cls is not torch.Tensor or hasattr(value.real, "_is_buffer"):
+        return True
+    if value.real is not None and value.source is not None:
+        tx.guard(value.source, "NOT_HASATTR", "_is_buffer")
+    return False
 
 
 def _assume_calls(tx: Tracer, python_class: type) -> None:
@@ -208,7 +222,7 @@ def call_module(tx: Tracer, module: Value, args: Args, kwargs: Kwargs) -> Value:
     return tx.call(fn, args, kwargs)
 
 
-@wraps_if(lambda obj: isinstance(obj, torch.nn.Module), 40)
+@wraps_if(lambda obj: issubclass(type(obj), torch.nn.Module), 40)
 def wrap_nn_module(tx: Tracer, obj: torch.nn.Module, source: Source) -> Value:
     replaced = not isinstance(source, ConstantSource) and tx.replaced(source, obj)
     if not replaced:  # of a block that is repeated, the class and what is read from it are guarded

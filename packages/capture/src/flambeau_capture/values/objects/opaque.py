@@ -161,13 +161,13 @@ class PyModuleValue(Value):
         writer.load_const(self.module)
 
 
-@wraps_if(lambda obj: isinstance(obj, types.ModuleType), 15)
+@wraps_if(lambda obj: issubclass(type(obj), types.ModuleType), 15)
 def wrap_module(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "FUNCTION_MATCH", obj)
     return tx.heap.value_of(obj, lambda: PyModuleValue(obj, source))
 
 
-@wraps_if(lambda obj: isinstance(obj, enum.Enum), 5)
+@wraps_if(lambda obj: issubclass(type(obj), enum.Enum), 5)
 def wrap_enum(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
     if not trusted_class(type(obj)):  # a program may set `__class__`

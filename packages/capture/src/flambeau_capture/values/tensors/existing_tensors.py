@@ -140,7 +140,7 @@ def of_class(tx: Tracer, tensor: TensorValue, kind: type) -> TensorValue:
     return SubclassTensor(ObjectValue(kind), tensor)
 
 
-@wraps_if(lambda obj: isinstance(obj, torch.Tensor), 10)
+@wraps_if(lambda obj: issubclass(type(obj), torch.Tensor), 10)
 def wrap_tensor(tx: Tracer, obj: torch.Tensor, source: Source) -> Value:
     known = already_tracked(tx, obj, source)
     if known is not None:
