@@ -83,6 +83,29 @@ def test_a_special_method_beside_a_built_in_part(base):
         assert not differences(base, METHODS[start : start + 4])
 
 
+#: bases that CPython refuses in words of the object's class
+IMMUTABLE = {"float": "1.5", "int": "3", "str": "'ab'", "tuple": "(1, 2)", "complex": "1j"}
+REFUSED = ["len(o)", "o[0]", "o['a']", "[1] + o", "[1] * o", "o()", "iter(o)", "o == o", "[1] @ o"]
+
+
+@pytest.mark.parametrize("base", [*IMMUTABLE, "Exception"])
+def test_what_is_refused_names_the_objects_class(base):
+    uses = [*REFUSED, "o.__setitem__(0, 1)", "o[0] = 1", "del o[0]"]
+    text = [HEAD, f"class C({base}): pass", "def f(t):", "    out = []"]
+    text += [f"    o = C({IMMUTABLE.get(base, 1)})"]
+    for use in uses:
+        done = use if is_statement(use) else f"out.append(str({use})[:9])"
+        text += ["    try:", f"        {done}", "    except Exception as error:"]
+        text += ["        out.append((type(error), str(error)))"]
+    path, source = f"/refused/{base}.py", "\n".join([*text, "    return t + 1, out", ""])
+    linecache.cache[path] = (len(source), None, source.splitlines(True), path)
+    namespace = {"__name__": "program"}
+    exec(compile(source, path, "exec"), namespace)
+    f = namespace["f"]
+    ours, theirs = optimize("eager")(f)(torch.ones(2))[1], f(torch.ones(2))[1]
+    assert [a for a in ours if "iterator" not in a] == [a for a in theirs if "iterator" not in a]
+
+
 if __name__ == "__main__":  # one method at a time, to see what a difference comes from
     import sys
 

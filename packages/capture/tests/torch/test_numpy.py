@@ -1,8 +1,11 @@
 """NumPy on arrays that stand for tensors: one graph with the dtypes, shapes and values of NumPy."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
+from flambeau_capture.values.numpy.tables import OTHERS
 
 BINARY = "add subtract multiply divide maximum minimum greater less_equal equal logical_and".split()
 FLOATING = "exp log1p sqrt sin tanh floor rint isnan isfinite arctan2 hypot power remainder".split()
@@ -210,3 +213,65 @@ def test_scalars_with_tensors(agree):
         lambda t: (t * np.float32(2), t / np.sqrt(16.0), np.float64(3) * t, t + np.int64(2)),
         lambda: data(torch.float32),
     )
+
+
+#: every universal function, and every function that has a row in the tables
+DISPATCHED = sorted(
+    {name for name in dir(np) if isinstance(getattr(np, name), np.ufunc)}
+    | {name for name in OTHERS if hasattr(np, name)}
+)
+GIVEN = {
+    "floats": lambda: (torch.tensor([1.0, 2.0]),),
+    "integers": lambda: (torch.tensor([[1, 2], [3, 4]]),),
+    "booleans": lambda: (torch.tensor([True, False]),),
+    "no dimensions": lambda: (torch.tensor(2.0),),
+    "half precision": lambda: (torch.tensor([1.0], dtype=torch.bfloat16),),
+    "requires grad": lambda: (torch.tensor([1.0, 2.0], requires_grad=True),),
+    "two": lambda: (torch.tensor([1.0, 2.0]), torch.tensor([0.5, 3.0])),
+    "three": lambda: (torch.tensor([1, 0]), torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])),
+    "and a number": lambda: (torch.tensor([1.0, 2.0]), 1),
+    "after a number": lambda: (1, torch.tensor([1.0, 2.0])),
+    "and numbers": lambda: (torch.tensor([[0.5, 2.0]]), 0, 1),
+    "and an array": lambda: (torch.tensor([1.0, 2.0]), np.array([2.0, 1.0])),
+    "after an array": lambda: (np.array([2.0, 1.0]), torch.tensor([1.0, 2.0])),
+    "a list": lambda: ([torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])],),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("given", GIVEN)
+def test_of_tensors_numpy_gives_what_the_tensors_say(capture, given):
+    def told(run, fn):
+        try:
+            return run(*GIVEN[given]())
+        except Exception as error:
+            return type(error), str(error)
+
+    for name in DISPATCHED:
+        fn = getattr(np, name)
+
+        def program(*args, fn=fn):
+            return fn(*args)
+
+        theirs, ours = told(program, fn), told(capture(program), fn)
+        if isinstance(theirs, tuple) and isinstance(theirs[0], type):
+            assert ours == theirs, name
+        else:
+            alike(ours, theirs)
+
+
+def test_arrays_made_of_tensors_stay_in_the_graph(agree):
+    def fn(t):
+        return np.concatenate([t, t]), np.where(t > 1, t, 0), np.array(t) + 1
+
+    agree(fn, lambda: torch.tensor([1.0, 2.0]))
+
+
+def test_what_numpy_warns_of_tensors_is_warned(capture):
+    def told(run):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            alike(run(torch.ones(2)), np.sin(torch.ones(2)))
+        return [(each.category, str(each.message)) for each in seen]
+
+    assert told(capture(lambda t: np.sin(t))) == told(lambda t: np.sin(t))

@@ -42,7 +42,6 @@ from flambeau_capture.values.objects.attributes import (
     ask,
     assume_special_methods,
     find_in_class,
-    instance_dict,
     is_subclass,
 )
 from flambeau_capture.values.objects.classes import ClassValue

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
@@ -63,28 +63,39 @@ def to_tensor(tx: Tracer, value: Array) -> TensorValue:
 # -- asking NumPy --------------------------------------------------------------------------------
 
 
-def _plain(value: Value) -> Any:
-    """What stands for an argument in a call of NumPy that is made for the asking."""
+def _plain(value: Value, tensors: bool = False) -> Any:
+    """What stands for an argument in a call of NumPy that is made for the asking; for a tensor an
+    array, or with `tensors` a tensor."""
     if isinstance(value, Array | ArrayNumber):
         return value.sample()
     if isinstance(value, TensorValue):
-        return Array(value).sample()
+        sample = Array(value).sample()
+        if not tensors:
+            return sample
+        grad, device = value.fake.requires_grad, value.fake.device.type
+        one = torch.ones((), dtype=value.fake.dtype, device="cpu" if device == "cpu" else "meta")
+        return one.expand(sample.shape).detach().requires_grad_(grad)
     if isinstance(value, SequenceValue):
-        return value.cls([_plain(part) for part in value.parts()])
+        return value.cls([_plain(part, tensors) for part in value.parts()])
     if isinstance(value, SliceValue):
         return value.as_slice()
     with needing("FB0003", lambda error: f"NumPy with {error}"):
         return value.as_python()
 
 
-def _all_plain(args: Args, kwargs: Kwargs) -> tuple[list[Any], dict[str, Any]]:
-    return [_plain(arg) for arg in args], {key: _plain(arg) for key, arg in kwargs.items()}
+def _all_plain(
+    args: Args, kwargs: Kwargs, tensors: bool = False
+) -> tuple[list[Any], dict[str, Any]]:
+    named = {key: _plain(arg, tensors) for key, arg in kwargs.items()}
+    return [_plain(arg, tensors) for arg in args], named
 
 
-def _ask(tx: Tracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    plain, named = _all_plain(args, kwargs)
+def _ask(
+    tx: Tracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs, tensors: bool = False
+) -> Any:
+    plain, named = _all_plain(args, kwargs, tensors)
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("error" if tensors else "ignore")
         try:
             return fn(*plain, **named)
         except Exception as error:
@@ -140,7 +151,36 @@ def _cast(tx: Tracer, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
 
 
 def call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
-    """A function of NumPy's."""
+    """A function of NumPy's. Of tensors it may give what they say (`__array_wrap__`, a method of
+    its name, which may refuse): it is asked with tensors, and where it warns it is called."""
+    given = _has_tensors([*args, *kwargs.values()])
+    told = _ask(tx, fn, args, kwargs, tensors=True) if given else None
+    try:
+        found = _called(tx, fn, args, kwargs)
+    except (NotConcrete, AttributeError, AssertionError, TypeError) as error:
+        shown = [arg.describe() for arg in args]  # arguments that its row is not written for
+        raise Break("FB0003", f"{_name(fn)} on {shown}") from error
+    if not given:
+        return found
+    if not isinstance(told, torch.Tensor) or not isinstance(found, Array):
+        if found.cls is not type(told):
+            raise Break("FB0003", f"{_name(fn)} of tensors, which answers {type(told).__name__}")
+        return found
+    tensor = found.tensor(tx)
+    if tensor.fake.shape != told.shape:
+        raise Break("FB0003", f"{_name(fn)} of tensors has another shape")
+    return tensor if tensor.fake.dtype is told.dtype else _cast(tx, tensor, told.dtype)
+
+
+def _has_tensors(values: Args) -> bool:
+    def has(value: Value) -> bool:
+        parts = value.parts() if isinstance(value, SequenceValue) else ()
+        return isinstance(value, TensorValue) or _has_tensors(parts)
+
+    return any(map(has, values))
+
+
+def _called(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(fn, np.ufunc):
         return _by_element(tx, fn, args, kwargs)
     name = getattr(fn, "__name__", "")

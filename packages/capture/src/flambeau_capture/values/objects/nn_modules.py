@@ -23,7 +23,7 @@ from flambeau_capture.source import (
     answers_attributes,
 )
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.sequences import Pending
 from flambeau_capture.values.objects.attributes import (
@@ -105,7 +105,7 @@ class ModuleValue(ObjectValue):
 
     def missing_attr(self, tx: Tracer, name: str) -> Value:
         hook = find_in_class(self.python_class, "__getattr__")
-        if hook is not None and hook[1] is not compat.MODULE_GETATTR or self.answers:
+        if (hook is not None and hook[1] is not compat.MODULE_GETATTR) or self.answers:
             return super().missing_attr(tx, name)
         assume_entry(tx, self.python_class, name)
         return self.module_getattr(tx, name)
