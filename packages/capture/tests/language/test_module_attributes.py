@@ -19,7 +19,7 @@ MAKERS = {
     "buffer": "nn.Buffer(torch.ones(2))",
     "none": "None",
 }
-MOVES = {k: f"o.a = {'given[%r]' % k}" for k in MAKERS} | {
+MOVES = {k: f"o.a = given[{k!r}]" for k in MAKERS} | {
     "del": "del o.a",
     "dict": "o.__dict__['a'] = 3",
     "register": "o.register_buffer('a', given['tensor'])",

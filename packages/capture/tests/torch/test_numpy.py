@@ -262,7 +262,7 @@ def test_of_tensors_numpy_gives_what_the_tensors_say(capture, given):
 
 def test_arrays_made_of_tensors_stay_in_the_graph(agree):
     def fn(t):
-        return np.concatenate([t, t]), np.where(t > 1, t, 0), np.array(t) + 1
+        return np.concatenate([t, t]), np.where(t > 1, t, 0), np.asarray(t) + 1
 
     agree(fn, lambda: torch.tensor([1.0, 2.0]))
 

@@ -137,7 +137,10 @@ def _is_typing(obj: Any) -> bool:
 _DESCRIPTORS = (property, classmethod, staticmethod)
 _by_identity(lambda obj: issubclass(type(obj), _FROZEN), 50, FrozenValue, _class_name)
 _by_identity(
-    lambda obj: issubclass(type(obj), _TYPING) or type(obj).__module__ == "typing", 80, TypingValue, str
+    lambda obj: issubclass(type(obj), _TYPING) or type(obj).__module__ == "typing",
+    80,
+    TypingValue,
+    str,
 )
 _by_identity(lambda obj: issubclass(type(obj), _DESCRIPTORS), 90, OpaqueValue, _class_name)
 

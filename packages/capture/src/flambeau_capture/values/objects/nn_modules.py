@@ -96,9 +96,10 @@ class ModuleValue(ObjectValue):
     def instance_get(self, tx: Tracer, name: str) -> Value | None:
         if self.swapped and name in ("_parameters", "_buffers"):
             raise Break("FB0005", f"{name} of a module in a functional_call")
-        if self.real is not None and name not in self.written and name not in instance_dict(self.real):
+        own = {name: None} if self.real is None else instance_dict(self.real)
+        if name not in self.written and name not in own:
             # nn.Module keeps what is in a table out of the instance's own attributes
-            if any(name in (instance_dict(self.real).get(table) or ()) for table in TABLES):
+            if any(name in (own.get(table) or ()) for table in TABLES):
                 tx.guard(self.source, "NOT_IN_INSTANCE_DICT", name)
                 return None
         return super().instance_get(tx, name)
