@@ -333,9 +333,10 @@ def _partial_method(
 def instance_dict(obj: Any) -> dict[str, Any]:
     """An instance's own attributes; none where its class gives it no place for them."""
     try:
-        return raw_dict(obj)
+        found: dict[str, Any] = raw_dict(obj)
     except AttributeError:
         return {}
+    return found
 
 
 def _as_instance(value: Value) -> ObjectValue | None:
