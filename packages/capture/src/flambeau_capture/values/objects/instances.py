@@ -500,7 +500,7 @@ def make_instance(tx: Tracer, obj: Any, source: Source) -> Value:
     if type(obj).__dictoffset__ and answers_attributes(type(obj)):
         places = (vars(kind).get("__dict__") for kind in type(obj).__mro__)
         if not any(isinstance(place, _SLOTS_OF_OBJECTS) for place in places):
-            raise Break("FB0009", f"{type(obj).__name__} object whose class hides its __dict__")
+            return OpaqueValue(obj, source)  # its class hides its attributes
     if attributes is not obj and not tx.heap.take_attributes(attributes, obj):
         return OpaqueValue(obj, source)  # another value stands for the same attributes
     made = ObjectValue(type(obj), real=obj, source=source, payload=payload)
