@@ -2,10 +2,12 @@
 # (the programs under test are written as users write them)
 """Lists, tuples, dicts, sets, slices: as arguments, as results, changed in place."""
 
+import operator
 from collections import OrderedDict, defaultdict, deque, namedtuple
 
 import pytest
 import torch
+from flambeau_capture import optimize
 
 Point = namedtuple("Point", ["x", "y"])
 
@@ -284,3 +286,76 @@ def refused(call):
 )
 def test_an_ordered_dict_refuses_in_words_of_its_own(check, call):
     check(lambda value, call: (value + 1, refused(call)), x(), call)
+
+
+#: containers of keys that are equal and no more: which of them is kept is seen in the result
+EQUAL_KEYS = {
+    "display": "{{{1}, {0}, {2}}}",
+    "set": "set([{0}, {1}, {2}])",
+    "frozenset": "frozenset(({1}, {0}, {2}))",
+    "set comprehension": "{{k for k in ({0}, {1}, {2})}}",
+    "dict display": "{{{0}: 1, {1}: 2, {2}: 3}}",
+    "dict comprehension": "{{k: 0 for k in ({1}, {0}, {2})}}",
+    "fromkeys": "dict.fromkeys([{0}, {1}, {2}], 4)",
+    "pairs": "dict([({1}, 1), ({0}, 2)])",
+    "OrderedDict": "OrderedDict([({0}, 1), ({1}, 2), ({2}, 3)])",
+    "defaultdict": "defaultdict(int, {{{1}: 1, {2}: 2}})",
+    "keys": "{{{0}: 1, {1}: 2}}.keys()",
+    "items": "{{{1}: 1, {0}: 2}}.items()",
+    "values": "{{1: {0}, 2: {1}}}.values()",
+    "list": "[{1}, {0}, {2}]",
+}
+OPERATIONS = (
+    *(f"a {symbol} b" for symbol in ("|", "&", "-", "^", "==", "!=", "<", "<=", ">", ">=")),
+    *(f"changed(a, b, '{name}')" for name in ("ior", "iand", "isub", "ixor")),
+    *(f"a.copy().{name}(b)" for name in ("union", "intersection", "difference", "isdisjoint")),
+    *(f"updated(a, b, '{name}')" for name in dir(set) if name.endswith("update")),
+    "{**a, True: 0}", "{**b}", "{*b, *a}", "list(a)", "1 in a", "updated(a, True, 'add')",
+    "a.copy().pop(1.0, None)", "dict(a)", "set(a)", "frozenset(b)",
+)  # fmt: skip
+
+
+def shown_keys(found):
+    if isinstance(found, dict):
+        return type(found).__name__, [repr(pair) for pair in found.items()]
+    if isinstance(found, set | frozenset):
+        return type(found).__name__, sorted(map(repr, found))
+    return repr(found)
+
+
+@pytest.mark.parametrize("left", EQUAL_KEYS)
+def test_the_first_of_equal_keys_is_kept(left):
+    space = {"OrderedDict": OrderedDict, "defaultdict": defaultdict, "operator": operator}
+    exec(
+        "def changed(a, b, name):\n    c = a = a.copy() if hasattr(a, 'copy') else a\n"
+        "    a = getattr(operator, name)(a, b)\n    return a is c, a\n"
+        "def updated(a, b, name):\n    a = a.copy()\n    getattr(a, name)(b)\n    return a\n",
+        space,
+    )
+    for right in EQUAL_KEYS:
+        a = EQUAL_KEYS[left].format("1", "True", "1.0")
+        b = EQUAL_KEYS[right].format("1.0", "(1, 0.0)", "(True, 0)")
+        steps = "".join(
+            f"    try: r.append({one})\n"
+            "    except Exception as error: r.append((type(error).__name__, str(error)))\n"
+            for one in OPERATIONS
+        )
+        exec(f"def f(x):\n    a, b, r = {a}, {b}, []\n{steps}    return x + 1, r", space)
+        expected = [shown_keys(one) for one in space["f"](x())[1]]
+        ours = optimize("eager", raise_internal_errors=True)(space["f"])(x())[1]
+        assert dict(zip(OPERATIONS, map(shown_keys, ours))) == dict(zip(OPERATIONS, expected)), b
+
+
+@pytest.mark.parametrize("name", ["local", "cell"])
+def test_a_variable_that_capture_refuses_to_read_stays_bound(name):
+    def local(value, b):
+        return value + 1, b, b
+
+    def cell(value, b):
+        return (lambda: (value + 1, b, b))()
+
+    given = {(1, 2): 3}.keys(), {(1, 2)}, frozenset([(1,)]), {1: 2}.items()
+    for one in given:
+        f = locals()[name]
+        ours = optimize("eager", raise_internal_errors=True)(f)(x(), one)
+        assert ours[1] is one and ours[2] is one

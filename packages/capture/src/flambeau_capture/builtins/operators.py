@@ -36,7 +36,7 @@ from flambeau_capture.values.containers.sequences import (
     index_of,
     tx_equal,
 )
-from flambeau_capture.values.containers.sets import SetValue
+from flambeau_capture.values.containers.sets import SetValue, algebra
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue, PartialValue
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
@@ -181,14 +181,10 @@ def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
             return found_there
     if (in_list and symbol == "+=") or (isinstance(left, DictValue) and symbol == "|="):
         return left.call_method(tx, name, [right], {})
-    if isinstance(left, SetValue) and left.cls is set and symbol in _SET_IN_PLACE:
-        if symbol == "|=":
-            left.call_method(tx, "update", [right], {})
-            return left
-        result = left.call_method(tx, _SET_IN_PLACE[symbol], [right], {})
-        left.call_method(tx, "clear", [], {})
-        left.call_method(tx, "update", [result], {})
-        return left
+    if isinstance(left, SetValue) and left.cls is set and hasattr(set, name):
+        changed = left.call_method(tx, name, [right], {})
+        if not declined(changed):
+            return changed
     if isinstance(left, ListValue) and symbol == "*=":
         copies = _sequences(tx, "*", left, right, symbol)
         if copies is None:
@@ -198,10 +194,6 @@ def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
         left.replace(tx, copies.parts())
         return left
     return binary(tx, symbol[:-1], left, right, symbol)
-
-
-_SET_IN_PLACE = {"|=": "union", "&=": "intersection", "-=": "difference",
-                 "^=": "symmetric_difference"}  # fmt: skip
 
 
 def _namespaces(tx: Tracer, left: Value, right: Value, method: str) -> bool:
@@ -350,8 +342,11 @@ def _compare(tx: Tracer, symbol: str, left: list[Value], right: list[Value]) -> 
 
 def _tables(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
     kinds = (DictValue, SetValue, DictView)
+    if isinstance(right, DictView) and not isinstance(left, SetValue | DictView):
+        if symbol in ("|", "&", "-", "^") and right.kind != "values":
+            return algebra(tx, left, OPERATORS[symbol][1], [right])
     if not isinstance(left, kinds):
-        if symbol in ("==", "!=") and isinstance(right, kinds):
+        if symbol in ("==", "!=") and isinstance(right, kinds) and compares_by_identity(left):
             return Constant(symbol == "!=")
         return None
     name = OPERATORS[symbol][1]

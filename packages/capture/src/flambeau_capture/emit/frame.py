@@ -198,7 +198,7 @@ def _restore_variables(writer: BytecodeWriter, level: Level) -> None:
 
 def _fill_cells(writer: BytecodeWriter, state: FrameState, wanted: set[str]) -> None:
     for name, cell in state.cells.items():
-        if name not in wanted or name in state.body.code.co_freevars:
+        if name not in wanted or name in state.body.code.co_freevars or cell.pending is not None:
             continue
         content = cell.content
         if content is None or (content.source == Local(name) and not cell.written):

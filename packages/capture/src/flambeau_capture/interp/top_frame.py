@@ -57,9 +57,9 @@ class Variables(dict[str, Value]):
         }
 
     def get(self, name: str, default: Any = None) -> Any:
-        pending = self._pending.pop(name, None)
+        pending = self._pending.get(name)
         if pending is not None:
-            dict.__setitem__(self, name, self._session.wrap(*pending))
+            self[name] = self._session.wrap(*pending)  # a refusal leaves it bound, untouched
         return dict.get(self, name, default)
 
     def pop(self, name: str, *default: Any) -> Any:
@@ -70,6 +70,10 @@ class Variables(dict[str, Value]):
         self._pending.pop(name, None)
         dict.__setitem__(self, name, value)
 
+    def untouched(self, name: str) -> tuple[Any, Source] | None:
+        """An argument that is another's to wrap from now on, and where it is."""
+        return self._pending.pop(name, None)
+
     def bound(self) -> dict[str, Value | None]:
         """Every bound variable; None for an argument that nothing has touched."""
         untouched: dict[str, Value | None] = dict.fromkeys(self._pending)
@@ -79,10 +83,11 @@ class Variables(dict[str, Value]):
 class TopFrame(Frame):
     def __init__(self, session: SymbolicTracer, frame: FrameCall, scope: GlobalsScope) -> None:
         code, function, arguments, free = frame
-        super().__init__(session, code, scope, Variables(session, arguments), {})
+        own = Variables(session, arguments)
+        super().__init__(session, code, scope, own, {})
         for name in code.co_cellvars:
-            content = self.variables.pop(name, None)
-            self.cells[name] = CellValue(content, name=name, own=True, tx=session)
+            pending = own.untouched(name)
+            self.cells[name] = CellValue(name=name, own=True, pending=pending, tx=session)
         if any(name.startswith("___") for name in arguments):  # a resume function makes its stack
             names = [one.opname for one in self.prepared.body.instructions]
             session.own_from = names.index("JUMP") + 1

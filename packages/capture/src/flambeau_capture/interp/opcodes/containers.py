@@ -23,7 +23,7 @@ from flambeau_capture.values.containers.dicts import DictValue, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.containers.sets import SetValue
-from flambeau_capture.values.objects.attributes import assume_entry, is_iterable
+from flambeau_capture.values.objects.attributes import assume_entry, find_in_class, is_iterable
 from flambeau_capture.values.objects.exceptions import new_exception
 
 
@@ -79,6 +79,8 @@ statement("MAP_ADD", 2, lambda frame, i, key, item: _at(frame, i).set_item(frame
 @opcode("DICT_UPDATE")
 def dict_update(frame: Frame, instruction: Instruction) -> None:
     given = frame.pop()
+    if find_in_class(given.cls, "keys") is None:
+        frame.tx.raise_error(TypeError, f"'{name_in_errors(given.cls)}' object is not a mapping")
     for key, value in pairs_of(frame.tx, given):
         _at(frame, instruction).set_item(frame.tx, key, value)
 

@@ -109,8 +109,9 @@ class DictValue(MappingValue):
         self.attributes: dict[str, Value] = {}  # of an OrderedDict, which has a `__dict__`
         self.real_attributes: dict[str, Any] = {}
         self._entries: dict[Hashable, tuple[Value, Value | Pending]] = {}
-        for key, value in entries:
-            self._entries[key_of(tx, key)] = (key, value)
+        for key, value in entries:  # the first of equal keys stays, with the last value
+            hashed = key_of(tx, key)
+            self._entries[hashed] = (self._entries.get(hashed, (key,))[0], value)
 
     def describe(self) -> str:
         return f"{self.cls.__name__} of {len(self._entries)}"
@@ -381,18 +382,13 @@ class DictView(BuiltinKind):
             return SequenceIterator(TupleValue(self.parts()[::-1]))
         if self.kind != "keys" or name in PROTOCOL:
             return super().call_method(tx, name, args, kwargs)
-        from flambeau_capture.values.containers.sets import SetValue  # sets are made of keys
+        from flambeau_capture.values.containers.sets import algebra  # sets are made of keys
 
-        if name in _ANY_ITERABLE and not isinstance(args[0], SetValue | DictView):
-            args = [SetValue(unpack(tx, args[0]), tx=tx)]
-        return SetValue(self.parts(), tx=tx).call_method(tx, name, args, kwargs)
+        return algebra(tx, self, name, args)
 
     def reconstruct(self, writer: Any) -> None:
         writer.load(self.target)
         writer.call_method_top(self.kind)
-
-
-_ANY_ITERABLE = frozenset({"__and__", "__or__", "__sub__", "__xor__"})
 
 
 def _pop(self: MappingValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
@@ -454,7 +450,8 @@ def _copy(self: DictValue, tx: Tracer, args: Args = (), kwargs: Kwargs | None = 
 def _or(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if not isinstance(getattr(args[0], "payload", None) or args[0], DictValue):
         return Constant(NotImplemented)
-    merged = _copy(self, tx)
+    kind = args[0] if self.cls is dict and isinstance(args[0], DictValue) else self
+    merged = DictValue(self.entries(), kind.cls, tx=tx, factory=kind.factory)
     _update(merged, tx, args, {})
     return merged
 

@@ -6,6 +6,7 @@ Python's own set of the same keys, made the same way, would give them.
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
@@ -44,106 +45,96 @@ class SetValue(BuiltinKind):
         self.cls = python_class
         self._tx = tx
         self.source = source
-        self._items: dict[Hashable, Value] = {}
-        self._order: Any = None  # None: as the existing set iterates, which is the items' order
-        keys = []
-        for item in items:
-            key = key_of(tx, item)
-            keys.append(key)
-            self._items.setdefault(key, item)
-        if source is None:
-            self._order = set(keys)
+        keyed = [(key_of(tx, item), item) for item in items]
+        keys = [key for key, _ in keyed]
+        #: the keys, of equal ones that which Python's set keeps; an existing set's as it iterates
+        self._order: Any = set(keys) if source is None else dict.fromkeys(keys)
+        self._items = {id(key): item for key, item in keyed}  # read for what is in `_order` alone
 
     def parts(self) -> list[Value]:
-        order = self._items if self._order is None else self._order
-        return [self._items[key] for key in order]
+        return [self._items[id(key)] for key in self._order]
 
     def own_order(self) -> set[Hashable]:
         """The set of keys, about to be changed."""
-        if self._order is None:
-            self._order = set(self._items)
+        if self._as_found():
+            self._order = set(self._order)
         order: set[Hashable] = self._order
         return order
 
+    def keyed(self) -> dict[int, Value]:
+        """The items by the identity of their keys."""
+        return {id(key): self._items[id(key)] for key in self._order}
+
     def filled(self, tx: Tracer, given: Value) -> SetValue:
         """A new set, once it has what it is made of."""
-        self._items, keys = _keys_of(tx, given)
-        self._items = dict(self._items)
+        items, keys = _keys_of(tx, given)
         self._order = set(keys)
+        self._items = dict(items)
         return self
 
     def insert(self, key: Hashable, item: Value) -> None:
-        self.own_order().add(key)
-        self._items.setdefault(key, item)
+        order = self.own_order()
+        size = len(order)
+        order.add(key)
+        if len(order) > size:
+            self._items[id(key)] = item
 
     def drop(self, key: Hashable) -> None:
         self.own_order().discard(key)
-        self._items.pop(key, None)
 
     def empty(self) -> None:
         self.own_order().clear()
         self._items.clear()
 
     def describe(self) -> str:
-        return f"{self.cls.__name__} of {len(self._items)}"
+        return f"{self.cls.__name__} of {len(self._order)}"
 
     def as_python(self) -> Any:
         parts = self.parts()
         made = self.cls(part.as_python() for part in parts)
-        if self._order is None or not all(isinstance(part, Constant) for part in parts):
+        if self._as_found() or not all(map(_hashes_alike, parts)):
             return made
         if [*made] == [*self._order]:
             return made
         keys, more = _as_inserted(self._order, self.cls)
-        made = _set_of(self.cls, [self._items[key].as_python() for key in keys], more)
+        made = _set_of(self.cls, [self._items[id(key)].as_python() for key in keys], more)
         if [*made] != [*self._order]:
             raise NotConcrete(f"the order of a {self.describe()}")
         return made
 
+    def _as_found(self) -> bool:
+        """Whether it is still the set of the program."""
+        return isinstance(self._order, dict)
+
     def truth(self, tx: Tracer) -> bool:
-        return bool(self._items)
+        return bool(self._order)
 
     def length(self, tx: Tracer) -> int:
-        return len(self._items)
+        return len(self._order)
 
     def contains(self, tx: Tracer, item: Value) -> bool:
-        return is_among(tx, _member(tx, item), self._items)
+        return is_among(tx, _member(tx, item), self._order)
 
     def iterate(self, tx: Tracer) -> IteratorValue:
         return KeysIterator(self, self.parts())
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name in _SET_MUTATIONS and self.cls is set:
+            if name.startswith("__i") and name != "__init__" and not _is_set(args[0]):
+                return Constant(NotImplemented)
             tx.heap.changed(self)
             return _SET_MUTATIONS[name](self, tx, args) or Constant(None)
         if name in _SET_ALGEBRA:
-            return self._algebra(tx, name, args)
+            return algebra(tx, self, name, args)
         if name == "copy":
             return self if self.cls is frozenset else SetValue([], tx=tx).filled(tx, self)
         return super().call_method(tx, name, args, kwargs)
 
-    def _algebra(self, tx: Tracer, name: str, args: Args) -> Value:
-        found = dict(self._items)
-        keys: set[Any] = set(found) if self._order is None else set(self._order)
-        others = []
-        for arg in args:
-            if name.startswith("__") and not isinstance(arg, SetValue | DictView):
-                return Constant(NotImplemented)
-            given, keys_given = _keys_of(tx, arg)
-            found = {**given, **found}
-            others.append(keys_given)
-        result: Any = getattr(keys, name)(*others)
-        if isinstance(result, bool):
-            return Constant(result)
-        made = SetValue([found[k] for k in result], self.cls, tx=tx)
-        made._order = result
-        return made
-
     def rebuild(self, writer: Any) -> None:
         parts, more = self.parts(), 0
-        if self._order is not None and all(isinstance(part, Constant) for part in parts):
+        if not self._as_found() and all(map(_hashes_alike, parts)):
             keys, more = _as_inserted(self._order, self.cls)
-            parts = [self._items[key] for key in keys]
+            parts = [self._items[id(key)] for key in keys]
         with writer.building(self):
             if more:
                 given = [Constant(self.cls), TupleValue(parts), Constant(more)]
@@ -156,6 +147,13 @@ class SetValue(BuiltinKind):
             writer.load(self)
             writer.call_method_top(method, args)
             writer.pop_top()
+
+
+def _hashes_alike(item: Value) -> bool:
+    """Whether the item itself has the hash of its key."""
+    if isinstance(item, TupleValue):
+        return all(map(_hashes_alike, item.parts()))
+    return isinstance(item, Constant)
 
 
 def _as_inserted(order: set[Hashable], kind: type) -> tuple[list[Hashable], int]:
@@ -183,14 +181,51 @@ _TRIALS = 3000
 _FEW = 8  # of more there are too many orders to be tried
 
 
-def _keys_of(tx: Tracer, given: Value) -> tuple[dict[Hashable, Value], Any]:
-    """The items of an argument, and their keys in a container of its kind: it decides the order."""
+def _keys_of(tx: Tracer, given: Value) -> tuple[dict[int, Value], Any]:
+    """The items of an argument by their keys' identity, and the keys in a container of its kind,
+    which decides the order, and which of equal keys is kept."""
     payload = getattr(given, "payload", None)
     given = payload if isinstance(payload, SetValue) else given  # whatever its class iterates over
     if isinstance(given, SetValue):
-        return given._items, set(given._items if given._order is None else given._order)
-    items = {key_of(tx, item): item for item in unpack(tx, given)}
-    return items, dict.fromkeys(items) if given.cls is dict else list(items)
+        return given.keyed(), set(given._order) if given._as_found() else given._order
+    keyed = [(key_of(tx, item), item) for item in unpack(tx, given)]
+    keys = [key for key, _ in keyed]
+    items = {id(key): item for key, item in keyed}
+    if given.cls is dict:
+        return items, dict.fromkeys(keys)
+    is_view = isinstance(given, DictView) and given.kind != "values"
+    return items, dict.fromkeys(keys).keys() if is_view else keys
+
+
+def algebra(tx: Tracer, left: Value, name: str, args: Args) -> Value:
+    """A method of a set or of a dict's view, as Python's own do it to the keys; or an operator
+    of anything that a view, on its right, iterates over."""
+    if name not in _SET_ALGEBRA:
+        left.unknown(f"method {name!r}")
+    takes_any = not isinstance(left, SetValue) and name in _ANY_ITERABLE
+    if name.startswith("__") and not takes_any and not _is_set_like(args[0]):
+        return Constant(NotImplemented)
+    views = any(isinstance(each, DictView) for each in (left, *args) if name.startswith("__"))
+    given = [(*_keys_of(tx, each), each.cls) for each in (left, *args)]
+    if views:  # whose operators tell frozen sets from others
+        given = [(i, frozenset(k) if c is frozenset else k, c) for i, k, c in given]
+    keys, *others = (each for _, each, _ in given)
+    by = getattr(operator, name) if name.startswith("__") else getattr(type(keys), name)
+    result: Any = by(keys, *others)
+    if isinstance(result, bool):
+        return Constant(result)
+    made = SetValue([], set if views else left.cls, tx=tx)
+    made._items = {at: item for items, *_ in given for at, item in items.items()}
+    made._order = result
+    return made
+
+
+def _is_set(value: Value) -> bool:
+    return isinstance(getattr(value, "payload", None) or value, SetValue)
+
+
+def _is_set_like(value: Value) -> bool:
+    return isinstance(value, SetValue) or (isinstance(value, DictView) and value.kind != "values")
 
 
 def _member(tx: Tracer, item: Value) -> Value:
@@ -202,14 +237,14 @@ SetHandler = Callable[[SetValue, Tracer, Args], Value | None]
 
 
 def _in_place(name: str) -> SetHandler:
-    def run(self: SetValue, tx: Tracer, args: Args) -> None:
+    def run(self: SetValue, tx: Tracer, args: Args) -> Value | None:
         order = self.own_order()
         for step in [args] if name == "intersection_update" else [[arg] for arg in args]:
             given = [_keys_of(tx, arg) for arg in step]
             for items, _ in given:
-                self._items = {**items, **self._items}
+                self._items = {**items, **self.keyed()}
             getattr(order, name)(*(keys for _, keys in given))
-            self._items = {key: self._items[key] for key in order}
+        return self if name.startswith("__i") else None
 
     return run
 
@@ -237,10 +272,12 @@ _SET_MUTATIONS: dict[str, SetHandler] = {
     "pop": _set_pop,
     "__init__": _set_init,
     **{name: _in_place(name) for name in ("update", "difference_update", "intersection_update",
-                                          "symmetric_difference_update")},
+                                          "symmetric_difference_update", "__ior__", "__iand__",
+                                          "__isub__", "__ixor__")},
 }  # fmt: skip
 
 
+_ANY_ITERABLE = frozenset({"__and__", "__or__", "__sub__", "__xor__"})
 _SET_ALGEBRA = frozenset(
     {
         "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset",

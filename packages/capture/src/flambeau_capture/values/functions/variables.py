@@ -36,9 +36,8 @@ class CellValue(Value):
     @property
     def content(self) -> Value | None:
         if self._content is None and self.pending is not None:
-            real, source = self.pending
+            self._content = self.tx.wrap(*self.pending)
             self.pending = None
-            self._content = self.tx.wrap(real, source)
         if self._content is None and self.own and not self.written:
             self.tx.guard(self.place(), "CALL", is_empty, "is empty")
         return self._content
