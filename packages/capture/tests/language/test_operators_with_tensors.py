@@ -3,7 +3,10 @@ all that is no number, and what neither side knows is refused in Python's words,
 Generated: every operator, both sides, what the object derives from, what its methods answer.
 """
 
+import builtins
 import itertools
+import math
+import operator
 
 import pytest
 import torch
@@ -73,3 +76,57 @@ def test_an_index_of_the_program_is_a_tensors_to_take():
 
     t = torch.arange(6.0).view(2, 3)
     assert torch.equal(optimize("eager")(f)(t, Place()), f(t, Place()))
+
+
+#: a call reads its arguments' ids, makes what has no order, or speaks to the world
+ELSEWHERE = {"breakpoint", "compile", "eval", "exec", "exit", "frozenset", "globals", "hash",
+             "help", "id", "input", "locals", "open", "print", "quit", "set", "super", "vars",
+             "copyright", "credits", "license", "dir", "countOf", "indexOf"}  # fmt: skip
+BUILT_IN = [
+    *(name for name in dir(builtins) if name[0].islower() and name not in ELSEWHERE),
+    *(
+        f"operator.{name}"
+        for name in dir(operator)
+        if name[0] != "_" and name not in ("countOf", "indexOf")
+    ),
+    *(f"math.{name}" for name in ("trunc", "floor", "ceil", "sqrt", "log", "prod", "fsum", "gcd")),
+]
+GIVEN = ("x", "x, 2", "2, x", "x, 2, 3")
+WRITTEN = (
+    "x.__hash__() == hash(x)", "object.__hash__(x) == hash(x)", "reversed(x) * 2", "'%s' % x",
+    "f'{x}'", "f'{x!r:>30}'", "x.__repr__()", "x.__str__()", "x.__sizeof__() > 0", "'ab' * x",
+    "'__abs__' in x.__dir__()", "x.__format__('')", "list(zip(x, x))", "1 in x", "x == 'a'",
+    "x.__eq__('a')", "(lambda y: y.__hash__() == hash(y))(x + 1)", "x < None", "(1,) + x",
+    "x and 1", "not x",
+)  # fmt: skip
+
+
+def held(found):
+    if isinstance(found, torch.Tensor):
+        return str(found.dtype), tuple(found.shape), str(found.tolist())
+    if isinstance(found, tuple | list):
+        return type(found), [held(one) for one in found]
+    if hasattr(found, "__next__"):
+        return type(found), [held(one) for one in itertools.islice(found, 8)]
+    return type(found), repr(found).partition(" at 0x")[0]
+
+
+@pytest.mark.parametrize("data", [[1.0, 2.5, -3.0], 7], ids=str)
+def test_each_built_in_function_of_a_tensor(data):
+    calls = [f"{name}({given})" for name in BUILT_IN for given in GIVEN]
+    wrong = {}
+    for call in [*calls, *WRITTEN]:
+        space = {"operator": operator, "math": math}
+        exec(f"def f(x):\n    x = x + 1\n    return {call}", space)
+        expected = answer(space["f"], data)
+        found = answer(optimize("eager")(space["f"]), data)
+        if found != expected:
+            wrong[call] = expected, found
+    assert wrong == {}
+
+
+def answer(call, data):
+    try:
+        return held(call(torch.tensor(data)))
+    except Exception as error:
+        return type(error), str(error)

@@ -113,7 +113,7 @@ answers(
         hasattr: lambda tx, args, kwargs: Constant(has_attr(tx, args[0], _name_of(args[1]))),
         repr: lambda tx, args, kwargs: Constant(text_of(tx, args[0], "__repr__")),
         ascii: lambda tx, args, kwargs: Constant(_ascii(tx, args[0])),
-        format: lambda tx, args, kwargs: Constant(format_value(tx, args[0], _spec(*args[1:]))),
+        format: lambda tx, args, kwargs: Constant(format_value(tx, args[0], _spec(tx, *args[1:]))),
         setattr: lambda tx, args, kwargs: args[0].set_attr(tx, _name_of(args[1]), args[2]),
         delattr: lambda tx, args, kwargs: args[0].del_attr(tx, constant_of(args[1])),
     }
@@ -366,7 +366,10 @@ def _ascii(tx: Tracer, value: Value) -> str:
     return text_of(tx, value, "__repr__").encode("ascii", "backslashreplace").decode()
 
 
-def _spec(*given: Value) -> str:
+def _spec(tx: Tracer, *given: Value) -> str:
+    for each in given:
+        if not issubclass(each.cls, str):
+            refuse(tx, format, Constant(0), each)
     return "".join(map(constant_of, given))
 
 

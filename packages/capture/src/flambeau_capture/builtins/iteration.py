@@ -51,6 +51,7 @@ from flambeau_capture.values.iterators.generators import GeneratorValue
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.special_methods import SpecialMethods
+from flambeau_capture.values.tensors.tensor import TensorValue
 
 _ZERO, _ONE = Constant(0), Constant(1)
 
@@ -138,6 +139,8 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = find_in_class(target.cls, "__reversed__")
     if own is not None and own[1] is None:
         refuse(tx, reversed, target, __reversed__=None)
+    if isinstance(target, TensorValue):
+        return target.call_method(tx, "__reversed__", [], {})
     if target.special(tx, "__reversed__"):
         return call_special(tx, target, "__reversed__", [])
     if isinstance(target, SpecialMethods) and own is None:
@@ -193,7 +196,6 @@ for _original, _python in (
     *_alike(bisect, "", iterating, "insort_left insort_right"),
     *_alike(bisect, "", calling, "bisect_left bisect_right"),
     *_alike(operator, "", calling, "call itemgetter attrgetter methodcaller"),
-    (operator.concat, iterating.concat),
     (operator.countOf, iterating.count_of),
     (operator.indexOf, iterating.index_of),
     (functools.cmp_to_key, calling.cmp_to_key),

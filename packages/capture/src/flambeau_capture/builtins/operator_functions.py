@@ -64,7 +64,7 @@ def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return tx.wrap_new(of_built_ins(tx, divmod, ("__divmod__", "__rdivmod__"), *args))
     left, right = (getattr(arg, "payload", None) or arg for arg in args)
     for side, name in ((left, "__divmod__"), (right, "__rdivmod__")):
-        if find_in_class(side.cls, name) is None and not isinstance(side, TensorValue):
+        if find_in_class(side.cls, name) is None:
             refuse(tx, divmod, *args)
     return TupleValue([binary(tx, "//", left, right), binary(tx, "%", left, right)])
 
@@ -74,6 +74,15 @@ def _pow(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if len(args) == 2:
         return binary(tx, "**", args[0], args[1])
     return tx.wrap_new(evaluate(tx, pow, *(arg.as_python() for arg in args)))
+
+
+@handles(operator.concat)
+def _concat(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    for arg in args:
+        text = isinstance(arg, Constant) and isinstance(arg.value, str | bytes)
+        if isinstance(arg, TensorValue | Constant) and not text:  # numbers, and what has subscripts
+            refuse(tx, operator.concat, *args)
+    return binary(tx, "+", args[0], args[1])
 
 
 pure(operator.length_hint)

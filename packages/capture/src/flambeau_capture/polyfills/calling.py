@@ -26,6 +26,9 @@ def itemgetter(item: Any, *items: Any) -> Callable[[Any], Any]:
 
 
 def attrgetter(name: str, *names: str) -> Callable[[Any], Any]:
+    for one in (name, *names):
+        if not isinstance(one, str):
+            raise TypeError("attribute name must be a string")
     if not names:
         return lambda obj: _dotted(obj, name)
     return lambda obj: tuple([_dotted(obj, one) for one in (name, *names)])
@@ -38,6 +41,8 @@ def _dotted(obj: Any, path: str) -> Any:
 
 
 def methodcaller(name: str, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
+    if not isinstance(name, str):
+        raise TypeError("method name must be a string")
     return lambda obj: getattr(obj, name)(*args, **kwargs)
 
 

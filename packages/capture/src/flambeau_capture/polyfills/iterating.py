@@ -221,10 +221,6 @@ def tee(iterable: Iterable[Any], n: int = 2) -> tuple[Iterator[Any], ...]:
     return tuple([branch(mine) for mine in waiting])
 
 
-def concat(a: Any, b: Any) -> Any:
-    return a + b
-
-
 def count_of(a: Iterable[Any], b: Any) -> int:
     count = 0
     for item in a:

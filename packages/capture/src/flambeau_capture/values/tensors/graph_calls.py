@@ -92,6 +92,8 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         result = run_call(tx, op, target, node_args, node_kwargs)
     if result is NotImplemented:
         return Constant(NotImplemented)
+    if isinstance(result, str):
+        raise Break("FB0003", f"text that {operator_name(target)} makes of a tensor")
     if isinstance(result, _PLAIN):
         if _says_it_writes(target):  # no node would hold the call
             raise Break("FB0019", f"{operator_name(target)} writes and returns a number")
@@ -131,7 +133,7 @@ def _says_it_writes(target: Any) -> bool:
 
 _OF_DATA = ("FB0002", "FB0003", "FB0004")  # breaks that are none where the data is known
 _PLAIN = (
-    bool, int, float, str, torch.dtype, torch.device, torch.Size,
+    bool, int, float, torch.dtype, torch.device, torch.Size,
     torch.SymInt, torch.SymFloat, torch.SymBool,
 )  # fmt: skip
 

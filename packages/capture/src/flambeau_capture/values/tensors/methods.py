@@ -17,9 +17,11 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.methods import PROTOCOL, BoundMethod
 from flambeau_capture.values.numpy.arrays import rules
+from flambeau_capture.values.registry import call_known
 from flambeau_capture.values.tensors.graph_calls import COUNTED_BY_DATA, graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue, has_place, requires_grad_already
 
+COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
 CONSTANT_ATTRIBUTES = frozenset(
     {
         "dtype", "device", "layout", "ndim", "is_cuda", "is_cpu", "is_sparse", "is_quantized",
@@ -53,6 +55,7 @@ BREAKING_METHODS: dict[str, tuple[str, ...]] = {
                "swapaxes_", "swapdims_", "as_strided_", "rename_", "share_memory_", "pin_memory",
                "detach_", "swap_"),
 }  # fmt: skip
+_OF_OBJECTS = frozenset(dir(object)) - {f"__{name}__" for name in COMPARED}
 _BREAK_OF = {name: id for id, names in BREAKING_METHODS.items() for name in names}
 
 
@@ -133,6 +136,10 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
         ruled = rule(tensor, tx, args, kwargs)
         if ruled is not None:
             return ruled
+    if name in _OF_OBJECTS:  # which ask the object itself: a fake one is another
+        if name == "__hash__" and not args:
+            return call_known(tx, hash, "hash", tensor)
+        raise Break(_BREAK_OF.get(name, "FB0009"), f"call_method {name} of {tensor.describe()}")
     if name == "numpy" and not args and not kwargs:
         array: Value = rules().from_tensor(tx, tensor)
         return array
