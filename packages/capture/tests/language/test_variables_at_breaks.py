@@ -144,3 +144,54 @@ def test_bound_on_one_road_only(capture, same, binding):
                 compiled = capture(fn)
             log.clear()
             same(outcome(compiled, log, n), expected, f"n = {n} in\n{source}")
+
+
+#: places that something is set in and deleted from: what sets, what deletes, what reads
+PLACES = {
+    "global": ("tmp = {v}", "del tmp", "tmp"),
+    "globals": ("globals()['tmp'] = {v}", "del globals()['tmp']", "globals()['tmp']"),
+    "attribute": ("o.tmp = {v}", "del o.tmp", "o.tmp"),
+    "delattr": ("setattr(o, 'tmp', {v})", "delattr(o, 'tmp')", "o.tmp"),
+    "attributes": ("vars(o)['tmp'] = {v}", "del vars(o)['tmp']", "o.tmp"),
+    "slot": ("s.tmp = {v}", "del s.tmp", "s.tmp"),
+    "class": ("C.tmp = {v}", "del C.tmp", "C.tmp"),
+    "item": ("d['tmp'] = {v}", "d.pop('tmp')", "d['tmp']"),
+    "module": ("net.tmp = {v}", "del net.tmp", "net.tmp"),
+}
+STEPS = [
+    "S",
+    "D",
+    *("S" + "".join(more) for n in (1, 2) for more in itertools.product("SDR", repeat=n)),
+]
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_set_and_deleted_need_not_have_been_there(place, there, capture):
+    for steps in STEPS:
+        expected, found = (outcomes(place, there, steps, by) for by in (lambda f: f, capture))
+        assert found == expected, steps
+
+
+def outcomes(place, there, steps, by):
+    set_, *others = PLACES[place]
+    spelt = {"S": set_, "D": others[0], "R": f"r.append({others[1]})"}
+    lines = "".join(
+        f"    try: {spelt[step].format(v=('x * 2', at)[at % 2])}\n"
+        "    except Exception as error: r.append((type(error).__name__, str(error)))\n"
+        for at, step in enumerate(steps)
+    )
+    space = {"C": type("C", (), {}), "d": {}, "net": torch.nn.Linear(1, 1)}
+    space |= {"o": type("O", (), {})(), "s": type("S", (), {"__slots__": ("tmp",)})()}
+    if there:
+        exec(set_.format(v=5), space)
+    exec(f"def f(x):\n    global tmp\n    r = []\n{lines}    return x + 1, r", space)
+    call, seen = by(space["f"]), []
+    for _ in range(2):
+        try:
+            seen.append(repr(call(torch.ones(1))))
+        except Exception as error:
+            seen.append(repr(error))
+        exec(f"try: now = {others[1]}\nexcept Exception as error: now = str(error)", space)
+        seen.append(repr(space["now"]))
+    return seen

@@ -204,18 +204,18 @@ class BytecodeWriter:
 
     def store_global(self, scope: Any, name: str) -> None:
         """Pop a value into a global variable."""
-        self._change_global(scope, name, spelling.store_global, spelling.store_subscr)
-
-    def delete_global(self, scope: Any, name: str) -> None:
-        self._change_global(scope, name, spelling.delete_global, spelling.delete_subscr)
-
-    def _change_global(self, scope: Any, name: str, own: Any, by_key: Any) -> None:
         if scope.own:
-            self.body += own(name)
+            self.body += spelling.store_global(name)
             return
         self.load_const(scope.namespace)
         self.load_const(name)
-        self.body += by_key()
+        self.store_subscr()
+
+    def delete_global(self, scope: Any, name: str) -> None:
+        """Take a global variable away, which may not have been there before the frame."""
+        self.load_const(scope.namespace)
+        self.call_method_top("pop", [Constant(name), Constant(None)])
+        self.pop_top()
 
     def _temporary(self) -> str:
         self._count += 1

@@ -9,6 +9,7 @@ classes and instances is guarded; what `super()` finds is bound to the receiver.
 from __future__ import annotations
 
 import collections
+import contextlib
 import enum
 import inspect
 import sys
@@ -387,7 +388,7 @@ class ObjectValue(SpecialMethods):
         for name, value in self.written.items():
             hidden = self._hidden(name)
             if value is None or name in self.moved:
-                writer.do(del_own if hidden else object.__delattr__, [self, Constant(name)])
+                writer.do(del_own if hidden else del_attribute, [self, Constant(name)])
             if value is not None:
                 setter = set_own if hidden else object.__setattr__
                 writer.do(setter, [self, Constant(name), value])
@@ -430,7 +431,13 @@ def set_own(obj: Any, name: str, value: Any) -> None:
 
 def del_own(obj: Any, name: str) -> None:
     """Delete an instance's own attribute, where a descriptor of its class has the name."""
-    del instance_dict(obj)[name]
+    instance_dict(obj).pop(name, None)
+
+
+def del_attribute(obj: Any, name: str) -> None:
+    """Delete an attribute that the program has set or seen: before, it may not have been there."""
+    with contextlib.suppress(AttributeError):
+        object.__delattr__(obj, name)
 
 
 def share_dict(target: Any) -> None:
