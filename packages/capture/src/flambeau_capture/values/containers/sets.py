@@ -207,7 +207,7 @@ def algebra(tx: Tracer, left: Value, name: str, args: Args) -> Value:
         return Constant(NotImplemented)
     views = any(isinstance(each, DictView) for each in (left, *args) if name.startswith("__"))
     given = [(*_keys_of(tx, each), each.cls) for each in (left, *args)]
-    if views:  # whose operators tell frozen sets from others
+    if views:  # whose operators treat frozen sets otherwise
         given = [(i, frozenset(k) if c is frozenset else k, c) for i, k, c in given]
     keys, *others = (each for _, each, _ in given)
     by = getattr(operator, name) if name.startswith("__") else getattr(type(keys), name)
