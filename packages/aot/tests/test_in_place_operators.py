@@ -97,6 +97,46 @@ def test_as_eager_or_refused(decomposed: bool, grad: bool) -> None:
     assert {"copy_", "polygamma_", "add_", "heaviside_" if not grad else "mul_"} <= answered
 
 
+DTYPES = (torch.bool, torch.int32, torch.bfloat16, torch.float32, torch.complex64)
+
+
+@pytest.mark.parametrize("other", DTYPES[::2])
+@pytest.mark.parametrize("own", DTYPES)
+def test_dtypes_that_eager_refuses_are_refused(own: torch.dtype, other: torch.dtype) -> None:
+    """The result's dtype does not fit what is written to, or no kernel takes the operands'."""
+    table, wrong, refused = flambeau_prims.decompositions(), [], 0
+    for name in METHODS:
+        for given in calls(name):
+
+            def fn(x: torch.Tensor, name=name, given=given) -> torch.Tensor:
+                y = x.to(own)
+                getattr(y, name)(*(_of(item, other) for item in given))
+                return y
+
+            x = torch.tensor([[1.0, 2.0], [3.0, 1.0]])
+            try:
+                expected = fn(x)
+            except Exception as error:
+                expected = error
+            try:
+                found = aot.aot_function(fn, aot.run_as_is, decompositions=table)(x)
+            except Exception as error:
+                found = error
+            if isinstance(expected, Exception):
+                refused += 1
+                if not isinstance(found, Exception):
+                    wrong.append((name, given, str(expected)))
+            elif isinstance(found, Exception) and not isinstance(found, aot.Unsupported):
+                wrong.append((name, given, found))
+    assert not wrong, wrong
+    assert refused
+
+
+def _of(item: Any, dtype: torch.dtype) -> Any:
+    floating = isinstance(item, torch.Tensor) and item.is_floating_point()
+    return item.to(dtype) if floating else (1j if dtype.is_complex and item == 1.5 else item)
+
+
 def test_what_eager_refuses_is_refused() -> None:
     """A result that the target's dtype cannot keep, a derivative that there is not."""
     whole = torch.ones(3, dtype=torch.int64)

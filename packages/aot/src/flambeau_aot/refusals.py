@@ -127,7 +127,7 @@ AO0053 NotYetSymbolic: an input is given another shape of symbolic sizes in plac
 AO0054: autograd cannot tell what a result is: {error}
 AO0055: a write through `data` to a tensor that a checkpointed region has read, and would read again
     in the backward pass > write to a clone
-AO0056: polygamma_ of {dtype}, which cannot keep its result, as eager says where it runs
+AO0056: {func} at these dtypes, as eager says: {words}
 AO0057: {func} on a GPU, which cuDNN computes whole > keep the layer out of the compiled region, or
     turn cuDNN off (torch.backends.cudnn.flags(enabled=False))
 AO0058: grad is enabled inside the program, which writes to memory that it shares with an argument

@@ -35,6 +35,7 @@ from flambeau_aot.inputs.memory_overlap import (
     same_elements,
     share_elements,
 )
+from flambeau_aot.intercept.eager_dtypes import refusal_by_eager
 from flambeau_aot.intercept.registry import Call, Interception, forms, intercept
 from flambeau_aot.joint.nested import tensors_in
 from flambeau_aot.refusals import refusal
@@ -233,6 +234,7 @@ def write_to_list(call: Call, call_one: Callable[..., Any]) -> Any:
             call_one(single, (tensor, *own), call.kwargs)
         return None
     before = [version(tensor) for tensor in targets]
+    refuse_dtypes(call)
     result = call()
     for tensor, count in zip(targets, before, strict=True):
         if version(tensor) == count:
@@ -302,11 +304,19 @@ def _write_keeping_strides(target: torch.Tensor, call: Call, layouts: Layouts) -
     result = call()
     if version(inside) == before:
         return result
+    refuse_dtypes(call)
     if overlaps:
         raise refusal("AO0080")
     if lay_out_as(base, shape, strides):
         current_value(inside)
     return result
+
+
+def refuse_dtypes(call: Call) -> None:
+    """Raise where eager refuses to write a result of this dtype."""
+    words = refusal_by_eager(call.func, call.args, call.kwargs)
+    if words:
+        raise refusal("AO0056", func=call.name, words=words)
 
 
 def lay_out_as(base: torch.Tensor, shape: Sequence[Any], strides: Sequence[Any]) -> bool:
@@ -382,6 +392,7 @@ def keeping_size(out: torch.Tensor, call: Call, layouts: Layouts) -> Any:
 def keeping_strides(outs: Sequence[torch.Tensor], call: Call) -> Any:
     """A call that writes its results to several tensors."""
     before = [(tuple(out.shape), tuple(out.stride())) for out in outs]
+    refuse_dtypes(call)
     result = call()
     for out, (shape, strides) in zip(outs, before, strict=True):
         if is_functional(out) and base_of(out) is out:

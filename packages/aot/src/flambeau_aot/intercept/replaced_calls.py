@@ -84,7 +84,8 @@ def polygamma_(trace: Interception, call: Call) -> Any:
     x = call.target
     value = _polygamma(*call.args, **call.kwargs)
     if not torch.can_cast(value.dtype, x.dtype):
-        raise refusal("AO0056", dtype=x.dtype)
+        words = f"{value.dtype} can't be cast to {x.dtype}"
+        raise refusal("AO0056", func="polygamma_", words=words)
     return write(trace, Call(torch.Tensor.copy_, (x, value), {}))
 
 

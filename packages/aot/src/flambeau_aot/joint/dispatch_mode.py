@@ -36,6 +36,7 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.errors import AotError
 from flambeau_aot.inputs.memory_overlap import Layouts, is_dense, reach
 from flambeau_aot.intercept.determinism_alerts import alerts
+from flambeau_aot.intercept.eager_dtypes import refusal_by_eager
 from flambeau_aot.intercept.inplace import Views
 from flambeau_aot.intercept.input_attributes import InputHooks
 from flambeau_aot.joint.checkpoint_regions import REGION, Regions
@@ -295,7 +296,7 @@ class JointTracer(TorchDispatchMode):
                     permute, (self._run(func, (inside, *args[1:]), kwargs), inverse(order)), {}
                 )
         rule = self.decompositions.get(func)
-        if rule is not None:
+        if rule is not None and (self._depth or not _is_refused(func, args, kwargs)):
             result = self._decompose(func, rule, args, kwargs)
             if result is not NotImplemented:
                 return result
@@ -462,6 +463,13 @@ def _of_numbers_alone(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return False
     given = zip(func._schema.arguments, args, strict=False)
     return any(type(x) in (int, float, bool, complex) and str(a.type) == "Tensor" for a, x in given)
+
+
+def _is_refused(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether eager's kernel refuses dtypes that a decomposition may take: it is recorded whole."""
+    if is_view_op(func) or torch.Tag.nondeterministic_seeded in func.tags:
+        return False
+    return bool(refusal_by_eager(func, args, kwargs))
 
 
 def _is_number(literal: Any) -> bool:

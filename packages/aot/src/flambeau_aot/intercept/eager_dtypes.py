@@ -1,0 +1,108 @@
+"""Dtypes that eager's own kernel refuses, found by a call of it on a few elements.
+
+In: a torch function or an operator, its arguments. Out: eager's words where it refuses them.
+Invariant: only the dtypes are judged: the kernel is run on a few ones of the same dtypes and
+numbers of dimensions, and its error counts where other dtypes, or the call without `out=`, meet
+none. Nothing of the run stays: no random numbers, no warning, nor the mark that it was given.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import outside_tracing
+from flambeau_aot.joint.nested import map_leaves, tensors_in
+
+_EVERYWHERE = "can't be cast to the desired output type"
+_BY_KERNEL = "not implemented for '"
+_ASKED: dict[Any, str] = {}
+
+
+def refusal_by_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """What eager says of a call whose dtypes it refuses; empty where it takes them.
+
+    Kernels for a CPU say nothing of those of another device, but for how operands are promoted.
+    """
+    tensors = tensors_in((args, kwargs))
+    if not tensors:
+        return ""
+    key: Any = []
+    map_leaves((args, kwargs), lambda leaf: key.append(_key(leaf)))
+    try:
+        key = func, len(args), tuple(kwargs), tuple(key)
+        if key not in _ASKED:
+            _ASKED[key] = _ask(func, args, kwargs, all(x.device.type == "cpu" for x in tensors))
+    except TypeError:
+        return ""  # an argument without a hash, of which nothing is known
+    return _ASKED[key]
+
+
+def _key(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dtype, leaf.dim(), leaf.device.type
+    return type(leaf), None if isinstance(leaf, torch.SymInt | torch.SymFloat) else leaf
+
+
+def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cpu: bool) -> str:
+    if any(isinstance(x, torch.Generator) for x in (*args, *kwargs.values())):
+        return ""
+    always = torch.is_warn_always_enabled()
+    try:
+        torch.set_warn_always(True)  # else what is said once is said here
+        with (
+            outside_tracing(), torch.no_grad(), warnings.catch_warnings(),
+            torch.random.fork_rng(devices=[], enabled=not isinstance(func, torch._ops.OpOverload)),
+        ):  # fmt: skip
+            warnings.simplefilter("ignore")
+            words = _error(func, args, kwargs, lambda dtype: dtype)
+            if not words or _EVERYWHERE in words or not cpu:
+                return words if _EVERYWHERE in words else ""
+            others = _others(func, args, kwargs)
+            taken = _BY_KERNEL in words or any(not _error(*call) for call in others)
+            return words if taken else ""
+    finally:
+        torch.set_warn_always(always)
+
+
+_Change = Callable[[torch.dtype], torch.dtype]
+
+
+def _others(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any], _Change]]:
+    """The same call of other dtypes: one that succeeds shows that only they were refused."""
+    if "out" in kwargs:
+        yield func, args, {n: x for n, x in kwargs.items() if n != "out"}, lambda dtype: dtype
+    yield func, args, kwargs, lambda dtype: torch.float32
+    yield func, args, kwargs, lambda dtype: torch.bool
+    # a mask is not to become an index
+    yield func, args, kwargs, lambda dtype: dtype if dtype is torch.bool else torch.int64
+    yield (
+        func,
+        args,
+        kwargs,
+        lambda dtype: torch.float32 if dtype.is_floating_point or dtype.is_complex else dtype,
+    )
+
+
+def _error(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], change: _Change) -> str:
+    """The words of the error that a call of small tensors raises, its dtypes changed so."""
+
+    def small(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return torch.ones((2,) * leaf.dim(), dtype=change(leaf.dtype))
+        if isinstance(leaf, torch.SymInt | torch.SymFloat):
+            return 2 if isinstance(leaf, torch.SymInt) else 2.0
+        if isinstance(leaf, torch.device):
+            return torch.device("cpu")
+        return change(leaf) if isinstance(leaf, torch.dtype) else leaf
+
+    try:
+        func(*map_leaves(args, small), **map_leaves(kwargs, small))
+    except Exception as error:
+        return str(error) or type(error).__name__
+    return ""
