@@ -112,7 +112,7 @@ def test_the_text_of_a_small_program():
         "    buf0_at = buf0.data_ptr()\n"
         "    kernel0(buf0_at, buf0_at)\n"
         "    del buf0\n"
-        "    return (seen_as(buf1, (2, 2), (2, 1), 2), None, buf1,)\n"
+        "    return (seen_as(buf1, (2, 2), (2, 1), 2).detach(), None, buf1,)\n"
     )
     assert wrapper.operators == {"aten_mm_out": "aten.mm.out"}
     ast.parse(wrapper.text)

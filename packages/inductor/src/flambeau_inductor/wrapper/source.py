@@ -8,7 +8,7 @@ is deleted after the last step that needs its memory; an address is read once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,7 +159,7 @@ def generate(
         _PRINT[type(step)](printer, step)
         if check_values:
             _check_values(printer, step)
-    outputs = [_output(o) for o in program.outputs]
+    outputs = [_output(o, given) for o in program.outputs]
     printer("return (" + "".join(f"{o}, " for o in outputs).rstrip(" ") + ")")
     large = printer.drawn or printer.in_blocks or any("= kept(" in x for x in printer.lines)
     keeps = kept_memory != 0 and bool(large)
@@ -401,8 +401,12 @@ def _free(p: _WrapperWriter, step: FreeBuffer) -> None:
         p.lines.append(line)
 
 
-def _output(output: object) -> str:
-    return names.reference(output) if isinstance(output, Ref) else names.literal(output)
+def _output(output: object, given: Sequence[str]) -> str:
+    if not isinstance(output, Ref):
+        return names.literal(output)
+    seen = names.reference(output)
+    # of a buffer that nobody else has the caller is given no view
+    return seen if output.layout is None or output.buffer in given else f"{seen}.detach()"
 
 
 _PRINT: Mapping[type[Step], Callable[[_WrapperWriter, Any], None]] = {
