@@ -232,3 +232,13 @@ def test_a_view_that_fills_its_memory_is_written_by_its_shape(size, stride):
     names = {str(node.target) for node in gm.graph.nodes if node.op == "call_function"}
     assert not any("as_strided_scatter" in name for name in names)
     assert torch.equal(gm(x, src), write(x, src))
+
+
+@pytest.mark.parametrize(("shape", "expanded"), [((1,), (16,)), ((4, 1), (4, 4)), ((1, 4), (4, 4))])
+@pytest.mark.parametrize("offset", [None, 0, 2])
+def test_a_base_that_repeats_its_elements_is_written_as_a_copy(shape, expanded, offset):
+    x, src = torch.rand(shape).expand(expanded), torch.rand(2, 5)
+    expected = x.as_strided_scatter(src, (2, 5), (5, 1), offset)
+    with Decomposing():
+        found = x.as_strided_scatter(src, (2, 5), (5, 1), offset)
+    assert torch.equal(found, expected) and found.stride() == expected.stride()

@@ -108,3 +108,22 @@ def test_roots_of_float16_are_powers():
     with Decomposing():
         given = x**0.5
     assert bool(same(x**0.5, given).all())
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_a_loss_by_logits_has_the_dtype_of_eager(reduction):
+    loss, taken = torch.nn.functional.binary_cross_entropy_with_logits, 0
+    for given, wanted, weight, positive in itertools.product(
+        REAL[:6], REAL, *[(None, *REAL[:3])] * 2
+    ):
+        x, target = torch.ones(2, dtype=given), torch.ones(2, dtype=wanted)
+        of = [dtype and torch.ones(2, dtype=dtype) for dtype in (weight, positive)]
+        try:
+            expected = loss(x, target, of[0], reduction=reduction, pos_weight=of[1])
+        except RuntimeError:
+            continue
+        with Decomposing():
+            found = loss(x, target, of[0], reduction=reduction, pos_weight=of[1])
+        assert found.dtype == expected.dtype, (given, wanted, weight, positive)
+        taken += 1
+    assert taken > 100

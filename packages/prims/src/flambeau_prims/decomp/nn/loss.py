@@ -97,8 +97,8 @@ def binary_cross_entropy(
 @by_name(aten.binary_cross_entropy_with_logits.default)
 def binary_cross_entropy_with_logits(a: Arguments) -> Any:
     given = [t for t in (a.self, a.target, a.weight, a.pos_weight) if t is not None]
-    dtype = result_type(given)
-    if not dtype.is_floating_point:
+    dtype, result = result_type(given), a.target.dtype  # the loss is written like the target
+    if not (dtype.is_floating_point and result.is_floating_point):
         return NotImplemented
     x, t = (e.cast(v, compute_dtype(dtype)) for v in (a.self, a.target))
     log_sigmoid = p.sub(e.minimum(x, 0.0), p.log1p(p.exp(p.neg(p.abs(x)))))
@@ -108,7 +108,7 @@ def binary_cross_entropy_with_logits(a: Arguments) -> Any:
     loss = e.sub(e.mul(e.sub(1.0, t), x), log_sigmoid)
     if a.weight is not None:
         loss = e.mul(loss, e.cast(a.weight, x.dtype))
-    return e.cast(reduce_loss(loss, a.reduction), dtype)
+    return e.cast(reduce_loss(loss, a.reduction), result)
 
 
 def likely_classes(x: Tensor, target: Tensor) -> Tensor:

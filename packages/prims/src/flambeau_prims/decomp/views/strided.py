@@ -41,6 +41,8 @@ def as_strided_scatter(
     if order is not None:
         return p.clone(p.reshape(p.permute(part, order), list(x.shape)))
     if storage_offset is not None:
+        if any(isinstance(n, int) and n == 0 for n in x.stride()):
+            x = p.clone(x)  # what repeats its elements is copied without
         return p.as_strided_scatter(x, part, list(size), list(stride), storage_offset)
     if not e.contiguous(x):  # what lies between the elements of `x` is not known here
         return NotImplemented
