@@ -140,6 +140,20 @@ def expand_as(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return expand(x, tuple(other.shape))
 
 
+@intercept(*forms("std", "var", "std_mean", "var_mean"))
+def spread(trace: Interception, call: Call) -> Any:
+    """One of too few elements, of which a compiled kernel would not warn."""
+    result, kwargs = call(), call.kwargs
+    first = result[0] if isinstance(result, tuple) else result
+    given = kwargs.get("unbiased", next((x for x in call.args[1:] if type(x) is bool), True))
+    correction = kwargs.get("correction", int(given))
+    count = (call.args[0] if call.args else kwargs["input"]).numel()
+    left = first.numel() * (1 if correction is None else correction)
+    if isinstance(count, int) and isinstance(left, int | float) and count <= left:
+        raise refusal("AO0161", func=call.name)
+    return result
+
+
 _LAYERS = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 RECURRENT = {
     called: layer
