@@ -102,16 +102,20 @@ DTYPES = (torch.bool, torch.int32, torch.bfloat16, torch.float32, torch.complex6
 
 @pytest.mark.parametrize("other", DTYPES[::2])
 @pytest.mark.parametrize("own", DTYPES)
-def test_dtypes_that_eager_refuses_are_refused(own: torch.dtype, other: torch.dtype) -> None:
+@pytest.mark.parametrize("in_place", [True, False])
+def test_dtypes_that_eager_refuses_are_refused(
+    own: torch.dtype, other: torch.dtype, in_place: bool
+) -> None:
     """The result's dtype does not fit what is written to, or no kernel takes the operands'."""
     table, wrong, refused = flambeau_prims.decompositions(), [], 0
     for name in METHODS:
+        called = name if in_place or not hasattr(torch.Tensor, name[:-1]) else name[:-1]
         for given in calls(name):
 
-            def fn(x: torch.Tensor, name=name, given=given) -> torch.Tensor:
+            def fn(x: torch.Tensor, called=called, given=given) -> torch.Tensor:
                 y = x.to(own)
-                getattr(y, name)(*(_of(item, other) for item in given))
-                return y
+                result = getattr(y, called)(*(_of(item, other) for item in given))
+                return y if in_place else result
 
             x = torch.tensor([[1.0, 2.0], [3.0, 1.0]])
             try:
@@ -123,6 +127,8 @@ def test_dtypes_that_eager_refuses_are_refused(own: torch.dtype, other: torch.dt
             except Exception as error:
                 found = error
             if isinstance(expected, Exception):
+                if not in_place and "imension" in str(expected):
+                    continue  # a shape
                 refused += 1
                 if not isinstance(found, Exception):
                     wrong.append((name, given, str(expected)))
