@@ -79,6 +79,7 @@ def _others(
         yield func, args, {n: x for n, x in kwargs.items() if n != "out"}, lambda dtype: dtype
     yield func, args, kwargs, lambda dtype: torch.float32
     yield func, args, kwargs, lambda dtype: torch.bool
+    yield func, args, kwargs, lambda dtype: torch.complex64  # for a complex number
     # a mask is not to become an index
     yield func, args, kwargs, lambda dtype: dtype if dtype is torch.bool else torch.int64
     yield (
