@@ -200,3 +200,13 @@ def test_reductions_of_no_elements(function: str, shape: tuple[int, ...], dim: i
         return found, (found + found.sum()).float().exp()
 
     against_eager(reduced, torch.empty(shape))
+
+
+@pytest.mark.parametrize("function", [torch.sum, torch.amax, torch.exp])
+@pytest.mark.parametrize("other", [torch.sum, torch.mean])
+def test_what_only_a_loop_over_no_points_reads_is_not_computed(function: Any, other: Any) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor, none: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return none + function(x).sum() * other(y), none * x[0, 0]
+
+    outcome = against_eager(program, r(4, 6), r(5, 7), torch.empty(0, 3))
+    assert not outcome.loops

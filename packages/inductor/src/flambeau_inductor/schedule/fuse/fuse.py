@@ -18,7 +18,7 @@ from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 
 from flambeau_inductor.driver import PassContext
-from flambeau_inductor.indexing import IntegerConstant, Size, hint, is_open
+from flambeau_inductor.indexing import IntegerConstant, Size, decide_equal, hint, is_open
 from flambeau_inductor.ir.tensors import LibraryCall, Node, dot, flat_strides
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.fuse.legality import (
@@ -124,7 +124,8 @@ def _collect(state: Fusion) -> None:
 
 
 def _drop_unread(state: Fusion) -> None:
-    """Leave out values that no step reads: readers whose masks are constant need no memory.
+    """Leave out values that no step reads: readers whose masks are constant need no memory, and
+    a loop over no points reads nothing.
 
     A group that reads checked positions stays, since its reader is where the check is made.
     """
@@ -136,6 +137,9 @@ def _drop_unread(state: Fusion) -> None:
             continue
         (node,) = group.nodes()
         if node in state.kept or state.readers.get(node):
+            if decide_equal(group.numel, 0):
+                for read in group.reads:
+                    state.readers[read].discard(number)
             continue
         del state.steps[number], state.maker[node]
         state.plan.anchors.discard(node)
