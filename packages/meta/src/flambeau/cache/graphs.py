@@ -153,7 +153,7 @@ def _refuse_shared(items: Sequence[Any]) -> None:
     for item in items:
         if type(item) not in PLAIN_TENSORS or not item.numel():
             continue
-        if item._is_zerotensor():
+        if item._is_zerotensor() or item.layout != torch.strided:
             raise CannotKey("a tensor without memory")
         known = holders.setdefault(item.untyped_storage().data_ptr(), item)
         if known is not item:
