@@ -35,7 +35,7 @@ from flambeau_aot.runtime.call import Compiled, direct, inference_call, training
 from flambeau_aot.runtime.check import Checked, Contract
 from flambeau_aot.runtime.prologue import BoundPlan
 from flambeau_aot.runtime.saved_values import HigherOrder
-from flambeau_aot.runtime.unneeded_derivatives import refuse_upstream
+from flambeau_aot.runtime.unneeded_derivatives import partly_reached, refuse_upstream
 from flambeau_aot.runtime_plan import RuntimePlan
 from flambeau_aot.serialize.saved_program import Stored
 from flambeau_aot.simplify import simplify
@@ -143,7 +143,9 @@ class Pipeline:
         if not work.joint.training:
             compiled = self._inference(work, grad_mode)
         else:
-            refuse_upstream(work.joint, inputs, tangents_of(work.joint))
+            partly = partly_reached(work.joint, tangents_of(work.joint))
+            work.joint = replace(work.joint, plan=replace(work.joint.plan, partly=partly))
+            refuse_upstream(work.joint, inputs)
             with _timed(seconds, "partition"):
                 saved = checked_cut(work.joint, self.partition(work.joint, self.options))
                 work.joint = relying_on_leaves(work.joint, saved, classes)

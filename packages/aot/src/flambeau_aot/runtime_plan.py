@@ -277,7 +277,8 @@ class RuntimePlan:
     raised although nothing is copied into them. `beside`: inputs that share the memory, and so the
     counter, of one that is touched or reshaped. hooks: (primal, hook): what the program puts on the
     gradients of inputs. leaves: inputs that the backward part reads, though eager would not,
-    because they are leaves that require grad. watched: what must not be written to between the call
+    because they are leaves that require grad. partly: primals that some result does not depend on,
+    though the function leads from it to them. watched: what must not be written to between the call
     and a backward pass, whether or not its value is kept. reentrant: tangents that lead to a
     checkpoint with use_reentrant=True. result_nodes: nodes of results that depend on others, each
     after those that it leads to. linear: whether the gradients are linear in the cotangents.
@@ -299,6 +300,7 @@ class RuntimePlan:
     beside: tuple[int, ...] = ()
     hooks: tuple[tuple[int, Any], ...] = ()
     leaves: tuple[int, ...] = ()
+    partly: tuple[int, ...] = ()
     inside: tuple[View, ...] = ()
     apart: tuple[int, ...] = ()
     watched: tuple[Watched, ...] = ()

@@ -177,3 +177,71 @@ def test_a_graph_that_fails_at_a_later_call_is_counted(monkeypatch):
 
 def _fails(*args, **kwargs):
     raise KeyError("inside")
+
+
+KINDS = {
+    "coo": lambda x: x.to_sparse(),
+    "csr": lambda x: x.to_sparse_csr(),
+    "csc": lambda x: x.to_sparse_csc(),
+    "bsr": lambda x: x.to_sparse_bsr((2, 2)),
+    "bsc": lambda x: x.to_sparse_bsc((2, 2)),
+    "mkldnn": lambda x: x.to_mkldnn(),
+    "quantized": lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("ignore")
+def test_inputs_of_no_plain_memory_are_refused_by_name(kind):
+    def program(x, y):
+        return (x.to_dense() if x.layout != torch.strided else x.dequantize()) * y
+
+    compiled = flambeau.compile(program)
+    x, y = KINDS[kind](torch.eye(4)), torch.full((4, 4), 3.0)
+    assert torch.equal(compiled(x, y), program(x, y))
+    report = flambeau.report(compiled)
+    assert not report.internal_errors
+    assert all(getattr(each.error, "id", "") for each in report.fallbacks)
+
+
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, grad):
+        RUNS.append(1)
+        return grad + 1
+
+
+RUNS: list[int] = []
+HISTORIES = {
+    "leaf": lambda x: x,
+    "torch's": lambda x: x.cos(),
+    "a user's": lambda x: Own.apply(x),
+    "behind torch's": lambda x: Own.apply(x.exp()).cos(),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("first", HISTORIES)
+@pytest.mark.filterwarnings("ignore::flambeau.errors.FlambeauWarning")
+def test_what_a_later_call_refuses_runs_eagerly(first, dynamic):
+    """A result that does not depend on an input leads to no derivative of a user's behind it."""
+
+    def program(a, b):
+        return a * b, b.exp()
+
+    def outcome(call, history, asked):
+        RUNS.clear()
+        x, y = (torch.tensor([0.3, 0.7]).requires_grad_() for _ in range(2))
+        results = call(HISTORIES[history](x), y)
+        results[asked].sum().backward()
+        return [x.grad, y.grad, len(RUNS)]
+
+    compiled = flambeau.compile(program, backend="aot_eager", dynamic=dynamic)
+    for history in (first, *HISTORIES, first):
+        for asked in (0, 1):
+            expected, given = (outcome(f, history, asked) for f in (program, compiled))
+            torch.testing.assert_close(given, expected)

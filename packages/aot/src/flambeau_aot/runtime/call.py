@@ -23,6 +23,7 @@ from flambeau_aot.runtime.codegen import defined, display, settling
 from flambeau_aot.runtime.epilogue import epilogue
 from flambeau_aot.runtime.prologue import BoundPlan, prologue, still_leaves
 from flambeau_aot.runtime.saved_values import HigherOrder
+from flambeau_aot.runtime.unneeded_derivatives import none_of_a_user
 from flambeau_aot.runtime_plan import (
     FromFunction,
     FromGraph,
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 Call = Callable[..., Any]
 
 _OWN = {
-    "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "leaves", "inside",
-    "apart", "watched", "reentrant", "linear",
+    "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "leaves", "partly",
+    "inside", "apart", "watched", "reentrant", "linear",
 }  # fmt: skip
 
 
@@ -146,10 +147,14 @@ def training_line(bound: BoundPlan, function: type[torch.autograd.Function]) -> 
         scope["leaves"], scope["still_leaves"] = plan.leaves, still_leaves
         tests = " and ".join(f"{line.primal(primal)}.is_leaf" for primal in plan.leaves)
         checks = [f"    if not ({tests}):", f"        still_leaves(leaves, [{line.inputs()}])"]
+    if plan.partly:
+        scope["partly"], scope["none_of_a_user"] = plan.partly, none_of_a_user
+        tests = " and ".join(f"{line.primal(primal)}.is_leaf" for primal in plan.partly)
+        checks += [f"    if not ({tests}):", f"        none_of_a_user(partly, [{line.inputs()}])"]
     chosen = "(general if transforms_active() else direct)"
     made = line.function(f"{chosen}({line.inputs(plan.apart)})", scope, checks)
     # whoever compiles it for other arguments has to be notified
-    made.straight = not plan.leaves  # type: ignore[attr-defined]
+    made.straight = not (plan.leaves or plan.partly)  # type: ignore[attr-defined]
     return made
 
 

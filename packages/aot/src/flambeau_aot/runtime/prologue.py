@@ -19,6 +19,7 @@ import torch
 from flambeau_aot._torch_compat import base_of, storage_key
 from flambeau_aot.errors import AliasingChanged, AotError
 from flambeau_aot.inputs.synthetic_bases import base_for
+from flambeau_aot.runtime.unneeded_derivatives import none_of_a_user
 from flambeau_aot.runtime_plan import RuntimePlan
 
 Prologue = Callable[[Sequence[Any]], list[Any]]
@@ -81,6 +82,7 @@ def _checks(plan: RuntimePlan, written: tuple[int, ...]) -> list[Check]:
         (plan.offsets, partial(_same_offsets, plan.offsets)),
         (written, _once_a_place(written, sizes_vary=bool(inputs.symbols))),
         (plan.leaves, lambda args, primals: still_leaves(plan.leaves, primals)),
+        (plan.partly, lambda args, primals: none_of_a_user(plan.partly, primals)),
         (depended, _none_of(depended, lambda x: x.retains_grad, "keeps its gradient")),
         (recorded, _none_of(recorded, _may_not_be_written, "is a leaf now")),
         (raised, partial(_counters_are_own, raised, raised.union(plan.beside))),

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flambeau_aot._torch_compat import autograd_nodes, of_a_user
+from flambeau_aot._torch_compat import autograd_nodes, is_of_python, of_a_user
+from flambeau_aot.errors import AliasingChanged
 from flambeau_aot.refusals import refusal
 
 if TYPE_CHECKING:  # what a loaded program runs on knows nothing of tracing
@@ -28,17 +29,46 @@ def refuse_unasked(node: Any, gradients: Sequence[Any]) -> None:
         raise refusal("AO0158")
 
 
-def refuse_upstream(joint: Joint, inputs: Sequence[Any], reached: Sequence[frozenset[int]]) -> None:
+def partly_reached(joint: Joint, reached: Sequence[frozenset[int]]) -> tuple[int, ...]:
+    """The primals that the function leads to from a result which does not depend on them; static
+    ones are leaves."""
+    plan, every = joint.plan, len(joint.tangents)
+    wanting = sorted(joint.wanting.difference(plan.apart, range(len(joint.static))))
+    return tuple(place for place in wanting if len(reached[place]) < every)
+
+
+def refuse_upstream(joint: Joint, inputs: Sequence[Any]) -> None:
     """Raise Unsupported for a program of which a result leads to such a derivative alone through
     the function around the program."""
-    plan, first = joint.plan, len(joint.static)
-    places = {first + at: inputs[position] for at, position in enumerate(plan.inputs.primals)}
-    nodes = {
-        place: value.grad_fn
-        for place, value in places.items()
-        if place not in plan.apart and isinstance(value, torch.Tensor) and value.grad_fn
-    }
-    every = len(joint.tangents)
-    partly = [node for place, node in nodes.items() if len(reached[place]) < every]
-    if any(of_a_user(node) for node, _ in autograd_nodes(partly)):
+    first, positions = len(joint.static), joint.plan.inputs.primals
+    own = [p - first for p in joint.plan.partly if p - first < len(positions)]
+    if _user_upstream([inputs[positions[place]] for place in own]):
         raise refusal("AO0158")
+
+
+def none_of_a_user(partly: Sequence[int], primals: Sequence[Any]) -> None:
+    """Raise AliasingChanged where such a derivative leads to one of these primals in this call:
+    the program was compiled for another history of its inputs."""
+    if _user_upstream([primals[place] for place in partly]):
+        raise AliasingChanged("an input comes from a derivative of a user's, unlike when traced")
+
+
+def _user_upstream(values: Sequence[Any]) -> bool:
+    """Whether a user's derivative is behind one of the values. Calls of compiled programs are
+    noted behind which there is none: in a row of programs each looks as far as the one before."""
+    roots = [x.grad_fn for x in values if isinstance(x, torch.Tensor) and not x.is_leaf]
+    seen, own = set(roots), []
+    while roots:
+        node = roots.pop()
+        if of_a_user(node):
+            return True
+        if is_of_python(node):
+            if getattr(node, "no_user_upstream", False):
+                continue
+            own.append(node)
+        found = {other for other, _ in node.next_functions if other is not None} - seen
+        seen |= found
+        roots.extend(found)
+    for node in own:
+        node.no_user_upstream = True
+    return False

@@ -195,8 +195,9 @@ def _raise_where_no_graph_may(
     where these are at hand, to see. A graph with open sizes that is merely refused is not run:
     another one with constant sizes follows in any case.
     """
-    # capture makes a graph with open sizes again, with constant ones
-    forbidden = has_open_sizes(gm)
+    # capture makes a graph with open sizes again, with constant ones, while it captures; at a later
+    # call nothing else can take its place
+    forbidden = inputs is not None and has_open_sizes(gm)
     asked = request.choices.capture.with_environment().raise_internal_errors
     internal = failure.is_fault and asked
     if not (request.strict or internal or forbidden):
