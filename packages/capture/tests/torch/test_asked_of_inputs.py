@@ -90,3 +90,46 @@ def test_hooks_on_every_module_that_are_set_in_the_call(capture):
     for _ in range(2):
         compiled(torch.randn(1, 2))
     assert seen == [layer, layer]
+
+
+class Viewed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+READS = {
+    "product": lambda x: x * 2,
+    "leaf": lambda x: (x.is_leaf, x.detach() + 1),
+    "shape": lambda x: x.new_ones(x.shape) + 1,
+    "write": lambda x: x.add_(1),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("later", (False, True))
+def test_a_view_whose_history_torch_refuses_to_make(read, later, capture, same):
+    """Of a result of an autograd function whose base was written to: eager's answer or its error."""
+
+    def given():
+        base = torch.ones(3, requires_grad=True) * 2
+        view = Viewed.apply(base)
+        base.add_(1)
+        return view
+
+    def outcome(fn):
+        try:
+            return fn(given()), None
+        except RuntimeError as error:
+            return None, str(error)
+
+    compiled = capture(read)
+    if later:
+        compiled(torch.ones(3))
+    (result, error), (expected, refused) = outcome(compiled), outcome(read)
+    assert error == refused
+    same(result, expected)

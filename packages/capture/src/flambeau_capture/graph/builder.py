@@ -189,7 +189,10 @@ class GraphBuilder:
         return fx.GraphModule(root, final, class_name=name), copies
 
     def fake(self, tensor: torch.Tensor) -> torch.Tensor:
-        kept = tensor.grad if tensor.is_leaf else None
+        try:
+            kept = tensor.grad if tensor.is_leaf else None
+        except RuntimeError as error:  # of a view whose history torch refuses to make again
+            raise Break("FB0011", f"an input has no history: {str(error)[:300]}") from None
         if kept is not None and any(
             getattr(kept, name) != getattr(tensor, name) for name in ("shape", "dtype", "device")
         ):  # as between two lines of `Module.to`, which gives a parameter other data first
