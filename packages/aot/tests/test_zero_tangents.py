@@ -67,3 +67,32 @@ def test_the_gradient_of_a_tangent_that_meets_none(function, by) -> None:
             ends = torch.autograd.grad(first.sum(), (a, b), allow_unused=True)
             found.append((first.detach(), *ends))
         torch.testing.assert_close(found[1], found[0], equal_nan=True)
+
+
+WRITES = {
+    "nanquantile": lambda x: torch.nanquantile(x, 0.5, dim=0),
+    "quantile": lambda x: torch.quantile(x, 0.3),
+    "lerp_ by a tensor": lambda x: x.clone().lerp_(x * 2, x.detach()),
+    "lerp_ by a number": lambda x: x.clone().lerp_(x * 2, 0.5),
+    "addcmul_": lambda x: x.clone().addcmul_(x, x),
+    "addcdiv_": lambda x: x.clone().addcdiv_(x, x, value=2),
+    "add_": lambda x: x.clone().add_(x, alpha=2),
+    "pow_": lambda x: x.clone().pow_(x),
+    "clamp_": lambda x: x.clone().clamp_(min=x - 1),
+    "masked_fill_": lambda x: x.clone().masked_fill_(x > 1, x.sum().detach()),
+    "where": lambda x: torch.where(x > 1, x, 0.5),
+    "index_fill_": lambda x: x.clone().index_fill_(0, torch.tensor([0]), 2.0),
+    "fill_": lambda x: x.clone().fill_(x.sum()),
+}
+
+
+@pytest.mark.parametrize("nest", NESTS.values(), ids=NESTS)
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_any_overload_of_a_write_takes_tangents(write, nest) -> None:
+    given = torch.tensor([2.5, 1.5, 0.5])
+    fn = nest(write)
+    try:
+        expected = fn(given)
+    except RuntimeError:
+        return  # no second derivative by tangents
+    torch.testing.assert_close(aot.aot_function(fn, aot.run_as_is)(given), expected)

@@ -7,10 +7,12 @@ is needed of them. Invariant: the graph is read; only what a node saved is ever 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import CheckpointFunction
 
 from flambeau_aot._torch_compat.tensors import version
@@ -250,3 +252,16 @@ def engine_gradients(
         accumulate_grad=False,
     )
     return found
+
+
+@contextmanager
+def without_tangents_in_texts() -> Iterator[None]:
+    """Around a call of torch's own, which reads no level of Python: the text of a tensor has no
+    tangent. Where it picks an overload, torch puts the arguments into the error of each that does
+    not fit; below autograd, the text of one with a tangent fails an assertion (2.11)."""
+    level = forward_ad._current_level
+    forward_ad._current_level = -1
+    try:
+        yield
+    finally:
+        forward_ad._current_level = level

@@ -28,6 +28,7 @@ from flambeau_aot._torch_compat import (
     shown,
     storage_key,
     version,
+    without_tangents_in_texts,
 )
 from flambeau_aot.inputs.memory_overlap import (
     Layouts,
@@ -301,7 +302,11 @@ def _write_keeping_strides(target: torch.Tensor, call: Call, layouts: Layouts) -
     before, base = version(inside), base_of(inside)
     shape, strides = tuple(base.shape), tuple(base.stride())
     overlaps = own and layouts.may_repeat(inside) and overlaps_itself(layouts.of(inside))
-    result = call()
+    if own or hasattr(call.func, "__code__"):
+        result = call()
+    else:
+        with without_tangents_in_texts():
+            result = call()
     if version(inside) == before:
         return result
     refuse_dtypes(call)
