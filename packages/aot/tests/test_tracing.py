@@ -188,3 +188,26 @@ def test_a_view_of_two_tensors_is_refused_by_name(call):
 
     with pytest.raises(aot.Unsupported, match="slice_inverse"):
         aot.aot_function(fn, aot.run_as_is)(torch.ones(3))
+
+
+DRAWS = {
+    "between": lambda x: x.clone().random_(0, 10),
+    "from": lambda x: x.clone().random_(3, None),
+    "below": lambda x: x.clone().random_(7),
+    "any": lambda x: x.clone().random_(),
+}
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16, torch.int64, torch.uint8))
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_an_operator_that_python_cannot_name_is_refused_or_has_another_name(draw, dtype) -> None:
+    x = torch.zeros(3, 4, dtype=dtype).t()
+    torch.manual_seed(0)
+    expected = draw(x)
+    torch.manual_seed(0)
+    try:
+        found = aot.aot_function(draw, aot.run_as_is)(x)
+    except aot.AotError as error:
+        assert error.id == "AO0162" and draw is DRAWS["from"]
+        return
+    assert torch.equal(found, expected) and found.stride() == expected.stride()

@@ -309,5 +309,6 @@ AO0159: the derivative of {name} leads back to a derivative of a user's that is 
 AO0160 DoubleBackwardError: a program that was loaded without its source has no derivatives of
     second order
 AO0161: {func} over no more elements than its correction, of which eager warns at every call
+AO0162: no Python source can call {func}: a part of its name is a keyword > call another operator
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""

@@ -113,7 +113,7 @@ READS = {
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 @pytest.mark.parametrize("later", (False, True))
 def test_a_view_whose_history_torch_refuses_to_make(read, later, capture, same):
-    """Of a result of an autograd function whose base was written to: eager's answer or its error."""
+    """Of a result of an autograd function, its base written to: eager's answer or its error."""
 
     def given():
         base = torch.ones(3, requires_grad=True) * 2

@@ -13,6 +13,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from keyword import iskeyword
 from typing import Any
 
 import torch
@@ -95,6 +96,7 @@ _HIDDEN_WRITES: dict[str, tuple[int, int]] = {
 }
 
 _aten = torch.ops.aten
+_RANDOM_FROM = getattr(_aten.random, "from")
 _PRODUCTS = frozenset((_aten.mul.Tensor, _aten.mul.Scalar, _aten.dot.default, _aten.vdot.default))
 _QUOTIENTS = frozenset((_aten.div.Tensor, _aten.div.Scalar))
 _SUMS = frozenset((_aten.add.Tensor, _aten.sub.Tensor))
@@ -238,6 +240,8 @@ class JointTracer(TorchDispatchMode):
                 func = torch.ops.aten.clone.default
                 args = self._lift_constants(args)
                 self._nodes[id(args[0])].meta[FRESH] = True
+        if func is _RANDOM_FROM and len(args) > 2 and args[2] is not None and not kwargs:
+            func = torch.ops.aten.randint_like.low_dtype  # it draws so, and has a name in Python
         absent = func is torch.ops.aten._efficientzerotensor.default
         if absent:
             # It has no memory, and functionalization dies on a view of it.
@@ -389,6 +393,8 @@ class JointTracer(TorchDispatchMode):
         mode = self.fakes.mode
         if any(isinstance(x, FakeTensor) and x.fake_mode is not mode for x in args):
             raise self._refusal("AO0045")  # a value of another trace, which this graph cannot hold
+        if any(map(iskeyword, str(func).split("."))):
+            raise self._refusal("AO0162", func=func)
         result = self.fakes.run(func, args, kwargs)
         node = self.graph.create_node(
             "call_function", func, self._to_nodes(args), self._to_nodes(kwargs)

@@ -56,8 +56,8 @@ def none_of_a_user(partly: Sequence[int], primals: Sequence[Any]) -> None:
 def _user_upstream(values: Sequence[Any]) -> bool:
     """Whether a user's derivative is behind one of the values. Calls of compiled programs are
     noted behind which there is none: in a row of programs each looks as far as the one before."""
-    roots = [x.grad_fn for x in values if isinstance(x, torch.Tensor) and not x.is_leaf]
-    seen, own = set(roots), []
+    roots: list[Any] = [x.grad_fn for x in values if isinstance(x, torch.Tensor) and not x.is_leaf]
+    seen, own = set(roots), list[Any]()
     while roots:
         node = roots.pop()
         if of_a_user(node):
