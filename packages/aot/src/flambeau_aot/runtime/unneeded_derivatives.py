@@ -54,8 +54,8 @@ def none_of_a_user(partly: Sequence[int], primals: Sequence[Any]) -> None:
 
 
 def _user_upstream(values: Sequence[Any]) -> bool:
-    """Whether a user's derivative is behind one of the values. Calls of compiled programs are
-    noted behind which there is none: in a row of programs each looks as far as the one before."""
+    """Whether a user's derivative is upstream of one of the values. Calls of compiled programs are
+    noted that have none upstream: in a row of programs each looks as far as the one before."""
     roots: list[Any] = [x.grad_fn for x in values if isinstance(x, torch.Tensor) and not x.is_leaf]
     seen, own = set(roots), list[Any]()
     while roots:
