@@ -2,7 +2,7 @@
 
 In: the name of a compiler, or none. Out: a `Toolchain` that says everything a build depends on, and
 shared objects. Invariant: two toolchains with the same `identity` build the same code from the same
-text; the thread pool linked to is the one torch has already loaded.
+text; the thread pool and the elementary functions linked to are those torch has already loaded.
 
 Flags: no `-ffast-math`. `-fno-math-errno` and `-fno-trapping-math` change no value, they let
 square roots and roundings be vectorised. Products and sums are not contracted
@@ -47,13 +47,18 @@ HUGE = 1 << 20
 """Characters of a unit (thousands of kernels) from which the compiler spends less on each."""
 
 LIBRARY = re.compile(r"/lib(?:gomp|omp|iomp5)[^/]*\.so[^/]*$")
+SLEEF = re.compile(r"F[12]\(T, (\w+), (\w+)\)")
 TORCH_KERNELS = "libtorch_cpu.so"
+TORCH = "libtorch.so"
+"""A library of no symbols, which needs that of the kernels: a linker reads it in no time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
     """`compiler` is an absolute path; `target` a digest of its version and of the processor's
-    features; `openmp` the library of the thread pool in this process."""
+    features; `openmp` the library of the thread pool in this process; `sleef` the one through which
+    a kernel finds torch's elementary functions on vectors, empty where it has none (the flags say
+    the same)."""
 
     compiler: str
     target: str
@@ -61,6 +66,7 @@ class Toolchain:
     vector_bytes: int
     openmp: str
     headers: str
+    sleef: str = ""
 
     @property
     def identity(self) -> str:
@@ -87,6 +93,8 @@ class Toolchain:
         link += ["-lm", "-lc", "-lgcc", "-o", str(result)]
         try:
             for command in (compile_, link):
+                if command is link and self.sleef and b"Sleef_" in unit.read_bytes():
+                    command += ["-Wl,--no-as-needed", self.sleef]
                 run = subprocess.run(command, capture_output=True, text=True, check=False)
                 if run.returncode:
                     first = "\n".join(run.stderr.splitlines()[:20])
@@ -142,7 +150,10 @@ def _inspect(path: str) -> Toolchain:
         flags = tuple(f for f in FLAGS if f != "-fopenmp")
     # the predefined macros name the compiler's version and every feature of the processor
     target = hashlib.sha256(macros.encode()).hexdigest()
-    return Toolchain(path, target, (*flags, *native), vector_bytes, openmp, header_digest())
+    sleef = sleef_library(vector_bytes)
+    if sleef:
+        flags = (*flags, f"-DFL_SLEEF={vector_bytes}")
+    return Toolchain(path, target, (*flags, *native), vector_bytes, openmp, header_digest(), sleef)
 
 
 def _macros(path: str, flags: tuple[str, ...]) -> str | None:
@@ -183,6 +194,23 @@ def openmp_library() -> str:
         if first <= address < last and LIBRARY.search(path):
             return path
     return "-lgomp"
+
+
+def sleef_library(vector_bytes: int) -> str:
+    """Path of the library to link with for the functions of `sleef.h` on vectors of so many bytes
+    (of 32 too where there are 64); empty where torch's lacks one of them."""
+    import torch
+
+    folder = Path(torch.__file__).parent / "lib"
+    try:
+        kernels = ctypes.CDLL(str(folder / TORCH_KERNELS))
+        for name, bound in SLEEF.findall((INCLUDE / "flambeau" / "sleef.h").read_text()):
+            for size in {vector_bytes, min(vector_bytes, 32)}:
+                getattr(kernels, f"Sleef_{name}d{size // 8}{bound}")
+                getattr(kernels, f"Sleef_{name}f{size // 4}{bound}")
+    except (OSError, AttributeError):
+        return ""
+    return str(folder / TORCH) if (folder / TORCH).exists() else ""
 
 
 @lru_cache(maxsize=1)

@@ -164,19 +164,46 @@ FL_ORDER(f64)
   FL_INLINE FL_V(i32) isinf(FL_V(T) a) { return eq(abs(a), FL_NAME(splat)((T)__builtin_inf())); } \
   FL_INLINE FL_V(i32) isfinite(FL_V(T) a) { return lt(abs(a), FL_NAME(splat)((T)__builtin_inf())); } \
   FL_INLINE FL_V(T) rsqrt(FL_V(T) a) { return (T)1 / sqrt(a); } \
-  FL_LIBM1(T, tan) FL_LIBM1(T, asin) FL_LIBM1(T, acos) FL_LIBM1(T, atan) FL_LIBM1(T, sinh) \
-  FL_LIBM1(T, cosh) FL_LIBM1(T, asinh) FL_LIBM1(T, acosh) FL_LIBM1(T, atanh) FL_LIBM1(T, erfc) \
-  FL_LIBM1(T, lgamma) FL_LIBM1(T, digamma) FL_LIBM1(T, erfinv) FL_LIBM2(T, pow) \
-  FL_LIBM2(T, atan2) FL_LIBM2(T, nextafter) FL_LIBM2(T, fmod) FL_LIBM2(T, remainder) \
-  FL_LIBM2(T, floor_div) FL_LIBM2(T, copysign) FL_LIBM2(T, log_add_exp)
+  FL_LIBM1(T, erfc) FL_LIBM1(T, digamma) FL_LIBM1(T, erfinv) FL_LIBM2(T, nextafter) \
+  FL_LIBM2(T, copysign) FL_LIBM2(T, log_add_exp)
 #define FL_EXACT(T) \
   FL_LIBM1(T, abs) FL_LIBM1(T, sqrt) FL_LIBM1(T, floor) FL_LIBM1(T, ceil) FL_LIBM1(T, trunc) \
   FL_LIBM1(T, round) FL_LIBM1(T, sign)
 FL_EXACT(f32) FL_EXACT(f64)
 FL_REAL(f32, i32) FL_REAL(f64, i64)
-FL_LIBM1(f64, exp) FL_LIBM1(f64, exp2) FL_LIBM1(f64, expm1) FL_LIBM1(f64, log)
-FL_LIBM1(f64, log2) FL_LIBM1(f64, log10) FL_LIBM1(f64, log1p) FL_LIBM1(f64, sin)
-FL_LIBM1(f64, cos) FL_LIBM1(f64, tanh) FL_LIBM1(f64, erf) FL_LIBM1(f64, sigmoid)
+FL_LIBM1(f64, erf)
+#include "flambeau/sleef.h"
+
+// A remainder is exact by one fma where the quotient is an integer of the type: rounded, it is too
+// large by one at most. NaN, infinities and zeros of the divisor go to libm with the large ones.
+#define FL_DIVISION(T, U, most) \
+  FL_INLINE FL_V(T) fmod(FL_V(T) a, FL_V(T) b) { \
+    FL_V(T) q = trunc(a / b); \
+    FL_V(U) near = abs(q) < (T)most; \
+    bool all = true; \
+    for (int l = 0; l < FL_W; ++l) all &= near[l] != 0; \
+    FL_V(T) r; \
+    if (__builtin_expect(!all, 0)) { FL_EACH(fmod((T)a[l], (T)b[l])); return r; } \
+    r = fma(-q, b, a); \
+    r = (r != 0) & ((r < 0) != (a < 0)) ? r + copysign(b, a) : r; \
+    return q == 0 ? a : copysign(r, a); } \
+  FL_INLINE FL_V(T) remainder(FL_V(T) a, FL_V(T) b) { \
+    FL_V(T) r = fmod(a, b); \
+    return (r != 0) & ((b < 0) != (r < 0)) ? r + b : r; } \
+  FL_INLINE FL_V(T) floor_div(FL_V(T) a, FL_V(T) b) { \
+    FL_V(T) r = fmod(a, b), q = (a - r) / b; \
+    q = (r != 0) & ((b < 0) != (r < 0)) ? q - 1 : q; \
+    FL_V(T) down = floor(q); \
+    down = q - down > (T)0.5 ? down + 1 : down; \
+    down = q == 0 ? copysign(FL_V(T){}, a / b) : down; \
+    return b == 0 ? a / b : down; }
+#ifdef __FMA__
+FL_DIVISION(f32, i32, 0x1p23) FL_DIVISION(f64, i64, 0x1p52)
+#else
+FL_LIBM2(f32, fmod) FL_LIBM2(f32, remainder) FL_LIBM2(f32, floor_div)
+FL_LIBM2(f64, fmod) FL_LIBM2(f64, remainder) FL_LIBM2(f64, floor_div)
+#endif
+#undef FL_DIVISION
 
 #define FL_CAST(T) \
   FL_INLINE FL_V(T) to_##T(FL_V(f32) a) { return FL_AS(a, T); } \

@@ -1,0 +1,54 @@
+// Elementary functions of SLEEF, which torch's library exports and eager's own kernels call.
+//
+// In: lanes.h includes this inside namespace fl, once per FL_W; FL_SLEEF, the bytes of the widest
+// vector that torch's library has them for (0: none, and the lanes are given to libm one by one).
+// Out: the functions that elementary.h has no form of. Invariant: toolchain.py reads the names asked
+// for here, and defines FL_SLEEF where every one of them is found.
+#ifndef FL_SLEEF
+#define FL_SLEEF 0
+#endif
+#define FL_EXTERN(name) FL_JOIN2(FL_JOIN2(Sleef_##name, FL_SUFFIX), FL_W)
+#define FL_CALL1(T, name, bound) \
+  extern "C" FL_V(T) FL_JOIN2(FL_EXTERN(name), bound)(FL_V(T)); \
+  FL_INLINE FL_V(T) name(FL_V(T) a) { return FL_JOIN2(FL_EXTERN(name), bound)(a); }
+#define FL_CALL2(T, name, bound) \
+  extern "C" FL_V(T) FL_JOIN2(FL_EXTERN(name), bound)(FL_V(T), FL_V(T)); \
+  FL_INLINE FL_V(T) name(FL_V(T) a, FL_V(T) b) { return FL_JOIN2(FL_EXTERN(name), bound)(a, b); }
+#define FL_LANES1(T, name, bound) FL_LIBM1(T, name)
+#define FL_LANES2(T, name, bound) FL_LIBM2(T, name)
+
+// of both types
+#define FL_FUNCTIONS(T, F1, F2) \
+  F1(T, tan, _u10) F1(T, asin, _u10) F1(T, acos, _u10) F1(T, atan, _u10) F1(T, sinh, _u10) \
+  F1(T, cosh, _u10) F1(T, asinh, _u10) F1(T, acosh, _u10) F1(T, atanh, _u10) \
+  F1(T, lgamma, _u10) F2(T, pow, _u10) F2(T, atan2, _u10)
+// of double precision alone
+#define FL_DOUBLE(T, F1, F2) \
+  F1(T, exp, _u10) F1(T, exp2, _u10) F1(T, expm1, _u10) F1(T, log, _u10) F1(T, log2, _u10) \
+  F1(T, log10, _u10) F1(T, log1p, _u10) F1(T, sin, _u10) F1(T, cos, _u10) F1(T, tanh, _u10)
+
+#define FL_SUFFIX f
+#if 4 * FL_W == FL_SLEEF || (4 * FL_W == 32 && FL_SLEEF == 64)
+FL_FUNCTIONS(f32, FL_CALL1, FL_CALL2)
+#else
+FL_FUNCTIONS(f32, FL_LANES1, FL_LANES2)
+#endif
+#undef FL_SUFFIX
+#define FL_SUFFIX d
+#if 8 * FL_W == FL_SLEEF || (8 * FL_W == 32 && FL_SLEEF == 64)
+FL_FUNCTIONS(f64, FL_CALL1, FL_CALL2)
+FL_DOUBLE(f64, FL_CALL1, FL_CALL2)
+#else
+FL_FUNCTIONS(f64, FL_LANES1, FL_LANES2)
+FL_DOUBLE(f64, FL_LANES1, FL_LANES2)
+#endif
+FL_INLINE FL_V(f64) sigmoid(FL_V(f64) x) { return 1 / (1 + exp(-x)); }
+
+#undef FL_SUFFIX
+#undef FL_EXTERN
+#undef FL_CALL1
+#undef FL_CALL2
+#undef FL_LANES1
+#undef FL_LANES2
+#undef FL_FUNCTIONS
+#undef FL_DOUBLE
