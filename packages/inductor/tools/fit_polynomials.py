@@ -1,9 +1,9 @@
-"""Derive the coefficients of the single-precision functions in `elementary.h` and `tables.h`.
+"""Derive the coefficients of the functions in `elementary.h`, `tables.h` and `special.h`.
 
 In: nothing. Out: on stdout, one line of coefficients (lowest power first) per function with the
-largest relative error of the rounded polynomial; then tables, one line per power. Invariant:
-coefficients are rounded to float32 one after the other, lowest power first, and the rest refitted,
-so rounding is part of the fit.
+largest relative error of the rounded polynomial; then tables, one line per power, and the rows of
+the double-precision functions. Invariant: coefficients in single precision are rounded one after
+the other, lowest power first, and the rest refitted, so rounding is part of the fit.
 """
 
 from __future__ import annotations
@@ -163,6 +163,58 @@ def pieces_of_erf(step: float) -> list[list[float]]:
     return rows
 
 
+def erfinv_over_x(w: mp.mpf) -> mp.mpf:
+    """erfinv(x) / x where w = -log(1 - x^2)."""
+    if w < 1e-25:
+        return mp.sqrt(mp.pi) / 2
+    x = mp.sqrt(-mp.expm1(-w))
+    # erfc(y) = 1 - x, by Newton's steps on its logarithm
+    y, tail = mp.sqrt(w) if w > 2 else mp.erfinv(x), mp.log(mp.exp(-w) / (1 + x))
+    for _ in range(60 if w > 2 else 0):
+        slope = -2 / mp.sqrt(mp.pi) * mp.exp(-y * y) / mp.erfc(y)
+        y -= (mp.log(mp.erfc(y)) - tail) / slope
+    return y / x
+
+
+def of_erfcx(t: mp.mpf) -> mp.mpf:
+    """(1 + 2 a) exp(a^2) erfc(a) where t = (a - 4) / (a + 4)."""
+    a = 4 * (1 + t) / (1 - t)
+    return (1 + 2 * a) * mp.exp(a * a) * mp.erfc(a)
+
+
+DOUBLES: dict[str, tuple[Function, float, float, int]] = {
+    # erf(x) = x p(x^2), |x| <= 1
+    "erf_row": (
+        series(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z), float(2 / mp.sqrt(mp.pi))), 0, 1, 12
+    ),
+    # (1 + 2 a) exp(a^2) erfc(a) = p(t), t = (a - 4) / (a + 4), 0.5 <= a <= 28
+    "erfc_row": (of_erfcx, -7 / 9, 3 / 4, 22),
+    # erfinv(x) = x p(w), w = -log(1 - x^2) < 5; x p(sqrt(w)) from there on, in two pieces
+    "erfinv_row": (erfinv_over_x, 0, 5, 20),
+    # the same for results that are rounded to single precision
+    "short_erf_row": (
+        series(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z), float(2 / mp.sqrt(mp.pi))), 0, 1, 6
+    ),
+    "short_erfc_row": (of_erfcx, -7 / 9, 3 / 4, 10),
+    "short_erfinv_row": (erfinv_over_x, 0, 5, 10),
+    "erfinv_middle_row": (lambda s: erfinv_over_x(s * s), float(mp.sqrt(5)), 3.5, 20),
+    "erfinv_end_row": (lambda s: erfinv_over_x(s * s), 3.5, 6.2, 20),
+}
+
+
+def chebyshev(target: Function, low: float, high: float, degree: int) -> tuple[list[float], float]:
+    """Interpolate in Chebyshev's points; powers of the distance from the middle, in half widths."""
+    count, low, high = degree + 1, mp.mpf(low), mp.mpf(high)
+    nodes = [mp.cos(mp.pi * (k + 0.5) / count) for k in range(count)]
+    middle, half = (low + high) / 2, (high - low) / 2
+    values = [target(middle + half * t) for t in nodes]
+    powers = mp.lu_solve(mp.matrix([[t**j for j in range(count)] for t in nodes]), values)
+    tried = [mp.mpf(k) / 100 - 1 for k in range(201)]
+    exact = [target(middle + half * t) for t in tried]
+    found = [mp.polyval(list(powers)[::-1], t) for t in tried]
+    return [float(c) for c in powers], float(max(abs(f / e - 1) for f, e in zip(found, exact)))
+
+
 if __name__ == "__main__":
     for name, (target, weight, low, high, degree) in TABLE.items():
         coefficients, error = fit(target, weight, low, high, degree)
@@ -174,3 +226,7 @@ if __name__ == "__main__":
     print(f"erf: pieces of {step.hex()}")
     for power, column in enumerate(zip(*pieces_of_erf(step), strict=True)):
         print(f"  r^{power}: {{{', '.join(f'{c.hex()}f' for c in column)}}}")
+    for name, (of, low, high, degree) in DOUBLES.items():
+        coefficients, error = chebyshev(of, low, high, degree)
+        listed = ", ".join(c.hex() for c in coefficients)
+        print(f"{name}: {{{listed}}}  // 2^{float(mp.log(error, 2)):.1f}")

@@ -4,6 +4,7 @@
 // overloads in namespace fl. Invariant: lanes never mix, except in the reductions at the end; a
 // lane that is not in use may hold anything and is never stored. A mask is an i32xW of 0 and -1.
 #include "flambeau/vec.h"
+#include "flambeau/special.h"
 
 #define FL_JOIN3(a, b) a##b
 #define FL_JOIN2(a, b) FL_JOIN3(a, b)
@@ -164,26 +165,26 @@ FL_ORDER(f64)
   FL_INLINE FL_V(i32) isinf(FL_V(T) a) { return eq(abs(a), FL_NAME(splat)((T)__builtin_inf())); } \
   FL_INLINE FL_V(i32) isfinite(FL_V(T) a) { return lt(abs(a), FL_NAME(splat)((T)__builtin_inf())); } \
   FL_INLINE FL_V(T) rsqrt(FL_V(T) a) { return (T)1 / sqrt(a); } \
-  FL_LIBM1(T, erfc) FL_LIBM1(T, digamma) FL_LIBM1(T, erfinv) FL_LIBM2(T, nextafter) \
-  FL_LIBM2(T, copysign) FL_LIBM2(T, log_add_exp)
+  FL_LIBM2(T, copysign) FL_LIBM2(T, log_add_exp) \
+  FL_INLINE FL_V(T) nextafter(FL_V(T) a, FL_V(T) b) { \
+    FL_V(I) u = (FL_V(I))a + ((a < b) == (a > 0) ? FL_V(I){} + 1 : FL_V(I){} - 1); \
+    FL_V(T) r = a == 0 ? copysign((FL_V(T))(FL_V(I){} + 1), b) : (FL_V(T))u; \
+    r = a == b ? b : r; \
+    return (a != a) | (b != b) ? a + b : r; }
 #define FL_EXACT(T) \
   FL_LIBM1(T, abs) FL_LIBM1(T, sqrt) FL_LIBM1(T, floor) FL_LIBM1(T, ceil) FL_LIBM1(T, trunc) \
   FL_LIBM1(T, round) FL_LIBM1(T, sign)
 FL_EXACT(f32) FL_EXACT(f64)
 FL_REAL(f32, i32) FL_REAL(f64, i64)
-FL_LIBM1(f64, erf)
 #include "flambeau/sleef.h"
 
 // A remainder is exact by one fma where the quotient is an integer of the type: rounded, it is too
 // large by one at most. NaN, infinities and zeros of the divisor go to libm with the large ones.
-#define FL_DIVISION(T, U, most) \
+#define FL_DIVISION(T, most) \
   FL_INLINE FL_V(T) fmod(FL_V(T) a, FL_V(T) b) { \
     FL_V(T) q = trunc(a / b); \
-    FL_V(U) near = abs(q) < (T)most; \
-    bool all = true; \
-    for (int l = 0; l < FL_W; ++l) all &= near[l] != 0; \
     FL_V(T) r; \
-    if (__builtin_expect(!all, 0)) { FL_EACH(fmod((T)a[l], (T)b[l])); return r; } \
+    if (__builtin_expect(one_of(!(abs(q) < (T)most)), 0)) { FL_EACH(fmod((T)a[l], (T)b[l])); return r; } \
     r = fma(-q, b, a); \
     r = (r != 0) & ((r < 0) != (a < 0)) ? r + copysign(b, a) : r; \
     return q == 0 ? a : copysign(r, a); } \
@@ -198,7 +199,7 @@ FL_LIBM1(f64, erf)
     down = q == 0 ? copysign(FL_V(T){}, a / b) : down; \
     return b == 0 ? a / b : down; }
 #ifdef __FMA__
-FL_DIVISION(f32, i32, 0x1p23) FL_DIVISION(f64, i64, 0x1p52)
+FL_DIVISION(f32, 0x1p23) FL_DIVISION(f64, 0x1p52)
 #else
 FL_LIBM2(f32, fmod) FL_LIBM2(f32, remainder) FL_LIBM2(f32, floor_div)
 FL_LIBM2(f64, fmod) FL_LIBM2(f64, remainder) FL_LIBM2(f64, floor_div)

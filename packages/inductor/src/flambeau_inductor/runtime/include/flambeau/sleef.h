@@ -27,20 +27,64 @@
   F1(T, exp, _u10) F1(T, exp2, _u10) F1(T, expm1, _u10) F1(T, log, _u10) F1(T, log2, _u10) \
   F1(T, log10, _u10) F1(T, log1p, _u10) F1(T, sin, _u10) F1(T, cos, _u10) F1(T, tanh, _u10)
 
+// By the double-precision functions of special.h, a float32 vector as two halves of its size.
+#define FL_BY(name, ...) \
+  FL_INLINE FL_V(f64) name(FL_V(f64) x) { return name##_by<true, FL_V(f64), __VA_ARGS__>(x); }
+#define FL_BY_HALVES(name, ...) \
+  FL_INLINE FL_V(f32) name(FL_V(f32) x) { \
+    typedef FL_V(halved) wide; \
+    FL_V(part) low = FL_PART(x, FL_LOW), high = FL_PART(x, FL_HIGH); \
+    low = FL_NARROW((name##_by<false, wide, __VA_ARGS__>(__builtin_convertvector(low, wide)))); \
+    high = FL_NARROW((name##_by<false, wide, __VA_ARGS__>(__builtin_convertvector(high, wide)))); \
+    return __builtin_shufflevector(low, high, FL_LOW, FL_HIGH); }
+#define FL_PART(x, lanes) __builtin_shufflevector(x, x, lanes)
+#define FL_NARROW(x) __builtin_convertvector(x, FL_V(part))
+#define FL_HALVED(name, bound) FL_JOIN2(FL_JOIN2(Sleef_##name##d, FL_HALF_W), bound)
+#define FL_SPECIAL(T) \
+  FL_LIBM1(T, erfc) FL_LIBM1(T, erfinv) FL_LIBM1(T, digamma)
+#if FL_W == 16
+#define FL_HALF_W 8
+#define FL_LOW 0, 1, 2, 3, 4, 5, 6, 7
+#define FL_HIGH 8, 9, 10, 11, 12, 13, 14, 15
+#elif FL_W == 8
+#define FL_HALF_W 4
+#define FL_LOW 0, 1, 2, 3
+#define FL_HIGH 4, 5, 6, 7
+#elif FL_W == 4
+#define FL_HALF_W 2
+#define FL_LOW 0, 1
+#define FL_HIGH 2, 3
+#endif
+
 #define FL_SUFFIX f
 #if 4 * FL_W == FL_SLEEF || (4 * FL_W == 32 && FL_SLEEF == 64)
 FL_FUNCTIONS(f32, FL_CALL1, FL_CALL2)
+typedef f32 FL_V(part) __attribute__((vector_size(2 * FL_W)));
+typedef f64 FL_V(halved) __attribute__((vector_size(4 * FL_W)));
+extern "C" FL_V(halved) FL_HALVED(exp, _u10)(FL_V(halved));
+extern "C" FL_V(halved) FL_HALVED(log, _u10)(FL_V(halved));
+extern "C" FL_V(halved) FL_HALVED(tan, _u10)(FL_V(halved));
+FL_BY_HALVES(erfc, FL_HALVED(exp, _u10))
+FL_BY_HALVES(erfinv, FL_HALVED(log, _u10))
+FL_BY_HALVES(digamma, FL_HALVED(log, _u10), FL_HALVED(tan, _u10))
 #else
 FL_FUNCTIONS(f32, FL_LANES1, FL_LANES2)
+FL_SPECIAL(f32)
 #endif
 #undef FL_SUFFIX
 #define FL_SUFFIX d
 #if 8 * FL_W == FL_SLEEF || (8 * FL_W == 32 && FL_SLEEF == 64)
 FL_FUNCTIONS(f64, FL_CALL1, FL_CALL2)
 FL_DOUBLE(f64, FL_CALL1, FL_CALL2)
+FL_BY(erf, FL_JOIN2(FL_EXTERN(exp), _u10))
+FL_BY(erfc, FL_JOIN2(FL_EXTERN(exp), _u10))
+FL_BY(erfinv, FL_JOIN2(FL_EXTERN(log), _u10))
+FL_BY(digamma, FL_JOIN2(FL_EXTERN(log), _u10), FL_JOIN2(FL_EXTERN(tan), _u10))
 #else
 FL_FUNCTIONS(f64, FL_LANES1, FL_LANES2)
 FL_DOUBLE(f64, FL_LANES1, FL_LANES2)
+FL_LIBM1(f64, erf)
+FL_SPECIAL(f64)
 #endif
 FL_INLINE FL_V(f64) sigmoid(FL_V(f64) x) { return 1 / (1 + exp(-x)); }
 
@@ -52,3 +96,12 @@ FL_INLINE FL_V(f64) sigmoid(FL_V(f64) x) { return 1 / (1 + exp(-x)); }
 #undef FL_LANES2
 #undef FL_FUNCTIONS
 #undef FL_DOUBLE
+#undef FL_BY
+#undef FL_BY_HALVES
+#undef FL_HALVED
+#undef FL_HALF_W
+#undef FL_LOW
+#undef FL_HIGH
+#undef FL_PART
+#undef FL_NARROW
+#undef FL_SPECIAL
