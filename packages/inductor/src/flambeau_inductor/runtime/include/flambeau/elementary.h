@@ -147,6 +147,28 @@ FL_INLINE FL_F erf(FL_F x) {
 }
 #endif
 
+#ifdef __FMA__
+// erfc(a) = exp(-a^2) p(t) / (1 + 2 a) from 0.5 on, the square in two parts.
+FL_INLINE FL_F erfc(FL_F x) {
+  FL_F a = smaller(FL_F{} + 10.5f, abs(x)), t = (a - 4.0f) / (a + 4.0f);
+  FL_F p = fma(t, FL_F{} + 0x1.743a4p-8f, FL_F{} - 0x1.080f68p-6f);
+  p = fma(p, t, FL_F{} + 0x1.2db35ep-5f);
+  p = fma(p, t, FL_F{} - 0x1.108b1ep-4f);
+  p = fma(p, t, FL_F{} + 0x1.801cf2p-4f);
+  p = fma(p, t, FL_F{} - 0x1.9da8dap-4f);
+  p = fma(p, t, FL_F{} + 0x1.16eba4p-4f);
+  p = fma(p, t, FL_F{} + 0x1.f7dadcp-7f);
+  p = fma(p, t, FL_F{} - 0x1.1df1aep-3f);
+  p = fma(p, t, FL_F{} + 0x1.3ba592p+0f);
+  FL_F square = a * a, lost = fma(a, a, -square), y = exp(-square) * (p / (1.0f + 2.0f * a));
+  y = fma(-lost, y, y);
+  y = x < 0.0f ? 2.0f - y : y;
+  return a < 0.5f ? 1.0f - erf(x) : y;
+}
+#else
+FL_LIBM1(f32, erfc)
+#endif
+
 // Sine and cosine: reduction by pi/2 in three parts needs fma; large arguments go to libm.
 template <int quarter> FL_INLINE FL_F sine(FL_F x) {
   FL_F n = nearest(x * 0x1.45f306p-1f);

@@ -29,19 +29,17 @@
 
 // By the double-precision functions of special.h, a float32 vector as two halves of its size.
 #define FL_BY(name, ...) \
-  FL_INLINE FL_V(f64) name(FL_V(f64) x) { return name##_by<true, FL_V(f64), __VA_ARGS__>(x); }
+  FL_INLINE FL_V(f64) name(FL_V(f64) x) { return name##_by<FL_V(f64), __VA_ARGS__>(x); }
 #define FL_BY_HALVES(name, ...) \
   FL_INLINE FL_V(f32) name(FL_V(f32) x) { \
     typedef FL_V(halved) wide; \
     FL_V(part) low = FL_PART(x, FL_LOW), high = FL_PART(x, FL_HIGH); \
-    low = FL_NARROW((name##_by<false, wide, __VA_ARGS__>(__builtin_convertvector(low, wide)))); \
-    high = FL_NARROW((name##_by<false, wide, __VA_ARGS__>(__builtin_convertvector(high, wide)))); \
+    low = FL_NARROW((name##_by<wide, __VA_ARGS__>(__builtin_convertvector(low, wide)))); \
+    high = FL_NARROW((name##_by<wide, __VA_ARGS__>(__builtin_convertvector(high, wide)))); \
     return __builtin_shufflevector(low, high, FL_LOW, FL_HIGH); }
 #define FL_PART(x, lanes) __builtin_shufflevector(x, x, lanes)
 #define FL_NARROW(x) __builtin_convertvector(x, FL_V(part))
 #define FL_HALVED(name, bound) FL_JOIN2(FL_JOIN2(Sleef_##name##d, FL_HALF_W), bound)
-#define FL_SPECIAL(T) \
-  FL_LIBM1(T, erfc) FL_LIBM1(T, erfinv) FL_LIBM1(T, digamma)
 #if FL_W == 16
 #define FL_HALF_W 8
 #define FL_LOW 0, 1, 2, 3, 4, 5, 6, 7
@@ -61,15 +59,13 @@
 FL_FUNCTIONS(f32, FL_CALL1, FL_CALL2)
 typedef f32 FL_V(part) __attribute__((vector_size(2 * FL_W)));
 typedef f64 FL_V(halved) __attribute__((vector_size(4 * FL_W)));
-extern "C" FL_V(halved) FL_HALVED(exp, _u10)(FL_V(halved));
 extern "C" FL_V(halved) FL_HALVED(log, _u10)(FL_V(halved));
 extern "C" FL_V(halved) FL_HALVED(tan, _u10)(FL_V(halved));
-FL_BY_HALVES(erfc, FL_HALVED(exp, _u10))
-FL_BY_HALVES(erfinv, FL_HALVED(log, _u10))
+FL_BY_HALVES(erfinv, FL_HALVED(log, _u10), false)
 FL_BY_HALVES(digamma, FL_HALVED(log, _u10), FL_HALVED(tan, _u10))
 #else
 FL_FUNCTIONS(f32, FL_LANES1, FL_LANES2)
-FL_SPECIAL(f32)
+FL_LIBM1(f32, erfinv) FL_LIBM1(f32, digamma)
 #endif
 #undef FL_SUFFIX
 #define FL_SUFFIX d
@@ -78,13 +74,12 @@ FL_FUNCTIONS(f64, FL_CALL1, FL_CALL2)
 FL_DOUBLE(f64, FL_CALL1, FL_CALL2)
 FL_BY(erf, FL_JOIN2(FL_EXTERN(exp), _u10))
 FL_BY(erfc, FL_JOIN2(FL_EXTERN(exp), _u10))
-FL_BY(erfinv, FL_JOIN2(FL_EXTERN(log), _u10))
+FL_BY(erfinv, FL_JOIN2(FL_EXTERN(log), _u10), true)
 FL_BY(digamma, FL_JOIN2(FL_EXTERN(log), _u10), FL_JOIN2(FL_EXTERN(tan), _u10))
 #else
 FL_FUNCTIONS(f64, FL_LANES1, FL_LANES2)
 FL_DOUBLE(f64, FL_LANES1, FL_LANES2)
-FL_LIBM1(f64, erf)
-FL_SPECIAL(f64)
+FL_LIBM1(f64, erf) FL_LIBM1(f64, erfc) FL_LIBM1(f64, erfinv) FL_LIBM1(f64, digamma)
 #endif
 FL_INLINE FL_V(f64) sigmoid(FL_V(f64) x) { return 1 / (1 + exp(-x)); }
 
@@ -104,4 +99,3 @@ FL_INLINE FL_V(f64) sigmoid(FL_V(f64) x) { return 1 / (1 + exp(-x)); }
 #undef FL_HIGH
 #undef FL_PART
 #undef FL_NARROW
-#undef FL_SPECIAL

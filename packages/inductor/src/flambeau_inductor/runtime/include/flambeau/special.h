@@ -28,12 +28,12 @@ static constexpr f64 erfinv_row[] = {
     -0x1.f52a3fe65cdb9p-28, 0x1.6bb265526488dp-27, -0x1.a2ff5e8cd3427p-30, -0x1.a91c7feae0c67p-31,
     0x1.08965165098cdp-32};
 static constexpr f64 erfinv_middle_row[] = {
-    0x1.59b9811cee978p+1, 0x1.43276e5e89a02p-1, 0x1.584cc13f1682bp-8, -0x1.76f03832f83c5p-9,
-    0x1.60502a53ed02cp-10, -0x1.f55e01b9a3d8bp-12, 0x1.810ea0cba380bp-14, 0x1.85e55f4deefe8p-17,
-    -0x1.d6b6d3028a264p-17, 0x1.f63bef2ea585cp-19, 0x1.4968fa0737c28p-23, -0x1.b4f4a5f811d9dp-22,
-    0x1.d885d8459bcecp-24, 0x1.01aff3d31039cp-28, -0x1.7246c00a3e8cdp-27, 0x1.8b301e6ccbdacp-29,
-    0x1.35042ca298eecp-34, -0x1.32016390362afp-32, 0x1.3ff580bda1ddfp-34, 0x1.0b27ad80705a3p-37,
-    -0x1.a120c2b8a5077p-38};
+    0x1.59b9811cee978p+1, 0x1.43276e5e89a02p-1, 0x1.584cc13f16830p-8, -0x1.76f03832f939fp-9,
+    0x1.60502a53ecb7ap-10, -0x1.f55e01b8f7f6cp-12, 0x1.810ea0cc057e8p-14, 0x1.85e55e77b1afep-17,
+    -0x1.d6b6d3206a6f9p-17, 0x1.f63c019786e49p-19, 0x1.49692260cf620p-23, -0x1.b4f68f15c5fafp-22,
+    0x1.d884d14adc549p-24, 0x1.02b03aa3fe2ebp-28, -0x1.7235eef370b98p-27, 0x1.88822ba53395ap-29,
+    0x1.2a23ebab5e04ep-34, -0x1.200b912c9cbd8p-32, 0x1.4896eda3d9ff7p-34, -0x1.eca40097fbab2p-42,
+    -0x1.de7b264d028c0p-38, 0x1.15d49ab1a2276p-39, 0x1.75efb09075c93p-43, -0x1.4d9d546adf830p-43};
 static constexpr f64 erfinv_end_row[] = {
     0x1.2cb1e9d8f4ca7p+2, 0x1.5d2b38ba0a8ccp+0, -0x1.d9e03ce2d470bp-15, -0x1.56534e57d3bdbp-11,
     0x1.41d9f2154a1bbp-12, -0x1.c881781b0a964p-14, 0x1.2344d6fed9018p-15, -0x1.6ec1775649071p-17,
@@ -42,13 +42,6 @@ static constexpr f64 erfinv_end_row[] = {
     -0x1.36dc09e1ee146p-29, 0x1.63237067bdd72p-26, -0x1.8f02476e6e579p-27, 0x1.3b9ae85bf4fc5p-32,
     0x1.0c905b12661c1p-30};
 // For results that are rounded to single precision.
-static constexpr f64 short_erf_row[] = {
-    0x1.ee51eb23cb7eap-1, -0x1.1fd163adb7568p-3, 0x1.4543687db4558p-6, -0x1.2b8df467de53ap-9,
-    0x1.c828b187fa6d8p-13, -0x1.287011bf27192p-16, 0x1.4a5690869d13fp-20};
-static constexpr f64 short_erfc_row[] = {
-    0x1.3c24d628d2216p+0, -0x1.b611c9fc80f8cp-4, 0x1.db1355a57ce95p-8, 0x1.0ddaf48484d20p-5,
-    -0x1.2c8cc03a1e94ep-5, 0x1.a76733cbd6794p-6, -0x1.c7c0408f8ad5bp-7, 0x1.8644ccb0048bep-8,
-    -0x1.01c8ed91f9914p-9, 0x1.b8ac4c79dd268p-12, -0x1.19d1dc817970ep-15};
 static constexpr f64 short_erfinv_row[] = {
     0x1.805c5cfcedef5p+0, 0x1.3bb3170cd59ffp-1, -0x1.abc1f03f9e3afp-6, -0x1.40b42039d1623p-6,
     0x1.175eb0e49ecbep-7, -0x1.fbdf5835c240fp-12, -0x1.b632705e38bcdp-11, 0x1.29ddfd10bdbb7p-12,
@@ -79,31 +72,23 @@ template <class M> FL_INLINE bool one_of(M mask) {
   return any != 0;
 }
 
-// `exact`: to float64's precision, else to float32's.
-template <bool exact, class V> FL_INLINE V erf_near_zero(V x) {
-  V t = 2 * (x * x) - 1;
-  if constexpr (exact) return x * row(erf_row, t);
-  else return x * row(short_erf_row, t);
-}
+template <class V> FL_INLINE V erf_near_zero(V x) { return x * row(erf_row, 2 * (x * x) - 1); }
 // erfc(a) for a >= 0.5: the square in the exponent is kept in two parts.
-template <bool exact, class V, V (*Exp)(V)> FL_INLINE V erfc_far(V a) {
+template <class V, V (*Exp)(V)> FL_INLINE V erfc_far(V a) {
   a = a > 28 ? V{} + 28 : a;
   V t = (a - 4) / (a + 4);
   t = fused(t, V{} + 0x1.4f2094f2094f2p+0, V{} + 0x1.29e4129e412a1p-6);
-  V p;
-  if constexpr (exact) p = row(erfc_row, t);
-  else p = row(short_erfc_row, t);
-  V square = a * a, lost = fused(a, a, -square), y = Exp(-square) * (p / (1 + 2 * a));
+  V square = a * a, lost = fused(a, a, -square), y = Exp(-square) * (row(erfc_row, t) / (1 + 2 * a));
   return fused(-lost, y, y);
 }
-template <bool exact, class V, V (*Exp)(V)> FL_INLINE V erfc_by(V x) {
-  V a = magnitude(x), y = erfc_far<exact, V, Exp>(a);
+template <class V, V (*Exp)(V)> FL_INLINE V erfc_by(V x) {
+  V a = magnitude(x), y = erfc_far<V, Exp>(a);
   y = x < 0 ? 2 - y : y;
-  return a < 0.5 ? 1 - erf_near_zero<exact>(x) : y;
+  return a < 0.5 ? 1 - erf_near_zero(x) : y;
 }
-template <bool exact, class V, V (*Exp)(V)> FL_INLINE V erf_by(V x) {
-  V a = magnitude(x), y = 1 - erfc_far<exact, V, Exp>(a);
-  return a < 1 ? erf_near_zero<exact>(x) : x < 0 ? -y : y;
+template <class V, V (*Exp)(V)> FL_INLINE V erf_by(V x) {
+  V a = magnitude(x), y = 1 - erfc_far<V, Exp>(a);
+  return a < 1 ? erf_near_zero(x) : x < 0 ? -y : y;
 }
 
 // The factor of x where w is 5 and more: rarely, and out of the way.
@@ -114,7 +99,8 @@ template <class V> __attribute__((noinline, cold)) static V erfinv_end(V w, V ne
   V end = row(erfinv_end_row, fused(s, V{} + 0x1.7b425ed097b42p-1, V{} + -0x1.cbda12f684bd9p+1));
   return w < 5 ? near : s < 3.5 ? middle : s < 6.2 ? end : w;
 }
-template <bool exact, class V, V (*Log)(V)> FL_INLINE V erfinv_by(V x) {
+// `exact`: to the precision of float64, else to that of float32.
+template <class V, V (*Log)(V), bool exact> FL_INLINE V erfinv_by(V x) {
   V w = -Log(fused(-x, x, V{} + 1)), p;
   if constexpr (exact) p = row(erfinv_row, w * 0.4 - 1);
   else p = row(short_erfinv_row, w * 0.4 - 1);
@@ -123,7 +109,7 @@ template <bool exact, class V, V (*Log)(V)> FL_INLINE V erfinv_by(V x) {
 }
 
 // Psi: as digamma of vec.h.
-template <bool exact, class V, V (*Log)(V), V (*Tan)(V)> FL_INLINE V digamma_by(V x) {
+template <class V, V (*Log)(V), V (*Tan)(V)> FL_INLINE V digamma_by(V x) {
   const f64 pi = 3.14159265358979323846;
   const V given = x;
   V shift{}, whole = x;
