@@ -150,7 +150,10 @@ def _inspect(path: str) -> Toolchain:
         flags = tuple(f for f in FLAGS if f != "-fopenmp")
     # the predefined macros name the compiler's version and every feature of the processor
     target = hashlib.sha256(macros.encode()).hexdigest()
-    sleef = sleef_library(vector_bytes)
+    # vectors are taken apart by what GCC has from version 12 on, and clang
+    gcc = re.search(r"#define __GNUC__ (\d+)", macros)
+    recent = "__clang__" in macros or (gcc is not None and int(gcc[1]) >= 12)
+    sleef = sleef_library(vector_bytes) if recent else ""
     if sleef:
         flags = (*flags, f"-DFL_SLEEF={vector_bytes}")
     return Toolchain(path, target, (*flags, *native), vector_bytes, openmp, header_digest(), sleef)
@@ -201,11 +204,14 @@ def sleef_library(vector_bytes: int) -> str:
     (of 32 too where there are 64); empty where torch's lacks one of them."""
     import torch
 
+    if vector_bytes < 32:
+        return ""
+
     folder = Path(torch.__file__).parent / "lib"
     try:
         kernels = ctypes.CDLL(str(folder / TORCH_KERNELS))
         for name, bound in SLEEF.findall((INCLUDE / "flambeau" / "sleef.h").read_text()):
-            for size in {vector_bytes, min(vector_bytes, 32)}:
+            for size in {vector_bytes, 32}:
                 getattr(kernels, f"Sleef_{name}d{size // 8}{bound}")
                 getattr(kernels, f"Sleef_{name}f{size // 4}{bound}")
     except (OSError, AttributeError):

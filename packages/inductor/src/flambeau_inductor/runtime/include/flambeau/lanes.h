@@ -184,7 +184,7 @@ FL_REAL(f32, i32) FL_REAL(f64, i64)
   FL_INLINE FL_V(T) fmod(FL_V(T) a, FL_V(T) b) { \
     FL_V(T) q = trunc(a / b); \
     FL_V(T) r; \
-    if (__builtin_expect(one_of(!(abs(q) < (T)most)), 0)) { FL_EACH(fmod((T)a[l], (T)b[l])); return r; } \
+    if (__builtin_expect(one_of(~(abs(q) < (T)most)), 0)) { FL_EACH(fmod((T)a[l], (T)b[l])); return r; } \
     r = fma(-q, b, a); \
     r = (r != 0) & ((r < 0) != (a < 0)) ? r + copysign(b, a) : r; \
     return q == 0 ? a : copysign(r, a); } \

@@ -21,26 +21,27 @@ static constexpr f64 erfc_row[] = {
     0x1.c355ec111e476p-28, -0x1.269375b3cd637p-27, 0x1.99d10847fdd10p-32, 0x1.63abcdae47a70p-31,
     -0x1.3819f324d4701p-34, -0x1.3b639e00f025fp-35, 0x1.729846704509fp-38};
 static constexpr f64 erfinv_row[] = {
-    0x1.805c5cfcedef5p+0, 0x1.3bb315fc76826p-1, -0x1.abc1e0b47dc60p-6, -0x1.40b177277945ep-6,
-    0x1.175c3f22792b7p-7, -0x1.ff993ab748250p-12, -0x1.b553ca6ffa15cp-11, 0x1.326257cfd8593p-12,
-    0x1.57784fc724836p-16, -0x1.5b8ed61869511p-15, 0x1.2256e54ef65b4p-17, 0x1.7ec56a4d1194ep-19,
-    -0x1.f1b43091c95d2p-20, 0x1.22c10203a80a8p-23, 0x1.ad7a816c59abcp-23, -0x1.2e0c4879d1c4bp-24,
-    -0x1.f52a3fe65cdb9p-28, 0x1.6bb265526488dp-27, -0x1.a2ff5e8cd3427p-30, -0x1.a91c7feae0c67p-31,
-    0x1.08965165098cdp-32};
+    0x1.805c5cfcedef5p+0, 0x1.3bb315fc7682dp-1, -0x1.abc1e0b47dd47p-6, -0x1.40b177277d2cep-6,
+    0x1.175c3f228167cp-7, -0x1.ff993aa21c1a3p-12, -0x1.b553ca7b0f546p-11, 0x1.326256fd53962p-12,
+    0x1.57785d768fd19p-16, -0x1.5b8eb22948e0fp-15, 0x1.225650a1e5ce4p-17, 0x1.7ebe0b722710bp-19,
+    -0x1.f1a503b0a9715p-20, 0x1.23b37d66972a0p-23, 0x1.ac81e875d0e68p-23, -0x1.3081bb5d508b6p-24,
+    -0x1.ccfa4ea9c1c76p-28, 0x1.7b588afd99fc7p-27, -0x1.113d05048504bp-29, -0x1.0c4955b948adcp-30,
+    0x1.eaf07c01a9299p-32, 0x1.542e7e826176bp-35, -0x1.588990a24b66ep-35};
 static constexpr f64 erfinv_middle_row[] = {
-    0x1.59b9811cee978p+1, 0x1.43276e5e89a02p-1, 0x1.584cc13f16830p-8, -0x1.76f03832f939fp-9,
-    0x1.60502a53ecb7ap-10, -0x1.f55e01b8f7f6cp-12, 0x1.810ea0cc057e8p-14, 0x1.85e55e77b1afep-17,
-    -0x1.d6b6d3206a6f9p-17, 0x1.f63c019786e49p-19, 0x1.49692260cf620p-23, -0x1.b4f68f15c5fafp-22,
-    0x1.d884d14adc549p-24, 0x1.02b03aa3fe2ebp-28, -0x1.7235eef370b98p-27, 0x1.88822ba53395ap-29,
-    0x1.2a23ebab5e04ep-34, -0x1.200b912c9cbd8p-32, 0x1.4896eda3d9ff7p-34, -0x1.eca40097fbab2p-42,
-    -0x1.de7b264d028c0p-38, 0x1.15d49ab1a2276p-39, 0x1.75efb09075c93p-43, -0x1.4d9d546adf830p-43};
+    0x1.59b9811cee978p+1, 0x1.43276e5e89a02p-1, 0x1.584cc13f1682bp-8, -0x1.76f03832f83c5p-9,
+    0x1.60502a53ed02cp-10, -0x1.f55e01b9a3d8bp-12, 0x1.810ea0cba380bp-14, 0x1.85e55f4deefe8p-17,
+    -0x1.d6b6d3028a264p-17, 0x1.f63bef2ea585cp-19, 0x1.4968fa0737c28p-23, -0x1.b4f4a5f811d9dp-22,
+    0x1.d885d8459bcecp-24, 0x1.01aff3d31039cp-28, -0x1.7246c00a3e8cdp-27, 0x1.8b301e6ccbdacp-29,
+    0x1.35042ca298eecp-34, -0x1.32016390362afp-32, 0x1.3ff580bda1ddfp-34, 0x1.0b27ad80705a3p-37,
+    -0x1.a120c2b8a5077p-38};
 static constexpr f64 erfinv_end_row[] = {
-    0x1.2cb1e9d8f4ca7p+2, 0x1.5d2b38ba0a8ccp+0, -0x1.d9e03ce2d470bp-15, -0x1.56534e57d3bdbp-11,
-    0x1.41d9f2154a1bbp-12, -0x1.c881781b0a964p-14, 0x1.2344d6fed9018p-15, -0x1.6ec1775649071p-17,
-    0x1.0ae604ed718c8p-18, -0x1.122ffeedbe629p-19, 0x1.792c55b6eca80p-20, -0x1.116f470aea8cfp-20,
-    0x1.63ea9463ebc08p-21, -0x1.7bee6d4d29b0ap-22, 0x1.4096b7aa12026p-23, -0x1.992732a575d27p-25,
-    -0x1.36dc09e1ee146p-29, 0x1.63237067bdd72p-26, -0x1.8f02476e6e579p-27, 0x1.3b9ae85bf4fc5p-32,
-    0x1.0c905b12661c1p-30};
+    0x1.2cb1e9d8f4ca7p+2, 0x1.5d2b38ba0a890p+0, -0x1.d9e03ce223f30p-15, -0x1.56534e4f31476p-11,
+    0x1.41d9f20ef5fbfp-12, -0x1.c8817dedbdce3p-14, 0x1.2344db478e8e2p-15, -0x1.6ebfaabf32cdcp-17,
+    0x1.0ae4afeb58643p-18, -0x1.12571144a1e31p-19, 0x1.79498a5dfbe3cp-20, -0x1.10709fde532aap-20,
+    0x1.6329892cd7853p-21, -0x1.840a6c960aca5p-22, 0x1.46dd9b5afb92ap-23, -0x1.45fb14a5b46dep-25,
+    -0x1.a56467aa979ffp-28, 0x1.c2bf6432da888p-27, -0x1.21776dd676e0ep-27, 0x1.e3f52ef23c837p-29,
+    -0x1.2acb51e7b97a9p-31, -0x1.2bb9a883f431bp-31, 0x1.8023c69578274p-32, -0x1.9f6ebe1d0232bp-36,
+    -0x1.5e5cc64e4ed90p-36};
 // For results that are rounded to single precision.
 static constexpr f64 short_erfinv_row[] = {
     0x1.805c5cfcedef5p+0, 0x1.3bb3170cd59ffp-1, -0x1.abc1f03f9e3afp-6, -0x1.40b42039d1623p-6,
@@ -78,7 +79,8 @@ template <class V, V (*Exp)(V)> FL_INLINE V erfc_far(V a) {
   a = a > 28 ? V{} + 28 : a;
   V t = (a - 4) / (a + 4);
   t = fused(t, V{} + 0x1.4f2094f2094f2p+0, V{} + 0x1.29e4129e412a1p-6);
-  V square = a * a, lost = fused(a, a, -square), y = Exp(-square) * (row(erfc_row, t) / (1 + 2 * a));
+  V square = a * a, lost = fused(a, a, -square);
+  V y = Exp(-square) * (row(erfc_row, t) / (1 + 2 * a));
   return fused(-lost, y, y);
 }
 template <class V, V (*Exp)(V)> FL_INLINE V erfc_by(V x) {
@@ -95,7 +97,8 @@ template <class V, V (*Exp)(V)> FL_INLINE V erf_by(V x) {
 template <class V> __attribute__((noinline, cold)) static V erfinv_end(V w, V near) {
   V s = w;
   for (unsigned l = 0; l < sizeof(V) / 8; ++l) s[l] = __builtin_sqrt(w[l]);
-  V middle = row(erfinv_middle_row, fused(s, V{} + 0x1.9515c7927b31fp+0, V{} + -0x1.22730ea02bcbbp+2));
+  V middle = row(erfinv_middle_row,
+                 fused(s, V{} + 0x1.9515c7927b31fp+0, V{} + -0x1.22730ea02bcbbp+2));
   V end = row(erfinv_end_row, fused(s, V{} + 0x1.7b425ed097b42p-1, V{} + -0x1.cbda12f684bd9p+1));
   return w < 5 ? near : s < 3.5 ? middle : s < 6.2 ? end : w;
 }
