@@ -150,7 +150,7 @@ def _inspect(path: str) -> Toolchain:
         flags = tuple(f for f in FLAGS if f != "-fopenmp")
     # the predefined macros name the compiler's version and every feature of the processor
     target = hashlib.sha256(macros.encode()).hexdigest()
-    # vectors are taken apart by what GCC has from version 12 on, and clang
+    # vectors are split by what GCC has from version 12 on, and clang
     gcc = re.search(r"#define __GNUC__ (\d+)", macros)
     recent = "__clang__" in macros or (gcc is not None and int(gcc[1]) >= 12)
     sleef = sleef_library(vector_bytes) if recent else ""
