@@ -1,7 +1,7 @@
 """Export of a whole function as one graph, in memory and in a file.
 
 In: a function and example arguments, or a file. Out: an `Exported` that is called like the
-function. Invariant: a file holds data only, its graph as `cache.graph_text` has it: what a graph
+function. Invariant: a file holds data only, its graph as `cache.graph_data` has it: what a graph
 holds that has no such form is an error.
 """
 

@@ -2,7 +2,7 @@
 
 In: a scheduled program on a GPU. Out: `Selected`: the program with some library calls and the loops
 that read them replaced, and kernels of its loops. Invariant: a replaced call computes the same;
-what `library_replacements` names is taken unmeasured, and where nothing is measured faster or the
+what `unmeasured_choices` names is taken unmeasured, and where nothing is measured faster or the
 budget of the graph is spent.
 """
 
