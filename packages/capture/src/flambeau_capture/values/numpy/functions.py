@@ -152,7 +152,7 @@ def _cast(tx: Tracer, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
 
 def call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     """A function of NumPy's. Of tensors it may give what they say (`__array_wrap__`, a method of
-    its name, which may refuse): it is asked with tensors, and where it warns it is called."""
+    its name, which may refuse): it is run on samples, and where it warns it is called."""
     given = _has_tensors([*args, *kwargs.values()])
     told = _ask(tx, fn, args, kwargs, tensors=True) if given else None
     try:
