@@ -160,7 +160,9 @@ class Asked:
 
 @pytest.mark.parametrize("raiser", RAISERS, ids=lambda raiser: raiser.__name__)
 @pytest.mark.parametrize(
-    "target", [None, 3, "text", int, Plain(), Plain, Asked(), torch, len, (1,)], ids=repr
+    "target",
+    [None, 3, "text", int, Plain(), Plain, Asked(), torch, len, (1,)],
+    ids=lambda target: f"{type(target).__name__}_{getattr(target, '__name__', '')}",
 )
 def test_what_the_interpreter_raises_says_of_what(raiser, target, capture, same):
     def fn(t):
