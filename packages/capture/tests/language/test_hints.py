@@ -345,7 +345,8 @@ def reasons(fn):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = explain(fn, torch.arange(3.0) + 1)
-    return [report.reason.id for report in found.break_reasons], len(found.graphs)
+    breaks = [report.reason.id for report in found.break_reasons]
+    return breaks or re.findall(r"\bFB\d{4}\b", str(found.frames)), len(found.graphs)
 
 
 @pytest.mark.parametrize("id", sorted(EDITS))
@@ -354,7 +355,7 @@ def test_the_edit_removes_the_break(id):
     before, graphs = reasons(broken)
     after, fewer = reasons(edited)
     assert id in before
-    assert after == [] and fewer < graphs
+    assert after == [] and (fewer < graphs or not graphs)  # none: the frame was left to Python
 
 
 def test_every_reason_is_here_or_says_that_no_edit_helps():

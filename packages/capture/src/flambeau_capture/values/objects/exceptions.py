@@ -94,16 +94,29 @@ class ExceptionValue(ObjectValue):
         """str() or repr() of the exception."""
         if self.special(tx, method):
             return ask(tx, self, method)
+        by = str if method == "__str__" else repr
         try:
-            plain = _make_exception(self.cls, *(arg.as_python() for arg in self.given))
-            if self.args is not self.given:
-                plain.args = tuple(arg.as_python() for arg in self.args)
-            for field, value in self.fields.items():
-                if field not in _STATE:
-                    object.__setattr__(plain, field, value.as_python())
+            # of fields that are not known a text may not depend: it is the same for any two
+            texts = [by(self._plain(unknown)) for unknown in ([], [0])]
         except NotConcrete:
             self.unknown(method)
-        return tx.wrap_new(str(plain) if method == "__str__" else repr(plain))
+        if texts[0] != texts[1]:
+            self.unknown(method)
+        return tx.wrap_new(texts[0])
+
+    def _plain(self, unknown: Any) -> BaseException:
+        """The exception as Python has it, with `unknown` in fields that are not known."""
+        plain = _make_exception(self.cls, *(arg.as_python() for arg in self.given))
+        if self.args is not self.given:
+            plain.args = tuple(arg.as_python() for arg in self.args)
+        for field, value in self.fields.items():
+            if field not in _STATE:
+                try:
+                    known = value.as_python()
+                except NotConcrete:
+                    known = unknown
+                object.__setattr__(plain, field, known)
+        return plain
 
     def generic_get_attr(self, tx: Tracer, name: str) -> Value:
         """object.__getattribute__."""
