@@ -73,12 +73,17 @@ class ExceptionValue(ObjectValue):
     def as_python(self) -> Any:
         if self._runs_code():
             raise NotConcrete(self.describe())
+        every = {**self.fields, **self.written}
+        every.pop("__context__", None)
+        return self._with({n: value.as_python() for n, value in every.items() if value is not None})
+
+    def _with(self, attributes: dict[str, Any]) -> BaseException:
+        """The exception as Python makes it of its arguments, with these attributes."""
         made = _make_exception(self.cls, *(arg.as_python() for arg in self.given))
         if self.args is not self.given:
             made.args = tuple(arg.as_python() for arg in self.args)
-        for name, value in {**self.fields, **self.written}.items():
-            if name != "__context__" and value is not None:
-                object.__setattr__(made, name, value.as_python())
+        for name, value in attributes.items():
+            object.__setattr__(made, name, value)
         return made
 
     def _runs_code(self) -> bool:
@@ -95,28 +100,18 @@ class ExceptionValue(ObjectValue):
         if self.special(tx, method):
             return ask(tx, self, method)
         by = str if method == "__str__" else repr
+        fields = [(name, value) for name, value in self.fields.items() if name not in _STATE]
         try:
             # of fields that are not known a text may not depend: it is the same for any two
-            texts = [by(self._plain(unknown)) for unknown in ([], [0])]
+            texts = [
+                by(self._with({name: _known(value, unknown) for name, value in fields}))
+                for unknown in ([], [0])
+            ]
         except NotConcrete:
             self.unknown(method)
         if texts[0] != texts[1]:
             self.unknown(method)
         return tx.wrap_new(texts[0])
-
-    def _plain(self, unknown: Any) -> BaseException:
-        """The exception as Python has it, with `unknown` in fields that are not known."""
-        plain = _make_exception(self.cls, *(arg.as_python() for arg in self.given))
-        if self.args is not self.given:
-            plain.args = tuple(arg.as_python() for arg in self.args)
-        for field, value in self.fields.items():
-            if field not in _STATE:
-                try:
-                    known = value.as_python()
-                except NotConcrete:
-                    known = unknown
-                object.__setattr__(plain, field, known)
-        return plain
 
     def generic_get_attr(self, tx: Tracer, name: str) -> Value:
         """object.__getattribute__."""
@@ -210,6 +205,13 @@ class ExceptionValue(ObjectValue):
         for name, value in self.fields.items():
             writer.do_with_top(object.__setattr__, [Constant(name), value])
         self.fill(writer)
+
+
+def _known(value: Value, otherwise: Any) -> Any:
+    try:
+        return value.as_python()
+    except NotConcrete:
+        return otherwise
 
 
 def _make_exception(kind: Any, *args: Any) -> BaseException:
