@@ -5,7 +5,7 @@ import operator
 import pytest
 import torch
 import torch.nn.functional as F
-from flambeau_prims import DialectError, decompositions, lower, prim_of, verify
+from flambeau_prims import DialectError, TensorMeta, decompositions, lower, prim_of, verify
 from flambeau_prims._torch_compat import reads_metadata, symbolic_mode
 from torch import fx, nn
 
@@ -186,6 +186,22 @@ def test_verify_names_what_is_wrong():
     ):
         with pytest.raises(DialectError, match=text):
             verify(_graph(build))
+
+
+@pytest.mark.parametrize("columns, right", [(4, True), (5, False)])
+def test_values_may_be_metadata(columns, right):
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = TensorMeta.of(torch.empty(2, 3))
+    made = graph.call_function(P.pad.default, (x, [0, 0], [0, 1], 0.0))
+    made.meta["val"] = TensorMeta.of(torch.empty(2, columns))
+    graph.output((made,))
+    gm = fx.GraphModule({}, graph)
+    if right:
+        assert verify(gm) == {}
+    else:
+        with pytest.raises(DialectError, match="the rule gives"):
+            verify(gm)
 
 
 def test_sizes_that_depend_on_elements_become_symbols():

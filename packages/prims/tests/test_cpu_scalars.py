@@ -8,7 +8,14 @@ import pytest
 import torch
 import torchgen
 from flambeau_prims import decompositions
-from flambeau_prims.eager_limits import ANYWHERE, ON_ONE_DEVICE, ONLY_LAST, on_different_devices
+from flambeau_prims.eager_limits import (
+    ANYWHERE,
+    NEVER,
+    ON_ONE_DEVICE,
+    ONLY_LAST,
+    REAL_ONLY,
+    on_different_devices,
+)
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 DECLARED = Path(torchgen.__file__).parent / "packaged/ATen/native/native_functions.yaml"
@@ -23,11 +30,15 @@ def tensors_of(op):
     return [a for a in op._schema.arguments if str(a.type) in ("Tensor", "Optional[Tensor]")]
 
 
-OPS = [op for op in TABLE if torch.Tag.pointwise in op.tags and len(tensors_of(op)) > 1]
-
-
 def name_of(op):
     return op.name().removeprefix("aten::")
+
+
+OPS = [
+    op
+    for op in TABLE
+    if (torch.Tag.pointwise in op.tags or name_of(op) in NEVER) and len(tensors_of(op)) > 1
+]
 
 
 def called(op, operands):
@@ -62,7 +73,7 @@ def test_names_are_those_that_torch_declares():
     blocks = dict(re.findall(r"^- func: ([\w.]+)\((.*?)(?=^- func|\Z)", text, re.M | re.S))
     checked = {name_of(op) for op in OPS if "device_check: NoCheck" not in blocks[name_of(op)]}
     assert checked - COMPOSED == ON_ONE_DEVICE - CHECKED_BY_ITSELF
-    assert {each.partition(".")[0] for each in ANYWHERE | ONLY_LAST} & checked == set()
+    assert {each.partition(".")[0] for each in ANYWHERE | ONLY_LAST | NEVER} & checked == set()
 
 
 @pytest.mark.parametrize("op", OPS, ids=name_of)
@@ -85,6 +96,25 @@ def test_devices_that_differ_are_computed_or_left(op):
             assert answer is NotImplemented, kinds
         else:
             assert answer.device.type == "cuda", kinds
+
+
+def placed(name, kinds, dtype=torch.float32):
+    with FakeTensorMode():
+        return [
+            torch.ones(shape, device=device, dtype=dtype)
+            for device, shape in (PLACES[kind] for kind in kinds)
+        ]
+
+
+@pytest.mark.parametrize("name", sorted(ONLY_LAST | NEVER))
+def test_which_operand_is_a_number_of_a_cpu_s(name):
+    count = next(len(tensors_of(op)) for op in OPS if name_of(op) == name)
+    for place in range(count):
+        kinds = ["c" if place == i else "g" for i in range(count)]
+        taken = name in ONLY_LAST and place == count - 1
+        assert on_different_devices(name, placed(name, kinds)) is not taken
+        if name in REAL_ONLY:
+            assert on_different_devices(name, placed(name, kinds, torch.complex64))
 
 
 @pytest.mark.parametrize("name", ["linspace", "logspace"])

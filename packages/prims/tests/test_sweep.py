@@ -5,6 +5,7 @@
 
 import dataclasses
 import os
+import re
 
 import pytest
 import torch
@@ -62,7 +63,8 @@ def test_a_gradient_that_overflows_is_seen():
 
     table = WithWriting({**decompositions(), aten.gelu_backward.default: bent})
     verdict = judge("nn.functional.gelu", "float32", table, 6, "extreme")
-    assert verdict.status == "wrong" and "nan" in verdict.message
+    # by the processor's sigmoid an infinity or no number where eager has the largest one
+    assert verdict.status == "wrong" and re.search("nan|inf", verdict.message)
 
 
 def test_parts_are_the_whole():

@@ -151,9 +151,9 @@ What makes the exact ones so:
 - A number beside a tensor is rounded to the tensor's dtype where eager's kernel takes it so: in
   comparisons, `fmod`, `remainder`, `copysign`, `pow` and, on a CPU, sums, differences and bounds.
   Elsewhere it keeps the precision that is computed in.
-- Division by a number on a GPU multiplies by its reciprocal, and `linspace` rounds its step and
-  each number once as eager's kernels do, in half precision each operation, in float64 to one
-  unit.
+- Division by a number on a GPU multiplies by its reciprocal, computed in float64, and `linspace`
+  rounds its step and each number once as eager's kernels do, in half precision each operation, in
+  float64 to one unit.
 - Integers wrap after every operation, those below 32 bits too; a shift by a negative count or by
   the width and more shifts all bits out.
 - Denormal numbers are numbers: no instruction of an exact primitive takes them for zero.

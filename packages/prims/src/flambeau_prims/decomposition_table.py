@@ -24,7 +24,7 @@ from flambeau_prims._torch_compat import (
     result_count,
     schema_text,
 )
-from flambeau_prims.eager_limits import is_limited, is_refused, on_different_devices
+from flambeau_prims.eager_limits import NEVER, is_limited, is_refused, on_different_devices
 from flambeau_prims.shape_rules import TensorMeta, dense_order
 
 Decomposition = Callable[..., Any]
@@ -56,6 +56,13 @@ def decomposition(
         return function
 
     return register
+
+
+def overloads(name: str, *kinds: str) -> list[Any]:
+    """Those of the named overloads of an operation that this torch has."""
+    packet = getattr(torch.ops.aten, name, None)
+    known = () if packet is None else packet.overloads()
+    return [getattr(packet, kind) for kind in kinds if kind in known]
 
 
 class Arguments(types.SimpleNamespace):
@@ -138,13 +145,14 @@ def _returning_fresh(function: Decomposition, op: OpOverload) -> Decomposition:
     name = overload.partition(".")[0]
     limited = is_limited(name)
     pointwise = torch.Tag.pointwise in op.tags
+    by_place = pointwise or overload in NEVER
 
     @functools.wraps(function)
     def fresh(*args: Any, **kwargs: Any) -> Any:
         if any(getattr(arg, "layout", strided) is not strided for arg in args):
             return NotImplemented  # a sparse tensor has no elements in a row
         tensors = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor)]
-        if pointwise and on_different_devices(overload, tensors):
+        if by_place and on_different_devices(overload, tensors):
             return NotImplemented
         if limited and args and isinstance(args[0], torch.Tensor):
             if is_refused(name, args[0], *(tensors[1:] if pointwise else ())):

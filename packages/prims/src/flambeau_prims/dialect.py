@@ -127,7 +127,7 @@ def _shapes(node: fx.Node) -> Iterator[str]:
         return
     given = node.meta["val"]
     parts = given if isinstance(given, (list, tuple)) else (given,)
-    stated = tensor_metas([TensorMeta.of(t) for t in parts if isinstance(t, torch.Tensor)])
+    stated = tensor_metas([_known(part) for part in parts])
     if len(promised) != len(stated):
         yield f"{len(stated)} results where the rule gives {len(promised)}"
         return
@@ -138,12 +138,16 @@ def _shapes(node: fx.Node) -> Iterator[str]:
 
 def _promised(prim: Prim, node: fx.Node) -> list[TensorMeta]:
     def meta(item: Any) -> Any:
-        val = item.meta.get("val")
-        return TensorMeta.of(val) if isinstance(val, torch.Tensor) else val
+        return _known(item.meta.get("val"))
 
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), meta)
     result = prim.rule(*args, **kwargs)
     return tensor_metas([result])
+
+
+def _known(val: Any) -> Any:
+    """Metadata of a tensor, which a node may have in its place; anything else itself."""
+    return TensorMeta.of(val) if isinstance(val, torch.Tensor) else val
 
 
 def _spell(meta: TensorMeta) -> str:

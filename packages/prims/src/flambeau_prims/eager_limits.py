@@ -108,8 +108,14 @@ ON_ONE_DEVICE = frozenset(
 )
 """Operations whose arguments are all on one device, whatever their dimensions."""
 
-ONLY_LAST = frozenset({"addcmul", "addcdiv"})
+ONLY_LAST = frozenset({"addcmul", "lerp.Tensor", "logical_and", "logical_or", "logical_xor"})
 """Operations that take their last operand alone from a CPU."""
+
+NEVER = frozenset({"addcdiv", "mse_loss", "smooth_l1_loss"})
+"""Operations that take none from a CPU."""
+
+REAL_ONLY = frozenset({"logical_and", "logical_or", "logical_xor"})
+"""Operations whose kernels for complex numbers take none from a CPU."""
 
 ANYWHERE = frozenset({"where.self", "masked_fill.Tensor"})
 """Operations that move 0-d tensors themselves, any number of them."""
@@ -122,7 +128,9 @@ def on_different_devices(name: str, tensors: Sequence[torch.Tensor]) -> bool:
         return False
     numbers = [i for i, x in enumerate(tensors) if x.ndim == 0 and x.device.type == "cpu"]
     rest = {x.device for i, x in enumerate(tensors) if i not in numbers}
-    if name in ON_ONE_DEVICE or len(rest) > 1:
+    if name in ON_ONE_DEVICE | NEVER or len(rest) > 1:
+        return True
+    if name in REAL_ONLY and result_type(tensors).is_complex:
         return True
     if name in ANYWHERE:
         return False

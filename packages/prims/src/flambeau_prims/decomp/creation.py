@@ -17,13 +17,13 @@ from flambeau_prims._torch_compat import OpOverload, fills_uninitialized_memory
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, p
 from flambeau_prims.decomp.linalg.matrices import difference
-from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.decomposition_table import (
     TABLE,
     Arguments,
     Decomposition,
     by_name,
     decomposition,
+    overloads,
 )
 from flambeau_prims.promotion import number_dtype, to_float
 from flambeau_prims.shape_rules import Size, Sizes, TensorMeta, dense_order, is_dense

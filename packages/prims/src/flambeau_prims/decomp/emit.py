@@ -140,6 +140,11 @@ def first_of_one(x: Tensor) -> tuple[Tensor, Tensor]:
     return p.clone(x), filled(x, [], 0, torch.int64)
 
 
+def fits(model: Tensor, *others: Tensor) -> bool:
+    """Whether what these tensors broadcast to has the shape of the first: eager writes to it."""
+    return same_shape(broadcast_shapes(*(x.shape for x in (model, *others))), model.shape)
+
+
 def meet(*operands: Any) -> list[Tensor]:
     """Operands as tensors of one shape; numbers take the dtype of the first tensor."""
     tensors = [x for x in operands if not is_number(x)]

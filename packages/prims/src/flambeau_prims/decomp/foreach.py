@@ -21,13 +21,13 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
-from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.decomposition_table import (
     TABLE,
     Arguments,
     Decomposition,
     by_name,
     decomposition,
+    overloads,
 )
 from flambeau_prims.promotion import compute_dtype
 

@@ -16,8 +16,7 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.creation import Dtype, factory, kind_of
 from flambeau_prims.decomp.emit import Operand, is_number, p
-from flambeau_prims.decomp.pointwise import overloads
-from flambeau_prims.decomposition_table import Arguments
+from flambeau_prims.decomposition_table import Arguments, overloads
 from flambeau_prims.promotion import compute_dtype, is_inexact, result_type
 
 aten = torch.ops.aten

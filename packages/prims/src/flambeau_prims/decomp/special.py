@@ -16,9 +16,9 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, elementwise, p
-from flambeau_prims.decomp.pointwise import formula, overloads
+from flambeau_prims.decomp.pointwise.declared import formula
 from flambeau_prims.decomp.reduction import summed_dtype
-from flambeau_prims.decomposition_table import decomposition, same
+from flambeau_prims.decomposition_table import decomposition, overloads, same
 from flambeau_prims.promotion import Promotion, compute_dtype
 
 aten = torch.ops.aten

@@ -77,4 +77,23 @@ def assert_true(condition: TensorMeta) -> tuple[TensorMeta, ...]:
     return ()
 
 
-has_side_effect(PRIMS["assert_true"].overload)
+@primitive(
+    "check_factorization(Tensor info, str name, bool is_matrix) -> ()",
+    lambda info, name, is_matrix: torch.ops.aten._linalg_check_errors(
+        info, name, is_matrix=is_matrix
+    ),
+    tags=("effect",),
+    shape="no result",
+    edge_cases="never removed; waits for the device, as eager does",
+    source="info of LAPACK's routines, LAPACK Users' Guide, 7.1",
+    differentiable=False,
+)
+def check_factorization(info: TensorMeta) -> tuple[TensorMeta, ...]:
+    """Raises `LinAlgError` in the name of `name` unless every `info` is 0; it says in which matrix
+    of a batch unless there `is_matrix` alone."""
+    require(info.dtype == torch.int32, f"info of {info.dtype}")
+    return ()
+
+
+for _name in ("assert_true", "check_factorization"):
+    has_side_effect(PRIMS[_name].overload)

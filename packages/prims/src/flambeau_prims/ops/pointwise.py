@@ -171,7 +171,7 @@ UNARY: dict[str, PointwiseFunction] = {
         kind=FLOATS),
     "digamma": PointwiseFunction(torch.digamma, FLOATS, 24, "The derivative of `log gamma(a)`.",
         {"nan": "gives NaN", "domain": "-inf at 0 (inf at -0); NaN at the negative integers"},
-        "Abramowitz and Stegun, 6.3", exact=False),
+        "Abramowitz and Stegun, 6.3", exact=False, error=2e-15),
     "sigmoid": _smooth(torch.sigmoid, 10, "`1 / (1 + e**-a)`.", "0 and 1 at the infinities"),
     "bitwise_not": PointwiseFunction(torch.bitwise_not, INTS | BOOL, 1,
         "Every bit inverted; of bool, the negation.",

@@ -1,5 +1,12 @@
 """Hand-written sample calls, by family: importing a module registers its samples."""
 
-from flambeau_prims.conformance.samples import images, reduction, shape, systems
+from flambeau_prims.conformance.samples import (
+    images,
+    linear_algebra,
+    random,
+    reduction,
+    sequences,
+    shape,
+)  # fmt: skip
 
-__all__ = ["images", "reduction", "shape", "systems"]
+__all__ = ["images", "linear_algebra", "random", "reduction", "sequences", "shape"]

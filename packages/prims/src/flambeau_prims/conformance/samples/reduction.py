@@ -1,4 +1,4 @@
-"""Sample calls of reductions, scans, sorting, indexing and data-dependent sizes.
+"""Sample calls of reductions, scans, sorting, indexing, data-dependent sizes, assertions.
 
 In: a generator. Out: calls over several dimensions, layouts and dtypes, positions in range.
 Invariant: results are determined: integer sums stay small, there are no ties where the position
@@ -357,3 +357,9 @@ def _index_put(g: Generator) -> Iterator[Call]:
         yield call(a, [positions((7,), 4, g)], tensor((7, 5), dtype, g), True)
         yield call(a.t(), [None, positions((7,), 4, g)], tensor((7,), dtype, g), True)
         yield call(a, [positions((7,), 4, g), positions((7,), 5, g)], tensor((7,), dtype, g), True)
+
+
+@samples("assert_true")
+def _assert_true(g: Generator) -> Iterator[Call]:
+    del g
+    yield call(torch.tensor(True), "not so")

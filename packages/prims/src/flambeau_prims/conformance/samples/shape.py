@@ -1,4 +1,4 @@
-"""Sample calls of shapes, copies, views, creation, random and complex numbers.
+"""Sample calls of shapes, copies, views, creation and complex numbers.
 
 In: a generator. Out: calls on operands in several layouts.
 Invariant: sizes are given in full; numbers fit the dtype of a result; operands of `bitcast` have
@@ -182,22 +182,6 @@ def _iota(g: Generator) -> Iterator[Call]:
         yield call(4, 0.5, -0.25, dtype=dtype, device=CPU)
         yield call(33, 0.1, 0.1, dtype=dtype, device=CPU)  # formed in float64, rounded once
     yield call(0, 0, 1, dtype=I64, device=CPU)
-
-
-@samples("seed")
-def _seed(g: Generator) -> Iterator[Call]:
-    del g
-    yield call(device=CPU)
-
-
-@samples("philox_uniform", "philox_normal", of=(F32, F64, F16, BF16))
-def _philox(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
-    del g
-    yield call([3, 5], torch.tensor(1234), 0, dtype=dtype, device=CPU)
-    yield call([17], torch.tensor(-7), 2, dtype=dtype, device=CPU)
-    yield call([2, 3, 4], torch.tensor(2**40 + 3), 2**33, dtype=dtype, device=CPU)
-    yield call([0], torch.tensor(5), 0, dtype=dtype, device=CPU)
-    yield call([], torch.tensor(5), 9, dtype=dtype, device=CPU)
 
 
 @samples("real", "imag", "view_as_real", of=(C64, C128))

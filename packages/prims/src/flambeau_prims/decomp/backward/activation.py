@@ -21,7 +21,7 @@ from flambeau_prims.decomp.nn.activation import (
     halves,
     relu6_shifted,
 )
-from flambeau_prims.decomp.pointwise import formula
+from flambeau_prims.decomp.pointwise.declared import formula
 from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
 
 aten = torch.ops.aten

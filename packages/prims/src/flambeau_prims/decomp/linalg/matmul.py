@@ -28,14 +28,16 @@ same(aten.bmm.default, "bmm")
 HALF = (torch.float16, torch.bfloat16)
 
 
-def _blend(x: Tensor, a: Tensor, b: Tensor, beta: Number, alpha: Number) -> Tensor:
+def _blend(x: Tensor, a: Tensor, b: Tensor, beta: Number, alpha: Number) -> Any:
     """beta * x + alpha * a b; with beta 0 `x` is not read, not even its NaN.
 
     Half precision rounds once, as eager does: the library adds before it rounds.
     """
     multiply, whole = (p.mm, p.addmm) if a.ndim == 2 else (p.bmm, p.baddbmm)
+    shape = [*a.shape[:-1], b.shape[-1]]
+    if x.ndim > len(shape):
+        return NotImplemented
     if a.dtype in HALF and (beta != 0 or alpha != 1):
-        shape = [*a.shape[:-1], b.shape[-1]]
         return whole(e.expand(e.cast(x, a.dtype), shape), a, b, beta, alpha)
     product_ = multiply(a, b)
     total = product_ if e.is_one(alpha) else e.mul(product_, _exact(alpha, a.dtype))
@@ -53,15 +55,17 @@ def _exact(number: Number, dtype: torch.dtype) -> Number:
 
 
 @decomposition(aten.addmm.default, aten.baddbmm.default)
-def addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+def addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Any:
     return _blend(x, a, b, beta, alpha)
 
 
 @decomposition(aten._addmm_activation.default)
 def addmm_activation(
     x: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number = 1, use_gelu: bool = False
-) -> Tensor:
+) -> Any:
     total = addmm(x, a, b, beta=beta, alpha=alpha)
+    if total is NotImplemented:
+        return total
     if not use_gelu:
         return relu(total)
     # the fused CUDA epilogue uses the tanh form, the CPU fallback the exact one
@@ -69,7 +73,7 @@ def addmm_activation(
 
 
 @decomposition(aten.addbmm.default)
-def addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+def addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Any:
     # the sum over the batch is a product with the batch laid out along the inner dimension
     batch, rows, inner = a.shape
     wide = p.reshape(p.permute(a, [1, 0, 2]), [rows, batch * inner])
@@ -84,7 +88,7 @@ def wide_product(a: Tensor, b: Tensor, out_dtype: torch.dtype) -> Tensor:
 
 
 @by_name(aten.addmm.dtype, aten.baddbmm.dtype)
-def wide_sum(a: Arguments) -> Tensor:
+def wide_sum(a: Arguments) -> Any:
     first, second = (a.mat1, a.mat2) if a.mat1 is not None else (a.batch1, a.batch2)
     wide = e.cast(first, a.out_dtype), e.cast(second, a.out_dtype)
     return _blend(a.self, *wide, a.beta, a.alpha)
@@ -113,7 +117,9 @@ def mv(a: Tensor, v: Tensor) -> Tensor:
 
 
 @decomposition(aten.addmv.default)
-def addmv(x: Tensor, a: Tensor, v: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+def addmv(x: Tensor, a: Tensor, v: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Any:
+    if x.ndim > 1:
+        return NotImplemented
     column = e.expand(x, [a.shape[0]])
     total = _blend(unsqueezed(column, 1), a, unsqueezed(v, 1), beta, alpha)
     return p.reshape(total, [a.shape[0]])
@@ -169,6 +175,8 @@ def trilinear(a: Arguments) -> Tensor:
 @decomposition(aten.linear.default)
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     if weight.ndim != 2 or x.ndim == 0:
+        return NotImplemented
+    if bias is not None and bias.ndim > (2 if x.ndim == 2 else 1):
         return NotImplemented
     rows, width = product(x.shape[:-1]), x.shape[-1]
     flat, turned = p.reshape(x, [rows, width]), p.permute(weight, [1, 0])

@@ -17,9 +17,15 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.complex import squared_modulus
 from flambeau_prims.decomp.emit import Number, canonical_dims, keep_dims, p
-from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.decomp.reduction import Dims
-from flambeau_prims.decomposition_table import TABLE, Arguments, by_name, decomposition, same
+from flambeau_prims.decomposition_table import (
+    TABLE,
+    Arguments,
+    by_name,
+    decomposition,
+    overloads,
+    same,
+)
 from flambeau_prims.ops.complex import REAL_OF
 from flambeau_prims.promotion import broadcast_shapes, compute_dtype, is_inexact
 from flambeau_prims.shape_rules import product

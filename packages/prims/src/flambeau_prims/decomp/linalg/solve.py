@@ -15,7 +15,6 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, p
-from flambeau_prims.decomp.linalg.factorizations import checked
 from flambeau_prims.decomp.linalg.matrices import (
     adjoint,
     as_columns,
@@ -94,7 +93,7 @@ def lu_solve(
 def solve_ex(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     factors, pivots, info = p.lu_factor(a, True)
     if check_errors:
-        checked(info, "linalg.solve: The solver failed because the input matrix is singular.")
+        p.check_factorization(info, "torch.linalg.solve_ex", a.ndim == 2)
     is_vector = b.ndim == 1 or (a.ndim - 1 == b.ndim and a.shape[:-1] == b.shape)
     right = unsqueezed(b, b.ndim) if is_vector else b
     x = _solved(factors, pivots, right, left, False)
@@ -108,8 +107,7 @@ def solve_ex(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = Fa
 def inv_ex(a: Tensor, *, check_errors: bool = False) -> Any:
     factors, pivots, info = p.lu_factor(a, True)
     if check_errors:
-        checked(info, "linalg.inv: The diagonal element is zero, the inversion could not be"
-                      " completed because the input matrix is singular.")  # fmt: skip
+        p.check_factorization(info, "linalg.inv_ex", a.ndim == 2)
     return p.lu_solve(factors, pivots, identity(a), True, False), info
 
 

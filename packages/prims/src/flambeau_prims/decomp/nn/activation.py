@@ -13,9 +13,10 @@ from torch import Tensor
 from flambeau_prims._torch_compat import is_of_onednn
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, elementwise, p
-from flambeau_prims.decomp.pointwise import at_least, clamp_to, formula, overloads
+from flambeau_prims.decomp.pointwise.declared import formula
+from flambeau_prims.decomp.pointwise.selection import at_least, clamp_to
 from flambeau_prims.decomp.views.view import sliced
-from flambeau_prims.decomposition_table import decomposition
+from flambeau_prims.decomposition_table import decomposition, overloads
 from flambeau_prims.promotion import is_inexact
 from flambeau_prims.shape_rules import product
 

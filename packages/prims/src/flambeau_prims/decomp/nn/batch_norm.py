@@ -18,9 +18,8 @@ from flambeau_prims._torch_compat import OpOverload
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p, spread
 from flambeau_prims.decomp.nn.normalization import affine, rstd_of, stat_dtype
-from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.decomp.reduction import moments
-from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
+from flambeau_prims.decomposition_table import Arguments, by_name, decomposition, overloads
 from flambeau_prims.shape_rules import Size
 
 aten = torch.ops.aten
@@ -177,7 +176,10 @@ def _differentiate(
             pull = spread(e.div(sum_gn, number), shape, dims)
             inner = p.sub(inner, p.mul(normal, pull))
         first = e.cast(p.mul(inner, spread(scale, shape, dims)), x.dtype)
-        first = e.in_image_format(x, first)
+        if e.on_gpu(x) and not training:  # whose kernel writes row-major there
+            first = e.in_format(first, torch.contiguous_format)
+        else:
+            first = e.in_image_format(x, first)
     own = dtype if weight is None else weight.dtype
     return (
         first,

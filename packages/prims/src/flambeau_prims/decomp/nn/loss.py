@@ -100,6 +100,8 @@ def binary_cross_entropy_with_logits(a: Arguments) -> Any:
     dtype, result = result_type(given), a.target.dtype  # the loss is written like the target
     if not (dtype.is_floating_point and result.is_floating_point):
         return NotImplemented
+    if not e.fits(*given):
+        return NotImplemented  # eager multiplies the loss of each element in place
     x, t = (e.cast(v, compute_dtype(dtype)) for v in (a.self, a.target))
     log_sigmoid = p.sub(e.minimum(x, 0.0), p.log1p(p.exp(p.neg(p.abs(x)))))
     if a.pos_weight is not None:
@@ -214,7 +216,10 @@ def multi_margin_loss(a: Arguments) -> Any:
 
 @decomposition(aten.soft_margin_loss.default)
 def soft_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
-    """By eager's operators, each rounded to the tensors' dtype, in which the power overflows."""
+    """By eager's operators, each rounded to the tensors' dtype, in which the power overflows; the
+    last ones write to what has the shape of the first tensor, whatever the target's."""
+    if not e.fits(x, target):
+        return NotImplemented
 
     def loss(a: Tensor, t: Tensor) -> Tensor:
         def rounded(y: Tensor) -> Tensor:

@@ -147,6 +147,8 @@ def _per_channel(w: Tensor, like: Tensor) -> Tensor:
 
 @by_name(aten.native_group_norm.default, keep="group_norm")
 def group_norm(a: Arguments) -> Any:
+    if any(t is not None and t.ndim != 1 for t in (a.weight, a.bias)):
+        return NotImplemented
     x, wide = a.input, _grouped(a, e.widen(a.input))
     variance, average = moments(wide, [2, 3], 0.0)
     rstd = rstd_of(variance, a.eps)

@@ -17,8 +17,7 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.nn.convolution import full
 from flambeau_prims.decomp.nn.upsample import Taps, pick, put_back
-from flambeau_prims.decomp.pointwise import overloads
-from flambeau_prims.decomposition_table import decomposition
+from flambeau_prims.decomposition_table import decomposition, overloads
 from flambeau_prims.ops.library.pooling import pooled_size
 from flambeau_prims.shape_rules import Size, Sizes, product
 

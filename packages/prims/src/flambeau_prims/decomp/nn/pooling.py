@@ -16,8 +16,7 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p, spread
 from flambeau_prims.decomp.nn.convolution import full
-from flambeau_prims.decomp.pointwise import overloads
-from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
+from flambeau_prims.decomposition_table import Arguments, by_name, decomposition, overloads
 from flambeau_prims.shape_rules import Size, Sizes, product
 
 aten = torch.ops.aten

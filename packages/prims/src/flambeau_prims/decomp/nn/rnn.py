@@ -15,9 +15,8 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
-from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.decomp.views.view import selected, sliced
-from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
+from flambeau_prims.decomposition_table import Arguments, by_name, decomposition, overloads
 
 aten = torch.ops.aten
 LSTM = 2

@@ -15,10 +15,9 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
-from flambeau_prims.decomp.pointwise import overloads
-from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
+from flambeau_prims.decomposition_table import Arguments, by_name, decomposition, overloads
 from flambeau_prims.promotion import compute_dtype
-from flambeau_prims.shape_rules import Size, Sizes, product
+from flambeau_prims.shape_rules import Size, Sizes, product, view_strides
 
 aten = torch.ops.aten
 
@@ -88,10 +87,20 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     return made if e.on_gpu(x) else e.in_image_format(x, made)
 
 
+_NO_VIEW = (
+    "view size is not compatible with input tensor's size and stride (at least one dimension spans"
+    " across two contiguous subspaces). Use .reshape(...) instead."
+)
+
+
 @decomposition(aten.channel_shuffle.default)
 def channel_shuffle(x: Tensor, groups: Size) -> Tensor:
+    """Row-major on a GPU, of what has a view of groups of channels and one of all places."""
     n, c, *rest = x.shape
-    split = p.reshape(x, [n, groups, c // groups, *rest])
+    grouped = [n, groups, c // groups]
+    if e.on_gpu(x) and view_strides(tuple(x.shape), x.stride(), [*grouped, product(rest)]) is None:
+        raise RuntimeError(_NO_VIEW)
+    split = p.reshape(x, [*grouped, *rest])
     order = [0, 2, 1, *range(3, split.ndim)]
     shuffled = p.clone(p.reshape(p.permute(split, order), [n, c, *rest]))
     return shuffled if e.on_gpu(x) else e.in_image_format(x, shuffled)

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
-from flambeau_prims.decomp.pointwise import overloads
-from flambeau_prims.decomposition_table import Arguments, by_name
+from flambeau_prims.decomposition_table import Arguments, by_name, overloads
 from flambeau_prims.promotion import compute_dtype
 from flambeau_prims.shape_rules import Size, Sizes
 

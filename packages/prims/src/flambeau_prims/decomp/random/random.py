@@ -18,8 +18,14 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.creation import factory, kind_of
 from flambeau_prims.decomp.emit import p
-from flambeau_prims.decomp.pointwise import overloads
-from flambeau_prims.decomposition_table import PHILOX_TABLE, Arguments, F, by_name, decomposition
+from flambeau_prims.decomposition_table import (
+    PHILOX_TABLE,
+    Arguments,
+    F,
+    by_name,
+    decomposition,
+    overloads,
+)
 from flambeau_prims.promotion import compute_dtype, result_type, to_float
 from flambeau_prims.shape_rules import Size, Sizes
 

@@ -16,7 +16,7 @@ from flambeau_prims.decomp.emit import Number, Operand, canonical, p
 from flambeau_prims.decomp.linalg.matrices import difference
 from flambeau_prims.decomp.views.view import checked_index, slice_bounds, sliced, unsqueezed
 from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
-from flambeau_prims.promotion import is_inexact, result_type
+from flambeau_prims.promotion import is_inexact, result_type, same_shape
 from flambeau_prims.shape_rules import Size, Sizes, product
 
 aten = torch.ops.aten
@@ -176,19 +176,23 @@ def slice_scatter(
     start: Size | None = None,
     end: Size | None = None,
     step: int = 1,
-) -> Tensor:
+) -> Any:
     where = canonical(dim, x.ndim)
     begin, stop = slice_bounds(x.shape[where], start, end)
-    part = e.expand(e.cast(src, x.dtype), _along(where, (stop - begin + step - 1) // step, x.shape))
+    if not same_shape(src.shape, _along(where, (stop - begin + step - 1) // step, x.shape)):
+        return NotImplemented
+    part = e.cast(src, x.dtype)
     starts, steps = _along(where, begin, [0] * x.ndim), _along(where, step, [1] * x.ndim)
     return p.slice_scatter(x, part, starts, _along(where, stop, x.shape), steps)
 
 
 @decomposition(aten.select_scatter.default)
-def select_scatter(x: Tensor, src: Tensor, dim: int, index: Size) -> Tensor:
+def select_scatter(x: Tensor, src: Tensor, dim: int, index: Size) -> Any:
     where = canonical(dim, x.ndim)
     at = checked_index(x, where, index)
-    part = unsqueezed(e.expand(e.cast(src, x.dtype), _without(x.shape, where)), where)
+    if not same_shape(src.shape, _without(x.shape, where)):
+        return NotImplemented
+    part = unsqueezed(e.cast(src, x.dtype), where)
     return slice_scatter(x, part, where, at, at + 1)
 
 

@@ -1,4 +1,4 @@
-"""Sample calls of linear algebra, products, transforms, distances, bags and assertions.
+"""Sample calls of linear algebra: factorizations, systems, products, transforms, distances.
 
 In: a generator. Out: calls on well-conditioned matrices, batched and empty ones among them.
 Invariant: eigenvalues and singular values are distinct, so that vectors are determined but for
@@ -18,17 +18,14 @@ from flambeau_prims.conformance.samples.tensors import (
     BF16,
     C64,
     C128,
-    CPU,
     F16,
     F32,
     F64,
     I32,
     I64,
-    distinct,
     hermitian,
     matrix,
     signed,
-    tensor,
 )
 
 _DTYPES = (F32, F64, C64, C128)
@@ -180,15 +177,6 @@ def _c2r(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
         yield call(half.t().contiguous().t(), [1], n)
 
 
-@samples("philox_bits", of=(I32, I64))
-def _bits(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
-    del g
-    yield call([3, 5], torch.tensor(1234), 0, dtype=dtype, device=CPU)
-    yield call([2, 3, 4], torch.tensor(2**40 + 3), 2**33, dtype=dtype, device=CPU)
-    yield call([0], torch.tensor(5), 0, dtype=dtype, device=CPU)
-    yield call([], torch.tensor(-5), 9, dtype=dtype, device=CPU)
-
-
 @samples("addmm", of=(F32, F64, BF16, F16, C64))
 def _addmm(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
     a, b = signed((3, 4), dtype, g), signed((5, 4), dtype, g).t()
@@ -213,10 +201,11 @@ def _int_mm(g: Generator) -> Iterator[Call]:
     yield call(a, torch.randint(-128, 128, (8, 16), generator=g).to(torch.int8).t())
 
 
-@samples("assert_true")
-def _assert_true(g: Generator) -> Iterator[Call]:
+@samples("check_factorization")
+def _check_factorization(g: Generator) -> Iterator[Call]:
     del g
-    yield call(torch.tensor(True), "not so")
+    yield call(torch.tensor(0, dtype=torch.int32), "linalg.solve", True)
+    yield call(torch.zeros(2, 3, dtype=torch.int32), "linalg.solve", False)
 
 
 _MULTIPLIED = (F32, F64, BF16, F16, I64, C64, C128)
@@ -243,20 +232,6 @@ def _bmm(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
     yield call(signed((2, 3, 0), dtype, g), signed((2, 0, 5), dtype, g))
 
 
-@samples("embedding_bag", of=(F32, F64))
-def _bags(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
-    weight = distinct((6, 3), dtype, g)
-    indices = torch.tensor([1, 4, 4, 0, 5, 2, 3])
-    offsets = torch.tensor([0, 2, 2, 5])
-    for mode in (0, 1, 2):
-        yield call(weight, indices, offsets, False, mode, None, False, -1)
-        yield call(weight, indices, offsets, False, mode, None, False, 4)
-    own = signed((7,), dtype, g)
-    yield call(weight, indices, offsets, False, 0, own, False, -1)
-    closed = torch.tensor([0, 2, 7])
-    yield call(weight, indices, closed, False, 0, None, True, -1)
-
-
 @samples("cdist", of=(F32, F64))
 def _distances(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
     a, b = signed((2, 4, 3), dtype, g), signed((2, 5, 3), dtype, g)
@@ -272,33 +247,5 @@ def _pairs(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
     yield call(signed((1, 3), dtype, g), 2.0)
 
 
-@samples("ctc_loss", of=(F32, F64))
-def _sequences(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
-    scores = signed((6, 2, 4), dtype, g).log_softmax(2)
-    targets = torch.randint(1, 4, (2, 3), dtype=I64, generator=g)
-    yield call(scores, targets, [6, 5], [3, 2], 0, False)
-    yield call(scores, targets.flatten()[:5], [6, 6], [3, 2], 0, False)
-
-
-@samples("gamma_grad", of=(F32, F64))
-def _gamma_grad(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
-    alpha = tensor((4, 5), dtype, g) * 3 + 0.5
-    yield call(alpha, alpha * tensor((4, 5), dtype, g) + 0.1)
-    yield call(alpha.t(), tensor((5, 4), dtype, g))
-    yield call(alpha[:0], alpha[:0])
-
-
-@samples("dirichlet_grad", of=(F32, F64))
-def _dirichlet_grad(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
-    alpha = tensor((4, 5), dtype, g) * 2 + 0.5
-    total = alpha + tensor((4, 5), dtype, g) * 2 + 0.5
-    yield call(tensor((4, 5), dtype, g), alpha, total)
-    yield call(tensor((5, 4), dtype, g), alpha.t(), total.t())
-    yield call(torch.full((), 0.3, dtype=dtype), alpha[0, 0], total[0, 0])
-
-
-gradients("embedding_bag_backward", rows=lambda given: given["weight"].shape[0])
-gradients("embedding_bag_weights_backward", "embedding_bag")
 gradients("cdist_backward", distance=lambda given: given["0"])
 gradients("pdist_backward", distance=lambda given: given["0"])
-gradients("ctc_loss_backward")

@@ -7,7 +7,8 @@ import pytest
 import torch
 from flambeau_prims import PrimError, decompositions
 from flambeau_prims.conformance import Decomposing
-from flambeau_prims.decomp import pointwise
+from flambeau_prims.decomp.pointwise import arithmetic
+from flambeau_prims.decomp.pointwise.powers import pow_scalar
 from flambeau_prims.eager_limits import NOT_ON_CUDA
 from flambeau_prims.sweep import database
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -32,7 +33,7 @@ def test_sums_are_refused_as_eager_refuses_them(name):
     seen = set()
     for a, b, alpha in itertools.product(OPERANDS[: len(KINDS)], OPERANDS, (1, 2, 1.5, True)):
         expected = outcome(getattr(torch, name), a, b, alpha=alpha)
-        assert outcome(getattr(pointwise, name), a, b, alpha) == expected, (a, b, alpha)
+        assert outcome(getattr(arithmetic, name), a, b, alpha) == expected, (a, b, alpha)
         seen.add(type(expected))
     assert seen == {torch.dtype, str}
 
@@ -40,7 +41,7 @@ def test_sums_are_refused_as_eager_refuses_them(name):
 def test_whole_numbers_have_no_negative_powers():
     for x, exponent in itertools.product(OPERANDS[: len(KINDS)], EXPONENTS):
         expected = outcome(torch.pow, x, exponent)
-        assert outcome(pointwise.pow_scalar, x, exponent) == expected, (x.dtype, exponent)
+        assert outcome(pow_scalar, x, exponent) == expected, (x.dtype, exponent)
 
 
 def test_a_range_goes_the_way_of_its_step():
@@ -139,10 +140,6 @@ NO_ELEMENTS = {
         torch.ops.aten.searchsorted.Tensor,
         (torch.tensor([1.0, 2]), torch.zeros(0, 3, dtype=torch.complex128)),
     ),
-    "lu_unpack": lambda: (
-        torch.ops.aten.lu_unpack.default,
-        (torch.zeros(3, 0, 5), torch.ones(3, 5, dtype=torch.int32)),
-    ),
 }
 
 
@@ -156,3 +153,43 @@ def test_what_has_no_elements_is_left_to_eager(name):
         assert decompositions()[op](*map(mode.from_tensor, args)) is NotImplemented
         with pytest.raises(PrimError):
             decompositions()[op](*map(mode.from_tensor, full))
+
+
+LAYOUTS = {
+    "dense": lambda x: x,
+    "transposed": lambda x: x.mT.contiguous().mT,
+    "sliced": lambda x: torch.stack([x, x], -1).flatten(-2)[..., ::2],
+    "expanded": lambda x: x[..., :1].expand(x.shape),
+    "channels last": lambda x: x.contiguous(memory_format=torch.channels_last),
+    "a row": lambda x: x[..., :1, :],
+    "a column": lambda x: x[..., :1],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_channels_are_shuffled_on_a_gpu_of_what_has_a_view(layout, groups):
+    """Eager views the channels by groups and all places as one; the result is row-major."""
+    x = LAYOUTS[layout](torch.randn(2, 6, 4, 4))
+    try:
+        viewed = x.view(2, groups, 6 // groups, -1)
+    except RuntimeError as error:
+        viewed = str(error)
+    with FakeTensorMode():
+        fake = torch.empty_strided(x.shape, x.stride(), device="cuda")
+        made = outcome(decompositions()[torch.ops.aten.channel_shuffle.default], fake, groups)
+    if isinstance(viewed, str):
+        assert made == viewed
+    else:
+        assert made == x.dtype
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3, 4)], ids=str)
+def test_a_logarithm_of_a_sum_over_no_dimensions(shape, keepdim):
+    def call():
+        return torch.logsumexp(torch.ones(shape), dim=(), keepdim=keepdim)
+
+    expected = outcome(call)
+    with Decomposing():
+        assert outcome(call) == expected
