@@ -113,3 +113,20 @@ def test_saved_bytes_are_what_the_device_holds() -> None:
     most = (entry.report.saved_tensors + 1) * granule
     assert entry.report.saved_bytes <= held <= entry.report.saved_bytes + most
     del result
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_the_slope_of_a_batch_norm_is_laid_out_as_its_kernel_does(training: bool) -> None:
+    norm = torch.nn.BatchNorm2d(3).cuda().train(training)
+    image = torch.randn(2, 3, 4, 4, device="cuda").contiguous(memory_format=torch.channels_last)
+
+    def slope(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.batch_norm(x, mean, variance, w, b, training)
+        return torch.autograd.grad(y.square().sum(), x)[0] * 1
+
+    seen = []
+    for call in (slope, aot.aot_function(slope, aot.run_as_is)):
+        mean, variance = torch.zeros(3, device="cuda"), torch.ones(3, device="cuda")
+        given = image.detach().requires_grad_(), norm.weight, norm.bias
+        seen.append(call(*given).stride())
+    assert seen[1] == seen[0]

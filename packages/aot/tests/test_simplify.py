@@ -3,10 +3,15 @@
 from dataclasses import replace
 
 import flambeau_aot as aot
+import pytest
 import torch
 from flambeau_aot.simplify import simplify
 
 aten = torch.ops.aten
+LIBRARY = torch.library.Library("flambeau_simplify_test", "DEF")
+LIBRARY.define("reshape(Tensor(a) x, SymInt[] shape) -> Tensor(a)")
+LIBRARY.impl("reshape", lambda x, shape: x.reshape(shape), "CompositeExplicitAutograd")
+reshape = torch.ops.flambeau_simplify_test.reshape.default  # a view where there is one
 
 
 def operators(entry: aot.Compiled) -> list:
@@ -49,6 +54,38 @@ def test_round_trips_of_views_go(same_as_eager) -> None:
     )
     names = [str(target) for target in operators(entry)]
     assert not {name for name in names if "permute" in name or "squeeze" in name}
+
+
+SHUFFLES = {
+    "all stay": ((2, 3, 4), (0, 1, 2), True),
+    "sizes of one": ((1, 2, 12), (1, 0, 2), True),
+    "groups": ((2, 3, 4), (1, 0, 2), False),
+    "places": ((4, 3, 2), (0, 2, 1), False),
+    "reversed": ((2, 3, 4), (2, 1, 0), False),
+}
+
+
+@pytest.mark.parametrize("name", SHUFFLES)
+def test_a_round_trip_by_a_copy_stays(name: str) -> None:
+    """A reshape back to the sizes and strides at the start is of a copy, unless nothing moved."""
+    split, order, goes = SHUFFLES[name]
+
+    def shuffled(x: torch.Tensor, groups: int) -> torch.Tensor:
+        del groups
+        return reshape(reshape(x, split).permute(order), x.shape)
+
+    compiled = aot.aot_function(
+        lambda x: aten.channel_shuffle(x, 2) + 1,
+        aot.run_as_is,
+        decompositions={aten.channel_shuffle.default: shuffled},
+    )
+    x = torch.arange(24.0).reshape(1, 4, 6)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            compiled(x), x.reshape(split).permute(order).reshape(x.shape) + 1
+        )
+    (entry,) = compiled.compiled.values()
+    assert (reshape not in operators(entry)) is goes
 
 
 def test_copies_inside_go_and_results_stay(same_as_eager) -> None:

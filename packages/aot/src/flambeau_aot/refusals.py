@@ -293,8 +293,8 @@ AO0153: the caller has put a hook, or retain_grad(), on a result of {name} on wh
 AO0154 DoubleBackwardError: the derivative of {name} reads {read}, which its gradient does not
     depend on: a defect of this package
 AO0155 AotError: the backward part of a compiled graph is given a gradient with a tangent of
-    forward-mode differentiation, which its kernels do not see > run the forward part inside of
-    dual_level() too, where nothing is compiled
+    forward-mode differentiation, which its kernels do not see, and: {why} > run the forward part
+    inside of dual_level() too, where nothing is compiled
 AO0156 DoubleBackwardError: backward through a compiled graph was called with create_graph=True, and
     this graph was compiled with Options(higher_order=False)
 AO0157 AotError: a hook, or retain_grad(), on a result of a compiled program on which another result
@@ -310,5 +310,12 @@ AO0160 DoubleBackwardError: a program that was loaded without its source has no 
     second order
 AO0161: {func} over no more elements than its correction, of which eager warns at every call
 AO0162: no Python source can call {func}: a part of its name is a keyword > call another operator
+AO0163: {func} writes to a result of a custom operator that requires grad: eager refuses it where
+    what the operator's function returns is a view, which no trace shows > use the operator that
+    returns the new value
+AO0164: the backward part of {name} is given a gradient with a tangent of forward-mode
+    differentiation, which its kernels do not see > run the forward part inside of dual_level() too
+AO0165: the running statistics of {func} share memory with what it reads besides, which its kernel
+    reads after it writes them > pass tensors of their own
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""

@@ -282,6 +282,8 @@ class RuntimePlan:
     and a backward pass, whether or not its value is kept. reentrant: tangents that lead to a
     checkpoint with use_reentrant=True. result_nodes: nodes of results that depend on others, each
     after those that it leads to. linear: whether the gradients are linear in the cotangents.
+    freed_with: for each tangent, those, itself among them, for which autograd keeps something that
+    a backward pass from this one frees.
     """
 
     inputs: InputPlan
@@ -307,6 +309,7 @@ class RuntimePlan:
     reentrant: frozenset[int] = frozenset()
     result_nodes: tuple[ResultNode, ...] = ()
     linear: bool = True
+    freed_with: tuple[frozenset[int], ...] = ()
 
     @property
     def written(self) -> frozenset[int]:

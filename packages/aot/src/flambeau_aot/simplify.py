@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import is_view_op
+from flambeau_aot.joint.corrections import contiguous
 from flambeau_aot.joint.differentiate import in_backward, mark_as_backward
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import runs_anyway
@@ -102,8 +103,8 @@ def _start_of_round_trip(node: fx.Node) -> fx.Node | None:
     """
     source: Any = node
     while source.op == "call_function" and _moves_only(source):
-        source = source.args[0]
-        if not isinstance(source, fx.Node):
+        view, source = source, source.args[0]
+        if not isinstance(source, fx.Node) or _may_copy(view, source):
             return None
         if isinstance(source.meta["val"], torch.Tensor) and _same_metadata(node, source):
             return source
@@ -117,6 +118,25 @@ def _moves_only(node: fx.Node) -> bool:
         and isinstance(node.meta["val"], torch.Tensor)
         and "as_strided" not in str(node.target)
     )
+
+
+def _may_copy(view: fx.Node, source: fx.Node) -> bool:
+    """Whether a view may be of a copy, as a reshape is of what has no view of that shape: whatever
+    keeps all elements is of its source's memory if that is row-major or its strides stay."""
+    one, other = view.meta["val"], source.meta["val"]
+    if not isinstance(other, torch.Tensor) or not same_sizes((one.numel(),), (other.numel(),)):
+        return False
+    kept, given = (
+        sorted(str(pair) for pair in zip(x.shape, x.stride(), strict=True) if str(pair[0]) != "1")
+        for x in (one, other)
+    )
+    row_major = (
+        str(size) == "1" or same_sizes((step,), (row,))
+        for size, step, row in zip(
+            other.shape, other.stride(), contiguous(other.shape), strict=True
+        )
+    )
+    return kept != given and not all(row_major)
 
 
 def _needless(joint: Joint) -> Callable[[fx.Node], fx.Node | None]:
@@ -177,21 +197,22 @@ def _repeated(joint: Joint) -> Callable[[fx.Node], fx.Node | None]:
     return first_of
 
 
-def _key(node: fx.Node) -> Any:
-    def part(value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return tuple([part(item) for item in value])
-        if isinstance(value, float):
-            # 0.0 and -0.0 are equal but not the same constant; nan equals nothing.
-            return (float, value.hex())
-        return (type(value), value)
+def _part_of_key(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple([_part_of_key(item) for item in value])
+    if isinstance(value, float):
+        # 0.0 and -0.0 are equal but not the same constant; nan equals nothing.
+        return (float, value.hex())
+    return (type(value), value)
 
+
+def _key(node: fx.Node) -> Any:
     try:
         key = (
             node.target,
             node.meta.get("recompute"),
-            part(node.args),
-            tuple([(name, part(item)) for name, item in node.kwargs.items()]),
+            _part_of_key(node.args),
+            tuple([(name, _part_of_key(item)) for name, item in node.kwargs.items()]),
         )
         hash(key)
     except TypeError:

@@ -208,3 +208,65 @@ def test_norms_of_every_size_answer_or_are_refused_as_in_eager(name: str, shape)
     found = aot.aot_function(fn, aot.run_as_is)(x)
     torch.testing.assert_close(found, expected, equal_nan=True)
     assert found.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("shape", [(1, 10, 5), (1, 0, 3), (4,), ()], ids=str)
+@pytest.mark.parametrize("name", ["nansum", "nanmean", "sum", "mean", "amax", "amin", "logsumexp"])
+def test_reductions_over_no_dimensions(name: str, shape: tuple[int, ...], keepdim: bool) -> None:
+    x, reduce = torch.randn(shape), getattr(torch, name)
+    try:
+        expected = reduce(x, dim=(), keepdim=keepdim)
+    except (IndexError, RuntimeError):
+        return
+    compiled = aot.aot_function(lambda x: reduce(x, dim=(), keepdim=keepdim), aot.run_as_is)
+    torch.testing.assert_close(compiled(x), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("shape", [(1, 0, 3), (0, 10, 3), (0, 4), (5, 0, 2, 2), (5, 5, 3)], ids=str)
+@pytest.mark.parametrize("places", [1, 2])
+def test_a_masked_index_of_no_elements(shape: tuple[int, ...], places: int) -> None:
+    indices = [torch.zeros(6, 1, dtype=torch.int64), torch.zeros(1, 7, dtype=torch.int64)][:places]
+    mask = torch.ones(6, 7 if places == 2 else 1, dtype=torch.bool)
+    mask = mask.reshape(*mask.shape, *[1] * (len(shape) - places))
+
+    def index(x: torch.Tensor) -> torch.Tensor:
+        return torch._unsafe_masked_index(x, mask, indices, -0.5)
+
+    try:
+        expected = index(torch.zeros(shape))
+    except (IndexError, RuntimeError):
+        return
+    found = aot.aot_function(index, aot.run_as_is)(torch.zeros(shape))
+    assert found.shape == expected.shape and torch.equal(found, expected)
+
+
+ROLES = ("mean var", "mean weight", "var weight", "mean var weight", "mean bias", "var bias")
+
+
+@pytest.mark.parametrize("roles", [*ROLES, "weight bias", ""])
+@pytest.mark.parametrize("part", [False, True], ids=["whole", "part"])
+def test_statistics_over_what_a_norm_reads(roles: str, part: bool) -> None:
+    """A kernel writes them first; only memory that nothing writes may be one."""
+
+    def norm(x: torch.Tensor, one: torch.Tensor, *own: torch.Tensor) -> torch.Tensor:
+        given = dict(zip(("mean", "var", "weight", "bias"), own, strict=True))
+        shared = one[:3] if part else one
+        given.update(dict.fromkeys(roles.split(), shared))
+        return F.batch_norm(
+            x, given["mean"], given["var"], given["weight"], given["bias"], True, 0.5
+        )
+
+    def made() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        own = [torch.full((3,), value) for value in (0.1, 0.9, 1.3, 0.2)]
+        return [torch.randn(4, 3, 2), torch.full((5 if part else 3,), 0.7), *own]
+
+    compiled, args = aot.aot_function(norm, aot.run_as_is), made()
+    if roles in ROLES:
+        with pytest.raises(aot.Unsupported, match="AO0165"):
+            compiled(*args)
+        return
+    wanted = made()
+    torch.testing.assert_close(compiled(*args), norm(*wanted))
+    torch.testing.assert_close(args, wanted)

@@ -79,6 +79,11 @@ def of_a_user(node: Any) -> bool:
     return _by_function(node) and not own
 
 
+def of_custom_operator(node: Any) -> bool:
+    """Whether an autograd node is the one that `torch.library` makes around a custom operator."""
+    return is_of_python(node) and type(node).__name__.startswith("GeneratedBackwardFor_")
+
+
 def _by_function(node: Any) -> bool:
     return is_of_python(node) or type(node).__name__ == "CppFunction"
 
@@ -116,6 +121,31 @@ def autograd_nodes(roots: Sequence[Any]) -> list[tuple[Any, tuple[Any, ...]]]:
             if not leading[other]:
                 ready.append(other)
     return order
+
+
+def kept_values(node: Any) -> list[torch.Tensor]:
+    """The tensors that an autograd node keeps, whatever was written to them since."""
+    kind = type(node)
+    if kind not in _SAVED:
+        _SAVED[kind] = [name for name in dir(kind) if name.startswith("_raw_saved_")]
+    found = []
+    for name in _SAVED[kind]:
+        raws = getattr(node, name)
+        for raw in raws if isinstance(raws, (list, tuple)) else (raws,):
+            tensor = getattr(raw, "data", None)
+            if isinstance(tensor, torch.Tensor):
+                found.append(tensor)
+    return found
+
+
+def keeps_something(node: Any) -> bool:
+    """Whether an autograd node keeps tensors, which a backward pass frees; taken for granted of one
+    of C++, which shows none."""
+    return type(node).__name__ == "CppFunction" or bool(kept_values(node))
+
+
+_SAVED: dict[type, list[str]] = {}
+"""By the class of a node, the attributes that hold what it keeps."""
 
 
 def will_run(node: Any) -> bool:

@@ -33,7 +33,7 @@ from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import Ambient, replayed
-from flambeau_aot.runtime.call import Compiled
+from flambeau_aot.runtime.call import Call, Compiled
 from flambeau_aot.runtime.result_nodes import ended, linked
 from flambeau_aot.runtime.saved_values import DerivativeCall, HigherCall, HigherOrder
 from flambeau_aot.runtime.single_run import Gradient, Run, gradients, pulled_back
@@ -143,14 +143,18 @@ class Derivatives:
         if call.request:
             if not self.observed:
                 self.observed = True
-                self.told(refusal("AO0153", name=self.name))
+                id = "AO0164" if call.request.tangents else "AO0153"
+                self.told(refusal(id, name=self.name))
         else:
             entry = self._entry(call)
         with replayed(call.streams):
             if entry is None:
                 return self._eager(call)
             known = [item for item in call.cotangents if item is not None]
-            grads: Sequence[Gradient] = entry(*call.read, *known)
+            try:
+                grads: Sequence[Gradient] = entry(*call.read, *known)
+            except _NotCompiled:
+                return self._eager(call)
         return grads
 
     def _entry(self, call: DerivativeCall) -> Compiled | None:
@@ -246,10 +250,16 @@ class Derivatives:
             compiled = self._compile(examples, symbols, defined)
             if not (self.joint.plan.linear or compiled.linear):
                 raise refusal("AO0159", name=self.name)
+            compiled.otherwise = self._otherwise
             return compiled
         except Exception as error:
             self.told(error)
             return None
+
+    def _otherwise(self, error: Exception) -> Call:
+        """The same for a call that the compiled derivative is not for, nor another one."""
+        self.told(error)
+        return _not_compiled
 
     def _compile(
         self, examples: Sequence[torch.Tensor], symbols: Sequence[int], defined: Sequence[int]
@@ -265,6 +275,14 @@ class Derivatives:
         if read:
             raise refusal("AO0154", name=self.name, read=", ".join(read))
         return compiled
+
+
+class _NotCompiled(Exception):
+    """No derivative is compiled for what a call is given."""
+
+
+def _not_compiled(*args: Any) -> Any:
+    raise _NotCompiled
 
 
 def _standing(cotangent: torch.Tensor) -> tuple[bool, bool]:

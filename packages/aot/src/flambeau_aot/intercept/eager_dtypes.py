@@ -8,6 +8,7 @@ none. Nothing of the run stays: no random numbers, no warning, nor the mark that
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +21,10 @@ from flambeau_aot.joint.nested import map_leaves, tensors_in
 _EVERYWHERE = "can't be cast to the desired output type"
 _BY_KERNEL = "not implemented for '"
 _ASKED: dict[Any, str] = {}
+_MOST = 4096
+"""So many answers are remembered, the oldest forgotten first."""
+_SMALL = range(-8, 9)
+"""Whole numbers that may be a choice (a dimension, a reduction, an exponent): each its own kind."""
 
 
 def refusal_by_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -34,17 +39,34 @@ def refusal_by_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     map_leaves((args, kwargs), lambda leaf: key.append(_key(leaf)))
     try:
         key = func, len(args), tuple(kwargs), tuple(key)
-        if key not in _ASKED:
-            _ASKED[key] = _ask(func, args, kwargs, all(x.device.type == "cpu" for x in tensors))
+        words = _ASKED.get(key)
     except TypeError:
         return ""  # an argument without a hash, of which nothing is known
-    return _ASKED[key]
+    if words is None:
+        words = _ask(func, args, kwargs, all(x.device.type == "cpu" for x in tensors))
+        while len(_ASKED) >= _MOST:
+            _ASKED.pop(next(iter(_ASKED)), None)
+        _ASKED[key] = words
+    return words
 
 
 def _key(leaf: Any) -> Any:
+    """What a kernel's choice of dtypes depends on: of a number its kind, see `_kind`."""
     if isinstance(leaf, torch.Tensor):
         return leaf.dtype, leaf.dim(), leaf.device.type
-    return type(leaf), None if isinstance(leaf, torch.SymInt | torch.SymFloat) else leaf
+    if isinstance(leaf, torch.SymInt | torch.SymFloat):
+        return type(leaf)
+    return type(leaf), _kind(leaf) if type(leaf) in (int, float) else leaf
+
+
+def _kind(number: float) -> Any:
+    """Numbers of one kind are taken, or refused, by the same dtypes: they have one sign, the same
+    dtypes hold them, and in the same ones they come round to 0."""
+    if number in _SMALL or not math.isfinite(number):
+        return str(number)
+    below = int(number) if number >= 0 else -int(number) - 1
+    zero = sum(int(number) % 2**bits == 0 for bits in (8, 16, 32, 64))
+    return number >= 0, below.bit_length(), number == int(number), zero
 
 
 def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cpu: bool) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from flambeau_aot._torch_compat import (
     has_metadata_mutation,
     is_functional,
     keep_value,
+    of_custom_operator,
     raise_version,
     replace_value,
     shown,
@@ -167,6 +169,8 @@ def refuse_as_eager(
         raise RuntimeError(
             f"{what} Variable that requires grad is being used in an in-place operation."
         )
+    if base.grad_fn is not None and of_custom_operator(base.grad_fn):
+        raise refusal("AO0163", func=name)
     if name in RESHAPE_IN_PLACE:
         trace.reshaped.append(base)
     elif any(base is item for item in trace.reshaped):
@@ -295,6 +299,7 @@ def is_basic(index: Any) -> bool:
 def _write_keeping_strides(target: torch.Tensor, call: Call, layouts: Layouts) -> Any:
     """A call on a tensor that it may write to: with `out=`, its operands order what it makes. Where
     a transform of `torch.func` hides it in another one, what is hidden keeps its strides."""
+    given, call = call, _as_written(target, call)
     inside = shown(target)
     own = inside is target
     if not is_functional(inside) or (own and call.name in RESHAPE_IN_PLACE):
@@ -309,7 +314,7 @@ def _write_keeping_strides(target: torch.Tensor, call: Call, layouts: Layouts) -
             result = call()
     if version(inside) == before:
         return result
-    refuse_dtypes(call)
+    refuse_dtypes(given)
     if overlaps:
         raise refusal("AO0080")
     if lay_out_as(base, shape, strides):
@@ -348,16 +353,45 @@ def _restride(base: torch.Tensor, strides: tuple[int, ...]) -> None:
 OF_WHOLE_NUMBERS = frozenset(
     f"bitwise_{name}" for name in ("and", "or", "xor", "left_shift", "right_shift")
 )
-OF_REAL_NUMBERS = frozenset({"maximum", "minimum", "max", "min"})
+OF_REAL_NUMBERS = frozenset({"maximum", "minimum", "max", "min", "clamp_max", "clamp_min"})
 """Functions whose kernels for CUDA are chosen by the dtype of what they write to, not by that of
 the operands: of those for a CPU, which write a converted copy, one takes any dtype."""
 
 
+OF_A_CPU = frozenset({"narrow_copy", "_add_relu"})
+"""Functions of which no kernel for CUDA writes to what it is given."""
+
+COMPUTED_AS_WRITTEN = (
+    OF_REAL_NUMBERS | OF_WHOLE_NUMBERS | {"fmax", "fmin", "logaddexp", "logaddexp2"}
+)
+"""Functions whose kernels for CUDA compute in the dtype of `out`, of whatever dtypes the operands
+are."""
+COMPUTED_IN_PLACE = frozenset({"clamp_max_", "clamp_min_", "__ilshift__", "__irshift__"}) | {
+    f"{name}_" for name in OF_WHOLE_NUMBERS
+}
+"""Those that compute so in place."""
+
+
+def _as_written(target: torch.Tensor, call: Call) -> Call:
+    """The call with its operands in the dtype that its kernel computes in; one that writes to
+    nothing stays as it is."""
+    names = COMPUTED_AS_WRITTEN if call.kwargs.get("out") is target else COMPUTED_IN_PLACE
+    if target.device.type != "cuda" or call.name.split(".")[0] not in names:
+        return call
+
+    def taken(x: Any) -> Any:
+        return x.to(target.dtype) if isinstance(x, torch.Tensor) and x is not target else x
+
+    kwargs = {name: taken(x) for name, x in call.kwargs.items()}
+    return replace(call, args=tuple(map(taken, call.args)), kwargs=kwargs)
+
+
 def _has_no_kernel(name: str, out: torch.Tensor) -> bool:
-    """Whether eager refuses to write to `out` for its dtype alone."""
+    """Whether eager refuses to write to `out` for its device and dtype alone."""
     whole = not (out.dtype.is_floating_point or out.dtype.is_complex)
     return out.device.type == "cuda" and (
-        (name in OF_WHOLE_NUMBERS and not whole)
+        name in OF_A_CPU
+        or (name in OF_WHOLE_NUMBERS and not whole)
         or (name in OF_REAL_NUMBERS and out.dtype.is_complex)
     )
 

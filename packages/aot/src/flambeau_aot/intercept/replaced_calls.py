@@ -54,6 +54,21 @@ def dropout(trace: Interception, call: Call) -> Any:
     return args[0] if args else kwargs["input"]
 
 
+@intercept(*forms("linear"))
+def linear(trace: Interception, call: Call) -> Any:
+    """Eager adds the bias in place; to a functional tensor torch adds it out of place."""
+    result = call()
+    args, named = call.args, call.kwargs
+    x = args[0] if args else named["input"]
+    weight = args[1] if len(args) > 1 else named["weight"]
+    dims = x.dim() - (weight.dim() == 1)
+    if result.dim() > dims:
+        raise RuntimeError(
+            f"output of {dims} dimensions doesn't match the broadcast shape {list(result.shape)}"
+        )
+    return result
+
+
 @replaces(torch.native_dropout, aten.native_dropout, aten.native_dropout.default)
 def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, ...]:
     """Never its input, as which torch describes it where it drops nothing."""

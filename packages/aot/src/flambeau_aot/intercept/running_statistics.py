@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch.nn import functional
 
-from flambeau_aot._torch_compat import trained_by_library
+from flambeau_aot._torch_compat import storage_key, trained_by_library
 from flambeau_aot.intercept.registry import replaces
+from flambeau_aot.refusals import refusal
 
 
 class Normalization(NamedTuple):
@@ -64,8 +65,16 @@ def batch_norm(*args: Any, **kwargs: Any) -> torch.Tensor:
     legit = torch.ops.aten._native_batch_norm_legit
     if running_mean is None or running_var is None:
         return cast(torch.Tensor, legit.no_stats(x, weight, bias, *numbers)[0])
+    _refuse_shared(running_mean, running_var, weight, bias, x)
     given = (x, weight, bias, running_mean, running_var, *numbers)
     return cast(torch.Tensor, legit.default(*given)[0])
+
+
+def _refuse_shared(mean: torch.Tensor, variance: torch.Tensor, *read: torch.Tensor | None) -> None:
+    """Operators write to their arguments after all is read; kernels write the statistics first."""
+    mine, other = storage_key(mean), storage_key(variance)
+    if mine == other or {mine, other} & {storage_key(x) for x in read if x is not None}:
+        raise refusal("AO0165", func="batch_norm")
 
 
 def _refuse_mixed(x: torch.Tensor, *statistics: torch.Tensor | None) -> None:

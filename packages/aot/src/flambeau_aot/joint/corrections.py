@@ -1,7 +1,7 @@
 """Corrections of fake metadata that differ from the kernels' results.
 
 In: an operator, its fake arguments and the metadata of its fake results. Out: the metadata that the
-kernel's results have.
+kernel's results have, or what the kernel says where it has none.
 Invariant: a rule says only what was found to differ, on the device whose kernel does.
 Tried on torch 2.11 and 2.13.
 """
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from flambeau_aot.inputs.memory_overlap import expanded
+from flambeau_aot.sizes import same_sizes
 
 Layout = Callable[[Sequence[Any]], Sequence[Any]]
 Args = Sequence[Any]
@@ -201,6 +202,32 @@ def _outer_product(args: Args, device: torch.device) -> Corrected:
     return {0: KernelCorrection(dtype=functools.reduce(torch.promote_types, dtypes))}
 
 
+def _summed_over_none(args: Args, device: torch.device) -> Corrected:
+    """No dimensions are all of them to the kernel."""
+    x, dims, keepdim = (*args, None, False)[:3] if len(args) < 3 else args[:3]
+    if dims is None or len(dims) or not x.dim():
+        return {}
+    shape = (1,) * x.dim() if keepdim else ()
+    return {0: KernelCorrection(shape=shape, laid=contiguous)}
+
+
+def _masked_index_of_nothing(args: Args, device: torch.device) -> Corrected:
+    """Of a tensor without elements, the dimensions that no index is given for are empty."""
+    x, _, indices, *_ = args
+    rest = x.dim() - len(indices)
+    if any(index is None for index in indices) or not same_sizes((x.numel(),), (0,)):
+        return {}
+    shape = (*torch.broadcast_shapes(*[index.shape for index in indices]), *[0] * rest)
+    return {0: KernelCorrection(shape=shape, laid=contiguous)}
+
+
+def _batch_norm_slope(args: Args, device: torch.device) -> Corrected:
+    """In the format of the batch; on CUDA row-major where the statistics are the running ones."""
+    if device.type == "cuda" and not args[7]:
+        return {0: KernelCorrection(laid=contiguous)}
+    return _in_format_of(1)(args, device)
+
+
 _ROWS = "mse_loss_backward smooth_l1_loss_backward huber_loss_backward glu_backward"
 _OPERANDS = (
     "hardswish_backward hardtanh_backward logit_backward xlogy"
@@ -216,7 +243,7 @@ CORRECTIONS: dict[str, Correction] = {
     "aten::threshold_backward": _by_operands(1, 0),
     "aten::native_layer_norm_backward": _in_rows(0, 1, 2),
     "aten::_fused_rms_norm_backward": _in_rows(0, 1),
-    "aten::native_batch_norm_backward": _in_format_of(1),
+    "aten::native_batch_norm_backward": _batch_norm_slope,
     "aten::batch_norm_backward": _in_format_of(1),
     "aten::replication_pad2d_backward": _in_format_of(1, only="cpu"),
     "aten::channel_shuffle": _in_format_of(0, only="cpu"),
@@ -228,6 +255,8 @@ CORRECTIONS: dict[str, Correction] = {
     "aten::pow": _power,
     "aten::addr": _outer_product,
     "aten::huber_loss": _of_first(),
+    "aten::nansum": _summed_over_none,
+    "aten::_unsafe_masked_index": _masked_index_of_nothing,
     "aten::soft_margin_loss": _of_first(),
     "aten::ldexp": _ldexp,
     "aten::linspace": _spaced,
@@ -241,3 +270,17 @@ CORRECTIONS: dict[str, Correction] = {
     "aten::multilabel_margin_loss_forward": _loss_of_one_sample,
 }
 """By the operator's name: from its arguments, what differs of each result."""
+
+
+def _slope_of_images(args: Args) -> str:
+    """The gradient is laid out as the second argument, where that is dense."""
+    numbers = [*args[1].shape, *args[1].stride()]
+    if not all(isinstance(n, int) for n in numbers):
+        return ""
+    bare = torch.empty_strided(args[1].shape, args[1].stride(), device="meta")
+    return "" if torch.empty_like(bare).is_contiguous() else "grad_input must be contiguous"
+
+
+REFUSED: dict[str, Callable[[Args], str]] = {"aten::nll_loss2d_backward": _slope_of_images}
+"""By the operator's name: from its arguments, what its kernels say where they refuse a layout that
+their description takes; else nothing."""

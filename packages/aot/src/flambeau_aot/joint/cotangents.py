@@ -24,6 +24,7 @@ from flambeau_aot._torch_compat import (
     autograd_nodes,
     current_backward_sequence,
     current_value,
+    is_functional,
     is_of_python,
     keeps_undefined,
     node_sequence,
@@ -78,7 +79,7 @@ class Dependence:
             self._clean.add(id(value))
         if len(cotangents) < 2:
             return
-        reached = _reached([output.grad_fn for output in outputs])
+        reached = reached_from([output.grad_fn for output in outputs])
         _refuse_undefined(outputs, reached)
         with_hooks = {tensor.grad_fn for tensor in hooked if tensor.grad_fn is not None}
         for node, own in reached.items():
@@ -88,6 +89,8 @@ class Dependence:
                 self._watch(node, own, node.register_hook)
             elif node in with_hooks:
                 self._watch(node, own, node.register_prehook)
+            if node.next_functions:
+                node.register_hook(self._note_constant)
 
     def _watch(self, node: Any, own: Cotangents, register: Callable[..., Any]) -> None:
         number = node_sequence(node)
@@ -98,6 +101,17 @@ class Dependence:
             self._open.pop(number, None)
 
         register(done)
+
+    def _note_constant(self, found: Sequence[Any], given: Sequence[Any]) -> None:
+        """What a derivative gives without reading its gradients, as zeros, is defined where one of
+        these is."""
+        values = [current_value(item) for item in given if is_functional(item)]
+        own = _NONE.union(*map(self.of, values))
+        for item in found:
+            if is_functional(item):
+                value = current_value(item)
+                if id(value) not in self._of:
+                    self.note(value, own)
 
     def _refuse_absent(self, own: Cotangents) -> Callable[..., None]:
         """For a function that takes None: raise where its gradient would be None for some of the
@@ -182,7 +196,7 @@ def _refuse_undefined(outputs: Sequence[Any], reached: Mapping[Any, Cotangents])
             raise refusal("AO0136")
 
 
-def _reached(roots: Sequence[Any]) -> dict[Any, Cotangents]:
+def reached_from(roots: Sequence[Any]) -> dict[Any, Cotangents]:
     """For each node of an autograd graph, the roots it is reached from, by their order."""
     found: dict[Any, set[int]] = {}
     for order, root in enumerate(roots):

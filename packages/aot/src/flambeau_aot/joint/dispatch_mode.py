@@ -41,6 +41,7 @@ from flambeau_aot.intercept.eager_dtypes import refusal_by_eager
 from flambeau_aot.intercept.inplace import Views
 from flambeau_aot.intercept.input_attributes import InputHooks
 from flambeau_aot.joint.checkpoint_regions import REGION, Regions
+from flambeau_aot.joint.corrections import REFUSED
 from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.data_dependent import may_raise
 from flambeau_aot.joint.fake_metadata import FakeValues
@@ -221,6 +222,10 @@ class JointTracer(TorchDispatchMode):
         """The node that computes a fake value."""
         return self._nodes[id(value)]
 
+    def has_node(self, value: torch.Tensor) -> bool:
+        """Whether a value is one of this graph."""
+        return id(value) in self._nodes
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
@@ -249,6 +254,9 @@ class JointTracer(TorchDispatchMode):
         if self._depth == 0:
             self._meta = self._lines_now()
         self._refuse_writes(func, args, kwargs)
+        refused = REFUSED.get(func._schema.name)
+        if refused is not None and (words := refused(args)):
+            raise RuntimeError(words)
         if self._deterministic and alerts(func, args, kwargs):
             raise self._refusal("AO0040", func=func)
         if _of_numbers_alone(func, args, kwargs):

@@ -16,7 +16,16 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import accumulates_only, autograd_nodes, is_functional, of_a_user
+from flambeau_aot._torch_compat import (
+    accumulates_only,
+    autograd_nodes,
+    current_value,
+    is_functional,
+    keeps_something,
+    kept_values,
+    of_a_user,
+)
+from flambeau_aot.joint.cotangents import reached_from
 from flambeau_aot.joint.input_mutations import Effects, in_graph
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import IsInput, LiteralResult, ResultNode, SameResult
@@ -100,6 +109,33 @@ def reentrant_tangents(effects: Effects, history: History) -> frozenset[int]:
         order
         for order, end in enumerate(effects.ends)
         if any(accumulates_only(node) for node, _ in autograd_nodes([end.grad_fn]))
+    )
+
+
+def kept_by_autograd(
+    effects: Effects, history: History
+) -> tuple[tuple[fx.Node, frozenset[int]], ...]:
+    """What the nodes keep for a backward pass, whether or not their formulas read it, each with the
+    cotangents that it is kept for; what a user's derivative keeps is for that to read."""
+    tracer = effects.tracer
+    reached = reached_from([end.grad_fn for end in effects.ends])
+    found: dict[fx.Node, frozenset[int]] = {}
+    for node, _ in history:
+        for tensor in () if of_a_user(node) else kept_values(node):
+            if is_functional(tensor) and tracer.has_node(value := current_value(tensor)):
+                kept = tracer.node_of(value)
+                found[kept] = found.get(kept, frozenset()) | reached[node]
+    return tuple(found.items())
+
+
+def freed_with(effects: Effects, history: History) -> tuple[frozenset[int], ...]:
+    """For each tangent, those that reach a node, with something that it keeps, which this one
+    reaches too: a backward pass from it frees that, and one from those raises afterwards."""
+    reached = reached_from([end.grad_fn for end in effects.ends])
+    kept = {reached[node] for node, _ in history if keeps_something(node)}
+    count = len(effects.differentiable)
+    return tuple(
+        frozenset().union(*(own for own in kept if tangent in own)) for tangent in range(count)
     )
 
 

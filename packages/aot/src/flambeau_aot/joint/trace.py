@@ -58,7 +58,13 @@ from flambeau_aot.joint.dispatch_mode import (
     HigherOrderCalls,
     JointTracer,
 )
-from flambeau_aot.joint.history import is_linear, reentrant_tangents, result_nodes
+from flambeau_aot.joint.history import (
+    freed_with,
+    is_linear,
+    kept_by_autograd,
+    reentrant_tangents,
+    result_nodes,
+)
 from flambeau_aot.joint.input_mutations import Effects, Returned
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.reach import computed_from
@@ -95,6 +101,8 @@ class Joint:
     gradients of different cotangents are added. grads_of: for each gradient, the cotangents it
     depends on. late: placeholders of inputs that the backward part writes to, as they are when it
     begins; late_writes: the places of their new values among the grads, after those of primals.
+    kept: what eager's autograd keeps, with the tangents it is kept for; what may be recomputed in a
+    checkpoint among it.
     """
 
     graph: fx.Graph
@@ -114,6 +122,7 @@ class Joint:
     inputs: tuple[InputFacts, ...] = ()
     late: tuple[fx.Node, ...] = ()
     late_writes: tuple[LateWrite, ...] = ()
+    kept: tuple[tuple[fx.Node, frozenset[int]], ...] = ()
 
     @property
     def leaves(self) -> frozenset[int]:
@@ -243,6 +252,9 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     mark(tracer.graph)
     if effects.differentiable and not requires_grad:
         raise refusal("AO0052")
+    history = autograd_nodes([end.grad_fn for end in effects.ends])
+    # the backward pass lets go of what is kept
+    kept, freed = kept_by_autograd(effects, history), freed_with(effects, history)
     with _python_forms(bool(numbers), attempt.decompositions):
         found = backward_part(effects, sparse)
     count, extra = input_plan.static, len(tracer.constants)
@@ -253,7 +265,6 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         """What belongs to primals, with this for the trace's constants and the symbols."""
         return (*items[:count], *[other] * extra, *items[count:], *[other] * len(numbers))
 
-    history = autograd_nodes([end.grad_fn for end in effects.ends])
     plan = RuntimePlan(
         inputs=input_plan,
         updates=tuple(effects.updates),
@@ -274,6 +285,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         apart=_inputs_without_gradient(effects),
         reentrant=reentrant_tangents(effects, history),
         result_nodes=result_nodes(effects, history),
+        freed_with=freed,
         linear=is_linear(history, tracer.graph, found.tangents, found.grads),
     )
     return Joint(
@@ -294,6 +306,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         presences=found.presences,
         grads_of=among(found.grads_of, _NOTHING) if found.grads_of else (),
         inputs=among(facts, CONSTANT),
+        kept=kept,
     )
 
 

@@ -103,7 +103,8 @@ _COMPUTED_AGAIN = ("must_recompute", "prefer_recompute")
 
 def watching(joint: Joint, known: Classifier | None = None) -> Joint:
     """The same with a plan that names the results, and the inputs, in whose memory the operators of
-    the backward part read: eager keeps that memory, whichever values of it are saved here.
+    the backward part read, or that autograd keeps unread: eager keeps that memory, whichever values
+    of it are saved here.
 
     It is read off before the graph is simplified: what is read of a result that was written to in
     part may then be the part that was written.
@@ -113,11 +114,10 @@ def watching(joint: Joint, known: Classifier | None = None) -> Joint:
 
     is_view = partial(_is_view, known)
     behind = _backward_nodes(joint, backward_only(joint))
+    every = [x for node in joint.graph.nodes if node in behind for x in node.all_input_nodes]
     read = {
         source: root_of(source, is_view)
-        for node in joint.graph.nodes
-        if node in behind
-        for source in node.all_input_nodes
+        for source in (*every, *(node for node, _ in joint.kept))
         if source not in behind and source.meta.get("recompute") not in _COMPUTED_AGAIN
     }
     roots = {
@@ -127,13 +127,15 @@ def watching(joint: Joint, known: Classifier | None = None) -> Joint:
     volatile = volatile_inputs(joint)
     roots |= {Saved("input", at): x for at, x in enumerate(joint.primals) if x in volatile}
     readers = dict(zip(read, readers_of(joint, list(read)), strict=True))
+    for node, tangents in joint.kept:
+        readers[node] = readers.get(node, frozenset()) | tangents
     watched = []
     for place, node in roots.items():
         root = root_of(node, is_view)
         sources = [source for source, known_root in read.items() if known_root is root]
         if sources:
             watched.append(Watched(place, frozenset().union(*(readers[x] for x in sources))))
-    return replace(joint, plan=replace(joint.plan, watched=tuple(watched)))
+    return replace(joint, plan=replace(joint.plan, watched=tuple(watched)), kept=())
 
 
 def _backward_nodes(joint: Joint, late: Iterable[fx.Node]) -> set[fx.Node]:

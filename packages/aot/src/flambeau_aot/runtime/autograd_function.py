@@ -13,7 +13,7 @@ not have.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -49,16 +49,19 @@ from flambeau_aot.runtime.saved_values import (
     Crossing,
     DerivativeCall,
     DeviceFlags,
+    Freed,
     HigherOrder,
     as_traced,
     assembled,
     harmless,
+    have_tangents,
     over_samples,
-    without_tangents,
 )
 from flambeau_aot.runtime.single_run import Gradient, gradients, new_anchor, waiting
 from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked
 from flambeau_aot.runtime_plan import RuntimePlan, Saved, Watched
+
+_NOTHING_DONE: tuple[frozenset[int], list[Any]] = (frozenset(), [])
 
 
 class Life:
@@ -110,6 +113,13 @@ class Differentiation:
         every = len(self.plan.differentiable)
         return any(len(readers) < every for readers in self.crossing.readers_of)
 
+    @cached_property
+    def in_turn(self) -> bool:
+        """Whether backward passes of some cotangents leave what others need, as in eager."""
+        every = len(self.plan.differentiable)
+        plain = bool(self.crossing.saved) and not self.once
+        return plain and any(len(freed) < every for freed in self.plan.freed_with)
+
     @property
     def refusal(self) -> str:
         """Why the backward pass cannot be run as eager runs it; "" where it can."""
@@ -122,31 +132,59 @@ class Differentiation:
         nodes = self.plan.result_nodes
         return ResultNodes(nodes, self.parts, self.refusal) if nodes else None
 
-    def read_for(self, ctx: Any, given: Sequence[Any]) -> list[torch.Tensor]:
-        """What was saved; in place of what only undefined cotangents need, and was written to,
-        numbers that index nothing out of bounds."""
-        defined = {index for index, item in enumerate(given) if item is not None}
-        read = [not readers.isdisjoint(defined) for readers in self.crossing.readers_of]
+    def read_for(self, ctx: Any, given: Sequence[Any], in_turn: bool = False) -> list[torch.Tensor]:
+        """What was saved; in place of what only undefined cotangents need, and was written to or
+        freed, numbers that index nothing out of bounds.
+
+        in_turn: whether the node holds on to what other cotangents need. Raises what autograd does
+        where something that is read was freed, or written to.
+        """
+        now = frozenset(index for index, item in enumerate(given) if item is not None)
+        read = [not readers.isdisjoint(now) for readers in self.crossing.readers_of]
         read += [True] * self.once
-        tensors = saved_where_checked(ctx, read, ctx.saved_versions)
+        done, found = getattr(ctx, "rest", _NOTHING_DONE)
+        if not found:
+            found = saved_where_checked(ctx, read, ctx.saved_versions)
+        else:
+            known = [(x, was) for x, was, own in zip(found, ctx.saved_versions, read) if own]
+            if self._freed(done) & now or any(isinstance(x, Freed) for x, _ in known):
+                return list(ctx.saved_tensors)  # raises: that is freed
+            _unchanged(known)
+        if in_turn and not backward_keeps_graph():
+            done |= now
+            ctx.rest = done, self._left(found, self._freed(done))
         return [
-            tensor if known or version(tensor) == was else harmless(tensor)
-            for tensor, known, was in zip(tensors, read, ctx.saved_versions, strict=True)
+            item.stand_in()
+            if isinstance(item, Freed)
+            else item
+            if known or version(item) == was
+            else harmless(item)
+            for item, known, was in zip(found, read, ctx.saved_versions, strict=True)
+        ]
+
+    def _freed(self, done: Iterable[int]) -> frozenset[int]:
+        return frozenset().union(*(self.plan.freed_with[index] for index in done))
+
+    def _left(self, found: Sequence[Any], freed: frozenset[int]) -> list[Any]:
+        """What is read for cotangents for which nothing is freed yet; the rest is."""
+        saved = zip(found, self.crossing.saved, self.crossing.readers_of, strict=True)
+        return [
+            item
+            if isinstance(item, Freed)
+            else Freed.of(item)
+            if not readers - freed
+            else item.detach()  # a result would lead back to the node
+            if source.kind == "output"
+            else item
+            for item, source, readers in saved
         ]
 
     def written_between(self, ctx: Any, given: Sequence[Any]) -> None:
         """Raise what autograd does where something watched, that is read for a cotangent which is
         defined, was written to."""
         defined = {index for index, item in enumerate(given) if item is not None}
-        for item, known, was in zip(self.watched, ctx.watched, ctx.watched_versions, strict=True):
-            if version(known) != was and not item.readers.isdisjoint(defined):
-                raise RuntimeError(
-                    "one of the variables needed for gradient computation has been modified by an "
-                    f"inplace operation: [{known.type()}] is at version {version(known)}; "
-                    f"expected version {was} instead. Hint: enable anomaly detection to find the "
-                    "operation that failed to compute its gradient, with "
-                    "torch.autograd.set_detect_anomaly(True)."
-                )
+        known = zip(self.watched, ctx.watched, ctx.watched_versions, strict=True)
+        _unchanged([(x, was) for item, x, was in known if not item.readers.isdisjoint(defined)])
 
     def watch_from_now(self, node: Any, primals: Sequence[torch.Tensor]) -> None:
         """Count the writes to what the call has changed from here on; `node` is the call's."""
@@ -169,7 +207,8 @@ class Differentiation:
             raise refusal("AO0156")
         if higher.refusal:
             raise DoubleBackwardError(higher.refusal)
-        pairs = zip(crossing.saved, ctx.saved_tensors, strict=False)
+        saved = self.read_for(ctx, given) if hasattr(ctx, "rest") else ctx.saved_tensors
+        pairs = zip(crossing.saved, saved, strict=False)
         known = {item.index: tensor for item, tensor in pairs if item.kind == "input"}
         if self.kept:
             if versions(ctx.held) != ctx.versions:
@@ -215,6 +254,14 @@ class Differentiation:
         self._refuse_parts()
         return self.differentiable(ctx, given, Request(ctx, whole))
 
+    def with_tangents(self, ctx: Any, given: Sequence[Gradient]) -> tuple[Any, ...]:
+        """The gradients with the tangents of forward-mode differentiation, which kernels do not
+        see: as eager gives them."""
+        why = self.refusal or "it writes to an input" * bool(self.crossing.late)
+        if why:
+            raise refusal("AO0155", why=why)
+        return self.differentiable(ctx, given, Request(ctx, {}, tangents=True))
+
     def parts(
         self, ctx: Any, grads: Mapping[int, Gradient], asked: Sequence[int]
     ) -> Sequence[Gradient]:
@@ -231,6 +278,19 @@ class Differentiation:
             why = "its backward part writes to an input"
         if why:
             raise refusal("AO0157", why=why)
+
+
+def _unchanged(known: Sequence[tuple[torch.Tensor, int]]) -> None:
+    """Raise what autograd does where one of these tensors is not of the version that it was."""
+    for tensor, was in known:
+        if version(tensor) != was:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an "
+                f"inplace operation: [{tensor.type()}] is at version {version(tensor)}; "
+                f"expected version {was} instead. Hint: enable anomaly detection to find the "
+                "operation that failed to compute its gradient, with "
+                "torch.autograd.set_detect_anomaly(True)."
+            )
 
 
 def autograd_function(
@@ -268,7 +328,7 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
         saved.append("anchor")
     if saved:
         lines.append(f"    ctx.{CTX_TO_SAVE} = {display(saved)}")
-    if own.reads_vary:
+    if own.reads_vary or own.in_turn:
         lines.append(f"    ctx.saved_versions = versions(ctx.{CTX_TO_SAVE})")
     symbols = f"primals[-{len(plan.inputs.symbols)}:]" if plan.inputs.symbols else ""
     if symbols:
@@ -356,17 +416,18 @@ def _backward(
         if not one_of_many:
             lines.append("    if transforms_active() or within_older_vmap():")
             lines.append(f"        return batched(ctx, ({inputs},))")
-    lines.append(f"    if {FORWARD_AD_LEVEL} >= 0:")
-    lines.append(f"        without_tangents({display(given)})")
+    lines.append(f"    if {FORWARD_AD_LEVEL} >= 0 and have_tangents({display(given)}):")
+    lines.append(f"        return own.with_tangents(ctx, {display(given)})")
     if own.watched:
         lines.append("    if versions(ctx.watched) != ctx.watched_versions:")
         lines.append(f"        own.written_between(ctx, {display(given)})")
     lines.append("    if is_grad_enabled():")
     lines.append(f"        return own.differentiable(ctx, {display(given)})")
     missing = " or ".join(f"{name} is None" for name in given)
-    if own.reads_vary:
-        read = f"own.read_for(ctx, {display(given)})"
-        lines.append(f"    args = {read} if {missing} else [*ctx.saved_tensors]")
+    if own.reads_vary or own.in_turn:
+        read = f"own.read_for(ctx, {display(given)}, {own.in_turn and not one_of_many})"
+        some = f"{missing} or hasattr(ctx, 'rest')" if own.in_turn else missing
+        lines.append(f"    args = {read} if {some} else [*ctx.saved_tensors]")
     else:
         lines.append("    args = [*ctx.saved_tensors]")
     if own.once:
@@ -376,7 +437,8 @@ def _backward(
         if one_of_many:
             lines.extend(f"    {copy}" for copy in copied)
         else:
-            lines.append("    if keeps_graph():")
+            rest = " or hasattr(ctx, 'rest')" * own.in_turn
+            lines.append(f"    if keeps_graph(){rest}:")
             lines.extend(f"        {copy}" for copy in copied)
             lines.append("    else:")
             lines.append("        release(ctx)")
@@ -401,7 +463,7 @@ def _backward(
     scope: dict[str, Any] = {
         "is_grad_enabled": torch.is_grad_enabled,
         "forward_ad": forward_ad,
-        "without_tangents": without_tangents,
+        "have_tangents": have_tangents,
         "keeps_graph": backward_keeps_graph,
         "release": saved_tensors_released,
         "as_traced": as_traced,

@@ -46,6 +46,7 @@ class Request:
     main: Any
     whole: Mapping[int, Gradient]
     asked: Sequence[int] = ()
+    tangents: bool = False
 
 
 @dataclass(frozen=True)

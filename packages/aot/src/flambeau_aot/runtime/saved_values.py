@@ -16,7 +16,6 @@ import torch
 from torch.autograd import forward_ad
 
 from flambeau_aot._torch_compat import batch_of
-from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import Streams
 from flambeau_aot.runtime.result_nodes import Request
 from flambeau_aot.runtime.single_run import Gradient
@@ -134,17 +133,34 @@ class DeviceFlags(dict[bool, torch.Tensor]):
         return flag
 
 
+@dataclass(frozen=True)
+class Freed:
+    """What is known of a saved tensor that a backward pass has freed, and another one need not
+    read."""
+
+    layout: TensorLayout
+    requires_grad: bool
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Freed:
+        """The same of a tensor that is about to be freed."""
+        return cls(TensorLayout.of(tensor), tensor.requires_grad)
+
+    def stand_in(self) -> torch.Tensor:
+        """A tensor to be given in its place."""
+        return self.layout.empty().zero_().requires_grad_(self.requires_grad)
+
+
 def harmless(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor laid out as this one, of numbers no operator has a pole at; indices are 0."""
     real = tensor.is_floating_point() or tensor.is_complex()
     return TensorLayout.of(tensor).empty().fill_(0.4375 if real else 0)
 
 
-def without_tangents(cotangents: Sequence[torch.Tensor | None]) -> None:
-    """Raise AotError where forward-mode differentiation would lose the tangent of one of them."""
-    for item in cotangents:
-        if item is not None and forward_ad.unpack_dual(item).tangent is not None:
-            raise refusal("AO0155")
+def have_tangents(cotangents: Sequence[torch.Tensor | None]) -> bool:
+    """Whether forward-mode differentiation has put a tangent on one of them."""
+    known = (item for item in cotangents if item is not None)
+    return any(forward_ad.unpack_dual(item).tangent is not None for item in known)
 
 
 Backward = Callable[..., Sequence[torch.Tensor | None]]

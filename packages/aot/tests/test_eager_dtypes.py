@@ -1,0 +1,49 @@
+"""What eager says of dtypes is asked once for numbers of one kind, and not remembered for ever."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from flambeau_aot.intercept import eager_dtypes
+from flambeau_aot.intercept.eager_dtypes import refusal_by_eager
+
+DTYPES = (torch.uint8, torch.int8, torch.int64, torch.bool, torch.float16, torch.float32)
+CALLS = (torch.add, torch.mul, torch.pow, torch.clamp, torch.fmod, torch.bitwise_and, torch.div)
+NUMBERS = (0, 1, -1, 2, 9, 127, 128, -128, -129, 255, 256, 2**31, 2**40, 0.5, 3.0, 70000.0, 1e300)
+
+
+@pytest.fixture
+def remembered(monkeypatch: pytest.MonkeyPatch) -> dict[object, str]:
+    answers: dict[object, str] = {}
+    monkeypatch.setattr(eager_dtypes, "_ASKED", answers)
+    return answers
+
+
+@pytest.mark.parametrize("func", CALLS, ids=lambda func: func.__name__)
+def test_numbers_of_one_kind_have_one_answer(func: object, remembered: dict[object, str]) -> None:
+    for dtype, number in itertools.product(DTYPES, NUMBERS):
+        x = torch.ones(3, dtype=dtype)
+        known = refusal_by_eager(func, (x, number), {})
+        for near in (number, number + 1 if abs(number) > 9 else number):
+            remembered.clear()
+            if eager_dtypes._kind(near) == eager_dtypes._kind(number):
+                assert refusal_by_eager(func, (x, near), {}) == known
+
+
+def test_ever_new_numbers_are_one_question(remembered: dict[object, str]) -> None:
+    x = torch.ones(3)
+    for number in range(1 << 20, (1 << 20) + 500):
+        refusal_by_eager(torch.add, (x, number), {})
+        refusal_by_eager(torch.add, (x, number + 0.25), {"alpha": number / 3})
+    assert len(remembered) < 8
+
+
+def test_so_many_are_remembered(
+    remembered: dict[object, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eager_dtypes, "_MOST", 10)
+    for name in map(str, range(30)):
+        refusal_by_eager(torch.div, (torch.ones(3), 2), {"rounding_mode": name})
+    assert len(remembered) == 10
