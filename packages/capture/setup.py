@@ -10,6 +10,8 @@ SOURCES = [
     "csrc/hook.c",
     "csrc/cache.c",
     "csrc/entry.c",
+    "csrc/entry_choice.c",
+    "csrc/foreign_compiler.c",
     "csrc/callables.c",
     "csrc/same.c",
     "csrc/guard_evaluate.c",
@@ -25,6 +27,7 @@ SOURCES = [
 HEADERS = [
     "csrc/flambeau.h",
     "csrc/guard_tree.h",
+    "csrc/hook.h",
     "csrc/recorder.h",
     "csrc/region.h",
     "csrc/witness.h",

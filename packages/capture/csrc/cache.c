@@ -1,4 +1,4 @@
-/* FrameCache: what a compiled callable knows of each code object it has met. */
+/* FrameCache: what a compiled callable knows of each code object it has seen. */
 #include "flambeau.h"
 
 static const char *const mode_names[] = {"default", "run_only", "off", "fail_on_recompile"};
@@ -79,7 +79,7 @@ grow(FrameCacheObject *cache)
     return 0;
 }
 
-/* 1: the file of the code is one that the cache was told to leave alone. */
+/* 1: the file of the code is among those that the cache is to leave alone. */
 static int
 file_is_skipped(const FrameCacheObject *cache, const PyCodeObject *code)
 {
@@ -393,7 +393,7 @@ cache_set_mode(FrameCacheObject *cache, PyObject *value, void *Py_UNUSED(closure
 
 static PyMethodDef cache_methods[] = {
     {"skip_prefixes", (PyCFunction)cache_skip_prefixes, METH_O,
-     "skip_prefixes(paths): code of files under these paths is left alone, asked when first met."},
+     "skip_prefixes(paths): code of files under these paths is left alone, decided when first seen."},
     {"entries", (PyCFunction)cache_entries, METH_O, "entries(code): the last hit first."},
     {"remove", (PyCFunction)cache_remove, METH_VARARGS,
      "remove(code, entry, counts=True): an entry that cannot hold again; whether against the limit."},

@@ -122,7 +122,8 @@ static PyMemberDef disabled_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-/* Asked whether the program is being traced symbolically. Who does that looks for a function. */
+/* A callable: whether the program is being traced symbolically. Who does that looks for a
+   function. */
 static PyObject *tracing_question;
 
 PyObject *
@@ -137,7 +138,7 @@ set_tracing(PyObject *Py_UNUSED(module), PyObject *question)
     Py_RETURN_NONE;
 }
 
-/* Whom the parts of a function are asked of: the function or the method that is compiled, and while
+/* Where the parts of a function are looked up: the function or the method that is compiled, and while
    the program is traced whatever this stands for; NULL for none, which is an error if one is set.
    Borrowed. */
 static PyObject *

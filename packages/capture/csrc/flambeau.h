@@ -31,7 +31,7 @@ int same_constant(PyObject *left, PyObject *right);
 int tensor_pattern_check(PyObject *pattern, PyObject *value);
 int tensor_pattern_is_native(PyObject *pattern);
 
-/* A size or a stride, read by the layout or, where it is None, asked of the tensor; -1: none. */
+/* A size or a stride, read by the layout or, where it is None, queried from the tensor; -1: none. */
 int tensor_dimension(PyObject *layout, PyObject *tensor, int stride, Py_ssize_t dim, int64_t *out);
 int state_pattern_check(PyObject *pattern);
 
@@ -63,9 +63,9 @@ enum code_kind { CODE_UNSEEN, CODE_ACTIVE, CODE_SKIP, CODE_PLAIN };
 typedef struct {
     PyObject *code; /* strong: the pointer is the key */
     enum code_kind kind;
-    int limit_told;
+    int limit_reported;
     Py_ssize_t ended; /* entries that went with an object and count against the limit */
-    PyObject *trial; /* asked which form the frame is to run in, and told how long it took; NULL */
+    PyObject *trial; /* decides which form the frame runs in, and measures how long it takes; NULL */
     Py_ssize_t count;
     EntryObject *entries[]; /* the last hit first; room for the cache's limit */
 } CodeState;
@@ -82,7 +82,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *convert;
     PyObject *on_limit;
-    PyObject *on_stillborn; /* told of a frame that the guards made from it do not fit */
+    PyObject *on_stillborn; /* called with a frame that the guards made from it do not fit */
     PyObject *prefixes; /* tuple of str */
     PyObject *weakrefs;
     Py_ssize_t limit;
@@ -111,7 +111,7 @@ extern PyTypeObject Compiled_Type;
 extern PyTypeObject Disabled_Type;
 
 /* Makes `cache` (or NULL) the active one of this thread. Takes the reference it is given and hands
-   over the one it held. */
+   over the one before. */
 FrameCacheObject *swap_active(FrameCacheObject *cache);
 FrameCacheObject *active_cache(void);
 
@@ -121,6 +121,9 @@ FrameCacheObject *active_cache(void);
 PyObject *silence_foreign(void);
 void restore_foreign(PyObject *before);
 void set_foreign_callback(PyObject *setter);
+
+PyObject *set_continue(PyObject *module, PyObject *type);
+PyObject *drive(PyObject *module, PyObject *going);
 PyObject *set_tracing(PyObject *module, PyObject *question);
 
 /* The mode that holds for every cache while it is not the default. */

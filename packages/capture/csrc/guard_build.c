@@ -215,7 +215,7 @@ is_identity(const Step *check)
 }
 
 /* Regions: below the root what reads no argument, and elsewhere the outermost nodes whose first
-   check is the identity of an object below which more is asked. */
+   check is the identity of an object below which there is more to check. */
 static int
 build_regions(GuardTreeObject *tree)
 {

@@ -84,7 +84,7 @@ take_access(const Step *step, const GuardScope *scope, PyObject *value)
         return dict_get(scope->globals, step->object);
     case ACCESS_BUILTIN:
         return dict_get(scope->builtins, step->object);
-    case ACCESS_HELD:
+    case ACCESS_CONSTANT:
         return Py_NewRef(step->object);
     case ACCESS_ATTR:
         return PyObject_GetAttr(value, step->object);
@@ -126,7 +126,7 @@ take_access(const Step *step, const GuardScope *scope, PyObject *value)
     }
 }
 
-/* --- checks: 1 holds, 0 does not; errors are cleared by the walk --------------------------------- */
+/* --- checks: 1 holds, 0 does not; errors are cleared by the traversal ---------------------------- */
 
 static int
 length_is(PyObject *value, Py_ssize_t length)
@@ -234,7 +234,7 @@ methods_are(PyObject *value, PyObject *rows)
 }
 
 int
-ask(const Step *step, PyObject *value, PyObject **slots)
+check_holds(const Step *step, PyObject *value, PyObject **slots)
 {
     switch (step->kind) {
     case CHECK_IS:

@@ -1,19 +1,19 @@
-/* GuardTree: a prefix tree of accesses with checks on its nodes, asked in one walk.
+/* GuardTree: a prefix tree of accesses with checks on its nodes, evaluated in one traversal.
 
    Built from two tables that guards/tree.py makes:
      nodes   (parent, access, argument)  in preorder; node 0 is the frame itself
-     checks  (node, check, argument)     in the order to be asked
+     checks  (node, check, argument)     in the order of evaluation
    plus, for questions about several nodes, `slots` in which checks leave their value:
      same     (slot, slot) pairs that must hold one object
      distinct groups of slots that must hold different objects: a count, then the slots
    Every access and every check that raises counts as a guard that does not hold. */
 #include "region.h"
 
-/* --- the walk ---------------------------------------------------------------------------------------- */
+/* --- the traversal ----------------------------------------------------------------------------------- */
 
 /* A node's children from `child` on. */
 static int
-walk_children(const GuardTreeObject *tree, Py_ssize_t child, Py_ssize_t end, PyObject *value,
+children_hold(const GuardTreeObject *tree, Py_ssize_t child, Py_ssize_t end, PyObject *value,
               const GuardScope *scope, PyObject **slots)
 {
     for (; child < end; child = tree->nodes[child].end) {
@@ -21,7 +21,7 @@ walk_children(const GuardTreeObject *tree, Py_ssize_t child, Py_ssize_t end, PyO
         if (next == NULL) {
             return 0;
         }
-        int holds = walk(tree, child, next, scope, slots);
+        int holds = subtree_holds(tree, child, next, scope, slots);
         Py_DECREF(next);
         if (!holds) {
             return 0;
@@ -31,11 +31,11 @@ walk_children(const GuardTreeObject *tree, Py_ssize_t child, Py_ssize_t end, PyO
 }
 
 static int
-walk_checks(const GuardTreeObject *tree, const Node *node, PyObject *value, PyObject **slots)
+checks_hold(const GuardTreeObject *tree, const Node *node, PyObject *value, PyObject **slots)
 {
     const Step *check = &tree->checks[node->first_check];
     for (Py_ssize_t i = 0; i < node->check_count; i++) {
-        if (!ask(&check[i], value, slots)) {
+        if (!check_holds(&check[i], value, slots)) {
             return 0;
         }
     }
@@ -43,13 +43,13 @@ walk_checks(const GuardTreeObject *tree, const Node *node, PyObject *value, PyOb
 }
 
 int
-walk(const GuardTreeObject *tree, Py_ssize_t index, PyObject *value, const GuardScope *scope,
-     PyObject **slots)
+subtree_holds(const GuardTreeObject *tree, Py_ssize_t index, PyObject *value,
+              const GuardScope *scope, PyObject **slots)
 {
     const Node *node = &tree->nodes[index];
     if (node->region != NULL) {
         /* its first check is the identity of the object */
-        if (!ask(&tree->checks[node->first_check], value, slots)) {
+        if (!check_holds(&tree->checks[node->first_check], value, slots)) {
             return 0;
         }
         enum verdict verdict = region_check(tree, node->region, scope, slots);
@@ -60,17 +60,17 @@ walk(const GuardTreeObject *tree, Py_ssize_t index, PyObject *value, const Guard
             return region_record(tree, node->region, index, index + 1, value, scope, slots);
         }
     }
-    return walk_checks(tree, node, value, slots) &&
-           walk_children(tree, index + 1, node->end, value, scope, slots);
+    return checks_hold(tree, node, value, slots) &&
+           children_hold(tree, index + 1, node->end, value, scope, slots);
 }
 
 /* The frame: its arguments and cells first, then what does not depend on them. */
 static int
-walk_frame(const GuardTreeObject *tree, const GuardScope *scope, PyObject **slots)
+frame_holds(const GuardTreeObject *tree, const GuardScope *scope, PyObject **slots)
 {
     const Node *root = &tree->nodes[0];
-    if (tree->node_count == 0 || !walk_checks(tree, root, Py_None, slots) ||
-        !walk_children(tree, 1, tree->first_static, Py_None, scope, slots)) {
+    if (tree->node_count == 0 || !checks_hold(tree, root, Py_None, slots) ||
+        !children_hold(tree, 1, tree->first_static, Py_None, scope, slots)) {
         return 0;
     }
     if (root->region != NULL) {
@@ -82,7 +82,7 @@ walk_frame(const GuardTreeObject *tree, const GuardScope *scope, PyObject **slot
             return region_record(tree, root->region, 0, tree->first_static, Py_None, scope, slots);
         }
     }
-    return walk_children(tree, tree->first_static, root->end, Py_None, scope, slots);
+    return children_hold(tree, tree->first_static, root->end, Py_None, scope, slots);
 }
 
 static int
@@ -170,7 +170,7 @@ guard_tree_check(PyObject *self, const GuardScope *scope)
         slots[i] = NULL;
     }
     Py_INCREF(tree);
-    int holds = walk_frame(tree, scope, slots) && slots_agree(tree, slots) &&
+    int holds = frame_holds(tree, scope, slots) && slots_agree(tree, slots) &&
                 programs_hold(tree, slots);
     for (Py_ssize_t i = 0; i < tree->slot_count; i++) {
         Py_XDECREF(slots[i]);
@@ -297,7 +297,7 @@ tree_check(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     return PyBool_FromLong(guard_tree_check(self, &scope));
 }
 
-/* witnesses() -> dict: how much of the tree is watched and how much is asked at every call. */
+/* witnesses() -> dict: how much of the tree is watched and how much is checked at every call. */
 static PyObject *
 tree_witnesses(PyObject *self, PyObject *Py_UNUSED(none))
 {

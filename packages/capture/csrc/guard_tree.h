@@ -6,8 +6,9 @@
 
 /* name, number of the integer argument or 0 when the argument is an object */
 #define ACCESSES(X)                                                                               \
-    X(ROOT, 0) X(LOCAL, 1) X(FREE, 1) X(FREE_CELL, 1) X(GLOBAL, 0) X(BUILTIN, 0) X(HELD, 0)       \
-    X(ATTR, 0) X(INSTANCE_ATTR, 0) X(CLASS_OF, 0) X(LIST_ITEM, 1) X(TUPLE_ITEM, 1) X(DICT_ITEM, 0)           \
+    X(ROOT, 0) X(LOCAL, 1) X(FREE, 1) X(FREE_CELL, 1) X(GLOBAL, 0) X(BUILTIN, 0) X(CONSTANT, 0)   \
+    X(ATTR, 0) X(INSTANCE_ATTR, 0) X(CLASS_OF, 0) X(LIST_ITEM, 1) X(TUPLE_ITEM, 1)                \
+    X(DICT_ITEM, 0)                                                                               \
     X(ANY_ITEM, 0) X(DICT_KEY, 1) X(KNOWN_KEY, 0) X(CALLED, 0) X(CLASS_ENTRY, 0)
 #define CHECKS(X)                                                                                 \
     X(IS, 0) X(TYPE_IS, 0) X(SAME, 0) X(LENGTH, 1) X(LIST_LENGTH, 1) X(TUPLE_LENGTH, 1)           \
@@ -87,8 +88,8 @@ typedef struct {
 } GuardTreeObject;
 
 /* 1 all guards of the subtree hold on the value, 0 one does not; an error may be left set. */
-int walk(const GuardTreeObject *tree, Py_ssize_t index, PyObject *value, const GuardScope *scope,
-         PyObject **slots);
+int subtree_holds(const GuardTreeObject *tree, Py_ssize_t index, PyObject *value,
+                  const GuardScope *scope, PyObject **slots);
 
 /* Fills a tree whose tables have been allocated; -1 with an error set. `programs` may be NULL. */
 int guard_tree_fill(GuardTreeObject *tree, PyObject *nodes, PyObject *checks, PyObject *same,
@@ -100,7 +101,7 @@ int size_program_fill(SizeProgram *program, PyObject *numbers, Py_ssize_t slot_c
 /* A new reference to what the access finds, or NULL with or without an error set. */
 PyObject *take_access(const Step *step, const GuardScope *scope, PyObject *value);
 
-/* 1 the check holds, 0 it does not; an error may be left set, for the walk to clear. */
-int ask(const Step *step, PyObject *value, PyObject **slots);
+/* 1 the check holds, 0 it does not; an error may be left set, for the caller to clear. */
+int check_holds(const Step *step, PyObject *value, PyObject **slots);
 
 #endif

@@ -6,22 +6,9 @@
    its code, called with the frame's arguments, so that the new frame is an ordinary one: its
    exceptions, tracebacks and sys._getframe are the interpreter's own doing. */
 #define _GNU_SOURCE
-#include "flambeau.h"
+#include "hook.h"
 
 #include <pthread.h>
-#ifndef _WIN32
-#include <dlfcn.h>
-#endif
-
-typedef struct {
-    FrameCacheObject *active;             /* strong */
-    PyObject *direct;                     /* twin about to be entered: it is not looked up */
-    int trying;                           /* a frame's trial is under way: no other begins */
-    struct _PyInterpreterFrame *deferred; /* handed to the previous hook: guards against a loop */
-    const char *stack_base;               /* lowest address of the C stack */
-    size_t stack_size;
-    int stack_known;
-} ThreadState;
 
 static _Thread_local ThreadState thread_state;
 
@@ -29,12 +16,6 @@ static _Thread_local ThreadState thread_state;
 static long active_threads;
 static _PyFrameEvalFunction previous_eval;
 enum cache_mode stance = MODE_DEFAULT;
-
-static inline enum cache_mode
-mode_in_force(const FrameCacheObject *cache)
-{
-    return stance == MODE_DEFAULT ? cache->mode : stance;
-}
 
 static PyObject *evaluate(PyThreadState *, struct _PyInterpreterFrame *, int);
 
@@ -78,61 +59,11 @@ swap_active(FrameCacheObject *cache)
     return before;
 }
 
-/* Whether a hook is of torch's own compiler: told by the library that it lies in. */
-static int
-is_of_torch(_PyFrameEvalFunction hook)
-{
-    static _PyFrameEvalFunction asked;
-    static int answer;
-    if (hook == NULL || hook == _PyEval_EvalFrameDefault) {
-        return 0;
-    }
-#ifndef _WIN32
-    if (hook != asked) {
-        Dl_info found;
-        int known = dladdr((void *)(uintptr_t)hook, &found) != 0 && found.dli_fname != NULL;
-        answer = known && strstr(found.dli_fname, "torch_python") != NULL;
-        asked = hook;
-    }
-#endif
-    return answer;
-}
-
-/* What sets torch's own callback for this thread, and answers the one before. */
-static PyObject *foreign_callback;
-
-void
-set_foreign_callback(PyObject *setter)
-{
-    Py_XSETREF(foreign_callback, Py_NewRef(setter));
-}
-
-PyObject *
-silence_foreign(void)
+_PyFrameEvalFunction
+other_hook(void)
 {
     _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get());
-    if (foreign_callback == NULL || !is_of_torch(current == evaluate ? previous_eval : current)) {
-        return NULL;
-    }
-    PyObject *before = PyObject_CallOneArg(foreign_callback, Py_None);
-    if (before == NULL) {
-        PyErr_WriteUnraisable(foreign_callback);
-    }
-    return before;
-}
-
-void
-restore_foreign(PyObject *before)
-{
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyObject *answer = PyObject_CallOneArg(foreign_callback, before);
-    if (answer == NULL) {
-        PyErr_WriteUnraisable(foreign_callback);
-    }
-    Py_XDECREF(answer);
-    Py_DECREF(before);
-    PyErr_Restore(type, value, traceback);
+    return current == evaluate ? previous_eval : current;
 }
 
 FrameCacheObject *
@@ -210,18 +141,109 @@ evaluate_original(ThreadState *thread, PyThreadState *tstate, struct _PyInterpre
     return result;
 }
 
+/* --- handing over ----------------------------------------------------------------------------- */
+
+/* Calls a Python function with references of the caller's, which go when its frame has its own: what
+   a plain call of Python code does, and one through an evaluation function does not. `values` are
+   NULL after that; those of a function that was never entered are left. */
+static PyObject *
+call_handing_over(ThreadState *thread, PyObject *function, PyObject *code, PyObject **values,
+                  Py_ssize_t count)
+{
+    thread->receiver = code;
+    thread->handed = values;
+    thread->handed_count = count;
+    PyObject *result = PyObject_Vectorcall(function, values, (size_t)count, NULL);
+    thread->receiver = NULL;
+    return result;
+}
+
+static void
+release_handed(ThreadState *thread)
+{
+    PyObject **values = thread->handed;
+    Py_ssize_t count = thread->handed_count;
+    thread->receiver = NULL;
+    for (Py_ssize_t i = 0; i < count; i++) { /* the frame has each: nothing ends here */
+        Py_CLEAR(values[i]);
+    }
+}
+
+static PyObject *continue_type;
+
+PyObject *
+set_continue(PyObject *Py_UNUSED(module), PyObject *type)
+{
+    Py_XSETREF(continue_type, Py_NewRef(type));
+    Py_RETURN_NONE;
+}
+
+/* Takes what a `Continue` is given out of it: a new reference to its function, and to each argument
+   in an array to be freed. */
+static PyObject *
+empty_continue(PyObject *going, PyObject ***values, Py_ssize_t *count)
+{
+    PyObject *function = PyObject_GetAttrString(going, "func");
+    PyObject *arguments = PyObject_GetAttrString(going, "args");
+    PyObject *emptied = NULL;
+    *values = NULL;
+    if (function != NULL && arguments != NULL) {
+        emptied = PyObject_CallMethod(going, "__setstate__", "((O(){}O))", function, Py_None);
+    }
+    if (emptied != NULL) {
+        *count = PyTuple_GET_SIZE(arguments);
+        *values = PyMem_Malloc((size_t)(*count + 1) * sizeof(PyObject *));
+        for (Py_ssize_t i = 0; *values != NULL && i < *count; i++) {
+            (*values)[i] = Py_NewRef(PyTuple_GET_ITEM(arguments, i));
+        }
+        if (*values == NULL) {
+            PyErr_NoMemory();
+        }
+    }
+    Py_XDECREF(emptied);
+    Py_XDECREF(arguments);
+    if (*values == NULL) {
+        Py_CLEAR(function);
+    }
+    return function;
+}
+
+PyObject *
+drive(PyObject *Py_UNUSED(module), PyObject *going)
+{
+    PyObject *result = Py_NewRef(going);
+    while (result != NULL && (PyObject *)Py_TYPE(result) == continue_type) {
+        PyObject **values;
+        Py_ssize_t count;
+        PyObject *function = empty_continue(result, &values, &count);
+        Py_DECREF(result);
+        if (function == NULL) {
+            return NULL;
+        }
+        PyObject *code = PyFunction_Check(function) ? PyFunction_GET_CODE(function) : NULL;
+        result = call_handing_over(&thread_state, function, code, values, count);
+        for (Py_ssize_t i = 0; i < count; i++) {
+            Py_XDECREF(values[i]);
+        }
+        PyMem_Free(values);
+        Py_DECREF(function);
+    }
+    return result;
+}
+
 /* --- running an entry ------------------------------------------------------------------------ */
 
 /* A new reference to a function made of the entry's code, with the globals and the closure of the
-   frame's own. The last one is kept: most functions are called again and again as they are. */
+   frame's own. It is kept for the next call, without the closure, whose cells it would keep alive. */
 static PyFunctionObject *
 shadow_function(EntryObject *entry, PyFunctionObject *func)
 {
     PyFunctionObject *shadow = entry->shadow;
-    if (shadow != NULL && shadow->func_closure == func->func_closure &&
+    if (shadow != NULL && (func->func_closure == NULL || Py_REFCNT(shadow) == 1) &&
         shadow->func_globals == func->func_globals &&
         shadow->func_builtins == func->func_builtins) {
         Py_INCREF(shadow);
+        Py_XSETREF(shadow->func_closure, Py_XNewRef(func->func_closure));
         return shadow;
     }
     shadow = (PyFunctionObject *)PyFunction_New(entry->twin, func->func_globals);
@@ -244,253 +266,25 @@ run_entry(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreterFrame
     PyFunctionObject *shadow = shadow_function(entry, frame_func(frame));
     if (shadow != NULL) {
         thread->direct = entry->twin;
-        result = PyObject_Vectorcall((PyObject *)shadow, frame->localsplus, (size_t)entry->nargs,
-                                     NULL);
+        result = call_handing_over(thread, (PyObject *)shadow, entry->twin, frame->localsplus,
+                                   entry->nargs);
         thread->direct = NULL;
+        Py_CLEAR(shadow->func_closure);
         Py_DECREF(shadow);
     }
     frame_discard(tstate, frame);
     return result;
 }
 
-/* --- guards ------------------------------------------------------------------------------------- */
-
-static int
-entry_holds(ThreadState *thread, EntryObject *entry, struct _PyInterpreterFrame *frame)
-{
-    if (entry->guards == Py_None) {
-        return 1;
-    }
-    PyFunctionObject *func = frame_func(frame);
-    GuardScope scope = {frame->localsplus, entry->nargs, func->func_closure, func->func_globals,
-                        func->func_builtins};
-    /* a property read by a guard may run Python: it is not to be captured */
-    FrameCacheObject *active = thread->active;
-    thread->active = NULL;
-    int holds = guard_tree_check(entry->guards, &scope);
-    thread->active = active;
-    return holds;
-}
-
-/* A new reference to the first entry whose guards hold, moved to the front; NULL: none. */
-static EntryObject *
-matching_entry(ThreadState *thread, FrameCacheObject *cache, CodeState *state, PyObject *code,
-               struct _PyInterpreterFrame *frame)
-{
-    /* guards may run Python, which may change the cache: what is asked is a copy of the list */
-    EntryObject *entries[LIMIT_MAX];
-    Py_ssize_t count = state->count;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        entries[i] = state->entries[i];
-        Py_INCREF(entries[i]);
-    }
-    EntryObject *match = NULL;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (match == NULL) {
-            if (entry_holds(thread, entries[i], frame)) {
-                match = entries[i];
-                Py_INCREF(match);
-            }
-            else {
-                cache->counters.guard_failures++;
-            }
-        }
-    }
-    if (match != NULL && count > 1 && match != entries[0]) {
-        state = cache_find(cache, code);
-        for (Py_ssize_t i = 1; state != NULL && i < state->count; i++) {
-            if (state->entries[i] == match) {
-                memmove(&state->entries[1], &state->entries[0], (size_t)i * sizeof(match));
-                state->entries[0] = match;
-                break;
-            }
-        }
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        Py_DECREF(entries[i]);
-    }
-    return match;
-}
-
-/* --- conversion ------------------------------------------------------------------------------------ */
-
-static int
-fill_names(PyObject *dict, PyObject *names, Py_ssize_t index, PyObject *value)
-{
-    return PyDict_SetItem(dict, PyTuple_GET_ITEM(names, index), value);
-}
-
-/* The arguments by name, and the contents of the closure's cells by name. */
-static int
-frame_variables(struct _PyInterpreterFrame *frame, PyObject **locals, PyObject **free)
-{
-    PyCodeObject *code = frame_code(frame);
-    PyObject *closure = frame_func(frame)->func_closure;
-    PyObject *names = PyCode_GetVarnames(code);
-    PyObject *free_names = PyCode_GetFreevars(code);
-    int done = -1;
-    *locals = PyDict_New();
-    *free = PyDict_New();
-    if (names == NULL || free_names == NULL || *locals == NULL || *free == NULL) {
-        goto end;
-    }
-    Py_ssize_t count = code_argument_count(code);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (frame->localsplus[i] != NULL &&
-            fill_names(*locals, names, i, frame->localsplus[i]) < 0) {
-            goto end;
-        }
-    }
-    for (Py_ssize_t i = 0; closure != NULL && i < PyTuple_GET_SIZE(free_names); i++) {
-        PyObject *content = PyCell_GET(PyTuple_GET_ITEM(closure, i));
-        if (content != NULL && fill_names(*free, free_names, i, content) < 0) {
-            goto end;
-        }
-    }
-    done = 0;
-end:
-    Py_XDECREF(names);
-    Py_XDECREF(free_names);
-    return done;
-}
-
-/* Calls `function(code, func, locals, free[, cache])` with the hook off. */
-static PyObject *
-call_with_frame(PyObject *function, struct _PyInterpreterFrame *frame, PyObject *cache)
-{
-    PyObject *locals = NULL, *free = NULL, *result = NULL;
-    if (frame_variables(frame, &locals, &free) == 0) {
-        PyObject *arguments[] = {(PyObject *)frame_code(frame), (PyObject *)frame_func(frame),
-                                 locals, free, cache};
-        FrameCacheObject *active = swap_active(NULL);
-        result = PyObject_Vectorcall(function, arguments, cache == NULL ? 4 : 5, NULL);
-        Py_XDECREF(swap_active(active));
-    }
-    Py_XDECREF(locals);
-    Py_XDECREF(free);
-    return result;
-}
-
-/* What `convert` answers for this frame: 1 and a new entry, 0 run the original, -1 error. */
-static int
-convert_frame(ThreadState *thread, FrameCacheObject *cache, struct _PyInterpreterFrame *frame,
-              EntryObject **entry)
-{
-    PyObject *code = (PyObject *)frame_code(frame);
-    PyObject *answer = call_with_frame(cache->convert, frame, (PyObject *)cache);
-    int status = -1;
-    if (answer == NULL) {
-        return -1;
-    }
-    cache->counters.conversions++;
-    CodeState *state = cache_state(cache, code); /* convert may have cleared the cache */
-    if (state == NULL) {
-        goto end;
-    }
-    if (answer == Py_None) {
-        status = 0;
-    }
-    else if (answer == Skip_Singleton) {
-        state->kind = CODE_SKIP;
-        status = 0;
-    }
-    else if (!Py_IS_TYPE(answer, &Entry_Type)) {
-        PyErr_Format(PyExc_TypeError, "convert must return an Entry, SKIP or None, not %.100s",
-                     Py_TYPE(answer)->tp_name);
-    }
-    else if (((EntryObject *)answer)->nargs != code_argument_count(frame_code(frame))) {
-        PyErr_Format(PyExc_ValueError, "the code of the entry for %U takes %zd arguments, not %zd",
-                     frame_code(frame)->co_qualname, ((EntryObject *)answer)->nargs,
-                     code_argument_count(frame_code(frame)));
-    }
-    else if (!entry_holds(thread, (EntryObject *)answer, frame)) {
-        cache->counters.stillborn++;
-        state = cache_state(cache, code); /* the guards may have run Python */
-        if (state != NULL) {
-            state->kind = CODE_SKIP;
-            FrameCacheObject *active = swap_active(NULL); /* warnings are shown by Python code */
-            status = PyErr_WarnFormat(
-                PyExc_RuntimeWarning, 1,
-                "guards of %U do not hold on the frame they were made from: it runs uncompiled",
-                frame_code(frame)->co_qualname);
-            Py_XDECREF(swap_active(active));
-            if (status == 0 && cache->on_stillborn != Py_None) {
-                PyObject *told = call_with_frame(cache->on_stillborn, frame, NULL);
-                status = told == NULL ? -1 : 0;
-                Py_XDECREF(told);
-                state = told == NULL ? cache_state(cache, code) : NULL;
-                if (state != NULL) { /* an error, and no word of the calls that come */
-                    state->kind = state->count > 0 ? CODE_ACTIVE : CODE_UNSEEN;
-                }
-            }
-        }
-    }
-    else {
-        state = cache_state(cache, code);
-        if (state != NULL && cache_insert(cache, state, (EntryObject *)answer) == 0) {
-            *entry = (EntryObject *)answer;
-            Py_INCREF(answer);
-            status = 1;
-        }
-    }
-end:
-    Py_DECREF(answer);
-    return status;
-}
-
-/* 1 and an entry to run, 0 run the original, 2 run it with all that it calls, -1 error.
-
-   Below a frame at its limit nothing is captured on its own: every function of a deep program would
-   reach a limit of its own, one after the other. */
-static int
-choose(ThreadState *thread, FrameCacheObject *cache, CodeState *state,
-       struct _PyInterpreterFrame *frame, EntryObject **entry)
-{
-    PyObject *code = (PyObject *)frame_code(frame);
-    if (state->count > 0) {
-        *entry = matching_entry(thread, cache, state, code, frame);
-        if (*entry != NULL) {
-            (*entry)->hits++;
-            cache->counters.hits++;
-            return 1;
-        }
-    }
-    cache->counters.misses++;
-    enum cache_mode mode = mode_in_force(cache);
-    if (mode == MODE_RUN_ONLY) {
-        return 0;
-    }
-    state = cache_state(cache, code);
-    if (state == NULL) {
-        return -1;
-    }
-    if (state->count + state->ended >= cache->limit && mode != MODE_FAIL) {
-        cache->counters.limit_reached++;
-        if (!state->limit_told) {
-            state->limit_told = 1;
-            if (cache->on_limit != Py_None) {
-                PyObject *told = call_with_frame(cache->on_limit, frame, NULL);
-                if (told == NULL) {
-                    state->limit_told = 0; /* an error, which the next such call is as well */
-                    return -1;
-                }
-                Py_DECREF(told);
-            }
-        }
-        return 2;
-    }
-    return convert_frame(thread, cache, frame, entry);
-}
-
 /* Once a process: what is compiled does not run while somebody follows the lines. */
 static int
-tell_traced(void)
+warn_of_tracing(void)
 {
-    static int told = 0;
-    if (told) {
+    static int warned = 0;
+    if (warned) {
         return 0;
     }
-    told = 1;
+    warned = 1;
     return PyErr_WarnEx(PyExc_RuntimeWarning,
                         "compiled functions run eagerly while a debugger or coverage follows their "
                         "lines (sys.settrace); coverage's sysmon core on Python 3.12 does not",
@@ -526,7 +320,7 @@ evaluate_known(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreter
         status = 2;
     }
     else if (state != NULL) {
-        status = choose(thread, cache, state, frame, &entry);
+        status = choose_entry(thread, cache, state, frame, &entry);
     }
     switch (status) {
     case 0:
@@ -597,6 +391,9 @@ evaluate(PyThreadState *tstate, struct _PyInterpreterFrame *frame, int throwflag
     ThreadState *thread = &thread_state;
     PyObject *code = (PyObject *)frame_code(frame);
     FrameCacheObject *cache = thread->active;
+    if (thread->receiver != NULL && thread->receiver == code && !throwflag) {
+        release_handed(thread);
+    }
     if (thread->deferred == frame) {
         /* the hook before ours was given this frame, and itself goes on to ours: it is decided */
         return evaluate_default(thread, tstate, frame, throwflag);
@@ -629,7 +426,7 @@ evaluate(PyThreadState *tstate, struct _PyInterpreterFrame *frame, int throwflag
     if (tstate->c_tracefunc != NULL) {
         /* whoever follows the lines (a debugger, coverage) is shown the user's */
         cache->counters.traced_frames++;
-        if (tell_traced() < 0) {
+        if (warn_of_tracing() < 0) {
             frame_discard(tstate, frame);
             return NULL;
         }

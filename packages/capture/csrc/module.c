@@ -88,6 +88,11 @@ static PyMethodDef module_methods[] = {
      "set_tracing(question): whether the program is traced symbolically at this moment."},
     {"set_functions", set_functions, METH_O,
      "set_functions(functions): what CALL1 and CALL2 of size programs call, by place."},
+    {"set_continue", set_continue, METH_O,
+     "set_continue(cls): the class of what a resume function returns that goes on in another one."},
+    {"drive", drive, METH_O,
+     "drive(going): calls the resume function of a `Continue` with what that is given, which it "
+     "takes over, and the ones it goes on in."},
     {"same", module_same, METH_VARARGS, "same(a, b): type-exact equality of constants."},
     {"state_probe_call", state_probe_call, METH_VARARGS, NULL},
     {"state_symbol", state_symbol, METH_VARARGS, NULL},

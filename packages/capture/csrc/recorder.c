@@ -2,7 +2,7 @@
 #include "recorder.h"
 
 static PyObject *
-held_object(const Region *region, PyObject *holder)
+kept_object(const Region *region, PyObject *holder)
 {
     int ours = PyWeakref_CheckRef(holder) && region->on_end != NULL &&
                ((PyWeakReference *)holder)->wr_callback == region->on_end;
@@ -11,28 +11,28 @@ held_object(const Region *region, PyObject *holder)
 
 /* The bucket of an object, empty or its own; NULL out of memory. */
 static int *
-bucket_of_held(Recorder *r, PyObject *object)
+bucket_of_kept(Recorder *r, PyObject *object)
 {
-    if (2 * (size_t)r->region->kept.count >= r->held_count) {
-        size_t count = r->held_count == 0 ? 256 : 2 * r->held_count;
+    if (2 * (size_t)r->region->kept.count >= r->kept_bucket_count) {
+        size_t count = r->kept_bucket_count == 0 ? 256 : 2 * r->kept_bucket_count;
         int *buckets = PyMem_Calloc(count, sizeof(int));
         if (buckets == NULL) {
             return NULL;
         }
-        PyMem_Free(r->held);
-        r->held = buckets;
-        r->held_count = count;
+        PyMem_Free(r->kept_buckets);
+        r->kept_buckets = buckets;
+        r->kept_bucket_count = count;
         for (Py_ssize_t i = 0; i < r->region->kept.count; i++) {
-            *bucket_of_held(r, held_object(r->region, r->region->kept.at[i])) = (int)i + 1;
+            *bucket_of_kept(r, kept_object(r->region, r->region->kept.at[i])) = (int)i + 1;
         }
     }
-    size_t at = _Py_HashPointer(object) % r->held_count;
-    for (; r->held[at] != 0; at = (at + 1) % r->held_count) {
-        if (held_object(r->region, r->region->kept.at[r->held[at] - 1]) == object) {
+    size_t at = _Py_HashPointer(object) % r->kept_bucket_count;
+    for (; r->kept_buckets[at] != 0; at = (at + 1) % r->kept_bucket_count) {
+        if (kept_object(r->region, r->region->kept.at[r->kept_buckets[at] - 1]) == object) {
             break;
         }
     }
-    return &r->held[at];
+    return &r->kept_buckets[at];
 }
 
 void
@@ -41,7 +41,7 @@ note_kept(Recorder *r, PyObject *object)
     if (object == NULL || holding_of(object) == FOLLOWED) {
         return;
     }
-    int *bucket = bucket_of_held(r, object);
+    int *bucket = bucket_of_kept(r, object);
     if (bucket == NULL || *bucket != 0) {
         r->failed |= bucket == NULL;
         return;

@@ -10,9 +10,9 @@ typedef struct {
     const GuardScope *scope;
     int *buckets; /* index + 1 of a word, by address */
     size_t bucket_count;
-    int *held; /* index + 1 of what is held, by the object's address */
-    size_t held_count;
-    int failed; /* out of memory: the walk goes on, the region is not armed */
+    int *kept_buckets; /* index + 1 of what is kept, by the object's address */
+    size_t kept_bucket_count;
+    int failed; /* out of memory: the traversal goes on, the region is not armed */
 } Recorder;
 
 void note_kept(Recorder *r, PyObject *object);

@@ -114,7 +114,7 @@ dict_version(PyObject *dict)
     return dict_tag_is_kept(dict) ? ((PyDictObject *)dict)->ma_version_tag : NEVER;
 }
 
-/* The tag with the padding behind it. */
+/* The tag with the padding after it. */
 uint64_t
 type_version(PyTypeObject *type)
 {
@@ -159,7 +159,7 @@ fact_holds(const Fact *fact)
         found = PyDict_GetItemWithError(fact->owner, fact->key);
         break;
     case FACT_CHECK:
-        return ask(fact->step, fact->owner, NULL);
+        return check_holds(fact->step, fact->owner, NULL);
     case FACT_TYPE_RAW:
         found = _PyType_Lookup((PyTypeObject *)fact->owner, fact->key);
         break;
@@ -169,7 +169,7 @@ fact_holds(const Fact *fact)
     default:
         return 0;
     }
-    /* one that is not held may have gone, and another object may lie where it lay */
+    /* one that is not kept may have gone, and another object may lie where it lay */
     return !PyErr_Occurred() && found == fact->found &&
            (fact->followed == NULL || Py_TYPE(found) == fact->followed);
 }
@@ -210,10 +210,10 @@ residue_holds(const GuardTreeObject *tree, const Residue *residue, const GuardSc
               PyObject **slots)
 {
     if (residue->check != NULL) {
-        return ask(residue->check, residue->value, slots);
+        return check_holds(residue->check, residue->value, slots);
     }
     PyObject *next = take_access(&tree->nodes[residue->child].access, scope, residue->value);
-    int holds = next != NULL && walk(tree, residue->child, next, scope, slots);
+    int holds = next != NULL && subtree_holds(tree, residue->child, next, scope, slots);
     Py_XDECREF(next);
     return holds;
 }

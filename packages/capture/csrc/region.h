@@ -15,7 +15,7 @@ typedef struct {
     uint64_t expected;
 } Word;
 
-/* What is asked of the owner of a version tag when the tag has changed. */
+/* What is checked of the owner of a version tag when the tag has changed. */
 enum fact { FACT_ITEM, FACT_ABSENT, FACT_CHECK, FACT_TYPE_RAW, FACT_TYPE_ATTR };
 typedef struct {
     enum fact kind;
@@ -29,10 +29,10 @@ typedef struct {
     PyObject *tensor, *pattern;
 } TensorFact;
 
-/* Asked at every call, of an object that is known. */
+/* Checked at every call, of an object that is known. */
 typedef struct {
     PyObject *value;
-    const Step *check; /* or NULL: the child is reached and walked */
+    const Step *check; /* or NULL: the child is reached and traversed */
     Py_ssize_t child;
 } Residue;
 
@@ -48,16 +48,17 @@ typedef struct {
 } RegionEndObject;
 
 /* How a region makes sure that what it points to is what it was:
-   KEPT     held: it cannot be referred to weakly, or it is part of the interpreter
+   KEPT     a strong reference: it cannot be referred to weakly, or it is part of the interpreter
    WATCHED  referred to weakly: the region ends with it
-   FOLLOWED a container, or a tensor (torch swaps none that is referred to weakly), that lives as long as the words before its own say that it is where it was;
-            none of its words is read otherwise */
+   FOLLOWED a container, or a tensor (torch swaps none that is referred to weakly), that lives as
+            long as the words before its own say that it is where it was; none of its words is
+            read otherwise */
 enum holding { KEPT, WATCHED, FOLLOWED };
 enum holding holding_of(PyObject *object);
 PyObject *follow(PyObject *module, PyObject *python_class);
 
 struct Region {
-    int armed, busy, over; /* over: something watched has gone while the region was asked */
+    int armed, busy, over; /* over: something watched has gone while the region was checked */
     RegionEndObject *end;
     PyObject *on_end; /* the callback of the weak references */
     unsigned calm, patience;

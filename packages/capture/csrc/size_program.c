@@ -1,6 +1,6 @@
 /* Size programs: arithmetic over the sizes and strides of tensors, over integers and over floats,
-   asked once the values of a guard tree are known. Made by guards/sizes.py, whose Python twin is the
-   reference.
+   evaluated once the values of a guard tree are known. Made by guards/sizes.py, whose Python twin
+   is the reference.
 
    A program is a row of numbers for a machine with a stack; it holds if it leaves one number that is
    not zero. Whatever goes beyond 64 bits, divides by zero or is of another class does not hold. A

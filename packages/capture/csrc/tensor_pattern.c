@@ -3,7 +3,7 @@
    Nothing of torch is included: where the fields lie is found out at run time by
    guards/_tensor_layout.py, from tensors whose metadata are known, and handed in as offsets.
    A pattern reads fields only of objects whose class is exactly the one it was made from (a class
-   that the layout was verified on); for any other tensor it asks a Python predicate. */
+   that the layout was verified on); for any other tensor it calls a Python predicate. */
 #include "flambeau.h"
 
 #define OFFSETS(X)                                                                                \
@@ -20,7 +20,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     PyTypeObject *cls;
-    PyObject *predicate;   /* asked when there is no layout */
+    PyObject *predicate;   /* called when there is no layout */
     TensorLayout *layout;  /* or NULL */
     uint64_t key_set;
     uint16_t dtype;
@@ -48,7 +48,7 @@ stride_start(Py_ssize_t ndim)
 
 /* A view that was made while derivatives were off requires grad if its base does. Where that is
    kept is not among the offsets: a tensor that has an autograd part, and neither the flag nor a
-   function in it, is asked. */
+   function in it, is queried by its attribute. */
 static int
 reads_requires_grad(const TensorLayout *layout, PyObject *tensor)
 {

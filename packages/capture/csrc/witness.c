@@ -1,4 +1,4 @@
-/* Naming witnesses: the walk of a region that writes down what each answer depended on.
+/* Naming witnesses: the traversal of a region that writes down what each answer depended on.
 
    Soundness of a witness: the memory it lies in belongs to an object that the region keeps, and no
    answer it stands for can change without it. Version tags of dicts and classes are never given
@@ -195,7 +195,7 @@ list_item(Recorder *r, PyObject *value, Py_ssize_t n, PyObject **found)
     if (n < 0 || n >= PyList_GET_SIZE(value)) {
         return UNNAMED;
     }
-    /* asked in this order: the items are looked at only where they are still the list's */
+    /* checked in this order: the items are looked at only where they are still the list's */
     note_pointer(r, &((PyListObject *)value)->ob_item);
     note_pointer(r, &((PyVarObject *)value)->ob_size);
     *found = PyList_GET_ITEM(value, n);
@@ -213,7 +213,7 @@ tuple_item(Recorder *r, PyObject *value, Py_ssize_t n, PyObject **found)
     if (n < 0 || n >= PyTuple_GET_SIZE(value)) {
         return UNNAMED;
     }
-    /* a tuple does not change, but another one may lie where one lay that is not held */
+    /* a tuple does not change, but another one may lie where one lay that is not kept */
     note_pointer(r, &((PyVarObject *)value)->ob_size);
     *found = PyTuple_GET_ITEM(value, n);
     note_pointer(r, &((PyTupleObject *)value)->ob_item[n]);
@@ -226,7 +226,7 @@ access_named(Recorder *r, const Step *step, PyObject *value, PyObject **found)
 {
     PyObject *dict;
     switch (step->kind) {
-    case ACCESS_HELD:
+    case ACCESS_CONSTANT:
         *found = step->object;
         return FOUND;
     case ACCESS_GLOBAL:
@@ -386,10 +386,10 @@ check_named(Recorder *r, const Step *step, PyObject *value)
     }
 }
 
-/* --- the walk --------------------------------------------------------------------------------------------- */
+/* --- the traversal ---------------------------------------------------------------------------------------- */
 
 /* Whether nothing but a pointer says what an access leads to: no version tag, no reference of the
-   tree's own. A container that is not held is then looked into only while it is of its class. */
+   tree's own. A container that is not kept is then looked into only while it is of its class. */
 static int
 reached_by_pointer(const Step *step)
 {
@@ -418,7 +418,7 @@ record_child(Recorder *r, Py_ssize_t child, PyObject *value, PyObject **slots)
     else {
         Residue residue = {value, NULL, child};
         r->failed |= PUSH(r->region->residues, residue) < 0;
-        holds = walk(r->tree, child, next, r->scope, slots);
+        holds = subtree_holds(r->tree, child, next, r->scope, slots);
     }
     Py_DECREF(next);
     return holds;
@@ -431,7 +431,7 @@ record(Recorder *r, Py_ssize_t index, PyObject *value, PyObject **slots)
     note_kept(r, value);
     for (Py_ssize_t i = 0; i < node->check_count; i++) {
         const Step *step = &r->tree->checks[node->first_check + i];
-        if (!ask(step, value, slots)) {
+        if (!check_holds(step, value, slots)) {
             return 0;
         }
         if (!check_named(r, step, value)) {
@@ -463,7 +463,7 @@ region_record(const GuardTreeObject *tree, Region *region, Py_ssize_t index,
         holds = record(&r, index, value, slots);
     }
     else {
-        /* the frame itself: what starts at its globals and builtins, and at objects held */
+        /* the frame itself: what starts at its globals and builtins, and at kept objects */
         region->globals = scope->globals;
         region->builtins = scope->builtins;
         note_kept(&r, scope->globals);
@@ -474,7 +474,7 @@ region_record(const GuardTreeObject *tree, Region *region, Py_ssize_t index,
         }
     }
     PyMem_Free(r.buckets);
-    PyMem_Free(r.held);
+    PyMem_Free(r.kept_buckets);
     region->busy = 0;
     if (PyErr_Occurred()) {
         PyErr_Clear();

@@ -1,4 +1,4 @@
-/* What differs between the CPython versions, behind one set of names.
+/* One set of names for what differs between the CPython versions.
 
    frame_code(f), frame_func(f)   borrowed
    frame_is_on_thread(f)          the frame lives on the thread's data stack

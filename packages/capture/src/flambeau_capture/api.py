@@ -26,7 +26,7 @@ from flambeau_capture.bytecode.stack import GENERATOR_LIKE
 from flambeau_capture.errors import CaptureFault
 from flambeau_capture.frame.compiler import FrameCompiler
 from flambeau_capture.frame.dynamism import DISABLED, MARK
-from flambeau_capture.frame.limits import LimitWarning
+from flambeau_capture.frame.recompile_limits import LimitWarning
 from flambeau_capture.frame.skip_rules import skip_code
 from flambeau_capture.observe import logs
 from flambeau_capture.observe.records import RecordedFault, Records

@@ -2,14 +2,16 @@
 
 In: functions that generated code has made. Out: `Completed`, `Continue` and `drive`. Invariant: a
 resume function either returns the program's own result or a `Continue`, and only `drive` calls
-resume functions, so that a loop with a break in its body does not use up the stack.
+resume functions, so that a loop with a break in its body does not use up the stack. It is native:
+no frame of its own shows, and what a function is given nobody else keeps.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
+
+from flambeau_capture._native import drive, set_continue
 
 #: the variable of a resume function that holds the rest of the frame that its own has called
 CALLEE = "___callee"
@@ -30,16 +32,14 @@ class Completed:
 
 
 class Continue(functools.partial[Any]):
-    """What a resume function returns that goes on in another one."""
+    """A resume function and what it is given, once: a call by `drive` empties it."""
 
 
-def drive(resume: Callable[..., Any], *args: Any) -> Any:
-    """Call a resume function, and the ones it goes on in."""
-    result = resume(*args)
-    while type(result) is Continue:
-        result = result()
-    return result
+set_continue(Continue)
 
 
 def is_completed(result: object) -> bool:
     return type(result) is Completed
+
+
+__all__ = ["CALLEE", "Completed", "Continue", "drive", "is_completed"]

@@ -6,7 +6,8 @@ import contextlib
 
 import pytest
 from flambeau_capture.bytecode import decode, depths
-from flambeau_capture.emit.resume import CannotResume, Goal, live_at, make_resumption
+from flambeau_capture.bytecode.flow import live_at
+from flambeau_capture.emit.resume import CannotResume, Goal, make_resumption
 
 #: what a function says first, and after which its parts are taken
 LOOKS = ("pass", "seen = dir()", "look = locals", "exec('1')", "super().__init__()", "eval('n')")

@@ -213,3 +213,23 @@ def test_a_constructor_refuses_its_arguments_in_the_program(kind, check):
 
     for given in BAD:
         check(fn, torch.ones(2), given, graphs=None, calls=1)
+
+
+class WithFields(ValueError):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.first = 1
+
+
+DICT_USES = (
+    "vars(e)", "e.__dict__", "sorted(vars(e))", "(e.__dict__.update(z=2), e.z)",
+    "'first' in vars(e)", "(vars(e).pop('first'), hasattr(e, 'first'))",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("use", DICT_USES)
+@pytest.mark.parametrize("made", ["WithFields(1)", "ValueError(1)"])
+def test_the_dict_of_an_exception_has_what_was_set_on_it(made, use, check):
+    space = {"WithFields": WithFields}
+    exec(f"def f(t):\n    e = {made}\n    e.first = 3\n    r = {use}\n    return t + 1, r", space)
+    check(space["f"], torch.ones(2), graphs=None)

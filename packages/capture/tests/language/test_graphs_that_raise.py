@@ -168,6 +168,29 @@ def _breaks(ours):
     return not compiler_of(ours).records.graphs
 
 
+def test_a_backend_that_has_failed_in_a_call_is_called_no_more(monkeypatch):
+    monkeypatch.delenv("FLAMBEAU_FAULTS", raising=False)
+    calls = []
+
+    def fails(module, inputs):
+        def run(*given):
+            calls.append(len(given))
+            raise ArithmeticError("no")
+
+        return run
+
+    compiled = optimize(fails)(lambda x: x * 2)
+    with pytest.warns(CaptureWarning, match="runs eagerly from now on"):
+        compiled(torch.ones(2))
+    for size in (2, 2, 3):
+        assert torch.equal(compiled(torch.ones(size)), torch.full((size,), 2.0))
+    assert len(calls) == 1
+    compiler_of(compiled).reset()
+    with pytest.warns(CaptureWarning, match="runs eagerly from now on"):
+        compiled(torch.ones(2))
+    assert len(calls) == 2
+
+
 @pytest.mark.parametrize("how", ["environment", "nopython"])
 @pytest.mark.parametrize("name", ["plain", "caught", "handled"])
 def test_or_is_an_error_where_that_is_asked_for(name, how, monkeypatch):

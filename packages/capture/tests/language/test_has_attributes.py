@@ -1,6 +1,7 @@
 """What built-in objects have, and what only their classes have."""
 
 import collections
+import warnings
 
 import pytest
 import torch
@@ -62,3 +63,38 @@ def test_a_number_or_a_function(check):
 
     for scale in (2, 2.5, torch.ones(2), torch.sin, len):
         check(fn, torch.ones(2), scale)
+
+
+MADE = (
+    "[1]", "(1,)", "{'a': 1}", "{1}", "frozenset({1})", "'a'", "1", "range(3)", "slice(1)",
+    "{}.keys()", "{}.items()", "{}.values()", "collections.deque()", "collections.OrderedDict()",
+    "collections.defaultdict(int)", "(lambda: 1)",
+)  # fmt: skip
+#: what is no attribute of an object for being one of its class, and what is
+OF_CLASSES = sorted({*dir(type), *dir(object)} - {"__weakref__", "__class__", "__getattribute__"})
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_what_a_class_has_of_its_metaclass_its_instances_have_not(made, capture):
+    asked = ", ".join(f"hasattr(o, {name!r})" for name in OF_CLASSES)
+    text = f"def f(t):\n    o = {made}\n    return t + 1, [{asked}, o.__hash__ is None, o.__doc__]"
+    space = {"collections": collections}
+    exec(text, space)
+    t = torch.ones(2)
+    assert capture(space["f"])(t)[1] == space["f"](t)[1]
+
+
+EMPTY = ("()", "tuple([])", "given", "given[1:]", "(*[],)")
+
+
+@pytest.mark.parametrize("given", [(), (1,)], ids=("empty", "one"))
+def test_there_is_one_empty_tuple(given, capture):
+    pairs = ", ".join(f"{a} is {b}" for a in EMPTY for b in EMPTY if a != b)
+    text = f"def f(t, given, other):\n    return t + 1, [{pairs}, given is other]"
+    space = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)
+        exec(text, space)
+    t, compiled = torch.ones(2), capture(space["f"])
+    for other in (given, tuple(iter(given)), ()):
+        assert compiled(t, given, other)[1] == space["f"](t, given, other)[1]

@@ -3,6 +3,7 @@ comes of it in an operator, a built-in function or a statement is what CPython m
 and words of the exception included. Generated: every method, every answer, every use.
 """
 
+import collections
 import itertools
 import linecache
 
@@ -128,3 +129,29 @@ def test_two_objects_of_one_class_are_asked_once(backend, symbol):
             except TypeError as error:
                 told.append(str(error))
         assert told[0] == told[1], (left, right)
+
+
+COMPARED = {
+    "tuple": "(o,) == (p,)", "list": "[o] != [p]", "order": "(o, 1) < (p, 2)", "in": "o in [p]",
+    "count": "[p].count(o)", "index": "[p, o].index(o)", "dict": "{1: o} == {1: p}",
+    "deque": "collections.deque([o]) == collections.deque([p])",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("compared", COMPARED)
+def test_of_one_object_in_two_containers_nothing_is_asked(compared, capture):
+    class Equal:
+        def __eq__(self, other):
+            log.append("asked")
+            return True
+
+    log = []
+    space = {"collections": collections}
+    exec(f"def f(x, o, p):\n    return x + 1, {COMPARED[compared]}", space)
+    by, one = capture(space["f"]), Equal()
+    for other in (Equal(), one, Equal()):
+        seen = []
+        for call in (space["f"], by):
+            log.clear()
+            seen.append((call(torch.ones(1), one, other)[1], [*log]))
+        assert seen[0] == seen[1]

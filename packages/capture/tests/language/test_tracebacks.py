@@ -123,3 +123,33 @@ def test_a_function_that_looks_at_frames_is_not_looked_into(looker, capture, bac
 
     same(capture(fn)(torch.ones(2)), fn(torch.ones(2)))
     assert len(backend) == 2
+
+
+def after_breaks(t):
+    t = t + 1
+    print(end="")
+    t = inner_break(t * 2)
+    print(end="")
+    raise ValueError(t.shape)
+
+
+def inner_break(t):
+    t = t * 2
+    print(end="")
+    return t + 1
+
+
+def raises_in_callee(t):
+    print(end="")
+    t = t + 1
+    by_raise(inner_break(t))
+
+
+@pytest.mark.parametrize("raiser", [after_breaks, raises_in_callee])
+def test_no_frame_of_captures_own_is_in_a_traceback(raiser, capture):
+    compiled, seen = capture(raiser), []
+    for call in (raiser, compiled, compiled):
+        with pytest.raises(ValueError) as error:
+            call(torch.ones(2))
+        seen.append({entry.name for entry in traceback.extract_tb(error.tb)[1:]})
+    assert seen[0] == seen[1] == seen[2]

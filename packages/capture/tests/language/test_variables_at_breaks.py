@@ -173,7 +173,19 @@ def test_what_is_set_and_deleted_need_not_have_been_there(place, there, capture)
         assert found == expected, steps
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_set_and_deleted_may_be_there_at_another_call(place, capture):
+    for steps in ("SD", "SDS", "SDSD", "SRD", "DS", "RSD"):
+        for there in itertools.product([False, True], repeat=3):
+            if len({*there}) > 1:
+                expected, found = (
+                    outcomes(place, there, steps, by) for by in (lambda f: f, capture)
+                )
+                assert found == expected, (steps, there)
+
+
 def outcomes(place, there, steps, by):
+    """there: whether something is there to begin with, or before each call."""
     set_, *others = PLACES[place]
     spelt = {"S": set_, "D": others[0], "R": f"r.append({others[1]})"}
     lines = "".join(
@@ -183,11 +195,15 @@ def outcomes(place, there, steps, by):
     )
     space = {"C": type("C", (), {}), "d": {}, "net": torch.nn.Linear(1, 1)}
     space |= {"o": type("O", (), {})(), "s": type("S", (), {"__slots__": ("tmp",)})()}
-    if there:
+    if there is True:
         exec(set_.format(v=5), space)
     exec(f"def f(x):\n    global tmp\n    r = []\n{lines}    return x + 1, r", space)
     call, seen = by(space["f"]), []
-    for _ in range(2):
+    for now in (None, None) if isinstance(there, bool) else there:
+        if now is not None:
+            exec(f"try: {others[0]}\nexcept Exception: pass", space)
+        if now:
+            exec(set_.format(v=5), space)
         try:
             seen.append(repr(call(torch.ones(1))))
         except Exception as error:

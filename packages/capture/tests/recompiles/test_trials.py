@@ -7,7 +7,7 @@ import pytest
 import torch
 from flambeau_capture import disable, optimize
 from flambeau_capture.api import compiler_of
-from flambeau_capture.frame.limits import MARGIN, SURE, certainty
+from flambeau_capture.frame.timing_trials import MARGIN, SURE, certainty
 
 
 class Clock:

@@ -119,6 +119,35 @@ def test_profiler_labels_are_passed_over(agree):
     agree(run, x())
 
 
+PART = torch.profiler.record_function("whole program")
+
+
+@torch.profiler.record_function("function")
+def labelled(a):
+    return a * 2
+
+
+def test_labels_that_outlive_the_call_are_passed_over(agree):
+    def run(a):
+        with PART:
+            b = labelled(a) + 1
+        with PART:
+            return b * 3
+
+    agree(run, x())
+
+
+def test_a_label_that_outlives_the_call_is_left_after_a_break(agree):
+    def run(a):
+        with PART as part:
+            b = labelled(a)
+            print(end="")
+            b = b + 1
+        return b * 3, part is PART
+
+    agree(run, x(), graphs=2)
+
+
 def test_questions_about_compiling(capture):
     def run(a):
         asked = torch.compiler.is_compiling(), torch.jit.is_scripting(), torch.jit.is_tracing()

@@ -1,5 +1,6 @@
 """NumPy on arrays that stand for tensors: one graph with the dtypes, shapes and values of NumPy."""
 
+import random
 import warnings
 
 import numpy as np
@@ -275,3 +276,32 @@ def test_what_numpy_warns_of_tensors_is_warned(capture):
         return [(each.category, str(each.message)) for each in seen]
 
     assert told(capture(lambda t: np.sin(t))) == told(lambda t: np.sin(t))
+
+
+ODD = [
+    "fn(a)", "fn(t)", "fn(a=a)", "fn(a, 0)", "fn(a, axis=t)", "fn([t, t])", "fn([a, [1.0]])",
+    "fn(2)", "fn(None)", "fn('a', a)", "fn()", "fn(a, a)", "fn(a, a, None)", "fn(t, a)",
+    "fn(a, axis=None)", "fn(a, out=None)", "fn([[1, 2], [3, 4]])", "fn((a, t), 0)", "fn(a, o)",
+    "fn(a, 1, 0)", "fn(a, fill_value=2)", "fn(a > 0, a, 0)",
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [*OTHERS, "add", "sin"])
+def test_arguments_that_no_row_is_written_for_are_numpys(name, capture):
+    """Each ends by a break that a row has named, or in what NumPy answers."""
+    fn = getattr(np, name)
+    for odd in random.Random(name).sample(ODD, 8):
+        space = {"fn": fn, "o": object()}
+        exec(f"def f(t):\n    a = t.numpy()\n    return {odd}", space)
+        call, ends = space["f"], []
+        for by in (call, capture(call)):
+            try:
+                ends.append(by(data(torch.float32)))
+            except Exception as error:
+                ends.append(type(error))
+        kind = getattr(getattr(ends[0], "dtype", None), "kind", "f")
+        if isinstance(ends[0], type) or not hasattr(ends[0], "dtype") or kind not in "biuf":
+            assert str(ends[0]) == str(ends[1]), odd
+        else:
+            alike(ends[1], ends[0])

@@ -17,7 +17,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.effects.side_effects import DeferredCall
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
-from flambeau_capture.values.constant import LITERALS, Constant
+from flambeau_capture.values.constant import LITERALS, Constant, evaluate
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.functions.call_rules import (
     TYPES,
@@ -102,7 +102,8 @@ def log_record(level: int | None, tx: Tracer, args: Args, kwargs: Kwargs) -> Val
         level = None if number is None else number.value
     known = [_known(value) for value in rest]
     frame = tx.caller(1)
-    if not isinstance(logger, ObjectValue) or logger.real is None or kwargs or level is None:
+    known_level = isinstance(level, int) and not kwargs
+    if not isinstance(logger, ObjectValue) or logger.real is None or not known_level:
         raise Break("FB0023", shown)
     if frame is None or not known or any(value is None for value in known):
         raise Break("FB0023", shown)
@@ -163,7 +164,7 @@ def _ask(tx: Tracer, method: str, args: Args) -> Value:
     if not isinstance(logger, ObjectValue) or logger.real is None or None in known:
         raise Break("FB0023", f"call_method {method} of {logger.describe()}")
     plain = tuple(value.value for value in known if value is not None)
-    answer = getattr(logger.real, method)(*plain)
+    answer = evaluate(tx, getattr(logger.real, method), *plain)
     question = functools.partial(_answers, method, plain, answer)
     where = ConstantSource(logger.real, "logger")
     tx.guard(where, "CALL", question, f".{method}{plain} == {answer!r}")

@@ -23,7 +23,8 @@ from flambeau_capture.builtins.introspection import text_of
 from flambeau_capture.builtins.operators import binary, unary
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
-from flambeau_capture.values.constant import Constant, evaluate, is_none
+from flambeau_capture.values.constant import Constant, evaluate, is_none, refuse
+from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import evaluate_call, handles, pure
 from flambeau_capture.values.objects.attributes import (
     ask,
@@ -58,8 +59,21 @@ def _convert(kind: type) -> None:
                 return ask(tx, args[0], name, by=kind)
             if find_in_class(args[0].cls, name) is not None:
                 break  # the built-in class that it derives from has the word
+        if kind is complex and len(args) == 2:  # the imaginary part's `__complex__` is not called
+            args = [_as_number(tx, args[0], complex), _as_number(tx, args[1], float)]
         plain = [_payload(arg) for arg in args]
+        derived = any(one is not arg for one, arg in zip(plain, args))
+        if derived and all(isinstance(one, Constant) for one in plain):
+            evaluate(tx, kind, *(_namesake(arg) for arg in args))
         return evaluate_call(tx, kind, plain, kwargs)
+
+
+def _namesake(value: Value) -> Any:
+    """The number or text that an instance of a subclass is, in a class of that name: a refusal says
+    the name."""
+    inner = _payload(value)
+    plain = inner.as_python()
+    return plain if inner is value else type(value.cls.__name__, (type(plain),), {})(plain)
 
 
 def _payload(value: Value) -> Value:
@@ -78,6 +92,9 @@ spread(
         any: lambda tx, items: Constant(any(_truths(tx, items))),
         all: lambda tx, items: Constant(all(_truths(tx, items))),
         math.prod: lambda tx, items, *, start=_ONE: _total(tx, "*", unpack(tx, items), start),
+        math.fsum: lambda tx, items: evaluate_call(
+            tx, math.fsum, [TupleValue(unpack(tx, items))], {}
+        ),
     }
 )
 
@@ -153,9 +170,13 @@ def _is_plain(value: Value) -> bool:
     return isinstance(value, Constant) and value.cls in (int, bool, float)
 
 
+#: functions of `math` that take what can be iterated over
+_OF_ITEMS = (math.prod, math.fsum)
+
+
 def _module_functions(module: types.ModuleType) -> list[Any]:
     found = [getattr(module, name) for name in dir(module)]
-    return [f for f in found if isinstance(f, types.BuiltinFunctionType) and f is not math.prod]
+    return [f for f in found if isinstance(f, types.BuiltinFunctionType) and f not in _OF_ITEMS]
 
 
 _OWN = ("__floor__", "__ceil__", "__trunc__")
@@ -183,6 +204,10 @@ for _fn in (*_module_functions(math), *_module_functions(cmath)):
         special = f"__{_fn.__name__}__"
         if special in _OWN and args[0].special(tx, special):
             return call_special(tx, args[0], special, [])
+        if _fn is math.trunc and len(args) == 1:  # which calls nothing else
+            if find_in_class(args[0].cls, special) is None:
+                refuse(tx, _fn, args[0])
+            return evaluate_call(tx, _fn, [_payload(args[0])], kwargs)
         with needing("FB0005", lambda error: f"math.{_fn.__name__}: {error}"):
             return evaluate_call(tx, _fn, [_as_number(tx, arg, kind) for arg in args], kwargs)
 

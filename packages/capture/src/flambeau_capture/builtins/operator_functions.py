@@ -25,6 +25,7 @@ from flambeau_capture.values.containers.sequences import TupleValue, index_of
 from flambeau_capture.values.functions.call_rules import handles, pure
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 
@@ -36,6 +37,9 @@ for _symbol, _row in (*OPERATORS.items(), *IN_PLACE.items()):
     handles(_row[0])(partial(_operator, binary, _symbol))
 for _symbol, _unary_row in UNARY.items():
     handles(_unary_row[0])(partial(_operator, unary, _symbol))
+# functions of `operator` of their own, which do the same
+handles(operator.abs)(partial(_operator, unary, "abs"))
+handles(operator.inv)(partial(_operator, unary, "~"))
 
 
 spread(
@@ -76,13 +80,18 @@ def _pow(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return tx.wrap_new(evaluate(tx, pow, *(arg.as_python() for arg in args)))
 
 
-@handles(operator.concat)
-def _concat(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _concat(
+    fn: Callable[..., object], symbol: str, tx: Tracer, args: Args, kwargs: Kwargs
+) -> Value:
     for arg in args:
         text = isinstance(arg, Constant) and isinstance(arg.value, str | bytes)
-        if isinstance(arg, TensorValue | Constant) and not text:  # numbers, and what has subscripts
-            refuse(tx, operator.concat, *args)
-    return binary(tx, "+", args[0], args[1])
+        if isinstance(arg, TensorValue | Constant | SymbolValue) and not text:
+            refuse(tx, fn, *args)  # numbers, and what has subscripts
+    return binary(tx, symbol, args[0], args[1])
+
+
+handles(operator.concat)(partial(_concat, operator.concat, "+"))
+handles(operator.iconcat)(partial(_concat, operator.iconcat, "+="))
 
 
 pure(operator.length_hint)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import collections
 import math
 import operator
-import sys
 import types
+from functools import partial
 from typing import Any
 
 from flambeau_capture import _torch_compat as compat
@@ -100,6 +100,9 @@ def identical(tx: Tracer, left: Value, right: Value) -> bool:
     if isinstance(left, OpaqueValue) and isinstance(right, OpaqueValue):
         return left.real is right.real
     _ = left.cls, right.cls  # the answer rests on what they are
+    if isinstance(left, TupleValue) and isinstance(right, TupleValue):
+        if left.cls is tuple and right.cls is tuple and not left.parts() and not right.parts():
+            return True  # there is one empty tuple
     if not isinstance(left, Constant) and not isinstance(right, Constant):
         tx.guard_distinct(left, right)
     return False
@@ -309,10 +312,7 @@ def _sequences(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -
             if isinstance(other, Constant) and not isinstance(other.value, int):
                 evaluate(tx, fn, _empty(left), _empty(right))
             if isinstance(other, Constant) or find_in_class(other.cls, "__index__") is not None:
-                times = index_of(tx, other)
-                if abs(times) > sys.maxsize:
-                    words = f"cannot fit '{other.cls.__name__}' into an index-sized integer"
-                    tx.raise_error(OverflowError, words)
+                times = index_of(tx, other, partial(operator.mul, one.empty()))
                 return one.like(evaluate(tx, operator.mul, one.parts(), times))
     return None
 
@@ -321,7 +321,8 @@ def _empty(value: Value) -> Any:
     """What refuses other classes as a sequence does; a constant is itself."""
     if isinstance(value, Constant):
         return value.value
-    return _kind_of(value)()
+    kind: Any = _kind_of(value)
+    return kind() if value.cls is kind else type(name_in_errors(value.cls), (kind,), {})()
 
 
 def _kind_of(value: Value) -> type:

@@ -23,6 +23,7 @@ import time
 import types
 import typing
 import warnings
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -283,6 +284,10 @@ def _looks_at_frames(module: types.ModuleType) -> list[types.FunctionType]:
 breaks("FB0020", builtins.__build_class__)
 breaks("FB0026", *_looks_at_frames(inspect))
 breaks("FB0023", warnings.warn_explicit)
+# finalizers are registered in one table, to which capture adds its own
+breaks("FB0019", weakref.finalize)
+_members = [getattr(m, "fget", m) for m in vars(weakref.finalize).values()]
+breaks("FB0026", *filter(inspect.isfunction, _members))
 breaks(
     "FB0005", time.time, time.perf_counter, time.monotonic, time.sleep, time.process_time,
     time.time_ns, time.perf_counter_ns,

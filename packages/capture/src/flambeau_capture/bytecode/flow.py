@@ -10,10 +10,10 @@ are edges. Every access through a cell needs it; before 3.12 `super()` reads the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from flambeau_capture.bytecode.decode import CodeBody, Region
+from flambeau_capture.bytecode.decode import CodeBody, Region, argument_count
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import READS_SLOT, TERMINATORS, WRITES_SLOT
 
@@ -182,6 +182,26 @@ def liveness(body: CodeBody) -> dict[Instruction, frozenset[str]]:
     return live
 
 
+def always_bound(body: CodeBody, instruction: Instruction) -> frozenset[str]:
+    """Variables that have a value before an instruction, whatever way control came to it."""
+    following, regions = successors(body), covering(body)
+    arguments = body.code.co_varnames[: argument_count(body.code)]
+    bound = {body.instructions[0]: frozenset(arguments)}
+    pending = [body.instructions[0]]
+    while pending:
+        one = pending.pop()
+        after = bound[one] - _written(one)
+        goals = [(regions[one].handler, after)] if one in regions else []
+        after |= _written(one) if one.opname == "STORE_FAST" else frozenset()
+        goals += [(goal, after) for goal in following[one]]
+        for goal, names in goals:
+            met = bound.get(goal, names) & names
+            if met != bound.get(goal):
+                bound[goal] = met
+                pending.append(goal)
+    return bound.get(instruction, frozenset())
+
+
 def live_locals(body: CodeBody, instruction: Instruction) -> frozenset[str]:
     """Names that may be read from `instruction` on, that instruction included."""
     found = liveness(body)
@@ -204,3 +224,26 @@ def _written(instruction: Instruction) -> frozenset[str]:
     if instruction.opname in WRITES_SLOT:
         return frozenset({str(instruction.argval)})
     return frozenset()
+
+
+_LOOKS_AT_LOCALS = frozenset({"locals", "vars", "eval", "exec", "dir"})
+#: names that say which variables `live_at` keeps; they hold for each part of a function that has
+#: them, so that what a frame keeps is the same by its own code and by that which goes on elsewhere
+TELLING = _LOOKS_AT_LOCALS | {"super"}
+
+
+def live_at(body: CodeBody, instruction: Instruction, bound: Sequence[str]) -> tuple[str, ...]:
+    """Variables (cells excluded) that are bound and may be read from an instruction on."""
+    code = body.code
+    cells = {*code.co_cellvars, *code.co_freevars}
+    live = set(live_locals(body, instruction))
+    if not _LOOKS_AT_LOCALS.isdisjoint(code.co_names):
+        live.update(name for name in bound if not name.startswith("___"))
+    needs_self = code.co_argcount > 0 and (
+        "super" in code.co_names or "__class__" in code.co_freevars
+    )
+    first = code.co_varnames[0] if needs_self else None
+    names = sorted(name for name in bound if name in live and name not in cells and name != first)
+    if first is not None and first not in cells and first in bound:
+        names.insert(0, first)
+    return tuple(names)

@@ -45,7 +45,6 @@ load_deref = partial(_named, "LOAD_DEREF")  # -> the content of the cell
 store_deref = partial(_named, "STORE_DEREF")
 load_closure = partial(_named, "LOAD_CLOSURE")  # -> the cell itself, for a closure tuple
 store_global = partial(_named, "STORE_GLOBAL")
-delete_global = partial(_named, "DELETE_GLOBAL")
 load_attr = partial(_named, "LOAD_ATTR")  # object -> attribute
 store_attr = partial(_named, "STORE_ATTR")  # value, object ->
 
@@ -62,7 +61,6 @@ raise_varargs = partial(_one, "RAISE_VARARGS")  # [exception[, cause]] ->
 # Of nothing
 binary_subscr = partial(_one, "BINARY_SUBSCR")  # container, key -> item
 store_subscr = partial(_one, "STORE_SUBSCR")  # value, container, key ->
-delete_subscr = partial(_one, "DELETE_SUBSCR")  # container, key ->
 nop = partial(_one, "NOP")
 pop_top = partial(_one, "POP_TOP")
 push_null = partial(_one, "PUSH_NULL")  # `callable_from` and `callable_on_top` place it for calls

@@ -26,7 +26,6 @@ from flambeau_capture.emit.level import (
     after_call,
     following,
     native,
-    passing,
     places,
     resumption,
     waits,
@@ -39,10 +38,11 @@ from flambeau_capture.emit.resume import (
     StackSlot,
     as_function,
     leave_stack,
+    left,
     push_stack,
     stack_names,
 )
-from flambeau_capture.resume_runtime import CALLEE, Completed, is_completed
+from flambeau_capture.resume_runtime import CALLEE, Completed, Continue, is_completed
 from flambeau_capture.values.base import Value
 from flambeau_capture.values.containers.sequences import TupleValue
 
@@ -83,9 +83,9 @@ class ChainPlan:
     def resume(self, parts: tuple[Parts, ...], done: Completed) -> Any:
         """A callable that goes on in all the frames, the innermost first."""
         cells, variables, _, _ = parts[-1]
-        going = functools.partial(self.roads[done.road](cells), *variables, *done.values)
+        going = Continue(self.roads[done.road](cells), *variables, *done.values)
         for maker, (cells, variables, stack, instead) in zip(self.resumptions[::-1], parts[-2::-1]):
-            going = functools.partial(maker(cells), *variables, *stack, *instead, going)
+            going = Continue(maker(cells), *variables, *stack, *instead, going)
         return going
 
 
@@ -141,12 +141,11 @@ def _stopped_code(level: Level, names: EntryNames) -> CodeType:
     host.instructions += done.instructions
     for number, road in enumerate(done.roads):
         host.instructions += road.start
-        emptied, values = passing(road.slots, 3)
-        host.instructions += emptied
+        values = left(road.slots)
+        host.instructions += leave_stack(road.slots)
         host.instructions += spelling.callable_from(spelling.load_const(Completed))
         host.instructions += spelling.load_const(number)
-        for load in values:
-            host.instructions += load
+        host.instructions += [one for name in values for one in spelling.take_fast(name)]
         host.instructions += spelling.build_tuple(len(values))
         host.instructions += [*spelling.call(2), *spelling.return_value()]
     host.cover(done.instructions)
@@ -172,8 +171,10 @@ def _waiting_code(level: Level, names: EntryNames, may_return: bool) -> CodeType
     return _function(host, level.body.code.co_name, parameters)
 
 
-def returned(host: Host) -> None:
-    """Go on in this frame if what the next one gave back is its result; else fall through."""
+def returned(host: Host, *ended: str) -> None:
+    """Go on in this frame if what the next one gave back is its result; else fall through.
+
+    ended: variables that are needed no more then."""
     level = host.level
     completed = spelling.nop()
     host.instructions += [
@@ -182,7 +183,8 @@ def returned(host: Host) -> None:
         *spelling.call(1),
         *spelling.jump_if("true", completed[0]),
     ]
-    host.instructions += spelling.load_fast_bound(DONE if level.instead is None else INSTEAD)
+    host.instructions += spelling.take_fast(DONE if level.instead is None else INSTEAD)
+    host.instructions += [one for name in ended for one in spelling.delete_fast(name)]
     body, call = waits(level, host.names)
     host.go_on(Goal(body, following(body, call), (*level.slots, StackSlot.VALUE)))
     host.instructions += completed

@@ -29,7 +29,11 @@ from flambeau_capture.emit.chain import DONE, ChainPlan, make_plan, parts_of, re
 from flambeau_capture.emit.level import Host, Level, after_call, native, run_original
 from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.emit.resume import INSTEAD, Goal, StackSlot, enter_handler
-from flambeau_capture.emit.writer import BytecodeWriter, without_unused_temporaries
+from flambeau_capture.emit.writer import (
+    BytecodeWriter,
+    stores_temporary,
+    without_unused_temporaries,
+)
 from flambeau_capture.graph.builder import GraphInput
 from flambeau_capture.resume_runtime import CALLEE
 from flambeau_capture.source import Local
@@ -107,6 +111,7 @@ def plan_break(state: FrameState, levels: Sequence[Level], names: EntryNames) ->
     regions = _push_stack(writer, outer)
     _restore_variables(writer, outer)
     _fill_cells(writer, state, set(state.cells))
+    _let_go(writer, outer)
     host = Host(outer, names, again=names.is_resumption(state.body.code))
     if plan is None:
         done = native(outer)
@@ -129,6 +134,12 @@ def _planned(
     for node in writer.outputs:
         _no_stand_in(node.meta.get("val"), compat.NUMBERS)
     body = without_unused_temporaries([*writer.early, *writer.body])
+    if tail:
+        temporaries = [
+            *writer.outputs.values(),
+            *dict.fromkeys(str(one.argval) for one in body if stores_temporary(one)),
+        ]
+        body += [one for name in temporaries for one in spelling.delete_fast(name)]
     _check_constants([*body, *tail])
     return FramePlan(state, writer, body, list(tail), list(regions))
 
@@ -144,11 +155,11 @@ def _run_plan(host: Host, plan: ChainPlan, may_return: bool) -> None:
     ]
     host.instructions += [*placed(called, level.instruction.positions), *spelling.store_fast(DONE)]
     if may_return:
-        returned(host)
+        returned(host, _PARTS)
     host.instructions += [
         *spelling.callable_from(spelling.load_const(plan.resume)),
-        *spelling.load_fast_bound(_PARTS),
-        *spelling.load_fast_bound(DONE),
+        *spelling.take_fast(_PARTS),
+        *spelling.take_fast(DONE),
         *spelling.call(2),
         *spelling.store_fast(CALLEE),
     ]
@@ -194,6 +205,17 @@ def _restore_variables(writer: BytecodeWriter, level: Level) -> None:
         moved.append(name)
     for name in reversed(moved):
         writer.body += spelling.store_fast(name)
+
+
+def _let_go(writer: BytecodeWriter, level: Level) -> None:
+    """Hold what the frame would and no more: an argument that has another value, or none, is that
+    variable's no longer."""
+    code = level.body.code
+    live = level.live()
+    for name in code.co_varnames[: argument_count(code)]:
+        untouched = name in level.variables and level.variables[name] is None
+        if name not in live and name not in code.co_cellvars and not untouched:
+            writer.body += spelling.delete_fast(name)
 
 
 def _fill_cells(writer: BytecodeWriter, state: FrameState, wanted: set[str]) -> None:

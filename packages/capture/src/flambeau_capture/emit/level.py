@@ -9,6 +9,7 @@ stack is not known beforehand is spelt in a way whose effect is.
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from typing import Any
 from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.assemble import assemble
 from flambeau_capture.bytecode.decode import CodeBody, Region, argument_count, decode
-from flambeau_capture.bytecode.flow import covering
+from flambeau_capture.bytecode.flow import covering, live_at
 from flambeau_capture.bytecode.instruction import Instruction, at_line, placed
 from flambeau_capture.bytecode.opcodes import TERMINATORS, VERSION
 from flambeau_capture.bytecode.stack import stack_effect
@@ -34,11 +35,10 @@ from flambeau_capture.emit.resume import (
     after,
     leave_stack,
     left,
-    live_at,
     make_resumption,
 )
 from flambeau_capture.resume_runtime import Continue, drive
-from flambeau_capture.values.base import IteratorValue, Value
+from flambeau_capture.values.base import Value
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Level:
     variables: None for an argument that is as it was. stack: None for a NULL; for the state of an
     exception handler the exception handled. preparation: what belongs in front of the instruction.
     instead: what the instruction pushes in place of the result of the frame that it has called.
+    lasting: variables that hold what the program may see the end of.
     """
 
     body: CodeBody
@@ -59,6 +60,7 @@ class Level:
     slots: Slots
     preparation: tuple[Instruction, ...] = ()
     instead: Value | None = None
+    lasting: frozenset[str] = frozenset()
 
     def bound(self) -> tuple[str, ...]:
         """Variables that have a value once the instruction has run."""
@@ -71,16 +73,15 @@ class Level:
 
     def live(self) -> tuple[str, ...]:
         """Variables that the frame may still read, the instruction included."""
-        return self.kept(live_at(self.body, self.instruction, self.bound()))
+        return self.kept(self._read_from_here)
+
+    @functools.cached_property
+    def _read_from_here(self) -> tuple[str, ...]:
+        return live_at(self.body, self.instruction, self.bound())
 
     def kept(self, live: tuple[str, ...]) -> tuple[str, ...]:
-        """These variables, and those whose end would be noticed: a generator waits in them."""
-        more = [
-            name
-            for name, value in self.variables.items()
-            if name not in live and not name.startswith("___") and _holds_generator(value)
-        ]
-        return (*live, *sorted(more))
+        """These variables, and those that nothing reads and that keep an object alive."""
+        return (*live, *sorted(self.lasting.difference(live)))
 
     def passed(self) -> list[Value]:
         """The values of the stack, as resume functions take them."""
@@ -89,15 +90,6 @@ class Level:
     def region(self) -> Region | None:
         """What catches the instruction's exceptions."""
         return covering(self.body).get(self.instruction)
-
-
-def _holds_generator(value: Value | None, depth: int = 4) -> bool:
-    """Whether a value is a generator, or a container that the program has made and filled so."""
-    if isinstance(value, IteratorValue) and value.cls is types.GeneratorType:
-        return True
-    if value is None or not depth or getattr(value, "source", None) is not None:
-        return False
-    return any(_holds_generator(item, depth - 1) for item in value.holds())
 
 
 def waits(level: Level, names: EntryNames) -> tuple[CodeBody, Instruction]:
@@ -159,17 +151,17 @@ class Host:
     def go_on(self, goal: Goal) -> None:
         """Call the function that goes on there and return what it returns."""
         known = resumption(self.level, self.names, goal)
-        emptied, values = passing(goal.slots, 3 + len(known.arguments))
-        self.instructions += emptied
-        self.instructions += spelling.callable_from(
-            spelling.load_const(Continue if self.again else drive)
-        )
+        given = [*known.arguments, *left(goal.slots), *goal.taken()]
+        self.instructions += leave_stack(goal.slots)
+        if not self.again:
+            self.instructions += spelling.callable_from(spelling.load_const(drive))
+        self.instructions += spelling.callable_from(spelling.load_const(Continue))
         self.instructions += self._function(known)
-        names = [spelling.load_fast_bound(name) for name in known.arguments]
-        more = [spelling.load_fast_bound(name) for name in goal.taken()]
-        given = [*names, *values, *more]
-        self.instructions += [one for load in given for one in load]
-        self.instructions += [*spelling.call(1 + len(given)), *spelling.return_value()]
+        self.instructions += [one for name in given for one in spelling.take_fast(name)]
+        self.instructions += spelling.call(1 + len(given))
+        if not self.again:
+            self.instructions += spelling.call(1)
+        self.instructions += spelling.return_value()
 
     def _function(self, known: Resumption) -> list[Instruction]:
         free = known.code.co_freevars
@@ -200,25 +192,6 @@ class Host:
         self.regions += copy.regions
         covered = replace(region, start=native[0], end=native[-1], handler=twin[region.handler])
         self.regions.append(covered)
-
-
-def passing(slots: Slots, pushed: int) -> tuple[list[Instruction], list[list[Instruction]]]:
-    """Instructions to run first, and those that push each value of the stack, bottom first.
-
-    pushed: how much lies above the stack when the first of them is pushed.
-    """
-    if StackSlot.ERROR not in slots:
-        places = [place for place, slot in enumerate(slots) if slot is StackSlot.VALUE]
-        return [], [
-            spelling.copy(len(slots) - place + pushed + index) for index, place in enumerate(places)
-        ]
-    values = iter(left(slots))
-    loads = [
-        spelling.take_fast(f"___stack_{place}") if slot is StackSlot.ERROR else next(values)
-        for place, slot in enumerate(slots)
-        if slot is not StackSlot.NULL
-    ]
-    return leave_stack(slots), loads
 
 
 def emit_original(code: CodeType, disabled: Any) -> CodeType:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.assemble import assemble
 from flambeau_capture.bytecode.decode import CodeBody, Region, decode
-from flambeau_capture.bytecode.flow import covering, live_locals, remove_dead_code
+from flambeau_capture.bytecode.flow import TELLING, covering, remove_dead_code
 from flambeau_capture.bytecode.instruction import Instruction, placed
 from flambeau_capture.bytecode.stack import GENERATOR_LIKE
 from flambeau_capture.resume_runtime import CALLEE, drive
@@ -47,11 +47,13 @@ def push_stack(slots: Iterable[StackSlot]) -> tuple[list[Instruction], list[Regi
         if slot is StackSlot.NULL:
             made += spelling.push_null()
             continue
+        if slot is StackSlot.VALUE:
+            made += spelling.take_fast(f"___stack_{place}")
+            continue
         made += spelling.load_fast_bound(f"___stack_{place}")
-        if slot is StackSlot.ERROR:
-            instructions, region = enter_handler(place)
-            made += instructions
-            regions.append(region)
+        instructions, region = enter_handler(place)
+        made += instructions
+        regions.append(region)
     return made, regions
 
 
@@ -73,12 +75,12 @@ def leave_stack(slots: Sequence[StackSlot]) -> list[Instruction]:
     return made
 
 
-def left(slots: Sequence[StackSlot]) -> list[list[Instruction]]:
-    """After `leave_stack`: the instructions that push each value again, bottom first."""
+def left(slots: Sequence[StackSlot]) -> list[str]:
+    """After `leave_stack`: the variables that hold what was on the stack, bottom first."""
     return [
-        spelling.load_fast_bound(f"___left_{place}")
+        f"___{'stack' if slot is StackSlot.ERROR else 'left'}_{place}"
         for place, slot in enumerate(slots)
-        if slot is StackSlot.VALUE
+        if slot is not StackSlot.NULL
     ]
 
 
@@ -89,11 +91,6 @@ def after(slots: Slots, net: int) -> Slots:
 
 VARIADIC = 0x04 | 0x08
 _NESTED = 0x10
-_LOOKS_AT_LOCALS = frozenset({"locals", "vars", "eval", "exec", "dir"})
-#: names that say which variables `live_at` keeps; they hold for each part of a function that has
-#: them, so that what a frame keeps is the same by its own code and by that which goes on elsewhere
-_TELLING = _LOOKS_AT_LOCALS | {"super"}
-
 INSTEAD = "___instead"
 
 
@@ -152,23 +149,6 @@ class CannotResume(Exception):
     """The rest of the function cannot stand alone; the text says why."""
 
 
-def live_at(body: CodeBody, instruction: Instruction, bound: Sequence[str]) -> tuple[str, ...]:
-    """Variables (cells excluded) that are bound and may be read from an instruction on."""
-    code = body.code
-    cells = {*code.co_cellvars, *code.co_freevars}
-    live = set(live_locals(body, instruction))
-    if not _LOOKS_AT_LOCALS.isdisjoint(code.co_names):
-        live.update(name for name in bound if not name.startswith("___"))
-    needs_self = code.co_argcount > 0 and (
-        "super" in code.co_names or "__class__" in code.co_freevars
-    )
-    first = code.co_varnames[0] if needs_self else None
-    names = sorted(name for name in bound if name in live and name not in cells and name != first)
-    if first is not None and first not in cells and first in bound:
-        names.insert(0, first)
-    return tuple(names)
-
-
 def stack_names(stack: Slots) -> list[str]:
     """The parameters that carry the values of the stack."""
     return [f"___stack_{place}" for place, slot in enumerate(stack) if slot is not StackSlot.NULL]
@@ -182,8 +162,9 @@ def make_resumption(goal: Goal, arguments: tuple[str, ...], name: str) -> Resump
     copy, twin = body.copy()
     target = twin[goal.instruction]
     pushed, regions = push_stack(goal.slots)
-    # its values are variables no longer: an exception would hold itself
-    ended = [one for each in stack_names(goal.slots) for one in spelling.delete_fast(each)]
+    # an exception that is a variable would hold itself
+    errors = [place for place, slot in enumerate(goal.slots) if slot is StackSlot.ERROR]
+    ended = [one for place in errors for one in spelling.delete_fast(f"___stack_{place}")]
     free = (*code.co_freevars, *code.co_cellvars)
     start = [*placed([*spelling.prefix((), free), *pushed, *ended], target.positions)]
     originals = {made: original for original, made in twin.items()}
@@ -236,7 +217,7 @@ def as_function(
         cellvars=(),
         freevars=free,
     )
-    told = _TELLING.intersection(code.co_names).difference(made.co_names)
+    told = TELLING.intersection(code.co_names).difference(made.co_names)
     return made.replace(co_names=(*made.co_names, *sorted(told))) if told else made
 
 

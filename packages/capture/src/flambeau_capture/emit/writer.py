@@ -226,6 +226,10 @@ def _make_cell(*content: Any) -> Any:
     return CellType(*content)
 
 
+def stores_temporary(instruction: Instruction) -> bool:
+    return instruction.opname == "STORE_FAST" and str(instruction.argval).startswith("___tmp_")
+
+
 def without_unused_temporaries(instructions: list[Instruction]) -> list[Instruction]:
     """Drop `COPY 1, STORE_FAST t` of temporaries that nobody loads."""
     loaded = {
@@ -235,11 +239,7 @@ def without_unused_temporaries(instructions: list[Instruction]) -> list[Instruct
     }
     kept: list[Instruction] = []
     for instruction in instructions:
-        unused = (
-            instruction.opname == "STORE_FAST"
-            and str(instruction.argval).startswith("___tmp_")
-            and instruction.argval not in loaded
-        )
+        unused = stores_temporary(instruction) and instruction.argval not in loaded
         if unused and kept and kept[-1].opname == "COPY" and kept[-1].arg == 1:
             kept.pop()
             continue

@@ -29,8 +29,9 @@ from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.errors import BackendError, CaptureFault, RecompileError
 from flambeau_capture.frame.conversion import FrameConversion, is_fault_of_a_stage
 from flambeau_capture.frame.dynamism import DynamismTracker
-from flambeau_capture.frame.limits import Clock, Patience, Trial, TrialVerdict, hint
+from flambeau_capture.frame.recompile_limits import Patience, hint
 from flambeau_capture.frame.skip_rules import runs_uncaptured, skip_code
+from flambeau_capture.frame.timing_trials import Clock, Trial, TrialVerdict
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.frame import Prepared
 from flambeau_capture.observe import frame_recording, logs

@@ -7,8 +7,10 @@ what cannot be done leaves as an exception, and nothing of the program has been 
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,7 +18,7 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture._native import Entry, disabled, follow
+from flambeau_capture._native import Entry, FrameCache, disabled, follow
 from flambeau_capture.breaks import REASONS, Break, BreakReport, SkipFrame, Unsupported, UserLine
 from flambeau_capture.builtins.autograd.gradients import (
     copy_that_shows,
@@ -208,7 +210,9 @@ class FrameConversion:
         names = self.converter.names
         number = None if session.graph.is_empty() else names.reserve()
         try:
-            levels = levels_of(ended.chain, names.is_resumption(self.code))
+            levels = levels_of(
+                ended.chain, session.heap.effects(), names.is_resumption(self.code), names.home
+            )
             names.latest.clear()
             plan = plan_break(state, levels, names)
         except Unreconstructible as missing:
@@ -281,7 +285,8 @@ class FrameConversion:
         calls_that_raise = CallsThatRaise.of(converter.backend, module)
         left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
         if left is None or plan.state.effects:
-            again = AsItIs(converter, module, UserLine.first_of(origin), graph.effects, left)
+            skip = partial(_skip, weakref.ref(self.cache), self.code)
+            again = AsItIs(converter, module, UserLine.first_of(origin), graph.effects, left, skip)
         with _skipping():
             return emit(plan, CompiledGraphCall(installed, inputs, again))
 
@@ -343,6 +348,12 @@ def _skipping() -> Iterator[None]:
         yield
     except (AssembleError, StackError, CannotResume) as error:
         raise SkipFrame(str(error)) from error
+
+
+def _skip(cache: weakref.ref[FrameCache], code: CodeType) -> None:
+    found = cache()
+    if found is not None:
+        found.skip(code)
 
 
 def is_fault_of_a_stage(error: Exception) -> bool:

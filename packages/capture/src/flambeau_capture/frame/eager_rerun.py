@@ -133,7 +133,8 @@ def errors_of(
 
 class AsItIs:
     """Makes of a frame's function one that runs uncaptured, after its graph has raised. left: what
-    forbids that, which is then on record with the error."""
+    forbids that, which is then on record with the error. skip: lets the frame run uncaptured at
+    later calls, too, where it was the backend that failed."""
 
     def __init__(
         self,
@@ -142,7 +143,9 @@ class AsItIs:
         place: UserLine,
         effects: GraphEffects,
         left: str | None,
+        skip: Callable[[], None],
     ) -> None:
+        self.skip = skip
         self.records = converter.records
         self.options = converter.options
         self.backend_name = converter.backend_name
@@ -197,8 +200,9 @@ class AsItIs:
         if self.options.nopython:
             raise BackendError(text) from error
         error.__traceback__ = None  # it leads to the program's frames, which are to end
+        self.skip()
         if first:
-            warn(f"{text}; {self.place.function} runs eagerly where it does")
+            warn(f"{text}; {self.place.function} runs eagerly from now on")
 
 
 def _alike(one: Exception, other: Exception) -> bool:

@@ -1,25 +1,40 @@
 """State of interpreted frames at a graph break, as input of code generation.
 
 In: the chain of frames that interpretation stopped in. Out: `Level`s. Invariant: every place of a
-stack is a value, a NULL, or the state of a handler whose exception is known.
+stack is a value, a NULL, or the state of a handler whose exception is known. A variable that
+nothing reads any more keeps its object alive, as a frame does, where its end may be seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import takewhile
+from types import GeneratorType
 from typing import Any
 
 from flambeau_capture.bytecode.decode import CodeBody
+from flambeau_capture.bytecode.flow import always_bound, reachable, successors
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.emit.level import Level
 from flambeau_capture.emit.resume import INSTEAD, CannotResume, StackSlot, goes_on_at
 from flambeau_capture.interp.frame import NULL, ErrorState, Frame, Suspended
 from flambeau_capture.interp.top_frame import Variables
-from flambeau_capture.values.base import Value
+from flambeau_capture.source import ConstantSource
+from flambeau_capture.values.base import IteratorValue, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.references import NewReference
+
+Home = Callable[[CodeBody, Instruction], tuple[CodeBody, Instruction] | None]
+"""Where an instruction of a resume function comes from; None where it stands only there."""
 
 
-def levels_of(chain: Sequence[Suspended], resumed: bool) -> list[Level]:
+def levels_of(
+    chain: Sequence[Suspended],
+    effects: Sequence[Any] = (),
+    resumed: bool = False,
+    home: Home = lambda body, instruction: None,
+) -> list[Level]:
     """The frames, outermost first. `resumed`: the outermost is a resume function's.
 
     Raises CannotResume where a resume function would go on in itself, nothing having been done.
@@ -28,7 +43,10 @@ def levels_of(chain: Sequence[Suspended], resumed: bool) -> list[Level]:
     if resumed and outer is chain[-1] and outer.instruction.opname != "CALL":
         if outer.frame.prepared.index[outer.instruction] <= _last_of_start(outer.frame):
             raise CannotResume("an argument of a resume function cannot be taken")
-    return [_level(waiting, waiting is not chain[-1]) for waiting in chain]
+    levels = [_level(waiting, waiting is not chain[-1]) for waiting in chain]
+    known = _built(levels, effects)
+    last = [_lasting(level, one.frame, known, resumed, home) for level, one in zip(levels, chain)]
+    return [replace(level, lasting=names) for level, names in zip(levels, last)]
 
 
 def _level(waiting: Suspended, has_called: bool) -> Level:
@@ -38,10 +56,93 @@ def _level(waiting: Suspended, has_called: bool) -> Level:
     return Level(*_parts(frame), instruction, *slots, _preparation(frame, instruction), instead)
 
 
+def _built(levels: Sequence[Level], effects: Sequence[Any]) -> set[int]:
+    """The ids of the values that generated code builds or finds in any case."""
+    found: set[int] = set()
+    pending: list[Value | None] = [one for one in effects if isinstance(one, Value)]
+    for level in levels:
+        live = (level.variables.get(name) for name in level.live())
+        pending += [*level.stack, *live, level.instead]
+        pending += [cell.content for cell in level.cells.values()]
+    while pending:
+        value = pending.pop()
+        if value is not None and id(value) not in found:
+            found.add(id(value))
+            pending += value.holds()
+            pending += [value.target] if isinstance(value, NewReference) else []
+    return found
+
+
+def _lasting(
+    level: Level, frame: Frame, built: set[int], resumed: bool, home: Home
+) -> frozenset[str]:
+    """Variables whose object's end the program may see. An argument that nothing has touched stays
+    where it is, in the frame that the program has called; `resumed`: that is another frame.
+
+    In a loop, of a variable that has a value only by some ways to this place, a generator alone
+    lasts: each turn would go on in a resume function of its own.
+    """
+    own = frame.variables
+    untouched = own.untouched_objects() if resumed and isinstance(own, Variables) else {}
+    found = frozenset(
+        name
+        for name, value in level.variables.items()
+        if not name.startswith("___")
+        and (
+            name in untouched and _is_seen_to_end(type(untouched[name]))
+            if value is None
+            else _lasts(value, built)
+        )
+    )
+    if not found:
+        return found
+    body, place = home(level.body, level.instruction) or (level.body, level.instruction)
+    if not any(place in reachable(body, one) for one in successors(body)[place]):
+        return found
+    always = always_bound(body, place)
+    return frozenset(
+        name for name in found if name in always or _holds_generator(level.variables[name])
+    )
+
+
+_COLLECTED = 1 << 14  # Py_TPFLAGS_HAVE_GC: it may refer to others
+
+
+def _is_seen_to_end(kind: type) -> bool:
+    """Whether code of the program can notice that an instance ends, or one that it refers to."""
+    return bool(kind.__weakrefoffset__ or kind.__flags__ & _COLLECTED)
+
+
+def _lasts(value: Value, built: set[int], depth: int = 4) -> bool:
+    """Whether a value is an object that there is in any case, or a new container of such ones: a
+    tensor that only the graph knows is not made for it."""
+    if isinstance(value, IteratorValue) and value.cls is GeneratorType:
+        return True
+    if isinstance(value, Constant) or not _is_seen_to_end(value.cls):
+        return False
+    if value.source is not None:
+        return not isinstance(value.source, ConstantSource)
+    if id(value) in built:
+        return True
+    return depth > 0 and any(_lasts(item, built, depth - 1) for item in value.holds())
+
+
+def _holds_generator(value: Value | None, depth: int = 4) -> bool:
+    """Whether a value is a generator, or a container that the program has made and filled so."""
+    if isinstance(value, IteratorValue) and value.cls is GeneratorType:
+        return True
+    if value is None or not depth or value.source is not None:
+        return False
+    return any(_holds_generator(item, depth - 1) for item in value.holds())
+
+
 def generator_level(frame: Frame, started: bool) -> Level:
     """The frame of a generator, before the `yield` that it waits in or at its start."""
     instruction = goes_on_at(frame.prepared.body, frame.position, started)
-    return Level(*_parts(frame), instruction, *_slots(frame.stack, {}))
+    level = Level(*_parts(frame), instruction, *_slots(frame.stack, {}))
+    return replace(
+        level, lasting=_lasting(level, frame, _built([level], ()), True, lambda *place: None)
+    )
 
 
 def _parts(

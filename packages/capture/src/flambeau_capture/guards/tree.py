@@ -121,7 +121,7 @@ def _hashable(argument: Any) -> tuple[Any, ...]:
 _PLAIN = frozenset({str, int, float, bytes, bool, type(None)})
 
 # locals change most from call to call, the module's globals least
-_ROOT_ORDER = {"LOCAL": 0, "FREE": 1, "FREE_CELL": 1, "HELD": 2, "GLOBAL": 3, "BUILTIN": 4}
+_ROOT_ORDER = {"LOCAL": 0, "FREE": 1, "FREE_CELL": 1, "CONSTANT": 2, "GLOBAL": 3, "BUILTIN": 4}
 
 
 _IDENTITY = ("IS", "WEAK_IS")
@@ -147,5 +147,5 @@ _ROOTS: dict[type[Source], Callable[[Any, CodeType], Step]] = {
     sources.FreeCell: _free,
     sources.Global: lambda node, code: ("GLOBAL", node.variable),
     sources.Builtin: lambda node, code: ("BUILTIN", node.variable),
-    sources.ConstantSource: lambda node, code: ("HELD", node.object),
+    sources.ConstantSource: lambda node, code: ("CONSTANT", node.object),
 }

@@ -74,6 +74,9 @@ class Variables(dict[str, Value]):
         """An argument that is another's to wrap from now on, and where it is."""
         return self._pending.pop(name, None)
 
+    def untouched_objects(self) -> dict[str, Any]:
+        return {name: real for name, (real, _) in self._pending.items()}
+
     def bound(self) -> dict[str, Value | None]:
         """Every bound variable; None for an argument that nothing has touched."""
         untouched: dict[str, Value | None] = dict.fromkeys(self._pending)

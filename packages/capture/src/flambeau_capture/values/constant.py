@@ -120,6 +120,8 @@ class Constant(KnownObject):
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         method = getattr(self.value, name)
+        if name == "__mul__" and isinstance(self.value, str | bytes):  # which takes an index
+            args = [Constant(tx.index_of(args[0], self.value[:0].__mul__))]
         try:
             plain = [_all_of(tx, arg, name == "join") for arg in args]
             named = {key: arg.as_python() for key, arg in kwargs.items()}

@@ -10,6 +10,7 @@ import functools
 import inspect
 import re
 import types
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -131,17 +132,15 @@ def _class_name(obj: Any) -> str:
 
 
 def _is_typing(obj: Any) -> bool:
-    return isinstance(obj, _TYPING) or type(obj).__module__ == "typing"
+    kind = type(obj)
+    if kind is typing.ForwardRef:  # which is evaluated in place
+        return False
+    return issubclass(kind, _TYPING) or kind.__module__ == "typing"
 
 
 _DESCRIPTORS = (property, classmethod, staticmethod)
 _by_identity(lambda obj: issubclass(type(obj), _FROZEN), 50, FrozenValue, _class_name)
-_by_identity(
-    lambda obj: issubclass(type(obj), _TYPING) or type(obj).__module__ == "typing",
-    80,
-    TypingValue,
-    str,
-)
+_by_identity(_is_typing, 80, TypingValue, str)
 _by_identity(lambda obj: issubclass(type(obj), _DESCRIPTORS), 90, OpaqueValue, _class_name)
 
 

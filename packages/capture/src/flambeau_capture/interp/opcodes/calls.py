@@ -194,9 +194,9 @@ def _tail_call(frame: Frame, fn: Value, args: Args, kwargs: Kwargs) -> Value:
     made: Value | None = None
     while True:
         if isinstance(fn, FunctionValue):
-            if fn.real is not drive:
-                break
-            fn, args = args[0], args[1:]
+            break
+        if isinstance(fn, BuiltinValue) and fn.fn is drive:
+            fn, args = args[0], []
             continue
         if made is None and isinstance(fn, ClassValue) and made_by_init(fn.python_class):
             assume_making(tx, fn.python_class)

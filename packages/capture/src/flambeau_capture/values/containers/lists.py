@@ -162,13 +162,14 @@ def _iadd(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _insert(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
+    index = index_of(tx, args[0], lambda place: self.empty().insert(place, None))
     items = self.raw()
-    items.insert(index_of(tx, args[0]), args[1])
+    evaluate(tx, items.insert, index, args[1])
     self.replace(tx, items)
 
 
 def _pop(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    index = index_of(tx, args[0]) if args else -1
+    index = index_of(tx, args[0], self.empty().pop) if args else -1
     items = self.raw()
     evaluate(tx, items.pop, index)
     popped = self.item(index)
@@ -269,7 +270,9 @@ def _pop_left(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value
 
 def _rotate(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
     items = self.raw()
-    shift = (constant_of(args[0]) if args else 1) % max(len(items), 1)
+    steps = index_of(tx, args[0], collections.deque().rotate) if args else 1
+    evaluate(tx, collections.deque().rotate, steps)
+    shift = steps % max(len(items), 1)
     self.replace(tx, [*items[len(items) - shift :], *items[: len(items) - shift]])
 
 

@@ -11,8 +11,9 @@ import collections
 import operator
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -30,14 +31,7 @@ from flambeau_capture.values.base import (
     needing,
     objects_of,
 )
-from flambeau_capture.values.constant import (
-    Constant,
-    constant_of,
-    evaluate,
-    name_in_errors,
-    nameless,
-    refuse,
-)
+from flambeau_capture.values.constant import Constant, constant_of, evaluate, refuse, stand_in
 from flambeau_capture.values.functions.methods import PROTOCOL, BuiltinKind, Handler
 from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.objects.attributes import (
@@ -99,6 +93,9 @@ class Pending:
     source: Source
 
 
+_KINDS: tuple[Any, ...] = (tuple, list, collections.deque)
+
+
 class SequenceValue(BuiltinKind):
     """What lists and tuples share: items, of which some may be pending."""
 
@@ -145,7 +142,9 @@ class SequenceValue(BuiltinKind):
 
     def where(self, tx: Tracer, key: Value) -> int | slice:
         """What a subscript comes to."""
-        return key.as_slice() if isinstance(key, SliceValue) else index_of(tx, key, self)
+        if isinstance(key, SliceValue):
+            return key.as_slice()
+        return index_of(tx, key, partial(operator.getitem, self.empty()))
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         where = self.where(tx, key)
@@ -170,9 +169,11 @@ class SequenceValue(BuiltinKind):
 
     def _bound(self, tx: Tracer, value: Value) -> int:
         """Where `index` begins or ends: an integer, which None is not."""
-        if isinstance(value, Constant) and not isinstance(value.value, int):
-            evaluate(tx, self.cls().index, None, value.value)
-        return index_of(tx, value)
+        return index_of(tx, value, partial(self.empty().index, None))
+
+    def empty(self) -> Any:
+        """What refuses arguments as it does, and has no items."""
+        return next(kind for kind in _KINDS if issubclass(self.cls, kind))()
 
     def absent(self, tx: Tracer, method: str, item: Value) -> NoReturn:
         """Raise what a method raises that looks for an item which is not there."""
@@ -203,49 +204,65 @@ class SequenceValue(BuiltinKind):
 
 def tx_equal(tx: Tracer, left: Value, right: Value) -> bool:
     """`left is right or left == right`, as containers compare."""
-    return left is right or tx.binary("==", left, right).truth(tx)
+    if left is right:
+        return True
+    if left.special(tx, "__eq__") or right.special(tx, "__eq__"):
+        tx.guard_distinct(left, right)  # one object is not compared with itself
+    return tx.binary("==", left, right).truth(tx)
 
 
-def index_of(tx: Tracer, key: Value, indexed: Value | None = None) -> int:
-    """An integer where one is needed: a subscript of `indexed`, or any other."""
+def index_of(tx: Tracer, key: Value, asked: Callable[[Any], Any] = operator.index) -> int:
+    """An integer where one is needed. `asked` needs it, on a container without items: it
+    refuses in its own words an object that is none, and a number that is too large for it."""
     if isinstance(key, TensorValue):
         number = known_number(tx, key)
         if type(number) is int:
             return number
         raise Break("FB0002", f"{key.describe()} as an index")
     if isinstance(key, Constant) and isinstance(key.value, int):
-        return int(key.value)
+        return _that_fits(tx, asked, int(key.value), key)
     special = key.special(tx, "__index__")
     try:
         concrete = None if special else key.as_python()
     except NotConcrete:
         concrete = None
     if hasattr(concrete, "__index__"):
-        return int(evaluate(tx, operator.index, concrete))
+        return _that_fits(tx, asked, int(evaluate(tx, operator.index, concrete)), key)
     payload = getattr(key, "payload", None)
     if isinstance(payload, Constant) and isinstance(payload.value, int):
-        return int(payload.value)
+        return _that_fits(tx, asked, int(payload.value), key)
     if special:
-        number = int(constant_of(ask(tx, key, "__index__")))
-        if indexed is not None and abs(number) > sys.maxsize:
-            shown = name_in_errors(key.cls)
-            tx.raise_error(IndexError, f"cannot fit '{shown}' into an index-sized integer")
-        return number
-    if indexed is None:
-        refuse(tx, operator.index, key)
-        raise AssertionError(key.describe())
-    kind = next(kind for kind in (list, tuple, collections.deque) if issubclass(indexed.cls, kind))
-    evaluate(tx, operator.getitem, kind(), nameless(key))
+        return _that_fits(tx, asked, int(constant_of(ask(tx, key, "__index__"))), key)
+    refuse(tx, asked, key)
     raise AssertionError(key.describe())
+
+
+def _that_fits(tx: Tracer, asked: Callable[[Any], Any], number: int, key: Value) -> int:
+    """The number; where it is too large, what is raised of that, which is not said of a place that
+    a container without items has not."""
+    if abs(number) > sys.maxsize:
+        own = isinstance(key, Constant)
+        try:
+            asked(number if own else stand_in(key.cls, {"__index__": lambda _: number}))
+        except (OverflowError, IndexError) as error:
+            if isinstance(error, OverflowError) or "cannot fit" in str(error):
+                tx.raise_as_python(error)
+        except ValueError:  # it is not found
+            pass
+    return number
 
 
 def _by_items(sequence: SequenceValue, tx: Tracer, symbol: str, other: Value) -> Value:
     """A comparison as the special method answers it: another kind of object is none of its own."""
     payload: Value = getattr(other, "payload", None) or other
-    own = next(kind for kind in (tuple, list, collections.deque) if issubclass(sequence.cls, kind))
-    if not issubclass(payload.cls, own):
+    if not issubclass(payload.cls, type(sequence.empty())):
         return Constant(NotImplemented)
     return tx.binary(symbol, sequence, payload)
+
+
+def _times(sequence: SequenceValue, tx: Tracer, times: Value) -> Value:
+    """What its method takes, which has other words than the operator."""
+    return Constant(index_of(tx, times, sequence.empty().__mul__))
 
 
 SEQUENCE_METHODS: dict[str, Handler] = {
@@ -256,7 +273,7 @@ SEQUENCE_METHODS: dict[str, Handler] = {
     "__gt__": lambda s, tx, a, k: _by_items(s, tx, ">", a[0]),
     "__ge__": lambda s, tx, a, k: _by_items(s, tx, ">=", a[0]),
     "__add__": lambda s, tx, a, k: tx.binary("+", s, a[0]),
-    "__mul__": lambda s, tx, a, k: tx.binary("*", s, a[0]),
+    "__mul__": lambda s, tx, a, k: tx.binary("*", s, _times(s, tx, a[0])),
     "index": lambda s, tx, a, k: s.position(tx, a),
     "count": lambda s, tx, a, k: Constant(sum(tx_equal(tx, p, a[0]) for p in s.parts())),
 }

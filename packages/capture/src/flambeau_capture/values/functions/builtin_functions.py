@@ -12,12 +12,15 @@ import types
 from typing import Any
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Attr, ConstantSource, Source
+from flambeau_capture.bytecode.decode import decode
+from flambeau_capture.bytecode.flow import live_at
+from flambeau_capture.resume_runtime import Continue
+from flambeau_capture.source import Attr, ConstantSource, InstanceAttr, Source
 from flambeau_capture.values.argument_errors import check_call, check_method
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, objects_of
 from flambeau_capture.values.constant import Constant, evaluate, nameless
 from flambeau_capture.values.containers.dicts import DictValue, named_dict
-from flambeau_capture.values.containers.sequences import TupleValue
+from flambeau_capture.values.containers.sequences import Pending, TupleValue, existing_sequence
 from flambeau_capture.values.functions.call_rules import (
     Action,
     describe_call,
@@ -138,12 +141,18 @@ class PartialValue(Value):
     built_once = True
 
     def __init__(
-        self, fn: Value, args: list[Value], kwargs: dict[str, Value], source: Source | None = None
+        self,
+        fn: Value,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        source: Source | None = None,
+        real: functools.partial[Any] | None = None,
     ) -> None:
         self.fn = fn
         self.args = args
         self.kwargs = kwargs
         self.source = source
+        self.real = real
 
     def as_python(self) -> Any:
         plain, named = objects_of(self.args, self.kwargs)
@@ -156,7 +165,13 @@ class PartialValue(Value):
             return TupleValue(self.args)
         if name == "keywords":
             return named_dict(self.kwargs, tx)
-        if not hasattr(functools.partial, name):
+        if name not in ("__class__", "__dict__") and self.real is not None:
+            assert self.source is not None
+            own = instance_dict(self.real)  # as `functools.update_wrapper` fills it
+            if name in own:
+                return tx.wrap(own[name], InstanceAttr(self.source, name))
+            tx.guard(self.source, "NOT_IN_INSTANCE_DICT", name)
+        if find_in_class(functools.partial, name) is None:
             self.lacks(tx, name, "functools.partial")
         self.unknown(f"attribute {name!r}")
 
@@ -174,7 +189,32 @@ def wrap_partial(tx: Tracer, obj: functools.partial[Any], source: Source) -> Val
     keywords = tx.wrap(obj.keywords, Attr(source, "keywords"))
     assert isinstance(args, TupleValue) and isinstance(keywords, DictValue)
     named = {key.as_python(): value for key, value in keywords.entries()}
-    return PartialValue(tx.wrap(obj.func, Attr(source, "func")), args.parts(), named, source)
+    return PartialValue(tx.wrap(obj.func, Attr(source, "func")), args.parts(), named, source, obj)
+
+
+class UnreadValue(Value):
+    """What the rest of a frame holds and does not read."""
+
+    cls: type
+
+    def __init__(self, real: Any, source: Source) -> None:
+        self.cls = type(real)
+        self.source = source
+
+
+@wraps_type(Continue)
+def wrap_rest_of_frame(tx: Tracer, obj: Continue, source: Source) -> Value:
+    tx.guard(source, "TYPE_MATCH", Continue)
+    function = tx.wrap(obj.func, Attr(source, "func"))
+    body = decode(obj.func.__code__)
+    names = body.code.co_varnames[: len(obj.args)]
+    read = {*live_at(body, body.instructions[0], names), *body.code.co_cellvars}
+    given: list[Value] = []
+    for name, item in zip(names, existing_sequence(tx, obj.args, Attr(source, "args"), tuple)):
+        assert isinstance(item, Pending)
+        wrap = tx.wrap if name in read else UnreadValue
+        given.append(wrap(item.real, item.source))
+    return PartialValue(function, given, {}, source)
 
 
 class GetterValue(FrozenValue):

@@ -32,6 +32,8 @@ from flambeau_capture.values.functions.variables import CellValue, GlobalsScope,
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.registry import itself, trusted_callable, wrap_known, wraps_type
 
+_METHODS = (types.WrapperDescriptorType, types.MethodDescriptorType)
+
 
 @dataclass(eq=False, repr=False)
 class FunctionValue(Value):
@@ -135,9 +137,12 @@ class FunctionValue(Value):
             return tx.wrap(found, Attr(self.base(), name))
         if name in ("__doc__", "__module__", "__annotations__"):
             return _new_part(self, tx, name)
-        if isinstance(vars(types.FunctionType).get(name), types.WrapperDescriptorType):
+        owner = next((k for k in types.FunctionType.__mro__ if name in vars(k)), None)
+        if owner is None:
+            self.lacks(tx, name)
+        if isinstance(vars(owner)[name], _METHODS):
             return BoundMethod(self, name)
-        self.lacks(tx, name)
+        self.unknown(f"attribute {name!r}")
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         if self.real is not None and name.startswith("__"):

@@ -91,8 +91,14 @@ class BuiltinKind(Value):
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "__class__":
             return tx.wrap_new(self.cls)
-        if not hasattr(self.cls, name):
+        owner = next((k for k in self.cls.__mro__ if name in vars(k)), None)
+        if owner is None:
             self.lacks(tx, name, name_in_errors(self.cls))
+        found = vars(owner)[name]
+        if found is None or isinstance(found, str):  # `__hash__` of lists, `__doc__`
+            return Constant(found)
+        if isinstance(found, types.GetSetDescriptorType | types.MemberDescriptorType):
+            self.unknown(f"attribute {name!r}")
         return BoundMethod(self, name)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:

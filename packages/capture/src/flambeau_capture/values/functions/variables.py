@@ -121,6 +121,7 @@ class GlobalsScope:
         self.builtins = _builtins_of(namespace) if builtin_names is None else builtin_names
         self.own = own  # whether they are the globals of the frame under capture
         self.written: dict[str, Value | None] = {}
+        self._moved: set[str] = set()  # names that were deleted, then set
         self.source = ConstantSource(namespace, f"globals of {namespace.get('__name__')}")
 
     def load(self, tx: Tracer, name: str) -> Value | None:
@@ -144,14 +145,17 @@ class GlobalsScope:
         return tx.wrap(found, Item(ConstantSource(self.builtins, "builtins"), name, "dict"))
 
     def store(self, tx: Tracer, name: str, value: Value | None) -> None:
+        if value is not None and name in self.written and self.written[name] is None:
+            del self.written[name]  # it has lost its place among the names
+            self._moved.add(name)
         self.written[name] = value
         tx.heap.log(self)
 
     def replay(self, writer: Any) -> None:
         for name, value in self.written.items():
-            if value is None:
+            if value is None or name in self._moved:
                 writer.delete_global(self, name)
-            else:
+            if value is not None:
                 writer.load(value)
                 writer.store_global(self, name)
 

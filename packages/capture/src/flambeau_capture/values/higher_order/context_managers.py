@@ -11,12 +11,14 @@ from __future__ import annotations
 import inspect
 import warnings
 from contextlib import _GeneratorContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.effects.side_effects import DeferredCall
 from flambeau_capture.source import Attr, ConstantSource, Source
 from flambeau_capture.values.base import (
     Args,
@@ -205,11 +207,7 @@ class Label(ContextManager):
     graph."""
 
     def enter(self, tx: Tracer) -> Value:
-        module, variable = compat.PROFILING
-        if not tx.options.nopython:
-            profiling = tx.get_attr(tx.wrap(module, ConstantSource(module)), variable)
-            if profiling.truth(tx):
-                raise Break("FB0013", f"{self.describe()}, a range for the profiler that records")
+        _assume_no_profiler(tx, self)
         return super().enter(tx)
 
     def reconstruct(self, writer: Any) -> None:
@@ -218,6 +216,55 @@ class Label(ContextManager):
             return
         with writer.building(self):
             writer.call(nullcontext, [])  # a label does not last beyond a graph break
+
+
+def _assume_no_profiler(tx: Tracer, label: Value) -> None:
+    module, variable = compat.PROFILING
+    if not tx.options.nopython:
+        profiling = tx.get_attr(tx.wrap(module, ConstantSource(module)), variable)
+        if profiling.truth(tx):
+            raise Break("FB0013", f"{label.describe()}, a range for the profiler that records")
+
+
+@dataclass(eq=False)
+class EnteredLabel:
+    """That a label which outlives the call is entered, where it still is when the graph ends."""
+
+    label: Value
+    times: int = 0
+    source = None
+
+    @staticmethod
+    def of(tx: Tracer, label: Value) -> EnteredLabel:
+        found: EnteredLabel
+        found = tx.heap.answers.setdefault(("label", id(label)), EnteredLabel(label))
+        return found
+
+    def replay(self, writer: Any) -> None:
+        for _ in range(self.times):
+            writer.do(torch.profiler.record_function.__enter__, [self.label])
+
+
+@handles(torch.profiler.record_function.__enter__)
+def _enter_label(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    _assume_no_profiler(tx, args[0])
+    entered = EnteredLabel.of(tx, args[0])
+    entered.times += 1
+    tx.heap.log(entered)
+    return args[0]
+
+
+@handles(torch.profiler.record_function.__exit__)
+def _leave_label(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    entered = EnteredLabel.of(tx, args[0])
+    if entered.times:
+        entered.times -= 1
+        tx.heap.changed()
+    else:  # it was entered before the frame, or before a graph break
+        nothing = Constant(None)
+        leave = torch.profiler.record_function.__exit__
+        tx.heap.log(DeferredCall(leave, [args[0], nothing, nothing, nothing]))
+    return Constant(None)
 
 
 class DeviceMode(ContextManager):

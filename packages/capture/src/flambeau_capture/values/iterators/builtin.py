@@ -52,8 +52,7 @@ class SequenceIterator(IteratorValue):
         if self.made_by is not None:
             made: Any = self.made_by.args[0].cls
             return type(reversed(made(0) if made is range else made()))
-        kind = self.sequence.cls
-        return type(iter(kind())) if kind in (list, tuple, str) else type(iter([]))
+        return type(iter(_base_of(self.sequence.cls)()))
 
     def advance(self, tx: Tracer) -> Value | None:
         tx.heap.changed()
@@ -65,25 +64,52 @@ class SequenceIterator(IteratorValue):
         return item
 
     def reconstruct(self, writer: Any) -> None:
-        if self.index is None:
-            writer.call(_ended, [Constant(self.sequence.cls)])
-        elif self.index == 0 and self.made_by is not None:
+        if self.made_by is not None and self._is_current(self.made_by):
             self.made_by.write(self, writer)
+            if self.index != 0:
+                writer.do_with_top(_skip, [Constant(self.index)])
+        elif self.index is None:
+            writer.call(_ended, [Constant(_base_of(self.sequence.cls))])
         elif self.index == 0:
             writer.call(iter, [self.sequence])
         else:
             writer.call(_iterator_at, [self.sequence, Constant(self.index)])
 
+    def _is_current(self, by: MadeBy) -> bool:
+        """Whether the call that it stands for would give these items now."""
+        if self.kind is not None:
+            return True  # it is of constants
+        now: Any = by.args[0]
+        then: Any = self.sequence
+        items = now.keys() if hasattr(now, "keys") else now.parts()
+        before = then.parts()
+        return len(items) == len(before) and all(a is b for a, b in zip(reversed(items), before))
 
-def _ended(kind: type) -> Any:
-    iterator = iter(kind() if kind in (list, tuple, str) else ())
+
+def _base_of(kind: type) -> Any:
+    """The built-in class whose iterator a sequence has."""
+    kinds = (list, tuple, str, bytes, collections.deque)
+    return next((base for base in kinds if issubclass(kind, base)), list)
+
+
+def _skip(iterator: Any, count: int | None) -> None:
+    """Take items; None: all, and the end with them."""
+    for _ in itertools.islice(iterator, count):
+        pass
+
+
+def _ended(kind: Any) -> Any:
+    iterator = iter(kind())
     next(iterator, None)
     return iterator
 
 
 def _iterator_at(sequence: Any, index: int) -> Any:
     iterator = iter(sequence)
-    iterator.__setstate__(index)
+    if hasattr(iterator, "__setstate__"):
+        iterator.__setstate__(index)
+    else:
+        _skip(iterator, index)
     return iterator
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, needing
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
@@ -155,11 +155,7 @@ def call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     its name, which may refuse): it is run on samples, and where it warns it is called."""
     given = _has_tensors([*args, *kwargs.values()])
     told = _ask(tx, fn, args, kwargs, tensors=True) if given else None
-    try:
-        found = _called(tx, fn, args, kwargs)
-    except (NotConcrete, AttributeError, AssertionError, TypeError) as error:
-        shown = [arg.describe() for arg in args]  # arguments that its row is not written for
-        raise Break("FB0003", f"{_name(fn)} on {shown}") from error
+    found = _called(tx, fn, args, kwargs)
     if not given:
         return found
     if not isinstance(told, torch.Tensor) or not isinstance(found, Array):
@@ -192,7 +188,7 @@ def _called(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
             first = args[0] if isinstance(args[0], Array) else from_tensor(tx, args[0])
             assert isinstance(first, Array)
             return _copied(tx, first) if name == "array" else first
-    if ours and name in OTHERS:
+    if ours and name in OTHERS and args:
         return _translated(tx, fn, OTHERS[name], args, kwargs)
     raise Break("FB0003", f"{_name(fn)} on {[arg.describe() for arg in args]}")
 
@@ -226,7 +222,8 @@ def _by_element(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     expected = _ask(tx, fn, args, kwargs)
     found = np.dtype(expected.dtype)
     if found == np.bool_ and name not in ("logical_not", "logical_and", "logical_or"):
-        found = np.result_type(*(_plain(arg) for arg in args))
+        plain = [_plain(arg) for arg in args]  # of a list what its items come to, not a dtype
+        found = np.result_type(*(np.array(p) if isinstance(p, list | tuple) else p for p in plain))
     if found not in TORCH_DTYPES or (name in NOT_FOR_INTEGERS and found.kind != "f"):
         raise Break("FB0003", f"{_name(fn)} of {found}")
     dtype = TORCH_DTYPES[found]
@@ -241,7 +238,8 @@ def _element(tx: Tracer, value: Value, dtype: torch.dtype) -> Value:
         return tensor if tensor.fake.dtype is dtype else _cast(tx, tensor, dtype)
     number = value.as_number() if isinstance(value, NumpyScalar) else value
     if not isinstance(value, ArrayNumber):
-        plain = value.as_python()
+        with needing("FB0003", lambda error: f"NumPy with {error}"):
+            plain = value.as_python()
         if isinstance(plain, list | tuple):
             return _element(tx, Array(known=np.array(plain)), dtype)
     named = {"dtype": Constant(dtype)}
@@ -271,6 +269,13 @@ class TorchEquivalent:
         if isinstance(value, NumpyScalar):
             return value.as_number()
         return value
+
+    def operand(self, value: Value) -> TensorValue:
+        """An argument that is a tensor in torch, too."""
+        found = self.tensor(value)
+        if not isinstance(found, TensorValue):
+            raise Break("FB0003", f"NumPy on {value.describe()}")
+        return found
 
     def common(self, values: Args) -> list[Value]:
         """Arguments of the dtype that NumPy's result has."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.values.base import Args, Kwargs, Value
+from flambeau_capture.values.base import Args, Kwargs, Value, needing
 from flambeau_capture.values.constant import constant_of, is_none
 from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
 
@@ -76,7 +76,8 @@ def _given(args: Args, kwargs: Kwargs, *names: str) -> dict[str, Any]:
     found = dict(zip(names, args[1:])) | dict(kwargs)
     if set(found) - set(names) or len(args) - 1 > len(names):
         raise Break("FB0003", f"a call of NumPy with {', '.join(sorted(found))}")
-    return {name: value.as_python() for name, value in found.items()}
+    with needing("FB0003", lambda error: f"a call of NumPy with {error}"):
+        return {name: value.as_python() for name, value in found.items()}
 
 
 @_row
@@ -84,7 +85,7 @@ def _reduction(
     target: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs, summing: bool = False
 ) -> Value:
     given = _given(args, kwargs, "axis", "dtype", "out", "keepdims")
-    tensor = torch_.tensor(args[0])
+    tensor: Value = torch_.operand(args[0])
     axis, keep = given.get("axis"), bool(given.get("keepdims", False))
     if given.get("out") is not None or (given.get("dtype") is not None and not summing):
         raise Break("FB0003", "a reduction of NumPy with out or dtype")
@@ -100,7 +101,7 @@ def _reduction(
 @_row
 def _spread(target: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     given = _given(args, kwargs, "axis", "dtype", "out", "ddof", "keepdims")
-    tensor = torch_.cast(torch_.tensor(args[0]), torch_.dtype())
+    tensor = torch_.cast(torch_.operand(args[0]), torch_.dtype())
     if given.get("out") is not None or given.get("dtype") is not None:
         raise Break("FB0003", "std or var of NumPy with out or dtype")
     axis, keep = given.get("axis"), bool(given.get("keepdims", False))
@@ -110,13 +111,13 @@ def _spread(target: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs) ->
 @_row
 def _position(target: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     given = _given(args, kwargs, "axis")
-    return torch_.call(target, torch_.tensor(args[0]), given.get("axis"))
+    return torch_.call(target, torch_.operand(args[0]), given.get("axis"))
 
 
 @_row
 def _running(target: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     axis = _given(args, kwargs, "axis").get("axis")
-    tensor = torch_.cast(torch_.tensor(args[0]), torch_.dtype())
+    tensor = torch_.cast(torch_.operand(args[0]), torch_.dtype())
     if axis is None:
         tensor, axis = torch_.call("reshape", tensor, -1), 0
     return torch_.call(target, tensor, axis)
@@ -124,7 +125,7 @@ def _running(target: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -
 
 def _one_product(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     given = _given(args, kwargs, "axis", "dtype", "out", "keepdims")
-    tensor = torch_.cast(torch_.tensor(args[0]), torch_.dtype())
+    tensor = torch_.cast(torch_.operand(args[0]), torch_.dtype())
     if given.get("out") is not None or isinstance(given.get("axis"), tuple):
         raise Break("FB0003", "prod of NumPy with out or several axes")
     if given.get("axis") is not None:
@@ -145,15 +146,16 @@ def _joined(target: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs) ->
 
 def _shaped(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     """Whatever the arguments were, NumPy has said which shape it comes to (in C order)."""
-    if "order" in kwargs:
-        raise Break("FB0003", "a shape in another order")
-    return torch_.call("reshape", torch_.tensor(args[0]), tuple(torch_.expected.shape))
+    if "order" in kwargs or not hasattr(torch_.expected, "shape"):
+        raise Break("FB0003", "a shape in another order, or several")
+    return torch_.call("reshape", torch_.operand(args[0]), tuple(torch_.expected.shape))
 
 
 def _transposed(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
-    given = [value.as_python() for value in [*args[1:], *kwargs.values()]]
+    with needing("FB0003", lambda error: f"a transposition by {error}"):
+        given = [value.as_python() for value in [*args[1:], *kwargs.values()]]
     axes = given[0] if len(given) == 1 and not isinstance(given[0], int) else tuple(given)
-    tensor = torch_.tensor(args[0])
+    tensor = torch_.operand(args[0])
     if not axes:
         axes = tuple(reversed(range(torch_.rank(tensor))))
     return torch_.call("permute", tensor, tuple(axes))
@@ -167,13 +169,13 @@ def _plainly(
     given = _given(args, kwargs, *names)
     if list(given) != list(names)[: len(given)]:
         raise Break("FB0003", f"a call of NumPy with {', '.join(given)}")
-    return torch_.call(target, torch_.tensor(args[0]), *given.values())
+    return torch_.call(target, torch_.operand(args[0]), *given.values())
 
 
 def _cast_to(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     if len(args) != 2 or set(kwargs) - {"copy"}:
         raise Break("FB0003", "astype with more than a dtype")
-    tensor = torch_.tensor(args[0])
+    tensor = torch_.operand(args[0])
     return torch_.call("to", tensor, torch_.dtype(), copy=True)
 
 
@@ -185,9 +187,11 @@ def _products(target: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs) 
 
 
 def _dot(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) != 2 or kwargs:
+        raise Break("FB0003", "numpy.dot with out")
     left, right = torch_.common(args)
     scalars = not torch_.rank(left) or not torch_.rank(right)
-    if torch_.rank(right) > 2 or kwargs:
+    if torch_.rank(right) > 2:
         raise Break("FB0003", "numpy.dot of more than two dimensions")
     return torch_.call(torch.mul if scalars else torch.matmul, left, right)
 
@@ -195,7 +199,7 @@ def _dot(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
 def _chosen(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     if len(args) != 3 or kwargs:
         raise Break("FB0004", "numpy.where of a condition alone")
-    condition = torch_.cast(torch_.tensor(args[0]), torch.bool)
+    condition = torch_.cast(torch_.operand(args[0]), torch.bool)
     return torch_.call(torch.where, condition, *torch_.common(args[1:]))
 
 
@@ -213,6 +217,8 @@ def _clipped(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
 
 @_row
 def _filled(value: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
+    if value is None and len(args) < 2:
+        raise Break("FB0003", "a filling value by name")
     number = constant_of(args[1]) if value is None else value
     number = number.item() if hasattr(number, "item") else number
     shape = tuple(torch_.expected.shape)
@@ -221,7 +227,10 @@ def _filled(value: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> 
 
 def _sorted(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     axis = _given(args, kwargs, "axis").get("axis", -1)
-    values: Any = torch_.call(torch.sort, torch_.tensor(args[0]), axis)
+    tensor: Value = torch_.operand(args[0])
+    if axis is None:
+        tensor, axis = torch_.call("reshape", tensor, -1), 0
+    values: Any = torch_.call(torch.sort, tensor, axis)
     return values.parts()[0]  # type: ignore[no-any-return]
 
 

@@ -135,7 +135,7 @@ class ExceptionValue(ObjectValue):
         if name in ("add_note", "with_traceback"):
             return BoundMethod(self, name)
         found = find_in_class(self.cls, name)
-        is_field = found is not None and inspect.isdatadescriptor(found[1])
+        is_field = found is not None and inspect.isdatadescriptor(found[1]) and name != "__dict__"
         return self.made_by_python(tx, name) if is_field else None
 
     def made_by_python(self, tx: Tracer, name: str) -> Value | None:

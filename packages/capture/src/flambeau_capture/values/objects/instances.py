@@ -164,7 +164,7 @@ class ObjectValue(SpecialMethods):
                 self._items().store(tx, Constant(name), value)
             return
         tx.heap.changed(self)
-        if value is None and not self._holds(name):
+        if value is None and self.real is None:
             self.written.pop(name, None)
             return
         if value is None:
@@ -188,15 +188,6 @@ class ObjectValue(SpecialMethods):
         self.moved.clear()
         self.shared = True
         return True
-
-    def _holds(self, name: str) -> bool:
-        """Whether the existing object has an attribute of its own, in its dict or in a slot."""
-        if self.real is None:
-            return False
-        found = find_in_class(self.python_class, name)
-        if found is not None and isinstance(found[1], types.MemberDescriptorType):
-            return _is_filled(found[1], self.real)
-        return name in instance_dict(self.real)
 
     # -- attribute access -----------------------------------------------------------------------
 

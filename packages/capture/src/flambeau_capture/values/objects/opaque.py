@@ -89,8 +89,13 @@ class FrozenValue(OpaqueValue, KnownObject):
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         origin = typing.get_origin(self.real)
+        if not getattr(self.real, "_inst", True):
+            evaluate(tx, self.real)  # `Dict[str, int]()` is refused
         if isinstance(origin, type):  # Generic[int](...)
-            return tx.call(tx.wrap_new(origin), args, kwargs)
+            made = tx.call(tx.wrap_new(origin), args, kwargs)
+            if made.cls.__dictoffset__:
+                made.set_attr(tx, "__orig_class__", self)
+            return made
         return super().call(tx, args, kwargs)
 
     def get_attr(self, tx: Tracer, name: str) -> Value:

@@ -1,0 +1,182 @@
+"""An object that a variable holds lives until the variable is bound again or deleted, or its frame
+ends, across graph breaks too; one that only an expression holds ends with it.
+
+The family: every way to come by an object, every end of the variable, in each kind of frame, for
+objects whose end is seen by a reference, by `__del__`, or by neither of which they are the holder.
+"""
+
+import itertools
+import random
+import weakref
+from textwrap import indent
+
+import pytest
+import torch
+from flambeau_capture import disable
+
+
+class Plain:
+    def __init__(self, log):
+        self.log = log
+
+
+class Ending(Plain):
+    def __del__(self):
+        self.log.append("ended")
+
+
+class Seen(list):
+    """A container whose item is what ends."""
+
+
+KINDS = {
+    "object": Plain,
+    "ending": Ending,
+    "tensor": lambda log: torch.ones(2),
+    "container": lambda log: Seen([Ending(log)]),
+}
+HELD = {
+    "called": "a = made()",
+    "stored": "a = W.o\ndrop()",
+    "argument": "a = y\ny = None\ndrop()",
+    "untouched": "a = made()\nnote()\nnote()",
+    "own tensor": "a = x + 3\ntrack(a)",
+    "own object": "a = Plain(LOG)\na.v = x * 2\ntrack(a)",
+    "referred to": "a = Plain(LOG)\nLOG.append(weakref.ref(a))",
+    "in a list": "a = [made(), 3]",
+    "in a new list": "a = [x + 3]\ntrack(a[0])",
+    "cell": "a = made()\ndef inner(): return a",
+    "unpacked": "a, b = made(), 3",
+    "loop": "for a in [made()]: t = t + 1",
+    "temporary": "track(made())\na = 1",
+    "callee": "a = 1\nt = callee(t)",
+}
+ENDS = {
+    "none": "t = t * 2",
+    "bound again": "a = t * 2",
+    "deleted": "del a",
+    "read": "track(a)",
+    "given on": "t = given(t, a)",
+}
+FRAMES = {
+    "called": "def f(x, y):\n    t = x + 1\n{1}\n    return t",
+    "inlined": "def g(x, y):\n    t = x + 1\n{1}\n    return t\n"
+    "def f(x, y):\n    t = g(x * 2, y)\n    note()\n    return t + 1",
+    "generator": "def g(x, y):\n    t = x + 1\n{1}\n    yield t\n    note()\n"
+    "def f(x, y):\n    for t in g(x * 2, y):\n        note()\n    return t + 1",
+    "loop": "def f(x, y):\n    t = x + 1\n    for _ in range(2):\n{2}\n        note()\n"
+    "    return t",
+}
+CALLEES = """
+def callee(t):
+    held = made()
+    t = t * 2
+    note()
+    t = t + 2
+    note()
+    return t
+
+def given(t, p):
+    t = t + 1
+    note()
+    t = t * 2
+    note()
+    return t
+"""
+
+
+def program(held, end, frame):
+    body = [HELD[held], "note()\nt = t * 2\nnote()", ENDS[end], "note()\nt = t + 1\nnote()"]
+    by_depth = [indent("\n".join(body), "    " * depth) for depth in range(3)]
+    return CALLEES + FRAMES[frame].format(*by_depth)
+
+
+def seen(source, kind, by):
+    """What the program notices, call by call."""
+    log, refs = [], []
+    world = type("World", (), {"o": None})
+
+    def track(thing):
+        if not isinstance(thing, list | int):
+            refs.append(weakref.ref(thing))
+
+    def made():
+        track(thing := KINDS[kind](log))
+        return thing
+
+    def note():
+        log.append([ref() is not None for ref in refs])
+
+    names = {each.__name__: disable(each) for each in (track, made, note)}
+    names |= {"W": world, "LOG": log, "Plain": Plain, "weakref": weakref}
+    names["drop"] = disable(lambda: setattr(world, "o", None))
+    exec(compile(source, "<lifetimes>", "exec"), names)
+    call, found = by(names["f"]), []
+    for _ in range(2):
+        world.o = None
+        log.clear()
+        refs.clear()
+        world.o = made()
+        call(torch.ones(2), world.o)
+        note()
+        told = [one() is not None if isinstance(one, weakref.ref) else one for one in log]
+        found.append(told)
+    return found
+
+
+def drawn(held):
+    draw = random.Random(held)
+    ends = ["none"] if held == "callee" else list(ENDS)
+    frames = list(itertools.product(ends, FRAMES, KINDS))
+    return draw.sample(frames, 3)
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_an_object_ends_where_it_does_uncompiled(held, capture):
+    for end, frame, kind in drawn(held):
+        source = program(held, end, frame)
+        assert seen(source, kind, capture) == seen(source, kind, lambda f: f), (kind, source)
+
+
+def test_a_graphs_results_are_held_by_the_programs_variables_alone(capture):
+    refs = []
+    track = disable(lambda t: refs.append(weakref.ref(t)))
+    alive = disable(lambda log: log.append([ref() is not None for ref in refs]))
+
+    def fn(x, log):
+        a, b = x + 1, x * 2
+        track(a)
+        track(b)
+        a = a.sum()
+        alive(log)
+        del b
+        alive(log)
+        return a
+
+    compiled = capture(fn)
+    compiled(torch.ones(3), [])  # the backend keeps what it has been compiled for
+    for by in (fn, compiled):
+        refs.clear()
+        log = []
+        by(torch.ones(3), log)
+        assert log == [[False, True], [False, False]]
+
+
+def test_an_argument_that_ends_is_not_kept_by_the_frame_that_was_called(capture):
+    log = []
+    note = disable(lambda ref: log.append(ref() is None))
+
+    def fn(box):
+        held = box.pop()
+        ref = weakref.ref(held)
+        note(ref)
+        held = held.sum()
+        note(ref)
+        return held
+
+    compiled = capture(fn)
+    compiled([torch.ones(3)])
+    for by in (fn, compiled):
+        log.clear()
+        by([torch.ones(3)])
+        assert log == [False, True]
