@@ -16,7 +16,7 @@ from flambeau_inductor.ir.evaluate import run_program
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Extern, Program, Ref, RunLoop
 from flambeau_inductor.lowering import lower_graph
-from flambeau_inductor.passes.fx_passes import rewrite
+from flambeau_inductor.passes.primitive_passes import rewrite
 from flambeau_inductor.runtime.report import Fallback
 from flambeau_inductor.schedule import Limits, Refusal
 from flambeau_inductor.schedule.assemble import assemble

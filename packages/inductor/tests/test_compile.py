@@ -15,7 +15,7 @@ from flambeau_inductor import InductorError, Options
 from flambeau_inductor.compile import STAGES
 from torch import fx
 
-from .facts import Info
+from tests.facts import Info
 
 
 def graph_of(*nodes: Any) -> tuple[fx.Graph, list[fx.Node]]:

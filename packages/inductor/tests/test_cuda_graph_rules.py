@@ -23,7 +23,7 @@ from flambeau_inductor.ir.program import (
 )
 from flambeau_inductor.tuning import MEASURED
 
-from .facts import Info
+from tests.facts import Info
 
 GPU = torch.device("cuda", 0)
 MM = "aten.mm.out"

@@ -13,8 +13,8 @@ from flambeau_inductor import CompiledGraph, Options
 from torch import fx
 from torch.nn import functional as F
 
-from .lowering.test_programs import CASES
-from .poison import poisoned_memory
+from tests.lowering.test_programs import CASES
+from tests.poison import poisoned_memory
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 assert poisoned_memory  # the fixture is found by its name in this module

@@ -184,17 +184,21 @@ def test_odd_inputs_are_read_as_they_lie(name: str) -> None:
         assert got.shape == want.shape
 
 
-def test_a_graph_of_twenty_thousand_nodes_compiles(tmp_path: Path) -> None:
-    """In seconds: nothing in the compiler grows with the square of the graph."""
+def test_a_graph_of_many_thousand_nodes_compiles(tmp_path: Path) -> None:
+    """In seconds: nothing in the compiler grows with the square of the graph.
+
+    20,000 nodes with FLAMBEAU_SWEEPS=1 (`nox -s sweeps`).
+    """
+    nodes = 20_000 if os.environ.get("FLAMBEAU_SWEEPS") == "1" else 6_000
     graph = fx.Graph()
     x = here = graph.placeholder("x")
-    for number in range(20_000):
+    for number in range(nodes):
         op = torch.ops.aten.mul.Tensor if number % 2 else torch.ops.aten.add.Tensor
         here = graph.call_function(op, (here, 0.5 if number % 2 else x))
     graph.output((here,))
     gm, value = fx.GraphModule(torch.nn.Module(), graph), torch.randn(64)
     low = flambeau_prims.lower(gm, [value])
-    assert len(low.graph.nodes) > 20_000
+    assert len(low.graph.nodes) > nodes
     done = flambeau_inductor.compile(low, [value], options=Options(cache_dir=str(tmp_path)))
     (found,) = done([value])
     torch.testing.assert_close(found, gm(value)[0])

@@ -14,10 +14,10 @@ import torch
 from flambeau_inductor import Fuel, Limits, Options, pipeline
 from flambeau_inductor.driver import Pass, PassContext, run_passes
 from flambeau_inductor.passes.epilogues import FUNCTIONS, rule_of
-from flambeau_inductor.passes.fx_passes import rewrite
+from flambeau_inductor.passes.primitive_passes import rewrite
 from torch import Tensor, fx
 
-from .schedule.pairs import norm_backward
+from tests.schedule.pairs import norm_backward
 
 PACKAGE = Path(flambeau_inductor.__file__).parent
 LIMITS = Limits(

@@ -22,7 +22,7 @@ from flambeau_prims._op import PRIMS
 from flambeau_prims.conformance.samples.cases import Case, cases_of
 from torch import Tensor, fx
 
-from .evaluated import compiled
+from tests.evaluated import compiled
 
 prims = torch.ops.flambeau_prims
 

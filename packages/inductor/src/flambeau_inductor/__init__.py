@@ -21,10 +21,9 @@ if TYPE_CHECKING:
         CompilerNotFound,
         InductorError,
     )
-    from flambeau_inductor.limits import Limits
     from flambeau_inductor.options import Fuel, Options
+    from flambeau_inductor.pre_grad.captured_passes import prepare
     from flambeau_inductor.pre_grad.lstm import KEPT_WHOLE, keep_recurrent
-    from flambeau_inductor.pre_grad.prepare import prepare
     from flambeau_inductor.runtime.artifact import (
         Artifact,
         CannotLoad,
@@ -32,16 +31,17 @@ if TYPE_CHECKING:
         load_artifact,
     )
     from flambeau_inductor.runtime.report import Fallback, Report
+    from flambeau_inductor.scheduling_limits import Limits
 
 _HOMES = {
     name: module
     for module, names in {
         "compile": "compile",
         "errors": "CacheWarning CompilerFailed CompilerNotFound InductorError",
-        "limits": "Limits",
+        "scheduling_limits": "Limits",
         "options": "Fuel Options",
         "pre_grad.lstm": "KEPT_WHOLE keep_recurrent",
-        "pre_grad.prepare": "prepare",
+        "pre_grad.captured_passes": "prepare",
         "runtime.artifact": "Artifact CannotLoad CompiledGraph load_artifact",
         "runtime.report": "Fallback Report",
     }.items()

@@ -32,7 +32,7 @@ from flambeau_inductor.kernels import generate
 from flambeau_inductor.lowering import LoweringError, lower_graph
 from flambeau_inductor.lowering.graph import refuse_unordered
 from flambeau_inductor.options import Options, settled
-from flambeau_inductor.passes.fx_passes import rewrite
+from flambeau_inductor.passes.primitive_passes import rewrite
 from flambeau_inductor.pipeline import LIBRARY_PASSES, PROGRAM_PASSES
 from flambeau_inductor.runtime.artifact import Artifact, CompiledGraph, load_wrapper, recorded
 from flambeau_inductor.runtime.report import Report

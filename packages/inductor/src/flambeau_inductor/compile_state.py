@@ -22,11 +22,11 @@ from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.steps import loops_of
 from flambeau_inductor.ir.tensors import TensorGraph
-from flambeau_inductor.limits import Limits
 from flambeau_inductor.lowering.context import LibraryChoices
 from flambeau_inductor.lowering.sizes import GraphSizes
 from flambeau_inductor.runtime.artifact import KernelPart
 from flambeau_inductor.schedule.tensor_program import Merge, Refusal, TensorProgram
+from flambeau_inductor.scheduling_limits import Limits
 from flambeau_inductor.tuning import tuning_of
 from flambeau_inductor.wrapper import Wrapper
 from flambeau_inductor.wrapper.source import LoopLaunch

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from flambeau_inductor.limits import Limits
 from flambeau_inductor.options import Options
 from flambeau_inductor.passes.rewriter import Ledger
+from flambeau_inductor.scheduling_limits import Limits
 
 
 @dataclass(slots=True, kw_only=True)

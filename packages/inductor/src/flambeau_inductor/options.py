@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from flambeau_inductor.limits import Limits
+from flambeau_inductor.scheduling_limits import Limits
 
 Kernels = Literal["auto", "cpp", "triton"]
 Random = Literal["eager", "philox"]

@@ -19,8 +19,8 @@ from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.steps import on_a_gpu
 from flambeau_inductor.options import Options
 from flambeau_inductor.passes.epilogues import FUNCTIONS, fuse_epilogues, rule_of
-from flambeau_inductor.passes.fx_passes import FX_PASSES
-from flambeau_inductor.pre_grad.prepare import CAPTURED_PASSES
+from flambeau_inductor.passes.primitive_passes import PRIMITIVE_PASSES
+from flambeau_inductor.pre_grad.captured_passes import CAPTURED_PASSES
 from flambeau_inductor.schedule.bounds_checks import inline_bounds_checks
 from flambeau_inductor.schedule.schedule import LOOP_PASSES, TENSOR_PASSES
 
@@ -91,7 +91,7 @@ PROGRAM_PASSES: tuple[Pass[Compilation, Program], ...] = (
 
 LISTS: dict[str, tuple[str, Sequence[Pass[Any, Any]]]] = {
     "captured": ("a captured graph (FX), before autograd", CAPTURED_PASSES),
-    "fx": ("a graph of primitives (FX)", FX_PASSES),
+    "fx": ("a graph of primitives (FX)", PRIMITIVE_PASSES),
     "library": ("the same, for lowering alone", LIBRARY_PASSES),
     "tensor": ("a tensor program", TENSOR_PASSES),
     "program": ("a scheduled program", PROGRAM_PASSES),
@@ -99,7 +99,7 @@ LISTS: dict[str, tuple[str, Sequence[Pass[Any, Any]]]] = {
 """The lists by level, each with what its passes take and give."""
 
 CAPTURED = optional(CAPTURED_PASSES)
-OPTIONAL = optional(FX_PASSES, LIBRARY_PASSES, TENSOR_PASSES, PROGRAM_PASSES)
+OPTIONAL = optional(PRIMITIVE_PASSES, LIBRARY_PASSES, TENSOR_PASSES, PROGRAM_PASSES)
 """Those that may be left out, before autograd and after it, as fuel counts them."""
 
 

@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 import torch
 
-from . import loops
+from tests.codegen import loops
 
 Run = Callable[[Any, dict[str, torch.Tensor]], None]
 

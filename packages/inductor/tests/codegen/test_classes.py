@@ -10,10 +10,10 @@ import torch
 from flambeau_inductor.codegen.triton import tiling
 from flambeau_inductor.ir.loops import Loop
 
-from ..poison import poisoned
-from . import loops
-from .cpp.run import run_loop as compiled
-from .triton.run import run_loop as interpreted
+from tests.codegen import loops
+from tests.codegen.cpp.run import run_loop as compiled
+from tests.codegen.triton.run import run_loop as interpreted
+from tests.poison import poisoned
 
 Run = Callable[[Loop, dict[str, torch.Tensor]], None]
 

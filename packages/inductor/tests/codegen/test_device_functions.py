@@ -21,10 +21,10 @@ from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
 from flambeau_prims.conformance.samples.special_values import Extreme, extremes, special
 from flambeau_prims.ops.pointwise import POINTWISE
 
-from ..poison import poisoned
-from . import loops
-from .cpp.run import run_loop as run_compiled
-from .triton.run import run_loop as run_interpreted
+from tests.codegen import loops
+from tests.codegen.cpp.run import run_loop as run_compiled
+from tests.codegen.triton.run import run_loop as run_interpreted
+from tests.poison import poisoned
 
 PACKAGE = Path(__file__).parents[2]
 REAL = (torch.float32, torch.float64, torch.bfloat16)

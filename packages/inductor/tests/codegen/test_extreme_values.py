@@ -23,10 +23,10 @@ from flambeau_inductor.ir import evaluate
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
 from flambeau_prims.conformance.samples.special_values import Extreme, extremes, same
 
-from ..poison import poisoned
-from . import loops
-from .cpp.run import vector_bytes
-from .triton.run import run_loop as run_interpreted
+from tests.codegen import loops
+from tests.codegen.cpp.run import vector_bytes
+from tests.codegen.triton.run import run_loop as run_interpreted
+from tests.poison import poisoned
 
 DTYPES = (
     torch.float32, torch.float64, torch.float16, torch.bfloat16,

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from flambeau_inductor.ir.show import show_program
 
-from ..evaluated import against_eager
+from tests.evaluated import against_eager
 
 SOFTMAX = """\
 program graph(in0):

@@ -13,7 +13,7 @@ from flambeau_prims import NotYetSymbolic
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from ..evaluated import against_eager
+from tests.evaluated import against_eager
 
 aten = torch.ops.aten
 

@@ -12,7 +12,7 @@ import torch
 from flambeau_inductor import Options
 from flambeau_inductor.driver import PassContext
 from flambeau_inductor.passes import attention, rewriter
-from flambeau_inductor.passes.fx_passes import rewrite
+from flambeau_inductor.passes.primitive_passes import rewrite
 from torch import fx
 from torch.nn import functional as F
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from flambeau_inductor.ir.program import Extern
 from flambeau_inductor.lowering import lower_graph
-from flambeau_inductor.passes.fx_passes import rewrite
 from flambeau_inductor.passes.node_queries import name_of
+from flambeau_inductor.passes.primitive_passes import rewrite
 from flambeau_inductor.schedule import schedule
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode

@@ -59,7 +59,7 @@ def test_gradients_stay() -> None:
     wanted = torch.autograd.grad(gm(*inputs)[0].square().sum(), inputs)
     rewrite_module(gm, convolutions.RULES)
     found = torch.autograd.grad(gm(*inputs)[0].square().sum(), inputs)
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)  # added in another order
 
 
 def test_under_autocast_the_bias_has_the_dtype_of_the_result() -> None:

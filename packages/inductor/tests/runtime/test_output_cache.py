@@ -112,7 +112,7 @@ def test_threads_get_memory_of_their_own(memory: KeptMemory) -> None:
 
 @pytest.mark.parametrize("most", [None, 0])
 def test_a_graph(most: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = torch.randn(1024, 1100)  # large enough for the wrapper to ask
+    x = torch.randn(2048, 4100)  # more than the C library keeps for itself
     gm = flambeau_prims.lower(fx.symbolic_trace(lambda x: torch.sin(x) + 1), [x])
     options = Options(cache_dir=str(tmp_path), kept_memory=most)
     compiled = flambeau_inductor.compile(gm, [x], options=options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..evaluated import against_eager
+from tests.evaluated import against_eager
 
 
 def sizes(function: object, *inputs: torch.Tensor) -> tuple[list[object], list[object]]:

@@ -27,7 +27,7 @@ from flambeau_inductor.templates.selection.select import facts, select, select_b
 from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode
 
-from .test_select import Chooser, sound
+from tests.templates.selection.test_select import Chooser, sound
 
 TILE = GemmTile(16, 16, 16, 4, 2)
 LAST = torch.channels_last

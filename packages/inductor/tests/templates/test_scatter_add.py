@@ -20,7 +20,7 @@ from flambeau_inductor.templates.call_replacement import Selected
 from flambeau_inductor.templates.scatter_add import FoundRows, find_rows, sum_rows
 from torch import Tensor
 
-from ..evaluated import scheduled, steps_of
+from tests.evaluated import scheduled, steps_of
 
 pytest.importorskip("triton", reason="triton is not installed")
 GPU = torch.device("cuda")

@@ -10,7 +10,7 @@ from flambeau_inductor.ir.program import Program
 from torch import Tensor
 from torch.nn import functional as F
 
-from tests.templates.test_select import program_of
+from tests.templates.selection.test_select import program_of
 
 HEADS = (4, 8, 1024, 128)
 

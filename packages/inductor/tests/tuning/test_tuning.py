@@ -13,7 +13,7 @@ from typing import Any
 
 import flambeau_inductor.tuning.tuning as tuning_module
 import pytest
-from flambeau_inductor.limits import Limits
+from flambeau_inductor.scheduling_limits import Limits
 from flambeau_inductor.templates.gemm.tiles import GemmShape, candidates, fit
 from flambeau_inductor.templates.selection.select import select_by_model
 from flambeau_inductor.tuning import (
@@ -26,7 +26,7 @@ from flambeau_inductor.tuning import (
 )
 from flambeau_inductor.tuning.machine import cache_sizes
 
-from tests.templates.test_select import sound
+from tests.templates.selection.test_select import sound
 from tests.tuning.cards import CARDS, PROCESSORS, card
 from tests.tuning.programs import PROGRAMS
 

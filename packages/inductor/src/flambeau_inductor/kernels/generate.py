@@ -37,6 +37,7 @@ from flambeau_inductor.kernels.loaders import loaders
 from flambeau_inductor.options import Options
 from flambeau_inductor.runtime.artifact import KernelPart, Loaded, load_kernels
 from flambeau_inductor.runtime.cpu.random import BERNOULLI
+from flambeau_inductor.runtime.gpu.cuda_graphs import tuples_of
 from flambeau_inductor.runtime.gpu.launch import Library, load_library
 from flambeau_inductor.tuning import tuning_of
 from flambeau_inductor.wrapper.source import LaunchAfterDraws, LoopLaunch
@@ -234,13 +235,8 @@ def build_triton(part: KernelPart, gpu: int | None, options: Options) -> Loaded:
 
 def kernels_of(part: KernelPart) -> list[TritonKernel]:
     """The kernels of an artifact's Triton part."""
-
-    def tupled(value: Any) -> Any:
-        """Lists, as JSON gives them, as the tuples they were."""
-        return tuple(map(tupled, value)) if isinstance(value, list) else value
-
     described = part.data["kernels"]
-    return [TritonKernel(**{n: tupled(v) for n, v in each.items()}) for each in described]
+    return [TritonKernel(**{n: tuples_of(v) for n, v in each.items()}) for each in described]
 
 
 def launch_library(options: Options, store: CacheStore) -> Library | None:

@@ -17,10 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from flambeau_inductor._torch_compat import handle_of_storage, storage_users
-from flambeau_inductor.runtime.cpu.huge_pages import empty_large
-
-RETURNED = 32 << 20
-"""Bytes of the largest block that the C library keeps for itself (mallopt(3), M_MMAP_THRESHOLD)."""
+from flambeau_inductor.runtime.cpu.huge_pages import RETURNED, empty_large
 
 SHARE = 32
 """What is kept is at most this part of the machine's memory."""

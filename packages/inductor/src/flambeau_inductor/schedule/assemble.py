@@ -42,7 +42,6 @@ from flambeau_inductor.ir.tensors import (
     flat_strides,
     unflatten,
 )
-from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.bounds_checks import check_inside, check_loop
 from flambeau_inductor.schedule.fuse.emit import Emitter, Where
 from flambeau_inductor.schedule.fuse.legality import Block, FusionGroup, is_whole, size_of
@@ -56,6 +55,7 @@ from flambeau_inductor.schedule.materialize.plan import (
     operands_of,
 )
 from flambeau_inductor.schedule.tensor_program import TensorProgram
+from flambeau_inductor.scheduling_limits import Limits
 
 
 @dataclass(slots=True)

@@ -10,7 +10,6 @@ from flambeau_inductor.driver import Pass, PassContext, run_passes
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.tensors import TensorGraph
 from flambeau_inductor.ir.verify import verify_program
-from flambeau_inductor.limits import Limits
 from flambeau_inductor.options import Options
 from flambeau_inductor.schedule.assemble import assemble
 from flambeau_inductor.schedule.fuse.fuse import fuse
@@ -29,6 +28,7 @@ from flambeau_inductor.schedule.memory.planning import (
     update_in_place,
 )
 from flambeau_inductor.schedule.tensor_program import TensorProgram, verify
+from flambeau_inductor.scheduling_limits import Limits
 
 DEFAULT = Limits()
 

@@ -63,6 +63,8 @@ class Tuning:
     narrow_tile: tuple[int, int, int, int, int]
     depthwise_results: int
     depthwise_padding: float
+    unaligned_share: float
+    library_share: float
     group_rows: int
     pairs_gain: float
     batch_side: int

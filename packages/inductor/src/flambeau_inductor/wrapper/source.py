@@ -30,6 +30,7 @@ from flambeau_inductor.ir.program import (
 )
 from flambeau_inductor.ir.steps import storage_bytes, touched
 from flambeau_inductor.runtime.cpu.blocked_linear import IN_BLOCKS
+from flambeau_inductor.runtime.cpu.huge_pages import RETURNED
 from flambeau_inductor.runtime.cpu.random import BERNOULLI
 from flambeau_inductor.runtime.operators import (
     FOR_BACKWARD,
@@ -38,7 +39,6 @@ from flambeau_inductor.runtime.operators import (
     for_backward,
     with_packed_weight,
 )
-from flambeau_inductor.runtime.output_cache import RETURNED
 from flambeau_inductor.tuning import host_tuning
 from flambeau_inductor.wrapper import names
 
@@ -237,7 +237,9 @@ def _alloc(p: _WrapperWriter, step: Alloc) -> None:
     of = p.layouts[step.buffer]
     shape, stride = names.sizes(of.shape), names.sizes(of.stride)
     if of.device.type == "cpu" and hint(storage_bytes(of)) >= host_tuning().huge_page_bytes:
-        p(f"{step.buffer} = {p.allocate}({shape}, {stride}, {of.dtype})")
+        small = not is_open((*of.shape, *of.stride)) and hint(storage_bytes(of)) < RETURNED
+        allocate = "empty_large" if small else p.allocate
+        p(f"{step.buffer} = {allocate}({shape}, {stride}, {of.dtype})")
         return
     place = f"dtype={of.dtype}, device={str(of.device)!r}"
     p(f"{step.buffer} = empty_strided({shape}, {stride}, {place})")

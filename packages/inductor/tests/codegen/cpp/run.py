@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -37,6 +37,17 @@ def compile_loop(
         kernel(*(buffers[n].data_ptr() + o for n, o in zip(entry.buffers, entry.offsets)))
 
     return run
+
+
+def run_loops(loops: Sequence[Loop], buffers: Buffers, folder: Path) -> None:
+    """Generate `loops`, which have different names, in one unit; call them in order."""
+    source = generate(loops, lambda name: buffers[name].dtype, vector_bytes())
+    library = ctypes.PyDLL(str(find_toolchain().build(source.text, folder)))
+    library.flambeau_kernel.restype = ctypes.py_object
+    for loop in loops:
+        entry = source.entries[loop.name]
+        kernel = library.flambeau_kernel(entry.number)
+        kernel(*(buffers[n].data_ptr() + o for n, o in zip(entry.buffers, entry.offsets)))
 
 
 def run_loop(loop: Loop, buffers: Buffers, folder: Path, width: int | None = None) -> None:

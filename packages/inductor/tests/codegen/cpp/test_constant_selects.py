@@ -10,7 +10,7 @@ from flambeau_inductor.codegen.cpp.loop_rewrites import choose_constants
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Const, Load, Loop, Point, Store
 
-from .. import loops
+from tests.codegen import loops
 
 
 def masked(op: str, number: float, first: bool, dtype: torch.dtype = torch.float32) -> Loop:

@@ -12,7 +12,7 @@ from flambeau_inductor.codegen.cpp.loop_rewrites import narrow_indices, two_pass
 from flambeau_inductor.codegen.cpp.unit import emit_kernel
 from flambeau_inductor.ir.loops import Loop
 
-from .. import loops
+from tests.codegen import loops
 
 GOLDEN = Path(__file__).parent / "golden"
 KERNELS: dict[str, Loop] = {

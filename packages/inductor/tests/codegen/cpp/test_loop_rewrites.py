@@ -8,7 +8,7 @@ from flambeau_inductor.codegen.cpp.loop_rewrites import narrow_indices, two_pass
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Const, IndexValue, Load, Loop, Point, Reduce, Store
 
-from .. import loops
+from tests.codegen import loops
 
 
 def outputs(loop: Loop, memory: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

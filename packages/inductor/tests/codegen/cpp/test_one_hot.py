@@ -12,9 +12,9 @@ from flambeau_inductor.indexing import IntegerConstant as IndexConst
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Const, IndexValue, Instr, Load, Loop, Point, Reduce, Store
 
-from ...poison import poisoned
-from .. import loops
-from . import run
+from tests.codegen import loops
+from tests.codegen.cpp import run
+from tests.poison import poisoned
 
 ROWS, COLUMNS = 9, 70
 LABELS = [0, 69, 70, -1, 35, 2**40, -(2**40), 2**31, -(2**63)]

@@ -17,12 +17,12 @@ from flambeau_inductor.ir import evaluate
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.lowering import lower_graph
-from flambeau_inductor.passes.fx_passes import rewrite
+from flambeau_inductor.passes.primitive_passes import rewrite
 from flambeau_inductor.schedule import schedule
 from torch import fx
 
-from ...lowering.test_programs import CASES
-from .run import vector_bytes
+from tests.codegen.cpp.run import vector_bytes
+from tests.lowering.test_programs import CASES
 
 
 def kernels_of(program: Program, folder: Path) -> Callable[[Loop, Mapping[str, Any]], None]:

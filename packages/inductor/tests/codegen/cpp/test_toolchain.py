@@ -12,7 +12,7 @@ from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from flambeau_inductor.codegen.cpp.unit import generate
 from flambeau_inductor.errors import CompilerFailed, CompilerNotFound
 
-from .. import loops
+from tests.codegen import loops
 
 
 def test_a_missing_compiler_is_one_sentence_that_names_what_to_install() -> None:

@@ -16,10 +16,10 @@ from flambeau_inductor.ir.loops import Load, Point, Store
 from flambeau_prims import PRIMS
 from flambeau_prims._torch_compat import parameters
 
-from ...poison import poisoned
-from .. import loops
-from ..accuracy import check_ulp
-from .run import run_loop
+from tests.codegen import loops
+from tests.codegen.accuracy import check_ulp
+from tests.codegen.cpp.run import run_loop
+from tests.poison import poisoned
 
 RANGES = {
     "erf": (-5.0, 5.0, 2.0),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import mpmath
 import pytest
 import torch
+from flambeau_prims.ops.pointwise import POINTWISE
 
-from ...poison import poisoned
-from .. import loops
-from ..accuracy import check_ulp
-from .run import run_loop
+from tests.codegen import loops
+from tests.codegen.accuracy import check_ulp
+from tests.codegen.triton.run import run_loop
+from tests.poison import poisoned
 
 RANGES = {
     "erf": (-5.0, 5.0, 2.0),
@@ -58,3 +60,16 @@ def test_tanh_of_double(tmp_path: Path) -> None:
     run_loop(loop, {"in0": x, "out": found}, tmp_path)
     torch.testing.assert_close(found, torch.tanh(x), rtol=2e-14, atol=0)
     assert torch.equal(torch.signbit(found), torch.signbit(x))
+
+
+def test_digamma_of_double(tmp_path: Path) -> None:
+    """Within what its recurrence rounds, where the asymptotic series begins too."""
+    x = torch.cat((torch.linspace(0.05, 12.0, 240), torch.arange(1, 13), torch.tensor([1e5, 1e17])))
+    x = x.double()
+    found = poisoned(len(x), dtype=torch.float64)
+    loop = loops.pointwise("digamma", 1, len(x), torch.float64, torch.float64)
+    run_loop(loop, {"in0": x, "out": found}, tmp_path)
+    with mpmath.workdps(40):
+        exact = [mpmath.digamma(mpmath.mpf(each)) for each in x.tolist()]
+        errors = [abs(mpmath.mpf(a) - b) / max(1, abs(b)) for a, b in zip(found.tolist(), exact)]
+    assert max(errors) < POINTWISE["digamma"].error

@@ -14,7 +14,7 @@ from flambeau_inductor import Options
 from torch import fx
 from torch.nn import functional as F
 
-from ...poison import poisoned_memory
+from tests.poison import poisoned_memory
 
 pytest.importorskip("triton", reason="triton is not installed")
 pytestmark = pytest.mark.usefixtures("poisoned_memory")

@@ -24,9 +24,9 @@ from flambeau_inductor.ir.loops import (
     Store,
 )
 
-from ...poison import poisoned
-from .. import loops
-from .run import run_loop
+from tests.codegen import loops
+from tests.codegen.triton.run import run_loop
+from tests.poison import poisoned
 
 
 def test_softmax_in_passes_over_a_long_row(tmp_path: Path) -> None:

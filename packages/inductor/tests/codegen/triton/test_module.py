@@ -8,7 +8,7 @@ import torch
 from flambeau_inductor.codegen.triton.module import generate_module
 from flambeau_inductor.ir.loops import Load, Loop, Store
 
-from .. import loops
+from tests.codegen import loops
 
 DTYPES = dict.fromkeys(["in0", "in1", "out", "a", "b"], torch.float32)
 NUMELS = dict.fromkeys(DTYPES, 1 << 20)

@@ -16,9 +16,8 @@ from flambeau_inductor.codegen.triton.pointwise import (
 )
 from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Point, Store
 
-from ...poison import poisoned
-from .. import loops
-from ..operations import (
+from tests.codegen import loops
+from tests.codegen.operations import (
     BOOL_RESULT,
     CASTS,
     NOT_FINITE,
@@ -29,7 +28,8 @@ from ..operations import (
     reference,
     unary_values,
 )
-from .run import run_loop
+from tests.codegen.triton.run import run_loop
+from tests.poison import poisoned
 
 ALL = FLOATING | INTEGER | BOOLEAN | ANY_DTYPE
 

@@ -15,15 +15,14 @@ from flambeau_inductor.codegen.triton.tiling import Tiling, choose, static_size
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
 from flambeau_inductor.ir.program import Ref, RunLoop
 from flambeau_inductor.lowering import lower_graph
-from flambeau_inductor.passes.fx_passes import rewrite
+from flambeau_inductor.passes.primitive_passes import rewrite
 from flambeau_inductor.schedule import Limits, schedule
 from torch import fx
 
+from tests.codegen import loops
+from tests.codegen.triton.run import run_loop
+from tests.poison import poisoned
 from tests.schedule.pairs import CASES, JOINED
-
-from ...poison import poisoned
-from .. import loops
-from .run import run_loop
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from math import prod
 
 import torch
 
+from flambeau_inductor.codegen.cpp.dtypes import ROUNDED
+from flambeau_inductor.codegen.cpp.emit.pointwise import EXACT
 from flambeau_inductor.indexing import Expr, Ranges, Var, bounds, decide_less, hint
 from flambeau_inductor.ir.loops import (
     Axis,
@@ -188,6 +190,26 @@ def _limits(
     return None
 
 
+def larger_or_smaller(loop: Loop) -> Loop:
+    """A choice of integers by which of the two is larger, as their maximum or minimum: without a
+    mask, whose lanes are of another size than theirs."""
+    body = list(loop.body)
+    for position, instr in enumerate(body):
+        if not isinstance(instr, Point) or instr.op != "where" or instr.dtype.is_floating_point:
+            continue
+        mask = body[instr.args[0]]
+        if instr.dtype is torch.bool or not isinstance(mask, Point) or mask.op not in ORDERS:
+            continue
+        chosen = instr.args[1:]
+        same = {mask.args: True, mask.args[::-1]: False}.get(chosen)
+        if same is not None:
+            larger = same == (ORDERS[mask.op] == "gt")
+            op = "maximum" if larger else "minimum"
+            body[position] = Point(op, chosen, instr.dtype)
+    return replace(loop, body=pruned(body)) if body != list(loop.body) else loop
+
+
+ORDERS = {"lt": "lt", "le": "lt", "gt": "gt", "ge": "gt"}
 ARITHMETIC: Mapping[str, Callable[[float, float], float]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -250,9 +272,67 @@ def _mask(loop: Loop, value: ValueId) -> ValueId | None:
     return source if getattr(loop.body[source], "dtype", None) == torch.bool else None
 
 
-WIDE, NARROW = torch.int64, torch.int32
-
 Emit = Callable[[Instr], ValueId]
+
+
+def exact_in_half(loop: Loop) -> Loop:
+    """What half-precision numbers are converted for, and is exact in their dtype, in that dtype.
+
+    The conversion back would round what needs no rounding.
+    """
+    body: list[Instr] = []
+    new: dict[ValueId, ValueId] = {}
+    found: dict[tuple[ValueId, torch.dtype], ValueId | None] = {}
+
+    def emit(instr: Instr) -> ValueId:
+        body.append(instr)
+        return len(body) - 1
+
+    def narrow(value: ValueId, dtype: torch.dtype) -> ValueId | None:
+        """The value in `dtype`, if that is exact."""
+        if (value, dtype) not in found:
+            found[value, dtype] = _in_half(loop, value, dtype, new, emit, narrow)
+        return found[value, dtype]
+
+    changed = False
+    for position, instr in enumerate(loop.body):
+        made = None
+        if isinstance(instr, Point) and instr.op == "cast" and instr.dtype in ROUNDED:
+            source = loop.body[instr.args[0]]
+            if isinstance(source, Point) and source.op in EXACT:
+                made = narrow(instr.args[0], instr.dtype)
+        changed |= made is not None
+        new[position] = emit(renumbered(instr, new)) if made is None else made
+    return replace(loop, body=pruned(body)) if changed else loop
+
+
+def _in_half(
+    loop: Loop,
+    value: ValueId,
+    dtype: torch.dtype,
+    new: Mapping[ValueId, ValueId],
+    emit: Emit,
+    narrow: Callable[[ValueId, torch.dtype], ValueId | None],
+) -> ValueId | None:
+    match loop.body[value]:
+        case Const(value=number, dtype=torch.float32):
+            rounded = float(torch.tensor(number, dtype=dtype))
+            return emit(Const(rounded, dtype)) if rounded == number else None
+        case Point(op="cast", args=(source,), dtype=torch.float32):
+            same = getattr(loop.body[source], "dtype", None) is dtype
+            return new[source] if same else None
+        case Point(op=op, args=args, dtype=torch.float32) if op in EXACT:
+            data = args[1:] if op == "where" else args
+            parts = [narrow(v, dtype) for v in data]
+            if any(p is None for p in parts):
+                return None
+            chosen = [new[args[0]]] if op == "where" else []
+            given = (*chosen, *(p for p in parts if p is not None))
+            return emit(Point(op, given, dtype))
+    return None
+
+
+WIDE, NARROW = torch.int64, torch.int32
 
 
 def one_hot(loop: Loop) -> Loop:

@@ -86,7 +86,7 @@ def entry(
     lines += [
         "  if (PyErr_Occurred()) return nullptr;",
         "  return with_generator(arg, [&](Mersenne& generator) {",
-        f"    rows_behind_draws<{how.piece}, {how.length}>(",
+        f"    rows_after_draws<{how.piece}, {how.length}>(",
         f"        generator, (unsigned char*)a{place}, {how.rows}, limit, {threads},",
         f"        [=](const b8* mask, long b, long e) {{ rows{number}({given}, b, e); }},",
         f"        [=]([[maybe_unused]] long k) {{ {asked} }});",

@@ -22,10 +22,13 @@ from flambeau_inductor.codegen.cpp.emit.loop_nest import Nest
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables, SourceLines
 from flambeau_inductor.codegen.cpp.loop_rewrites import (
     choose_constants,
+    exact_in_half,
+    larger_or_smaller,
     narrow_indices,
     one_hot,
     two_pass_variance,
 )
+from flambeau_inductor.codegen.cpp.moved_bits import moved_as_bits
 from flambeau_inductor.codegen.cpp.random_fusion import RandomFusion, fuse_with_draws
 from flambeau_inductor.codegen.cpp.random_fusion import entry as draws_entry
 from flambeau_inductor.codegen.device_functions import module_of
@@ -187,7 +190,8 @@ def generate(
     for loop in loops:
         shape, names = anonymous(loop)
         shape, starts = from_starts(shape)
-        dtypes = {short: dtype_of(name) for short, name in names.items()}
+        dtypes: Mapping[str, torch.dtype] = {s: dtype_of(name) for s, name in names.items()}
+        shape, dtypes = moved_as_bits(larger_or_smaller(exact_in_half(shape)), dtypes)
         form = (forms or {}).get(loop.name, RULES)
         mask = (drawn or {}).get(loop.name)
         mask = next((short for short, name in names.items() if name == mask), None)

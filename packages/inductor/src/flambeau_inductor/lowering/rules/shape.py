@@ -110,13 +110,18 @@ def _between(position: Expr, begin: Size, end: Size, size: Size) -> list[IndexCo
 
 
 def _where_inside(
-    ctx: Context, a: Node, guards: Sequence[IndexCondition], index: tuple[Expr, ...], other: Node
+    ctx: Context,
+    a: Node,
+    guards: Sequence[IndexCondition],
+    index: tuple[Expr, ...],
+    other: Node,
+    joined: Joined | None = None,
 ) -> Node:
     """`a` at `index` where the guards hold, else `other`."""
     if not guards:
         return ctx.point("clone", (a,))
     inside = shifted(ctx, a, other.shape, index)
-    choice = Choose(((tuple(guards), inside),), other)
+    choice = Choose(((tuple(guards), inside),), other, joined)
     return ctx.node(other.shape, other.dtype, other.device, choice)
 
 
@@ -134,7 +139,21 @@ def pad(ctx: Context, a: Node, low: Sequence[int], high: Sequence[int], value: S
         if decide_less(0, high[i]):
             guards.append(IndexCondition("lt", d[i], low[i] + size))
     index = tuple(d[i] - low[i] for i in range(len(shape)))
-    return _where_inside(ctx, a, guards, index, filling)
+    return _where_inside(ctx, a, guards, index, filling, _longer_rows(ctx, a, guards, filling))
+
+
+def _longer_rows(
+    ctx: Context, a: Node, guards: Sequence[IndexCondition], filling: Node
+) -> Joined | None:
+    """What a pad at the end of rows amounts to on a GPU, where a loop over the rows of `a` may
+    store them in place."""
+    last = len(a.shape) - 1
+    if a.device.type == "cpu" or [(g.op, g.index) for g in guards] != [
+        ("lt", dims_of(last + 1)[-1])
+    ]:
+        return None
+    shape = (*a.shape[:last], filling.shape[last] - a.shape[last])
+    return Joined((a, ctx.view(filling, shape, dims_of(last + 1))), last)
 
 
 @rule("slice_scatter")

@@ -38,6 +38,16 @@ def _adviser() -> Advise | None:
 _advise = _adviser()
 _PAGE = mmap.PAGESIZE
 
+RETURNED = 32 << 20
+"""Bytes of the largest block that the C library keeps for itself (mallopt(3), M_MMAP_THRESHOLD)."""
+
+AGAIN = 64
+"""How often a block that the C library hands out again is given the hint once more: it may have
+been returned to the system in between."""
+
+_given: dict[tuple[int, int], int] = {}
+"""How often memory has been handed out, by its first and last page."""
+
 
 def empty_large(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """An uninitialised CPU tensor, in huge pages where the system gives them to those who ask."""
@@ -46,6 +56,17 @@ def empty_large(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype)
         begin = made.data_ptr()
         first = -(-begin // _PAGE) * _PAGE
         last = (begin + made.untyped_storage().nbytes()) // _PAGE * _PAGE
-        if last > first:
+        if last > first and _is_new(first, last):
             _advise(first, last - first)
     return made
+
+
+def _is_new(first: int, last: int) -> bool:
+    """Whether the memory may have no hint yet: the system call takes as long as the allocation."""
+    if last - first >= RETURNED:
+        return True
+    if len(_given) > 4096:
+        _given.clear()
+    times = _given.get((first, last), 0)
+    _given[first, last] = times + 1
+    return times % AGAIN == 0

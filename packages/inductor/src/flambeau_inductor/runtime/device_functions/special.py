@@ -12,7 +12,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _polynomial(x, COEFFICIENTS):
+def _polynomial(x, COEFFICIENTS: tl.constexpr):
     """By Horner's rule, the coefficient of the highest power first, each step rounded."""
     value = COEFFICIENTS[0] * x + COEFFICIENTS[1]
     for k in tl.static_range(2, len(COEFFICIENTS)):
@@ -121,15 +121,15 @@ def lgamma(x):
 
 @triton.jit
 def digamma(x):
-    """Derivative of lgamma: eight steps of its recurrence, then the asymptotic series
+    """Derivative of lgamma: ten steps of its recurrence, then the asymptotic series
     (Abramowitz and Stegun, 6.3.5 and 6.3.18), reflected below zero."""
     wide = x.to(tl.float64)
     reflected = wide < 0
     z = tl.where(reflected, 1.0 - wide, wide)
     z = tl.where(z == 0, 1.0, z)
     total = z * 0.0
-    for _ in tl.static_range(8):
-        small = z < 8.0
+    for _ in tl.static_range(10):
+        small = z < 10.0
         total = tl.where(small, total - 1.0 / z, total)
         z = tl.where(small, z + 1.0, z)
     s = 1.0 / (z * z)

@@ -87,11 +87,12 @@ class Rules:
 
 def rules_from(data: Mapping[str, Any]) -> Rules:
     """The rules of `Rules.data`, whose tuples JSON made lists."""
+    return Rules(**{name: tuples_of(value) for name, value in data.items()})
 
-    def tuples(value: Any) -> Any:
-        return tuple(map(tuples, value)) if isinstance(value, list | tuple) else value
 
-    return Rules(**{name: tuples(value) for name, value in data.items()})
+def tuples_of(value: Any) -> Any:
+    """Lists, as JSON gives them, as the tuples they were."""
+    return tuple(map(tuples_of, value)) if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from heapq import heappop, heappush
 from flambeau_inductor.driver import PassContext
 from flambeau_inductor.indexing import IntegerConstant, Size, decide_equal, hint, is_open
 from flambeau_inductor.ir.tensors import LibraryCall, Node, dot, flat_strides
-from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.fuse.legality import (
     Block,
     ComputedBuffer,
@@ -39,6 +38,7 @@ from flambeau_inductor.schedule.materialize.plan import (
     operands_of,
 )
 from flambeau_inductor.schedule.tensor_program import Merge, Refusal, TensorProgram
+from flambeau_inductor.scheduling_limits import Limits
 
 
 @dataclass(slots=True, eq=False)
@@ -146,6 +146,9 @@ def _drop_unread(state: Fusion) -> None:
         state.tiny.get(group.blocks, set()).discard(number)
         for read in group.reads:
             state.readers[read].discard(number)
+    left = sum(1 << number for number in state.steps)
+    for step in state.steps.values():  # a loop over no points comes after nothing that is left out
+        step.before &= left
 
 
 def _before(state: Fusion, read: Iterable[Node]) -> int:

@@ -46,9 +46,9 @@ from flambeau_inductor.ir.tensors import (
     dot,
     flat_strides,
 )
-from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.fuse.emit import Emitter
 from flambeau_inductor.schedule.materialize.plan import MaterializationPlan, NodeStorage
+from flambeau_inductor.scheduling_limits import Limits
 
 Block = tuple[Size, bool]
 """Size, and whether it is reduced."""

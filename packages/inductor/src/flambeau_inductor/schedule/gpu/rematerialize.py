@@ -31,7 +31,6 @@ from flambeau_inductor.ir.operands import LoopBody, pruned, reindexed, renumbere
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.ir.steps import Compute, computing, made_by, rescheduled, touched
 from flambeau_inductor.ir.tensors import LibraryCall, Node, Pointwise
-from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.fuse.legality import ComputedBuffer, FusionGroup
 from flambeau_inductor.schedule.fuse.loop_order import ranges_of
 from flambeau_inductor.schedule.materialize.plan import (
@@ -40,6 +39,7 @@ from flambeau_inductor.schedule.materialize.plan import (
     operands_of,
 )
 from flambeau_inductor.schedule.tensor_program import TensorProgram
+from flambeau_inductor.scheduling_limits import Limits
 
 
 def rematerialize(context: PassContext, program: TensorProgram) -> tuple[TensorProgram, int]:

@@ -46,8 +46,8 @@ from flambeau_inductor.ir.operands import (
 )
 from flambeau_inductor.ir.program import Program, RunLoop, Step
 from flambeau_inductor.ir.steps import Compute, computing, made_by, rescheduled, touched
-from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.gpu.split_reduction import ScratchBuffers, rows_of_parts
+from flambeau_inductor.scheduling_limits import Limits
 
 NOTHING = Const(0, torch.int64)
 """In place of an instruction that `pruned` is to drop."""

@@ -33,8 +33,8 @@ from flambeau_inductor.ir.operands import LoopBody, levels, operands, pruned, re
 from flambeau_inductor.ir.program import Buffer, Layout, Program, RunLoop, Step
 from flambeau_inductor.ir.steps import rescheduled
 from flambeau_inductor.ir.tensors import flat_strides
-from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.fuse.loop_order import normalised
+from flambeau_inductor.scheduling_limits import Limits
 
 NewBuffer = Callable[[tuple[int, ...], torch.dtype], str]
 """Makes a contiguous buffer and returns its name."""

@@ -33,7 +33,6 @@ from flambeau_inductor.ir.tensors import (
     TensorScan,
     View,
 )
-from flambeau_inductor.limits import Limits
 from flambeau_inductor.lowering.rules.shape import CONCATENATION
 from flambeau_inductor.schedule.materialize.plan import (
     MaterializationPlan,
@@ -41,6 +40,7 @@ from flambeau_inductor.schedule.materialize.plan import (
     operands,
     root_of,
 )
+from flambeau_inductor.scheduling_limits import Limits
 from flambeau_inductor.tuning import host_tuning
 
 VECTOR = 64
@@ -78,7 +78,7 @@ def joined_in_place(plan: MaterializationPlan, limits: Limits) -> Iterator[Libra
         if joined is None or decide_equal(node.numel, 0):
             continue
         shown = node in plan.anchors
-        apart = shown and node not in seen and _pays(joined)
+        apart = shown and ((node not in seen and _pays(joined)) or _ends_rows(joined))
         if not apart and not (node in read and _selects_by_element(plan, node, joined, limits)):
             continue
         sizes = enumerate(piece.nbytes for piece in joined.pieces)
@@ -180,6 +180,31 @@ def _pays(joined: Joined) -> bool:
     """Whether a loop a piece costs less than one of all; on a GPU, where it adds no launch."""
     on_cpu = joined.pieces[0].device.type == "cpu"
     return on_cpu or all(map(_stored_with_rows, joined.pieces))
+
+
+def _ends_rows(joined: Joined) -> bool:
+    """Whether the loop that reduces rows also computes them, and what ends them is a number."""
+    first, *rest = joined.pieces
+    if len(rest) != 1 or not isinstance(root_of(rest[0]).define, Literal):
+        return False
+    return first.device.type != "cpu" and any(
+        isinstance(node.define, Reduction)
+        and same(node.define.base.shape[-1], first.shape[-1])
+        and node.define.dims == (len(node.define.base.shape) - 1,)
+        for node in _inlined(first)
+    )
+
+
+def _inlined(node: Node) -> Iterator[Node]:
+    """What a value is computed of, element by element."""
+    seen, work = set[Node](), [node]
+    while work:
+        item = work.pop()
+        if item not in seen:
+            seen.add(item)
+            yield item
+            if isinstance(item.define, Pointwise | View):
+                work.extend(operands(item))
 
 
 def _selects_by_element(

@@ -50,7 +50,6 @@ from flambeau_inductor.ir.tensors import (
     spread,
     viewed,
 )
-from flambeau_inductor.limits import Limits
 from flambeau_inductor.lowering.context import LoweringError
 from flambeau_inductor.lowering.rules.pointwise import is_expensive
 from flambeau_inductor.schedule.fuse.emit import Emitter
@@ -70,6 +69,7 @@ from flambeau_inductor.schedule.materialize.plan import (
     root_of,
 )
 from flambeau_inductor.schedule.tensor_program import TensorProgram
+from flambeau_inductor.scheduling_limits import Limits
 
 
 def materialize(context: PassContext, program: TensorProgram) -> tuple[TensorProgram, int]:

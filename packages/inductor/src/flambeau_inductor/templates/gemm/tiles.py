@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from flambeau_inductor.codegen.triton.tiling import next_power_of_two
 from flambeau_inductor.tuning import MEASURED, Tuning
 from flambeau_inductor.tuning.machine import MMA_DEPTH
 
@@ -100,7 +99,7 @@ def _best(
         if itemsize == 4:
             depth, stages = max(MMA_DEPTH, depth // 2), min(stages, 3)
         sides = ((rows, m), (columns, n), (depth, k // max(1, shape.runs)))
-        if any(side > max(MMA_DEPTH, next_power_of_two(size)) for side, size in sides):
+        if any(side > max(MMA_DEPTH, 2 * size - 1) for side, size in sides):  # half of it is empty
             continue
         fitting = fit(GemmTile(rows, columns, depth, warps, stages), itemsize, tuning)
         if fitting is None:

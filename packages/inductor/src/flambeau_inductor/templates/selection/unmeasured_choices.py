@@ -6,7 +6,9 @@ Invariant: on a measured device only calls that the template was faster than at 
 
 Those are, in half precision, attention with a bias and by FlashAttention 2 on newer devices than it
 was made for (cuDNN's stays), convolutions over images of a few channels, and depthwise ones and
-grouped products with an epilogue. No model gained what compiling other products costs.
+grouped products with an epilogue, and products whose rows are not of whole pieces of 16 bytes where
+those of the operands begin with one (`passes/pad_products.py` pads operands for that). No model
+gained what compiling other products costs.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from flambeau_inductor.ir.program import Extern, Program
 from flambeau_inductor.templates.attention.match_attention import FoundAttention, FoundBackward
 from flambeau_inductor.templates.attention.problem import Attention
 from flambeau_inductor.templates.convolution.depthwise import tiles_for
+from flambeau_inductor.templates.gemm.alignment import library_seconds, missing, template_seconds
 from flambeau_inductor.templates.gemm.grouped import tiles_for as tiles_of_groups
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
-from flambeau_inductor.templates.gemm.problem import Groups, Product, Window
+from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Product, Window
 from flambeau_inductor.templates.gemm.tiles import GemmShape, GemmTile, candidates, fit
 from flambeau_inductor.templates.gemm.tma import operands_of
 from flambeau_inductor.tuning import Tuning
@@ -49,7 +52,7 @@ def tile_of(found: MatchedProduct, tuning: Tuning) -> GemmTile | None:
     if product.dtype not in HALF:
         return None
     if product.window is None:
-        some = _small(product, tuning)
+        some = _small(product, tuning) or _unaligned(product, tuning)
         if product.groups is not None:
             some = _grouped(product, product.groups, tuning, fused=found.reader is not None)
         return next((t for t in some if not t.described or operands_of(product, t)), None)
@@ -77,6 +80,29 @@ def _small(product: Product, tuning: Tuning) -> Sequence[GemmTile]:
         return ()
     described, shape = tuning.machine.described, shape_of(product)
     return candidates(shape, parts=False, described=described, tuning=tuning)
+
+
+def _unaligned(product: Product, tuning: Tuning) -> Sequence[GemmTile]:
+    """The library is slow where rows are not of whole pieces, the template where they do not begin
+    with one."""
+    shape, described = shape_of(product), tuning.machine.described
+    if not _is_odd(product) or not all(map(_begins_with_piece, (product.a, product.b))):
+        return ()
+    gain = library_seconds(shape, aligned=False, tuning=tuning) - template_seconds(shape, tuning)
+    return candidates(shape, described=described, tuning=tuning) if gain > tuning.launch else ()
+
+
+def _is_odd(product: Product) -> bool:
+    _, rows, columns, inner = product.sizes
+    of_left = rows if product.a.strides[2] != 1 else inner
+    of_right = inner if product.b.strides[2] != 1 else columns
+    return any(missing(size, product.dtype.itemsize) for size in (of_left, of_right, columns))
+
+
+def _begins_with_piece(matrix: Matrix) -> bool:
+    """Whether each row of an operand in half precision begins with a whole piece."""
+    steps = (step for step in (*matrix.strides, matrix.offset) if step != 1)
+    return 1 in matrix.strides and not any(missing(step, 2) for step in steps)
 
 
 def _few_channels(product: Product, window: Window, tuning: Tuning) -> GemmTile | None:

@@ -17,6 +17,7 @@ from flambeau_inductor.codegen.errors import CppUnsupported
 from flambeau_inductor.indexing import Add, Expr, FloorDiv, IntegerConstant, Mod, Mul, Var, terms_of
 from flambeau_inductor.ir.loops import (
     RANDOM,
+    Const,
     IndexValue,
     Instr,
     Load,
@@ -114,6 +115,18 @@ def _divisible(expr: Expr, var: str, width: int, by: int) -> bool:
     )
 
 
+TRANSPOSED = (
+    *(torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int32, torch.int64),
+)
+"""Dtypes of what is transposed in registers."""
+SHORT = frozenset([torch.int8, torch.uint8, torch.int16])
+# what is one instruction, or a few, for a whole vector of them
+SHORT_OPS = frozenset(
+    [
+        *("add", "sub", "mul", "neg", "abs", "sign", "maximum", "minimum"),
+        *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"),
+    ]
+)
 # scans that take longer to compute than to read and store
 COSTLY = frozenset({"logsumexp"})
 
@@ -154,16 +167,25 @@ def _gain(loop: Loop, var: str, width: int, deps: tuple[Axes, ...]) -> float:
             gain += cost(instr) if isinstance(instr, Point) else 0.5
         elif isinstance(instr, Load | Store):
             scattered = any(v.startswith("%") and var in deps[int(v[1:])] for v in instr.index.vars)
-            regular = lane_step(instr.index, var, width) in (0, 1) and not scattered
-            gain += 1.0 if regular else -1.0
+            ways = (0, 1, -1) if isinstance(instr, Load) else (0, 1)
+            regular = lane_step(instr.index, var, width) in ways and not scattered
+            gain += 1.0 if regular else 0.0 if _transposable(loop, instr) else -1.0
         else:
             gain += 0.9 * cost(instr)
     return gain
 
 
+def _transposable(loop: Loop, instr: Instr) -> bool:
+    """Whether squares of what is loaded are read in order along another axis, and transposed."""
+    if not isinstance(instr, Load) or instr.mask is not None or instr.dtype not in TRANSPOSED:
+        return False
+    return any(instr.index.coefficient(a.var) == 1 for a in loop.x[:-1])
+
+
 def _lane_size(loop: Loop, var: str, deps: tuple[Axes, ...]) -> int:
-    """Bytes of the widest lane that is a vector along `var`."""
-    size = 4
+    """Bytes of the widest lane that is a vector along `var`; at least four where there are masks,
+    conversions or accumulators, whose lanes are 32 bits wide."""
+    size = _short_numbers(loop, var, deps) or 4
     counters = _counters(loop)
     for position, (instr, own) in enumerate(zip(loop.body, deps)):
         if isinstance(instr, Store | ReducePart) or position in counters:
@@ -176,6 +198,32 @@ def _lane_size(loop: Loop, var: str, deps: tuple[Axes, ...]) -> int:
         elif var in own:
             size = max(size, spelling_of(instr.dtype).size)
     return size
+
+
+def _short_numbers(loop: Loop, var: str, deps: tuple[Axes, ...]) -> int:
+    """Bytes of the widest, where vectors along `var` are full, and of integers of less than four
+    bytes alone; else 0."""
+    widest = 1
+    for instr, own in zip(loop.body, deps):
+        if isinstance(instr, Store):
+            # what is stored may be one number for all lanes
+            dtype = result_dtype(loop.body[instr.value])
+            if dtype not in SHORT:
+                return 0
+            widest = max(widest, dtype.itemsize)
+            continue
+        if var not in own:
+            continue
+        if not isinstance(instr, Load | Const | Point) or instr.dtype not in SHORT:
+            return 0
+        if isinstance(instr, Point) and instr.op not in SHORT_OPS:
+            return 0
+        if isinstance(instr, Load) and (instr.mask is not None and var in deps[instr.mask]):
+            return 0
+        widest = max(widest, instr.dtype.itemsize)
+    (size,) = (a.size for a in (*loop.x, *loop.r) if a.var == var)
+    full = isinstance(size, int) and size >= 64 // widest
+    return widest if full and not loop.r else 0
 
 
 def _counters(loop: Loop) -> set[ValueId]:

@@ -34,7 +34,9 @@ def compute(values: KernelVariables, value: ValueId) -> None:
         case Point(op=op, args=args, dtype=dtype):
             kinds = [values.dtype(a) for a in args]
             operands = [values.operand(a, vector) for a in args]
-            values.declare(value, point(op, kinds, dtype, operands, values.constant(vector)))
+            rounds = dtype is not torch.float16 or value not in values.only_stored
+            text = point(op, kinds, dtype, operands, values.constant(vector), rounds)
+            values.declare(value, text)
         case Check(arg=arg):
             _check(values, arg)
         case _:

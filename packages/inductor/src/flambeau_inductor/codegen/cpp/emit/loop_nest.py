@@ -6,10 +6,12 @@ visited once, by one thread, whatever the order and the blocks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 
 from flambeau_inductor.codegen.cpp.analysis.plan import THREAD_WORK, blocked_axis, shared_axis
+from flambeau_inductor.codegen.cpp.analysis.segments import Segment, segments
 from flambeau_inductor.codegen.cpp.analysis.streaming import repeated_rows
 from flambeau_inductor.codegen.cpp.emit.compute import compute
 from flambeau_inductor.codegen.cpp.emit.memory import declare_rows, store
@@ -17,7 +19,7 @@ from flambeau_inductor.codegen.cpp.emit.reduction_passes import ReductionPass, e
 from flambeau_inductor.codegen.cpp.emit.transpose import emit_squares, emit_transposed_tile, tile_of
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
 from flambeau_inductor.codegen.cpp.emit.vector_loop import columns_at_once
-from flambeau_inductor.ir.loops import Reduce, ReducePart, Store
+from flambeau_inductor.ir.loops import Reduce, ReducePart, Store, ValueId
 
 # collapse outer loops until threads have this many pieces to share
 PIECES = 64
@@ -35,6 +37,7 @@ class Nest:
     def __init__(self, values: KernelVariables, threads: int | None, by_rows: bool = False) -> None:
         plan = values.plan
         self.plan, self.text, self.values, self.by_rows = plan, values.text, values, by_rows
+        self.unread: frozenset[ValueId] = frozenset()
         self.team = max(1, plan.cost // (THREAD_WORK // 2))
         if threads is not None:
             self.team = min(self.team, threads)
@@ -126,6 +129,8 @@ class Nest:
         for position, instr in enumerate(self.plan.loop.body):
             if isinstance(instr, Reduce | ReducePart | Store) or self.plan.is_element(position):
                 continue
+            if position in self.unread:
+                continue
             if self.plan.level[position] or (self.plan.is_vector(position) and not vectors):
                 continue
             own = max((self.depth_of[v] for v in self.plan.deps[position]), default=-1)
@@ -182,6 +187,10 @@ class Nest:
         if vector and (tile := columns_at_once(self.plan)) > 1:
             self._column_tiles(depth, size, tile)
             return
+        if vector and (begin, self.shared, self.blocked) == ("0", None, None):
+            if pieces := segments(self.plan):
+                self._segments(depth, pieces)
+                return
         step = f"{var} += {self.plan.width}" if vector else f"++{var}"
         if self.plan.looks and self.collapsed <= depth == len(self.order) - 1:
             self.text(f"#pragma GCC unroll {UNROLLED}")  # a jump less for each element
@@ -195,6 +204,17 @@ class Nest:
             end = f"{var}_b + part"
             self.text(f"const long {var}_e = {end} < {size} ? {end} : {size};")
             self._after(0)
+
+    def _segments(self, depth: int, pieces: Sequence[Segment]) -> None:
+        """The vector axis piece by piece, each by the plan that holds there."""
+        var, width, whole = self.order[depth], self.plan.width, self.values.plan
+        for piece in pieces:
+            self.values.plan, self.unread = piece.plan, piece.unread
+            head = f"for (long {var} = {piece.low}; {var} < {piece.high}; {var} += {width})"
+            with self.text.block(head):
+                after = partial(self._after, depth)
+                self.values.in_lanes(var, piece.high, piece.size, after)
+        self.values.plan, self.unread = whole, frozenset()
 
     def _column_tiles(self, depth: int, size: str, tile: int) -> None:
         """Several vectors of columns at once: a row of memory is then read in longer runs."""

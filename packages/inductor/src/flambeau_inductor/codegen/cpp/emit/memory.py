@@ -38,6 +38,8 @@ def load(values: KernelVariables, value: ValueId, instr: Load) -> None:
     whole = None
     if step == 1:
         whole = f"load{width}({base} + {values.address(instr.index)}, n)"
+    elif step == -1:
+        whole = f"backwards{width}({base} + {values.address(instr.index)}, n)"
     elif step == 0:
         whole = f"splat{width}(load1({base} + {values.address(instr.index)}))"
     each = f"load1({base} + {values.address(instr.index, 'l')})"
@@ -102,7 +104,8 @@ def transpose(values: KernelVariables, value: ValueId, var: str, columns: int | 
     if not isinstance(instr, Load):
         raise CppUnsupported(f"{type(instr).__name__} reads no memory")
     if columns is None:
-        values.text(f"alignas(64) f32 q{value}[{apart * apart}];")
+        lane = spelling_of(instr.dtype).value
+        values.text(f"alignas(64) {lane} q{value}[{apart * apart}];")
         into, values.transposed[value] = f"q{value}", f"q{value} + {apart} * ({var} - {var}_t)"
     else:
         row, lane = f"q{value} + {apart} * (%s - {var}_b)", f" + ({lanes} - {lanes}_b)"
@@ -111,7 +114,7 @@ def transpose(values: KernelVariables, value: ValueId, var: str, columns: int | 
     ranges = {**values.plan.ranges, f"{var}_t": values.plan.ranges[var]}
     first = to_c(instr.index.substitute({var: Var(f"{var}_t")}), ranges)
     where = f"{values.pointer(instr.buffer)} + {first}, {values.step(instr.index)}"
-    values.text(f"turn{values.width}({where}, {into}, {apart}, count, n);")
+    values.text(f"transpose{values.width}({where}, {into}, {apart}, count, n);")
 
 
 def fetch(values: KernelVariables, ahead: Ahead) -> None:

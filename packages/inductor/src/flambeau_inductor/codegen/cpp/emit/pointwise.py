@@ -48,7 +48,9 @@ INTEGER_DIVISION = frozenset(["trunc_div", "floor_div", "remainder", "fmod"])
 IDENTITY = frozenset(["ceil", "floor", "round", "trunc"])
 TRUTHS = {"isnan": "0", "isinf": "0", "isfinite": "-1"}
 # results in half precision that need no rounding: they are one of the operands, or exact
-EXACT = frozenset(_words("neg abs sign maximum minimum fmax fmin copysign where"))
+EXACT = frozenset(
+    _words("neg abs sign maximum minimum fmax fmin copysign where ceil floor round trunc")
+)
 # relative cost of one element, for what is worth keeping and what is worth a thread; others: 1
 COST = {
     **dict.fromkeys(_words("div sqrt rsqrt reciprocal"), 4),
@@ -114,18 +116,20 @@ def point(
     result: torch.dtype,
     args: Sequence[str],
     constant: Callable[[str, torch.dtype], str],
+    rounds: bool = True,
 ) -> str:
-    """C++ text of the op. `constant` renders a number in the flavour of the operands."""
+    """C++ text of the op. `constant` renders a number in the flavour of the operands; `rounds`:
+    to half precision, which a store of float16 does by itself."""
     spelling_of(result)
     first = operands[-1]
     for dtype in operands:
         spelling_of(dtype)
     if op in RANDOM:
         text = f"{random_name(op, result)}({', '.join(args)})"
-        rounds = op == "philox_normal" and result in ROUNDED
-        return f"{ROUNDED[result]}({text})" if rounds else text
+        rounded = op == "philox_normal" and result in ROUNDED
+        return f"{ROUNDED[result]}({text})" if rounded else text
     if op == "cast":
-        return cast(args[0], operands[0], result, constant)
+        return cast(args[0], operands[0], result, constant, rounds)
     if op == "where":
         return f"select({args[0]}, {args[1]}, {args[2]})"
     if op == "logical_not":
@@ -153,7 +157,8 @@ def point(
             on = "bools" if first is torch.bool else first
             raise CppUnsupported(f"no C++ kernel for {op} on {on}")
         text = f"{table[op]}({', '.join(args)})"
-    return f"{ROUNDED[result]}({text})" if result in ROUNDED and op not in EXACT else text
+    rounds = rounds and result in ROUNDED and op not in EXACT
+    return f"{ROUNDED[result]}({text})" if rounds else text
 
 
 def truth(text: str, dtype: torch.dtype, constant: Callable[[str, torch.dtype], str]) -> str:
@@ -162,7 +167,11 @@ def truth(text: str, dtype: torch.dtype, constant: Callable[[str, torch.dtype], 
 
 
 def cast(
-    text: str, source: torch.dtype, target: torch.dtype, constant: Callable[[str, torch.dtype], str]
+    text: str,
+    source: torch.dtype,
+    target: torch.dtype,
+    constant: Callable[[str, torch.dtype], str],
+    rounds: bool = True,
 ) -> str:
     """Conversion as eager does it; to half precision it rounds once, to nearest even."""
     if source is target:
@@ -174,6 +183,6 @@ def cast(
     have, want = spelling_of(source).value, spelling_of(target).value
     if have != want:
         text = f"to_{want}({text})"
-    if target in ROUNDED and source is not torch.bool:
+    if rounds and target in ROUNDED and source is not torch.bool:
         text = f"{ROUNDED[target]}({text})"
     return text

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-
 from flambeau_inductor.codegen.cpp.analysis.streaming import fetched_squares
-from flambeau_inductor.codegen.cpp.analysis.vectorization import lane_step
+from flambeau_inductor.codegen.cpp.analysis.vectorization import TRANSPOSED, lane_step
+from flambeau_inductor.codegen.cpp.dtypes import spelling_of
 from flambeau_inductor.codegen.cpp.emit.memory import fetch_at, transpose
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
 from flambeau_inductor.codegen.cpp.emit.vector_loop import SHORT_BODY
@@ -25,8 +24,6 @@ from flambeau_inductor.ir.loops import Load, Store, ValueId
 
 SQUARES = (4, 8, 16)
 """Lanes of the vectors whose squares are transposed."""
-TRANSPOSED = (torch.float32, torch.bfloat16, torch.float16)
-"""Their dtypes."""
 TILE_BYTES = 32 << 10
 """Of all transposed tiles: they leave room in the smallest cache."""
 TOGETHER = 4
@@ -68,7 +65,8 @@ def tile_of(values: KernelVariables, blocked: str | None, rows: int) -> Transpos
     large = fetched_squares(plan, values.dtype_of, blocked)
     if not loads or not set(loads) & set(large):
         return None
-    columns = TILE_BYTES // (4 * rows * len(loads)) // plan.width * plan.width
+    widest = max(spelling_of(values.dtype(v)).size for v in loads)
+    columns = TILE_BYTES // (widest * rows * len(loads)) // plan.width * plan.width
     if columns < 2 * plan.width:
         return None
     return TransposeTile(rows, columns, tuple(loads), tuple(v for v in large if v not in loads))
@@ -110,7 +108,8 @@ def emit_transposed_tile(
             end = f"{axis}_b + {step}"
             text(f"const long {axis}_e = {end} < {size} ? {end} : {size};")
         for value in tile.loads:
-            text(f"alignas(64) f32 q{value}[{tile.rows * tile.columns}];")
+            lane = spelling_of(values.dtype(value)).value
+            text(f"alignas(64) {lane} q{value}[{tile.rows * tile.columns}];")
         with (
             text.block(f"for (long {lanes} = {lanes}_b; {lanes} < {lanes}_e; {lanes} += {width})"),
             text.block(f"for (long {var}_t = {var}_b; {var}_t < {var}_e; {var}_t += {width})"),

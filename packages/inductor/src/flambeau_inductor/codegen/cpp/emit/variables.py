@@ -17,7 +17,8 @@ from flambeau_inductor.codegen.cpp.analysis.vectorization import lane_step, resu
 from flambeau_inductor.codegen.cpp.dtypes import spelling_of
 from flambeau_inductor.codegen.errors import CppUnsupported
 from flambeau_inductor.indexing import Expr, Var, to_c
-from flambeau_inductor.ir.loops import ReducePart, ValueId
+from flambeau_inductor.ir.loops import ReducePart, Store, ValueId, looked_up
+from flambeau_inductor.ir.operands import operands
 
 
 class SourceLines:
@@ -59,6 +60,12 @@ class KernelVariables:
         self.transposed: dict[ValueId, str] = {}
         self.streamed = streamed(plan, dtype_of)
         self.width = plan.width
+        body = plan.loop.body
+        stored = {i.value for i in body if isinstance(i, Store) and i.mode == "set"}
+        read = {v for i in body for v in operands(i) if not isinstance(i, Store)}
+        read |= {v for i in body if isinstance(i, Store) for v in looked_up(i.index)}
+        read |= {i.value for i in body if isinstance(i, Store) and i.mode != "set"}
+        self.only_stored = stored - read - plan.scratch
 
     def dtype(self, value: ValueId) -> torch.dtype:
         """Result dtype of an instruction."""

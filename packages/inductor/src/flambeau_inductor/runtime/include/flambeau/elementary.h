@@ -189,10 +189,7 @@ template <int quarter> FL_INLINE FL_F sine(FL_F x) {
   return (FL_F)((FL_I)y ^ ((q & 2) << 30));
 }
 FL_INLINE bool all_below(FL_F x, f32 limit) {
-  FL_I m = abs(x) < limit;
-  i32 every = -1;
-  for (int l = 0; l < FL_W; ++l) every &= m[l];
-  return every != 0;
+  return !one_of(~(abs(x) < limit));
 }
 #ifdef __FMA__
 #define FL_SINE(name, quarter, zero) \

@@ -2,7 +2,7 @@
 //
 // In: FL_W; lanes.h includes this inside namespace fl. Out: widen_*, round_*, half_bits. Invariant:
 // with the processor's own conversions (F16C) or without them, the same numbers come
-// out, denormals and infinities included; a NaN stays one.
+// out, denormals and infinities included; a NaN stays one (eager's vectors set all of its bits too).
 
 FL_INLINE FL_V(f32) widen_bf16(FL_V(u16) v) { return (FL_V(f32))(FL_AS(v, u32) << 16); }
 #if defined(__AVX512F__) && FL_W == 16 && !defined(__clang__)
@@ -19,8 +19,8 @@ FL_INLINE FL_V(f32) round_bf16(FL_V(f32) x) {
 #else
 FL_INLINE FL_V(f32) round_bf16(FL_V(f32) x) {
   FL_V(u32) u = (FL_V(u32))x;
-  FL_V(u32) r = u + 0x7fffu + ((u >> 16) & 1u);
-  return (FL_V(f32))(((x != x) ? u | 0x00400000u : r) & 0xffff0000u);
+  FL_V(u32) r = u + (((u >> 16) & 1u) + 0x7fffu);
+  return (FL_V(f32))((r | (FL_V(u32))(x != x)) & 0xffff0000u);
 }
 #endif
 
@@ -39,6 +39,15 @@ FL_INLINE FL_V(f32) widen_f16(FL_V(u16) v) {
 }
 FL_INLINE FL_V(u16) half_bits(FL_V(f32) x) {
   return (FL_V(u16))__builtin_ia32_vcvtps2ph256(x, 0);
+}
+#elif defined(__F16C__) && FL_W == 4 && !defined(__clang__)
+typedef short FL_NAME(packed) __attribute__((vector_size(16)));
+typedef long FL_NAME(two) __attribute__((vector_size(16)));
+FL_INLINE FL_V(f32) widen_f16(FL_V(u16) v) {
+  return __builtin_ia32_vcvtph2ps((FL_NAME(packed))FL_NAME(two){(long)v, 0});
+}
+FL_INLINE FL_V(u16) half_bits(FL_V(f32) x) {
+  return (FL_V(u16))((FL_NAME(two))__builtin_ia32_vcvtps2ph(x, 0))[0];
 }
 #else
 FL_INLINE FL_V(f32) widen_f16(FL_V(u16) v) {

@@ -1,6 +1,6 @@
 // Vectors of FL_W lanes: the primitives of vec.h on FL_W elements at a time.
 //
-// In: the macro FL_W (2, 4, 8 or 16), set before each inclusion. Out: types f32xW, i64xW, ... and
+// In: the macro FL_W (2 to 64, a power of two), set before each inclusion. Out: types f32xW, i64xW, ... and
 // overloads in namespace fl. Invariant: lanes never mix, except in the reductions at the end; a
 // lane that is not in use may hold anything and is never stored. A mask is an i32xW of 0 and -1.
 #include "flambeau/vec.h"
@@ -23,19 +23,31 @@ typedef i32 FL_V(i32) __attribute__((vector_size(4 * FL_W)));
 typedef i64 FL_V(i64) __attribute__((vector_size(8 * FL_W)));
 typedef unsigned short FL_V(u16) __attribute__((vector_size(2 * FL_W)));
 typedef unsigned FL_V(u32) __attribute__((vector_size(4 * FL_W)));
-#define FL_AS(v, T) __builtin_convertvector(v, FL_V(T))
+#include "flambeau/conversions.h"
 
-#if FL_W == 16
-#define FL_IOTA {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+#define FL_FROM(k) k, k + 1, k + 2, k + 3
+#define FL_SIXTEEN(k) FL_FROM(k), FL_FROM(k + 4), FL_FROM(k + 8), FL_FROM(k + 12)
+#if FL_W == 64
+#define FL_IOTA {FL_SIXTEEN(0), FL_SIXTEEN(16), FL_SIXTEEN(32), FL_SIXTEEN(48)}
+#elif FL_W == 32
+#define FL_IOTA {FL_SIXTEEN(0), FL_SIXTEEN(16)}
+#elif FL_W == 16
+#define FL_IOTA {FL_SIXTEEN(0)}
 #elif FL_W == 8
-#define FL_IOTA {0, 1, 2, 3, 4, 5, 6, 7}
+#define FL_IOTA {FL_FROM(0), FL_FROM(4)}
 #elif FL_W == 4
-#define FL_IOTA {0, 1, 2, 3}
+#define FL_IOTA {FL_FROM(0)}
 #else
 #define FL_IOTA {0, 1}
 #endif
 FL_INLINE FL_V(i32) FL_NAME(lanes)() { return FL_V(i32) FL_IOTA; }
 
+// AVX2 blends by signs, AVX-512 by bits of a comparison.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+#define FL_IS_SET(m) ((m) < 0)
+#else
+#define FL_IS_SET(m) (m)
+#endif
 // Memory, splats, comparisons, selection, and keeping the lanes in use.
 #define FL_COMMON(T, S) \
   FL_INLINE FL_V(T) FL_NAME(load)(const T* p, width<FL_W>) { \
@@ -52,13 +64,14 @@ FL_INLINE FL_V(i32) FL_NAME(lanes)() { return FL_V(i32) FL_IOTA; }
   FL_INLINE FL_V(i32) le(FL_V(T) a, FL_V(T) b) { return FL_AS(a <= b, i32); } \
   FL_INLINE FL_V(i32) gt(FL_V(T) a, FL_V(T) b) { return FL_AS(a > b, i32); } \
   FL_INLINE FL_V(i32) ge(FL_V(T) a, FL_V(T) b) { return FL_AS(a >= b, i32); } \
-  FL_INLINE FL_V(T) select(FL_V(i32) m, FL_V(T) a, FL_V(T) b) { return FL_AS(m, S) ? a : b; } \
+  FL_INLINE FL_V(T) select(FL_V(i32) m, FL_V(T) a, FL_V(T) b) { return FL_IS_SET(FL_AS(m, S)) ? a : b; } \
   FL_INLINE FL_V(T) keep(FL_V(T) v, T, width<FL_W>) { return v; } \
   FL_INLINE FL_V(T) keep(FL_V(T) v, T other, long n) { \
     return select(FL_NAME(lanes)() < (i32)n, v, FL_NAME(splat)(other)); }
 FL_COMMON(f32, i32) FL_COMMON(f64, i64) FL_COMMON(i8, i8) FL_COMMON(u8, i8) FL_COMMON(i16, i16)
 FL_COMMON(i32, i32) FL_COMMON(i64, i64)
 #undef FL_COMMON
+#undef FL_IS_SET
 
 // Stores that go past the caches, where memory is aligned for them.
 #define FL_STREAM(T) \
@@ -70,14 +83,10 @@ FL_STREAM(f32) FL_STREAM(f64) FL_STREAM(i16) FL_STREAM(i32) FL_STREAM(i64)
 #undef FL_STREAM
 
 template <class N> FL_INLINE bool every(FL_V(i32) m, N n) {
-  i32 r = -1;
-  for (int l = 0; l < FL_W; ++l) r &= m[l] | -(i32)(l >= (long)n);
-  return r != 0;
+  return (long)n == FL_W ? !one_of(~m) : !one_of(~m & (FL_NAME(lanes)() < (i32)(long)n));
 }
 template <class N> FL_INLINE bool some(FL_V(i32) m, N n) {
-  i32 r = 0;
-  for (int l = 0; l < FL_W; ++l) r |= m[l] & -(i32)(l < (long)n);
-  return r != 0;
+  return (long)n == FL_W ? one_of(m) : one_of(m & (FL_NAME(lanes)() < (i32)(long)n));
 }
 
 #include "flambeau/half_lanes.h"
@@ -95,7 +104,7 @@ template <class N> FL_INLINE bool some(FL_V(i32) m, N n) {
     else store(p, v, n); } \
   FL_INLINE void stream(H* p, FL_V(f32) v, long n) { store(p, v, n); }
 // what is stored as bf16 has been rounded where it was computed
-FL_HALF(bf16, widen_bf16, FL_AS((FL_V(u32))v >> 16, u16))
+FL_HALF(bf16, widen_bf16, high_halves((FL_V(u32))v))
 FL_HALF(f16, widen_f16, half_bits(v))
 #undef FL_HALF
 #include "flambeau/transpose.h"
@@ -103,8 +112,28 @@ template <class N> FL_INLINE FL_V(i32) FL_NAME(load)(const b8* p, N n) {
   return FL_AS(FL_NAME(load)((const u8*)p, n) != 0, i32);
 }
 template <class N> FL_INLINE void store(b8* p, FL_V(i32) v, N n) {
-  store((u8*)p, FL_AS(v & 1, u8), n);
+  store((u8*)p, truths(v), n);
 }
+
+// Numbers in the order from p down, n of them.
+#ifdef __clang__
+#define FL_REVERSED(S) for (int l = 0; l < FL_W; ++l) r[l] = v[FL_W - 1 - l]
+#else
+#define FL_REVERSED(S) r = __builtin_shuffle(v, (S)(FL_W - 1) - (FL_V(S))FL_IOTA)
+#endif
+#define FL_BACKWARDS(H, T, S) \
+  template <class N> FL_INLINE FL_V(T) FL_NAME(backwards)(const H* p, N n) { \
+    FL_V(T) r{}; \
+    if ((long)n == FL_W) { \
+      const FL_V(T) v = FL_NAME(load)(p - (FL_W - 1), width<FL_W>{}); FL_REVERSED(S); \
+    } else for (long l = 0; l < (long)n; ++l) r[l] = load1(p - l); \
+    return r; }
+FL_BACKWARDS(f32, f32, i32) FL_BACKWARDS(f64, f64, i64) FL_BACKWARDS(i8, i8, i8)
+FL_BACKWARDS(u8, u8, i8) FL_BACKWARDS(i16, i16, i16) FL_BACKWARDS(i32, i32, i32)
+FL_BACKWARDS(i64, i64, i64) FL_BACKWARDS(bf16, f32, i32) FL_BACKWARDS(f16, f32, i32)
+FL_BACKWARDS(b8, i32, i32)
+#undef FL_BACKWARDS
+#undef FL_REVERSED
 
 #define FL_INTEGER(T, U) \
   FL_INLINE FL_V(T) add(FL_V(T) a, FL_V(T) b) { return a + b; } \
@@ -119,13 +148,22 @@ template <class N> FL_INLINE void store(b8* p, FL_V(i32) v, N n) {
   FL_INLINE FL_V(T) bitwise_or(FL_V(T) a, FL_V(T) b) { return a | b; } \
   FL_INLINE FL_V(T) bitwise_xor(FL_V(T) a, FL_V(T) b) { return a ^ b; } \
   FL_INLINE FL_V(T) bitwise_not(FL_V(T) a) { return ~a; } \
-  FL_INLINE FL_V(T) shift_left(FL_V(T) a, FL_V(T) b) { \
-    FL_V(T) r; FL_EACH(shift_left(a[l], b[l])); return r; } \
-  FL_INLINE FL_V(T) shift_right(FL_V(T) a, FL_V(T) b) { \
-    FL_V(T) r; FL_EACH(shift_right(a[l], b[l])); return r; } \
   FL_INLINE FL_V(T) pow(FL_V(T) a, FL_V(T) b) { FL_V(T) r; FL_EACH(pow(a[l], b[l])); return r; }
 FL_INTEGER(i8, ) FL_INTEGER(u8, ) FL_INTEGER(i16, ) FL_INTEGER(i32, ) FL_INTEGER(i64, )
 #undef FL_INTEGER
+
+// Too far, or backwards: none of the bits is left, or copies of the sign. Narrow numbers are shifted
+// as wide ones, since there are no such instructions for them.
+#define FL_SHIFT(T, W) \
+  FL_INLINE FL_V(T) shift_left(FL_V(T) a, FL_V(T) b) { \
+    const FL_V(W) n = FL_AS(b, W), r = FL_AS(a, W) << (n & (W)(8 * sizeof(W) - 1)); \
+    return FL_AS(((n < 0) | (n >= (W)(8 * sizeof(T)))) ? FL_V(W){} : r, T); } \
+  FL_INLINE FL_V(T) shift_right(FL_V(T) a, FL_V(T) b) { \
+    const FL_V(W) n = FL_AS(b, W), most = FL_V(W){} + (W)(8 * sizeof(W) - 1); \
+    const FL_V(W) far = ((n < 0) | (n > most)) ? most : n; \
+    return FL_AS(FL_AS(a, W) >> far, T); }
+FL_SHIFT(i8, i32) FL_SHIFT(u8, i32) FL_SHIFT(i16, i32) FL_SHIFT(i32, i32) FL_SHIFT(i64, i64)
+#undef FL_SHIFT
 
 #define FL_LIBM1(T, name) FL_INLINE FL_V(T) name(FL_V(T) a) { FL_V(T) r; FL_EACH(name((T)a[l])); return r; }
 #define FL_LIBM2(T, name) \
@@ -173,7 +211,10 @@ FL_ORDER(f64)
     return (a != a) | (b != b) ? a + b : r; }
 #define FL_EXACT(T) \
   FL_LIBM1(T, abs) FL_LIBM1(T, sqrt) FL_LIBM1(T, floor) FL_LIBM1(T, ceil) FL_LIBM1(T, trunc) \
-  FL_LIBM1(T, round) FL_LIBM1(T, sign)
+  FL_LIBM1(T, round) \
+  FL_INLINE FL_V(T) sign(FL_V(T) a) { \
+    const FL_V(T) one = FL_V(T){} + 1; \
+    return (a > 0 ? one : FL_V(T){}) - (a < 0 ? one : FL_V(T){}); }
 FL_EXACT(f32) FL_EXACT(f64)
 FL_REAL(f32, i32) FL_REAL(f64, i64)
 #include "flambeau/sleef.h"
@@ -269,7 +310,7 @@ FL_WELFORD(f32) FL_WELFORD(f64)
 // Lanes to one value, as a balanced tree: each lane with the one half the width away.
 #define FL_TREE(T, S, name, op) \
   FL_INLINE T name(FL_V(T) v) { \
-    FL_HALVE(S, op, 16) FL_HALVE(S, op, 8) FL_HALVE(S, op, 4) FL_HALVE(S, op, 2) return v[0]; }
+    FL_HALVE(S, op, 64) FL_HALVE(S, op, 32) FL_HALVE(S, op, 16) FL_HALVE(S, op, 8) FL_HALVE(S, op, 4) FL_HALVE(S, op, 2) return v[0]; }
 #ifdef __clang__
 #define FL_HALVE(S, op, w) \
   if (FL_W >= w) { auto u = v; for (int l = 0; l < w / 2; ++l) u[l] = v[l + w / 2]; v = op(v, u); }
@@ -296,6 +337,8 @@ FL_TREE(i32, i32, across_all, bitwise_and)
 #undef FL_AS
 #undef FL_EACH
 #undef FL_IOTA
+#undef FL_FROM
+#undef FL_SIXTEEN
 #undef FL_NAME
 #undef FL_V
 #undef FL_JOIN2

@@ -17,9 +17,9 @@ typedef int (*Encode)(void*, int, unsigned, void*, const unsigned long long*,
                       int);
 
 enum { most_parameters = 256, most_rank = 5, most_descriptors = 8, cache_lines_of_128 = 2 };
-enum { invalid_context = 201 };  // the driver's: a thread that has none is told so
+enum { invalid_context = 201 };  // the driver's: of a thread that has none
 
-// What a descriptor of the tensor memory accelerator says of the memory behind one address:
+// What a descriptor of the tensor memory accelerator says of the memory at one address:
 // sizes and strides in elements, the innermost dimension first. See runtime/gpu/tensor_descriptors.py.
 struct Tiled {
   unsigned argument, rank, type, itemsize, swizzle, box[most_rank];
@@ -32,7 +32,7 @@ struct alignas(64) Map {
 };
 
 // One kernel on one grid. `unaligned` is called with the same arguments where an address is no
-// multiple of 16; `attach`, without any, gives a thread its context. Behind the addresses come the
+// multiple of 16; `attach`, without any, gives a thread its context. After the addresses come the
 // descriptors, each with its sizes and strides as Triton passes them (outermost first), then `nulls`
 // null pointers.
 struct Site {
@@ -54,22 +54,22 @@ struct Described {
 
 // Encodes a descriptor of the memory at `address`, and points `parameter` to what is passed of it.
 // Returns the driver's status; `count` parameters are there before, and more afterwards.
-static int describe(const Site* site, const Tiled& told, unsigned long long address,
+static int describe(const Site* site, const Tiled& tiled, unsigned long long address,
                     Described& made, void** parameter, long& count) {
   unsigned long long bytes[most_rank];
   unsigned step[most_rank];
-  const unsigned rank = told.rank;
+  const unsigned rank = tiled.rank;
   for (unsigned d = 0; d < rank; d++) {
     step[d] = 1;
-    if (d > 0) bytes[d - 1] = told.stride[d] * told.itemsize;
-    made.size[d] = (unsigned)told.size[rank - 1 - d];
-    made.stride[d] = told.stride[rank - 1 - d];
+    if (d > 0) bytes[d - 1] = tiled.stride[d] * tiled.itemsize;
+    made.size[d] = (unsigned)tiled.size[rank - 1 - d];
+    made.stride[d] = tiled.stride[rank - 1 - d];
   }
   parameter[count++] = &made.map;
   for (unsigned d = 0; d < rank; d++) parameter[count++] = &made.size[d];
   for (unsigned d = 0; d < rank; d++) parameter[count++] = &made.stride[d];
-  return site->encode(&made.map, (int)told.type, rank, (void*)(address + told.offset), told.size,
-                      bytes, told.box, step, 0, (int)told.swizzle, cache_lines_of_128, 0);
+  return site->encode(&made.map, (int)tiled.type, rank, (void*)(address + tiled.offset), tiled.size,
+                      bytes, tiled.box, step, 0, (int)tiled.swizzle, cache_lines_of_128, 0);
 }
 
 // Returns the driver's status.
@@ -111,8 +111,8 @@ static PyObject* queue(PyObject* self, PyObject* const* argument, long count) {
   Described described[most_descriptors];
   long total = addresses;
   for (unsigned k = 0; k < site->descriptors; k++) {
-    const Tiled& told = site->tiled[k];
-    const int wrong = describe(site, told, value[told.argument], described[k], parameter, total);
+    const Tiled& tiled = site->tiled[k];
+    const int wrong = describe(site, tiled, value[tiled.argument], described[k], parameter, total);
     if (wrong) {
       return PyErr_Format(PyExc_RuntimeError,
                           "the CUDA driver refused a tensor descriptor (error %d)", wrong);

@@ -17,7 +17,7 @@ typedef unsigned char sixteen_bytes __attribute__((vector_size(16)));
 struct Mersenne {
   enum { words = 624, shift = 397 };
 
-  // A state is renewed when a word is asked for and `left` is 1.
+  // A state is renewed when a word is requested and `left` is 1.
   alignas(64) unsigned state[words];
   long left, next;
 
@@ -70,7 +70,7 @@ struct Mersenne {
     return (both & ((1ul << 53) - 1)) < limit;
   }
 
-  // out[k] for pairs of words. The first word decides but once in two million. `fetch` is told of
+  // out[k] for pairs of words. The first word decides but once in two million. `fetch` is called with
   // every sixteenth k.
   template <class Fetch>
   static void pairs_below(const unsigned* __restrict from, unsigned char* __restrict out,
@@ -192,12 +192,12 @@ static void below_by_threads(Mersenne& generator, unsigned char* out, long count
   }
 }
 
-// A loop over rows of `length` draws each, `piece` rows at a time behind the draws that they read:
+// A loop over rows of `length` draws each, `piece` rows at a time after the draws that they read:
 // what is drawn is read from the smallest cache, and memory is fetched while numbers are drawn.
-// run(mask, begin, end) does rows whose draws are at mask + row * length; fetch(k) asks for what a
-// row reads beside draw k of all. The draws are kept at `out`, unless that is null.
+// run(mask, begin, end) does rows whose draws are at mask + row * length; fetch(k) prefetches what a
+// row reads with draw k of all. The draws are kept at `out`, unless that is null.
 template <long piece, long length, class Run, class Fetch>
-static void rows_behind_draws(Mersenne& generator, unsigned char* out, long rows,
+static void rows_after_draws(Mersenne& generator, unsigned char* out, long rows,
                               unsigned long limit, int threads, Run run, Fetch fetch) {
   const Parts parts(rows, piece, drawing_team(rows * length, threads), 0.7);
   const Mersenne start = generator;
@@ -223,14 +223,14 @@ static void rows_behind_draws(Mersenne& generator, unsigned char* out, long rows
 // state. Nobody else runs Python from the first of them to the last.
 template <class Use> static PyObject* with_generator(PyObject* const* argument, Use use) {
   PyObject* nothing = PyTuple_New(0);
-  PyObject* held = nothing ? PyObject_Call(argument[0], nothing, nullptr) : nullptr;
-  PyObject* one = held ? PyTuple_New(1) : nullptr;
+  PyObject* state = nothing ? PyObject_Call(argument[0], nothing, nullptr) : nullptr;
+  PyObject* one = state ? PyTuple_New(1) : nullptr;
   PyObject *address = nullptr, *done = nullptr;
   if (one) {
-    PyTuple_SetItem(one, 0, held);  // it owns the state from here on
+    PyTuple_SetItem(one, 0, state);  // it owns the state from here on
     address = PyObject_Call(argument[1], one, nullptr);
-  } else if (held) {
-    Py_DecRef(held);
+  } else if (state) {
+    Py_DecRef(state);
   }
   unsigned char* bytes = address ? (unsigned char*)PyLong_AsVoidPtr(address) : nullptr;
   if (bytes) {

@@ -27,7 +27,7 @@ void Py_DecRef(PyObject*);
 
 namespace fl {
 
-// Whether an address is of no memory: that of a tensor without storage, or some bytes behind it.
+// Whether an address is of no memory: that of a tensor without storage, or some bytes after it.
 // Nothing is mapped below 64 KiB (vm.mmap_min_addr).
 static inline bool nowhere(const void* address) { return (unsigned long)address < 0x10000; }
 

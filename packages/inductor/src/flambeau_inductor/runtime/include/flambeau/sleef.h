@@ -2,8 +2,8 @@
 //
 // In: lanes.h includes this inside namespace fl, once per FL_W; FL_SLEEF, the bytes of the widest
 // vector that torch's library has them for (0: none, and the lanes are given to libm one by one).
-// Out: the functions that elementary.h has no form of. Invariant: toolchain.py reads the names asked
-// for here, and defines FL_SLEEF where every one of them is found.
+// Out: the functions that elementary.h has no form of. Invariant: toolchain.py reads the names that
+// are requested here, and defines FL_SLEEF where every one of them is found.
 #ifndef FL_SLEEF
 #define FL_SLEEF 0
 #endif
@@ -14,6 +14,20 @@
 #define FL_CALL2(T, name, bound) \
   extern "C" FL_V(T) FL_JOIN2(FL_EXTERN(name), bound)(FL_V(T), FL_V(T)); \
   FL_INLINE FL_V(T) name(FL_V(T) a, FL_V(T) b) { return FL_JOIN2(FL_EXTERN(name), bound)(a, b); }
+// a vector of half the size is computed with its lanes twice
+#define FL_WIDE1(T, name, bound) \
+  extern "C" FL_V(doubled) FL_JOIN2(FL_DOUBLED(name), bound)(FL_V(doubled)); \
+  FL_INLINE FL_V(T) name(FL_V(T) a) { \
+    const FL_V(doubled) r = FL_JOIN2(FL_DOUBLED(name), bound)(FL_TWICE(a)); \
+    return FL_FIRST(r); }
+#define FL_WIDE2(T, name, bound) \
+  extern "C" FL_V(doubled) FL_JOIN2(FL_DOUBLED(name), bound)(FL_V(doubled), FL_V(doubled)); \
+  FL_INLINE FL_V(T) name(FL_V(T) a, FL_V(T) b) { \
+    const FL_V(doubled) r = FL_JOIN2(FL_DOUBLED(name), bound)(FL_TWICE(a), FL_TWICE(b)); \
+    return FL_FIRST(r); }
+#define FL_TWICE(a) __builtin_shufflevector(a, a, 0, 1, 2, 3, 0, 1, 2, 3)
+#define FL_FIRST(a) __builtin_shufflevector(a, a, 0, 1, 2, 3)
+#define FL_DOUBLED(name) FL_JOIN2(Sleef_##name, f8)
 #define FL_LANES1(T, name, bound) FL_LIBM1(T, name)
 #define FL_LANES2(T, name, bound) FL_LIBM2(T, name)
 
@@ -63,6 +77,10 @@ extern "C" FL_V(halved) FL_HALVED(log, _u10)(FL_V(halved));
 extern "C" FL_V(halved) FL_HALVED(tan, _u10)(FL_V(halved));
 FL_BY_HALVES(erfinv, FL_HALVED(log, _u10), false)
 FL_BY_HALVES(digamma, FL_HALVED(log, _u10), FL_HALVED(tan, _u10))
+#elif FL_W == 4 && FL_SLEEF >= 32
+typedef f32 FL_V(doubled) __attribute__((vector_size(32)));
+FL_FUNCTIONS(f32, FL_WIDE1, FL_WIDE2)
+#define FL_THROUGH_DOUBLE
 #else
 FL_FUNCTIONS(f32, FL_LANES1, FL_LANES2)
 FL_LIBM1(f32, erfinv) FL_LIBM1(f32, digamma)
@@ -81,12 +99,22 @@ FL_FUNCTIONS(f64, FL_LANES1, FL_LANES2)
 FL_DOUBLE(f64, FL_LANES1, FL_LANES2)
 FL_LIBM1(f64, erf) FL_LIBM1(f64, erfc) FL_LIBM1(f64, erfinv) FL_LIBM1(f64, digamma)
 #endif
+#ifdef FL_THROUGH_DOUBLE
+FL_INLINE FL_V(f32) erfinv(FL_V(f32) x) { return FL_AS(erfinv(FL_AS(x, f64)), f32); }
+FL_INLINE FL_V(f32) digamma(FL_V(f32) x) { return FL_AS(digamma(FL_AS(x, f64)), f32); }
+#undef FL_THROUGH_DOUBLE
+#endif
 FL_INLINE FL_V(f64) sigmoid(FL_V(f64) x) { return 1 / (1 + exp(-x)); }
 
 #undef FL_SUFFIX
 #undef FL_EXTERN
 #undef FL_CALL1
 #undef FL_CALL2
+#undef FL_WIDE1
+#undef FL_WIDE2
+#undef FL_TWICE
+#undef FL_FIRST
+#undef FL_DOUBLED
 #undef FL_LANES1
 #undef FL_LANES2
 #undef FL_FUNCTIONS

@@ -63,8 +63,17 @@ template <class V, int N> FL_INLINE V row(const f64 (&c)[N], V t) {
   return fused(powers<1>(c, z), t, powers<0>(c, z));
 }
 template <class V> FL_INLINE V magnitude(V x) { return x < 0 ? -x : x; }
-// Whether a mask has a lane: by a byte each, in one number.
+// Whether a mask has a lane: by the processor's test, or by a byte each, in one number.
 template <class M> FL_INLINE bool one_of(M mask) {
+#if defined(__AVX__) && !defined(__clang__)
+  if constexpr (sizeof(M) == 32) {
+    typedef long long four __attribute__((vector_size(32)));
+    return !__builtin_ia32_ptestz256((four)mask, (four)mask);
+  } else if constexpr (sizeof(M) == 16) {
+    typedef long long two __attribute__((vector_size(16)));
+    return !__builtin_ia32_ptestz128((two)mask, (two)mask);
+  }
+#endif
   typedef i8 bytes __attribute__((vector_size(sizeof(M) / sizeof(mask[0]))));
   bytes narrow = __builtin_convertvector(mask, bytes);
   unsigned long part[(sizeof narrow + 7) / 8] = {}, any = 0;

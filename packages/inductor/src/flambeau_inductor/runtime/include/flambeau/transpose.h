@@ -1,7 +1,7 @@
-// A square of FL_W x FL_W numbers of at most 32 bits, turned on its side as float32.
+// A square of FL_W x FL_W numbers, transposed; half precision as float32.
 //
-// In: FL_W; lanes.h includes this inside namespace fl. Out: turn, which writes vectors of numbers
-// that lie `step` apart, `apart` numbers from each other. Invariant: lanes that are not in use are zero.
+// In: FL_W; lanes.h includes this inside namespace fl. Out: transpose, which writes vectors of numbers
+// of stride `step` at stride `out_step`. Invariant: lanes that are not in use are zero.
 
 #if FL_W == 16
 #define FL_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
@@ -14,12 +14,12 @@
 #define FL_HIGH 2, 6, 3, 7
 #endif
 
-// out[apart * k + l] = p[l * step + k] for k < count and lanes l < n.
-template <class T, class N>
-FL_INLINE void FL_NAME(turn)(const T* p, long step, f32* out, long apart, long count, N n) {
+// out[out_step * k + l] = p[l * step + k] for k < count and lanes l < n.
+template <class T, class V, class N>
+FL_INLINE void FL_NAME(transpose)(const T* p, long step, V* out, long out_step, long count, N n) {
 #if defined(FL_LOW) && (defined(__clang__) || __GNUC__ >= 12)
   if (count == FL_W && (long)n == FL_W) {
-    FL_V(f32) a[FL_W], b[FL_W];
+    decltype(FL_NAME(load)(p, width<FL_W>{})) a[FL_W], b[FL_W];
 #pragma GCC unroll 16
     for (int k = 0; k < FL_W; ++k) a[k] = FL_NAME(load)(p + k * step, width<FL_W>{});
     // numbers of the two halves are interleaved until each row is a column
@@ -34,13 +34,13 @@ FL_INLINE void FL_NAME(turn)(const T* p, long step, f32* out, long apart, long c
       for (int k = 0; k < FL_W; ++k) a[k] = b[k];
     }
 #pragma GCC unroll 16
-    for (int k = 0; k < FL_W; ++k) __builtin_memcpy(out + apart * k, &a[k], sizeof a[k]);
+    for (int k = 0; k < FL_W; ++k) __builtin_memcpy(out + out_step * k, &a[k], sizeof a[k]);
     return;
   }
 #endif
   for (long k = 0; k < count; ++k)
     for (long l = 0; l < FL_W; ++l)
-      out[apart * k + l] = l < (long)n ? load1(p + l * step + k) : 0.0f;
+      out[out_step * k + l] = l < (long)n ? load1(p + l * step + k) : V(0);
 }
 #undef FL_LOW
 #undef FL_HIGH

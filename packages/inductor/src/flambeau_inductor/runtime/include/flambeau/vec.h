@@ -77,7 +77,8 @@ FL_INLINE void store1(bf16* p, f32 v) { bf16 r = narrow_bf16(v); __builtin_memcp
 FL_INLINE f32 load1(const f16* p) { f16 r; __builtin_memcpy(&r, p, 2); return widen(r); }
 FL_INLINE void store1(f16* p, f32 v) { f16 r = narrow_f16(v); __builtin_memcpy(p, &r, 2); }
 
-// What is meant the same for one element and for a vector of them.
+// What is meant the same for one element and for a vector of them. A division of 64 bits takes
+// several times as long as one of 32; a jump by the signs of quotients is one nobody foresees.
 #define FL_COMPARE(T) \
   FL_INLINE i32 eq(T a, T b) { return -(i32)(a == b); } \
   FL_INLINE i32 ne(T a, T b) { return -(i32)(a != b); } \
@@ -104,20 +105,23 @@ FL_INLINE void store1(f16* p, f32 v) { f16 r = narrow_f16(v); __builtin_memcpy(p
     return a < 0 ? (T)-1 : (T)0; } \
   FL_INLINE T sign(T a) { return (T)((a > 0) - (a < 0)); } \
   FL_INLINE T abs(T a) { return a < 0 ? (T)((U)0 - (U)a) : a; } \
+  FL_INLINE T quotient(T a, T b) { \
+    if (sizeof(T) == 8 && (((unsigned long)a | (unsigned long)b) >> 32) == 0) \
+      return (T)((unsigned)a / (unsigned)b); \
+    return b == (T)-1 && (T)-1 < 0 ? (T)((U)0 - (U)a) : (T)(a / b); } \
   FL_INLINE T trunc_div(T a, T b, int* error) { \
     if (b == 0) { *error = 1; return 0; } \
-    return b == (T)-1 && (T)-1 < 0 ? (T)((U)0 - (U)a) : (T)(a / b); } \
-  FL_INLINE T remainder(T a, T b, int* error) { \
-    if (b == 0) { *error = 1; return 0; } \
-    if (b == (T)-1 && (T)-1 < 0) return 0; \
-    T r = (T)(a % b); \
-    return (T)(r + ((r != 0 && (r < 0) != (b < 0)) ? b : 0)); } \
+    return quotient(a, b); } \
   FL_INLINE T fmod(T a, T b, int* error) { \
     if (b == 0) { *error = 1; return 0; } \
-    return b == (T)-1 && (T)-1 < 0 ? (T)0 : (T)(a % b); } \
+    return (T)((U)a - (U)quotient(a, b) * (U)b); } \
+  FL_INLINE T remainder(T a, T b, int* error) { \
+    const T r = fmod(a, b, error); \
+    return (T)(r + (b & -(T)((r != 0) & ((r < 0) != (b < 0))))); } \
   FL_INLINE T floor_div(T a, T b, int* error) { \
-    T q = trunc_div(a, b, error); \
-    return (T)(q - ((b != 0 && (T)((U)a - (U)q * (U)b) != 0 && (a < 0) != (b < 0)) ? 1 : 0)); } \
+    if (b == 0) { *error = 1; return 0; } \
+    const T q = quotient(a, b); \
+    return (T)(q - (T)(((T)((U)a - (U)q * (U)b) != 0) & ((a < 0) != (b < 0)))); } \
   FL_INLINE T pow(T a, T b) { \
     if (b < 0) return a == 1 ? (T)1 : (a == (T)-1 ? (b % 2 ? (T)-1 : (T)1) : (T)0); \
     U r = 1, x = (U)a; \
