@@ -1,5 +1,5 @@
 """A warm start on a GPU: the driver loads what was built, and Triton is not imported. What needs no
-GPU of this is in the inductor's tests/runtime/test_gpu_binaries.py."""
+GPU of this is in the inductor's tests/runtime/gpu/test_binaries.py."""
 
 import pytest
 import torch

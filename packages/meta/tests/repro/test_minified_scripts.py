@@ -224,7 +224,7 @@ def ends_the_process(gm, inputs):
 CRASH = """
 import sys
 sys.path.insert(0, {here!r})
-import test_repro as t, flambeau
+import test_minified_scripts as t, flambeau
 flambeau.compile(t.small, backend=t.ends_the_process)(*t.arguments())
 """
 

@@ -1,5 +1,5 @@
 """A file of GPU kernels: the driver loads them, and Triton is not there. What needs no GPU of this
-is in test_packaged.py and in the inductor's tests/runtime/test_gpu_binaries.py."""
+is in test_package.py and in the inductor's tests/runtime/gpu/test_binaries.py."""
 
 import json
 import os

@@ -14,24 +14,48 @@ import pytest
 from flambeau import Refused
 from flambeau.packaging import archive
 
-WRITER = """
-import sys
+# imports once: a line with a number starts a writer and says its process, a line with a process
+# waits for its end and says how it ended
+WRITERS = """
+import os, sys
 from pathlib import Path
 from flambeau.packaging import archive
-print("ready", flush=True)
-number = int(sys.argv[2])
-while True:
-    number += 1
-    content = str(number % 10).encode() * 150_000
-    files = {f"part{k}": content for k in range(4)}
-    archive.write(Path(sys.argv[1]), "package", {"n": number}, files)
+
+def write(number, parent):
+    while os.getppid() == parent:
+        number += 1
+        content = str(number % 10).encode() * 150_000
+        files = {f"part{k}": content for k in range(4)}
+        archive.write(Path(sys.argv[1]), "package", {"n": number}, files)
+
+for line in sys.stdin:
+    what, number = line.split()
+    if what == "end":
+        print(os.waitstatus_to_exitcode(os.waitpid(int(number), 0)[1]), flush=True)
+        continue
+    parent, child = os.getpid(), os.fork()
+    if child == 0:
+        write(int(number), parent)
+        break
+    print(child, flush=True)
 """
 
 
-def start(path, number):
+@pytest.fixture
+def writers(tmp_path):
+    """A function that says two words to the process of writers, and what it answers."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    command = [sys.executable, "-c", WRITER, str(path), str(number)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
+    command = [sys.executable, "-c", WRITERS, str(tmp_path / "x.flambeau")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, env=env, **pipes) as process:
+
+        def say(what, number):
+            process.stdin.write(f"{what} {number}\n")
+            process.stdin.flush()
+            return int(process.stdout.readline())
+
+        yield say
+        process.stdin.close()
 
 
 def whole(path, folder):
@@ -42,25 +66,23 @@ def whole(path, folder):
     return parts == {str(facts["n"] % 10).encode() * 150_000}
 
 
-def test_killed_at_any_moment_the_file_is_whole(tmp_path):
+def test_killed_at_any_moment_the_file_is_whole(tmp_path, writers):
     path, draw = tmp_path / "x.flambeau", random.Random(0)
     running = []
     for number in range(10):
-        running.append(start(path, number))
-        assert running[-1].stdout.readline() == "ready\n"
+        running.append(writers("start", number))
         if len(running) == 2:
             time.sleep(draw.random() * 0.05)
             victim = running.pop(draw.randrange(2))
-            victim.send_signal(signal.SIGKILL)
-            assert victim.wait() == -signal.SIGKILL
-            victim.stdout.close()
+            os.kill(victim, signal.SIGKILL)
+            assert writers("end", victim) == -signal.SIGKILL
         deadline = time.monotonic() + 30
         while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         assert whole(path, tmp_path / str(number))
     for each in running:
-        each.kill()
-        each.communicate()
+        os.kill(each, signal.SIGKILL)
+        writers("end", each)
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path):
