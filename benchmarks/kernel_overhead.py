@@ -23,7 +23,7 @@ import flambeau_inductor
 import flambeau_prims
 import torch
 from flambeau_inductor import Options
-from flambeau_inductor.limits import Limits
+from flambeau_inductor.scheduling_limits import Limits
 from torch import fx
 
 from benchmarks.case import synchronize

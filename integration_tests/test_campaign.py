@@ -161,6 +161,49 @@ def planted_sine(whole: Program) -> list[str]:
     return [d.guilty for d in found]
 
 
+WRITES = {
+    "the same result": ("v0 = torch.sin(x)", "v1 = torch.zero_(v0)", "v2 = torch.sin(x)"),
+    "a part of it": ("v0 = torch.sin(x)", "v1 = v0[0].fill_(2.0)", "v2 = torch.sin(x)"),
+    "one of several": ("v0 = x.max(1)", "v1 = torch.zero_(v0[1])", "v2 = torch.sin(x)"),
+}
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_a_result_that_is_written_to_later_is_judged_as_it_ends(what):
+    whole = program(*WRITES[what], results=("v0", "v1", "v2"), steps=True)
+    judge, eager = Judge(whole, Setting()), played(whole, lambda f: f)
+    assert not judge.differences(eager, played(whole, lambda f: f))
+    assert "v2 = torch.sin(x)" in planted_sine(whole)
+
+    def unwritten(function):
+        def call(x):
+            first, written, last = function(x)
+            return (first, written + 1, last)
+
+        return call
+
+    assert judge.differences(eager, played(whole, unwritten))
+
+
+NUMBERS = [2147483647, 2147483646, 3, 7, 100, 32766]
+
+
+@pytest.mark.parametrize("name", ["bessel_j0", "bessel_y0", "bessel_j1", "bessel_y1", "digamma"])
+def test_functions_of_whole_numbers_are_judged_by_double_precision(name):
+    """Eager rounds a whole number, or what it makes of it, to float32; the right value passes."""
+    steps = f"n = torch.tensor({NUMBERS}, dtype=torch.int32)", f"v = torch.special.{name}(n)"
+    whole = program(*steps, results=("n", "v"), steps=True)
+    judge, eager = Judge(whole, Setting()), played(whole, lambda f: f)
+    function = getattr(torch.special, name)
+
+    def compiled(change):
+        n = torch.tensor(NUMBERS, dtype=torch.int32)
+        return lambda f: lambda x: (n, change(function(n.float().double())).float())
+
+    assert not judge.differences(eager, played(whole, compiled(lambda t: t)))
+    assert judge.differences(eager, played(whole, compiled(lambda t: t * 1.001 + 1e-3)))
+
+
 LONG = (
     "v0 = x * 2", "v1 = v0.t()", "v2 = torch.cos(v1)", "v3 = torch.sin(v2)", "v4 = v3 + v1",
     "v5 = v4 > 0.5", "v6 = v4.sum(0)", "v7 = torch.where(v5, v4, v1)",

@@ -6,6 +6,7 @@ of a page that says so are one program.
 
 import dataclasses
 import importlib
+import pkgutil
 import re
 import subprocess
 import sys
@@ -170,3 +171,95 @@ def test_each_term_of_the_glossary_lives_where_it_says():
 
 def test_the_lists_of_passes_are_those_of_the_driver():
     assert pipeline.page() in (ROOT / "docs" / "inductor.md").read_text(encoding="utf-8")
+
+
+WRITTEN = re.compile(
+    r"\d_\w+\.\w+|report\.json|process\.json|artefacts/|kernels\.(py|cpp)|wrapper\.py|//|/"
+    r"|suite/timm-cpu\.json|_opcode_metadata\.py"
+)
+"""Paths of what runs write, and of the standard library's sources."""
+SOURCES = {"meta": "flambeau"} | {
+    p: f"flambeau_{p}" for p in ("capture", "aot", "prims", "inductor")
+}
+
+
+def prose_of_pages():
+    for page in sorted(
+        [*ROOT.glob("*.md"), *ROOT.glob("packages/*/*.md"), *ROOT.rglob("docs/**/*.md")]
+    ):
+        text = page.read_text(encoding="utf-8")
+        yield page, re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def tracked_files():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("needs the repository's list of files")
+    return [Path(line) for line in listed.stdout.splitlines()]
+
+
+def ends_of_paths(files):
+    """What a page may call a file or folder: its path from any folder above it on, where the name
+    of a package stands for the folder of its sources."""
+    found = set()
+    for path in {each for file in files for each in (file, *file.parents)}:
+        parts = path.parts
+        found |= {"/".join(parts[k:]) for k in range(len(parts))}
+        if parts[:1] == ("packages",) and len(parts) > 4 and parts[2] == "src":
+            found.add("/".join([parts[1], *parts[4:]]))
+    return found
+
+
+def test_a_path_has_each_end_and_the_name_of_its_package():
+    found = ends_of_paths([Path("packages/one/src/flambeau_one/a/b.py")])
+    assert {"one/a/b.py", "one/a", "a/b.py", "b.py", "packages/one"} <= found
+    assert not {"one/b.py", "a/c.py", "flambeau_one/b.py"} & found
+
+
+def test_every_link_leads_somewhere():
+    for page, text in prose_of_pages():
+        for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", re.sub(r"`[^`\n]*`", "", text)):
+            if "://" not in link and not link.startswith("mailto:"):
+                assert (page.parent / link).exists(), (page.name, link)
+
+
+def test_every_path_that_a_page_names_is_there():
+    known, missing = ends_of_paths(tracked_files()), []
+    for page, text in prose_of_pages():
+        for path in re.findall(r"`(?:\w+:)?([\w./-]+(?:/|\.(?:py|c|h|md|toml|json|cpp)))`", text):
+            if path.rstrip("/") not in known and not WRITTEN.fullmatch(path):
+                missing.append((page.name, path))
+    assert missing == []
+
+
+def test_every_module_that_a_page_names_is_there():
+    names = {
+        name
+        for _, text in prose_of_pages()
+        for name in re.findall(r"`(flambeau(?:_\w+)?(?:\.\w+)+)[`(]", text)
+    }
+    assert len(names) > 20
+    missing = []
+    for name in sorted(names):
+        try:
+            pkgutil.resolve_name(name)
+        except (ImportError, AttributeError):
+            missing.append(name)
+    assert missing == []
+
+
+def test_the_layout_names_every_module_at_the_top_of_a_package():
+    text = (ROOT / "docs" / "layout.md").read_text(encoding="utf-8")
+    for package, name in SOURCES.items():
+        section = text.partition(f"## packages/{package}:")[2].partition("\n## ")[0]
+        rows = re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
+        named = {path.split("/")[0] for row in rows for path in re.findall(r"`([^`]+)`", row)}
+        here = ROOT / "packages" / package / "src" / name
+        real = {
+            path.name
+            for path in here.iterdir()
+            if path.suffix == ".py" or (path / "__init__.py").exists()
+        }
+        real -= {"__init__.py", "__about__.py", "_torch_compat", "_torch_compat.py"}
+        assert real - named == set(), package
+        assert {path for path in named if not (here / path).exists()} <= {"csrc"}, package

@@ -39,6 +39,36 @@ def tree(root: Path, **modules: str) -> Path:
     return root
 
 
+NATIVE = {
+    "a function": ("int was_told(void);\n", "line 1: was_told says 'told'"),
+    "a variable": ("int f(void) {\n  int told;\n}\n", "line 2: told says 'told'"),
+    "a macro": ("#define TOLD 1\n", "TOLD says 'told'"),
+    "a block of comment": ("/* It is\n   told once. */\n", "line 2: prose says 'told'"),
+    "a comment to the end of the line": ("int x; // told once\n", "prose says 'told'"),
+    "after a quotation mark": ("char c = '\"'; // told '\"'\n", "prose says 'told'"),
+    "a measured time": ("int x; /* takes 12 us */\n", "a measured time"),
+}
+"""Faults of a file in C or C++."""
+
+
+@pytest.mark.parametrize("path", ["csrc/hook.c", "csrc/compat/names.h", "src/flambeau_one/vec.h"])
+@pytest.mark.parametrize("fault", NATIVE)
+def test_a_fault_of_a_native_file_is_found(fault: str, path: str, tmp_path: Path) -> None:
+    text, said = NATIVE[fault]
+    file = tree(tmp_path) / "packages" / "one" / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    (found,) = words.faults(tmp_path)
+    assert found.startswith(f"packages/one/{path}: ") and said in found
+
+
+def test_what_is_quoted_in_a_native_file_is_no_name(tmp_path: Path) -> None:
+    file = tree(tmp_path) / "packages" / "one" / "csrc" / "hook.c"
+    file.parent.mkdir(parents=True)
+    file.write_text('char *a = "told // told", *b = "\\" told"; /* as `told` says */\n')
+    assert words.faults(tmp_path) == []
+
+
 def test_the_sources_use_the_words_of_the_glossary() -> None:
     assert words.faults() == []
 

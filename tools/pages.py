@@ -2,10 +2,10 @@
 
     python tools/pages.py [--check]
 
-In: the tables of graph breaks and of refusals, the registry of primitives, options, docstrings, and
-small programs that are compiled for their pictures. Out: the pages of `PAGES` and the pictures;
-with `--check` nothing is written, and the exit status says whether all are up to date.
-Invariant: nothing on these pages is written by hand.
+In: the tables of graph breaks and of refusals, the registry of primitives, options, docstrings, the
+states of Python's constructs, and small programs that are compiled for their pictures. Out: the
+pages of `PAGES` and the pictures; with `--check` nothing is written, and the exit status says
+whether all are up to date. Invariant: nothing on these pages is written by hand.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from flambeau_prims import catalogue
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from integration_tests.conformance import page as language
 from tools import pictures, reference
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -95,6 +96,7 @@ PAGES = {
     "api.md": reference.api,
     "breaks.md": breaks,
     "exactness.md": catalogue.render_exactness,
+    "language.md": language.render,
     "library-calls.md": library_calls,
     "modules.md": reference.modules,
     "options.md": reference.options,

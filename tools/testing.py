@@ -7,7 +7,39 @@ Invariant: no test sees the difference; each passes without the plugin, too.
 from __future__ import annotations
 
 import gc
+import importlib.util
 import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # `tools`, where pytest is started elsewhere
+
+from tools import headers, starting
+
+gc.disable()  # until all is imported: nothing of it is garbage
+programs, precompiled = starting.Programs(), headers.Headers()
+
+
+def run(command: Any, **choices: Any) -> Any:
+    """In the place of `subprocess.run`: the same, sooner."""
+    if isinstance(command, list) and command:
+        command = precompiled.command(command)
+    return programs.run(command, **choices)
+
+
+def pytest_configure() -> None:
+    """Pytest hook: programs that tests start need not import torch each, kernels parse less."""
+    if sys.platform == "linux" and importlib.util.find_spec("torch") is not None:
+        subprocess.run = run  # type: ignore[assignment]
+
+
+def pytest_unconfigure() -> None:
+    """Pytest hook: those that start them end with the tests."""
+    subprocess.run = starting.as_it_is
+    programs.close()
+    precompiled.folder.cleanup()
 
 
 def pytest_collection_finish() -> None:
@@ -19,4 +51,5 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
     logging.getLogger("torch.__trace").propagate = True

@@ -1,12 +1,14 @@
 """Check of the code's words: names and first lines of modules in the field's terms.
 
-In: the packages' sources. Out: what does not read as a compiler engineer would write it, a line
-each; the exit status is 1 if there is any. Invariant: nothing is imported.
+In: the packages' sources, Python's and those of C and C++. Out: what does not read as a compiler
+engineer would write it, a line each; the exit status is 1 if there is any. Invariant: nothing is
+imported.
 
 A first line is a noun phrase, since the page of all modules lists it; a class name is used once in
 a package; no two modules of a folder differ by an ending alone; the paraphrases that the glossary
 lists occur in no name, docstring or comment, because it has the term; and no docstring or comment
-carries a measured time, which ages there: it belongs in `docs/decisions/` or tuning data.
+carries a measured time, which ages there: it belongs in `docs/decisions/` or tuning data. Of C and
+C++, the comments and every identifier are read, what is quoted is not.
 
     python tools/words.py [part of a path ...]     only the files whose paths contain one of these
 """
@@ -19,7 +21,7 @@ import re
 import sys
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,10 +36,25 @@ NAMES_ONLY = frozenset({"stands"})
 """Paraphrases that are plain English in a sentence."""
 MEASURED = re.compile(r"\b\d[\d.,]* ?(?:ns|us|µs|ms|[GT]B/s|[GT]FLOP/s)\b")
 ENDINGS = ("s", "es", "ed", "er", "ing")
+NATIVE_ENDINGS = frozenset({".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"})
+NATIVE = re.compile(
+    r"(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<quoted>\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')"
+    r"|(?P<name>[A-Za-z_]\w*)",
+    re.DOTALL,
+)
+"""What of a text in C or C++ has words: a quotation hides a comment in it, and the reverse."""
 
 
 def sources(root: Path = ROOT) -> Iterator[Path]:
     return (path for path in sorted(root.glob("packages/*/src/**/*.py")))
+
+
+def native_sources(root: Path = ROOT) -> Iterator[Path]:
+    """The files of C and C++ beside and within the packages' sources."""
+    for folder in ("csrc", "src"):
+        for path in sorted(root.glob(f"packages/*/{folder}/**/*")):
+            if path.suffix in NATIVE_ENDINGS:
+                yield path
 
 
 def paraphrases(root: Path = ROOT) -> dict[str, str]:
@@ -48,7 +65,7 @@ def paraphrases(root: Path = ROOT) -> dict[str, str]:
 
 
 def words_of(name: str) -> set[str]:
-    return set(re.findall(r"[a-z]+", re.sub(r"([A-Z])", r"_\1", name).lower()))
+    return set(re.findall(r"[a-z]+", re.sub(r"(?<![A-Z])([A-Z])", r"_\1", name).lower()))
 
 
 def first_line_faults(tree: ast.Module) -> Iterator[str]:
@@ -67,8 +84,12 @@ def first_line_faults(tree: ast.Module) -> Iterator[str]:
 def name_faults(tree: ast.Module, table: dict[str, str]) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            for word in sorted(words_of(node.name) & table.keys()):
-                yield f"line {node.lineno}: {node.name} says {word!r}; the term is {table[word]}"
+            yield from name_fault(node.lineno, node.name, table)
+
+
+def name_fault(number: int, name: str, table: dict[str, str]) -> Iterator[str]:
+    for word in sorted(words_of(name) & table.keys()):
+        yield f"line {number}: {name} says {word!r}; the term is {table[word]}"
 
 
 def prose(text: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -82,8 +103,22 @@ def prose(text: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
-def prose_faults(text: str, tree: ast.Module, table: dict[str, str]) -> Iterator[str]:
-    for number, line in prose(text, tree):
+def native_faults(text: str, table: dict[str, str]) -> Iterator[str]:
+    """Faults of a file in C or C++: its comments' lines, and each identifier where it is first."""
+    comments, names = [], {}
+    for found in NATIVE.finditer(text):
+        number = text.count("\n", 0, found.start()) + 1
+        if found.lastgroup == "comment":
+            comments += enumerate(found.group().splitlines(), number)
+        elif found.lastgroup == "name":
+            names.setdefault(found.group(), number)
+    for name, number in names.items():
+        yield from name_fault(number, name, table)
+    yield from prose_faults(comments, table)
+
+
+def prose_faults(lines: Iterable[tuple[int, str]], table: dict[str, str]) -> Iterator[str]:
+    for number, line in lines:
         plain = re.sub(r"`[^`]*`", "", line.lower())
         for word in sorted(set(re.findall(r"[a-z]+", plain)) & table.keys() - NAMES_ONLY):
             yield f"line {number}: prose says {word!r}; the term is {table[word]}"
@@ -122,8 +157,11 @@ def faults(root: Path = ROOT) -> list[str]:
     trees = {path: ast.parse(text) for path, text in texts.items()}
     for path, tree in trees.items():
         own = [*first_line_faults(tree), *name_faults(tree, table)]
-        own += prose_faults(texts[path], tree, table)
+        own += prose_faults(prose(texts[path], tree), table)
         found += [f"{path.relative_to(root)}: {fault}" for fault in own]
+    for path in native_sources(root):
+        native = native_faults(path.read_text(encoding="utf-8"), table)
+        found += [f"{path.relative_to(root)}: {fault}" for fault in native]
     return [*found, *class_faults(trees, root), *module_faults(list(trees), root)]
 
 

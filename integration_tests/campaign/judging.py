@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from integration_tests.campaign.exactness import (
     Overloads,
@@ -84,10 +85,16 @@ class Judge:
             more = [p for p in got.leaves if p not in want.leaves]
             text = f"missing {missing[:3]}, more {more[:3]}" if missing or more else "order"
             found.append(Difference("structure", (missing + more + ["order"])[0], text))
-        exacts = self._steps(number, got) if self.program.steps and not want.error else None
+        exacts = None
+        rewritten: set[str] = set()
+        if self.program.steps and not want.error:
+            exacts, rewritten = self._steps(number, got, rewritten)
+            if rewritten:  # what follows them is judged given what they were before
+                exacts, _ = self._steps(number, got, rewritten)
         for path, one in want.leaves.items():
             if path in got.leaves:
-                found += self._leaf(number, path, one, got.leaves[path], exacts)
+                steps = None if _place_of(path) in rewritten else exacts
+                found += self._leaf(number, path, one, got.leaves[path], steps)
         if exacts:
             found += exacts.values()
         return found
@@ -185,26 +192,40 @@ class Judge:
 
     # --- one operation a statement ---
 
-    def _steps(self, number: int, ours: Seen) -> dict[str, Difference]:
-        """Each statement by itself, given what the compiled run computed before it."""
+    def _arguments(self, number: int) -> dict[str, Any]:
+        """The names that a call of the program begins with."""
         space = namespace(self.setting)
         exec("\n".join(self.program.setup), space)
-        call = self.program.calls[number]
-        for name, text in call.arguments.items():
+        for name, text in self.program.calls[number].arguments.items():
             space[name] = eval(text, space)
+        return space
+
+    def _steps(
+        self, number: int, ours: Seen, rewritten: set[str]
+    ) -> tuple[dict[str, Difference], set[str]]:
+        """Each statement by itself, given what the compiled run computed before it; and the results
+        that a later statement writes to: seen as they are at the end alone, they are judged as the
+        whole program's."""
+        space = self._arguments(number)
         found: dict[str, Difference] = {}
+        made: dict[str, tuple[str, list[int]]] = {}
         for index, statement in enumerate(self.program.body):
             name = statement.partition(" = ")[0]
+            place = ""
             if name in self.program.results:
-                place = self.program.results.index(name)
-                text = self._step(statement, name, f"result[{place}]", ours, space)
+                place = f"result[{self.program.results.index(name)}]"
+            if place and place not in rewritten:
+                text = self._step(statement, name, place, ours, space)
+                made[name] = place, _versions(space[name])
                 if text:
-                    found[name] = Difference("value", f"result[{place}]", text, statement)
+                    found[name] = Difference("value", place, text, statement)
                     if index >= 40:
                         break
             else:
                 exec(statement, space)
-        return found
+        return found, rewritten | {
+            place for name, (place, before) in made.items() if _versions(space[name]) != before
+        }
 
     def _step(
         self, statement: str, name: str, path: str, ours: Seen, space: dict[str, Any]
@@ -255,7 +276,8 @@ class Judge:
             return None
         if exact(noted, [want, *used]) or not operands:
             return "exact: " + shown_difference(want, got)
-        reference = _again(statement, name, where, before, path, _widened, self.program.seed)
+        seed = self.program.seed
+        reference = _again(statement, name, where, before, path, _widened, seed, torch.float64)
         others = []
         for nudge in NUDGES:
             other = _again(
@@ -272,20 +294,41 @@ class Judge:
             return (
                 None if any(not same_bits(want, o) for o in others) else shown_difference(want, got)
             )
-        return far(want, got, reference, others, not pointwise(noted), eagers_error(noted))
+        unsure = []
+        if torch.finfo(want.dtype).bits < 64:
+            unsure = [
+                each
+                for n in NUDGES
+                for change in (lambda t, n=n: _nudged(_doubled(t), n),)
+                if (
+                    each := _again(
+                        statement, name, where, before, path, change, seed, torch.float64
+                    )
+                )
+                is not None
+            ]
+        overflows = not pointwise(noted) and any(map(_overflows, used))
+        off = eagers_error(noted)
+        return far(want, got, reference, others, not pointwise(noted), off, unsure, overflows)
 
 
 def _again(
     statement: str, name: str, where: str, before: dict[str, Any], path: str,
-    change: Callable[[torch.Tensor], torch.Tensor], seed: int,
+    change: Callable[[torch.Tensor], torch.Tensor], seed: int, promoted: torch.dtype | None = None,
 ) -> torch.Tensor | None:  # fmt: skip
+    """The result of a statement on its operands changed so; `promoted`: what whole numbers are
+    promoted to, where they become floating-point."""
+    usual = torch.get_default_dtype()
     space = {k: _mapped(v, change) for k, v in before.items() if k[:1] in "xv" and k[1:].isdigit()}
     torch.default_generator.manual_seed(seed)
+    torch.set_default_dtype(promoted or usual)
     try:
         whole = {**before, **space}
         exec(statement, whole)
     except Exception:
         return None
+    finally:
+        torch.set_default_dtype(usual)
     return _tensors(whole[name], path).get(where)
 
 
@@ -308,6 +351,11 @@ def _widened(t: torch.Tensor) -> torch.Tensor:
     return t.double() if t.dtype.is_floating_point else t
 
 
+def _doubled(t: torch.Tensor) -> torch.Tensor:
+    """In double precision, whole numbers too; a mask stays one."""
+    return t if t.dtype == torch.bool else _widened(t if _inexact(t) else t.double())
+
+
 def _nudged(t: torch.Tensor, nudge: int) -> torch.Tensor:
     if not _inexact(t):
         return t
@@ -315,6 +363,24 @@ def _nudged(t: torch.Tensor, nudge: int) -> torch.Tensor:
     signs = 2 * torch.randint(0, 2, t.shape, generator=g) - 1
     step = (signs * torch.finfo(t.dtype).eps).to(t.device)
     return (_widened(t) * (1 + step)).to(t.dtype)
+
+
+def _overflows(t: torch.Tensor) -> bool:
+    """Whether products of what is finite here may be infinite."""
+    if not _inexact(t):
+        return False
+    greatest = t.abs().nan_to_num(0.0, 0.0, 0.0)
+    return bool(greatest.numel()) and float(greatest.max()) > torch.finfo(t.dtype).max ** 0.5
+
+
+def _versions(value: Any) -> list[int]:
+    """How often each tensor of a result was written to."""
+    return [t._version for t in pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
+
+
+def _place_of(path: str) -> str:
+    """The result that a leaf is of."""
+    return path[: path.index("]") + 1] if path.startswith("result[") else path
 
 
 def _tensors(value: Any, path: str) -> dict[str, torch.Tensor]:
@@ -402,9 +468,12 @@ def shown_difference(want: torch.Tensor, got: torch.Tensor) -> str:
 def far(
     want: torch.Tensor, got: torch.Tensor, reference: torch.Tensor | None,
     others: Sequence[torch.Tensor], mixing: bool = True, off: float = 0.0,
+    unsure: Sequence[torch.Tensor] = (), overflows: bool = False,
 ) -> str | None:  # fmt: skip
     """None if what was computed is as near to the reference as rounding allows, and what the
-    reference itself is `off`, beside 1 or the value."""
+    reference itself is `off`, beside 1 or the value. others: the same of operands moved by a
+    rounding error; unsure: the reference of operands moved by one of double precision.
+    overflows: whether parts of a sum may leave the range, whose order decides where."""
     if want.dtype.is_complex:
         parts = [torch.view_as_real(t.resolve_conj().contiguous()) for t in (want, got)]
         wide = (
@@ -417,7 +486,10 @@ def far(
             for o in others
             if o.shape == want.shape
         ]
-        return far(parts[0], parts[1], wide, nudged, mixing, off)
+        moved = [
+            torch.view_as_real(u.resolve_conj().contiguous()) for u in unsure if u.is_complex()
+        ]
+        return far(parts[0], parts[1], wide, nudged, mixing, off, moved, overflows)
     info = torch.finfo(want.dtype)
     w, g = want.double(), got.double()
     others = [o.double() for o in others if o.shape == want.shape]
@@ -442,11 +514,16 @@ def far(
         room = torch.minimum(FACTOR * room, 16 * info.eps * scale.clamp(min=1.0))
     allowed = FACTOR * error + room + ROUNDINGS * info.eps * scale + tiny
     allowed = allowed + off * scale.clamp(min=1.0)
+    for other in unsure if known else ():  # what the reference does not know either
+        if other.shape == ref.shape and other.is_floating_point():
+            allowed = torch.maximum(allowed, FACTOR * (other.double() - ref).abs().nan_to_num(0.0))
     near = (g - ref).abs() <= allowed
     same = (g == ref) | (g.isnan() & ref.isnan()) | (g == w) | (g.isnan() & w.isnan())
     limit = (scale >= 0.99 * info.max) & (g.abs() >= 0.98 * info.max)
     if reference is not None and known:  # eager left the range on the way: so may the other
         loose |= torch.isfinite(ref) & ~torch.isfinite(w)
+    if overflows:
+        loose |= ~torch.isfinite(w) & torch.isfinite(g)
     bad = ~(near | same | limit | loose)
     if not bad.any():
         return None

@@ -83,6 +83,7 @@ def row_of(
     if faults:  # what differs by it, as where it is raised, is the fault's
         verdict = "fault"
     row |= {"verdict": verdict, "seconds": round(time.perf_counter() - started, 3)}
+    row |= {"raised": True} if any(seen.error for seen in eager) else {}
     if found:
         row |= {
             "kind": found[0].kind,
