@@ -105,6 +105,14 @@ def assert_true(condition, message):
     return ()
 
 
+def check_factorization(info, name, is_matrix):
+    failed = np.flatnonzero(info)
+    if failed.size:
+        where = "" if is_matrix else f"(Batch element {failed[0]}): "
+        raise torch.linalg.LinAlgError(f"{name}: {where}{info.reshape(-1)[failed[0]]}")
+    return ()
+
+
 def _unique_runs(x, axis=None):
     x = x.reshape(-1) if axis is None else np.moveaxis(x, axis, 0)
     rows = x.reshape(len(x), x.size // max(1, len(x)))

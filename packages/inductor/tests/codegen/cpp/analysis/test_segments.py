@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,31 @@ def test_segments_have_no_masks() -> None:
     assert not any(
         isinstance(i, Load) and i.mask is not None for s in found for i in s.plan.loop.body
     )
+
+
+@pytest.mark.parametrize("rows", [(), (1,), (3,), (3, 2)], ids=str)
+def test_a_team_visits_each_point_of_each_segment_once(
+    rows: tuple[int, ...], tmp_path: Path
+) -> None:
+    columns, cut = 100_003, 60_001
+    position = loops.x(len(rows))
+    at = position
+    for axis in range(len(rows)):
+        at = at + loops.x(axis) * (columns * prod(rows[axis + 1 :]))
+    body: list[Instr] = [
+        IndexValue(position, INT),
+        Const(cut, INT),
+        Point("lt", (0, 1), torch.bool),
+        Load("in", at, torch.float32, mask=2, other=1),
+        Load("out", at, torch.float32),
+        Point("add", (3, 4), torch.float32),
+        Store("out", at, 5),
+    ]
+    loop = loops.loop("sum", (*rows, columns), (), body)
+    assert segments(plan(loop, 32))
+    size = columns * prod(rows)
+    given = {"in": torch.randn(size), "out": torch.randn(size)}
+    want = {name: t.clone() for name, t in given.items()}
+    evaluate.run_loop(loop, want)
+    run_loops([loop], given, tmp_path)
+    assert torch.equal(given["out"], want["out"])

@@ -6,12 +6,11 @@ visited once, by one thread, whatever the order and the blocks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from math import prod
 
 from flambeau_inductor.codegen.cpp.analysis.plan import THREAD_WORK, blocked_axis, shared_axis
-from flambeau_inductor.codegen.cpp.analysis.segments import Segment, segments
+from flambeau_inductor.codegen.cpp.analysis.segments import segments
 from flambeau_inductor.codegen.cpp.analysis.streaming import repeated_rows
 from flambeau_inductor.codegen.cpp.emit.compute import compute
 from flambeau_inductor.codegen.cpp.emit.memory import declare_rows, store
@@ -68,6 +67,8 @@ class Nest:
         self.block = plan.form.block or BLOCK
         self.tile = tile_of(values, self.blocked, self.block)
         self.depth_of = {var: d for d, var in enumerate(self.order)}
+        divided = self.shared or self.blocked or self.repeated or (by_rows and len(self.order) == 1)
+        self.segments = () if divided else segments(plan)
         self.collapsed = self._collapse()
 
     def _steps(self, var: str) -> int:
@@ -92,6 +93,8 @@ class Nest:
         while count < axes and (count == 0 or pieces < PIECES):
             if self.order[count] not in self.plan.private:
                 break
+            if count and self.segments and self.order[count] == self.plan.vector:
+                break  # several loops
             steps = self._steps(self.order[count])
             pieces *= -(-steps // self.block) if self.order[count] == self.blocked else steps
             count += 1
@@ -107,10 +110,8 @@ class Nest:
             with self.text.block(""):
                 declare_rows(self.values)
                 self._rows_at(-1)
-                how = f" collapse({self.collapsed})" if self.collapsed > 1 else ""
-                # what went past the caches is to be seen by all before they meet
-                wait = " nowait" if self.values.streamed else ""
-                self.text(f"#pragma omp for{how} schedule(static){wait}")
+                if not self._in_segments(0):
+                    self._divide()
                 self._x_loop(0)
                 if self.values.streamed:
                     self.text("fence();")
@@ -121,6 +122,17 @@ class Nest:
             self._x_loop(0)
             if self.values.streamed and not self.by_rows:
                 self.text("fence();")
+
+    def _divide(self) -> None:
+        """The directive that divides the loop after it among the team."""
+        how = f" collapse({self.collapsed})" if self.collapsed > 1 else ""
+        # what went past the caches is to be seen by all before they meet
+        wait = " nowait" if self.values.streamed else ""
+        self.text(f"#pragma omp for{how} schedule(static){wait}")
+
+    def _in_segments(self, depth: int) -> bool:
+        """Whether the axis at `depth` has a loop for each of its segments."""
+        return bool(self.segments) and self.order[depth] == self.plan.vector
 
     def _rows_at(self, depth: int, vectors: bool = True) -> None:
         """Row values of level 0 that can be computed once the loops up to `depth` are open, with or
@@ -187,10 +199,9 @@ class Nest:
         if vector and (tile := columns_at_once(self.plan)) > 1:
             self._column_tiles(depth, size, tile)
             return
-        if vector and (begin, self.shared, self.blocked) == ("0", None, None):
-            if pieces := segments(self.plan):
-                self._segments(depth, pieces)
-                return
+        if self._in_segments(depth):
+            self._each_segment(depth)
+            return
         step = f"{var} += {self.plan.width}" if vector else f"++{var}"
         if self.plan.looks and self.collapsed <= depth == len(self.order) - 1:
             self.text(f"#pragma GCC unroll {UNROLLED}")  # a jump less for each element
@@ -205,11 +216,13 @@ class Nest:
             self.text(f"const long {var}_e = {end} < {size} ? {end} : {size};")
             self._after(0)
 
-    def _segments(self, depth: int, pieces: Sequence[Segment]) -> None:
-        """The vector axis piece by piece, each by the plan that holds there."""
+    def _each_segment(self, depth: int) -> None:
+        """The vector axis segment by segment, each by the plan that holds there."""
         var, width, whole = self.order[depth], self.plan.width, self.values.plan
-        for piece in pieces:
+        for piece in self.segments:
             self.values.plan, self.unread = piece.plan, piece.unread
+            if depth == 0 and self.collapsed:
+                self._divide()
             head = f"for (long {var} = {piece.low}; {var} < {piece.high}; {var} += {width})"
             with self.text.block(head):
                 after = partial(self._after, depth)
