@@ -34,6 +34,8 @@ from typing import Any
 READ_LATE = ("PYTHONPATH", "PATH", "HOME", "TMPDIR", "CXX", "PWD", "OLDPWD", "_")
 READ_LATE_PREFIXES = ("FLAMBEAU_", "PYTEST_", "TORCHINDUCTOR_", "XDG_")
 OURS = ("flambeau", "tests", "integration_tests", "tools", "benchmarks")
+#: numpy's matrix products begin threads where they are imported, and a fork has none of them
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 #: of a message between processes
 MOST_BYTES = 100_000
 
@@ -70,7 +72,8 @@ def start(options: list[str], environment: dict[str, str], seed: int) -> Starter
     with there:
         process = subprocess.Popen(
             [sys.executable, *options, __file__, str(there.fileno())],
-            env={"PYTHONHASHSEED": str(seed), **environment}, pass_fds=[there.fileno()],
+            env={**ONE_THREAD, "PYTHONHASHSEED": str(seed), **environment},
+            pass_fds=[there.fileno()],
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
     return Starter(process, here)
