@@ -362,3 +362,28 @@ def test_a_variable_that_capture_refuses_to_read_stays_bound(name):
         f = locals()[name]
         ours = optimize("eager", raise_internal_errors=True)(f)(x(), one)
         assert ours[1] is one and ours[2] is one
+
+
+DEQUE_CALLS = [
+    "d.pop()", "d.popleft()", "d.insert(0, 9)", "d.insert(5, 9)", "d.remove(9)", "d.index(9)",
+    "d.__init__([1, 2], -1)", "d.__init__([1, 2, 3], 2)", "deque([1], maxlen=-2)",
+    "deque(maxlen=1, iterable=[1, 2])",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("items", [[], [1], [1, 2, 3]])
+@pytest.mark.parametrize("limit", [None, 1, 3])
+@pytest.mark.parametrize("call", DEQUE_CALLS)
+def test_deques_refuse_in_their_own_words(check, call, items, limit):
+    def fn(t):
+        d = deque(items, limit)
+        try:
+            told = repr(eval_call(d))
+        except (IndexError, ValueError, TypeError) as error:
+            told = type(error).__name__, str(error)
+        return t + len(d), told, list(d)
+
+    space = {"deque": deque}
+    exec(f"def eval_call(d):\n    return {call}", space)
+    eval_call = space["eval_call"]
+    check(fn, torch.ones(2))

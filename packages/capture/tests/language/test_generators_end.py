@@ -135,3 +135,38 @@ PROGRAMS = [
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_it_ends_where_python_ends_it(check, program):
     check(program, torch.ones(2), [], graphs=None)
+
+
+def stopping(first):
+    if first:
+        raise StopIteration(3)
+    yield 1
+    raise StopIteration
+
+
+USES = {
+    "next": lambda g: next(g),
+    "list": lambda g: list(g),
+    "in": lambda g: 7 in g,
+    "loop": lambda g: [(item, 1) for item in g],
+    "send": lambda g: g.send(None),
+    "star": lambda g: (*g,),
+}
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("use", USES)
+def test_a_stop_iteration_that_leaves_the_body_is_a_runtime_error(check, use, first):
+    used = USES[use]
+
+    def fn(t):
+        try:
+            try:
+                raise KeyError(1)
+            except KeyError:
+                told = used(stopping(first))
+        except Exception as error:
+            told = type(error).__name__, str(error), repr(error.__cause__), repr(error.__context__)
+        return t + 1, told
+
+    check(fn, torch.ones(2), graphs=None)

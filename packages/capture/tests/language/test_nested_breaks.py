@@ -527,3 +527,27 @@ def test_resume_functions_made_of_resume_functions(name, backend):
     assert list(states[0]) == list(states[1])
     for expected, got in zip(*(state.values() for state in states), strict=True):
         torch.testing.assert_close(got, expected)
+
+
+class Made:
+    def __init__(self, k, fails):
+        self.k = opaque(k)
+        if fails:
+            raise ValueError(k)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("fails", [False, True])
+def test_constructors_that_break_one_after_another(check, count, fails):
+    """What a resume function was given for one call is not taken for that of the next."""
+    lines = [
+        line
+        for n in range(count)
+        for line in (
+            f"    try: t = t * Made({n + 2}, {fails and n == count - 1}).k",
+            "    except ValueError: t = t - opaque(1)",
+        )
+    ]
+    space = dict(globals())
+    exec("\n".join(["def fn(t):", *lines, "    return t + 1"]), space)
+    check(space["fn"], x(), graphs=None)

@@ -4,6 +4,7 @@ Generated: every operator, both sides, what the object derives from, what its me
 """
 
 import builtins
+import enum
 import itertools
 import math
 import operator
@@ -130,3 +131,27 @@ def answer(call, data):
         return held(call(torch.tensor(data)))
     except Exception as error:
         return type(error), str(error)
+
+
+class Member(enum.Enum):
+    A = 1
+
+
+@pytest.mark.parametrize("symbol", SYMBOLS)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_member_of_an_enumeration_is_refused_in_pythons_words(symbol, turned):
+    space = {"Member": Member}
+    exec(
+        f"def use(t, o):\n    return {'o' if turned else 't'} {symbol} {'t' if turned else 'o'}",
+        space,
+    )
+    use = space["use"]
+
+    def fn(t, o):
+        try:
+            return str(use(t, o))
+        except TypeError as error:
+            return str(error)
+
+    compiled = optimize("eager")(fn)
+    assert compiled(torch.ones(2), Member.A) == fn(torch.ones(2), Member.A)

@@ -16,7 +16,7 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import python_method
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
-from flambeau_capture.values.constant import Constant, constant_of, is_none
+from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.lists import DequeValue, ListValue
 from flambeau_capture.values.containers.sequences import SliceValue, TupleValue
@@ -95,10 +95,8 @@ for _kind in (dict, collections.OrderedDict, collections.defaultdict):
 
 @handles(collections.deque)
 def _deque(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    bound: Any = args[1] if len(args) > 1 else kwargs.get("maxlen", Constant(None))
-    made = DequeValue([], constant_of(bound))
-    if args:
-        made.replace(tx, unpack(tx, args[0]))
+    made = DequeValue([])
+    made.call_method(tx, "__init__", args, kwargs)
     return made
 
 

@@ -209,9 +209,12 @@ def _restore_variables(writer: BytecodeWriter, level: Level) -> None:
 
 def _let_go(writer: BytecodeWriter, level: Level) -> None:
     """Hold what the frame would and no more: an argument that has another value, or none, is that
-    variable's no longer."""
+    variable's no longer. What the code has just set for itself stays: a resume function's own
+    parameters have the same names."""
     code = level.body.code
-    live = level.live()
+    errors = [place for place, slot in enumerate(level.slots) if slot is StackSlot.ERROR]
+    instead = [] if level.instead is None else [INSTEAD]
+    live = (*level.live(), *instead, *(f"___stack_{place}" for place in errors))
     for name in code.co_varnames[: argument_count(code)]:
         untouched = name in level.variables and level.variables[name] is None
         if name not in live and name not in code.co_cellvars and not untouched:

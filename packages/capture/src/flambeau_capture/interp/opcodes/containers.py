@@ -23,8 +23,8 @@ from flambeau_capture.values.containers.dicts import DictValue, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.containers.sets import SetValue
+from flambeau_capture.values.iterators.generators import of_stop_iteration
 from flambeau_capture.values.objects.attributes import assume_entry, find_in_class, is_iterable
-from flambeau_capture.values.objects.exceptions import new_exception
 
 
 def _tuple_of(tx: Tracer, instruction: Instruction, items: Value) -> Value:
@@ -93,7 +93,7 @@ def call_intrinsic_1(frame: Frame, instruction: Instruction) -> None:
     elif name == "INTRINSIC_UNARY_POSITIVE":
         frame.push(unary(frame.tx, "+", frame.pop()))
     elif name == "INTRINSIC_STOPITERATION_ERROR":
-        _stop_iteration_error(frame)
+        frame.stack[-1] = of_stop_iteration(frame.tx, frame.stack[-1])
     else:
         raise Break("FB0008", name)
 
@@ -101,14 +101,6 @@ def call_intrinsic_1(frame: Frame, instruction: Instruction) -> None:
 @opcode("CALL_INTRINSIC_2", since=(3, 12), breaks="`except*` and type parameters")
 def call_intrinsic_2(frame: Frame, instruction: Instruction) -> None:
     raise Break("FB0008", str(instruction.argval))
-
-
-def _stop_iteration_error(frame: Frame) -> None:
-    """A StopIteration that leaves a generator's body becomes a RuntimeError."""
-    error = frame.stack[-1]
-    if issubclass(error.cls, StopIteration):
-        text = Constant("generator raised StopIteration")
-        frame.stack[-1] = new_exception(RuntimeError, [text])
 
 
 def _two_of(items: Any) -> None:

@@ -252,6 +252,7 @@ class DequeValue(ListValue):
 def _deque_init(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
     given = dict(zip(("iterable", "maxlen"), args)) | dict(kwargs)
     limit = constant_of(given.get("maxlen", NONE))
+    evaluate(tx, collections.deque, (), limit)  # no negative one
     if self.source is not None and limit != self.maxlen:
         self.unknown("__init__ with another maxlen")
     self.maxlen = limit
@@ -262,10 +263,16 @@ def _add_left(self: DequeValue, tx: Tracer, items: list[Value]) -> None:
     self.replace(tx, [*items, *self.raw()][: self.maxlen])
 
 
-def _pop_left(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _pop_end(self: DequeValue, tx: Tracer, end: int) -> Value:
     if not self.raw():
         tx.raise_error(IndexError, "pop from an empty deque")
-    return _pop(self, tx, [Constant(0)], {})
+    return _pop(self, tx, [Constant(end)], {})
+
+
+def _insert_bounded(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
+    if len(self.raw()) == self.maxlen:
+        tx.raise_error(IndexError, "deque already at its maximum size")
+    _insert(self, tx, args, kwargs)
 
 
 def _rotate(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
@@ -283,6 +290,8 @@ DequeValue.methods = {
     "__getitem__": lambda s, tx, a, k: s.get_item(tx, Constant(index_of(tx, a[0]))),
     "appendleft": lambda s, tx, a, k: _add_left(s, tx, [a[0]]),
     "extendleft": lambda s, tx, a, k: _add_left(s, tx, unpack(tx, a[0])[::-1]),
-    "popleft": _pop_left,
+    "insert": _insert_bounded,
+    "pop": lambda s, tx, a, k: _pop_end(s, tx, -1),
+    "popleft": lambda s, tx, a, k: _pop_end(s, tx, 0),
     "rotate": _rotate,
 }

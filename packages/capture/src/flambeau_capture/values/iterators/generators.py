@@ -7,6 +7,7 @@ that waits when the graph ends is written as a generator that waits at the same 
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import Any
 
 from flambeau_capture.bytecode.opcodes import VERSION
@@ -38,6 +39,16 @@ def _thrown(tx: Tracer, kind: Value, value: Value = NONE, trace: Value = NONE) -
         text = "exceptions must be classes or instances deriving from BaseException, not "
         tx.raise_error(TypeError, text + error.cls.__name__)
     return error
+
+
+def of_stop_iteration(tx: Tracer, error: Value) -> Value:
+    """What leaves a generator's body with an exception: RuntimeError for StopIteration."""
+    if not issubclass(error.cls, StopIteration):
+        return error
+    made = new_exception(RuntimeError, [Constant("generator raised StopIteration")])
+    made.generic_set_attr(tx, "__cause__", error)
+    made.generic_set_attr(tx, "__context__", error)
+    return made
 
 
 class GeneratorValue(IteratorValue):
@@ -78,11 +89,19 @@ class GeneratorValue(IteratorValue):
             return None
         if not self.started and not is_none(sent):
             tx.raise_error(TypeError, "can't send non-None value to a just-started generator")
-        item: Value | None = self.frame.resume(tx, sent, self.started)
-        self.started = True
-        return self._advanced(item)
+        started, self.started = self.started, True
+        return self._advanced(tx, lambda: self.frame.resume(tx, sent, started))
 
-    def _advanced(self, item: Value | None) -> Value | None:
+    def _advanced(self, tx: Tracer, run: Callable[[], Value | None]) -> Value | None:
+        """The next item. Until 3.12 no bytecode handles the StopIteration that leaves the body."""
+        try:
+            item = run()
+        except UserError as error:
+            self.finished = True
+            left = of_stop_iteration(tx, error.value)
+            if left is error.value:
+                raise
+            raise UserError(left, error.step, again=True) from None
         if item is None:
             self.finished = True
             self.returned = self.frame.returned
@@ -93,11 +112,7 @@ class GeneratorValue(IteratorValue):
         if self.finished or not self.started:
             self.finished = True
             raise UserError(error)
-        try:
-            return self._advanced(self.frame.throw(tx, error))
-        except UserError:
-            self.finished = True
-            raise
+        return self._advanced(tx, lambda: self.frame.throw(tx, error))
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in ("__next__", "__iter__", "send", "throw", "close"):

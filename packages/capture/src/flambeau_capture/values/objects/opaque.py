@@ -19,16 +19,7 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import Attr, ConstantSource, InstanceAttr, Source
-from flambeau_capture.values.base import (
-    Args,
-    Kwargs,
-    MadeBy,
-    NotConcrete,
-    Tracer,
-    Value,
-    needing,
-    objects_of,
-)
+from flambeau_capture.values.base import Args, Kwargs, MadeBy, Tracer, Value, needing, objects_of
 from flambeau_capture.values.constant import LITERALS, KnownObject, evaluate
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.attributes import (
@@ -210,7 +201,7 @@ class EnumMember(FrozenValue):
         if isinstance(self.real, str | int | float):
             plain: Any = self.real
             return plain.value
-        raise NotConcrete(self.describe())
+        raise Break("FB0015", self.describe())
 
     def reconstruct(self, writer: Any) -> None:
         writer.load_const(self.real)
