@@ -166,22 +166,24 @@ def sized(value: Any, symbols: Sequence[Any]) -> Sized:
     """The function that puts numbers in the place of the symbolic sizes of a nested structure."""
     constants: list[Any] = []
     names = {symbol: f"s[{place}]" for place, symbol in enumerate(symbols)}
+    text = _spelled(value, names, constants)
+    return Sized(text, tuple(constants))
 
-    def text(part: Any) -> str:
-        if isinstance(part, torch.SymInt | torch.SymFloat):
-            return text_of(expression_of(part), names)
-        if is_symbolic(part):
-            raise refusal("AO0017", part=part)
-        if isinstance(part, (tuple, torch.Size)) and not hasattr(part, "_fields"):
-            return f"({''.join(f'{text(item)}, ' for item in part)})"
-        if type(part) is list:
-            return f"[{', '.join(map(text, part))}]"
-        if type(part) is dict:
-            return f"{{{', '.join(f'{key!r}: {text(item)}' for key, item in part.items())}}}"
-        constants.append(part)
-        return f"c{len(constants) - 1}"
 
-    return Sized(text(value), tuple(constants))
+def _spelled(part: Any, names: Mapping[Any, str], constants: list[Any]) -> str:
+    if isinstance(part, torch.SymInt | torch.SymFloat):
+        return text_of(expression_of(part), names)
+    if is_symbolic(part):
+        raise refusal("AO0017", part=part)
+    if isinstance(part, (tuple, torch.Size)) and not hasattr(part, "_fields"):
+        return f"({''.join(f'{_spelled(item, names, constants)}, ' for item in part)})"
+    if type(part) is list:
+        return f"[{', '.join(_spelled(item, names, constants) for item in part)}]"
+    if type(part) is dict:
+        items = (f"{key!r}: {_spelled(item, names, constants)}" for key, item in part.items())
+        return f"{{{', '.join(items)}}}"
+    constants.append(part)
+    return f"c{len(constants) - 1}"
 
 
 @dataclass(frozen=True)

@@ -78,33 +78,41 @@ def boxed(gm: fx.GraphModule) -> Boxed:
     return call
 
 
-def _program(gm: fx.GraphModule) -> tuple[list[str], dict[str, Any]]:
-    scope: dict[str, Any] = {}
-    known: dict[Any, str] = {}
+class _Spelling:
+    """Values as Python, and what their names stand for."""
 
-    def named(value: Any, kind: str) -> str:
+    def __init__(self) -> None:
+        self.scope: dict[str, Any] = {}
+        self._known: dict[int, str] = {}
+
+    def named(self, value: Any, kind: str) -> str:
         """A name for a value that has no text of its own; one for each object."""
-        name = known.get(id(value))
+        name = self._known.get(id(value))
         if name is None:
-            name = known[id(value)] = f"{kind}_{len(scope)}"
-            scope[name] = value
+            name = self._known[id(value)] = f"{kind}_{len(self.scope)}"
+            self.scope[name] = value
         return name
 
-    def text(value: Any) -> str:
+    def text(self, value: Any) -> str:
         if isinstance(value, fx.Node):
             return f"v_{value.name}"
         if value is None or value is Ellipsis or type(value) in (bool, int, str):
             return repr(value)
         if type(value) is tuple:
-            return display([text(item) for item in value])
+            return display(list(map(self.text, value)))
         if isinstance(value, list):
-            return f"[{', '.join(text(item) for item in value)}]"
+            return f"[{', '.join(map(self.text, value))}]"
         if isinstance(value, dict):
-            return f"{{{', '.join(f'{key!r}: {text(item)}' for key, item in value.items())}}}"
+            items = (f"{key!r}: {self.text(item)}" for key, item in value.items())
+            return f"{{{', '.join(items)}}}"
         if isinstance(value, slice):
-            return f"slice({text(value.start)}, {text(value.stop)}, {text(value.step)})"
-        return named(value, "constant")
+            return f"slice({', '.join(map(self.text, (value.start, value.stop, value.step)))})"
+        return self.named(value, "constant")
 
+
+def _program(gm: fx.GraphModule) -> tuple[list[str], dict[str, Any]]:
+    spelling = _Spelling()
+    scope, text, named = spelling.scope, spelling.text, spelling.named
     inputs = [f"v_{node.name}" for node in gm.graph.nodes if node.op == "placeholder"]
     lines = ["def graph(args):"]
     if inputs:

@@ -45,7 +45,7 @@ def leave_unwatched(is_loaded: Callable[[], bool]) -> None:
         if rule.__code__ is wrapping:
             for wrapped in inside:
                 if isinstance(wrapped, FunctionType):
-                    wrapped.__dict__.setdefault(UNWATCHED, _unwatched(rule, wrapped, is_loaded))
+                    wrapped.__dict__.setdefault(UNWATCHED, _Unwatched(rule, wrapped, is_loaded))
 
 
 def _filled(cell: CellType) -> bool:
@@ -56,18 +56,22 @@ def _filled(cell: CellType) -> bool:
     return True
 
 
-def _unwatched(
-    rule: Callable[..., Any], wrapped: Any, is_loaded: Callable[[], bool]
-) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        if not is_loaded():
-            return wrapped(*args, **kwargs)
-        if wrapped.__dict__.get(UNWATCHED) is run:
-            wrapped.__dict__.pop(UNWATCHED, None)  # torch puts its own there
-        return rule(*args, **kwargs)
+class _Unwatched:
+    """A rule as it is, until the compiler is loaded: then what torch wraps it in."""
 
-    run.__dict__["_torchdynamo_disable"] = True  # should the compiler look at it before that
-    return run
+    _torchdynamo_disable = True  # should the compiler look at it before that
+
+    def __init__(
+        self, rule: Callable[..., Any], wrapped: Any, is_loaded: Callable[[], bool]
+    ) -> None:
+        self.rule, self.wrapped, self.is_loaded = rule, wrapped, is_loaded
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.is_loaded():
+            return self.wrapped(*args, **kwargs)
+        if self.wrapped.__dict__.get(UNWATCHED) is self:
+            self.wrapped.__dict__.pop(UNWATCHED, None)  # torch puts its own there
+        return self.rule(*args, **kwargs)
 
 
 COMPILER = "torch._dynamo"

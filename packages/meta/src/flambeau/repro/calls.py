@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -124,29 +124,37 @@ def _with_drawn(call: RecordedCall) -> RecordedCall:
     return replace(call, args=args, kwargs=kwargs)
 
 
-def _call_text(call: RecordedCall, held: dict[str, Any], saved: bool) -> str:
-    """A call as source; what has no text goes into `held`, once."""
-    numbers = itertools.count()
+@dataclass
+class _Spelling:
+    """Arguments of a call as source; what has no text goes into `held`, once."""
 
-    def spelled(value: Any) -> str:
+    held: dict[str, Any]
+    saved: bool
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def spelled(self, value: Any) -> str:
         if is_constant(value):
             return repr(value)
-        if isinstance(value, torch.Tensor) and not saved:
-            return drawing_of(value, next(numbers))
+        if isinstance(value, torch.Tensor) and not self.saved:
+            return drawing_of(value, next(self.numbers))
         if isinstance(value, torch.Tensor | torch.nn.Module):
             bare = type(value) is torch.nn.Module
-            same = (name for name, each in held.items() if each is value)
-            name = next(same, f"MODULE_{len(held)}" if bare else f"value {len(held)}")
-            held[name] = value
+            same = (name for name, each in self.held.items() if each is value)
+            name = next(same, f"MODULE_{len(self.held)}" if bare else f"value {len(self.held)}")
+            self.held[name] = value
             return name if bare else f"HELD[{name!r}]"
         if type(value) in (list, tuple):
-            inside = ", ".join(map(spelled, value))
+            inside = ", ".join(map(self.spelled, value))
             comma = "," if type(value) is tuple and len(value) == 1 else ""
             return f"[{inside}]" if type(value) is list else f"({inside}{comma})"
         if type(value) is dict and all(map(is_constant, value)):
-            return "{" + ", ".join(f"{k!r}: {spelled(v)}" for k, v in value.items()) + "}"
+            return "{" + ", ".join(f"{k!r}: {self.spelled(v)}" for k, v in value.items()) + "}"
         raise CannotWrite(f"an argument is a {type(value).__name__}")
 
+
+def _call_text(call: RecordedCall, held: dict[str, Any], saved: bool) -> str:
+    """A call as source; what has no text goes into `held`, once."""
+    spelled = _Spelling(held, saved).spelled
     parts = [spelled(tuple(call.args))]
     if call.kwargs:
         parts.append(f"kwargs={spelled(dict(call.kwargs))}")

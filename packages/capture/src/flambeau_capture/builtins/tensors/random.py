@@ -9,7 +9,7 @@ numbers, and the generator's state afterwards, are those of eager. A graph holds
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -157,6 +157,32 @@ def _fill(
     return graph_call(tx, "call_method", "copy_", [tensor, made], {})
 
 
+@dataclass
+class _Holes:
+    """The open sizes in the arguments of a draw: where each comes from, and what it is."""
+
+    tx: Tracer
+    generator: GeneratorOfTensors
+    sources: list[Source] = field(default_factory=list)
+    present: list[Any] = field(default_factory=list)
+
+    def opened(self, value: Any) -> Any:
+        if isinstance(value, fx.Node):
+            return self.opened(value.meta["val"])
+        if isinstance(value, torch.SymInt | torch.SymFloat):
+            source = self.tx.shapes.origin(value)
+            if source is None or isinstance(source, ConstantSource):
+                return self.tx.shapes.value(value)
+            self.sources.append(source)
+            self.present.append(self.tx.shapes.present(value))
+            return Hole(len(self.sources) - 1)
+        if isinstance(value, tuple | list):
+            return tuple(map(self.opened, value))
+        if isinstance(value, torch.Tensor):
+            raise Break("FB0015", self.generator.describe())
+        return value
+
+
 def _drawn(
     tx: Tracer,
     generator: GeneratorOfTensors,
@@ -165,27 +191,9 @@ def _drawn(
     kwargs: dict[str, Any],
     fake: torch.Tensor,
 ) -> TensorValue:
-    sources: list[Source] = []
-    present: list[Any] = []
-
-    def open_up(value: Any) -> Any:
-        if isinstance(value, fx.Node):
-            return open_up(value.meta["val"])
-        if isinstance(value, torch.SymInt | torch.SymFloat):
-            source = tx.shapes.origin(value)
-            if source is None or isinstance(source, ConstantSource):
-                return tx.shapes.value(value)
-            sources.append(source)
-            present.append(tx.shapes.present(value))
-            return Hole(len(sources) - 1)
-        if isinstance(value, tuple | list):
-            return tuple(open_up(item) for item in value)
-        if isinstance(value, torch.Tensor):
-            raise Break("FB0015", generator.describe())
-        return value
-
-    named = tuple((key, open_up(value)) for key, value in kwargs.items())
-    call = Draw(function, open_up(args), named, torch.is_inference_mode_enabled())
+    holes = _Holes(tx, generator)
+    named = tuple((key, holes.opened(value)) for key, value in kwargs.items())
+    call = Draw(function, holes.opened(args), named, torch.is_inference_mode_enabled())
     like = torch.Generator(generator.real.device).manual_seed(0)
-    source = CallResultSource(generator.source, call, tuple(sources), "drawn", tx.step())
-    return TensorValue(tx.graph.add_made(call(like, *present), source, fake))
+    source = CallResultSource(generator.source, call, tuple(holes.sources), "drawn", tx.step())
+    return TensorValue(tx.graph.add_made(call(like, *holes.present), source, fake))

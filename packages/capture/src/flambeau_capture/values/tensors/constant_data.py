@@ -289,29 +289,31 @@ def _again(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Valu
 
 def _with_numbers(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
     """`torch.arange(t)` with the number that t is known to be."""
-    changed = 0
-
-    def number(value: Value, inside: bool) -> Value:
-        nonlocal changed
-        if isinstance(value, TensorValue):
-            if not inside or value.fake.dim() or value.fake.dtype == torch.bool:
-                return value
-            found = known_data(tx, value)
-            changed += found is not None
-            return value if found is None else Constant(found.item())
-        if type(value) is SliceValue:
-            start, stop, step = (number(bound, True) for bound in value.bounds)
-            return SliceValue(start, stop, step)
-        if isinstance(value, ListValue) and value.source is None:
-            return ListValue([number(part, inside) for part in value.parts()])
-        if isinstance(value, TupleValue):
-            return TupleValue([number(part, inside) for part in value.parts()], value.cls)
-        return value
-
+    numbers: list[Constant] = []
     first = target in _INDEXING
-    given = [number(arg, not first) for arg in args]
-    named = {name: number(arg, not first) for name, arg in kwargs.items()}
-    return _again(tx, op, target, given, named) if changed else None
+    given = [_numbered(tx, arg, not first, numbers) for arg in args]
+    named = {name: _numbered(tx, arg, not first, numbers) for name, arg in kwargs.items()}
+    return _again(tx, op, target, given, named) if numbers else None
+
+
+def _numbered(tx: Tracer, value: Value, inside: bool, numbers: list[Constant]) -> Value:
+    if isinstance(value, TensorValue):
+        if not inside or value.fake.dim() or value.fake.dtype == torch.bool:
+            return value
+        found = known_data(tx, value)
+        if found is None:
+            return value
+        numbers.append(Constant(found.item()))
+        return numbers[-1]
+    if type(value) is SliceValue:
+        start, stop, step = (_numbered(tx, bound, True, numbers) for bound in value.bounds)
+        return SliceValue(start, stop, step)
+    if isinstance(value, ListValue) and value.source is None:
+        return ListValue([_numbered(tx, part, inside, numbers) for part in value.parts()])
+    if isinstance(value, TupleValue):
+        parts = [_numbered(tx, part, inside, numbers) for part in value.parts()]
+        return TupleValue(parts, value.cls)
+    return value
 
 
 def _with_indices(
