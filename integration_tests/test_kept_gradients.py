@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from flambeau_inductor.runtime import output_cache
+from flambeau_inductor.wrapper import source as wrapper_source
 from torch import Tensor
 
 import flambeau
@@ -15,7 +16,8 @@ ROWS, COLUMNS = 1024, 1100
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output_cache, "RETURNED", 1024)
+    for module in (output_cache, wrapper_source):
+        monkeypatch.setattr(module, "RETURNED", 1024)
 
 
 def loss(x: Tensor, target: Tensor) -> Tensor:

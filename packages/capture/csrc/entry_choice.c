@@ -119,14 +119,19 @@ call_with_frame(PyObject *function, struct _PyInterpreterFrame *frame, PyObject 
     return result;
 }
 
-/* What `convert` answers for this frame: 1 and a new entry, 0 run the original, -1 error. */
+/* What `convert` answers for this frame: 1 and a new entry, 0 run the original, -1 error.
+   An entry that does not hold at once is made a second time: what it was made from may have been
+   changed by another thread in between. */
 static int
 convert_frame(ThreadState *thread, FrameCacheObject *cache, struct _PyInterpreterFrame *frame,
               EntryObject **entry)
 {
     PyObject *code = (PyObject *)frame_code(frame);
-    PyObject *answer = call_with_frame(cache->convert, frame, (PyObject *)cache);
-    int status = -1;
+    int status = -1, attempts = 0;
+    PyObject *answer;
+convert:
+    answer = call_with_frame(cache->convert, frame, (PyObject *)cache);
+    attempts++;
     if (answer == NULL) {
         return -1;
     }
@@ -152,6 +157,10 @@ convert_frame(ThreadState *thread, FrameCacheObject *cache, struct _PyInterprete
                      code_argument_count(frame_code(frame)));
     }
     else if (!entry_holds(thread, (EntryObject *)answer, frame)) {
+        if (attempts == 1) {
+            Py_DECREF(answer);
+            goto convert;
+        }
         cache->counters.stillborn++;
         state = cache_state(cache, code); /* the guards may have run Python */
         if (state != NULL) {

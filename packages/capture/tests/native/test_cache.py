@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import warnings
 
 import pytest
 from flambeau_capture._native import SKIP, Entry, FrameCache, active, compiled, disabled, set_active
@@ -176,7 +177,25 @@ def test_stillborn_entries_are_dropped_with_a_warning():
         assert compiled(f, cache)(1) == (1, 1000)
     assert compiled(f, cache)(1) == (1, 1000)
     assert cache.counters()["stillborn"] == 1
-    assert cache.counters()["conversions"] == 1
+    assert cache.counters()["conversions"] == 2
+
+
+def test_an_entry_is_made_again_where_something_changed_in_between():
+    def f(x):
+        return (x, 1000)
+
+    made = []
+
+    def convert(code, func, locals, free, cache):
+        made.append(locals["x"])
+        held = locals["x"] if len(made) == 2 else "before another thread changed it"
+        return Entry(swap_constant(code, 1000, 2000), local_is(0, held))
+
+    cache = FrameCache(convert)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert compiled(f, cache)(1) == (1, 2000)
+    assert len(made) == 2 and cache.counters()["stillborn"] == 0
 
 
 def test_skip_by_file_and_by_code():
