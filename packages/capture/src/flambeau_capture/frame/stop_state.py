@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from types import GeneratorType
 from typing import Any
 
 from flambeau_capture.bytecode.decode import CodeBody
 from flambeau_capture.bytecode.flow import always_bound, reachable, successors
 from flambeau_capture.bytecode.instruction import Instruction
+from flambeau_capture.bytecode.spelling import NULL_ABOVE
 from flambeau_capture.emit.level import Level
 from flambeau_capture.emit.resume import INSTEAD, CannotResume, StackSlot, goes_on_at
 from flambeau_capture.interp.frame import NULL, ErrorState, Frame, Suspended
@@ -23,6 +24,8 @@ from flambeau_capture.interp.top_frame import Variables
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import IteratorValue, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.functions.builtin_functions import BuiltinValue
+from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.references import NewReference
 
 Home = Callable[[CodeBody, Instruction], tuple[CodeBody, Instruction] | None]
@@ -160,7 +163,7 @@ def _slots(
     given: Sequence[Value], errors: dict[int, Value]
 ) -> tuple[tuple[Value | None, ...], tuple[StackSlot, ...]]:
     found: list[tuple[Value | None, StackSlot]] = []
-    for place, value in enumerate(given):
+    for place, value in enumerate(_unbound(given)):
         if value is NULL:
             found.append((None, StackSlot.NULL))
         elif isinstance(value, ErrorState):
@@ -170,6 +173,18 @@ def _slots(
         else:
             found.append((value, StackSlot.VALUE))
     return tuple(value for value, _ in found), tuple(slot for _, slot in found)
+
+
+def _unbound(given: Sequence[Value]) -> list[Value]:
+    """Methods that a call follows, as CPython has them: the descriptor, and the receiver."""
+    made = [*given]
+    for place, pair in enumerate(pairwise(given)):
+        method, beside = pair if NULL_ABOVE else pair[::-1]
+        if beside is NULL and isinstance(method, BoundMethod) and method.called_where_found:
+            descriptor = method.unbound()
+            if descriptor is not None:
+                made[place : place + 2] = BuiltinValue(descriptor), method.receiver
+    return made
 
 
 def _instead(waiting: Suspended) -> Value | None:

@@ -61,6 +61,8 @@ _SAMPLES: dict[type, Callable[[], Any]] = {
     type({}.items()): lambda: {}.items(),
     type(None): lambda: None,
     types.GeneratorType: lambda: (zero for zero in range(0)),
+    types.MappingProxyType: lambda: types.MappingProxyType({}),
+    torch.Size: torch.Size, BaseException: BaseException,
 }  # fmt: skip
 _ITERATORS: tuple[Callable[[], Any], ...] = (
     lambda: iter([]), lambda: iter(()), lambda: iter(""), lambda: iter(range(0)), lambda: iter({}),
@@ -117,8 +119,8 @@ def check_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
 def check_method(tx: Tracer, receiver: Value, name: str, args: Args, kwargs: Kwargs) -> None:
     """Raise what a method of a built-in class raises for its arguments."""
     payload: Value | None = getattr(receiver, "payload", None)
-    kind = receiver.cls if payload is None else payload.cls
-    if kind not in _SAMPLES:
+    kind = _tried(receiver.cls if payload is None else payload.cls, name)
+    if kind is None:
         return
     refused = _of_method(kind, name, len(args), tuple(kwargs))
     if refused is not None:
@@ -141,6 +143,14 @@ def _method(kind: type, name: str) -> Callable[..., Any] | None:
     if isinstance(found, types.MethodDescriptorType | types.WrapperDescriptorType):
         return functools.partial(found, _SAMPLES[kind]())
     return found if callable(found) and not isinstance(found, type) else None
+
+
+def _tried(kind: type, name: str) -> type | None:
+    """The class whose instances stand for one of a class: itself, or the base with the method."""
+    if kind in _SAMPLES:
+        return kind
+    owner = next((base for base in kind.__mro__ if name in vars(base)), None)
+    return owner if owner in _SAMPLES else None
 
 
 def _refusal(fn: Callable[..., Any], count: int, names: tuple[str, ...]) -> str | None:

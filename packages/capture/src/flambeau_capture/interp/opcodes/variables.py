@@ -17,6 +17,7 @@ from flambeau_capture.interp.opcodes.registry import expression, opcode, operand
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import UserError, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.functions.variables import CellValue
 from flambeau_capture.values.objects.exceptions import new_exception
 from flambeau_capture.values.objects.instances import super_attribute
@@ -196,6 +197,8 @@ def load_method(frame: Frame, instruction: Instruction) -> None:
 
 def push_method(frame: Frame, found: Value) -> None:
     """A callable and its NULL: a bound method stays bound."""
+    if isinstance(found, BoundMethod):
+        found.called_where_found = True
     frame.stack += (found, NULL) if NULL_ABOVE else (NULL, found)
 
 

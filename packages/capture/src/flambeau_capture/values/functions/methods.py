@@ -26,10 +26,18 @@ class BoundMethod(Value):
     described = "method {0.name!r} of {0.receiver}"
     cls: type = types.BuiltinMethodType
     built_once = True
+    called_where_found = False  # by the call that it was looked up for
 
     def __init__(self, receiver: Value, name: str) -> None:
         self.receiver = receiver
         self.name = name
+
+    def unbound(self) -> Any:
+        """The class's descriptor, which CPython calls where a method is looked up to be called:
+        what it refuses it refuses in the name of the class that defines it."""
+        owners = (vars(kind) for kind in self.receiver.cls.__mro__)
+        found = next((owner[self.name] for owner in owners if self.name in owner), None)
+        return found if isinstance(found, types.MethodDescriptorType) else None
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "__self__":
