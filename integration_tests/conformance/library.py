@@ -426,7 +426,7 @@ TABLE: dict[str, dict[str, tuple[str, ...]]] = {
         "WeakValueDictionary": ("k = weakref.WeakValueDictionary()\nk['a'] = o\nR.append(k['a'] "
                                 "is o)", "weak_values['o'] is o"),
         "WeakSet": ("k = weakref.WeakSet()\nk.add(o)\nR.append(o in k)",), "finalize": (
-            "weakref.finalize(o, print).alive",),
+            "k = weakref.finalize(o, print)\nR.append((k.alive, k.detach() is not None))",),
         "getweakrefcount": ("weakref.getweakrefcount(o) > 0",), "WeakMethod": (
             "weakref.WeakMethod(o.__len__)() is not None",),
         "ReferenceType": ("isinstance(held_ref, weakref.ReferenceType)",),

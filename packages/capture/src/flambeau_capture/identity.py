@@ -6,6 +6,7 @@ alive, so its id stays its own. (Code objects hash by their constants, which may
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Generic, TypeVar
 
 
@@ -16,6 +17,11 @@ def compares_itself(kind: type) -> bool:
     if meta is type:
         return False
     return meta.__hash__ is not type.__hash__ or meta.__eq__ is not type.__eq__
+
+
+def known_in(kind: type, kinds: Container[type]) -> bool:
+    """Whether a class is one of capture's."""
+    return not compares_itself(kind) and kind in kinds
 
 
 K = TypeVar("K")

@@ -5,6 +5,7 @@ the metaclass's special methods and each kind of descriptor, under uses of class
 import copy
 import enum
 import itertools
+import operator
 import re
 import typing
 import weakref
@@ -19,6 +20,10 @@ USES = (
     "C is type(o)", "{1: o}", "o.m()", "type(o).__name__", "C.d", "o.d", "not C", "all([C])",
     "copy.copy(o).a", "copy.deepcopy([o, o])", "super(C, o).__init__()", "o.sup()",
     "isinstance(1, typing.Sized)", "weakref.ref(o)() is o", "weakref.ref((1, 2))", "C and 1",
+    "type(object.__new__(C)) is C", "L((1, 2))", "[*reversed(L((1, 2)))]", "L((1, 2)).index(3)",
+    "L.__new__(L) + [1]", "T.__new__(T, (1, 2))", "T((1,)) + (2,)", "T((1, 2)) == (1, 2)",
+    "torch.cat(L([x, x])).sum()", "str(ValueError(T((1, 2))))", "L((1,)).append(1, 2)",
+    "E(1).with_traceback(1)", "operator.add(T((1,)), 1)",
 )  # fmt: skip
 METHODS = {
     "__getattr__": "raise AttributeError(name)",
@@ -26,9 +31,15 @@ METHODS = {
     "__len__": "return 0",
     "__eq__": "return True",
     "__contains__": "return True",
-    "__call__": "return type.__call__(cls)",
+    "__call__": "return type.__call__(cls, *given)",
+    "__hash__": "return 5",
 }
-TAKES = {"__getattr__": ", name", "__eq__": ", other", "__contains__": ", item"}
+TAKES = {
+    "__getattr__": ", name",
+    "__eq__": ", other",
+    "__contains__": ", item",
+    "__call__": ", *given",
+}
 
 
 def program(method, uses):
@@ -37,7 +48,7 @@ def program(method, uses):
         f"    def {method}(cls{TAKES.get(method, '')}):",
         f"        LOG.append('{method}')",
         f"        {METHODS[method]}",
-        "    __hash__ = type.__hash__",
+        *["    __hash__ = type.__hash__"][method == "__hash__" :],
         "class D:",
         "    def __get__(self, owner, cls):",
         "        LOG.append('get')",
@@ -51,6 +62,9 @@ def program(method, uses):
         "    def __deepcopy__(self, memo):",
         "        LOG.append('copied')",
         "        return self",
+        "class L(list, metaclass=Meta): pass",
+        "class T(tuple, metaclass=Meta): pass",
+        "class E(ValueError, metaclass=Meta): pass",
         "o = C()",
         "def f(x):",
         "    R = [x + 1]",
@@ -63,6 +77,8 @@ def program(method, uses):
         "__name__": "of_the_program",
         "LOG": [],
         "copy": copy,
+        "operator": operator,
+        "torch": torch,
         "typing": typing,
         "weakref": weakref,
     }

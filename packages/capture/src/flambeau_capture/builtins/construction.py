@@ -19,6 +19,7 @@ import torch
 
 from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.builtins.introspection import python_method
+from flambeau_capture.identity import known_in
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.argument_errors import check_call
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
@@ -328,7 +329,7 @@ def _exception(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Valu
 
 def _is_plain_named_tuple(python_class: type) -> bool:
     """A named tuple whose instances are made as namedtuple() wrote it, and are items alone."""
-    if not hasattr(python_class, "_fields"):
+    if find_in_class(python_class, "_fields") is None:
         return False
     new, init = (find_in_class(python_class, name) for name in ("__new__", "__init__"))
     assert new is not None and init is not None
@@ -361,7 +362,7 @@ def _named_tuple(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Va
 def _new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     kind = args[0]
     assert isinstance(kind, ClassValue)
-    plain = kind.python_class in (dict, list, set)
+    plain = known_in(kind.python_class, (dict, list, set))
     return _EMPTY[kind.python_class]() if plain else new_object(kind)
 
 
@@ -372,7 +373,7 @@ def _immutable_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if issubclass(kind.python_class, tuple) and is_plain_tuple(kind.python_class):
         assume_special_methods(tx, kind.python_class)
         return TupleValue(unpack(tx, args[1]) if len(args) > 1 else [], kind.python_class)
-    if kind.python_class in _IMMUTABLE and kind.python_class is not tuple:
+    if known_in(kind.python_class, _IMMUTABLE) and kind.python_class is not tuple:
         return tx.instantiate(kind, args[1:], kwargs)
     return new_immutable(tx, kind, args[1:], kwargs) or new_object(kind)
 

@@ -15,6 +15,7 @@ import torch
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import python_method
+from flambeau_capture.identity import compares_itself
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.dicts import DictValue
@@ -124,6 +125,8 @@ _HOOKS = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
 @handles(copy.copy)
 def _copy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = args[0]
+    if compares_itself(value.cls):  # which is looked up in the tables of `copy`
+        value.unknown("copy.copy")
     if isinstance(value, (*_SHARED, TupleValue)):
         return value
     if isinstance(value, InstanceDict):

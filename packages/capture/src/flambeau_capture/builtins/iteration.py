@@ -17,6 +17,7 @@ from typing import Any
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.builtins.argument_unpacking import spread
 from flambeau_capture.bytecode.opcodes import VERSION
+from flambeau_capture.identity import known_in
 from flambeau_capture.polyfills import calling, iterating
 from flambeau_capture.values.argument_errors import check_call
 from flambeau_capture.values.base import (
@@ -133,6 +134,9 @@ spread(
 )
 
 
+_REVERSED = (list, tuple, dict, collections.deque, collections.OrderedDict)
+
+
 @handles(reversed)
 def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     target = args[0]
@@ -156,7 +160,7 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         refuse(tx, reversed, target)
     inner = getattr(target, "payload", None) or target  # whatever its class iterates over
     made = SequenceIterator(TupleValue(unpack(tx, inner)[::-1]))
-    if inner.cls in (list, tuple, dict, collections.deque, collections.OrderedDict):
+    if known_in(inner.cls, _REVERSED):
         made.made_by = MadeBy(reversed, (inner,), {})
     return made
 

@@ -12,6 +12,7 @@ import operator
 from collections.abc import Callable, Collection
 from typing import Any
 
+from flambeau_capture.identity import known_in
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate, name_in_errors, nameless
 from flambeau_capture.values.objects.attributes import layout_of
@@ -92,7 +93,7 @@ def _refusing(tx: Tracer, value: Value, names: Collection[str]) -> Any:
     """What stands for a value that leaves all to the other side, by those methods that it has."""
     payload: Value | None = getattr(value, "payload", None)
     if payload is None:
-        return value.cls() if value.cls in SEQUENCES else nameless(value)
+        return value.cls() if known_in(value.cls, SEQUENCES) else nameless(value)
     body = {name: lambda self, other: NotImplemented for name in names if value.special(tx, name)}
     kind = type(name_in_errors(value.cls), (layout_of(value.cls),), body)
     return kind(payload.value) if isinstance(payload, Constant) else kind()

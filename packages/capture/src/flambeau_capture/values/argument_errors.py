@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from flambeau_capture.identity import compares_itself
+from flambeau_capture.identity import compares_itself, known_in
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, name_in_errors
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
@@ -147,10 +147,10 @@ def _method(kind: type, name: str) -> Callable[..., Any] | None:
 
 def _tried(kind: type, name: str) -> type | None:
     """The class whose instances stand for one of a class: itself, or the base with the method."""
-    if kind in _SAMPLES:
+    if known_in(kind, _SAMPLES):
         return kind
-    owner = next((base for base in kind.__mro__ if name in vars(base)), None)
-    return owner if owner in _SAMPLES else None
+    owner = next((base for base in kind.__mro__ if name in vars(base)), object)
+    return owner if known_in(owner, _SAMPLES) else None
 
 
 def _refusal(fn: Callable[..., Any], count: int, names: tuple[str, ...]) -> str | None:

@@ -16,6 +16,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.operator_tables import declined
 from flambeau_capture.builtins.tensors.operators import has_torch_function
+from flambeau_capture.identity import known_in
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, needing, unpack
 from flambeau_capture.values.constant import Constant
@@ -105,7 +106,7 @@ class _Places:
         known = self._known.get(id(obj))
         if known is not None and known[0] is obj:
             return known[1]
-        if type(obj) in (tuple, list):
+        if known_in(type(obj), (tuple, list)):
             parts = [self.back(tx, item) for item in obj]
             return TupleValue(parts) if type(obj) is tuple else ListValue(parts)
         if type(obj) is dict:

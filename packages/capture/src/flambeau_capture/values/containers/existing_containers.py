@@ -131,10 +131,10 @@ def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
 
 def is_plain_tuple(kind: type) -> bool:
     """Whether a tuple class says nothing in Python of subscripts, iteration or comparison."""
-    if kind is tuple or kind is torch.Size or hasattr(kind, "n_sequence_fields"):
+    if kind is tuple or kind is torch.Size or find_in_class(kind, "n_sequence_fields") is not None:
         return True
     return (
-        hasattr(kind, "_fields")
+        find_in_class(kind, "_fields") is not None
         and not kind.__dictoffset__
         and all(
             entry_of(kind, name)[1:] == entry_of(tuple, name)[1:]

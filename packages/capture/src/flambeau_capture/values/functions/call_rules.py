@@ -23,7 +23,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import REASONS, Break
 from flambeau_capture.frame.dynamism import BREAK, DISABLED, IN_GRAPH, MARK
 from flambeau_capture.frame.skip_rules import GRAPH, library_rule
-from flambeau_capture.identity import compares_itself
+from flambeau_capture.identity import compares_itself, known_in
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.values.base import Args, Kwargs, MadeBy, Tracer, Value, needing, objects_of
 from flambeau_capture.values.constant import Constant, evaluate
@@ -240,7 +240,7 @@ def rule_of(fn: Any) -> CallRule:
         return of_type
     if isinstance(fn, type):
         named = NAMES.get((getattr(fn, "__module__", ""), "*"))
-        return named or next(CLASSES[kind] for kind in fn.__mro__ if kind in CLASSES)
+        return named or next(CLASSES[kind] for kind in fn.__mro__ if known_in(kind, CLASSES))
     if is_operator(fn):
         return CallRule(Action.GRAPH, "operators")
     if hasattr(fn, "__objclass__") or is_bound(fn):

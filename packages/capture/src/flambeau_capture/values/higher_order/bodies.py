@@ -18,6 +18,7 @@ from torch import fx
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.graph.builder import GraphBuilder
+from flambeau_capture.identity import known_in
 from flambeau_capture.values.base import Args, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import constant_of
 from flambeau_capture.values.containers.dicts import DictValue, named_dict
@@ -96,7 +97,7 @@ def structure(tx: Tracer, value: Value, what: str) -> Any:
     """A result as a graph's output: nodes and constants in containers."""
     if isinstance(value, TensorValue):
         return tx.graph.localize(value.node)
-    if isinstance(value, SequenceValue) and value.cls in (tuple, list, torch.Size):
+    if isinstance(value, SequenceValue) and known_in(value.cls, (tuple, list, torch.Size)):
         parts = [structure(tx, part, what) for part in value.parts()]
         return parts if value.cls is list else tuple(parts)
     if isinstance(value, DictValue) and value.cls is dict:
@@ -119,7 +120,7 @@ def arguments(
         given.append(value)
         node = body.add_example(f"arg{len(given) - 1}", example)
         return TensorValue(node, python_class=value.cls), TensorSlot(len(given) - 1)
-    if isinstance(value, SequenceValue) and value.cls in (tuple, list):
+    if isinstance(value, SequenceValue) and known_in(value.cls, (tuple, list)):
         pairs = [arguments(body, part, given, enter) for part in value.parts()]
         inner, shape = [one for one, _ in pairs], [other for _, other in pairs]
         return (ListValue(inner), shape) if value.cls is list else (TupleValue(inner), tuple(shape))

@@ -36,6 +36,7 @@ from flambeau_capture.graph.functions import (
     vmap_call,
 )
 from flambeau_capture.graph.operator_effects import GraphEffects
+from flambeau_capture.identity import known_in
 from flambeau_capture.values.base import (
     Args,
     Kwargs,
@@ -308,7 +309,7 @@ class VmapValue(Value):
             return arguments(body, value, mapped.given, example)[0]
         if isinstance(dim, tuple | list) and isinstance(value, SequenceValue):
             parts = value.parts()
-            if len(parts) == len(dim) and value.cls in (tuple, list):
+            if len(parts) == len(dim) and known_in(value.cls, (tuple, list)):
                 return value.like([inside(*pair) for pair in zip(parts, dim)])
         if isinstance(dim, dict) and isinstance(value, DictValue) and value.cls is dict:
             items = {constant_of(key): item for key, item in value.entries()}

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.identity import known_in
 from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import (
     Args,
@@ -230,7 +231,7 @@ class StandIns:
     def of(self, value: Value) -> Any:
         """An object for a value: a constant itself, an exception or a sequence of its kind."""
         made: Any
-        if isinstance(value, SequenceValue) and value.cls in (list, tuple):
+        if isinstance(value, SequenceValue) and known_in(value.cls, (list, tuple)):
             made = value.cls(map(self.of, value.parts()))
         elif isinstance(value, ExceptionValue) and value.real is None:
             made = _make_exception(value.cls, *map(self.of, value.given))
