@@ -166,6 +166,8 @@ def deep(tx: Tracer, value: Value, memo: dict[int, Value]) -> Value:
     known = memo.get(id(value))
     if known is not None:
         return known
+    if compares_itself(value.cls):
+        value.unknown("copy.deepcopy")
     if isinstance(value, _SHARED):
         return value
 
