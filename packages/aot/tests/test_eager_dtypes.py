@@ -47,3 +47,16 @@ def test_so_many_are_remembered(
     for name in map(str, range(30)):
         refusal_by_eager(torch.div, (torch.ones(3), 2), {"rounding_mode": name})
     assert len(remembered) == 10
+
+
+def test_kernels_of_derivatives_are_not_called() -> None:
+    class Called(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            raise AssertionError(func)
+
+    scores, targets = torch.randn(5000, 4, 20), torch.ones(4, 3000, dtype=torch.int64)
+    # of two elements each the kernel would read 5,000 steps
+    sizes, losses = ([5000] * 4, [2999] * 4), (torch.ones(4), torch.ones(4, 5000, 5999))
+    call = torch.ops.aten._ctc_loss_backward.default
+    with Called():
+        assert not refusal_by_eager(call, (losses[0], scores, targets, *sizes, *losses, 0), {})

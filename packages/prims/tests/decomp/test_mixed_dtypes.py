@@ -127,3 +127,16 @@ def test_a_loss_by_logits_has_the_dtype_of_eager(reduction):
         assert found.dtype == expected.dtype, (given, wanted, weight, positive)
         taken += 1
     assert taken > 100
+
+
+@pytest.mark.parametrize("name", ["logical_and", "logical_or", "logical_xor", "eq", "lt"])
+def test_a_scalar_that_is_0_in_the_common_dtype(name):
+    wide = (2**32, 2**31, 2**16, 256, -(2**63), 1e-300, 1e-40, 1e-5, 0.4, -0.0)
+    for dtype, value, second in itertools.product(REAL, wide, (False, True)):
+        kind = torch.int64 if isinstance(value, int) else torch.float64
+        operands = (drawn(dtype, (19,), 1), torch.tensor(value, dtype=kind))
+        a, b = operands[::-1] if second else operands
+        with Decomposing() as seen:
+            found = getattr(torch, name)(a, b)
+        assert seen.decomposed
+        assert torch.equal(found, getattr(torch, name)(a, b)), (dtype, value, second)

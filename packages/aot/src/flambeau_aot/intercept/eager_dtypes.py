@@ -31,9 +31,11 @@ def refusal_by_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """What eager says of a call whose dtypes it refuses; empty where it takes them.
 
     Kernels for a CPU say nothing of those of another device, but for how operands are promoted.
+    Those of derivatives are not asked: they take their numbers to be of the tensors that the
+    forward was given, and would read beyond small ones. The forward was asked.
     """
     tensors = tensors_in((args, kwargs))
-    if not tensors:
+    if not tensors or "_backward" in getattr(func, "__name__", ""):
         return ""
     key: Any = []
     map_leaves((args, kwargs), lambda leaf: key.append(_key(leaf)))

@@ -110,10 +110,13 @@ def binary(
 
 
 def _logical(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Truth is judged in the operands' common dtype, in which a wider operand may be 0."""
+
     def call(a: Tensor, b: Tensor) -> Tensor:
-        home = e.home_of((a, b))
-        value = op(*e.meet(*(e.brought(e.cast(x, torch.bool), home) for x in (a, b))))
-        return e.with_strides(value, e.operand_strides(value.shape, (a, b), result_type((a, b))))
+        home, common = e.home_of((a, b)), result_type((a, b))
+        truths = (e.cast(e.cast(x, common), torch.bool) for x in (a, b))
+        value = op(*e.meet(*(e.brought(x, home) for x in truths)))
+        return e.with_strides(value, e.operand_strides(value.shape, (a, b), common))
 
     return call
 
