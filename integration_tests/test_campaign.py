@@ -16,7 +16,7 @@ import torch
 
 from integration_tests.campaign import serving, verdicts
 from integration_tests.campaign.exactness import UNSET_OF_NAN
-from integration_tests.campaign.judging import Judge
+from integration_tests.campaign.judging import Judge, far
 from integration_tests.campaign.observing import Setting, played
 from integration_tests.campaign.program import Call, Program, from_json, script
 from integration_tests.campaign.shrinking import shrink
@@ -202,6 +202,40 @@ def test_functions_of_whole_numbers_are_judged_by_double_precision(name):
 
     assert not judge.differences(eager, played(whole, compiled(lambda t: t)))
     assert judge.differences(eager, played(whole, compiled(lambda t: t * 1.001 + 1e-3)))
+
+
+def test_large_operands_are_what_they_are():
+    """The sine of a number is known, however far its neighbours' sines are from it."""
+    steps = "n = x.abs() * 1e30 + 1e30", "v = torch.sin(n)"
+    whole = program(*steps, results=("n", "v"), steps=True)
+    judge, eager = Judge(whole, Setting()), played(whole, lambda f: f)
+
+    def compiled(change):
+        return lambda f: lambda x: (f(x)[0], change(f(x)[0].double().sin()).float())
+
+    assert not judge.differences(eager, played(whole, compiled(lambda t: t)))
+    assert judge.differences(eager, played(whole, compiled(lambda t: t + 0.1)))
+
+
+INF, NAN = float("inf"), float("nan")
+OUT_OF_RANGE = {
+    # eager's, compiled, in double: whether a sum may be so, with an overflow on the way, pointwise
+    "an order that overflows": ((INF, 3e38, INF), (False, True, False)),
+    "a value for an infinity": ((INF, 5.0, INF), (False, True, False)),
+    "eager alone overflows": ((INF, 2.0, 2.0), (True, True, True)),
+    "both overflow elsewhere": ((INF, NAN, 2.0), (True, True, True)),
+    "far from what eager missed": ((INF, 7.0, 2.0), (True, True, False)),
+    "far from a finite value": ((2.0, 7.0, 2.0), (False, False, False)),
+    "an infinity for a value": ((2.0, INF, 2.0), (False, False, False)),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_what_leaves_the_range(name):
+    (want, got, wide), passes = OUT_OF_RANGE[name]
+    of = torch.tensor([want]), torch.tensor([got]), torch.tensor([wide], dtype=torch.float64)
+    kinds = {"mixing": True}, {"mixing": True, "overflows": True}, {"mixing": False}
+    assert tuple(far(*of, [], **kind) is None for kind in kinds) == passes
 
 
 LONG = (

@@ -295,19 +295,18 @@ class Judge:
                 None if any(not same_bits(want, o) for o in others) else shown_difference(want, got)
             )
         unsure = []
-        if torch.finfo(want.dtype).bits < 64:
-            unsure = [
-                each
-                for n in NUDGES
-                for change in (lambda t, n=n: _nudged(_doubled(t), n),)
-                if (
-                    each := _again(
-                        statement, name, where, before, path, change, seed, torch.float64
-                    )
+        if torch.finfo(want.dtype).bits < 64 and any(map(_whole, operands)):
+            moved = [
+                _again(
+                    statement, name, where, before, path,
+                    lambda t, n=n: _nudged(t.double(), n) if _whole(t) else _widened(t),
+                    seed, torch.float64,
                 )
-                is not None
-            ]
-        overflows = not pointwise(noted) and any(map(_overflows, used))
+                for n in NUDGES
+            ]  # fmt: skip
+            unsure = [each for each in moved if each is not None]
+        finite = all(bool(torch.isfinite(t).all()) for t in used)
+        overflows = not pointwise(noted) and finite and any(map(_overflows, used))
         off = eagers_error(noted)
         return far(want, got, reference, others, not pointwise(noted), off, unsure, overflows)
 
@@ -351,9 +350,9 @@ def _widened(t: torch.Tensor) -> torch.Tensor:
     return t.double() if t.dtype.is_floating_point else t
 
 
-def _doubled(t: torch.Tensor) -> torch.Tensor:
-    """In double precision, whole numbers too; a mask stays one."""
-    return t if t.dtype == torch.bool else _widened(t if _inexact(t) else t.double())
+def _whole(t: torch.Tensor) -> bool:
+    """Whether double precision may not hold what it has."""
+    return not _inexact(t) and t.dtype != torch.bool
 
 
 def _nudged(t: torch.Tensor, nudge: int) -> torch.Tensor:
@@ -369,8 +368,7 @@ def _overflows(t: torch.Tensor) -> bool:
     """Whether products of what is finite here may be infinite."""
     if not _inexact(t):
         return False
-    greatest = t.abs().nan_to_num(0.0, 0.0, 0.0)
-    return bool(greatest.numel()) and float(greatest.max()) > torch.finfo(t.dtype).max ** 0.5
+    return bool(t.numel()) and float(t.abs().max()) > torch.finfo(t.dtype).max ** 0.5
 
 
 def _versions(value: Any) -> list[int]:
@@ -472,7 +470,7 @@ def far(
 ) -> str | None:  # fmt: skip
     """None if what was computed is as near to the reference as rounding allows, and what the
     reference itself is `off`, beside 1 or the value. others: the same of operands moved by a
-    rounding error; unsure: the reference of operands moved by one of double precision.
+    rounding error; unsure: the reference of whole operands moved by one of double precision.
     overflows: whether parts of a sum may leave the range, whose order decides where."""
     if want.dtype.is_complex:
         parts = [torch.view_as_real(t.resolve_conj().contiguous()) for t in (want, got)]
@@ -516,12 +514,14 @@ def far(
     allowed = allowed + off * scale.clamp(min=1.0)
     for other in unsure if known else ():  # what the reference does not know either
         if other.shape == ref.shape and other.is_floating_point():
-            allowed = torch.maximum(allowed, FACTOR * (other.double() - ref).abs().nan_to_num(0.0))
+            apart = (other.double() - ref).abs().nan_to_num(0.0, 0.0, 0.0)
+            allowed = torch.maximum(allowed, FACTOR * apart)
     near = (g - ref).abs() <= allowed
     same = (g == ref) | (g.isnan() & ref.isnan()) | (g == w) | (g.isnan() & w.isnan())
     limit = (scale >= 0.99 * info.max) & (g.abs() >= 0.98 * info.max)
     if reference is not None and known:  # eager left the range on the way: so may the other
-        loose |= torch.isfinite(ref) & ~torch.isfinite(w)
+        left = torch.isfinite(ref) & ~torch.isfinite(w)
+        loose |= left if mixing else left & ~torch.isfinite(g)
     if overflows:
         loose |= ~torch.isfinite(w) & torch.isfinite(g)
     bad = ~(near | same | limit | loose)
