@@ -31,8 +31,8 @@ def refusal_by_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """What eager says of a call whose dtypes it refuses; empty where it takes them.
 
     Kernels for a CPU say nothing of those of another device, but for how operands are promoted.
-    Those of derivatives are not asked: they take their numbers to be of the tensors that the
-    forward was given, and would read beyond small ones. The forward was asked.
+    Those of derivatives are not called: they take their numbers to be of the tensors that the
+    forward was given, and would read beyond small ones. The forward was checked.
     """
     tensors = tensors_in((args, kwargs))
     if not tensors or "_backward" in getattr(func, "__name__", ""):
