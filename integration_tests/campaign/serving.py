@@ -171,8 +171,10 @@ class Worker:
         return {"verdict": "crash", **told, "frames": frames[:FRAMES]}
 
     def _tail(self) -> str:
+        """What the process said last, without the list of modules that ends a report of a crash."""
         self.said.seek(0)
-        return self.said.read().decode("utf-8", "replace")[-4000:]
+        said = self.said.read().decode("utf-8", "replace")
+        return said.partition("\nExtension modules: ")[0][-4000:]
 
     def late(self) -> Row:
         """The task took too long: the process is ended; where it stood is told."""

@@ -74,10 +74,12 @@ template <class M> FL_INLINE bool one_of(M mask) {
     return !__builtin_ia32_ptestz128((two)mask, (two)mask);
   }
 #endif
-  typedef i8 bytes __attribute__((vector_size(sizeof(M) / sizeof(mask[0]))));
+  constexpr unsigned long lanes = sizeof(M) / sizeof(mask[0]);
+  typedef i8 bytes __attribute__((vector_size(lanes)));
   bytes narrow = __builtin_convertvector(mask, bytes);
-  unsigned long part[(sizeof narrow + 7) / 8] = {}, any = 0;
-  __builtin_memcpy(part, &narrow, sizeof narrow);
+  // not by `sizeof narrow`: GCC takes the size of one element in a template's array bound
+  unsigned long part[(lanes + 7) / 8] = {}, any = 0;
+  __builtin_memcpy(part, &narrow, lanes);
   for (unsigned long each : part) any |= each;
   return any != 0;
 }
