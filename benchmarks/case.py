@@ -23,8 +23,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.systems import SYSTEMS, systems
-from benchmarks.zoo import KERNELS, MODELS
-from benchmarks.zoo.workload import Workload, to_double
+from benchmarks.zoo import KERNELS, LARGE, MODELS
+from benchmarks.zoo.workload import Workload, widened
 
 SEED = 1337
 
@@ -38,7 +38,7 @@ def build(name: str, device: str, training: bool, quick: bool) -> Workload:
         return library.workload(name, device, training)
     if name in KERNELS:
         return KERNELS[name](device, quick)
-    return MODELS[name](device, training, quick)
+    return (MODELS | LARGE)[name](device, training, quick)
 
 
 def synchronize(device: str) -> None:
@@ -190,15 +190,16 @@ def host_peak(step: Callable[[], Any]) -> float:
 
 
 def reference(name: str, device: str, training: bool, quick: bool) -> list[torch.Tensor] | None:
-    """What a float64 copy computes; None where the model cannot run so."""
+    """What a copy in float64 (or `work.exact`) computes; None where the model cannot run so."""
     work = build(name, device, training, quick)
     if work.random:
         return None
     if work.module is not None:
-        work.module.double()
-    work.inputs = tuple(to_double(copy.copy(value)) for value in work.inputs)
+        work.module.to(work.exact)
+    work.inputs = tuple(widened(copy.copy(value), work.exact) for value in work.inputs)
+    place = "cpu" if work.exact == torch.float64 else device  # large ones stay where they are
     try:
-        return [t.to("cpu", torch.float64) for t in work.observed(work.fn)]
+        return [t.to(place, work.exact) for t in work.observed(work.fn)]
     except (RuntimeError, TypeError) as error:
         print(f"no float64 reference for {name}: {error}", file=sys.stderr)
         return None
@@ -212,9 +213,9 @@ def rmse(found: list[torch.Tensor], exact: list[torch.Tensor] | None) -> float |
         raise RuntimeError(f"{len(found)} results where eager has {len(exact)}")
     error = total = 0.0
     for got, want in zip(found, exact, strict=True):
-        difference = got.to("cpu", torch.float64) - want
-        error += float(difference.square().sum())
-        total += float(want.square().sum())
+        difference = got.to(want.device, want.dtype) - want
+        error += float(difference.square().sum(dtype=torch.float64))
+        total += float(want.square().sum(dtype=torch.float64))
     return (error / total) ** 0.5 if total else error**0.5
 
 

@@ -44,7 +44,7 @@ class DigitsCNN(nn.Module):
         return self.head(self.features(x).flatten(1))
 
 
-def _classifier(module: nn.Module, shape: tuple[int, ...], device: str, training: bool) -> Workload:
+def classifier(module: nn.Module, shape: tuple[int, ...], device: str, training: bool) -> Workload:
     module = module.to(device).train(training)
     x = torch.randn(shape, device=device)
     if not training:
@@ -65,15 +65,17 @@ def _batch(device: str, quick: bool, cpu: int, cuda: int) -> int:
 
 
 def _digits(device: str, training: bool, quick: bool) -> Workload:
-    return _classifier(DigitsCNN(), (64, 1, 8, 8), device, training)
+    return classifier(DigitsCNN(), (64, 1, 8, 8), device, training)
 
 
-def _vision(name: str, size: int, device: str, training: bool, quick: bool) -> Workload:
+def vision(
+    name: str, size: int, device: str, training: bool, quick: bool, *, batch: int = 64
+) -> Workload:
     module = getattr(torchvision().models, name)()
     for part in module.modules():
         if isinstance(part, nn.Dropout) or type(part).__name__ == "StochasticDepth":
             part.p = 0.0
-    return _classifier(module, (_batch(device, quick, 4, 64), 3, size, size), device, training)
+    return classifier(module, (_batch(device, quick, 4, batch), 3, size, size), device, training)
 
 
 def _timm(name: str, device: str, training: bool, quick: bool, **arguments: Any) -> Workload:
@@ -82,10 +84,10 @@ def _timm(name: str, device: str, training: bool, quick: bool, **arguments: Any)
 
     module = timm.create_model(name, **arguments)
     size = module.default_cfg["input_size"][-1]
-    return _classifier(module, (_batch(device, quick, 2, 64), 3, size, size), device, training)
+    return classifier(module, (_batch(device, quick, 2, 64), 3, size, size), device, training)
 
 
-def _language(
+def language(
     model: str,
     config: str,
     settings: dict[str, Any],
@@ -95,15 +97,17 @@ def _language(
     quick: bool,
     *,
     decoder_inputs: bool = False,
+    batch: int = 16,
 ) -> Workload:
+    """batch: on a GPU."""
     torchvision()
     import transformers  # slow to import, and only some cases need it
 
     kind = getattr(transformers, config)(**settings)
     kind.use_cache = False
     module = getattr(transformers, model)(kind).to(device).train(training)
-    batch = _batch(device, quick, 4, 16)
-    tokens = torch.randint(3, kind.vocab_size, (batch, 16 if quick else length), device=device)
+    shape = (_batch(device, quick, 4, batch), 16 if quick else length)
+    tokens = torch.randint(3, kind.vocab_size, shape, device=device)
     if not training:
         if decoder_inputs:
             return Workload(
@@ -208,22 +212,20 @@ DISTILBERT = {
 
 MODELS: dict[str, Builder] = {
     "digits_cnn": _digits,
-    "minilm": partial(_language, "BertForMaskedLM", "BertConfig", MINILM, 128),
-    "resnet18": partial(_vision, "resnet18", 128),
-    "resnet50": partial(_vision, "resnet50", 96),
-    "mobilenet_v3_small": partial(_vision, "mobilenet_v3_small", 128),
-    "efficientnet_b0": partial(_vision, "efficientnet_b0", 128),
+    "minilm": partial(language, "BertForMaskedLM", "BertConfig", MINILM, 128),
+    "resnet18": partial(vision, "resnet18", 128),
+    "resnet50": partial(vision, "resnet50", 96),
+    "mobilenet_v3_small": partial(vision, "mobilenet_v3_small", 128),
+    "efficientnet_b0": partial(vision, "efficientnet_b0", 128),
     "vit_tiny": partial(_timm, "vit_tiny_patch16_224"),
     "swin_small_form": partial(_timm, "swin_tiny_patch4_window7_224", **SWIN),
     "convnext_atto": partial(_timm, "convnext_atto"),
     "mixer_s32": partial(_timm, "mixer_s32_224"),
-    "gpt2_4": partial(_language, "GPT2LMHeadModel", "GPT2Config", GPT2, 128),
-    "llama_4": partial(_language, "LlamaForCausalLM", "LlamaConfig", LLAMA, 128),
-    "distilbert_3": partial(
-        _language, "DistilBertForMaskedLM", "DistilBertConfig", DISTILBERT, 128
-    ),
+    "gpt2_4": partial(language, "GPT2LMHeadModel", "GPT2Config", GPT2, 128),
+    "llama_4": partial(language, "LlamaForCausalLM", "LlamaConfig", LLAMA, 128),
+    "distilbert_3": partial(language, "DistilBertForMaskedLM", "DistilBertConfig", DISTILBERT, 128),
     "t5_3": partial(
-        _language, "T5ForConditionalGeneration", "T5Config", T5, 64, decoder_inputs=True
+        language, "T5ForConditionalGeneration", "T5Config", T5, 64, decoder_inputs=True
     ),
     "whisper_2": _whisper,
     **OWN,

@@ -136,11 +136,12 @@ class SpatialAttention(nn.Module):
 class DiffusionUNet(nn.Module):
     """The denoiser of a diffusion model (Ho et al. 2020), three resolutions deep."""
 
-    def __init__(self, channels: int = 32) -> None:
+    def __init__(self, channels: int = 32, image: int = 3) -> None:
+        """image: channels of what is denoised."""
         super().__init__()
         self.width = time = 4 * channels
         self.embed = nn.Sequential(nn.Linear(time, time), nn.SiLU(), nn.Linear(time, time))
-        self.enter = nn.Conv2d(3, channels, 3, padding=1)
+        self.enter = nn.Conv2d(image, channels, 3, padding=1)
         self.down1 = ResidualBlock(channels, channels, time)
         self.half1 = nn.Conv2d(channels, channels, 3, stride=2, padding=1)
         self.down2 = ResidualBlock(channels, 2 * channels, time)
@@ -151,7 +152,7 @@ class DiffusionUNet(nn.Module):
         self.up2 = ResidualBlock(4 * channels, channels, time)
         self.up1 = ResidualBlock(2 * channels, channels, time)
         self.leave = nn.Sequential(
-            nn.GroupNorm(8, channels), nn.SiLU(), nn.Conv2d(channels, 3, 3, padding=1)
+            nn.GroupNorm(8, channels), nn.SiLU(), nn.Conv2d(channels, image, 3, padding=1)
         )
 
     def forward(self, x: Tensor, steps: Tensor) -> Tensor:
@@ -164,3 +165,54 @@ class DiffusionUNet(nn.Module):
         up = self.up2(torch.cat((up, second), 1), time)
         up = F.interpolate(up, scale_factor=2.0, mode="nearest")
         return self.leave(self.up1(torch.cat((up, first), 1), time))
+
+
+class DiffusionBlock(nn.Module):
+    """A block of a diffusion transformer: norms shifted, scaled and gated by the condition."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1 = nn.LayerNorm(width, elementwise_affine=False)
+        self.norm2 = nn.LayerNorm(width, elementwise_affine=False)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width)
+        )
+        self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        shift1, scale1, gate1, shift2, scale2, gate2 = (
+            self.modulation(condition).unsqueeze(1).chunk(6, -1)
+        )
+        batch, length, width = x.shape
+        hidden = self.norm1(x) * (1 + scale1) + shift1
+        qkv = self.qkv(hidden).view(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)
+        x = x + gate1 * self.out(mixed)
+        return x + gate2 * self.mlp(self.norm2(x) * (1 + scale2) + shift2)
+
+
+class DiffusionTransformer(nn.Module):
+    """The denoiser of Peebles and Xie (2023) over patches of a latent image."""
+
+    def __init__(
+        self, channels: int = 4, width: int = 1152, depth: int = 28, heads: int = 16, patch: int = 2
+    ) -> None:
+        super().__init__()
+        self.width, self.patch = width, patch
+        self.enter = nn.Conv2d(channels, width, patch, stride=patch)
+        self.embed = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
+        self.blocks = nn.ModuleList(DiffusionBlock(width, heads) for _ in range(depth))
+        self.norm = nn.LayerNorm(width, elementwise_affine=False)
+        self.leave = nn.Linear(width, channels * patch * patch)
+
+    def forward(self, x: Tensor, steps: Tensor) -> Tensor:
+        size = x.shape[2:]
+        condition = self.embed(timestep_embedding(steps, self.width).to(x.dtype))
+        hidden = self.enter(x).flatten(2).transpose(1, 2)
+        for block in self.blocks:
+            hidden = block(hidden, condition)
+        pixels = self.leave(self.norm(hidden)).transpose(1, 2)
+        return F.fold(pixels, size, self.patch, stride=self.patch)

@@ -19,7 +19,7 @@ from benchmarks.zoo.workload import Workload
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def _supervised(
+def supervised(
     module: nn.Module, inputs: tuple[Tensor, ...], target: Tensor, loss: Loss, training: bool
 ) -> Workload:
     """The module itself for inference, its loss for training."""
@@ -33,7 +33,7 @@ def _supervised(
     return Workload(step, (*inputs, target), module, training=True)
 
 
-def _tokens_loss(logits: Tensor, target: Tensor) -> Tensor:
+def tokens_loss(logits: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), target.flatten())
 
 
@@ -42,7 +42,7 @@ def lstm(device: str, training: bool, quick: bool) -> Workload:
     module = LanguageLSTM(vocabulary=500 if quick else 4000)
     vocabulary = module.head.out_features
     tokens = torch.randint(0, vocabulary, (2 if quick else 16, 8 if quick else 64), device=device)
-    return _supervised(module, (tokens,), tokens.roll(-1, 1), _tokens_loss, training)
+    return supervised(module, (tokens,), tokens.roll(-1, 1), tokens_loss, training)
 
 
 def dlrm(device: str, training: bool, quick: bool) -> Workload:
@@ -53,7 +53,7 @@ def dlrm(device: str, training: bool, quick: bool) -> Workload:
     dense = torch.randn(batch, 13, device=device)
     sparse = torch.randint(0, int(rows), (batch, 8, 4), device=device)
     target = torch.randint(0, 2, (batch,), device=device)
-    return _supervised(module, (dense, sparse), target, F.cross_entropy, training)
+    return supervised(module, (dense, sparse), target, F.cross_entropy, training)
 
 
 def gnn(device: str, training: bool, quick: bool) -> Workload:
@@ -62,7 +62,7 @@ def gnn(device: str, training: bool, quick: bool) -> Workload:
     x = torch.randn(nodes, 64, device=device)
     edges = torch.randint(0, nodes, (2, 8 * nodes), device=device)
     target = torch.randint(0, 16, (nodes,), device=device)
-    return _supervised(GNN(), (x, edges), target, F.cross_entropy, training)
+    return supervised(GNN(), (x, edges), target, F.cross_entropy, training)
 
 
 def unet(device: str, training: bool, quick: bool) -> Workload:
@@ -71,7 +71,7 @@ def unet(device: str, training: bool, quick: bool) -> Workload:
     images = torch.randn(batch, 3, 32, 32, device=device)
     steps = torch.randint(0, 1000, (batch,), device=device)
     noise = torch.randn_like(images)
-    return _supervised(DiffusionUNet(), (images, steps), noise, F.mse_loss, training)
+    return supervised(DiffusionUNet(), (images, steps), noise, F.mse_loss, training)
 
 
 def encoder(device: str, training: bool, quick: bool) -> Workload:
@@ -81,7 +81,7 @@ def encoder(device: str, training: bool, quick: bool) -> Workload:
     )
     module = nn.TransformerEncoder(layer, 1 if quick else 4, enable_nested_tensor=False)
     x = torch.randn(2 if quick else 8, 16 if quick else 128, 256, device=device)
-    return _supervised(module, (x,), torch.randn_like(x), F.mse_loss, training)
+    return supervised(module, (x,), torch.randn_like(x), F.mse_loss, training)
 
 
 OWN: dict[str, Callable[[str, bool, bool], Workload]] = {

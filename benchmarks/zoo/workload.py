@@ -30,6 +30,9 @@ class Workload:
     leaves: tuple[int, ...] = ()
     """Positions of inputs that gradients are taken of besides the module's parameters."""
 
+    exact: torch.dtype = torch.float64
+    """What the reference is computed in: float32 where twice as much memory is too much."""
+
     random: bool = False
     """Each system draws numbers of its own: the results are not compared."""
 
@@ -75,8 +78,8 @@ def flat(result: Any) -> list[torch.Tensor]:
     return []
 
 
-def to_double(value: Any) -> Any:
-    """The value with every floating-point tensor in float64."""
+def widened(value: Any, dtype: torch.dtype) -> Any:
+    """The value, a floating-point tensor in `dtype`."""
     if isinstance(value, torch.Tensor) and value.is_floating_point():
-        return value.detach().double().requires_grad_(value.requires_grad)
+        return value.detach().to(dtype).requires_grad_(value.requires_grad)
     return value
