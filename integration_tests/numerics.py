@@ -123,6 +123,12 @@ GRADIENTS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "hardsigmoid": aten.hardsigmoid_backward,
 }
 """Gradients of functions of a float tensor, by the operators that autograd calls."""
+POWERS = (0, 1, 2, 3, -1, -2, 0.5, -0.5, 2.5, True, False, 0j, 1 + 0j, 3 + 0j, -1 + 0j, 2j)
+PRODUCTS = (2, 3, -2)
+"""Powers that eager has from products, which its vectors round as single elements are not."""
+PARTS = (0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 0.5, -2.5, 3.0, 1e-3)
+WIDER = (2.0**33 + 5, 2.0**31 + 7, 2.0**32 + 3, -(2.0**33) - 5, 2.0**40 + 2**20 + 2**14)
+"""Numbers that integers of 32 and 64 bits make different narrow ones of."""
 
 
 def of_operators(dtype: torch.dtype, device: str) -> Iterator[Case]:
@@ -131,8 +137,11 @@ def of_operators(dtype: torch.dtype, device: str) -> Iterator[Case]:
     floats, whole = dtype in FLOATS, dtype in INTS
     for target in DTYPES:
         if target != dtype:
-            kept = a[_in_range(a, target)] if floats and target not in FLOATS else a
+            kept = torch.cat([a, a.new_tensor(WIDER)]) if floats else a
+            if a.device.type != "cpu" and floats and target not in FLOATS:
+                kept = kept[_in_range(kept, target)]
             yield Case(f"to {target}", lambda x, t=target: x.to(t), (kept,), True)
+            yield Case(f"to {target}, of one", _to_each(target), (kept,), True)
     if dtype == torch.bool:
         return
     for number in NUMBERS:
@@ -168,11 +177,24 @@ def of_operators(dtype: torch.dtype, device: str) -> Iterator[Case]:
         yield Case(name, function, (a,), True, name == "softshrink")
     for name, function in NEAR.items():
         yield Case(name, function, (a,), False)
+    if dtype in (torch.float32, torch.float64):
+        parts = torch.cartesian_prod(a.new_tensor(PARTS), a.new_tensor(PARTS))
+        for exponent in POWERS:
+            exact = exponent not in PRODUCTS
+            yield Case(f"complex pow {exponent}", _complex_power(exponent), (parts,), exact)
     for name, gradient in GRADIENTS.items():
         yield Case(f"gradient of {name}", gradient, (a.new_full(a.shape, 1.25), a), False)
     for start, end, steps in ((0, 1, 7), (-3.3, 7.1, 100), (0, 1, 1000), (5, -5, 11)):
         if dtype != torch.float64:
             yield Case(f"linspace {start} {end} {steps}", _linspace(start, end, steps), (a,), True)
+
+
+def _to_each(target: torch.dtype) -> Callable[[Tensor], Tensor]:
+    return lambda x: torch.stack([each.to(target) for each in x[-len(WIDER) :].unbind()])
+
+
+def _complex_power(exponent: complex) -> Callable[[Tensor], Tensor]:
+    return lambda x: torch.view_as_real(torch.pow(torch.view_as_complex(x), exponent))
 
 
 def _linspace(start: float, end: float, steps: int) -> Callable[[Tensor], Tensor]:

@@ -19,13 +19,11 @@ KNOWN = {
     "gradient of gelu": "a library's; by a sigmoid, which below zero keeps digits that eager loses",
     "gradient of silu": "a unit more where two terms nearly cancel",
     "gradient of mish": "a unit more where two terms nearly cancel",
-    "gradient of hardsigmoid": "eager multiplies by 1/6 rounded to float32 in float64 too",
     "gradient of hardtanh": "at NaN behind the last vector",
     "gradient of elu": "at NaN behind the last vector",
     "digamma": "within 1e-14 of float64's, by another series",
     "tanhshrink": "a difference of equals: of float64 tanh may be one unit off",
     "gelu tanh": "a unit more of float64",
-    "erfcx": "by another expansion; of large results some units more",
     "bessel_k": "by another expansion; at denormal operands infinite, where eager has NaN",
 }
 

@@ -203,9 +203,6 @@ DIFFERENCES: dict[tuple[str, str], str] = {
     ("matrix_exp", "bfloat16"): (
         "eager's products overflow to NaN in bfloat16; the primitive computes them in float32"
     ),
-    ("nn.functional.hardsigmoid", "float64"): (
-        "eager multiplies the gradient by 1/6 rounded to float32; the division here is exact"
-    ),
 }  # fmt: skip
 
 

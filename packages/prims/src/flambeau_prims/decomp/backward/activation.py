@@ -17,6 +17,7 @@ from flambeau_prims.decomp.emit import Number, canonical, elementwise, p
 from flambeau_prims.decomp.nn.activation import (
     GELU_CUBE,
     GELU_SCALE,
+    SIXTH,
     SQRT_HALF,
     halves,
     relu6_shifted,
@@ -122,7 +123,7 @@ def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
 def hardsigmoid_backward(grad: Tensor, x: Tensor) -> Tensor:
     shifted = relu6_shifted(x)
     inside = p.logical_and(e.gt(shifted, 0.0), e.lt(shifted, 6.0))
-    return e.where(inside, e.div(grad, 6.0), 0.0)
+    return e.where(inside, e.mul(grad, SIXTH), 0.0)
 
 
 @decomposition(aten.gelu_backward.default, keep="gelu")

@@ -94,7 +94,7 @@ def relu6_shifted(x: Tensor) -> Tensor:
 
 
 SIXTH = 0.16666667163372040
-"""1 / 6 in float32, by which kernels for a GPU multiply in every dtype."""
+"""1 / 6 in float32, by which kernels for a GPU, and of a derivative, multiply in every dtype."""
 
 
 def _sixth(x: Tensor) -> Tensor:

@@ -32,6 +32,12 @@ _POWERS: dict[float, Callable[[Tensor], Tensor]] = {
     2: lambda x: p.mul(x, x),
     3: lambda x: p.mul(p.mul(x, x), x),
 }
+_COMPLEX_POWERS: dict[complex, Callable[[Tensor], Tensor]] = {
+    **_POWERS,
+    0: lambda x: e.const(1, x),
+    1: lambda x: p.clone(x),
+    -2: lambda x: e.div(1, p.mul(x, x)),
+}
 
 
 @decomposition(aten.pow.Scalar)
@@ -47,7 +53,9 @@ def pow_scalar(x: Tensor, exponent: Number) -> Any:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
     if result == torch.bool:  # a power of zero is one, and the first is the boolean itself
         return elementwise(lambda y: p.logical_or(*e.meet(y, not exponent)), (x,))
-    if isinstance(exponent, complex) or not isinstance(exponent, (int, float)):
+    if result.is_complex:
+        return _complex_power(x, exponent)
+    if not isinstance(exponent, (int, float)):
         return elementwise(p.pow, (x, exponent), narrow=True)
     e.fitting(exponent, result)
     short = _POWERS.get(exponent)
@@ -58,6 +66,17 @@ def pow_scalar(x: Tensor, exponent: Number) -> Any:
         if abs(exponent) != 0.5:  # roots are its library's pow, which rounds once: no zero is -0
             return e.cast(short(e.cast(x, torch.float32)), result)
     return elementwise(p.pow, (x, exponent), narrow=True)
+
+
+def _complex_power(x: Tensor, exponent: Number) -> Tensor:
+    """Whether the exponent is a complex number does not matter, but to a kernel for a GPU, which
+    takes no products either."""
+    power = None if e.is_symbolic(exponent) else _COMPLEX_POWERS.get(exponent)
+    if e.on_gpu(x) and exponent not in (0, 1):
+        power = None if isinstance(exponent, complex) or abs(exponent) >= 2 else power
+    if power is None:
+        return elementwise(p.pow, (x, exponent), narrow=True)
+    return elementwise(lambda base, _: power(base), (x, exponent))
 
 
 def _log_of_sum(power: Callable[..., Tensor], scale: float) -> Callable[..., Tensor]:

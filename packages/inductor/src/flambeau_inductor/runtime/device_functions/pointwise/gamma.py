@@ -30,7 +30,8 @@ def _log_deficit(m):
 
 @triton.jit
 def _density(a, x):
-    """x**a exp(-x) / gamma(a + 1): above 10 by Stirling's series, whose large powers cancel."""
+    """x**a exp(-x) / gamma(a + 1): above 10 by Stirling's series, whose large powers cancel. Where
+    it is below all normal numbers times a it is 0, as in eager: of the least orders all of it."""
     big = tl.where(a > 10.0, a, 10.0)
     m = (x - big) / big
     near = tl.abs(m) < 0.4
@@ -43,7 +44,9 @@ def _density(a, x):
     p = (p * s + 0.08333333333333333) * r
     of_big = tl.exp(big * deficit - p) * 0.3989422804014327 / tl.sqrt(big)
     small = tl.where(a > 10.0, 1.0, a)
-    of_small = tl.exp(small * tl.log(x) - x - sf.lgamma(small + 1.0))
+    exponent = small * tl.log(x) - x - sf.lgamma(small + 1.0)
+    least = (exponent + tl.log(small) < -709.782712893384) & (tl.abs(small - x) > 0.4 * small)
+    of_small = tl.where(least, 0.0, tl.exp(exponent))
     return tl.where(a > 10.0, of_big, of_small)
 
 
@@ -112,7 +115,7 @@ def _uniform(x, y):
 @triton.jit
 def _is_lower(x, y):
     """Whether `_lesser` is the lower function."""
-    return y < tl.where(_uniform(x, y), x, x + 1.0)
+    return (y < tl.where(_uniform(x, y), x, x + 1.0)) | ((y == 1.0) & (x < 1.0))
 
 
 @triton.jit
@@ -253,8 +256,10 @@ def zeta(x, y):
     t = t - part / 7.166165256175666e18
     # where the sum has ended by itself the rest is nothing, and the formula does not converge
     rest = term * w / (s - 1.0) - 0.5 * term + t
+    # of a sum of nothing but zeros eager goes on to where the formula's powers of s overflow
+    beyond = (total == 0) & (s > 25256835601045.9)
     total = tl.where(tl.abs(term) < tl.abs(total) * 1e-17, total, total + rest)
-    value = tl.where(undefined, float("nan"), total)
+    value = tl.where(undefined | beyond, float("nan"), total)
     return tl.where(infinite, float("inf"), value).to(x.dtype)
 
 

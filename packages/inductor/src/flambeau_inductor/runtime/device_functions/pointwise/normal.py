@@ -56,11 +56,11 @@ def log_ndtr(x):
     q = tl.where(wide < 0, 1.0 - tail, tail)
     q = tl.where(wide < -1.0, 0.5, q)
     rest = 1.0 - q
-    upper = tl.log(rest) - ((rest - 1.0) + q) / rest  # log1p(-q)
+    upper = tl.log(rest) - ((rest - 1.0) + q) / rest  # log1p(-q), of 0 below it
+    upper = tl.where(q == 0, q * -1.0, upper)
     lower = tl.log(scaled) - square
     value = tl.where(wide < -1.0, lower, upper)
-    value = tl.where(wide == -float("inf"), wide, value)
-    return tl.where(wide == float("inf"), 0.0, value).to(x.dtype)
+    return tl.where(wide == -float("inf"), wide, value).to(x.dtype)
 
 
 @triton.jit

@@ -255,16 +255,17 @@ FL_LIBM2(f64, fmod) FL_LIBM2(f64, remainder) FL_LIBM2(f64, floor_div)
   FL_INLINE FL_V(T) to_##T(FL_V(i16) a) { return FL_AS(a, T); } \
   FL_INLINE FL_V(T) to_##T(FL_V(i32) a) { return FL_AS(a + (i32)fl_zero, T); } \
   FL_INLINE FL_V(T) to_##T(FL_V(i64) a) { return FL_AS(a + fl_zero, T); }
-#define FL_CAST_NARROW(T) \
+// of float32 what the wider integers differ in is no multiple of a narrow one's range
+#define FL_CAST_NARROW(T, W) \
   FL_INLINE FL_V(T) to_##T(FL_V(f32) a) { return FL_AS(FL_AS(a, i32), T); } \
-  FL_INLINE FL_V(T) to_##T(FL_V(f64) a) { return FL_AS(FL_AS(a, i64), T); } \
+  FL_INLINE FL_V(T) to_##T(FL_V(f64) a) { return FL_AS(FL_AS(a, W), T); } \
   FL_INLINE FL_V(T) to_##T(FL_V(i8) a) { return FL_AS(a, T); } \
   FL_INLINE FL_V(T) to_##T(FL_V(u8) a) { return FL_AS(a, T); } \
   FL_INLINE FL_V(T) to_##T(FL_V(i16) a) { return FL_AS(a, T); } \
   FL_INLINE FL_V(T) to_##T(FL_V(i32) a) { return FL_AS(a, T); } \
   FL_INLINE FL_V(T) to_##T(FL_V(i64) a) { return FL_AS(a, T); }
 FL_CAST(f32) FL_CAST(f64) FL_CAST(i32) FL_CAST(i64)
-FL_CAST_NARROW(i8) FL_CAST_NARROW(u8) FL_CAST_NARROW(i16)
+FL_CAST_NARROW(i8, i32) FL_CAST_NARROW(u8, i64) FL_CAST_NARROW(i16, i32)
 #undef FL_CAST
 #undef FL_CAST_NARROW
 

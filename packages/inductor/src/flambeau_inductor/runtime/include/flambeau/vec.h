@@ -255,15 +255,16 @@ template <class T, class S> FL_INLINE T of_float(S a) {
   FL_INLINE T to_##T(i16 a) { return (T)a; } \
   FL_INLINE T to_##T(i32 a) { return (T)(a + (i32)fl_zero); } \
   FL_INLINE T to_##T(i64 a) { return (T)(a + fl_zero); }
-// A float outside the range of a narrow integer goes through a wide one and wraps, as in eager.
-#define FL_CAST_NARROW(T) \
-  FL_INLINE T to_##T(f32 a) { return (T)of_float<i64>(a); } \
-  FL_INLINE T to_##T(f64 a) { return (T)of_float<i64>(a); } \
+// A float outside the range of a narrow integer goes through a wider one, W, and wraps: bytes without a
+// sign through the widest, as in eager.
+#define FL_CAST_NARROW(T, W) \
+  FL_INLINE T to_##T(f32 a) { return (T)of_float<W>(a); } \
+  FL_INLINE T to_##T(f64 a) { return (T)of_float<W>(a); } \
   FL_INLINE T to_##T(i8 a) { return (T)a; } FL_INLINE T to_##T(u8 a) { return (T)a; } \
   FL_INLINE T to_##T(i16 a) { return (T)a; } FL_INLINE T to_##T(i32 a) { return (T)a; } \
   FL_INLINE T to_##T(i64 a) { return (T)a; }
 FL_CAST(f32) FL_CAST(f64) FL_CAST(i32) FL_CAST(i64)
-FL_CAST_NARROW(i8) FL_CAST_NARROW(u8) FL_CAST_NARROW(i16)
+FL_CAST_NARROW(i8, i32) FL_CAST_NARROW(u8, i64) FL_CAST_NARROW(i16, i32)
 #undef FL_CAST
 #undef FL_CAST_NARROW
 
