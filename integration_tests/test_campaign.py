@@ -204,6 +204,73 @@ def test_functions_of_whole_numbers_are_judged_by_double_precision(name):
     assert judge.differences(eager, played(whole, compiled(lambda t: t * 1.001 + 1e-3)))
 
 
+@pytest.mark.parametrize("steps", [True, False])
+@pytest.mark.parametrize("name", ["remainder", "fmod"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_remainder_that_eager_has_of_an_element_alone(dtype, name, steps):
+    """A vector of eager's has NaN where the quotient is large: the remainder passes, no other."""
+    most, least = torch.finfo(dtype).max / 1e4, torch.finfo(dtype).tiny * 3
+    operands = (
+        f"n = x.repeat(6, 1).to({dtype}).exp() * {most}",
+        f"m = torch.full_like(n, {least})",
+    )
+    names = ("n", "m", "v")
+    whole = program(*operands, f"v = torch.{name}(n, m)", results=names, steps=steps)
+    judge, eager = Judge(whole, Setting()), played(whole, lambda f: f)
+    n, m, given = (eager[0].leaves[f"result[{k}]"].value for k in range(3))
+    assert given.isnan().any()
+    each = zip(n.flatten(), m.flatten(), strict=True)
+    right = torch.stack([getattr(torch, name)(*pair) for pair in each]).reshape(n.shape)
+
+    def compiled(value):
+        found = torch.where(given.isnan(), right if value is None else value, given)
+        return judge.differences(eager, played(whole, lambda f: lambda x: (n, m, found)))
+
+    assert not compiled(None)
+    assert compiled(torch.tensor(least, dtype=dtype)) and compiled(torch.tensor(0.5, dtype=dtype))
+
+
+CANCELLING = {
+    "tanhshrink": ("torch.nn.functional.tanhshrink(n)", lambda n: n - n.tanh()),
+    "ndtr": ("torch.special.ndtr(n)", lambda n: ((n * 0.5**0.5).erf() + 1) * 0.5),
+}
+
+
+@pytest.mark.parametrize("name", CANCELLING)
+def test_what_a_sum_leaves_of_a_rounded_function(name):
+    """As far off as the function's rounding, whatever eager happens to be off."""
+    text, right = CANCELLING[name]
+    whole = program("n = x.abs() * -0.1 - 0.05", f"v = {text}", results=("n", "v"), steps=True)
+    judge, eager = Judge(whole, Setting()), played(whole, lambda f: f)
+    unit = 2.0**-23
+
+    def compiled(units):
+        def run(x):
+            n = x.abs() * -0.1 - 0.05
+            return n, (right(n.double()) + units * unit * n).float()
+
+        return judge.differences(eager, played(whole, lambda f: run))
+
+    assert not compiled(0) and not compiled(1)
+    assert compiled(16)
+
+
+def test_the_parts_of_a_complex_product_are_off_beside_its_modulus():
+    step = "c = torch.complex(x, x + 1e-3)", "v = c / c"
+    whole = program(*step, results=("c", "v"), steps=True)
+    judge, eager = Judge(whole, Setting()), played(whole, lambda f: f)
+
+    def compiled(units):
+        def run(x):
+            c = torch.complex(x, x + 1e-3)
+            return c, c / c + 1j * units * 2.0**-23
+
+        return judge.differences(eager, played(whole, lambda f: run))
+
+    assert not compiled(1)
+    assert compiled(64)
+
+
 def test_large_operands_are_what_they_are():
     """The sine of a number is known, however far its neighbours' sines are from it."""
     steps = "n = x.abs() * 1e30 + 1e30", "v = torch.sin(n)"

@@ -48,6 +48,8 @@ UNSET_OF_NAN = frozenset(
     for letter in "tuvw"
     for name in (f"chebyshev_polynomial_{letter}", f"shifted_chebyshev_polynomial_{letter}")
 ) | {"special_laguerre_polynomial_l", "special_legendre_polynomial_p"}
+# by vectors eager has NaN of a quotient that is too large, and the remainder of an element alone
+REMAINDERS = frozenset("remainder fmod".split())
 PLAIN_SUMS = frozenset("add sub rsub".split())
 SUMS_WITH_FUNCTIONS = frozenset("logaddexp logaddexp2".split())
 ROUNDING = torch.finfo(torch.float64).eps
@@ -62,6 +64,11 @@ class Overloads(TorchDispatchMode):
         self.scaled = False
         self.decimals = False
         self.unset: list[torch.Tensor] = []  # which elements eager leaves undefined, of a result
+        self.alone: list[
+            torch.Tensor
+        ] = []  # what elements are by themselves, and NaN of all others
+        self.cancelled: list[torch.Tensor] = []  # what a rounded operand brings into a sum
+        self._rounded: list[torch.Tensor] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -74,7 +81,40 @@ class Overloads(TorchDispatchMode):
         if base(func) in UNSET_OF_NAN:
             x, degree = (torch.as_tensor(each) for each in args[:2])
             self.unset.append(x.isnan() & (degree >= 2))
-        return func(*args, **kwargs)
+        operands = [a.clone() for a in map(torch.as_tensor, args[:2])] if _of_two(func) else []
+        result = func(*args, **kwargs)
+        if base(func) in REMAINDERS:
+            self.alone.append(_remainders(base(func), operands, result))
+        self._follow(func, args, operands, result)
+        return result
+
+    def _follow(self, func: Any, args: Any, operands: list[torch.Tensor], result: Any) -> None:
+        """Of a sum with what a function was rounded to, directly or by exact operations since, the
+        rounding of the greater operand: it stays where the sum cancels the value."""
+        rounded = any(a is r for a in args for r in self._rounded)
+        if not isinstance(result, torch.Tensor) or not result.dtype.is_floating_point:
+            return
+        if rounded and base(func) in PLAIN_SUMS:
+            a, b = (each.to(torch.float64).abs() for each in operands)
+            room = 2 * torch.finfo(result.dtype).eps * torch.maximum(a, b)
+            self.cancelled.append(room.expand(result.shape))
+        if rounded or base(func) not in EXACT:
+            self._rounded.append(result)
+
+
+def _of_two(func: Any) -> bool:
+    return base(func) in REMAINDERS | PLAIN_SUMS
+
+
+def _remainders(name: str, operands: list[torch.Tensor], result: torch.Tensor) -> torch.Tensor:
+    """The remainders of finite operands that are NaN in a vector, each computed by itself."""
+    alone = torch.full_like(result, float("nan"))
+    if result.dtype.is_floating_point:
+        a, b = (each.to(result).expand_as(result) for each in operands)
+        lost = result.isnan() & a.isfinite() & b.isfinite() & (b != 0)
+        single = [getattr(torch, name)(*each) for each in zip(a[lost], b[lost], strict=True)]
+        alone[lost] = torch.stack(single) if single else result[lost]
+    return alone
 
 
 def base(func: Any) -> str:
@@ -101,7 +141,11 @@ def either_zero(noted: Overloads) -> bool:
 
 def but_unset(noted: Overloads, want: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
     """`want` with the elements of `got` that eager leaves undefined; with all where they went on
-    into another result."""
+    into another result; with those that are what eager has of an element alone."""
+    for alone in noted.alone:
+        if alone.shape == want.shape and alone.dtype == want.dtype:
+            zeros = alone.signbit() == got.signbit()
+            want = torch.where(want.isnan() & (alone == got) & zeros, got, want)
     for unset in noted.unset:
         if unset.any():
             want = torch.where(unset, got, want) if unset.shape == want.shape else got

@@ -308,7 +308,10 @@ class Judge:
         finite = all(bool(torch.isfinite(t).all()) for t in used)
         overflows = not pointwise(noted) and finite and any(map(_overflows, used))
         off = eagers_error(noted)
-        return far(want, got, reference, others, not pointwise(noted), off, unsure, overflows)
+        cancelled = [room for room in noted.cancelled if room.shape == want.shape]
+        return far(
+            want, got, reference, others, not pointwise(noted), off, unsure, overflows, cancelled
+        )
 
 
 def _again(
@@ -467,11 +470,15 @@ def far(
     want: torch.Tensor, got: torch.Tensor, reference: torch.Tensor | None,
     others: Sequence[torch.Tensor], mixing: bool = True, off: float = 0.0,
     unsure: Sequence[torch.Tensor] = (), overflows: bool = False,
+    more: Sequence[torch.Tensor] = (),
 ) -> str | None:  # fmt: skip
     """None if what was computed is as near to the reference as rounding allows, and what the
     reference itself is `off`, beside 1 or the value. others: the same of operands moved by a
     rounding error; unsure: the reference of whole operands moved by one of double precision.
-    overflows: whether parts of a sum may leave the range, whose order decides where."""
+    overflows: whether parts of a sum may leave the range, whose order decides where. more: what
+    each element may be off by besides. A complex number is off beside its modulus, either part of
+    it: so are products and quotients (Higham, Accuracy and Stability of Numerical Algorithms,
+    lemma 3.5)."""
     if want.dtype.is_complex:
         parts = [torch.view_as_real(t.resolve_conj().contiguous()) for t in (want, got)]
         wide = (
@@ -487,7 +494,10 @@ def far(
         moved = [
             torch.view_as_real(u.resolve_conj().contiguous()) for u in unsure if u.is_complex()
         ]
-        return far(parts[0], parts[1], wide, nudged, mixing, off, moved, overflows)
+        size = (want if wide is None or reference is None else reference).to(torch.complex128).abs()
+        size = size.nan_to_num(0.0, 0.0, 0.0) * ROUNDINGS * torch.finfo(want.dtype).eps
+        both = size.unsqueeze(-1).expand(parts[0].shape)
+        return far(parts[0], parts[1], wide, nudged, mixing, off, moved, overflows, [both])
     info = torch.finfo(want.dtype)
     w, g = want.double(), got.double()
     others = [o.double() for o in others if o.shape == want.shape]
@@ -511,7 +521,7 @@ def far(
     else:  # what the argument's own rounding makes, where that is not all of the result
         room = torch.minimum(FACTOR * room, 16 * info.eps * scale.clamp(min=1.0))
     allowed = FACTOR * error + room + ROUNDINGS * info.eps * scale + tiny
-    allowed = allowed + off * scale.clamp(min=1.0)
+    allowed = sum(more, allowed + off * scale.clamp(min=1.0))
     for other in unsure if known else ():  # what the reference does not know either
         if other.shape == ref.shape and other.is_floating_point():
             apart = (other.double() - ref).abs().nan_to_num(0.0, 0.0, 0.0)
