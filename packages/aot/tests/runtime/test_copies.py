@@ -3,6 +3,7 @@
 from typing import Any
 
 import flambeau_aot as aot
+import pytest
 import torch
 from flambeau_aot.runtime.epilogue import copies, grouped
 from flambeau_aot.runtime_plan import InputUpdate
@@ -37,3 +38,24 @@ def test_running_statistics_are_copied_in_two_calls(monkeypatch: Any) -> None:
     compiled(torch.randn(8, 4))
     assert called == [5, 10] * 2
     assert [int(layer.num_batches_tracked) for layer in layers] == [2] * 5
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["an argument", "a view of one"])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32],
+    ids=str,
+)
+def test_bytes_that_are_no_bool_are_written(dtype: torch.dtype, whole: bool) -> None:
+    def written(x: torch.Tensor) -> torch.Tensor:
+        return x.view(dtype).mul_(3).add_(7)
+
+    def bools() -> torch.Tensor:
+        return torch.arange(16).remainder(3) == 1
+
+    base, other = bools(), bools()
+    expected = written(base if whole else base[8:])
+    given = aot.aot_function(written, aot.run_as_is)(other if whole else other[8:])
+    assert torch.equal(given.view(torch.uint8), expected.view(torch.uint8))
+    assert torch.equal(other.view(torch.uint8), base.view(torch.uint8))
+    assert int(base.view(torch.uint8).max()) > 1

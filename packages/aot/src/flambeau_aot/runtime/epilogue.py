@@ -50,8 +50,12 @@ def copies(
                 targets = [primals[to] for to, _ in apart]
                 if unseen:
                     targets = [target.data for target in targets]
+                sources = [outputs[of] for _, of in apart]
+                if apart and targets[0].dtype == sources[0].dtype == torch.bool:
+                    # a copy of bools has bytes of 0 and 1, a write by another dtype any others
+                    targets, sources = _bytes_of(targets), _bytes_of(sources)
                 if apart:
-                    copy_all_(targets, [outputs[of] for _, of in apart])
+                    copy_all_(targets, sources)
                 if not unseen and len(apart) < len(pairs):
                     raise_versions([primals[to] for to, of in pairs if outputs[of] is primals[to]])
 
@@ -68,6 +72,10 @@ def grouped(
         kind = (to.device, to.dtype, of.device, of.dtype)
         by_kind.setdefault(kind, []).append((item.primal, item.output))
     return list(by_kind.values())
+
+
+def _bytes_of(tensors: Sequence[Any]) -> list[Any]:
+    return [tensor.view(torch.uint8) for tensor in tensors]
 
 
 Epilogue = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
