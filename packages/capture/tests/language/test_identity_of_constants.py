@@ -1,12 +1,13 @@
-"""`is` between numbers and text: where Python has one object of a value, where the program has one,
-and where it makes two. The pairs are generated: every kind of constant, from every kind of place."""
+"""`is` between numbers and text: where Python has one object of a value, or the program has.
+
+The pairs are generated: every kind of constant, from every kind of place."""
 
 import itertools
 
 import pytest
 import torch
 
-#: expressions of each kind: a constant of the code, one that is computed anew, the same made otherwise
+#: expressions of each kind: a constant of the code, the same computed in some ways
 KINDS = {
     "small": ("7", "int('7')", "n + 2"),
     "large": ("1000", "int('1000')", "n * 200", "500 * 2"),

@@ -164,7 +164,7 @@ def _as_inserted(order: set[Hashable], kind: type) -> tuple[list[Hashable], int 
     keys = wanted = list(order)
     firsts = (None, *dict.fromkeys(len(keys) * eighths // 8 for eighths in range(9)))
     chance = random.Random(len(keys))
-    for trial in range(max(1, _TRIALS // (1 + len(keys) ** 2 // 64))):
+    for _ in range(max(1, _TRIALS // (1 + len(keys) ** 2 // 64))):
         for first in firsts:
             if list(_set_of(kind, keys, first)) == wanted:
                 return keys, first
