@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#define STACK 64
+#define FEW 64
 #define EXACT ((int64_t)1 << 53) /* up to here every integer is a float */
 
 static double
@@ -226,19 +226,16 @@ called(int64_t index, int64_t *top, Py_ssize_t count)
     return status;
 }
 
-int
-size_program_holds(const SizeProgram *program, PyObject *layout, PyObject **slots)
+/* `stack` has room for as many numbers as the program is long: it pushes no more. */
+static int
+leaves_truth(const SizeProgram *program, PyObject *layout, PyObject **slots, int64_t *stack)
 {
-    int64_t stack[STACK];
     Py_ssize_t top = 0;
     for (Py_ssize_t at = 0; at < program->count;) {
         enum size_op op = (enum size_op)program->code[at++];
         int status = -1;
         if (size_op_pushes(op)) {
             const int64_t *operand = &program->code[at];
-            if (top == STACK) {
-                return 0;
-            }
             if (op != OP_CONST && slots[operand[0]] == NULL) {
                 return 0;
             }
@@ -277,6 +274,23 @@ size_program_holds(const SizeProgram *program, PyObject *layout, PyObject **slot
         }
     }
     return top == 1 && stack[0] != 0;
+}
+
+int
+size_program_holds(const SizeProgram *program, PyObject *layout, PyObject **slots)
+{
+    int64_t few[FEW], *stack = few;
+    if (program->count > FEW) {
+        stack = PyMem_New(int64_t, program->count);
+        if (stack == NULL) {
+            return 0;
+        }
+    }
+    int holds = leaves_truth(program, layout, slots, stack);
+    if (stack != few) {
+        PyMem_Free(stack);
+    }
+    return holds;
 }
 
 /* From a tuple of numbers, whose places are slots of the tree; -1 with an error set if it is none. */

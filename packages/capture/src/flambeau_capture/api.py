@@ -82,7 +82,8 @@ def _note_stillborn(compiler: weakref.ref[Decorator], *call: Any) -> None:
     name = converter.user_names.get(frame.code, frame.code.co_name)
     guards = converter.records.guards[-1] if converter.records.guards else None
     failure = guards.explain(frame.scope()) if guards else None
-    text = f"the guards of {name} do not hold on the frame they were made from: {failure}"
+    told = failure or "the native check alone refuses it"
+    text = f"the guards of {name} do not hold on the frame they were made from: {told}"
     error = CaptureFault(text)
     converter.records.faults.append(
         RecordedFault(name, UserLine.first_of(frame.code), error, "guards")

@@ -182,6 +182,15 @@ def test_what_is_no_program_is_refused(numbers):
         GuardTree(((-1, 0, None),), (), 1, (), (), (numbers,), None)
 
 
+@pytest.mark.parametrize("depth", [1, 31, 63, 64, 65, 200, 3000])
+@pytest.mark.parametrize("wanted", [True, False])
+def test_programs_of_any_depth(depth: int, wanted: bool) -> None:
+    """As an expression that a loop nests has it: all operands come first."""
+    total = 7 + sum(range(depth)) + (not wanted)
+    code = (total, *range(depth), PLACES[3], *["ADD"] * depth, "EQ")
+    assert both(SizeProgram(code, ""), Shaped((1, 1), (1, 1)), 7) == (wanted, wanted)
+
+
 def test_real_tensors_are_read_by_their_layout():
     torch = pytest.importorskip("torch")
     program = SizeProgram((PLACES[0], PLACES[1], "MUL", PLACES[2], "LE"), "")

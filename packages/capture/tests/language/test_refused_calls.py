@@ -85,7 +85,7 @@ def methods(receiver):
 
 
 def program(lines, name):
-    text = "\n".join(["import collections", "def f(t):", "    out = []", *lines])
+    text = "\n".join(["import collections, re", "def f(t):", "    out = []", *lines])
     text += "\n    return t + 1, out\n"
     path = f"/refused/{name}.py"
     linecache.cache[path] = (len(text), None, text.splitlines(True), path)
@@ -147,6 +147,75 @@ def test_methods(kind):
         few = kind in COMPUTED or name.startswith("__")
         calls = [f"x.{name}({given})" for given in (FEW if few and not ALL else ARGUMENTS)]
         agree([attempt(call, RECEIVERS[kind]) for call in calls], calls, f"{kind}_{name}")
+
+
+OPERANDS = {
+    "number": "2.5",
+    "text": "'ab'",
+    "tuple": "(1, 2)",
+    "list": "[1]",
+    "set": "{1}",
+    "dict": "{'a': 1}",
+    "deque": "collections.deque([1])",
+    "range": "range(3)",
+    "slice": "slice(1)",
+    "class": "int",
+    "pattern": "re.compile('a')",
+    "none": "None",
+}
+SYMBOLS = ("+", "-", "*", "/", "//", "@", "&", "|", "^", "<<", "**")
+
+
+@pytest.mark.parametrize("name", OPERANDS)
+def test_operators(name):
+    """Of two operands, in place and not; of one; subscripts."""
+    calls = [f"x {symbol} {other}" for symbol in SYMBOLS for other in OPERANDS.values()]
+    calls += [f"{symbol}x" for symbol in "+-~"] + [f"x[{key}]" for key in OPERANDS.values()]
+    groups = [attempt(call, OPERANDS[name]) for call in calls]
+    for symbol, other in itertools.product(SYMBOLS, OPERANDS.values()):
+        calls.append(f"x {symbol}= {other}")
+        group = attempt("x", OPERANDS[name])
+        groups.append([*group[:2], f"        {calls[-1]}", *group[2:]])
+    agree(groups, calls, f"operators_{name}")
+
+
+@pytest.mark.parametrize("name", OPERANDS)
+def test_what_is_no_exception(name):
+    made = OPERANDS[name]
+    thrown = (made, f"{made}, 1", f"ValueError, None, {made}", f"ValueError(), {made}")
+    calls = [f"(k for k in ()).throw({given})" for given in thrown]
+    groups = [attempt(call) for call in calls]
+    for text in (f"raise ValueError from {made}", f"raise {made}"):
+        calls.append(text)
+        group = attempt("0")
+        groups.append([group[0], f"        {text}", *group[1:]])
+    agree(groups, calls, f"raised_{name}")
+
+
+@pytest.mark.parametrize("kind", ["(1, 2)", "[1, 2]", "collections.deque([1, 2])", "'ab'"])
+def test_bounds_of_a_search(kind):
+    calls = [f"x.index(3, {bound})" for bound in OPERANDS.values()]
+    agree([attempt(call, kind) for call in calls], calls, f"searched_{len(kind)}")
+
+
+def test_methods_of_patterns():
+    functions = ("'b'", "lambda m: 'b'", "str", "[]")
+    calls = [f"x.sub({made}{more})" for made in functions for more in (
+        "", ", 'abc'", ", 'abc', 1", ", 'abc', 1, 2", ", 'abc', flags=1", ", 'abc', 1, count=2",
+        ", string='abc', count=1", ", 5", ", 'abc', 'd'")]  # fmt: skip
+    calls += [f"x.{name}({given})" for name in ("match", "split", "findall", "subn")
+              for given in ("", "'abc'", "5", "1, 2, 3, 4", "flags=2")]  # fmt: skip
+    agree([attempt(call, "re.compile('a')") for call in calls], calls, "patterns")
+
+
+@pytest.mark.parametrize("made", ["'abc'", "b'abc'", "(1, 2)", "[1, 2]", "range(3)", "{'a': 1}"])
+def test_classes_of_reversed_iterators(capture, made):
+    """Given away and asked for."""
+    f = program(
+        [f"    out = reversed({made}), type(reversed({made})).__name__"], f"back_{len(made)}"
+    )
+    (want, name), (got, asked) = (fn(torch.ones(2))[1] for fn in (f, capture(f)))
+    assert (type(got), [*got], asked) == (type(want), [*want], name)
 
 
 def test_a_number_that_is_only_passed_along_is_not_guarded_by_the_question(capture, backend):

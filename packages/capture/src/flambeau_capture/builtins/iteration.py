@@ -31,7 +31,7 @@ from flambeau_capture.values.base import (
     Value,
     unpack,
 )
-from flambeau_capture.values.constant import Constant, constant_of, refuse
+from flambeau_capture.values.constant import Constant, constant_of, evaluate, refuse
 from flambeau_capture.values.containers.lists import ListValue, sort_values
 from flambeau_capture.values.containers.sequences import TupleValue, index_of
 from flambeau_capture.values.functions.call_rules import Action, evaluate_call, handles
@@ -155,7 +155,8 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if target.cls is range:
         return RangeIterator(constant_of(target)[::-1])
     if isinstance(target, Constant):
-        return SequenceIterator(TupleValue([tx.wrap_new(i) for i in reversed(target.value)]))
+        items = evaluate(tx, reversed, target.value)
+        return tx.wrap_evaluated(items, MadeBy(reversed, (target,), {}))
     if isinstance(target, IteratorValue):
         refuse(tx, reversed, target)
     inner = getattr(target, "payload", None) or target  # whatever its class iterates over

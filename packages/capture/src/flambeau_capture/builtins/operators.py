@@ -27,7 +27,7 @@ from flambeau_capture.builtins.operator_tables import (
 )
 from flambeau_capture.builtins.tensors.operators import by_tensors, refuses_tensors, tensor_operator
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value, needing
-from flambeau_capture.values.constant import Constant, evaluate, name_in_errors
+from flambeau_capture.values.constant import Constant, evaluate, name_in_errors, one_object
 from flambeau_capture.values.containers.dicts import DictValue, DictView
 from flambeau_capture.values.containers.lists import DequeValue, ListValue
 from flambeau_capture.values.containers.sequences import (
@@ -91,8 +91,7 @@ def identical(tx: Tracer, left: Value, right: Value) -> bool:
     if left is right:
         return True
     if isinstance(left, Constant) and isinstance(right, Constant):
-        one, other = left.value, right.value
-        return one is other or (type(one) is type(other) and one == other)
+        return one_object(tx, left, right)
     if isinstance(left, ClassValue) and isinstance(right, ClassValue):
         return left.python_class is right.python_class
     if isinstance(left, BuiltinValue) and isinstance(right, BuiltinValue):
@@ -381,7 +380,11 @@ def _known(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Va
     try:
         return tx.wrap_new(evaluate(tx, fn, one, other))
     except UserError as error:
-        if asked != symbol and issubclass(error.value.cls, TypeError):
+        if (
+            asked != symbol
+            and fn is OPERATORS[symbol][0]
+            and issubclass(error.value.cls, TypeError)
+        ):
             refuse(tx, asked, left, right)
         raise
 

@@ -62,7 +62,7 @@ _SAMPLES: dict[type, Callable[[], Any]] = {
     type(None): lambda: None,
     types.GeneratorType: lambda: (zero for zero in range(0)),
     types.MappingProxyType: lambda: types.MappingProxyType({}),
-    torch.Size: torch.Size, BaseException: BaseException,
+    torch.Size: torch.Size, BaseException: BaseException, re.Pattern: lambda: re.compile(""),
 }  # fmt: skip
 _ITERATORS: tuple[Callable[[], Any], ...] = (
     lambda: iter([]), lambda: iter(()), lambda: iter(""), lambda: iter(range(0)), lambda: iter({}),

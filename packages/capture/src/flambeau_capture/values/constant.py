@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Source
+from flambeau_capture.guards.equality import same
+from flambeau_capture.source import ConstantSource, Source
 from flambeau_capture.values.base import (
     Args,
     IteratorValue,
@@ -160,6 +162,38 @@ def evaluate(tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> A
         return fn(*args, **kwargs)
     except Exception as error:
         tx.raise_as_python(error)
+
+
+def one_object(tx: Tracer, left: Constant, right: Constant) -> bool:
+    """Whether two constants are one object. Equal ones that the program's state holds are guarded;
+    what capture computes it computes as often as the program does."""
+    if left.cls is not right.cls or not same(left.value, right.value):
+        return False
+    one, other = left.value, right.value
+    if _is_unique(one):
+        return True
+    found = one is other
+    placed = [c for c in (left, right) if not isinstance(c.source, ConstantSource | None)]
+    made_by_access = type(one) is torch.device and len(placed) < 2  # by a tensor's
+    if made_by_access or not all(type(each) is Constant for each in (left, right)):
+        raise Break("FB0009", f"identity of {left.describe()} and {right.describe()}")
+    if len(placed) == 2 and not found:
+        tx.guard_distinct(left, right)
+    elif len(placed) == 2:
+        tx.guard_alias(placed[0].source, placed[1].source)
+    elif placed and found:
+        tx.guard(placed[0].source, "ID_MATCH", one)
+    elif placed:
+        other = one if placed[0] is right else other
+        tx.guard(placed[0].source, "CALL", partial(operator.is_not, other), "another object")
+    return found
+
+
+def _is_unique(value: Any) -> bool:
+    """Whether Python has one object of this value, however it is made."""
+    if type(value) is int:
+        return -5 <= value <= 256
+    return type(value) not in (float, complex, str, bytes, range, torch.device)
 
 
 def constant_of(value: Value) -> Any:

@@ -62,7 +62,7 @@ _FROZEN: tuple[type, ...] = (
 
 @wraps_type(*LITERALS)
 def wrap_literal(tx: Tracer, obj: Any, source: Source) -> Value:
-    if type(obj) in (int, float) and tx.varies(source, obj):
+    if type(obj) in (int, float) and obj == obj and tx.varies(source, obj):
         made = tx.shapes.number(obj, source)
         if isinstance(made, NUMBERS):
             return symbol_value(tx, made)

@@ -7,6 +7,7 @@ tensor's data is a graph break at the jump itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import class_of
@@ -15,7 +16,7 @@ from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import ErrorState, Frame
 from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, refused
 from flambeau_capture.values.base import IteratorValue, UserError, Value
-from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.constant import Constant, evaluate, is_none, nameless
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.higher_order.context_managers import manager_of
@@ -156,8 +157,20 @@ def raise_varargs(frame: Frame, instruction: Instruction) -> None:
     if not isinstance(error, ExceptionValue):
         raise Break("FB0010", f"raise of {error.describe()}")
     if cause is not None:
-        error.generic_set_attr(frame.tx, "__cause__", _made(frame, cause))
+        error.generic_set_attr(frame.tx, "__cause__", _cause(frame, cause))
     raise UserError(error)
+
+
+def _cause(frame: Frame, cause: Value) -> Value:
+    if isinstance(cause, ClassValue) and issubclass(cause.python_class, BaseException):
+        return _made(frame, cause)
+    if not (is_none(cause) or issubclass(cause.cls, BaseException)):
+        evaluate(frame.tx, _ask_cause, nameless(cause))
+    return cause
+
+
+def _ask_cause(cause: Any) -> None:
+    raise Exception from cause
 
 
 def _made(frame: Frame, error: Value) -> Value:

@@ -31,7 +31,14 @@ from flambeau_capture.values.base import (
     needing,
     objects_of,
 )
-from flambeau_capture.values.constant import Constant, constant_of, evaluate, refuse, stand_in
+from flambeau_capture.values.constant import (
+    Constant,
+    constant_of,
+    evaluate,
+    one_object,
+    refuse,
+    stand_in,
+)
 from flambeau_capture.values.functions.methods import PROTOCOL, BuiltinKind, Handler
 from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.objects.attributes import (
@@ -208,7 +215,15 @@ def tx_equal(tx: Tracer, left: Value, right: Value) -> bool:
         return True
     if left.special(tx, "__eq__") or right.special(tx, "__eq__"):
         tx.guard_distinct(left, right)  # one object is not compared with itself
+    if isinstance(left, Constant) and isinstance(right, Constant) and _unequal_to_itself(left):
+        return one_object(tx, left, right)
     return tx.binary("==", left, right).truth(tx)
+
+
+def _unequal_to_itself(number: Constant) -> bool:
+    return (
+        type(number) is Constant and number.cls in (float, complex) and number.value != number.value
+    )
 
 
 def index_of(tx: Tracer, key: Value, asked: Callable[[Any], Any] = operator.index) -> int:
@@ -226,7 +241,7 @@ def index_of(tx: Tracer, key: Value, asked: Callable[[Any], Any] = operator.inde
         concrete = None if special else key.as_python()
     except NotConcrete:
         concrete = None
-    if hasattr(concrete, "__index__"):
+    if hasattr(type(concrete), "__index__"):
         return _that_fits(tx, asked, int(evaluate(tx, operator.index, concrete)), key)
     payload = getattr(key, "payload", None)
     if isinstance(payload, Constant) and isinstance(payload.value, int):

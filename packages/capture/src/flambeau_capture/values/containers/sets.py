@@ -19,6 +19,7 @@ from flambeau_capture.values.base import (
     Kwargs,
     NotConcrete,
     Tracer,
+    Unreconstructible,
     Value,
     unpack,
 )
@@ -96,11 +97,10 @@ class SetValue(BuiltinKind):
             return made
         if [*made] == [*self._order]:
             return made
-        keys, more = _as_inserted(self._order, self.cls)
-        made = _set_of(self.cls, [self._items[id(key)].as_python() for key in keys], more)
-        if [*made] != [*self._order]:
+        recipe = _as_inserted(self._order, self.cls)
+        if recipe is None:
             raise NotConcrete(f"the order of a {self.describe()}")
-        return made
+        return _set_of(self.cls, [self._items[id(k)].as_python() for k in recipe[0]], recipe[1])
 
     def _as_found(self) -> bool:
         """Whether it is still the set of the program."""
@@ -131,16 +131,18 @@ class SetValue(BuiltinKind):
         return super().call_method(tx, name, args, kwargs)
 
     def rebuild(self, writer: Any) -> None:
-        parts, more = self.parts(), 0
+        parts: list[Value] = self.parts()
+        first: int | None = None
         if not self._as_found() and all(map(_hashes_alike, parts)):
-            keys, more = _as_inserted(self._order, self.cls)
-            parts = [self._items[id(key)] for key in keys]
+            recipe = _as_inserted(self._order, self.cls)
+            if recipe is None:
+                raise Unreconstructible(self, f"the order of a {self.describe()}")
+            parts, first = [self._items[id(key)] for key in recipe[0]], recipe[1]
         with writer.building(self):
-            if more:
-                given = [Constant(self.cls), TupleValue(parts), Constant(more)]
-                writer.call(_set_of, given)
-            else:
+            if first is None:
                 writer.call(self.cls, [TupleValue(parts)])
+            else:
+                writer.call(_set_of, [Constant(self.cls), TupleValue(parts), Constant(first)])
 
     def replay(self, writer: Any) -> None:
         for method, args in (("clear", []), ("update", [TupleValue(self.parts())])):
@@ -156,29 +158,26 @@ def _hashes_alike(item: Value) -> bool:
     return isinstance(item, Constant)
 
 
-def _as_inserted(order: set[Hashable], kind: type) -> tuple[list[Hashable], int]:
-    """Keys in an order, and how many to add at once, that make a set which iterates as this one."""
+def _as_inserted(order: set[Hashable], kind: type) -> tuple[list[Hashable], int | None] | None:
+    """Keys in an order, and how many to begin with, that make a set which iterates as this one:
+    that depends on the size of its table, and where hashes collide on what came first."""
     keys = wanted = list(order)
+    firsts = (None, *dict.fromkeys(len(keys) * eighths // 8 for eighths in range(9)))
     chance = random.Random(len(keys))
-    for trial in range(_TRIALS if 1 < len(keys) <= _FEW else 0):
-        more = 0 if kind is frozenset or trial < _TRIALS // 2 else chance.randrange(len(keys)) + 1
-        if list(_set_of(kind, keys, more)) == wanted:
-            return keys, more
+    for _ in range(max(1, _TRIALS // (1 + len(keys) ** 2 // 64))):
+        for first in firsts:
+            if list(_set_of(kind, keys, first)) == wanted:
+                return keys, first
         keys = chance.sample(wanted, len(wanted))
-    return wanted, 0
+    return None
 
 
-def _set_of(kind: Any, keys: Sequence[Any], more: int) -> Any:
-    """A set that has got its last item together with `more - 1` others, which it had."""
-    if not more:
-        return kind(keys)
-    made = {*keys[:-1]}
-    made.update({*keys[-more:]})
-    return made
+def _set_of(kind: Any, keys: Sequence[Any], first: int | None) -> Any:
+    """A set of keys; first: how many it has before room for all is made at once."""
+    return kind(keys) if first is None else kind(keys[:first]).union(dict.fromkeys(keys))
 
 
-_TRIALS = 3000
-_FEW = 8  # of more there are too many orders to be tried
+_TRIALS = 400
 
 
 def _keys_of(tx: Tracer, given: Value) -> tuple[dict[int, Value], Any]:

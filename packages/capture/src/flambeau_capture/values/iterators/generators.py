@@ -20,25 +20,33 @@ from flambeau_capture.values.base import (
     UserError,
     Value,
 )
-from flambeau_capture.values.constant import NONE, Constant, is_none
+from flambeau_capture.values.constant import NONE, Constant, evaluate, is_none, nameless
 from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import new_exception
 
 
 def _thrown(tx: Tracer, kind: Value, value: Value = NONE, trace: Value = NONE) -> Value:
     """The exception that `throw(kind, value, traceback)` raises."""
-    if trace.cls not in (type(None), types.TracebackType):
-        tx.raise_error(TypeError, "throw() third argument must be a traceback object")
-    error = kind
-    if issubclass(kind.cls, type) and issubclass(value.cls, BaseException):
-        error = value  # the type, the exception, its traceback
-    elif issubclass(kind.cls, type):
-        parts: list[Value] = value.parts() if value.cls is tuple else [value]  # type: ignore[attr-defined]
-        error = tx.call(kind, [] if is_none(value) else parts, {})
-    if not issubclass(error.cls, BaseException):
-        text = "exceptions must be classes or instances deriving from BaseException, not "
-        tx.raise_error(TypeError, text + error.cls.__name__)
-    return error
+    made = isinstance(kind, ClassValue) and issubclass(kind.python_class, BaseException)
+    asked = Exception if made else None if not issubclass(kind.cls, BaseException) else Exception()
+    within = None if made or is_none(value) else nameless(value)
+    placed = None if trace.cls in (type(None), types.TracebackType) else nameless(trace)
+    evaluate(tx, _ask_throw, nameless(kind) if asked is None else asked, within, placed)
+    if not made or issubclass(value.cls, BaseException):
+        return value if made else kind
+    parts: list[Value] = value.parts() if value.cls is tuple else [value]  # type: ignore[attr-defined]
+    return tx.call(kind, [] if is_none(value) else parts, {})
+
+
+def _ask_throw(kind: Any, value: Any, trace: Any) -> None:
+    """Raise what `throw` refuses of its arguments; what it would raise itself is an Exception."""
+    given = [kind] if value is None and trace is None else [kind, value, trace]
+    try:
+        (zero for zero in ()).throw(*given)
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
 
 
 def of_stop_iteration(tx: Tracer, error: Value) -> Value:
