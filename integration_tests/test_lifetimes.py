@@ -279,30 +279,36 @@ def resident():
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def collect():
+    """What a first collection finalizes leaves more for a second."""
+    while gc.collect():
+        pass
+
+
 def soak(compilations, calls, backend):
     """Objects and bytes a compilation that stay: live ones, traced ones, resident ones."""
     for _ in range(max(20, compilations // 20)):
         compile_once(backend, 3)
-    gc.collect()
+    collect()
     objects, before = len(gc.get_objects()), resident()
     for _ in range(compilations):
         compile_once(backend, 3)
-    gc.collect()
+    collect()
     objects, after = len(gc.get_objects()) - objects, resident() - before
     few = min(compilations, 50)
     tracemalloc.start()
     for _ in range(5):  # what the latest compilation keeps is now traced, too
         compile_once(backend, 3)
-    gc.collect()
+    collect()
     traced = tracemalloc.get_traced_memory()[0]
     for _ in range(few):
         compile_once(backend, 3)
-    gc.collect()
+    collect()
     traced = tracemalloc.get_traced_memory()[0] - traced
     tracemalloc.stop()
     called = resident()
     compile_once(backend, calls)
-    gc.collect()
+    collect()
     return objects / compilations, traced / few, after / compilations, resident() - called
 
 
