@@ -16,21 +16,19 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # `tools`, where pytest is started elsewhere
 
-from tools import headers, starting
+from tools import starting
 
 gc.disable()  # until all is imported: nothing of it is garbage
-programs, precompiled = starting.Programs(), headers.Headers()
+programs = starting.Programs()
 
 
 def run(command: Any, **choices: Any) -> Any:
     """In the place of `subprocess.run`: the same, sooner."""
-    if isinstance(command, list) and command:
-        command = precompiled.command(command)
     return programs.run(command, **choices)
 
 
 def pytest_configure() -> None:
-    """Pytest hook: programs that tests start need not import torch each, kernels parse less."""
+    """Pytest hook: programs that tests start need not import torch each."""
     if sys.platform == "linux" and importlib.util.find_spec("torch") is not None:
         subprocess.run = run  # type: ignore[assignment]
 
@@ -39,7 +37,6 @@ def pytest_unconfigure() -> None:
     """Pytest hook: those that start them end with the tests."""
     subprocess.run = starting.as_it_is
     programs.close()
-    precompiled.folder.cleanup()
 
 
 def pytest_collection_finish() -> None:

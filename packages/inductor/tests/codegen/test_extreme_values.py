@@ -7,7 +7,6 @@ kernels call does not round correctly, the right result counts as well.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 from flambeau_inductor.codegen.cpp.emit.pointwise import supports as cpp_supports
-from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from flambeau_inductor.codegen.cpp.unit import generate
 from flambeau_inductor.codegen.triton.pointwise import supports as triton_supports
 from flambeau_inductor.ir import evaluate
@@ -24,7 +22,7 @@ from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
 from flambeau_prims.conformance.samples.special_values import Extreme, extremes, same
 
 from tests.codegen import loops
-from tests.codegen.cpp.run import vector_bytes
+from tests.codegen.cpp.run import built, vector_bytes
 from tests.codegen.triton.run import run_loop as run_interpreted
 from tests.poison import poisoned
 
@@ -112,8 +110,7 @@ def test_compiled_as_cpp(dtype: torch.dtype, tmp_path: Path) -> None:
     for loop, cases, buffers in every:
         dtypes = {n: t.dtype for n, t in buffers.items()}
         source = generate([loop], dtypes.__getitem__, vector_bytes())
-        library = ctypes.PyDLL(str(find_toolchain().build(source.text, tmp_path)))
-        library.flambeau_kernel.restype = ctypes.py_object
+        library = built(source.text, tmp_path)
         entry = source.entries[loop.name]
         places = zip(entry.buffers, entry.offsets, strict=True)
         library.flambeau_kernel(entry.number)(*(buffers[n].data_ptr() + o for n, o in places))

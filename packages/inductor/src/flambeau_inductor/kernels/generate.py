@@ -33,6 +33,7 @@ from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Extern, Layout
 from flambeau_inductor.ir.show import show_loop
 from flambeau_inductor.ir.steps import storage_bytes
+from flambeau_inductor.kernels import precompiled
 from flambeau_inductor.kernels.loaders import loaders
 from flambeau_inductor.options import Options
 from flambeau_inductor.runtime.artifact import KernelPart, Loaded, load_kernels
@@ -130,7 +131,8 @@ def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
         def make(folder: Path) -> None:
             (folder / "kernels.cpp").write_text(source.text)
             try:
-                toolchain.build(source.text, folder).rename(folder / "kernels.so")
+                library = precompiled.build(toolchain, source.text, folder, store)
+                library.rename(folder / "kernels.so")
             except CompilerFailed as error:
                 full = [os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)]
                 if any(reason in str(error) for reason in full):  # it is the disk that it fails for

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+from flambeau_inductor.cache import open_store
 from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from flambeau_inductor.codegen.cpp.unit import generate
 from flambeau_inductor.ir.loops import Loop
+from flambeau_inductor.kernels import precompiled
 
 Buffers = dict[str, torch.Tensor]
 # narrower than the machine's vectors: the tests then cover the other widths too
@@ -22,13 +24,20 @@ def vector_bytes() -> int:
     return int(WIDTH) if WIDTH else find_toolchain().vector_bytes
 
 
+def built(text: str, folder: Path) -> ctypes.PyDLL:
+    """The library of a unit, whose `flambeau_kernel` gives functions by their numbers."""
+    path = precompiled.build(find_toolchain(), text, folder, open_store())
+    library = ctypes.PyDLL(str(path))
+    library.flambeau_kernel.restype = ctypes.py_object
+    return library
+
+
 def compile_loop(
     loop: Loop, dtypes: dict[str, torch.dtype], folder: Path, width: int | None = None
 ) -> Callable[[Buffers], None]:
     """Build `loop`; the result runs it on buffers given by name."""
     source = generate([loop], dtypes.__getitem__, width or vector_bytes())
-    library = ctypes.PyDLL(str(find_toolchain().build(source.text, folder)))
-    library.flambeau_kernel.restype = ctypes.py_object
+    library = built(source.text, folder)
     entry = source.entries[loop.name]
     kernel = library.flambeau_kernel(entry.number)
 
@@ -42,8 +51,7 @@ def compile_loop(
 def run_loops(loops: Sequence[Loop], buffers: Buffers, folder: Path) -> None:
     """Generate `loops`, which have different names, in one unit; call them in order."""
     source = generate(loops, lambda name: buffers[name].dtype, vector_bytes())
-    library = ctypes.PyDLL(str(find_toolchain().build(source.text, folder)))
-    library.flambeau_kernel.restype = ctypes.py_object
+    library = built(source.text, folder)
     for loop in loops:
         entry = source.entries[loop.name]
         kernel = library.flambeau_kernel(entry.number)

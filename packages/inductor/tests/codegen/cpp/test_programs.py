@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import flambeau_inductor
 import flambeau_prims
 import pytest
 import torch
-from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from flambeau_inductor.codegen.cpp.unit import generate
 from flambeau_inductor.ir import evaluate
 from flambeau_inductor.ir.loops import Loop
@@ -21,7 +19,7 @@ from flambeau_inductor.passes.primitive_passes import rewrite
 from flambeau_inductor.schedule import schedule
 from torch import fx
 
-from tests.codegen.cpp.run import vector_bytes
+from tests.codegen.cpp.run import built, vector_bytes
 from tests.lowering.test_programs import CASES
 
 
@@ -33,8 +31,7 @@ def kernels_of(program: Program, folder: Path) -> Callable[[Loop, Mapping[str, A
     if not loops:
         return evaluate.run_loop
     source = generate(loops, dtypes.__getitem__, vector_bytes())
-    library = ctypes.PyDLL(str(find_toolchain().build(source.text, folder)))
-    library.flambeau_kernel.restype = ctypes.py_object
+    library = built(source.text, folder)
 
     def run(loop: Loop, memory: Mapping[str, torch.Tensor]) -> None:
         entry = source.entries[loop.name]

@@ -27,6 +27,8 @@ from pathlib import Path
 from flambeau_inductor.errors import CompilerFailed, CompilerNotFound
 
 INCLUDE = Path(__file__).parents[2] / "runtime" / "include"
+HEADER = "flambeau.h"
+"""What every unit includes first."""
 CANDIDATES = ("g++", "c++", "clang++")
 FLAGS = (
     "-std=c++17",
@@ -58,7 +60,7 @@ class Toolchain:
     """`compiler` is an absolute path; `target` a digest of its version and of the processor's
     features; `openmp` the library of the thread pool in this process; `sleef` the one through which
     a kernel finds torch's elementary functions on vectors, empty where it has none (the flags say
-    the same)."""
+    the same). `precompiles`: headers, as GCC does."""
 
     compiler: str
     target: str
@@ -67,6 +69,7 @@ class Toolchain:
     openmp: str
     headers: str
     sleef: str = ""
+    precompiles: bool = False
 
     @property
     def identity(self) -> str:
@@ -75,9 +78,10 @@ class Toolchain:
             (self.compiler, self.target, *self.flags, Path(self.openmp).name, self.headers)
         )
 
-    def build(self, text: str, folder: Path) -> Path:
+    def build(self, text: str, folder: Path, precompiled: Path | None = None) -> Path:
         """Compile `text` into a shared object in `folder`; raises `CompilerFailed`.
 
+        precompiled: a folder that `precompile` wrote to, or that is gone.
         Compiling and linking are two runs so that the driver does not add its own OpenMP runtime.
         """
         descriptor, name = tempfile.mkstemp(suffix=".cpp", dir=folder)
@@ -88,21 +92,33 @@ class Toolchain:
         flags = self.flags
         if len(text) >= HUGE:
             flags = tuple("-O1" if flag == "-O3" else flag for flag in flags)
-        compile_ = [self.compiler, *flags, f"-I{INCLUDE}", "-c", name, "-o", str(unit)]
+        search = [f"-I{each}" for each in (precompiled, INCLUDE) if each]
+        compile_ = [self.compiler, *flags, *search, "-c", name, "-o", str(unit)]
         link = [self.compiler, "-shared", "-nostdlib", str(unit), self.openmp]
         link += ["-lm", "-lc", "-lgcc", "-o", str(result)]
         try:
             for command in (compile_, link):
                 if command is link and self.sleef and b"Sleef_" in unit.read_bytes():
                     command += ["-Wl,--no-as-needed", self.sleef]
-                run = subprocess.run(command, capture_output=True, text=True, check=False)
-                if run.returncode:
-                    first = "\n".join(run.stderr.splitlines()[:20])
-                    raise CompilerFailed(f"{command[0]} {_ending(run.returncode)}:\n{first}")
+                _run(command)
         finally:
             source.unlink(missing_ok=True)
             unit.unlink(missing_ok=True)
         return result
+
+    def precompile(self, lanes: int, folder: Path) -> None:
+        """Precompile into `folder` what units of vectors of so many lanes include first."""
+        header = INCLUDE / HEADER
+        command = [self.compiler, *self.flags, f"-I{INCLUDE}", f"-DFL_W={lanes}"]
+        made = folder / f"{HEADER}.gch"
+        _run([*command, "-x", "c++-header", str(header), "-o", str(made)])
+
+
+def _run(command: list[str]) -> None:
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode:
+        first = "\n".join(run.stderr.splitlines()[:20])
+        raise CompilerFailed(f"{command[0]} {_ending(run.returncode)}:\n{first}")
 
 
 def find_toolchain(compiler: str | None = None) -> Toolchain:
@@ -156,7 +172,16 @@ def _inspect(path: str) -> Toolchain:
     sleef = sleef_library(vector_bytes) if recent else ""
     if sleef:
         flags = (*flags, f"-DFL_SLEEF={vector_bytes}")
-    return Toolchain(path, target, (*flags, *native), vector_bytes, openmp, header_digest(), sleef)
+    return Toolchain(
+        path,
+        target,
+        (*flags, *native),
+        vector_bytes,
+        openmp,
+        header_digest(),
+        sleef,
+        precompiles=gcc is not None and "__clang__" not in macros,
+    )
 
 
 def _macros(path: str, flags: tuple[str, ...]) -> str | None:

@@ -31,6 +31,7 @@ from flambeau_inductor.codegen.cpp.loop_rewrites import (
 from flambeau_inductor.codegen.cpp.moved_bits import moved_as_bits
 from flambeau_inductor.codegen.cpp.random_fusion import RandomFusion, fuse_with_draws
 from flambeau_inductor.codegen.cpp.random_fusion import entry as draws_entry
+from flambeau_inductor.codegen.cpp.toolchain import HEADER
 from flambeau_inductor.codegen.device_functions import module_of
 from flambeau_inductor.indexing.expr import terms_of
 from flambeau_inductor.ir.loops import Load, Loop, Point, Store
@@ -129,9 +130,6 @@ def _all_rows(text: SourceLines, how: RandomFusion, body: Nest, buffers: int) ->
         text("fence();")
 
 
-HEADERS = '#include "flambeau/vec.h"\n#include "flambeau/python.h"\n'
-
-
 @dataclass(frozen=True, slots=True)
 class UnitEntry:
     """Call entry number `number` with addresses in `buffers`, then the open `sizes`.
@@ -211,13 +209,16 @@ def generate(
         entries[loop.name] = UnitEntry(number, buffers, offsets, kernel.sizes)
         if kernel.draws is not None:
             running.setdefault(number, kernel)
-    includes = "".join(f'#define FL_W {w}\n#include "flambeau/lanes.h"\n' for w in sorted(widths))
+    first, *others = sorted(widths) or [None]
+    includes = "" if first is None else f"#define FL_W {first}\n"
+    includes += f'#include "{HEADER}"\n'
+    includes += "".join(f'#define FL_W {w}\n#include "flambeau/lanes.h"\n' for w in others)
     if draws:
         includes += '#include "flambeau/mersenne.h"\n'
     called = {i.op for loop in loops for i in loop.body if isinstance(i, Point) and module_of(i.op)}
     if called:
         includes += f'#include "flambeau/each.h"\n{definitions(called)}'
-    head = f"{HEADERS}{includes}\nusing namespace fl;\n\n"
+    head = f"{includes}\nusing namespace fl;\n\n"
     calls = [f"call{k}" for k in range(len(bodies))] + ["draw_below"] * draws
     fused = {number: len(calls) + k for k, number in enumerate(running)}
     calls += [f"behind{number}" for number in running]

@@ -21,6 +21,7 @@ FL_NUMBER(i64)
 #undef FL_NUMBER
 template <class E, int N> struct vector_with {
   typedef E type __attribute__((vector_size(sizeof(E) * N)));
+  static_assert(sizeof(type) == sizeof(E) * N);
 };
 
 template <class V> using lane = typename vector_of<V>::type;

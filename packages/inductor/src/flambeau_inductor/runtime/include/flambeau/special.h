@@ -79,6 +79,7 @@ template <class M> FL_INLINE bool one_of(M mask) {
   bytes narrow = __builtin_convertvector(mask, bytes);
   // not by `sizeof narrow`: GCC takes the size of one element in a template's array bound
   unsigned long part[(lanes + 7) / 8] = {}, any = 0;
+  static_assert(sizeof part >= lanes);
   __builtin_memcpy(part, &narrow, lanes);
   for (unsigned long each : part) any |= each;
   return any != 0;

@@ -1,0 +1,6 @@
+// What every unit includes first, which is precompiled by FL_W (kernels/precompiled.py).
+#include "flambeau/vec.h"
+#include "flambeau/python.h"
+#ifdef FL_W
+#include "flambeau/lanes.h"
+#endif
