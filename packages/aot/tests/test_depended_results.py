@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -256,15 +255,24 @@ def test_arguments_that_share_memory(
         loss = results[-1].mul(1.5).sum()
         return [torch.autograd.grad(loss, [leaf, wanted], allow_unused=True), seen]
 
-    for case in itertools.product(range(5), ("nothing", "hook", "replace")):
+    def result(call: Callable[..., Any], case: tuple[Any, ...]) -> Any:
         try:
-            expected = asked(fn, *case)
+            return asked(call, *case)
         except (RuntimeError, IndexError) as error:
-            with pytest.raises(type(error), match=re.escape(str(error)[:20])):
-                asked(compiled, *case)
-            continue
-        found = asked(compiled, *case)
-        torch.testing.assert_close(found, expected, msg=lambda text, case=case: f"{case} {text}")
+            return error
+
+    detached = not take(torch.ones(2, 2, requires_grad=True)).requires_grad
+    for case in itertools.product(range(5), ("nothing", "hook", "replace")):
+        found, expected = result(compiled, case), result(fn, case)
+        if isinstance(found, Unsupported):
+            # what is kept of a detached part after the write is not told from what was before it
+            assert found.id == "AO0133" and (detached or isinstance(expected, RuntimeError))
+        elif isinstance(expected, Exception):
+            assert (type(found), str(found)[:20]) == (type(expected), str(expected)[:20])
+        else:
+            torch.testing.assert_close(
+                found, expected, msg=lambda text, case=case: f"{case} {text}"
+            )
 
 
 @pytest.mark.parametrize("fn", [*ASKED, *OVERWRITTEN], ids=lambda fn: fn.__name__)
