@@ -149,16 +149,15 @@ def test_an_input_written_to(fn: Callable[..., Any]) -> None:
     compiled(argument()).sum().backward()
     with pytest.raises(Unsupported, match="retain_grad"):
         compiled(kept)
-    for mark in ("retain", "hook"):
-        late = argument()
-        result = compiled(late)
-        MARKS[mark](late, [])
-        if fn is written:  # by what it was before
-            with pytest.raises(AotError, match="that value is gone"):
-                result.sum().backward()
-            continue
-        result.sum().backward()
-        assert mark != "retain" or torch.equal(late.grad, 3 * torch.ones(2))
+    for mark in set(MARKS) - {"nothing"}:
+        found: list[Any] = []
+        for call in (fn, compiled):
+            late, seen = argument(), list[Any]()
+            result = call(late)
+            MARKS[mark](late, seen)
+            result.sum().backward()
+            found.append([late.grad if late.retains_grad else None, seen])
+        torch.testing.assert_close(found[1], found[0])
 
 
 def unbound(x: torch.Tensor) -> Results:
@@ -172,13 +171,114 @@ def through_an_input(x: torch.Tensor) -> Results:
     return y, y * 3
 
 
-ASKED = [*PROGRAMS, view_of_input, view_of_value, unbound, through_an_input]
+class Stopping(torch.autograd.Function):
+    """A derivative that gives nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> None:
+        return None
 
 
-@pytest.mark.parametrize("fn", ASKED, ids=lambda fn: fn.__name__)
+def stopped(x: torch.Tensor) -> Results:
+    y = Stopping.apply(x)
+    return y, y.sin()
+
+
+def stopped_in_part(x: torch.Tensor) -> Results:
+    y = Stopping.apply(x)
+    return y, y.t(), x * 2, y.sin() * x
+
+
+def stopped_before_a_write(x: torch.Tensor) -> Results:
+    x.add_(1)
+    y = Stopping.apply(x)
+    return y, y.t().sin()
+
+
+STOPPED = [stopped, stopped_in_part, stopped_before_a_write]
+ASKED = [*PROGRAMS, view_of_input, view_of_value, unbound, through_an_input, *STOPPED]
+
+
+def overwritten(x: torch.Tensor) -> Results:
+    x.mul_(x.detach() + 1)
+    y = x.sin()
+    return y, y * y
+
+
+def written_by_another(x: torch.Tensor) -> Results:
+    y = x.exp()
+    x.mul_(y)
+    return y, x * y
+
+
+OVERWRITTEN = [overwritten, written_by_another]
+
+
+def whole_and_part(x: torch.Tensor, part: torch.Tensor) -> Results:
+    part.mul_(2)
+    y = x * 3
+    return y, y.sin() * part
+
+
+def two_parts(x: torch.Tensor, part: torch.Tensor) -> Results:
+    y = part.sin()
+    x[0].mul_(y)
+    return y, x.exp(), y * part
+
+
+def given_twice(x: torch.Tensor, part: torch.Tensor) -> Results:
+    x.add_(part.clone())
+    return part.exp(), x.t(), x * part
+
+
+@pytest.mark.parametrize("fn", [whole_and_part, two_parts, given_twice], ids=lambda x: x.__name__)
+@pytest.mark.parametrize(
+    "take", [lambda x: x[0], lambda x: x.detach()[1], lambda x: x.view(-1)[:2]]
+)
+def test_arguments_that_share_memory(
+    fn: Callable[..., Any], take: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    compiled = aot.aot_function(fn, aot.run_as_is)
+
+    def asked(call: Callable[..., Any], place: int, mark: str) -> Any:
+        leaf = torch.arange(1.0, 5.0).reshape(2, 2).div(3).requires_grad_()
+        x = leaf * 1
+        results = call(x, take(x))
+        seen: list[Any] = []
+        wanted = [leaf, x, *results][place]
+        if wanted is not leaf:
+            MARKS[mark](wanted, seen)
+        loss = results[-1].mul(1.5).sum()
+        return [torch.autograd.grad(loss, [leaf, wanted], allow_unused=True), seen]
+
+    def result(call: Callable[..., Any], case: tuple[Any, ...]) -> Any:
+        try:
+            return asked(call, *case)
+        except (RuntimeError, IndexError) as error:
+            return error
+
+    detached = not take(torch.ones(2, 2, requires_grad=True)).requires_grad
+    for case in itertools.product(range(5), ("nothing", "hook", "replace")):
+        found, expected = result(compiled, case), result(fn, case)
+        if isinstance(found, Unsupported):
+            # what is kept of a detached part after the write is not told from what was before it
+            assert found.id == "AO0133" and (detached or isinstance(expected, RuntimeError))
+        elif isinstance(expected, Exception):
+            assert (type(found), str(found)[:20]) == (type(expected), str(expected)[:20])
+        else:
+            torch.testing.assert_close(
+                found, expected, msg=lambda text, case=case: f"{case} {text}"
+            )
+
+
+@pytest.mark.parametrize("fn", [*ASKED, *OVERWRITTEN], ids=lambda fn: fn.__name__)
 def test_the_gradient_by_a_result_is_asked_for(fn: Callable[..., Any]) -> None:
-    """By each set of results and inputs, of the last result or of all, once or again of what that
-    gives."""
+    """By each set of results and inputs, of the last result or of all, once or, where no value that
+    the gradients depend on is gone, again of what that gives."""
     compiled = aot.aot_function(fn, aot.run_as_is)
 
     def asked(call: Callable[..., Any], places: tuple[int, ...], every: bool, again: bool) -> Any:
@@ -201,7 +301,8 @@ def test_the_gradient_by_a_result_is_asked_for(fn: Callable[..., Any]) -> None:
         return grads
 
     places = [(2,), (0, 2), (3,), (2, 3), (1,), (1, 2, 3), (0,), (0, 4)]
-    for case in itertools.product(places, (False, True), (False, True)):
+    again = (False,) if fn in OVERWRITTEN else (False, True)
+    for case in itertools.product(places, (False, True), again):
         expected, found = asked(fn, *case), asked(compiled, *case)
         torch.testing.assert_close(found, expected, msg=lambda text, case=case: f"{case} {text}")
 
@@ -211,3 +312,71 @@ def test_there_is_no_gradient_as_eagers_without_the_derivative() -> None:
     with pytest.raises(AotError, match="on which another result depends"):
         outcome(compiled, 0, "hook", "last", "once")
     outcome(compiled, 0, "nothing", "last", "once")
+
+
+class Counting(torch.autograd.Function):
+    """A derivative that writes to an input."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        ctx.count = count
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        ctx.count.add_(1)
+        return grads[0] * ctx.count, None
+
+
+def counted(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    y: torch.Tensor = Counting.apply(x, count)
+    return y
+
+
+def begun(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    other.requires_grad_()
+    return x * 2
+
+
+def drawing_again(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    class Drawing(torch.autograd.Function):
+        """A derivative that draws."""
+
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+            return grads[0] * torch.rand_like(grads[0])
+
+    y: torch.Tensor = Drawing.apply(x)
+    return y * other
+
+
+NOT_RUN_AGAIN = [counted, begun, drawing_again]
+
+
+@pytest.mark.parametrize("first", NOT_RUN_AGAIN, ids=lambda fn: fn.__name__)
+def test_what_cannot_be_run_again_is_refused_where_results_depend(
+    first: Callable[..., torch.Tensor],
+) -> None:
+    """At compile time; with results that do not depend on each other it is compiled."""
+
+    def apart(x: torch.Tensor, other: torch.Tensor) -> Results:
+        y = first(x, other)
+        return y.sin(), y.cos()
+
+    def depending(x: torch.Tensor, other: torch.Tensor) -> Results:
+        y = first(x, other)
+        return y, y.cos()
+
+    def arguments() -> Results:
+        x = torch.ones(3, requires_grad=True) * 1
+        return x, torch.ones(3)
+
+    with pytest.raises(Unsupported) as caught:
+        aot.aot_function(depending, aot.run_as_is)(*arguments())
+    assert caught.value.id == "AO0166"
+    found = aot.aot_function(apart, aot.run_as_is)(*arguments())
+    torch.testing.assert_close(found, apart(*arguments()))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from typing import Any
 
 import flambeau_aot as aot
 import pytest
 import torch
+from flambeau_aot.errors import Unsupported
 from torch import Tensor
 
 
@@ -91,3 +94,65 @@ def test_tensors_of_inference_have_no_counter() -> None:
         x = torch.ones(3)
         aot.aot_function(program, aot.run_as_is)(x)
         assert torch.equal(x, torch.full((3,), 4.0))
+
+
+ALIASES: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    lambda x: x.data,
+    lambda x: x.detach(),
+    lambda x: x[1:].detach(),
+    lambda x: x[1:],
+    lambda x: x.view(-1),
+]
+READS: list[Callable[..., torch.Tensor]] = [
+    lambda x, alias: x.sin().exp(),
+    lambda x, alias: x * torch.ones(1),
+    lambda x, alias: x * alias.flatten()[:1].sum(),
+    lambda x, alias: x.flatten()[: alias.numel()] * alias.flatten(),
+]
+WRITES: list[Callable[..., Any]] = [
+    lambda x, alias: x.mul_(2),
+    lambda x, alias: alias.copy_(alias * 2),
+    lambda x, alias: alias.mul_(torch.ones(1)),
+]
+
+
+@pytest.mark.parametrize("take", range(len(ALIASES)))
+@pytest.mark.parametrize("rows", [0, 2])
+def test_a_write_through_an_alias_of_what_is_kept(take: int, rows: int) -> None:
+    """It raises as in eager, or is refused when it is compiled, which in eager raises too, or reads
+    what was written."""
+
+    def outcome(call: Callable[..., torch.Tensor]) -> Any:
+        leaf = torch.arange(3.0 * rows).reshape(rows, 3).requires_grad_()
+        x = leaf * 1
+        try:
+            call(x, ALIASES[take](x)).sum().backward()
+        except Unsupported as error:
+            return error
+        except RuntimeError as error:
+            return str(error)[:60]
+        return leaf.grad
+
+    answered = 0
+    for read, write, first in itertools.product(READS, WRITES, (False, True)):
+
+        def program(
+            x: torch.Tensor,
+            alias: torch.Tensor,
+            read: Callable[..., torch.Tensor] = read,
+            write: Callable[..., Any] = write,
+            first: bool = first,
+        ) -> torch.Tensor:
+            if first:
+                write(x, alias)
+            result = read(x, alias)
+            if not first:
+                write(x, alias)
+            return result
+
+        expected, found = outcome(program), outcome(aot.aot_function(program, aot.run_as_is))
+        if isinstance(found, Unsupported):
+            continue
+        answered += 1
+        torch.testing.assert_close(found, expected)
+    assert answered

@@ -21,6 +21,7 @@ from torch import fx
 from flambeau_aot import program_facts
 from flambeau_aot.errors import AotError
 from flambeau_aot.higher_order.control_flow import HIGHER_ORDER
+from flambeau_aot.higher_order.derivative import refuse_requests
 from flambeau_aot.higher_order.lazy_derivative import Derivatives
 from flambeau_aot.interface import Boxed, GraphCompiler, GraphInfo, Options, Report
 from flambeau_aot.joint.dispatch_mode import Decompositions
@@ -154,6 +155,7 @@ class Pipeline:
             if self.options.higher_order:
                 own = (program, work.joint, surroundings, self._derivative, self.options.name)
                 higher = Derivatives(*own).higher
+                refuse_requests(work.joint, higher, self.options.name)
             compiled = self._training(work, halves, higher)
             compiled.higher = higher
         compiled.again = lambda others: self.compile(replace(program, symbolic=()), others)

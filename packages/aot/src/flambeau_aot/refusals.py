@@ -317,5 +317,7 @@ AO0164: the backward part of {name} is given a gradient with a tangent of forwar
     differentiation, which its kernels do not see > run the forward part inside of dual_level() too
 AO0165: the running statistics of {func} share memory with what it reads besides, which its kernel
     reads after it writes them > pass tensors of their own
+AO0166: a result of {name} depends on another one, whose gradient its caller may request: the
+    program would have to be run again for it, and: {why} > return one of them
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""

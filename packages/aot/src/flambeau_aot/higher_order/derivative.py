@@ -13,7 +13,7 @@ those whose values the gradients depend on (a bias that is merely added is not a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,8 +32,9 @@ from flambeau_aot.joint.trace import Joint, run_program
 from flambeau_aot.partition.classify import has_own_generator, is_random
 from flambeau_aot.partition.split import backward_only
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime.result_nodes import own_results
 from flambeau_aot.runtime.saved_values import HigherOrder
-from flambeau_aot.runtime_plan import InputPlan
+from flambeau_aot.runtime_plan import InputPlan, View
 from flambeau_aot.simplify import inputs_of_result
 from flambeau_aot.sizes import TensorLayout
 
@@ -44,39 +45,78 @@ UNREAD = "stands for an unread input"
 def higher_order(program: InputProgram, joint: Joint, name: str) -> HigherOrder:
     """What the derivative of a traced program depends on besides the cotangents: constants of the
     trace are left out of what is read, and what the program overwrites without autograd (buffers)
-    is copied ahead of the call."""
+    is copied ahead of the call. What it overwrites with autograd is copied where gradients of
+    results may be requested: without its history they have no derivative in turn."""
     reached = computed_from(joint.grads, inputs_of_result)
     statics = len(program.static)
+    read = _read(joint, statics, reached)
+    gone = joint.plan.written & joint.wanting
+    drawing = [node for node in joint.graph.nodes if is_random(node.target)]
+    draws = tuple({node.meta["val"].device: None for node in map(_first, drawing)})
+    refused = _not_repeatable(joint, name, drawing)
+    again = None if refused else _without_history(joint, name, [x for x in read if x in gone])
+    why = refused.message if refused else again.message if again else ""
+    unrepeatable = "" if again and joint.plan.result_nodes else why
+    if not unrepeatable and not _hand_on(joint, reached):
+        more = computed_from(joint.outputs, inputs_of_result)
+        read = _read(joint, statics, reached | more)
+    kept = () if unrepeatable else tuple(index for index in read if index in joint.plan.written)
+    return HigherOrder(read, statics, draws, why, unrepeatable, kept)
+
+
+def _read(joint: Joint, statics: int, reached: Container[fx.Node]) -> tuple[int, ...]:
+    """The primals among these nodes, and those that the backward part writes to."""
     late = {item.primal for item in joint.late_writes}
-    read = tuple(
+    return tuple(
         index
         for index, node in enumerate(joint.primals[: len(joint.primals) - len(joint.symbols)])
         if (node in reached or index in late) and not statics <= index < len(joint.static)
     )
-    gone = joint.plan.written & joint.wanting
-    drawing = [node for node in joint.graph.nodes if is_random(node.target)]
-    draws = tuple({node.meta["val"].device: None for node in map(_first, drawing)})
-    refused = _refused(joint, name, [index for index in read if index in gone], drawing)
-    if refused:
-        return HigherOrder(read, statics, draws, refused.message)
-    kept = tuple(index for index in read if index in joint.plan.written - gone)
-    return HigherOrder(read, statics, draws, "", kept)
 
 
-def _refused(
-    joint: Joint, name: str, gone: Sequence[int], drawing: Sequence[fx.Node]
-) -> AotError | None:
-    """Why there is no derivative; None where there is one.
-
-    gone: primals read that the program overwrites, so that nothing is left to start from. Of the
-    nodes `drawing`, those of the backward part, and those from a generator of the program's own,
-    cannot draw again.
-    """
+def _hand_on(joint: Joint, reached: Container[fx.Node]) -> bool:
+    """Whether the gradients of all results that others depend on go on to inputs; what leads to
+    one that does not may read what no gradient of an input does."""
     plan = joint.plan
+    orders = {output: order for order, output in enumerate(plan.differentiable)}
+    for place, order in own_results(plan):
+        item = plan.results[place] if place >= 0 else None
+        if isinstance(item, View):
+            if item.source.kind == "input":
+                if joint.grads[item.source.index] is None:
+                    return False
+                continue
+            order = orders.get(item.output)
+        if order is None or joint.tangents[order] not in reached:
+            return False
+    return True
+
+
+def refuse_requests(joint: Joint, needed: HigherOrder, name: str) -> None:
+    """Raise Unsupported where gradients of results that others depend on could be requested, which
+    a run of the program by eager would have to give, and cannot."""
+    why = needed.unrepeatable or "its backward part writes to an input" * bool(joint.late_writes)
+    if joint.plan.result_nodes and why:
+        raise refusal("AO0166", name=name, why=why)
+
+
+def _without_history(joint: Joint, name: str, gone: Sequence[int]) -> AotError | None:
+    """Why gradients that a run on copies of what is written to would give have no derivative in
+    turn; None where they have one. gone: primals read that the program overwrites."""
     if gone:
         names = ", ".join(joint.primals[index].name for index in gone)
         return refusal("AO0147", name=name, names=names)
-    if plan.inputs.merged or plan.begin_grad or plan.end_grad:
+    return refusal("AO0148", name=name) if joint.plan.inputs.merged else None
+
+
+def _not_repeatable(joint: Joint, name: str, drawing: Sequence[fx.Node]) -> AotError | None:
+    """Why the program cannot be run again; None where it can.
+
+    Of the nodes `drawing`, those of the backward part, and those from a generator of the program's
+    own, cannot draw again.
+    """
+    plan = joint.plan
+    if plan.begin_grad or plan.end_grad:
         return refusal("AO0148", name=name)
     if any(getattr(n.target, "namespace", "") == BRANCHES for n in joint.graph.nodes):
         return refusal("AO0149", name=name)

@@ -27,7 +27,7 @@ from flambeau_aot.higher_order.derivative import (
     read_after_all,
     unread_input,
 )
-from flambeau_aot.inputs.binding import arguments
+from flambeau_aot.inputs.binding import arguments, parts_of
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.joint.trace import Joint
@@ -134,7 +134,8 @@ class Derivatives:
         A derivative is compiled for each values of the open sizes, and for each set of defined
         cotangents; a pass that requests gradients of results runs eagerly.
         """
-        if all(grad is None for grad in self.joint.grads[: len(self.joint.primals)]):
+        grads = self.joint.grads[: len(self.joint.primals)]
+        if not call.request and all(grad is None for grad in grads):
             return []
         return self.apart(self._derived)(call)
 
@@ -218,6 +219,8 @@ class Derivatives:
             else:
                 given = unread_input(self.joint, index, call.symbols).zero_()
                 given.requires_grad_(index in self.joint.wanting)
+            if index in self.needed.kept and index in self.joint.wanting:
+                given = given.detach().requires_grad_()
             if leaves and given.requires_grad:
                 given = given.detach().requires_grad_()
             # what stands for an input: the hooks on the input are not this run's to call
@@ -230,7 +233,9 @@ class Derivatives:
     def _results(self, values: Sequence[torch.Tensor], symbols: Sequence[int]) -> Any:
         """What the program itself returns for these inputs, where nothing is merged."""
         plan = plan_of(self.joint, self.needed.static, symbols)
-        args = arguments(plan, values, len(self.program.input_names))
+        parts = parts_of(plan, values)
+        values = [*values, *(part.wrapper for part in parts)]
+        args = arguments(plan, values, len(self.program.input_names), parts)
         try:
             with self.ambience.restored(), torch.set_grad_enabled(self.joint.plan.grad_mode):
                 return self.program.run(values[: plan.static], args, _Untraced())  # type: ignore[arg-type]

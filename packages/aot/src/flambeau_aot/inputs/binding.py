@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import FakeTensor, expression_of, is_conj_or_neg, storage_key
-from flambeau_aot.inputs.functional_inputs import FunctionalInput, InputFacts
+from flambeau_aot.inputs.functional_inputs import InputFacts
 from flambeau_aot.inputs.synthetic_bases import base_for, merge
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.refusals import refusal
@@ -150,12 +150,12 @@ def _refuse_kind(tensor: torch.Tensor) -> None:
         raise refusal("AO0008", kind=type(tensor).__name__)
 
 
-def parts_of(plan: InputPlan, stand_ins: Sequence[FunctionalInput]) -> list[SyntheticBaseView]:
-    """The members of every base as views of the base's stand-in."""
+def parts_of(plan: InputPlan, values: Sequence[torch.Tensor]) -> list[SyntheticBaseView]:
+    """The members of every base as views of the base; `values` are by primal."""
     parts: list[SyntheticBaseView] = []
     first = plan.static + len(plan.primals)
     for index, merged in enumerate(plan.merged):
-        whole = stand_ins[first + index].wrapper
+        whole = values[first + index]
         roots: dict[tuple[int, bool], torch.Tensor] = {}
         for member in merged.members:
             view = member.recorded or member.whole

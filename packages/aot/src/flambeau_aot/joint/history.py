@@ -19,11 +19,13 @@ from torch import fx
 from flambeau_aot._torch_compat import (
     accumulates_only,
     autograd_nodes,
+    base_of,
     current_value,
     is_functional,
     keeps_something,
     kept_values,
     of_a_user,
+    version,
 )
 from flambeau_aot.joint.cotangents import reached_from
 from flambeau_aot.joint.input_mutations import Effects, in_graph
@@ -126,6 +128,21 @@ def kept_by_autograd(
                 kept = tracer.node_of(value)
                 found[kept] = found.get(kept, frozenset()) | reached[node]
     return tuple(found.items())
+
+
+def refuse_written_aliases(effects: Effects, history: History) -> None:
+    """Raise Unsupported where a node keeps memory that was written to through an alias without
+    history: eager counts writes to both together, or reads what is there when the pass begins."""
+    roots: dict[int, dict[int, bool]] = {}
+    for part in effects.parts:
+        of_base, root = roots.setdefault(part.base, {}), id(base_of(part.wrapper))
+        of_base[root] = of_base.get(root, False) or version(part.wrapper) != part.version
+    several = [known for known in roots.values() if len(known) > 1]
+    for node, _ in history if several else ():
+        for own in (id(base_of(tensor)) for tensor in kept_values(node)):
+            for known in several:
+                if own in known and any(known[x] for x in known if x != own):
+                    raise refusal("AO0133", error="it was written to through an alias")
 
 
 def freed_with(effects: Effects, history: History) -> tuple[frozenset[int], ...]:

@@ -220,9 +220,8 @@ def _refuse_overlapping_writes(effects: Effects) -> None:
     written = {update.primal for update in effects.updates}
     by_storage: dict[int, list[int]] = {}
     for index, tensor in enumerate(effects.primals):
-        if tensor.numel() or base_of(tensor) is not tensor:
-            # A view without elements shares no memory, and a version counter all the same.
-            by_storage.setdefault(storage_key(tensor), []).append(index)
+        # What has no elements shares no memory, and may share a version counter all the same.
+        by_storage.setdefault(storage_key(tensor), []).append(index)
     for storage, group in by_storage.items():
         if len(group) > 1 and written & set(group):
             raise WritesOverlap(storage)

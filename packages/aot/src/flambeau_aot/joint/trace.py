@@ -63,6 +63,7 @@ from flambeau_aot.joint.history import (
     is_linear,
     kept_by_autograd,
     reentrant_tangents,
+    refuse_written_aliases,
     result_nodes,
 )
 from flambeau_aot.joint.input_mutations import Effects, Returned
@@ -234,7 +235,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     facts = facts_of(values, primals, input_plan.static, len(input_plan.merged))
     stand_ins = [stand_in(value, known) for value, known in zip(values, facts, strict=True)]
     with functionalization(), tracer, _python_forms(bool(numbers), attempt.decompositions):
-        parts = parts_of(input_plan, stand_ins)
+        parts = parts_of(input_plan, [item.wrapper for item in stand_ins])
         sparse: list[Use] = []
         hidden = any(hides_grad(inputs[part.member.position]) for part in parts)
         results = run_program(program, stand_ins, input_plan, tracer, parts, sparse, hidden)
@@ -253,6 +254,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     if effects.differentiable and not requires_grad:
         raise refusal("AO0052")
     history = autograd_nodes([end.grad_fn for end in effects.ends])
+    refuse_written_aliases(effects, history)
     # the backward pass lets go of what is kept
     kept, freed = kept_by_autograd(effects, history), freed_with(effects, history)
     with _python_forms(bool(numbers), attempt.decompositions):
@@ -383,9 +385,10 @@ def run_program(
     stays_without_grad: bool = False,
 ) -> Any:
     """The program's results on these stand-ins, its arguments being bound by `plan`."""
+    wrappers = [item.wrapper for item in stand_ins]
     if parts is None:
-        parts = parts_of(plan, stand_ins)
-    wrappers = [*(item.wrapper for item in stand_ins), *(part.wrapper for part in parts)]
+        parts = parts_of(plan, wrappers)
+    wrappers.extend(part.wrapper for part in parts)
     args = arguments(plan, wrappers, len(program.input_names), parts, program.symbolic)
     static = wrappers[: plan.static]
     starts = {

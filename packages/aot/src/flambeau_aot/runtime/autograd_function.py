@@ -100,7 +100,7 @@ class Differentiation:
     @cached_property
     def kept(self) -> tuple[int, ...]:
         """Primals that only a higher derivative reads."""
-        if self.higher is None or self.higher.refusal:
+        if self.higher is None or self.higher.unrepeatable:
             return ()
         saved = {item.index for item in self.crossing.saved if item.kind == "input"}
         saved -= {*self.higher.kept}
@@ -125,7 +125,7 @@ class Differentiation:
         """Why the backward pass cannot be run as eager runs it; "" where it can."""
         if self.higher is None:
             return "it was compiled with Options(higher_order=False)"
-        return self.higher.refusal
+        return self.higher.unrepeatable
 
     def result_nodes(self) -> ResultNodes | None:
         """What puts results that depend on others on nodes of their own; None if there are none."""
@@ -205,7 +205,7 @@ class Differentiation:
         crossing, higher = self.crossing, self.higher
         if higher is None:
             raise refusal("AO0156")
-        if higher.refusal:
+        if higher.unrepeatable or (higher.refusal and torch.is_grad_enabled()):
             raise DoubleBackwardError(higher.refusal)
         saved = self.read_for(ctx, given) if hasattr(ctx, "rest") else ctx.saved_tensors
         pairs = zip(crossing.saved, saved, strict=False)

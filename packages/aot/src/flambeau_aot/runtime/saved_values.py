@@ -69,14 +69,16 @@ class HigherOrder:
 
     read: primals whose values the gradients depend on. static: primals below this position are
     bound to the derivative. draws: devices whose random streams the forward graph draws on.
-    refusal: why there is no derivative, "" where there is one. kept: primals, static ones too, of
-    which they read what they were before the call.
+    refusal: why there is no derivative, "" where there is one. unrepeatable: why the program cannot
+    be run again for gradients that are not differentiated in turn. kept: primals, static ones too,
+    of which they read what they were before the call.
     """
 
     read: tuple[int, ...]
     static: int
     draws: tuple[torch.device, ...]
     refusal: str
+    unrepeatable: str = ""
     kept: tuple[int, ...] = ()
     call: HigherCall | None = field(default=None, compare=False)
 

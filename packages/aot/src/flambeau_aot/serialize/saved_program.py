@@ -105,7 +105,7 @@ def _higher(known: HigherOrder | None, call: HigherCall | None) -> HigherOrder |
     if known is None or call is not None:
         return known and replace(known, call=call)
     why = known.refusal or refusal("AO0160").message
-    return replace(known, read=(), kept=(), refusal=why)
+    return replace(known, read=(), kept=(), refusal=why, unrepeatable=why)
 
 
 CLASSES: Mapping[str, type[Any]] = {
