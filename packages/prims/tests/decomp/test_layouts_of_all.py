@@ -19,7 +19,6 @@ ORDERS = ("all turned", "first turned", "channels last")
 # By what differs: parts that share memory (they are aot's), sizes that depend on the data, copies
 # of memory that no two elements share.
 LEFT = {"unsafe_chunk", "unsafe_split", "unique", "nonzero", "argwhere", "_unsafe_masked_index"}
-LEFT |= {"stack"}
 ON_A_GPU = sorted(
     name
     for name in database.by_name()

@@ -57,7 +57,6 @@ LAYOUTS = ("reversed", "channels last", "every other", "repeated")
 WITH_HOLES = ("diagonal_scatter", "select_scatter", "slice_scatter", "as_strided_scatter")
 """Copies that have in eager the holes that the argument has; ours are dense."""
 UNPREDICTED = {
-    "stack": "a batch of images of one row",
     "ldexp": "half precision takes another way to the same product",
     **dict.fromkeys(("argwhere", "nonzero"), "a stride would be a size counted in elements"),
     **dict.fromkeys(("empty_like", "new_empty_strided"), "never written"),
@@ -174,7 +173,6 @@ NOT_COMPARED = {
     "aten::unique_dim": "results that were not asked for",
     "aten::_conj": "a view in eager, whose memory is another matter",
     "aten::nonzero": UNPREDICTED["nonzero"],
-    "aten::stack": UNPREDICTED["stack"],
     **dict.fromkeys((f"aten::{name}" for name in WITH_HOLES), "the holes of the argument"),
 }
 

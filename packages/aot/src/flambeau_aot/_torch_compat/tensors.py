@@ -118,3 +118,16 @@ def copied(value: torch.Tensor, stride: Sequence[int] | None = None) -> torch.Te
         return value.clone()
     made = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device)
     return made.copy_(value)
+
+
+def _scales_by_whole_exponents() -> bool:
+    one = torch.ones(())
+    try:
+        torch.ldexp(one, one.bool())
+    except NotImplementedError:
+        return True
+    return False
+
+
+SCALES_BY_WHOLE_EXPONENTS = _scales_by_whole_exponents()
+"""Whether `ldexp` of a float and whole exponents has a kernel of its own, which takes no bool."""

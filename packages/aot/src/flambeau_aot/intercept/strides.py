@@ -115,7 +115,8 @@ def made_by_strides(trace: Interception, call: Call) -> Any:
         getattr(owner, f"{name}_scatter")
         for owner in _OWNERS
         for name in ("slice", "select", "diagonal")
-    )
+    ),
+    *_AS_STRIDED_SCATTER,
 )
 def laid_out_alike(trace: Interception, call: Call) -> Any:
     """A tensor with another part, laid out as the tensor is: with its gaps, at its place."""
@@ -125,9 +126,10 @@ def laid_out_alike(trace: Interception, call: Call) -> Any:
     offset = layout.offset if known is None or known.offset is None else known.offset
     result: torch.Tensor = call()
     size, strides = layout.shape, layout.stride
-    if not all(isinstance(n, int) for n in (*size, *strides, offset)) or 0 in size:
+    known = all(isinstance(n, int) for n in (*size, *strides, offset))
+    if not (known and 0 not in size) and not (offset and target.is_contiguous()):
         return result
-    if (not offset and not have_gaps(size, strides)) or 0 in strides:
+    if known and ((not offset and not have_gaps(size, strides)) or 0 in strides):
         return result
     memory = result.new_zeros([offset + reach(size, strides)])
     return memory.as_strided(size, strides, offset).copy_(result)

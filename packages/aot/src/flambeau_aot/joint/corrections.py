@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from flambeau_aot._torch_compat.tensors import SCALES_BY_WHOLE_EXPONENTS
 from flambeau_aot.inputs.memory_overlap import expanded
 from flambeau_aot.sizes import same_sizes
 
@@ -160,15 +161,25 @@ def _scattered(args: Args, device: torch.device) -> Corrected:
 
 def _ldexp(args: Args, device: torch.device) -> Corrected:
     """The dtype that the operands promote to, with no float32 between for half precision; laid out
-    as a product of the first and a row-major power of two."""
-    common = torch.result_type(*args)
+    as a product of the first and the power of two, which is row-major where the first is of float32
+    or whole, else as the exponents; of a float and whole exponents as the first, by newer torch."""
+    x, exponents = args
+    common = torch.result_type(x, exponents)
     dtype = common if common in _REDUCED else None
-    numbers = [n for x in args for n in (*x.shape, *x.stride())]
+    numbers = [n for each in args for n in (*each.shape, *each.stride())]
     if not all(isinstance(n, int) for n in numbers):
         return {0: KernelCorrection(dtype=dtype)}
-    first = torch.empty_strided(args[0].shape, args[0].stride(), device="meta")
-    product = torch.mul(first, torch.empty(args[1].shape, device="meta"))
-    return {0: KernelCorrection(dtype=dtype, stride=product.stride())}
+    first, power = (torch.empty_strided(e.shape, e.stride(), device="meta") for e in args)
+    inexact = exponents.is_floating_point() or exponents.is_complex()
+    scaled = SCALES_BY_WHOLE_EXPONENTS and x.is_floating_point() and not inexact
+    if scaled or (device.type == "cpu" and x.dtype != common):
+        first = first.clone()  # eager converts it
+    if scaled and first.shape == torch.broadcast_shapes(first.shape, power.shape):
+        return {0: KernelCorrection(dtype=dtype, stride=first.stride())}
+    if not scaled:
+        by_number = x.dtype == torch.float32 or not (x.is_floating_point() or x.is_complex())
+        power = torch.empty(power.shape, device="meta") if by_number else power.clone()
+    return {0: KernelCorrection(dtype=dtype, stride=torch.mul(first, power).stride())}
 
 
 def _spaced(args: Args, device: torch.device) -> Corrected:

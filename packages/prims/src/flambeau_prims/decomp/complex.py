@@ -74,7 +74,7 @@ def view_as_complex(x: Tensor) -> Tensor:
 @decomposition(aten.angle.default)
 def angle(x: Tensor) -> Tensor:
     if x.dtype.is_complex:
-        return p.atan2(p.imag(x), p.real(x))
+        return e.in_format(p.atan2(p.imag(x), p.real(x)), torch.contiguous_format)
     if x.dtype.is_floating_point:  # pi for negative numbers, 0 for others and for -0
         return elementwise(_angle_of_real, (x,))
     return elementwise(_angle_of_real, (x,), Promotion.FLOAT)

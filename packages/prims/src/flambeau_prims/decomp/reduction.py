@@ -17,6 +17,7 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, canonical_dims, keep_dims, p
 from flambeau_prims.decomp.linalg.matrices import diagonal_of
+from flambeau_prims.decomp.views.view import sliced
 from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.promotion import compute_dtype, is_inexact
 
@@ -210,11 +211,25 @@ def _spread_of(
     variance, average = moments(wide, where, 1.0 if correction is None else float(correction))  # type: ignore[arg-type]
     if not e.is_one(e.count(x.shape, where)):
         # eager's mean goes on by differences, and there is none to an infinite mean
-        average = e.where(p.isinf(average), math.nan, average)
+        average = e.where(p.isinf(average), _infinite_mean(wide, where), average)
     return (
         keep_dims(variance, x.shape, where, keepdim),
         keep_dims(average, x.shape, where, keepdim),
     )
+
+
+def _infinite_mean(x: Tensor, dims: list[int]) -> Any:
+    """What eager's mean of infinite elements is: no number, but for one that comes last on a CPU,
+    which takes elements in their order."""
+    sizes = [x.shape[d] for d in dims]
+    if x.device.type != "cpu" or any(isinstance(n, int) and n == 0 for n in sizes):
+        return math.nan
+    last = x
+    for d in dims:
+        last = sliced(last, d, x.shape[d] - 1, x.shape[d])
+    last = p.reshape(last, [n for d, n in enumerate(x.shape) if d not in dims])
+    alone = e.eq(p.sum(e.cast(p.isinf(x), torch.int64), dims), 1)
+    return e.where(p.logical_and(alone, p.isinf(last)), last, math.nan)
 
 
 def _by_its_mean(x: Tensor, result: Tensor) -> bool:

@@ -39,11 +39,14 @@ CLOSED = frozenset(["add", "sub", "where", "maximum", "minimum"])
 TWO_PASS_ELEMENTS = 16384
 # what axes of open sizes are assumed to be shorter than where positions are computed with
 SHORT = 2**30
+# the share of a sum of squares in float64 that may be rounding: equal numbers have no variance
+ROUNDING = 2.0**-49
 
 
 def two_pass_variance(loop: Loop) -> Loop:
     """`welford` over a row that fits in cache: the mean first, then the squared deviations.
 
+    The mean is refined by that of the deviations: of equal numbers it is exact.
     Columns, and longer rows, are read once, since they do not wait in cache: sums of float32
     numbers and of their squares are formed in float64, where the difference of the two keeps all
     its digits up to means of 10,000 deviations.
@@ -83,6 +86,11 @@ def two_pass_variance(loop: Loop) -> Loop:
             else:
                 size = emit(Const(float(count), dtype))
             mean = emit(Point("div", (total, size), dtype))
+            # what the rounding of the sum left out, so that equal numbers have no variance
+            left = emit(Reduce("sum", emit(Point("sub", (arg, mean), dtype)), dtype))
+            refined = emit(Point("add", (mean, emit(Point("div", (left, size), dtype))), dtype))
+            finite = emit(Point("eq", (left, left), torch.bool))
+            mean = emit(Point("where", (finite, refined, mean), dtype))
             gap = emit(Point("sub", (arg, mean), dtype))
             square = emit(Point("mul", (gap, gap), dtype))
             parts[position] = (mean, emit(Reduce("sum", square, dtype)))
@@ -104,8 +112,10 @@ def _sums(
     size = emit(IndexValue(count, wide) if isinstance(count, Expr) else Const(float(count), wide))
     mean = emit(Point("div", (total, size), wide))
     apart = emit(Point("sub", (squares, emit(Point("mul", (total, mean), wide))), wide))
-    least = emit(Const(0.0, wide))
-    around = emit(Point("maximum", (apart, least), wide))
+    none = emit(Const(0.0, wide))
+    rounding = emit(Point("mul", (squares, emit(Const(ROUNDING, wide))), wide))
+    told = emit(Point("le", (apart, rounding), torch.bool))  # NaN is none of it
+    around = emit(Point("where", (told, none, apart), wide))
     narrow = (emit(Point("cast", (v,), torch.float32)) for v in (mean, around))
     return next(narrow), next(narrow)
 

@@ -132,6 +132,8 @@ def finish(reduce: Reduce, name: str, result: str, length: int) -> list[str]:
     if reduce.kind == "welford":
         return [
             f"{result}_0 = (tl.sum({name}_mean * {name}_n, 1) / {length})[:, None]",
+            f"{name}_d = {name}_n * ({name}_mean - {result}_0)",
+            *_refined(name, f"{result}_0", length),
             f"{name}_d = {name}_mean - {result}_0",
             f"{result}_1 = tl.sum({name}_m2 + {name}_n * {name}_d * {name}_d, 1)[:, None]",
             f"{result} = {result}_0",
@@ -158,8 +160,19 @@ def _two_passes(value: str, name: str, mask: str | None, length: int) -> list[st
     return [
         f"{name}_0 = (tl.sum({keep(value)}, 1) / {length})[:, None]",
         f"{name}_d = {keep(f'{value} - {name}_0')}",
+        *_refined(name, f"{name}_0", length),
+        f"{name}_d = {keep(f'{value} - {name}_0')}",
         f"{name}_1 = tl.sum({name}_d * {name}_d, 1)[:, None]",
         f"{name} = {name}_0",
+    ]
+
+
+def _refined(name: str, mean: str, length: int) -> list[str]:
+    """Lines that add to a finite mean what the rounding of its sum left out, the mean of the
+    deviations from it: equal numbers have no variance."""
+    return [
+        f"{name}_left = (tl.sum({name}_d, 1) / {length})[:, None]",
+        f"{mean} = tl.where({name}_left == {name}_left, {mean} + {name}_left, {mean})",
     ]
 
 

@@ -42,6 +42,11 @@ def _pairwise(
     return e.cast(reduce_loss(loss(a, b), reduction), dtype)
 
 
+def _as_judged(x: Tensor, loss: Any) -> Any:
+    """A loss in the dtype of what is judged, whatever the target's."""
+    return loss if loss is NotImplemented else e.cast(loss, x.dtype)
+
+
 def _square(x: Tensor) -> Tensor:
     return p.mul(x, x)
 
@@ -70,8 +75,7 @@ def huber_loss(x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 
         near = e.mul(_square(gap), 0.5)
         return p.where(e.lt(gap, delta), near, e.mul(e.sub(gap, 0.5 * delta), delta))
 
-    found = _pairwise(x, target, reduction, loss)
-    return found if found is NotImplemented else e.cast(found, x.dtype)  # not the common one
+    return _as_judged(x, _pairwise(x, target, reduction, loss))
 
 
 @decomposition(aten.binary_cross_entropy.default)
@@ -228,7 +232,7 @@ def soft_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
         power = rounded(p.exp(rounded(p.mul(p.neg(a), t))))
         return p.log(rounded(e.add(power, 1.0)))
 
-    return _pairwise(x, target, reduction, loss)
+    return _as_judged(x, _pairwise(x, target, reduction, loss))
 
 
 def multilabels(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -72,8 +72,13 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 @decomposition(aten.stack.default, aten._stack.default)
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    where, dtype = canonical(dim, tensors[0].ndim + 1), result_type(tensors)
-    return p.cat([unsqueezed(e.cast(x, dtype), where) for x in tensors], where)
+    first, dtype = tensors[0], result_type(tensors)
+    where, parts = canonical(dim, first.ndim + 1), [e.cast(x, dtype) for x in tensors]
+    images = first.ndim in (4, 5) and where < first.ndim
+    if images and not all(map(e.contiguous, parts)):  # joined in their format, then parted
+        shape = [*first.shape[:where], len(parts), *first.shape[where:]]
+        return p.reshape(p.cat(parts, where), shape)
+    return p.cat([unsqueezed(x, where) for x in parts], where)
 
 
 @decomposition(aten.repeat.default)
