@@ -15,6 +15,12 @@ CALLS = {
     "select_scatter": lambda x, y: x.select_scatter(y[:, 0], 1, -1),
     "diagonal_scatter": lambda x, y: x.diagonal_scatter(y.diagonal()),
 }
+PLACED = {
+    "from its place": lambda x, y: torch.as_strided_scatter(x, y[0, :2], (2,), (2,)),
+    "from the start": lambda x, y: torch.as_strided_scatter(x, y[0, :2], (2,), (2,), 0),
+    "from further on": lambda x, y: x.as_strided_scatter(y[0, :2], (2,), (2,), 7),
+    "all of it": lambda x, y: torch.as_strided_scatter(x, y.reshape(-1), (24,), (1,)),
+}
 LAYOUTS = {
     "dense": lambda x: x,
     "turned": lambda x: x.t(),
@@ -49,3 +55,17 @@ def test_laid_out_as_eager(layout: str, inside: bool, grad: bool) -> None:
         for found in seen[1:]:
             assert found[0] == seen[0][0], (call, found[0], seen[0][0])
             torch.testing.assert_close(found[1:], seen[0][1:])
+
+
+@pytest.mark.parametrize("call", PLACED)
+@pytest.mark.parametrize("start", [0, 3])
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_by_strides_at_the_place_of_what_is_dense(call: str, start: int, decomposed: bool) -> None:
+    x = torch.arange(30.0)[start : start + 24].view(4, 6)
+    table = flambeau_prims.decompositions() if decomposed else None
+    expected = PLACED[call](x, -x - 1)
+    run = aot.aot_function(PLACED[call], aot.run_as_is, decompositions=table)
+    found = run(x, -x - 1)
+    torch.testing.assert_close(found, expected)
+    assert found.storage_offset() == expected.storage_offset()
+    assert found.stride() == expected.stride()

@@ -142,3 +142,13 @@ def test_a_map_along_a_dimension_without_examples(capture, shape, dim):
             return type(error), str(error)
 
     assert outcome(capture(run)) == outcome(run)
+
+
+@pytest.mark.parametrize("outer", [(None, 0), (0, None)])
+@pytest.mark.parametrize("inner", [(0, None), (None, 0)])
+@pytest.mark.parametrize("picked", [0, 1])
+def test_an_argument_of_the_outer_vmap_that_the_inner_one_gives_back(agree, outer, inner, picked):
+    def give(*pair):
+        return pair[picked]
+
+    agree(lambda a, b: vmap(vmap(give, in_dims=inner), in_dims=outer)(a, b), x(3, 2), x(3, 2))

@@ -237,6 +237,7 @@ class _Mapped:
     outer: GraphBuilder
     given: list[TensorValue] = field(default_factory=list)
     dims: list[int] = field(default_factory=list)
+    inner: list[fx.Graph] = field(default_factory=list)
 
 
 class VmapValue(Value):
@@ -261,6 +262,7 @@ class VmapValue(Value):
         inside = functools.partial(self._inside, mapped)
 
         def run(body: GraphBuilder) -> Value:
+            mapped.inner.append(body.graph)
             return tx.call(self.fn, [inside(body, *pair) for pair in zip(args, in_dims)], {})
 
         body = capture_body(tx, self.describe(), run)
@@ -268,24 +270,24 @@ class VmapValue(Value):
         head = (body.node, along, self.out_dims, self.randomness)
         nodes = [*(value.node for value in mapped.given), *body.lifted]
         found = record_call(tx, vmap_call, head, nodes)
-        return self._arguments_again(body.result, found, list(zip(mapped.given, mapped.dims)))
+        return self._arguments_again(body.result, found, mapped)
 
-    def _arguments_again(
-        self, inner: Value, found: Value, given: list[tuple[TensorValue, int]]
-    ) -> Value:
+    def _arguments_again(self, inner: Value, found: Value, mapped: _Mapped) -> Value:
         """The results; one that is a mapped argument itself is the same tensor outside."""
         if isinstance(inner, SequenceValue) and isinstance(found, SequenceValue):
             pairs = zip(inner.parts(), found.parts())
-            parts = [self._arguments_again(*pair, given) for pair in pairs]
+            parts = [self._arguments_again(*pair, mapped) for pair in pairs]
             same = all(one is other for one, other in zip(parts, found.parts()))
             return found if same else found.like(parts)
         if not isinstance(inner, TensorValue) or inner.node.op != "placeholder":
             return found
-        name = str(inner.node.target)
-        place = int(name[3:]) if name.startswith("arg") else len(given)
-        if place >= len(given) or type(self.out_dims) is not int:
+        if inner.node.graph not in mapped.inner:  # an argument of what is around, as it is there
             return found
-        argument, along = given[place]
+        name = str(inner.node.target)
+        place = int(name[3:]) if name.startswith("arg") else len(mapped.given)
+        if place >= len(mapped.given) or type(self.out_dims) is not int:
+            return found
+        argument, along = mapped.given[place], mapped.dims[place]
         rank = argument.fake.dim()
         return argument if along % rank == self.out_dims % rank else found
 

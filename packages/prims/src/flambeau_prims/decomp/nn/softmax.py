@@ -97,7 +97,7 @@ def softmax_backward(grad: Tensor, output: Tensor, dim: int, input_dtype: torch.
         total = spread(p.sum(weighted, dims), z.shape, dims)
         if e.on_gpu(grad):
             return p.sub(weighted, p.mul(z, total))
-        return p.mul(p.sub(h, total), z)  # eager's kernels for a CPU, which tell at infinities
+        return p.mul(p.sub(h, total), z)  # as on a CPU: they differ at infinities
 
     return e.cast(_along(g, dim, compute), _gradient_dtype(grad, input_dtype))
 

@@ -17,7 +17,7 @@ from flambeau_prims.decomp.linalg.matrices import difference
 from flambeau_prims.decomp.views.view import checked_index, slice_bounds, sliced, unsqueezed
 from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
 from flambeau_prims.promotion import is_inexact, result_type, same_shape
-from flambeau_prims.shape_rules import Size, Sizes, product
+from flambeau_prims.shape_rules import Size, Sizes, TensorMeta, product, suggests_channels_last
 
 aten = torch.ops.aten
 
@@ -75,7 +75,9 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     first, dtype = tensors[0], result_type(tensors)
     where, parts = canonical(dim, first.ndim + 1), [e.cast(x, dtype) for x in tensors]
     images = first.ndim in (4, 5) and where < first.ndim
-    if images and not all(map(e.contiguous, parts)):  # joined in their format, then parted
+    if images and any(
+        suggests_channels_last(TensorMeta.of(x)) for x in parts
+    ):  # joined in their format, then parted
         shape = [*first.shape[:where], len(parts), *first.shape[where:]]
         return p.reshape(p.cat(parts, where), shape)
     return p.cat([unsqueezed(x, where) for x in parts], where)
