@@ -238,6 +238,19 @@ def _by_its_mean(x: Tensor, result: Tensor) -> bool:
     return x.device.type == "cpu" and wide and e.is_one(e.count(result.shape, range(result.ndim)))
 
 
+def _around(x: Tensor, middle: Tensor, variance: Tensor, correction: Number | None) -> Tensor:
+    """The variance of all elements by the squares of their distances from a mean, in whose rounding
+    equal numbers differ from it; by the `variance` where a size is left open."""
+    size = e.count(x.shape, range(x.ndim))
+    if not isinstance(size, int):
+        kept = p.logical_or(p.isfinite(middle), p.isnan(variance))
+        return p.where(kept, variance, p.mul(middle, middle))
+    away = p.sub(x, e.expand(p.reshape(middle, []), x.shape))
+    squares = p.reshape(p.sum(p.mul(away, away), list(range(x.ndim))), list(variance.shape))
+    divisor = max(float(size) - (1.0 if correction is None else float(correction)), 0.0)  # type: ignore[arg-type]
+    return e.div(squares, divisor)
+
+
 def _register_spread(op: Any, root: bool, with_mean: bool) -> None:
     def call(
         x: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
@@ -256,8 +269,7 @@ def _register_spread(op: Any, root: bool, with_mean: bool) -> None:
             if not with_mean and _by_its_mean(x, average):
                 # eager's mean for it is of the tensor's dtype, and the rest in float64
                 middle = e.cast(mean(x, dim, keepdim), variance.dtype)
-                kept = p.logical_or(p.isfinite(middle), p.isnan(variance))
-                variance = p.where(kept, variance, p.mul(middle, middle))
+                variance = _around(inner, middle, variance, correction)
         first = p.sqrt(variance) if root else variance
         first = first if x.dtype.is_complex else e.cast(first, x.dtype)
         return (first, average) if with_mean else first
