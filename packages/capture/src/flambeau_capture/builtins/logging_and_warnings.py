@@ -29,6 +29,7 @@ from flambeau_capture.values.functions.call_rules import (
 )
 from flambeau_capture.values.objects.exceptions import ExceptionValue
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.tensors.graph_calls import warn_at
 
 _LEVELS: dict[Callable[..., Any], int | None] = {
     logging.Logger.log: None,
@@ -81,16 +82,8 @@ def _warn(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         ConstantSource(warnings, "warnings"), "CALL", _none_is_an_error, "makes no warning an error"
     )
     where = [Constant(frame.filename), Constant(frame.lineno), Constant(frame.namespace)]
-    tx.heap.log(DeferredCall(_warn_later, [text, Constant(kind or UserWarning), *where]))
+    tx.heap.log(DeferredCall(warn_at, [text, Constant(kind or UserWarning), *where]))
     return Constant(None)
-
-
-def _warn_later(
-    text: str, category: type[Warning], filename: str, lineno: int, namespace: dict[str, Any]
-) -> None:
-    registry = namespace.setdefault("__warningregistry__", {})
-    name = namespace.get("__name__") or "<string>"
-    warnings.warn_explicit(text, category, filename, lineno, name, registry)
 
 
 def log_record(level: int | None, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:

@@ -33,6 +33,10 @@ _DTYPES: dict[Any, torch.dtype] = {
 }
 
 
+class Warned(Break):
+    """An operation warns at each call: its Python function is interpreted, or it runs eagerly."""
+
+
 @dataclass(frozen=True)
 class GraphInput:
     """A tensor, or a number, that the graph takes when it runs."""
@@ -61,6 +65,7 @@ class GraphBuilder:
         self._attribute_nodes: dict[int, fx.Node] = {}
         self._lifted: dict[fx.Node, fx.Node] = {}
         self.calls = 0
+        self.warned: list[tuple[str, type[Warning]]] = []  # of the operation run last
         #: data of attributes that capture made, and of nodes that it has computed
         self.constants: dict[fx.Node, torch.Tensor] = {}
         self.known: dict[fx.Node, Any] = {}
@@ -204,12 +209,22 @@ class GraphBuilder:
         plain = fx.node.map_arg(args, _fake_of)
         named = fx.node.map_arg(kwargs, _fake_of)
         watching = compat.Watching(self.effects.see)
+        kernels = compat.symbolic_kernels(self.fake_mode)
+        with compat.collected_warnings() as self.warned:
+            return self._run(op, target, plain, named, kernels, watching)
+
+    def _run(
+        self, op: str, target: Any, args: Any, kwargs: Any, kernels: Any, watching: Any
+    ) -> Any:
         try:
-            with compat.asking(), compat.symbolic_kernels(self.fake_mode), self.fake_mode, watching:
+            with compat.asking(), kernels, self.fake_mode, watching:
                 if op == "call_method":
-                    return getattr(plain[0], target)(*plain[1:], **named)
-                result = target(*plain, **named)
+                    return getattr(args[0], target)(*args[1:], **kwargs)
+                result = target(*args, **kwargs)
                 return compat.anew(result) if target in compat.ALWAYS_NEW else result
+        except compat.Warns:
+            name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+            raise Warned("FB0023", f"call_function {name}, which warns at each call") from None
         except Exception as error:
             compat.end_guards(error)
             raise

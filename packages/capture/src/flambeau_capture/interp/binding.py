@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.graph.builder import Warned
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
@@ -94,7 +95,10 @@ def before_inlining(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -
         found = rule.handler(tx, args, kwargs)
         return found
     if rule.action is Action.GRAPH:
-        return graph_call(tx, "call_function", real, args, kwargs)
+        try:
+            return graph_call(tx, "call_function", real, args, kwargs)
+        except Warned:
+            return None  # `warnings.warn` is met in its code
     if rule.action is Action.EVALUATE:
         return evaluate_call(tx, real, args, kwargs)
     if rule.action is Action.CONSTANT:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
+import warnings
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame
+from flambeau_capture.graph.builder import Warned
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
@@ -75,7 +77,9 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     versions = [(value.fake, version_of(value.fake)) for value in values.values()]
     shapes = [(value.fake.shape, value.fake.stride()) for value in values.values()]
     try:
-        result = tx.graph.run(op, target, node_args, node_kwargs)
+        result = _tried(tx, op, target, node_args, node_kwargs)
+    except Warned:
+        raise
     except Exception:  # with numbers in place of symbols the operator may do
         node_args, node_kwargs = (fixed_numbers(tx, part) for part in (node_args, node_kwargs))
         try:
@@ -184,13 +188,39 @@ def run_call(
     tx: Tracer, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     try:
-        return tx.graph.run(op, target, args, kwargs)
+        return _tried(tx, op, target, args, kwargs)
     except Break:
         raise
     except Exception as error:
         if tx.shapes and _ABOUT_SYMBOLS.search(str(error)):
             raise SkipFrame(f"{operator_name(target)} takes no symbols: {error}") from error
         raise _as_break(operator_name(target), error) from error
+
+
+def _tried(tx: Tracer, op: str, target: Any, args: Any, kwargs: Any) -> Any:
+    """The result on fake tensors. What C++ says once in a process has been said then, and is given
+    to the program here; what it says each time is left to the operator as eager runs it."""
+    graph, frame = tx.graph, tx.caller(1)
+    result = graph.run(op, target, args, kwargs)
+    said = graph.warned
+    if not said:
+        return result
+    result = graph.run(op, target, args, kwargs)
+    if graph.warned and not tx.options.nopython:
+        raise Warned("FB0023", f"call_function {operator_name(target)}, which warns at each call")
+    for text, category in said:
+        if frame is not None and (text, category) not in graph.warned:
+            warn_at(text, category, frame.filename, frame.lineno, frame.namespace)
+    return result
+
+
+def warn_at(
+    text: str, category: type[Warning], filename: str, lineno: int, namespace: dict[str, Any]
+) -> None:
+    """Warn at a line of the program, as it does itself."""
+    registry = namespace.setdefault("__warningregistry__", {})
+    name = namespace.get("__name__") or "<string>"
+    warnings.warn_explicit(text, category, filename, lineno, name, registry)
 
 
 _ABOUT_SYMBOLS = re.compile(r"[Ss]ym(Int|Float|Bool|bolic)")
