@@ -3,11 +3,13 @@
 import subprocess
 import sys
 import textwrap
+import threading
 import warnings
 
 import flambeau_capture
 import pytest
 import torch
+from flambeau_capture._torch_compat import collected_warnings
 from torch.nn import functional as F  # noqa: N812
 
 X, Y = torch.ones(3, 1), torch.ones(3)
@@ -93,3 +95,29 @@ def test_what_torch_says_once_comes_once_at_the_programs_line(always):
         shown.append(run.stdout)
     assert b"UserWarning" in shown[0]
     assert shown[1] == shown[0]
+
+
+def test_two_threads_collect_apart_and_leave_warnings_as_they_were():
+    before = (warnings.warn, warnings._showwarnmsg, list(warnings.filters))
+    first_is_in, second_is_out = threading.Event(), threading.Event()
+    found = {}
+
+    def first():
+        with collected_warnings() as found["first"]:
+            first_is_in.set()
+            second_is_out.wait(10)
+            warnings.warn_explicit("first", UserWarning, "file", 1)
+
+    def second():
+        first_is_in.wait(10)
+        with collected_warnings() as found["second"]:
+            warnings.warn_explicit("second", UserWarning, "file", 1)
+        second_is_out.set()
+
+    threads = [threading.Thread(target=target) for target in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {"first": [("first", UserWarning)], "second": [("second", UserWarning)]}
+    assert (warnings.warn, warnings._showwarnmsg, list(warnings.filters)) == before

@@ -24,12 +24,14 @@ class Warns(BaseException):  # noqa: N818 - an answer, which no handler of torch
     """A Python function of torch gives a warning, which is to come at each call."""
 
 
-class _OfThisThread:
-    """A filter's pattern of any text: that of what one thread warns of."""
+class _Collector:
+    """What one thread collects; a filter's pattern of any text that this thread warns of."""
 
-    def __init__(self, filters: list[Any]) -> None:
+    def __init__(self, asker: CodeType) -> None:
+        self.asker = asker
         self.thread = threading.get_ident()
-        self.filters = filters
+        self.filters: list[Any] = warnings.filters  # type: ignore[assignment]
+        self.found: list[tuple[str, type[Warning]]] = []
 
     def match(self, text: str) -> bool:
         return self.is_now()
@@ -39,35 +41,62 @@ class _OfThisThread:
         return threading.get_ident() == self.thread and warnings.filters is self.filters
 
 
+#: by thread; `warnings` is patched while there is one
+_collectors: dict[int, _Collector] = {}
+_patching = threading.Lock()
+_show, _warn = warnings._showwarnmsg, warnings.warn  # type: ignore[attr-defined]
+
+
 @contextlib.contextmanager
 def collected_warnings() -> Iterator[list[tuple[str, type[Warning]]]]:
     """The list holds text and category of what C++ warned of, once the block has ended."""
-    own = _OfThisThread(warnings.filters)  # type: ignore[arg-type]
-    asker = sys._getframe(2).f_code
-    found: list[tuple[str, type[Warning]]] = []
+    own = _Collector(sys._getframe(2).f_code)
+    outer = _collectors.get(own.thread)
     rule = ("always", own, Warning, None, 0)
-    show, warn = warnings._showwarnmsg, warnings.warn  # type: ignore[attr-defined]
-
-    def collect(message: Any) -> None:
-        if own.is_now():
-            found.append((str(message.message), message.category))
-        else:
-            show(message)
-
-    def refuse(*args: Any, **kwargs: Any) -> None:
-        if not own.is_now():
-            kwargs["stacklevel"] = _level(args, kwargs) + 1
-            warn(*args[:2], **kwargs)
-        elif not _below_dispatch(sys._getframe(1), asker):
-            raise Warns
-
     own.filters.insert(0, rule)
-    warnings._showwarnmsg, warnings.warn = collect, refuse  # type: ignore[attr-defined]
+    _collect_for(own.thread, own)
     try:
-        yield found
+        yield own.found
     finally:
-        warnings._showwarnmsg, warnings.warn = show, warn  # type: ignore[attr-defined]
+        _collect_for(own.thread, outer)
         own.filters.remove(rule)
+
+
+def _collect_for(thread: int, collector: _Collector | None) -> None:
+    """The collector of a thread; the first patches `warnings`, and the last puts it back."""
+    global _show, _warn
+    with _patching:
+        if collector is None:
+            del _collectors[thread]
+            if not _collectors:
+                warnings._showwarnmsg, warnings.warn = _show, _warn  # type: ignore[attr-defined]
+            return
+        if not _collectors:
+            _show, _warn = warnings._showwarnmsg, warnings.warn  # type: ignore[attr-defined]
+            warnings._showwarnmsg, warnings.warn = _collect, _refuse  # type: ignore[attr-defined]
+        _collectors[thread] = collector
+
+
+def _collector_now() -> _Collector | None:
+    collector = _collectors.get(threading.get_ident())
+    return collector if collector is not None and collector.is_now() else None
+
+
+def _collect(message: Any) -> None:
+    collector = _collector_now()
+    if collector is None:
+        _show(message)
+    else:
+        collector.found.append((str(message.message), message.category))
+
+
+def _refuse(*args: Any, **kwargs: Any) -> None:
+    collector = _collector_now()
+    if collector is None:
+        kwargs["stacklevel"] = _level(args, kwargs) + 1
+        _warn(*args[:2], **kwargs)
+    elif not _below_dispatch(sys._getframe(1), collector.asker):
+        raise Warns
 
 
 def _level(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
