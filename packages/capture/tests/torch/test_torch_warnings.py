@@ -10,7 +10,7 @@ import flambeau_capture
 import pytest
 import torch
 from flambeau_capture._torch_compat import collected_warnings
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 X, Y = torch.ones(3, 1), torch.ones(3)
 IMAGE = torch.ones(1, 1, 4, 4)

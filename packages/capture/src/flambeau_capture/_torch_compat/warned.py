@@ -20,8 +20,11 @@ import torch
 _OPERATORS = torch._ops.__file__
 
 
-class Warns(BaseException):  # noqa: N818 - an answer, which no handler of torch's takes
-    """A Python function of torch gives a warning, which is to come at each call."""
+class Warns(BaseException):
+    """A Python function of torch gives a warning, which is to come at each call.
+
+    No handler of torch's takes it.
+    """
 
 
 class _Collector:
@@ -37,7 +40,7 @@ class _Collector:
         return self.is_now()
 
     def is_now(self) -> bool:
-        """Whether this thread asks, and no filters of torch's own are in force."""
+        """Whether this thread tries an operator, and no filters of torch's own are in force."""
         return threading.get_ident() == self.thread and warnings.filters is self.filters
 
 

@@ -98,7 +98,7 @@ def before_inlining(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -
         try:
             return graph_call(tx, "call_function", real, args, kwargs)
         except Warned:
-            return None  # `warnings.warn` is met in its code
+            return None  # its code is interpreted, `warnings.warn` with it
     if rule.action is Action.EVALUATE:
         return evaluate_call(tx, real, args, kwargs)
     if rule.action is Action.CONSTANT:
