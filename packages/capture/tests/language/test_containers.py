@@ -387,3 +387,39 @@ def test_deques_refuse_in_their_own_words(check, call, items, limit):
     exec(f"def eval_call(d):\n    return {call}", space)
     eval_call = space["eval_call"]
     check(fn, torch.ones(2))
+
+
+USES_OF_SETS = {
+    "passed on": lambda s: s,
+    "made": lambda s: len(kind_of(s)(s)),
+    "length": lambda s: len(s),
+    "truth": lambda s: 1 if s else 2,
+    "items": lambda s: [str(type(k)) for k in s],
+    "contains": lambda s: (HELD in s, 2 in s),
+    "union": lambda s: len(s | {2}),
+    "kind": lambda s: (type(s).__name__, isinstance(s, frozenset)),
+}
+HELD = torch.ones(3)
+
+
+def kind_of(s):
+    return type(s)
+
+
+@pytest.mark.parametrize("use", USES_OF_SETS)
+@pytest.mark.parametrize("kind", [set, frozenset])
+@pytest.mark.parametrize("item", [HELD, object(), (1, HELD)], ids=["tensor", "object", "tuple"])
+def test_sets_of_what_is_no_constant_are_no_faults(use, kind, item):
+    """Given, or made between two graphs; and what stands for them at a later call is another."""
+
+    def fn(t, s):
+        t = t * 2
+        made = kind(iter(s))
+        return t + 1, USES_OF_SETS[use](s), USES_OF_SETS[use](made)
+
+    ours = optimize("eager", raise_internal_errors=True)(fn)
+    for given in (kind([item]), kind([1, 2]), (kind([item]))):
+        expected, got = fn(HELD, given), ours(HELD, given)
+        assert torch.equal(expected[0], got[0]) and expected[1:] == got[1:]
+    if kind is set:
+        assert ours(HELD, frozenset([item]))[1] == fn(HELD, frozenset([item]))[1]

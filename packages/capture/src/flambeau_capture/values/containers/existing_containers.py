@@ -217,11 +217,11 @@ def wrap_set(tx: Tracer, obj: Any, source: Source) -> Value:
         tx.guard(source, "TYPE_MATCH", set)
         if len(obj) > LARGE:
             return LargeSet(obj, source)
-    made = _set(tx, obj, source, type(obj))
-    if made is NotImplemented:
-        raise Break("FB0009", f"a {type(obj).__name__} of objects that are no constants")
-    found: Value = made
-    return found
+    made: Value = _set(tx, obj, source, type(obj))
+    if made is NotImplemented:  # what it holds compares by rules of its own
+        tx.guard(source, "TYPE_MATCH", type(obj))
+        return OpaqueValue(obj, source)
+    return made
 
 
 def _set(tx: Tracer, obj: Any, source: Source, base: type) -> Any:
