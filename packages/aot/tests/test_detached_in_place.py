@@ -19,7 +19,7 @@ def before(x: torch.Tensor) -> Any:
 def before_and_after(x: torch.Tensor) -> Any:
     y = x.exp()
     x.detach_()
-    return y, x.cos(), (y * x).sum()
+    return y.detach(), x.cos(), (y * x).sum()
 
 
 def written_afterwards(x: torch.Tensor) -> Any:

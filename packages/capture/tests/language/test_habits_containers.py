@@ -59,7 +59,7 @@ def dicts(t):
         "x" in e,
         e.get("q", 3),
         list(d.values())[0],
-        d.keys() - {"c"},
+        len(d.keys() - {"c"}),
         e == {"x": 1, "y": 2},
         list(e),
     )

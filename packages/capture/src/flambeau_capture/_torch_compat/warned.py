@@ -95,7 +95,7 @@ def _collect(message: Any) -> None:
 
 def _refuse(*args: Any, **kwargs: Any) -> None:
     collector = _collector_now()
-    if collector is None:
+    if collector is None or _importing(sys._getframe(1), collector.asker):
         kwargs["stacklevel"] = _level(args, kwargs) + 1
         _warn(*args[:2], **kwargs)
     elif not _below_dispatch(sys._getframe(1), collector.asker):
@@ -104,6 +104,15 @@ def _refuse(*args: Any, **kwargs: Any) -> None:
 
 def _level(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     return int(args[2] if len(args) > 2 else kwargs.get("stacklevel", 1))
+
+
+def _importing(frame: FrameType | None, asker: CodeType) -> bool:
+    """Whether a module warns while it is imported: once, and not at each call."""
+    while frame is not None and frame.f_code is not asker:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _below_dispatch(frame: FrameType | None, asker: CodeType) -> bool:

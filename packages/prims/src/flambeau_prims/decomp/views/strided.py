@@ -55,7 +55,11 @@ def _filling(
     """The dimensions from the slowest to the fastest, if such a view has each element of `x` once,
     so that writing through it leaves nothing of `x`; None if not, and for sizes left open."""
     known = all(isinstance(n, int) for n in (*x.shape, *size, *stride))
-    if not known or not e.contiguous(x) or storage_offset not in (None, x.storage_offset()):
+    # a graph's values have no offset that is known
+    elsewhere = storage_offset is not None and (
+        not isinstance(x, Tensor) or storage_offset != x.storage_offset()
+    )
+    if not known or not e.contiguous(x) or elsewhere:
         return None
     order = sorted(range(len(size)), key=lambda d: (stride[d], size[d]), reverse=True)
     step = 1
