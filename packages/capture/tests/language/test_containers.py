@@ -406,20 +406,35 @@ def kind_of(s):
     return type(s)
 
 
+def add_to(row):
+    row.insert(0, 0)
+
+
+def added(t, row):
+    row.insert(0, 0)
+    return t + 1
+
+
 @pytest.mark.parametrize("use", USES_OF_SETS)
 @pytest.mark.parametrize("kind", [set, frozenset])
 @pytest.mark.parametrize("item", [HELD, object(), (1, HELD)], ids=["tensor", "object", "tuple"])
 def test_sets_of_what_is_no_constant_are_no_faults(use, kind, item):
-    """Given, or made between two graphs; and what stands for them at a later call is another."""
+    """Given, made between two graphs, or in a list that is rebuilt and never looked at; and what
+    stands for them at a later call is another."""
 
     def fn(t, s):
+        rows = [[s]]
         t = t * 2
         made = kind(iter(s))
-        return t + 1, USES_OF_SETS[use](s), USES_OF_SETS[use](made)
+        add_to(rows[0])
+        return t + 1, USES_OF_SETS[use](s), USES_OF_SETS[use](made), rows
 
     ours = optimize("eager", raise_internal_errors=True)(fn)
     for given in (kind([item]), kind([1, 2]), (kind([item]))):
         expected, got = fn(HELD, given), ours(HELD, given)
         assert torch.equal(expected[0], got[0]) and expected[1:] == got[1:]
+        rebuilt = [given]
+        optimize("eager", raise_internal_errors=True)(added)(HELD, rebuilt)
+        assert rebuilt[1] is given and rebuilt[0] == 0
     if kind is set:
         assert ours(HELD, frozenset([item]))[1] == fn(HELD, frozenset([item]))[1]
