@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +28,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from benchmarks.run import run_case
 
 #: layers, width, inner width, heads, heads of keys and values
 SHAPES = {
@@ -244,17 +246,9 @@ def main() -> int:
     cases = [(s, w, b) for s in a.shapes for w in a.weights for b in a.batches]
     for shape, weights, batch in cases:
         name = f"{shape} {weights} batch {batch}"
-        command = [sys.executable, __file__, "--case", shape, weights, str(batch)]
-        command += ["--systems", *a.systems]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=a.timeout)
-            said = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            results[name] = (
-                {"failed": said[:200]} if done.returncode
-                else json.loads(done.stdout.strip().splitlines()[-1])
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            results[name] = {"failed": f"no result in {a.timeout:.0f} s"}
+        arguments = ["--case", shape, weights, str(batch), "--systems", *a.systems]
+        with tempfile.TemporaryDirectory() as caches:
+            results[name] = run_case(arguments, caches, a.timeout, "decoding.py")
         print(line(name, results[name]), flush=True)
         if a.json is not None:
             a.json.write_text(json.dumps(results, indent=1))

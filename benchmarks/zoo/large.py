@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.zoo.models import DISTILBERT, GPT2, NO_DROPOUT, Builder, language, vision
-from benchmarks.zoo.networks import DLRM, GNN, DiffusionTransformer, DiffusionUNet
-from benchmarks.zoo.own import supervised
+from benchmarks.zoo.networks import DiffusionTransformer, DiffusionUNet
+from benchmarks.zoo.own import dlrm, gnn, supervised
 from benchmarks.zoo.workload import Workload
 
 Settings = dict[str, Any]
@@ -70,24 +70,6 @@ MIXTRAL = _llama(8, 1024, 3584) | {
 }
 
 
-def dlrm(device: str, training: bool, quick: bool) -> Workload:
-    """26 tables of half a million rows, four categories a bag."""
-    tables, rows, batch = (4, 500, 32) if quick else (26, 500_000, 8192)
-    dense = torch.randn(batch, 13, device=device)
-    sparse = torch.randint(0, rows, (batch, tables, 4), device=device)
-    target = torch.randint(0, 2, (batch,), device=device)
-    return supervised(DLRM(tables, rows), (dense, sparse), target, F.cross_entropy, training)
-
-
-def gnn(device: str, training: bool, quick: bool) -> Workload:
-    """A graph of a million edges."""
-    nodes = 200 if quick else 125_000
-    x = torch.randn(nodes, 64, device=device)
-    edges = torch.randint(0, nodes, (2, 8 * nodes), device=device)
-    target = torch.randint(0, 16, (nodes,), device=device)
-    return supervised(GNN(), (x, edges), target, F.cross_entropy, training)
-
-
 def denoiser(
     module: Callable[[], torch.nn.Module], channels: int, batch: int,
     device: str, training: bool, quick: bool,
@@ -137,8 +119,8 @@ LARGE: dict[str, Builder] = {
         "llama_1b_1x4096": _lm("LlamaForCausalLM", _llama(16, 2048, 8192), 1, 4096),
         "llama_3b_1x4096": _lm("LlamaForCausalLM", _llama(28, 3072, 8192), 1, 4096),
         "mixtral_4x1024": _lm("MixtralForCausalLM", MIXTRAL, 4, 1024),
-        "dlrm_8192": dlrm,
-        "gnn_1m": gnn,
+        "dlrm_8192": partial(dlrm, tables=26, rows=500_000, batch=8192),
+        "gnn_1m": partial(gnn, nodes=125_000),
         "unet_512px_8": partial(denoiser, partial(DiffusionUNet, 320, 4), 4, 8),
         "dit_512px_8": partial(denoiser, DiffusionTransformer, 4, 8),
     }.items()

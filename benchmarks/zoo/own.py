@@ -45,20 +45,22 @@ def lstm(device: str, training: bool, quick: bool) -> Workload:
     return supervised(module, (tokens,), tokens.roll(-1, 1), tokens_loss, training)
 
 
-def dlrm(device: str, training: bool, quick: bool) -> Workload:
-    """Clicks predicted from 13 numbers and 8 bags of 4 categories."""
-    module = DLRM(rows=500 if quick else 20000)
-    rows = module.tables[0].num_embeddings
-    batch = 32 if quick else 2048
+def dlrm(
+    device: str, training: bool, quick: bool, *, tables: int = 8, rows: int = 20000,
+    batch: int = 2048,
+) -> Workload:  # fmt: skip
+    """Clicks predicted from 13 numbers and a bag of 4 categories a table."""
+    rows, batch = (500, 32) if quick else (rows, batch)
+    module = DLRM(tables, rows)
     dense = torch.randn(batch, 13, device=device)
-    sparse = torch.randint(0, int(rows), (batch, 8, 4), device=device)
+    sparse = torch.randint(0, rows, (batch, tables, 4), device=device)
     target = torch.randint(0, 2, (batch,), device=device)
     return supervised(module, (dense, sparse), target, F.cross_entropy, training)
 
 
-def gnn(device: str, training: bool, quick: bool) -> Workload:
-    """Nodes of a random graph classified by three graph convolutions."""
-    nodes = 200 if quick else 8000
+def gnn(device: str, training: bool, quick: bool, *, nodes: int = 8000) -> Workload:
+    """Nodes of a random graph, of 8 edges each, classified by three graph convolutions."""
+    nodes = 200 if quick else nodes
     x = torch.randn(nodes, 64, device=device)
     edges = torch.randint(0, nodes, (2, 8 * nodes), device=device)
     target = torch.randint(0, 16, (nodes,), device=device)
