@@ -38,9 +38,9 @@ def run(out: Path, *arguments: str) -> list[dict[str, object]]:
     """The rows of a campaign in a process of its own."""
     asked = command("--out", str(out), "--no-shrink", *arguments)
     path = os.pathsep.join([str(ROOT), *sys.path])
-    done = subprocess.run(
-        asked, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
-    )
+    # said here: a process that is forked once torch is loaded sets its threads too late
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode in (0, 1), done.stderr[-2000:]
     return [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
 
