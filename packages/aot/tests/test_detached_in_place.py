@@ -97,6 +97,12 @@ def test_a_view_is_not_detached_in_place() -> None:
             call(torch.arange(4.0)[1:])
 
 
+def before_with_a_result_of_a_result(x: torch.Tensor) -> Any:
+    y = x.exp()
+    x.detach_()
+    return y, x.cos(), (y * x).sum()
+
+
 def written_with_grad(x: torch.Tensor) -> Any:
     y = x.exp()
     x.detach_()
@@ -109,6 +115,7 @@ def written_with_grad(x: torch.Tensor) -> Any:
         (lambda x: x.detach_().requires_grad_().sin(), "that was detached in place"),
         (lambda x: (x.detach_(), x.unsqueeze_(0))[1] * 2, "detached in place and given another"),
         (written_with_grad, "requires grad is written"),
+        (before_with_a_result_of_a_result, "AO0166"),
         (lambda x: (x.detach_(), x.grad)[1], r"reading \.grad of an input"),
     ],
 )

@@ -59,7 +59,8 @@ def dicts(t):
         "x" in e,
         e.get("q", 3),
         list(d.values())[0],
-        len(d.keys() - {"c"}),
+        len(d.keys() - {"c"}),  # in an order that a removed string may leave behind
+        r.keys() - {1},
         e == {"x": 1, "y": 2},
         list(e),
     )
