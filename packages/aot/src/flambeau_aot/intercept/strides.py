@@ -122,8 +122,8 @@ def laid_out_alike(trace: Interception, call: Call) -> Any:
     """A tensor with another part, laid out as the tensor is: with its gaps, at its place."""
     target = call.target
     layout = trace.tracer.layouts.of(target)
-    known = trace.facts.get(id(target))
-    offset = layout.offset if known is None or known.offset is None else known.offset
+    facts = trace.facts.get(id(target))
+    offset = layout.offset if facts is None or facts.offset is None else facts.offset
     result: torch.Tensor = call()
     size, strides = layout.shape, layout.stride
     known = all(isinstance(n, int) for n in (*size, *strides, offset))

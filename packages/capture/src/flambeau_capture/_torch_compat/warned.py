@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 _OPERATORS = torch._ops.__file__
+_IMPORTS = "<frozen importlib"
 
 
 class Warns(BaseException):
@@ -95,10 +96,11 @@ def _collect(message: Any) -> None:
 
 def _refuse(*args: Any, **kwargs: Any) -> None:
     collector = _collector_now()
-    if collector is None or _importing(sys._getframe(1), collector.asker):
-        kwargs["stacklevel"] = _level(args, kwargs) + 1
+    within = [] if collector is None else list(_codes(sys._getframe(1), collector.asker))
+    if collector is None or any(code.co_filename.startswith(_IMPORTS) for code in within):
+        kwargs["stacklevel"] = _level(args, kwargs) + 1  # by an import once, not at each call
         _warn(*args[:2], **kwargs)
-    elif not _below_dispatch(sys._getframe(1), collector.asker):
+    elif not any(map(_dispatches, within)):
         raise Warns
 
 
@@ -106,19 +108,13 @@ def _level(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     return int(args[2] if len(args) > 2 else kwargs.get("stacklevel", 1))
 
 
-def _importing(frame: FrameType | None, asker: CodeType) -> bool:
-    """Whether a module warns while it is imported: once, and not at each call."""
+def _codes(frame: FrameType | None, asker: CodeType) -> Iterator[CodeType]:
+    """What runs, from a frame out to where the operator is tried."""
     while frame is not None and frame.f_code is not asker:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
+        yield frame.f_code
         frame = frame.f_back
-    return False
 
 
-def _below_dispatch(frame: FrameType | None, asker: CodeType) -> bool:
-    """Whether kernels of fake tensors warn, which no real tensor runs."""
-    while frame is not None and frame.f_code is not asker:
-        code, frame = frame.f_code, frame.f_back
-        if code.co_name == "__torch_dispatch__" or code.co_filename == _OPERATORS:
-            return True
-    return False
+def _dispatches(code: CodeType) -> bool:
+    """Whether below it kernels of fake tensors run, which no real tensor does."""
+    return code.co_name == "__torch_dispatch__" or code.co_filename == _OPERATORS

@@ -173,19 +173,20 @@ def one_object(tx: Tracer, left: Constant, right: Constant) -> bool:
     if _is_unique(one):
         return True
     found = one is other
-    placed = [c for c in (left, right) if not isinstance(c.source, ConstantSource | None)]
+    sources = [c.source for c in (left, right)]
+    placed = [s for s in sources if s is not None and not isinstance(s, ConstantSource)]
     made_by_access = type(one) is torch.device and len(placed) < 2  # by a tensor's
     if made_by_access or not all(type(each) is Constant for each in (left, right)):
         raise Break("FB0009", f"identity of {left.describe()} and {right.describe()}")
     if len(placed) == 2 and not found:
         tx.guard_distinct(left, right)
     elif len(placed) == 2:
-        tx.guard_alias(placed[0].source, placed[1].source)
+        tx.guard_alias(placed[0], placed[1])
     elif placed and found:
-        tx.guard(placed[0].source, "ID_MATCH", one)
+        tx.guard(placed[0], "ID_MATCH", one)
     elif placed:
-        other = one if placed[0] is right else other
-        tx.guard(placed[0].source, "CALL", partial(operator.is_not, other), "another object")
+        other = one if placed[0] is right.source else other
+        tx.guard(placed[0], "CALL", partial(operator.is_not, other), "another object")
     return found
 
 

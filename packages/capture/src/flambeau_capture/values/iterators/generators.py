@@ -7,7 +7,7 @@ that waits when the graph ends is written as a generator that waits at the same 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from flambeau_capture.bytecode.opcodes import VERSION
@@ -42,8 +42,9 @@ def _thrown(tx: Tracer, kind: Value, value: Value = NONE, trace: Value = NONE) -
 def _ask_throw(kind: Any, value: Any, trace: Any) -> None:
     """Raise what `throw` refuses of its arguments; what it would raise itself is an Exception."""
     given = [kind] if value is None and trace is None else [kind, value, trace]
+    empty: Generator[None, None, None] = (None for _ in ())
     try:
-        (zero for zero in ()).throw(*given)
+        empty.throw(*given)
     except Exception as error:
         if type(error) is not Exception:
             raise

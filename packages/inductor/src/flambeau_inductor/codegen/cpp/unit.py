@@ -209,10 +209,10 @@ def generate(
         entries[loop.name] = UnitEntry(number, buffers, offsets, kernel.sizes)
         if kernel.draws is not None:
             running.setdefault(number, kernel)
-    first, *others = sorted(widths) or [None]
-    includes = "" if first is None else f"#define FL_W {first}\n"
+    order = sorted(widths)
+    includes = "".join(f"#define FL_W {w}\n" for w in order[:1])
     includes += f'#include "{HEADER}"\n'
-    includes += "".join(f'#define FL_W {w}\n#include "flambeau/lanes.h"\n' for w in others)
+    includes += "".join(f'#define FL_W {w}\n#include "flambeau/lanes.h"\n' for w in order[1:])
     if draws:
         includes += '#include "flambeau/mersenne.h"\n'
     called = {i.op for loop in loops for i in loop.body if isinstance(i, Point) and module_of(i.op)}

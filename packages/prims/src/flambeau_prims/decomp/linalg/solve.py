@@ -28,7 +28,7 @@ from flambeau_prims.decomp.views.view import sliced, unsqueezed
 from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.ops.complex import REAL_OF
 from flambeau_prims.ops.pointwise import WIDE_FLOATS
-from flambeau_prims.promotion import broadcast_shapes
+from flambeau_prims.promotion import broadcast_shapes, same_shape
 
 aten = torch.ops.aten
 _TAKEN = (torch.float32, torch.float64, torch.complex64, torch.complex128)
@@ -52,8 +52,8 @@ def cholesky_solve_helper(b: Tensor, factor: Tensor, upper: bool) -> Tensor:
 
 
 @decomposition(aten.cholesky_inverse.default)
-def cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
-    square = factor.ndim > 1 and e.same_shape(factor.shape[-1:], factor.shape[-2:-1])
+def cholesky_inverse(factor: Tensor, upper: bool = False) -> Any:
+    square = factor.ndim > 1 and same_shape(factor.shape[-1:], factor.shape[-2:-1])
     if not square or factor.dtype not in _TAKEN:
         return NotImplemented  # eager has the message
     if factor.is_complex():  # LAPACK reads the diagonal as real in a part of its steps

@@ -33,7 +33,7 @@ _POWERS: dict[float, Callable[[Tensor], Tensor]] = {
     3: lambda x: p.mul(p.mul(x, x), x),
 }
 _COMPLEX_POWERS: dict[complex, Callable[[Tensor], Tensor]] = {
-    **_POWERS,
+    **{complex(exponent): power for exponent, power in _POWERS.items()},
     0: lambda x: e.const(1, x),
     1: lambda x: p.clone(x),
     -2: lambda x: e.div(1, p.mul(x, x)),
