@@ -50,8 +50,8 @@ def _names(func: Any) -> tuple[str, tuple[str, ...]]:
 
 def may_raise(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether an operator may raise by its data: an integer tensor indexes another one or divides,
-    a mask counts the values it takes, or the operator checks. (Checks without a result, as of linear
-    algebra, are effects of their own.)"""
+    a mask counts the values it takes, or the operator checks. (Checks without a result, as of
+    linear algebra, are effects of their own.)"""
     name, names = _names(func)
     if not name:
         return False
