@@ -1,5 +1,6 @@
-"""Warnings and log messages that the program's own code receives, and reads before the frame ends."""
+"""Warnings and log messages that the program's own code receives, and reads in the same frame."""
 
+# ruff: noqa: B028 - as programs warn
 import io
 import logging
 import warnings

@@ -94,3 +94,31 @@ def test_steps_on_sparse_gradients(capture):
         return table.weight.detach()
 
     torch.testing.assert_close(train(capture), train(lambda fn: fn))
+
+
+COALESCED = {
+    "state": lambda t: t.coalesce().is_coalesced(),
+    "values": lambda t: t.coalesce().values(),
+    "its own": lambda t: (t.coalesce() is t, t.is_coalesced()),
+    "twice": lambda t: t.coalesce().coalesce().indices(),
+    "operator": lambda t: torch.ops.aten.coalesce(t)._nnz(),
+    "written": lambda t: (t.coalesce().mul_(3).to_dense(), t.to_dense()),
+}
+MADE = {
+    "input": lambda s: s,
+    "product": lambda s: s * 2,
+    "sum": lambda s: s + s,
+    "of coalesced": lambda s: s.coalesce() * 2,
+}
+
+
+@pytest.mark.parametrize("made", MADE)
+@pytest.mark.parametrize("read", COALESCED)
+def test_what_coalesce_gives_is_not_what_it_takes(read, made, capture, same):
+    def fn(s):
+        return COALESCED[read](MADE[made](s))
+
+    def pairs():
+        return torch.sparse_coo_tensor([[0, 1, 1], [2, 0, 0]], [1.0, 2.0, 3.0], (3, 3))
+
+    same(capture(fn)(pairs()), fn(pairs()))

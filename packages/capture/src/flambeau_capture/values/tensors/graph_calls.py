@@ -29,11 +29,12 @@ from flambeau_capture.values.tensors.argument_names import without_odd_names
 from flambeau_capture.values.tensors.symbolic_numbers import are_within, open_floats
 from flambeau_capture.values.tensors.tensor import TensorValue
 
-# What depends on how many values a sparse tensor holds: fake ones do not know.
+# What depends on how many values a sparse tensor holds, and in which order: fake ones do not know,
+# and give themselves as what they are coalesced.
 COUNTED_BY_DATA = frozenset(
     {
-        "values", "indices", "_values", "_indices", "_nnz", "is_coalesced", "crow_indices",
-        "col_indices", "ccol_indices", "row_indices",
+        "values", "indices", "_values", "_indices", "_nnz", "coalesce", "is_coalesced",
+        "crow_indices", "col_indices", "ccol_indices", "row_indices",
     }
 )  # fmt: skip
 # What makes quantized tensors, which fake ones take for plain.
