@@ -115,7 +115,7 @@ answers(
         ascii: lambda tx, args, kwargs: Constant(_ascii(tx, args[0])),
         format: lambda tx, args, kwargs: Constant(format_value(tx, args[0], _spec(tx, *args[1:]))),
         setattr: lambda tx, args, kwargs: args[0].set_attr(tx, _name_of(args[1]), args[2]),
-        delattr: lambda tx, args, kwargs: args[0].del_attr(tx, constant_of(args[1])),
+        delattr: lambda tx, args, kwargs: args[0].del_attr(tx, _name_of(args[1])),
     }
 )
 
@@ -210,7 +210,9 @@ def _type(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _name_of(value: Value) -> str:
     if isinstance(value, FrozenValue) and isinstance(value.real, str):
         return str.__str__(value.real)
-    found: str = constant_of(value)
+    found = constant_of(value)
+    if not isinstance(found, str):
+        raise Break("FB0009", f"an attribute by the name {found!r}, which is no string")
     return found
 
 

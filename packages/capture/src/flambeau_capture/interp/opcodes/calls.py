@@ -144,9 +144,9 @@ def _super(frame: Frame, args: list[Value]) -> Value:
         if receiver is None or not isinstance(args[0], ClassValue):
             raise Break("FB0009", "super() with one argument")
         return SuperValue(args[0], receiver)
+    if not frame.code.co_argcount or "__class__" not in frame.cells:
+        raise SkipFrame("super() without arguments, in a function that has none or no class")
     owner = frame.cells["__class__"].content
-    if not frame.code.co_argcount:
-        raise SkipFrame("super() without arguments, in a function that has none")
     first = _variable(frame, frame.code.co_varnames[0])
     if not isinstance(owner, ClassValue) or first is None:
         raise Break("FB0009", "super() without arguments outside of a method")
