@@ -1,7 +1,8 @@
 """A plugin of pytest that makes long test runs cost less, and alike: `pytest -p tools.testing`.
 
 In: a process that collects tests and runs them. Out: the same process, with less to do beside them,
-whose random numbers depend on a seed and on the test alone, not on what ran before it.
+whose random numbers depend on a seed and on the test alone, not on what ran before it; of a sweep
+a slice runs.
 Invariant: no test sees the difference; each passes without the plugin, too.
 """
 
@@ -12,17 +13,20 @@ import gc
 import hashlib
 import importlib.util
 import logging
+import math
 import os
 import random
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # `tools`, where pytest is started elsewhere
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # `tools`, where pytest is started elsewhere
 
 from tools import starting
 
@@ -30,6 +34,8 @@ gc.disable()  # until all is imported: nothing of it is garbage
 programs = starting.Programs()
 GIVEN = os.environ.get("FLAMBEAU_TEST_SEED")
 SEED = int(GIVEN or 0)
+WHOLE = os.environ.get("FLAMBEAU_SWEEPS") == "1"
+slices: dict[str, str] = {}
 HAS = {
     name: importlib.util.find_spec(name) is not None for name in ("numpy", "torch", "hypothesis")
 }
@@ -87,14 +93,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
     """Pytest hook: what a module draws while it is imported depends on its path, in any process."""
-    seed("collection", collector.nodeid)
+    seed("collection", name_of(collector))
     return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Pytest hook: what a test and its fixtures draw depends on its name."""
-    seed("test", item.nodeid)
+    seed("test", name_of(item))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -111,19 +117,29 @@ def pytest_fixture_setup(fixturedef: Any, request: Any) -> Iterator[Any]:
 
 def seed(*names: str) -> None:
     """Seeds the global generators by `SEED` and names."""
-    text = "\0".join((str(SEED), *names))
-    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
-    random.seed(number)
+    given = number_of(*names)
+    random.seed(given)
     if HAS["numpy"]:
         import numpy  # here, and torch: not installed everywhere
 
-        numpy.random.seed(number)
+        numpy.random.seed(given)
     if HAS["torch"]:
         import torch
 
-        torch.default_generator.manual_seed(number)
+        torch.default_generator.manual_seed(given)
         if torch.cuda.is_available():
-            torch.cuda.manual_seed_all(number)
+            torch.cuda.manual_seed_all(given)
+
+
+def number_of(*names: str) -> int:
+    """A number of 32 bits that depends on `SEED` and on names, in every process the same."""
+    text = "\0".join((str(SEED), *names))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
+
+
+def name_of(node: pytest.Item | pytest.Collector) -> str:
+    """Its place in the repository, whatever folder pytest's own names begin at."""
+    return f"{os.path.relpath(node.path, ROOT)}::{node.nodeid.partition('::')[2]}"
 
 
 @contextlib.contextmanager
@@ -143,3 +159,42 @@ def as_before() -> Iterator[None]:
     finally:
         for put_back, state in kept:
             put_back(state)
+
+
+# --- slices of sweeps -----------------------------------------------------------------------------
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Pytest hook: of a family marked `sweep(n)` one case in n runs, and one at least; all where
+    FLAMBEAU_SWEEPS is set or a test is called by its name.
+
+    The hash of a case's name chooses, so that a new case leaves the others where they are.
+    """
+    if WHOLE or config.option.keyword or any("::" in given for given in config.args):
+        return
+    families: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if (mark := item.get_closest_marker("sweep")) is not None:
+            families[name_of(item).partition("[")[0], *mark.args].append(item)
+    left: set[pytest.Item] = set()
+    for (_, one_in), family in families.items():
+        family.sort(key=lambda item: number_of("slice", name_of(item)))
+        left.update(family[math.ceil(len(family) / one_in) :])
+    items[:] = [item for item in items if item not in left]
+    config.hook.pytest_deselected(items=list(left))
+    if families:
+        told = getattr(config, "workeroutput", slices)  # of a process beside others, or this one's
+        told["slices"] = f"{sum(map(len, families.values())) - len(left)} and left {len(left)}"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Hook of pytest-xdist: every process collects the same."""
+    slices["slices"] = getattr(node, "workeroutput", {}).get("slices", "")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Pytest hook: how much of the sweeps ran."""
+    if slices.get("slices"):
+        terminalreporter.write_line(f"sweeps: took {slices['slices']} cases to FLAMBEAU_SWEEPS=1")
