@@ -175,8 +175,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     families: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if (mark := item.get_closest_marker("sweep")) is not None:
-            families[name_of(item).partition("[")[0], *mark.args].append(item)
+        if (mark := item.get_closest_marker("sweep")) is not None and mark.args:
+            families[name_of(item).partition("[")[0], mark.args[0]].append(item)
     left: set[pytest.Item] = set()
     for (_, one_in), family in families.items():
         family.sort(key=lambda item: number_of("slice", name_of(item)))

@@ -36,6 +36,7 @@ def compiled(path: Path):
             return None
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_code_object(part):
     count, uncompiled, chosen = 0, 0, files()[part::PARTS]

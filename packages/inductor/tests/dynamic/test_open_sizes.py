@@ -51,6 +51,7 @@ MATRICES = [
 ]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "function",
     [

@@ -43,6 +43,7 @@ def libraries() -> list[str]:
     return found if toolchain.precompiles and all(map(os.path.isabs, found)) else []
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(not libraries(), reason="the compiler has no sanitizers of GCC's")
 @pytest.mark.parametrize(
     "tests",
