@@ -36,7 +36,7 @@ from tools import starting
 gc.disable()  # until all is imported: nothing of it is garbage
 programs = starting.Programs()
 headers = tempfile.TemporaryDirectory(prefix="flambeau-tests-")
-GIVEN = os.environ.get("FLAMBEAU_TEST_SEED")
+GIVEN = os.environ.get("FLAMBEAU_TEST_SEED") or None
 SEED = int(GIVEN or 0)
 WHOLE = os.environ.get("FLAMBEAU_SWEEPS") == "1"
 slices: dict[str, str] = {}
@@ -192,7 +192,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Pytest hook: of a family marked `sweep(n)` one case in n runs, and one at least; all where
     FLAMBEAU_SWEEPS is set or a test is called by its name.
 
-    The hash of a case's name chooses, so that a new case leaves the others where they are.
+    The hash of a case's name and the seed choose: a new case leaves the others where they are, and
+    another seed runs others.
     """
     if WHOLE or config.option.keyword or any("::" in given for given in config.args):
         return
