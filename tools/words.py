@@ -105,7 +105,8 @@ def prose(text: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def native_faults(text: str, table: dict[str, str]) -> Iterator[str]:
     """Faults of a file in C or C++: its comments' lines, and each identifier where it is first."""
-    comments, names = [], {}
+    comments: list[tuple[int, str]] = []
+    names: dict[str, int] = {}
     for found in NATIVE.finditer(text):
         number = text.count("\n", 0, found.start()) + 1
         if found.lastgroup == "comment":
