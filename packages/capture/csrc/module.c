@@ -81,6 +81,8 @@ static PyMethodDef module_methods[] = {
      "set_stance(mode): a mode for every cache, unless it is the default; returns the last one."},
     {"stance", module_stance, METH_NOARGS, "stance(): the mode that is set for every cache."},
     {"follow", follow, METH_O, "follow(cls): guards neither hold nor watch its instances."},
+    {"bears_callback", bears_callback, METH_O,
+     "bears_callback(obj): whether a weak reference to it may have a callback."},
     {"set_foreign", module_set_foreign, METH_O,
      "set_foreign(setter): what sets the callback of torch's own hook on this thread; it answers "
      "the one before."},

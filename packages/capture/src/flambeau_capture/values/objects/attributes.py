@@ -67,7 +67,7 @@ def layout_of(python_class: type) -> type:
     if found is None or not any(found is base for base in python_class.__mro__):
         laid_out = (k for k in python_class.__mro__ if _is_known(k) or _has_state_in_c(k))
         found = next(laid_out, object)
-        ends = weakref.ref(python_class, lambda _: _LAYOUTS.pop(key, None))
+        ends = weakref.ref(python_class, functools.partial(_LAYOUTS.pop, key))
         _LAYOUTS[key] = ends, weakref.ref(found)
     return found
 
