@@ -124,7 +124,8 @@ def watching(joint: Joint, known: Classifier | None = None) -> Joint:
         **{Saved("output", at): joint.outputs[at] for at in sorted(joint.plan.handed)},
         **{Saved("input", item.primal): joint.outputs[item.output] for item in joint.plan.updates},
     }
-    volatile = volatile_inputs(joint)
+    # a leaf at this call may have a history at another
+    volatile = volatile_inputs(joint) | {joint.primals[at] for at in joint.leaves}
     roots |= {Saved("input", at): x for at, x in enumerate(joint.primals) if x in volatile}
     readers = dict(zip(read, readers_of(joint, list(read)), strict=True))
     for node, tangents in joint.kept:
