@@ -319,5 +319,8 @@ AO0165: the running statistics of {func} share memory with what it reads besides
     reads after it writes them > pass tensors of their own
 AO0166: a result of {name} depends on another one, whose gradient its caller may request: the
     program would have to be run again for it, and: {why} > return one of them
+AO0167: hooks on saved tensors are in force around a compiled program: they are given what that
+    saves, each once, and not what eager would; hooks that change values give other gradients than
+    in eager > put them inside of the program
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""
