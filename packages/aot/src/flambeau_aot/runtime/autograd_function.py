@@ -331,7 +331,7 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
     if saved:
         lines.append(f"    ctx.{CTX_TO_SAVE} = {display(saved)}")
         lines.append("    if hooks_may_change_values():")
-        lines.append("        tell_of_hooks()")
+        lines.append("        warn_of_hooks()")
     if own.reads_vary or own.in_turn:
         lines.append(f"    ctx.saved_versions = versions(ctx.{CTX_TO_SAVE})")
     symbols = f"primals[-{len(plan.inputs.symbols)}:]" if plan.inputs.symbols else ""
@@ -368,7 +368,7 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
     scope: dict[str, Any] = {
         "new_anchor": new_anchor,
         "hooks_may_change_values": hooks_may_change_values,
-        "tell_of_hooks": cache(_tell_of_hooks),
+        "warn_of_hooks": cache(_warn_of_hooks),
         "streams": streams,
         "draws": () if higher is None else higher.draws,
         "versions": versions,
@@ -503,7 +503,7 @@ def _batched(own: Differentiation, graph: Boxed) -> Callable[..., Sequence[Any]]
     return batched
 
 
-def _tell_of_hooks() -> None:
+def _warn_of_hooks() -> None:
     warnings.warn(str(refusal("AO0167")), stacklevel=2)
 
 
