@@ -213,6 +213,9 @@ def _tried(tx: Tracer, op: str, target: Any, args: Any, kwargs: Any) -> Any:
     graph, frame = tx.graph, tx.caller(1)
     result = graph.run(op, target, args, kwargs)
     said = graph.warned
+    if operator_name(target) in _SPREADS and _of_too_few(args, kwargs, result):
+        if not tx.options.nopython:  # eager's kernel warns, which fake tensors do not run
+            raise Warned("FB0023", f"call_function {operator_name(target)} of too few elements")
     if not said:
         return result
     result = graph.run(op, target, args, kwargs)
@@ -222,6 +225,20 @@ def _tried(tx: Tracer, op: str, target: Any, args: Any, kwargs: Any) -> Any:
         if frame is not None and (text, category) not in graph.warned:
             warn_at(text, category, frame.filename, frame.lineno, frame.namespace)
     return result
+
+
+_SPREADS = frozenset({"std", "var", "std_mean", "var_mean"})
+
+
+def _of_too_few(args: Any, kwargs: Any, result: Any) -> bool:
+    """Whether a spread is over no more elements than its correction: eager warns at every call."""
+    first = result[0] if isinstance(result, tuple) else result
+    given = kwargs.get("unbiased", next((x for x in args[1:] if type(x) is bool), True))
+    correction = kwargs.get("correction", int(given))
+    of = args[0] if args else kwargs["input"]
+    count = of.meta["val"].numel() if isinstance(of, fx.Node) else None
+    left = first.numel() * (1 if correction is None else correction)
+    return isinstance(count, int) and isinstance(left, int | float) and count <= left
 
 
 def warn_at(
