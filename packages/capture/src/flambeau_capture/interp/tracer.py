@@ -419,6 +419,16 @@ class SymbolicTracer:
         held = isinstance(source, ConstantSource)
         return not held and self._dynamics.varies(self._code, source, value)
 
+    def note_need(self, operator: str, source: Source, value: int | float) -> None:
+        """Note that an operator needs a number of the program as a constant."""
+        self._dynamics.note_need(self._code, operator, source, value)
+
+    def needed_by(self, operator: str, source: Source, value: int | float) -> int | float | None:
+        """Another number than this that an operator has needed there: the graph ends for it, unless
+        it may not."""
+        before = self._dynamics.needed_by(self._code, operator, source, value)
+        return None if self.options.nopython else before
+
     def guard_tensor(
         self,
         source: Source,
