@@ -73,7 +73,7 @@ class FrameCompiler:
         if unseen and (alone := compat.disabled_alone(func)) is not None:
             cache.skip(alone)
             return None  # another function's wrapper has the same code
-        if unseen or runs_uncaptured(code):
+        if unseen or compat.compiled_by_torch(func) or runs_uncaptured(code):
             return Entry(emit_original(code, disabled), None)
         names = self.names
         if names.runs_natively(code) or (skip_code(code) and not names.is_resumption(code)):
