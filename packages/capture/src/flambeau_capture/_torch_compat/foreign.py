@@ -47,6 +47,7 @@ _BOOKKEEPING = frozenset(
 
 TORCH_FOLDER = str(Path(torch.__file__).parent) + os.sep
 _COMPILE_FILE = TORCH_FOLDER + "_compile.py"
+_THAT_COMPILER = os.path.join(TORCH_FOLDER, "_dynamo", "")
 
 
 def _of_that_compiler(fn: Any) -> bool:
@@ -94,7 +95,8 @@ def compiled_by_torch(fn: Any) -> bool:
     """Whether a function is what torch's own compiler made of another, or calls a module's."""
     if fn.__qualname__ == "OptimizedModule.__call__":
         return _of_that_compiler(fn)
-    return "_torchdynamo_orig_callable" in fn.__dict__ and not fn.__dict__.get(UNSEEN)
+    made = "_torchdynamo_orig_callable" in fn.__dict__ and not fn.__dict__.get(UNSEEN)
+    return made and fn.__code__.co_filename.startswith(_THAT_COMPILER)  # wrappers copy attributes
 
 
 def marked_constant(fn: Any) -> bool:
@@ -126,6 +128,12 @@ def is_disabled(fn: FunctionType) -> bool:
     """Whether a function is not to be compiled: what `torch.compiler.disable` answers, or one that
     carries its mark. Our own functions carry it for torch's compiler."""
     return fn.__dict__.get(UNSEEN) is True and not (fn.__module__ or "").startswith("flambeau")
+
+
+def mark_disabled_alone(fn: FunctionType) -> None:
+    """Mark a wrapper as `torch.compiler.disable(recursive=False)` marks its own."""
+    fn.__dict__[UNSEEN] = True
+    fn.__dict__["_torchdynamo_disable_recursive"] = False
 
 
 def disabled_alone(fn: FunctionType) -> CodeType | None:

@@ -31,6 +31,7 @@ from flambeau_capture.frame.conversion import FrameConversion, is_fault_of_a_sta
 from flambeau_capture.frame.dynamism import DynamismTracker
 from flambeau_capture.frame.recompile_limits import Patience, hint
 from flambeau_capture.frame.skip_rules import runs_uncaptured, skip_code
+from flambeau_capture.frame.stance import waits
 from flambeau_capture.frame.timing_trials import Clock, Trial, TrialVerdict
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.frame import Prepared
@@ -122,6 +123,8 @@ class FrameCompiler:
                 self.observer(*frame)
             if entries or inside:
                 return None
+        if waits() and not entries and self.dynamics.first_call(code, frame.scope().locals):
+            return None
         record = self._note_recompile(frame, entries)
         if entries and "fail_on_recompile" in (stance(), cache.mode):
             raise RecompileError(str(record or f"{code.co_name} is compiled again"))

@@ -7,7 +7,7 @@ dimensions of a tensor that become symbols, and whether a number does. Invariant
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
@@ -144,6 +144,7 @@ class _CodeHistory:
     contents: dict[str, Any] = field(default_factory=dict)
     varying: set[str] = field(default_factory=set)
     sized_by_data: str | None = None
+    called: bool = False
 
 
 class DynamismTracker:
@@ -200,6 +201,17 @@ class DynamismTracker:
         marked, fixed = marked_dims(tensor)
         found |= {dim: bounds for dim, bounds in marked.items() if 0 <= dim < len(sizes)}
         return {dim: bounds for dim, bounds in found.items() if dim not in fixed}
+
+    def first_call(self, code: CodeType, arguments: Mapping[str, object]) -> bool:
+        """Whether a code object was not called yet; the sizes of what it is given are noted."""
+        seen = self._seen(code)
+        first, seen.called = not seen.called, True
+        for name, value in arguments.items() if first else ():
+            if isinstance(value, torch.Tensor):
+                self.dims(code, Local(name), value)
+            elif type(value) in (int, float):
+                self.varies(code, Local(name), value)
+        return first
 
     def varies(self, code: CodeType, source: Source, value: int | float) -> bool:
         """Whether a number is another than it was here when code was last made for it."""
