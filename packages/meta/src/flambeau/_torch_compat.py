@@ -50,6 +50,15 @@ def modes_of_math() -> dict[str, str]:
     return {name: repr(value) for name, value in found.items()}
 
 
+def cache_info(artifacts: dict[str, list[str]]) -> Any:
+    """What `torch.compiler.save_cache_artifacts` says of the artifacts."""
+    from torch.compiler._cache import CacheInfo  # few programs carry caches
+
+    info = CacheInfo()
+    info.artifacts.update(artifacts)
+    return info
+
+
 # --- processes that train together ----------------------------------------------------------------
 
 set_grad_enabled = torch._C._set_grad_enabled
