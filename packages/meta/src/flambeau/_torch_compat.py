@@ -94,6 +94,11 @@ def expression_of(number: Any) -> Any:
     return number.node.expr
 
 
+def value_of(number: Any) -> Any:
+    """The value of a symbolic number in this call, which is not assumed; anything else as it is."""
+    return number.node.hint if isinstance(number, torch.SymInt | torch.SymFloat) else number
+
+
 def environment_of(number: Any) -> Any:
     """The shape environment that a symbolic number belongs to."""
     return number.node.shape_env
