@@ -314,7 +314,9 @@ class KernelWriter(Instructions):
                 self._line(f"v{top}, v{i} = fm.online_result(v{i}, v{top})")
                 self.ready[i], self.ready[top] = f"v{i}", f"v{top}"
             for i in alone:
-                self._lines(reductions.finish(self._reduce(i), f"a{i}", f"v{i}", self._size(r.size)))
+                self._lines(
+                    reductions.finish(self._reduce(i), f"a{i}", f"v{i}", self._size(r.size))
+                )
                 self.ready[i] = f"v{i}"
 
     def _reads_again(self) -> bool:

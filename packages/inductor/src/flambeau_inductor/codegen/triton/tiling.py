@@ -61,7 +61,9 @@ class Dimension:
     def masked(self) -> bool:
         """Whether the last block hangs over the end, where it may for some open size."""
         whole = known("eq", as_expr(self.size) % self.block, 0) is True
-        return not whole or known("eq", self.size, 0) is not False or (self.ragged and self.block > 1)
+        return (
+            not whole or known("eq", self.size, 0) is not False or (self.ragged and self.block > 1)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,8 +89,9 @@ static PyObject* queue(PyObject* self, PyObject* const* argument, long count) {
   const long addresses = site->addresses, passed = addresses + site->sizes;
   const bool grid = site->sizes > 0;
   if (count != passed + 1 + grid) {
-    return PyErr_Format(PyExc_TypeError, "this kernel takes a stream, %ld addresses and %ld numbers",
-                        addresses, passed - addresses + grid);
+    const char* wanted = grid ? "this kernel takes a stream and %ld addresses, then %ld numbers"
+                              : "this kernel takes a stream and %ld addresses";
+    return PyErr_Format(PyExc_TypeError, wanted, addresses, passed - addresses + grid);
   }
   unsigned long long value[most_parameters], all = 0;
   void* parameter[most_parameters];
