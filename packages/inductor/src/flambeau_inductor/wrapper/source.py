@@ -75,8 +75,9 @@ class LoopLaunch:
     """How a loop runs: `kernel` is its name in the wrapper, called with `buffers` in order.
 
     `by_address`: with addresses rather than with the tensors: of the first elements, plus `offsets`
-    bytes. `sizes`: open sizes, and what is computed of them, which come after them. `queued`: on the device's current
-    stream, whose handle comes before them. `drawn`: how it runs after the draws that it reads.
+    bytes. `sizes`: open sizes, and what is computed of them, which come after them. `queued`: on
+    the device's current stream, whose handle comes before them. `drawn`: how it runs after the
+    draws that it reads.
     """
 
     kernel: str

@@ -38,7 +38,7 @@ from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor
 from flambeau_inductor.tuning import MEASURED, Tuning
 
 ALIGNMENT = 16
-"""Bytes that the addresses of buffers, and numbers that open sizes, are taken to be multiples of."""
+"""What the addresses of buffers, and some open sizes, are taken to be multiples of."""
 WITH_DESCRIPTORS = "DESCRIPTORS"
 """The constant that says whether a kernel has its descriptors."""
 STAGES = "STAGES"
