@@ -156,7 +156,7 @@ def launchers_of(part: KernelPart, driver: CudaDriver, other: Other | None = Non
                 for each in kernel["descriptors"]
             ),
             encoder=driver.encoder,
-            sizes=kernel["sizes"],
+            sizes=kernel.get("sizes", 0),
         )
         for kernel in part.data["kernels"]
     }
@@ -177,7 +177,7 @@ def _prepare(
         return Binary(
             part.files[made["file"]],
             made["name"],
-            kernel["addresses"] + kernel["sizes"],
+            kernel["addresses"] + kernel.get("sizes", 0),
             made["parameters"],
             metadata,
             {"ptx": made["entry"]},
