@@ -129,7 +129,7 @@ class Instructions:
                 self.sizes.setdefault(symbol.name, symbol)
         self.axes |= {name: f"s{place}" for place, name in enumerate(self.sizes)}
 
-    def _wide(self) -> bool:
+    def _long_indices(self) -> bool:
         """Whether indices take 64 bits."""
         return max(self.numels.values(), default=0) > INT32_LIMIT
 
@@ -194,7 +194,7 @@ class Instructions:
 
     def _program_ids(self) -> None:
         grid = [d for d in self.tiling.dimensions if d.name != "r"]
-        program = "tl.program_id(0)" + (".to(tl.int64)" if self._wide() else "")
+        program = "tl.program_id(0)" + (".to(tl.int64)" if self._long_indices() else "")
         if len(grid) == 1:
             self._line(f"x_program = {program}")
         else:

@@ -162,7 +162,7 @@ class KernelWriter(Instructions):
         types: dict[str, str] = {}
         for name, symbol in self.sizes.items():
             fits = decide_less(symbol, INT32_LIMIT + 1) and decide_less(-INT32_LIMIT, symbol)
-            wide = self._wide() or not fits
+            wide = self._long_indices() or not fits
             aligned = symbol.hint % ALIGNMENT == 0 and any(name in index.vars for index in accesses)
             aligned = aligned and decide_equal(as_expr(symbol) % ALIGNMENT, 0)
             types[name] = ("i64" if wide else "i32") + (f":{ALIGNMENT}" if aligned else "")
@@ -184,7 +184,7 @@ class KernelWriter(Instructions):
         columns in registers."""
         body = self.loop.body
         totals = {i: s for i, s in enumerate(body) if isinstance(s, Store) and s.mode == "total"}
-        program = "tl.program_id(0)" + (".to(tl.int64)" if self._wide() else "")
+        program = "tl.program_id(0)" + (".to(tl.int64)" if self._long_indices() else "")
         self.axes[parts.var] = parts.var
         r = self._dimension("r")
         if r.blocks == 1:
