@@ -8,7 +8,7 @@ torch's own choice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,6 +74,8 @@ class Context:
     """State of one lowering: the graph built so far and the FX node being lowered.
 
     `after`: the function that the library is to apply to what it computes, if there is one.
+    `written_parts`: FX nodes that write a part of a tensor which nobody needs as it was before, and
+    whether nobody reads it.
     """
 
     graph: TensorGraph
@@ -81,6 +83,7 @@ class Context:
     sizes: GraphSizes
     choices: LibraryChoices
     deterministic: bool
+    written_parts: Mapping[str, bool] = field(default_factory=dict)
     origin: str = ""
     metas: tuple[Layout | None, ...] = ()
     counter: int = 0
