@@ -12,12 +12,14 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import torch
 from flambeau_inductor.codegen.triton.build import compile_offline
 from flambeau_inductor.codegen.triton.kernel import generate
 from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.codegen.triton.pointwise import FLOATING
+from flambeau_inductor.indexing import SizeDecisions, Symbol
 from flambeau_inductor.ir.loops import Load, Loop, Store
 
 from tests.codegen import loops
@@ -33,6 +35,9 @@ def classes() -> list[Loop]:
     body: list[object] = [Load("in0", loops.x(), F32)]
     body += [loops.Point(op, (i,), F32) for i, op in enumerate(chain)]
     body.append(Store("out", loops.x(), len(chain)))
+    decisions: SizeDecisions = {}
+    opened = (("rows", 1000), ("columns", 2048), ("long", 16384))
+    rows, columns, long = (cast(int, Symbol(name, n, decisions)) for name, n in opened)
     return [
         loops.softmax(8192, 4096, BF16),
         loops.softmax(8192, 100, BF16),
@@ -60,6 +65,11 @@ def classes() -> list[Loop]:
         loops.fill(1000),
         loops.scatter_add(1000),
         loops.pointwise("pow", 2, 4096, F32, F32),
+        loops.softmax(rows, columns, BF16),
+        loops.softmax(rows, long, BF16),
+        loops.column_sum(columns, rows),
+        loops.transpose_add(columns, rows),
+        loops.embedding(rows, 768),
         Loop("every_function", loops.loop("", (65536,), (), []).x, (), tuple(body)),  # type: ignore[arg-type]
     ]
 
