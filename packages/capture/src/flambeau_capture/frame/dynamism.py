@@ -7,13 +7,14 @@ dimensions of a tensor that become symbols, and whether a number does. Invariant
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
 import torch
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.graph.symbolic_shapes import LARGEST
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.resume_runtime import CALLEE
@@ -88,13 +89,22 @@ def _dims(tensor: Any, dim: int | tuple[int, ...]) -> tuple[int, ...]:
     return tuple(one % rank for one in found)
 
 
-def dynamic_dims(tensor: Any) -> dict[int, tuple[int | None, int | None]]:
-    """The marked dimensions and their bounds."""
+def dynamic_dims(tensor: Any) -> dict[int, Bounds]:
+    """The dimensions that our marks leave open, and their bounds."""
     return dict(getattr(tensor, _DYNAMIC, ()))
 
 
 def static_dims(tensor: Any) -> frozenset[int]:
     return frozenset(getattr(tensor, _STATIC, ()))
+
+
+def marked_dims(tensor: Any) -> tuple[dict[int, Bounds], frozenset[int]]:
+    """The dimensions that any mark leaves open, and those that one keeps fixed: ours count for
+    more than those for torch's own compiler."""
+    theirs, kept = compat.foreign_dims(tensor)
+    ours, fixed = dynamic_dims(tensor), static_dims(tensor)
+    left = {dim: bounds for dim, bounds in theirs.items() if dim not in fixed}
+    return left | ours, fixed | (kept - ours.keys())
 
 
 Bounds = tuple[int | None, int | None]
@@ -138,6 +148,7 @@ class _CodeHistory:
     refused: set[str] = field(default_factory=set)  # places, by a backend that was tried
     varying: set[str] = field(default_factory=set)
     sized_by_data: str | None = None
+    called: bool = False
 
 
 class DynamismTracker:
@@ -189,8 +200,20 @@ class DynamismTracker:
         if seen.sized_by_data is not None and sizes and name.startswith(seen.sized_by_data):
             varying.add(0)
         found = dict.fromkeys(range(len(sizes)) if self.choice else sorted(varying), ANY)
-        found |= {dim: bounds for dim, bounds in dynamic_dims(tensor).items() if dim < len(sizes)}
-        return {dim: bounds for dim, bounds in found.items() if dim not in static_dims(tensor)}
+        marked, fixed = marked_dims(tensor)
+        found |= {dim: bounds for dim, bounds in marked.items() if 0 <= dim < len(sizes)}
+        return {dim: bounds for dim, bounds in found.items() if dim not in fixed}
+
+    def first_call(self, code: CodeType, arguments: Mapping[str, object]) -> bool:
+        """Whether a code object was not called yet; the sizes of what it is given are noted."""
+        seen = self._seen(code)
+        first, seen.called = not seen.called, True
+        for name, value in arguments.items() if first else ():
+            if isinstance(value, torch.Tensor):
+                self.dims(code, Local(name), value)
+            elif type(value) in (int, float):
+                self.varies(code, Local(name), value)
+        return first
 
     def varies(self, code: CodeType, source: Source, value: int | float) -> bool:
         """Whether a number is another than it was here when code was last made for it."""
