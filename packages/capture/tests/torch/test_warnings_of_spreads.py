@@ -1,5 +1,5 @@
-"""Spreads of too few elements, of which eager's kernel warns and fake tensors do not: as often as in
-eager, at eager's line."""
+"""Spreads of too few elements: eager's kernel warns of them, and fake tensors do not run it.
+It is said as often as in eager, and at its line."""
 
 import warnings
 

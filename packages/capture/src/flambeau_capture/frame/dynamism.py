@@ -137,8 +137,9 @@ class _CodeHistory:
     """What was seen of one code object, by the places of its frame."""
 
     static: str | None = None  # why its graphs have no symbols
-    sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    open: dict[str, set[int]] = field(default_factory=dict)
+    #: by place and rank: weights and biases that come by turns are two kinds of tensors
+    sizes: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+    open: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)
     objects: dict[str, int | None] = field(default_factory=dict)
     contents: dict[str, Any] = field(default_factory=dict)
@@ -191,13 +192,11 @@ class DynamismTracker:
             return {}
         name, seen = source.name(), self._seen(code)
         sizes = tuple(tensor.shape)
-        before = seen.sizes.get(name)
-        varying = seen.open.setdefault(name, set())
-        if before is None or len(before) != len(sizes):
-            varying.clear()
-        else:
-            varying |= {i for i, (old, new) in enumerate(zip(before, sizes)) if old != new}
-        seen.sizes[name] = sizes
+        place = name, len(sizes)
+        before = seen.sizes.get(place, sizes)
+        varying = seen.open.setdefault(place, set())
+        varying |= {i for i, (old, new) in enumerate(zip(before, sizes)) if old != new}
+        seen.sizes[place] = sizes
         if seen.sized_by_data is not None and sizes and name.startswith(seen.sized_by_data):
             varying.add(0)
         found = dict.fromkeys(range(len(sizes)) if self.choice else sorted(varying), ANY)
