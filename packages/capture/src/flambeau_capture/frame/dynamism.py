@@ -142,6 +142,9 @@ class _CodeHistory:
     numbers: dict[str, Any] = field(default_factory=dict)
     objects: dict[str, int | None] = field(default_factory=dict)
     contents: dict[str, Any] = field(default_factory=dict)
+    #: numbers of a place that an operator, or an unknown one, needed as constants
+    needed: dict[tuple[str, str | None], list[int | float]] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)  # places, by a backend that was tried
     varying: set[str] = field(default_factory=set)
     sized_by_data: str | None = None
     called: bool = False
@@ -230,7 +233,40 @@ class DynamismTracker:
         if type(before) is type(value) and before != value:
             seen.varying.add(name)
         seen.numbers[name] = value
-        return name in seen.varying
+        first = name in seen.refused and seen.needed[name, None] == [value]
+        return name in seen.varying and not first
+
+    def note_need(
+        self, code: CodeType, operator: str | None, source: Source, value: int | float
+    ) -> None:
+        """An operator needs a number that was left open as a constant; None: one of those that
+        take it, as the backend has found. What is special at 0 and 1 may be general elsewhere."""
+        known = self._seen(code).needed.setdefault((source.name(), operator), [])
+        if value not in (-1, 0, 1, *known):
+            known.append(value)
+
+    def needed_by(
+        self, code: CodeType, operator: str, source: Source, value: int | float
+    ) -> int | float | None:
+        """Another number that an operator needed there. Rule: of a number that is a constant to
+        some operator, two make graphs of their own, and a third ends the graph at that operator."""
+        seen = self._seen(code).needed
+        for one in (operator, None):
+            known = seen.get((source.name(), one), [])
+            if len(known) > 1:
+                return next(each for each in known if each != value)
+        return None
+
+    def refuse(self, code: CodeType, source: Source, value: int | float) -> bool:
+        """The backend takes no graph with this number left open; whether that helps: the first one
+        is a constant then, and for a second the graph ends where an operator takes it."""
+        seen = self._seen(code)
+        seen.refused.add(source.name())
+        known = seen.needed.setdefault((source.name(), None), [])
+        helps = value not in known and len(known) < 2
+        if helps:
+            known.append(value)
+        return helps
 
     def steady(self, code: CodeType, source: Source, tensor: torch.Tensor) -> bool:
         """Whether small tensors had equal elements whenever code was made for a function: once one
