@@ -130,7 +130,7 @@ def is_disabled(fn: FunctionType) -> bool:
     return fn.__dict__.get(UNSEEN) is True and not (fn.__module__ or "").startswith("flambeau")
 
 
-def mark_disabled_alone(fn: FunctionType) -> None:
+def mark_disabled_alone(fn: Any) -> None:
     """Mark a wrapper as `torch.compiler.disable(recursive=False)` marks its own."""
     fn.__dict__[UNSEEN] = True
     fn.__dict__["_torchdynamo_disable_recursive"] = False

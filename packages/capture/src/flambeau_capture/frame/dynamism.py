@@ -211,7 +211,7 @@ class DynamismTracker:
         for name, value in arguments.items() if first else ():
             if isinstance(value, torch.Tensor):
                 self.dims(code, Local(name), value)
-            elif type(value) in (int, float):
+            elif isinstance(value, int | float) and not isinstance(value, bool):
                 self.varies(code, Local(name), value)
         return first
 
