@@ -99,6 +99,12 @@ static PyMethodDef module_methods[] = {
     {"state_probe_call", state_probe_call, METH_VARARGS, NULL},
     {"state_symbol", state_symbol, METH_VARARGS, NULL},
     {"read_bytes", read_bytes, METH_VARARGS, NULL},
+    {"same_set_table", same_set_table, METH_VARARGS,
+     "same_set_table(a, b): whether the hash tables of two sets are alike, slot by slot."},
+    {"fill_like", fill_like, METH_VARARGS,
+     "fill_like(target, model, items=None): give a set without items the table of another."},
+    {"set_like", set_like, METH_VARARGS,
+     "set_like(frozen, model, items=None): a new set with the table of another."},
     {NULL, NULL, 0, NULL},
 };
 

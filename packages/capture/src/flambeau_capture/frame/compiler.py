@@ -32,6 +32,7 @@ from flambeau_capture.frame.dynamism import DynamismTracker
 from flambeau_capture.frame.entry_lifetimes import Lifetime
 from flambeau_capture.frame.recompile_limits import Patience, hint
 from flambeau_capture.frame.skip_rules import runs_uncaptured, skip_code
+from flambeau_capture.frame.stance import waits
 from flambeau_capture.frame.timing_trials import Clock, Trial, TrialVerdict
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.frame import Prepared
@@ -74,7 +75,7 @@ class FrameCompiler:
         if unseen and (alone := compat.disabled_alone(func)) is not None:
             cache.skip(alone)
             return None  # another function's wrapper has the same code
-        if unseen or runs_uncaptured(code):
+        if unseen or compat.compiled_by_torch(func) or runs_uncaptured(code):
             return Entry(emit_original(code, disabled), None)
         names = self.names
         if names.runs_natively(code) or (skip_code(code) and not names.is_resumption(code)):
@@ -124,6 +125,8 @@ class FrameCompiler:
                 self.observer(*frame)
             if entries or inside:
                 return None
+        if waits() and not entries and self.dynamics.first_call(code, frame.scope().locals):
+            return None
         record = self._note_recompile(frame, entries)
         if entries and "fail_on_recompile" in (stance(), cache.mode):
             raise RecompileError(str(record or f"{code.co_name} is compiled again"))
