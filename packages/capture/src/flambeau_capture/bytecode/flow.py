@@ -160,13 +160,7 @@ def liveness(body: CodeBody) -> dict[Instruction, frozenset[str]]:
     A live name is not always bound: a comprehension that 3.12 inlines saves and restores the slot
     of its variable, which reads it even when it is empty.
     """
-    following, regions = successors(body), covering(body)
-    before: dict[Instruction, set[Instruction]] = defaultdict(set)
-    for instruction, goals in following.items():
-        for goal in goals:
-            before[goal].add(instruction)
-    for instruction, region in regions.items():
-        before[region.handler].add(instruction)
+    following, regions, before = successors(body), covering(body), _predecessors(body)
     live: dict[Instruction, frozenset[str]] = dict.fromkeys(body.instructions, frozenset())
     pending = dict.fromkeys(reversed(body.instructions))
     while pending:
@@ -180,6 +174,32 @@ def liveness(body: CodeBody) -> dict[Instruction, frozenset[str]]:
             live[instruction] = needed
             pending.update(dict.fromkeys(before[instruction]))
     return live
+
+
+def _predecessors(body: CodeBody) -> dict[Instruction, set[Instruction]]:
+    """Where control may come from, exceptions included."""
+    before: dict[Instruction, set[Instruction]] = defaultdict(set)
+    for instruction, goals in successors(body).items():
+        for goal in goals:
+            before[goal].add(instruction)
+    for instruction, region in covering(body).items():
+        before[region.handler].add(instruction)
+    return before
+
+
+def sometimes_bound(body: CodeBody, instruction: Instruction) -> frozenset[str]:
+    """Variables that may have a value before an instruction in one turn of a loop that it is in,
+    and none in another."""
+    before, after = _predecessors(body), reachable(body, instruction)
+    found: set[Instruction] = set()
+    pending = [*before[instruction]]
+    while pending:
+        one = pending.pop()
+        if one in after and one not in found:
+            found.add(one)
+            pending += before[one]
+    written = frozenset[str]().union(*(_written(one) for one in found))
+    return written - always_bound(body, instruction) if written else written
 
 
 def always_bound(body: CodeBody, instruction: Instruction) -> frozenset[str]:
