@@ -61,7 +61,7 @@ class Judge:
         """All that differs in the first call that differs."""
         for number, (want, got) in enumerate(zip(eager, ours, strict=True)):
             found = self._call(number, want, got)
-            if found and (known := self._addresses(number, want)):
+            if found and (known := self._addresses(number, want)) is not None:
                 found = self._call(number, placeless(want, known), placeless(got, known))
             if found:
                 return [
