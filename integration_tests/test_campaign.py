@@ -131,6 +131,17 @@ def test_where_objects_are_is_no_difference():
     )
 
 
+def hashed(x):
+    KEPT.append(object())
+    return ([x, hash(KEPT[-1])],)
+
+
+def test_where_an_object_is_may_be_the_one_long_number():
+    alone = program(*ADDRESSED.body[:2], "v = [x, hash(o)]")
+    eager = played(alone, lambda f: f)
+    assert not Judge(alone, Setting()).differences(eager, played(alone, lambda f: hashed))
+
+
 CHANGED_NUMBERS = {
     "no address": lambda n: [5, *n[1:]],
     "two for one": lambda n: [n[0] + 16, *n[1:]],
