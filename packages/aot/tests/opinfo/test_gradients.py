@@ -34,13 +34,17 @@ OTHERWISE = {
             "norm",
             "norm.fro",
             "linalg.matrix_norm",
+            "nn.functional.pairwise_distance",
+            "nn.functional.triplet_margin_loss",
             "nn.functional.triplet_margin_with_distance_loss",
         ),
-        "a formula writes in place, to what is not contiguous",
+        "the formula of a norm writes in place, to what is not contiguous",
     ),
-    "ormqr": "a formula writes in place",
+    "index_put": "not known",
+    "ormqr": "not known",
+    "prod": "not known",
 }
-"""Operators of which a gradient lies otherwise, and why."""
+"""Operators of which a gradient lies otherwise, mostly where inputs are not contiguous, and why."""
 
 
 def as_the_result(x: torch.Tensor) -> torch.Tensor:
