@@ -233,7 +233,8 @@ TELLING = _LOOKS_AT_LOCALS | {"super"}
 
 
 def live_at(body: CodeBody, instruction: Instruction, bound: Sequence[str]) -> tuple[str, ...]:
-    """Variables (cells excluded) that are bound and may be read from an instruction on."""
+    """Variables (cells excluded) that are bound and may be read from an instruction on, in the
+    order in which the frame lets go of them."""
     code = body.code
     cells = {*code.co_cellvars, *code.co_freevars}
     live = set(live_locals(body, instruction))
@@ -243,7 +244,8 @@ def live_at(body: CodeBody, instruction: Instruction, bound: Sequence[str]) -> t
         "super" in code.co_names or "__class__" in code.co_freevars
     )
     first = code.co_varnames[0] if needs_self else None
-    names = sorted(name for name in bound if name in live and name not in cells and name != first)
+    names = [name for name in bound if name in live and name not in cells and name != first]
+    names.sort(key=code.co_varnames.index)
     if first is not None and first not in cells and first in bound:
         names.insert(0, first)
     return tuple(names)
