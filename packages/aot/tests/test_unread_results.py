@@ -33,6 +33,32 @@ UNREAD: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "a chain": lambda x, i: x[i].sin() * 2,
 }
 
+t = torch.tensor
+X, MASK, FULL, IDLE = t([4.0, 5.0, 6.0]), t([True, True, False]), t([True] * 3), t([0, 0, 1])
+#: an operator, what it takes, what it refuses
+BY_DATA: dict[str, tuple[Callable[..., Any], Any, Any]] = {
+    "as many values": (lambda k: X.index_put((k,), X[:2]), MASK, FULL),
+    "values of columns": (
+        lambda k: torch.stack([X, X]).transpose(0, 1).index_put((k,), X[:2, None]),
+        MASK,
+        FULL,
+    ),
+    "written values": (lambda k: (k * 1.0).__setitem__(k, k[:2] * 1.0), MASK, FULL),
+    "no value": (lambda k: X.index_put((k,), X[:0]), ~FULL, FULL),
+    "masked_scatter": (lambda k: X.masked_scatter(k, X[:2]), MASK, FULL),
+    "masked_scatter of one": (lambda k: X.masked_scatter(k, X[:1]), ~FULL, FULL),
+    "floor division": (lambda k: GOOD // k, t([1, 2, 3]), GOOD),
+    "div": (lambda k: GOOD.div(k, rounding_mode="trunc"), t([1, 2, 3]), GOOD),
+    "remainder": (lambda k: GOOD % k, t([1, 2, 3]), GOOD),
+    "fmod": (lambda k: GOOD.fmod(k), t([1, 2, 3]), GOOD),
+    "svd": (torch.linalg.svd, torch.eye(2), torch.full((2, 2), torch.nan)),
+    "svdvals": (torch.linalg.svdvals, torch.eye(2), torch.full((2, 2), torch.nan)),
+    "searchsorted": (lambda k: torch.searchsorted(X, X, sorter=k), GOOD, BAD),
+    "segment_reduce": (lambda k: torch.segment_reduce(X, "sum", lengths=k), t([3]), t([9])),
+    "lu_unpack": (lambda k: torch.lu_unpack(torch.eye(3), k)[0], t([1, 2, 3]).int(), IDLE.int()),
+    "histc": (lambda k: k.histc(2), X, X / 0),
+}
+
 
 def outcome(call: Callable[..., Any], *args: Any) -> Any:
     try:
@@ -57,6 +83,28 @@ def test_an_error_of_an_unread_result(name: str, grad: bool) -> None:
     if grad:
         compiled(x, GOOD).sum().backward()
         assert torch.equal(x.grad, torch.full((3, 3), 2.0))
+
+
+@pytest.mark.parametrize("name", BY_DATA)
+def test_a_check_of_data_whose_result_is_unread(name: str) -> None:
+    operator, good, bad = BY_DATA[name]
+
+    def fn(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        operator(k)
+        return x * 2
+
+    compiled = aot.aot_function(fn, aot.run_as_is)
+    assert torch.equal(compiled(X, good), fn(X, good))
+    wrong = outcome(fn, X, bad)
+    assert issubclass(wrong, RuntimeError) and outcome(compiled, X, bad) is wrong
+
+
+def test_what_cannot_raise_by_its_data_is_no_check() -> None:
+    aten, one = torch.ops.aten, torch.ones(())
+    assert not may_raise(aten.index_put.default, (X, [MASK], one), {})
+    assert not may_raise(aten.floor_divide.default, (X, X), {})
+    assert not may_raise(aten.remainder.Scalar, (GOOD, 2), {})
+    assert not may_raise(aten.searchsorted.Tensor, (X, X), {})
 
 
 def test_nothing_is_kept_of_what_is_read_or_cannot_raise() -> None:

@@ -29,24 +29,45 @@ INDEXING = frozenset(("index", "indices", "target"))
 """Names under which ATen's schemas take integers that must be within the size of another tensor."""
 
 
+INTEGER_DIVISIONS = frozenset(("div", "floor_divide", "remainder", "fmod"))
+"""Operators that raise where an integer is divided by zero."""
+
+CHECKED = frozenset(
+    ("masked_scatter", "searchsorted", "segment_reduce", "lu_unpack", "histc", "_linalg_svd")
+)
+"""Operators that check their data in a way of their own."""
+
+
 @cache
-def _indexing_arguments(func: Any) -> tuple[tuple[int, str], ...]:
-    """The arguments of an operator that it checks to be in bounds, by place and name."""
-    if func.namespace != "aten" or func._schema.name.startswith("aten::_unsafe"):
-        return ()
-    own = enumerate(argument.name for argument in func._schema.arguments)
-    return tuple((place, name) for place, name in own if name in INDEXING)
+def _names(func: Any) -> tuple[str, tuple[str, ...]]:
+    """The name of an operator that may raise by its data, "" for others, and its arguments'."""
+    namespace, name = func._schema.name.split("::")
+    names = tuple(argument.name for argument in func._schema.arguments)
+    known = name in INTEGER_DIVISIONS | CHECKED or not INDEXING.isdisjoint(names)
+    checks = namespace == "aten" and known and not name.startswith("_unsafe")
+    return (name if checks else ""), names
 
 
 def may_raise(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an operator may raise by its data: an integer tensor indexes another one. (Checks
-    without a result, as of linear algebra, are effects of their own.)"""
-    given = (
-        args[place] if place < len(args) else kwargs.get(name)
-        for place, name in _indexing_arguments(func)
-    )
-    tensors = (x for value in given for x in tensors_in(value))
-    return any(not x.is_floating_point() and x.dtype != torch.bool for x in tensors)
+    """Whether an operator may raise by its data: an integer tensor indexes another one or divides,
+    a mask counts the values it takes, or the operator checks. (Checks without a result, as of
+    linear algebra, are effects of their own.)"""
+    name, names = _names(func)
+    if not name:
+        return False
+    given = {**dict(zip(names, args)), **kwargs}
+    if name in CHECKED:
+        return name != "searchsorted" or given.get("sorter") is not None
+    if name in INTEGER_DIVISIONS:
+        divided = [x for x in (given["self"], given["other"]) if isinstance(x, torch.Tensor)]
+        return len(divided) == 2 and not any(map(_is_real, divided))
+    several = name == "index_put" and given["values"].numel() != 1
+    tensors = (x for each in INDEXING.intersection(given) for x in tensors_in(given[each]))
+    return any(not _is_real(x) and (several or x.dtype != torch.bool) for x in tensors)
+
+
+def _is_real(x: torch.Tensor) -> bool:
+    return x.is_floating_point() or x.is_complex()
 
 
 def refuse_memory(func: Any, target: Any) -> None:

@@ -198,17 +198,20 @@ def _evaluate(tx: Tracer, cone: dict[fx.Node, torch.Tensor | None]) -> torch.Ten
 
 def compute(target: Any, args: Any, kwargs: Any) -> Any:
     """An operator's result on real tensors; None where torch refuses, or where it is large."""
-    try:
-        with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            if isinstance(target, str):
-                found = getattr(args[0], target)(*args[1:], **kwargs)
-            else:
-                found = target(*args, **kwargs)
-    except (RuntimeError, TypeError, ValueError, IndexError):
-        return None  # it is computed again, or raises, where the program does
+    found = _result(target, args, kwargs)
     fits = (type(one) is torch.Tensor and one.numel() <= LARGE for one in tensors_of(found))
     there = (one.device.type != "meta" for one in tensors_of(found))
     return found if all(fits) and all(there) else None
+
+
+def _result(target: Any, args: Any, kwargs: Any) -> Any:
+    try:
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            if isinstance(target, str):
+                return getattr(args[0], target)(*args[1:], **kwargs)
+            return target(*args, **kwargs)
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return None  # it is computed again, or raises, where the program does
 
 
 def _as_recorded(node: fx.Node, real: Any) -> bool:
@@ -324,18 +327,38 @@ def _with_indices(
         return None
     keys = args[1].parts() if type(args[1]) is TupleValue else [args[1]]
     placed: list[Value] = []
-    for key in keys:
+    for place, key in enumerate(keys):
         is_mask = isinstance(key, TensorValue) and key.fake.dtype in (torch.bool, torch.uint8)
         if not is_mask or not isinstance(key, TensorValue) or key.fake.dim() == 0:
             placed.append(key)
             continue
         mask = known_data(tx, key, assume)
-        if mask is None:
+        if mask is None or not _covers(mask, args[0].fake, keys, place):
             return None
         placed += [_constant(tx, each) for each in mask.nonzero(as_tuple=True)]
     if len(placed) == len(keys) and all(new is old for new, old in zip(placed, keys)):
         return None
     return _again(tx, op, target, [args[0], TupleValue(placed), *args[2:]], kwargs)
+
+
+def _covers(mask: torch.Tensor, indexed: torch.Tensor, keys: list[Value], place: int) -> bool:
+    """Whether a mask is of the sizes that it indexes, which its places alone do not say."""
+    start = sum(map(_dimensions, keys[:place]))
+    if any(_is_ellipsis(key) for key in keys[:place]):
+        start = indexed.dim() - sum(map(_dimensions, keys[place:]))
+    return indexed.shape[start : start + mask.dim()] == mask.shape
+
+
+def _dimensions(key: Value) -> int:
+    """How many dimensions a key of an indexing takes."""
+    if isinstance(key, TensorValue):
+        return key.fake.dim() if key.fake.dtype in (torch.bool, torch.uint8) else 1
+    none = isinstance(key, Constant) and (key.value is None or isinstance(key.value, bool))
+    return 0 if none or _is_ellipsis(key) else 1
+
+
+def _is_ellipsis(key: Value) -> bool:
+    return isinstance(key, Constant) and key.value is ...
 
 
 def write(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
@@ -351,11 +374,12 @@ def _with_size(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     if operator_name(target) != "repeat_interleave" or "output_size" in kwargs:
         return None
     found = known_data(tx, repeats) if isinstance(repeats, TensorValue) else None
-    if found is None:
+    if found is None or (found.numel() == 1 and isinstance(args[0], TensorValue)):
+        return None  # one repeats each element so often: the size is not the sum
+    places = _result(torch.repeat_interleave, (found,), {})  # a size that is given is not checked
+    if places is None:
         return None
-    if found.numel() == 1 and isinstance(args[0], TensorValue):
-        return None  # repeats each element so often: the size is not the sum
-    return _again(tx, op, target, args, {**kwargs, "output_size": Constant(int(found.sum()))})
+    return _again(tx, op, target, args, {**kwargs, "output_size": Constant(places.numel())})
 
 
 def _whole(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
