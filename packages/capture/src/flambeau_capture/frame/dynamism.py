@@ -211,7 +211,7 @@ class DynamismTracker:
         for name, value in arguments.items() if first else ():
             if isinstance(value, torch.Tensor):
                 self.dims(code, Local(name), value)
-            elif isinstance(value, int | float) and not isinstance(value, bool):
+            elif type(value) is int or type(value) is float:
                 self.varies(code, Local(name), value)
         return first
 

@@ -129,6 +129,8 @@ def written_parts(graph: fx.Graph, info: GraphInfo) -> dict[str, bool]:
     (output,) = graph.find_nodes(op="output")
     results = _several(output.args[0])
     found: set[fx.Node] = set()
+    node: Any
+    base: Any
     for position, place in info.updates:
         chain, node = [], results[position]
         while name_of(node) in PART_WRITES:
@@ -141,7 +143,7 @@ def written_parts(graph: fx.Graph, info: GraphInfo) -> dict[str, bool]:
             writes = (user for user in base.users if name_of(user) in PART_WRITES)
             writers = [user for user in writes if user.args[0] is base]
             found |= {node} if writers == [node] else set()
-    return {node.name: len(node.args[0].users) == 1 for node in found}
+    return {node.name: len(node.all_input_nodes[0].users) == 1 for node in found}
 
 
 def _placeholder(ctx: Context, node: fx.Node, position: int) -> Any:

@@ -69,8 +69,8 @@ _NESTED: tuple[Call, ...] = (
 
 def _merged(m: Match) -> fx.Node | None:
     """The write of the innermost part, where what is written around it is what was there."""
-    inner, part = m["inner"], m.root.args[1]
-    base, _, *outer = m.root.args
+    inner: Any = m["inner"]
+    base, part, *outer = cast(tuple[Any, ...], m.root.args)
     view, src, start, stop, step = inner.args
     dims = list(range(len(outer[0]))) if part is inner else list(part.args[2])
     shown = view.args[0] if name_of(view) == "reshape" else view

@@ -157,7 +157,7 @@ class KernelWriter(Instructions):
 
     def _types_of_sizes(self) -> dict[str, str]:
         """The types of the open sizes. One that is a stride, and a multiple of 16 in this compile,
-        is held to be one: rows then begin where a vector of their elements may."""
+        is assumed to be one: rows then begin where a vector of their elements may."""
         accesses = [i.index for i in self.loop.body if isinstance(i, Load | Store)]
         types: dict[str, str] = {}
         for name, symbol in self.sizes.items():

@@ -139,8 +139,8 @@ HELD_ROW = 4096
 HELD_AGAIN = 16
 """Instructions an element that may be computed again for that."""
 OPEN_LEAST, OPEN_MOST, OPEN_WARPS = 256, 4096, 8
-"""Blocks that a row of an open length is held in, which then is no longer than its block; a longer
-one is read in steps of the largest, of any length."""
+"""Blocks of a row of an open length, which then is assumed to fit in its block; a longer one, of
+any length, is read in steps of the largest."""
 
 
 def reduction(loop: Loop, tuning: Tuning) -> Tiling:

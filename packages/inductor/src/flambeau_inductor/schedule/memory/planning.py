@@ -66,7 +66,7 @@ def same_elements(loop: Loop, old: str, new: str) -> bool:
     return all(k < place and i.index == store.index and i.mask is None for k, i in loads)
 
 
-def apart(loop: Loop, old: str, new: str) -> bool:
+def disjoint(loop: Loop, old: str, new: str) -> bool:
     """Whether a loop reads one buffer and writes another at places that are known to differ."""
     sizes = static_sizes(axis.size for axis in (*loop.x, *loop.r))
     if sizes is None:
@@ -92,7 +92,7 @@ def may_overwrite(step: Compute, old: str, new: str) -> bool:
     if not isinstance(step, RunLoop):
         return False
     loop = step.loop
-    return (not loop.r and same_elements(loop, old, new)) or apart(loop, old, new)
+    return (not loop.r and same_elements(loop, old, new)) or disjoint(loop, old, new)
 
 
 def copies(step: Compute, old: str, new: str) -> bool:
