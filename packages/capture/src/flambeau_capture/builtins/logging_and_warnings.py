@@ -2,13 +2,18 @@
 
 In: calls of `warnings.warn` and of loggers. Out: None, and an entry in the log of effects.
 Invariant: a message names the line that the program wrote it on. What is not known at capture time
-(a tensor in the message, a filter that turns warnings into errors) is a graph break.
+(a tensor in the message, a filter that turns warnings into errors) is a graph break, and so is what
+ends in code or a list of the program's own, which may be read before the frame ends: only what ends
+in Python's own writing to streams is put off, or anything where the user wants one graph.
 """
 
 from __future__ import annotations
 
 import functools
+import io
 import logging
+import sys
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -60,6 +65,47 @@ def _none_is_an_error(module: Any) -> bool:
     return all(row[0] != "error" for row in module.filters)
 
 
+def _is_shown_by_python(module: Any) -> bool:
+    """Whether warnings are written to a stream; neither recorded nor given to the program."""
+    shows = (module.showwarning, module._showwarnmsg_impl)
+    return all(
+        isinstance(show, types.FunctionType) and show.__globals__ is vars(module) for show in shows
+    )
+
+
+def _is_logged_by_python(level: int, logger: Any) -> bool:
+    """Whether a logger's message ends in no code but Python's, which writes it to streams."""
+    if not logger.isEnabledFor(level):
+        return True
+    passed, handlers = [logger], list(logger.handlers)
+    while passed[-1].propagate and passed[-1].parent is not None:
+        passed.append(passed[-1].parent)
+        handlers += passed[-1].handlers
+    handlers = handlers or [logging.lastResort]
+    filters = [each for one in (logger, *handlers) for each in getattr(one, "filters", ())]
+    formats = [getattr(handler, "formatter", None) for handler in handlers]
+    streams = [getattr(handler, "stream", None) for handler in handlers]
+    own = [logger, *handlers, *filters, *(each for each in formats if each is not None)]
+    return (
+        all(type(each).__module__ == "logging" for each in own)
+        and all(
+            each is None or each in (sys.stderr, sys.stdout) or isinstance(each, io.IOBase)
+            for each in streams
+        )
+        and logging.getLogRecordFactory() is logging.LogRecord
+    )
+
+
+def _put_off(tx: Tracer, where: Any, shown: str, ends_well: Callable[[Any], bool]) -> None:
+    """Assume that a message may wait for the end of the frame; a graph break where it may not."""
+    if tx.options.nopython:
+        return
+    if not ends_well(where):
+        raise Break("FB0023", f"{shown}, which code of the program receives")
+    source = ConstantSource(where, "logged")
+    tx.guard(source, "CALL", ends_well, "gives messages to no code of the program")
+
+
 @handles(warnings.warn)
 def _warn(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     given = dict(zip(("message", "category", "stacklevel"), args), **kwargs)
@@ -77,6 +123,11 @@ def _warn(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         text = _known(message)
     if text is None or not isinstance(text.value, str):
         raise Break("FB0023", f"call_function {shown}")
+    _put_off(tx, warnings, f"call_function {shown}", _is_shown_by_python)
+    if not tx.options.nopython:
+        now = tx.get_attr(tx.wrap(warnings, ConstantSource(warnings)), "showwarning").as_python()
+        if now is not warnings.showwarning:
+            raise Break("FB0023", f"call_function {shown}, which code of the program receives")
     kind = UserWarning if category is None else category.as_python()
     tx.guard(
         ConstantSource(warnings, "warnings"), "CALL", _none_is_an_error, "makes no warning an error"
@@ -100,6 +151,7 @@ def log_record(level: int | None, tx: Tracer, args: Args, kwargs: Kwargs) -> Val
         raise Break("FB0023", shown)
     if frame is None or not known or any(value is None for value in known):
         raise Break("FB0023", shown)
+    _put_off(tx, logger.real, shown, functools.partial(_is_logged_by_python, level))
     values = Constant(tuple(value.value for value in known[1:] if value is not None))
     message = Constant(known[0].value if known[0] is not None else "")
     where = [Constant(frame.filename), Constant(frame.lineno), Constant(frame.name)]
@@ -171,6 +223,10 @@ def _once(tx: Tracer, cached: Any, args: Args, kwargs: Kwargs) -> Value | None:
     known = [_known(value) for value in args[1:]]
     if kwargs or None in known:
         raise Break("FB0023", f"call_function {describe_call(cached.__wrapped__, args)}")
+    shown, logger = f"call_function {describe_call(cached.__wrapped__, args)}", args[0]
+    if not isinstance(logger, ObjectValue) or logger.real is None:
+        raise Break("FB0023", shown)
+    _put_off(tx, logger.real, shown, functools.partial(_is_logged_by_python, logging.CRITICAL))
     tx.heap.log(DeferredCall(cached, [args[0], *(value for value in known if value is not None)]))
     return Constant(None)
 

@@ -38,7 +38,7 @@ from flambeau_capture.source import (
 F = TypeVar("F", bound=Callable[..., Any])
 
 MARK = "__flambeau__"
-DISABLED, IN_GRAPH, BREAK = "disabled", "in graph", "break"
+DISABLED, IN_GRAPH, BREAK, REST = "disabled", "in graph", "break", "rest of a frame"
 
 
 def is_compiling() -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.decode import decode
 from flambeau_capture.bytecode.flow import live_at
+from flambeau_capture.frame.dynamism import MARK, REST
 from flambeau_capture.resume_runtime import Continue
 from flambeau_capture.source import Attr, ConstantSource, InstanceAttr, Source
 from flambeau_capture.values.argument_errors import check_call, check_method
@@ -205,6 +206,7 @@ class UnreadValue(Value):
 @wraps_type(Continue)
 def wrap_rest_of_frame(tx: Tracer, obj: Continue, source: Source) -> Value:
     tx.guard(source, "TYPE_MATCH", Continue)
+    obj.func.__dict__[MARK] = REST  # its name and module are those of the function it continues
     function = tx.wrap(obj.func, Attr(source, "func"))
     body = decode(obj.func.__code__)
     names = body.code.co_varnames[: len(obj.args)]

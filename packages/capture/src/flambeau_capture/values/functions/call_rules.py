@@ -21,7 +21,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import REASONS, Break
-from flambeau_capture.frame.dynamism import BREAK, DISABLED, IN_GRAPH, MARK
+from flambeau_capture.frame.dynamism import BREAK, DISABLED, IN_GRAPH, MARK, REST
 from flambeau_capture.frame.skip_rules import GRAPH, library_rule
 from flambeau_capture.identity import compares_itself, known_in
 from flambeau_capture.observe.unguarded import unguarded
@@ -259,6 +259,8 @@ def _of_function(fn: types.FunctionType) -> CallRule:
         return CallRule(Action.BREAK, f"mark {mark!r}", reason="FB0006")
     if mark == IN_GRAPH:
         return CallRule(Action.GRAPH, f"mark {mark!r}")
+    if mark == REST:
+        return INLINE
     own = own_rule(fn)
     if own is not None:
         return own
