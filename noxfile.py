@@ -51,19 +51,8 @@ OTHER_PYTHONS = ("3.12", "3.13")
 CAMPAIGN_SLICE = (
     "--families", "language,classes,library,state,autograd,hooks", "--minutes", "5",
 )  # fmt: skip
-#: the tests that are longer in the session `sweeps`; the first needs no torch
-SWEEPS = (
-    "packages/capture/tests/bytecode/test_stdlib_round_trip.py",
-    "packages/capture/tests/language/test_asked_attributes.py",
-    "packages/capture/tests/language/test_built_in_bases.py",
-    "packages/capture/tests/language/test_containers.py",
-    "packages/aot/tests/test_in_place_operators.py",
-    "packages/inductor/tests/codegen/cpp/test_sanitizers.py",
-    "packages/inductor/tests/codegen/test_invariant_accumulation.py",
-    "packages/inductor/tests/codegen/test_repeated_rows.py",
-    "packages/inductor/tests/test_faults.py",
-    "packages/meta/tests/repro/test_repro.py",
-)
+#: the tests of which the session `sweeps` runs more on other Pythons too: they need no torch
+SWEEP_WITHOUT_TORCH = "packages/capture/tests/bytecode"
 
 nox.options.sessions = ["lint", "types", "layers", "tests"]
 nox.options.error_on_missing_interpreters = False
@@ -202,9 +191,11 @@ def tests(session: nox.Session, part: str) -> None:
     if part in ALSO_ON:
         ALSO_ON[part](session)
         return
-    folder = "integration_tests" if part == "integration" else f"packages/{part}/tests"
-    python = _tested(session)
-    _pytest(session, python, folder, *session.posargs)
+    _pytest(session, _tested(session), _folder(part), *session.posargs)
+
+
+def _folder(part: str) -> str:
+    return "integration_tests" if part == "integration" else f"packages/{part}/tests"
 
 
 def _pytest(
@@ -219,7 +210,7 @@ def _pytest(
     processes = min(os.cpu_count() or 1, MOST_TEST_PROCESSES)
     spread = ("-n", str(processes), "--dist", "worksteal") if processes > 1 else ()
     environment = {"PYTHONPATH": path, "OMP_WAIT_POLICY": "passive"}
-    environment |= {"FLAMBEAU_SWEEPS": "1", "FLAMBEAU_LONG_TESTS": "1"} if whole else {}
+    environment |= {"FLAMBEAU_SWEEPS": "1"} if whole else {}
     slowest = ("--durations", "10", "--durations-min", "2")
     command = ("-m", "pytest", "-q", "-p", "tools.testing", *slowest, *spread, *arguments)
     session.run(python, *command, external=True, env=environment)
@@ -334,13 +325,22 @@ def _starts(python: str) -> bool:
 
 @nox.session(venv_backend="none")
 def sweeps(session: nox.Session) -> None:
-    """In whole what the tests take a slice of: `SWEEPS`; the library's code on every Python."""
-    _pytest(session, _tested(session), *SWEEPS, *session.posargs, whole=True)
+    """In whole what the tests take a slice of, marked `sweep`; the library's code on every Python.
+
+    `nox -s sweeps -- packages/aot/tests`: a part of it.
+    """
+    folders = [given for given in session.posargs if os.path.exists(given)]
+    others = ("-m", "sweep", *(given for given in session.posargs if given not in folders))
+    python = _tested(session)
+    for folder in folders or map(_folder, (*PACKAGES, "integration")):
+        _pytest(session, python, folder, *others, whole=True)
+    if folders:
+        return
     for version in OTHER_PYTHONS:
         found = _find_python(version)
         if found is not None:
             python = _without_torch(session, version, found)
-            _pytest(session, python, SWEEPS[0], *session.posargs, whole=True)
+            _pytest(session, python, SWEEP_WITHOUT_TORCH, *others, whole=True)
 
 
 @nox.session(venv_backend="none")

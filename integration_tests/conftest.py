@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 os.environ.setdefault("FLAMBEAU_FAULTS", "raise")  # no test passes by falling back from a fault
 
@@ -16,6 +15,8 @@ BACKENDS = ("eager", "aot_eager", "aot_eager_prims", "inductor")
 
 
 def pytest_configure(config):
+    if config.getoption("dist", "no") != "no":
+        return  # the process that those report to which run the tests
     # transformers imports torchvision where it finds one
     from importlib.util import find_spec
 
@@ -31,11 +32,6 @@ def cache_folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
         yield
-
-
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
 
 
 @pytest.fixture(params=BACKENDS)

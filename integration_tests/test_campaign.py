@@ -107,6 +107,57 @@ def test_the_judge_finds_what_is_planted(kind):
     assert expected in [difference.kind for difference in found]
 
 
+#: objects of the programs below, alive so that no other is where one was
+KEPT: list[object] = []
+ADDRESSED = program(
+    "from integration_tests.test_campaign import KEPT",
+    "o = object(); KEPT.append(o)",
+    "v = [x + 1, id(o), id(o), hash(o), 1234567890123, {id(o): [x * 2]}, str(o)]",
+)
+
+
+def addressed(x, change=lambda numbers: numbers):
+    o = object()
+    KEPT.append(o)
+    numbers = [id(o), id(o), hash(o), 1234567890123, id(o)]
+    *plain, key = change(numbers)
+    return ([x + 1, *plain, {key: [x * 2]}, str(o)],)
+
+
+def test_where_objects_are_is_no_difference():
+    eager = played(ADDRESSED, lambda f: f)
+    assert not Judge(ADDRESSED, Setting()).differences(
+        eager, played(ADDRESSED, lambda f: addressed)
+    )
+
+
+def hashed(x):
+    KEPT.append(object())
+    return ([x, hash(KEPT[-1])],)
+
+
+def test_where_an_object_is_may_be_the_one_long_number():
+    alone = program(*ADDRESSED.body[:2], "v = [x, hash(o)]")
+    eager = played(alone, lambda f: f)
+    assert not Judge(alone, Setting()).differences(eager, played(alone, lambda f: hashed))
+
+
+CHANGED_NUMBERS = {
+    "no address": lambda n: [5, *n[1:]],
+    "two for one": lambda n: [n[0] + 16, *n[1:]],
+    "what eager gives again": lambda n: [*n[:3], n[3] + 1, n[4]],
+    "another key": lambda n: [*n[:4], n[4] + 16],
+    "an answer too few": lambda n: n[1:],
+}
+
+
+@pytest.mark.parametrize("what", CHANGED_NUMBERS)
+def test_what_is_wrong_beside_addresses_is_found(what):
+    eager = played(ADDRESSED, lambda f: f)
+    wrong = played(ADDRESSED, lambda f: lambda x: addressed(x, CHANGED_NUMBERS[what]))
+    assert Judge(ADDRESSED, Setting()).differences(eager, wrong)
+
+
 def test_a_lost_hook_and_a_lost_gradient_are_found():
     hooked = program("v = x * 2", "v.register_hook(lambda g: g * 3)", calls=(GRADIENT,))
     eager = played(hooked, lambda f: f)

@@ -100,6 +100,7 @@ ASKS = {each.__name__: each for each in (by_grad, by_two, by_inputs, retained, h
 ENDS: tuple[End, ...] = (lambda: None, flambeau.graph_break)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("asks", ASKS)
 @pytest.mark.parametrize("make", MAKES)

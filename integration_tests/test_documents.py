@@ -46,6 +46,7 @@ import torch, flambeau
 threads = torch.get_num_threads()
 torch.set_num_threads(1)  # a process with threads of its own cannot be forked safely
 flambeau.compile(lambda x: x.sin() + 1)(torch.ones(3, requires_grad=True)).sum().backward()
+torch.manual_seed(int(os.environ.get("FLAMBEAU_TEST_SEED", "0")))  # each block draws the same
 for line in sys.stdin:
     program = line.strip()
     child = os.fork()

@@ -31,6 +31,7 @@ CALLS = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("op", CALLS, ids=str)
 def test_a_description_is_the_kernels(op):
     values, mode, seen = FakeValues(), compat.new_fake_mode(), 0

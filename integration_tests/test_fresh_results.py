@@ -23,6 +23,7 @@ FRESH = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", FRESH)
 @pytest.mark.parametrize("grad", [False, True])
 def test_a_fresh_result_is_no_view(name: str, grad: bool) -> None:

@@ -58,6 +58,7 @@ RETURNED: list[Callable[[torch.Tensor], Any]] = [
 ]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("backend", ["aot_eager", DEFAULT])
 @pytest.mark.parametrize("number", range(len(RETURNED)))
 def test_a_view_whose_gradient_is_the_users(number: int, backend: str) -> None:

@@ -17,6 +17,7 @@ CALLS = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("name", CALLS)
 def test_as_eager(name, grad) -> None:

@@ -70,6 +70,7 @@ def _flat(value: Any) -> tuple[Tensor, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("backend", "dynamic"), [("inductor", None), ("inductor", True), ("aot_eager", True)]
 )

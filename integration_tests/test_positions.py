@@ -197,6 +197,7 @@ def differences(name: str, other: Operation, *dtypes: torch.dtype) -> list[str]:
     return found
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_through_primitives_alone(name: str) -> None:
     other = decomposed(OPERATIONS[name])
@@ -204,6 +205,7 @@ def test_through_primitives_alone(name: str) -> None:
     assert differences(name, other, *dtypes) == []
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_compiled(name: str) -> None:
     other = flambeau.compile(OPERATIONS[name])
@@ -234,6 +236,7 @@ UNORDERED = ("index_copy", "scatter", "put")
 """Which of two values in one place is kept is anybody's choice, and so is its derivative."""
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_derivatives(name: str) -> None:
     of = OPERATIONS[name]

@@ -64,6 +64,7 @@ OPEN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("requires_grad", [False, True])
 @pytest.mark.parametrize("name", OPEN)
 def test_a_program_with_open_sizes(name: str, requires_grad: bool) -> None:

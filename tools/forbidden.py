@@ -60,6 +60,7 @@ _LATE = "loads a module of this package by the table beside it, at first use"
 _DTYPE = "a dtype, by its name"
 _AGAIN = "a function of the program's, by the module that it says it is from, to write or find it"
 _GIVEN = "a backend that the user names by module and function"
+_SWITCH = "replaces public names of that compiler at the program's wish, where the program has it"
 _CAPTURE, _META = "flambeau_capture/", "flambeau/"
 ALLOWED = (
     Allowed(f"{_CAPTURE}frame/skip_rules.py", "torch._dynamo", 1, _FRAMES),
@@ -105,6 +106,9 @@ ALLOWED = (
     Allowed("flambeau_prims/conformance/__main__.py", "computed", 1, _DTYPE),
     Allowed("flambeau_prims/sweep/judge.py", "computed", 1, _DTYPE),
     Allowed("flambeau_prims/conformance/check.py", "computed", 1, _GIVEN),
+    Allowed(f"{_META}switching/install.py", "torch._dynamo", 2, _SWITCH),
+    Allowed(f"{_META}switching/install.py", "torch._inductor", 3, _SWITCH),
+    Allowed(f"{_META}switching/install.py", "computed", 1, _SWITCH),
     Allowed(f"{_META}repro/check.py", "computed", 1, _GIVEN),
     Allowed(f"{_META}backends/engines.py", "computed", 1, "other packages' backends, by a table"),
     Allowed(f"{_META}repro/function_text.py", "computed", 1, _AGAIN),

@@ -47,7 +47,10 @@ VARIABLES = {
     "FLAMBEAU_DEBUG_DIR": "a folder for every stage's product, as files "
     "([debug folder](inductor.md#debug-folder))",
     "FLAMBEAU_DEBUG_FUNCTION": "capture functions of this name only",
+    "FLAMBEAU_DISABLE": "`1`: nothing is compiled, everything runs as it is",
     "FLAMBEAU_FAULTS": "`raise`: a fault of the compiler is an error, never a fall back to eager",
+    "FLAMBEAU_INSTALL": "`1`: `flambeau.install()` when torch is imported "
+    "([coming from torch.compile](coming-from-torch-compile.md))",
     "FLAMBEAU_LOGS": "what is shown as it happens: `graph,fusion,code`, `all` "
     "([artifacts](finding-out.md#what-is-going-on-inside))",
     "FLAMBEAU_PROGRESS": "`0`: no line about long compilations; `1`: one even without a terminal",

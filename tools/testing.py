@@ -1,42 +1,92 @@
-"""A plugin of pytest that makes long test runs cost less: `pytest -p tools.testing`.
+"""A plugin of pytest that makes long test runs cost less, and alike: `pytest -p tools.testing`.
 
-In: a process that has collected its tests. Out: the same process, with less to do beside them.
+In: a process that collects tests and runs them. Out: the same process, with less to do beside them,
+whose random numbers depend on a seed and on the test alone, not on what ran before it; of a sweep
+a slice runs.
 Invariant: no test sees the difference; each passes without the plugin, too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import hashlib
 import importlib.util
 import logging
+import math
+import os
+import random
+import shutil
 import subprocess
 import sys
+import tempfile
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # `tools`, where pytest is started elsewhere
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # `tools`, where pytest is started elsewhere
 
 from tools import starting
 
 gc.disable()  # until all is imported: nothing of it is garbage
 programs = starting.Programs()
+headers = tempfile.TemporaryDirectory(prefix="flambeau-tests-")
+GIVEN = os.environ.get("FLAMBEAU_TEST_SEED") or None
+SEED = int(GIVEN or 0)
+WHOLE = os.environ.get("FLAMBEAU_SWEEPS") == "1"
+slices: dict[str, str] = {}
+HAS = {
+    name: importlib.util.find_spec(name) is not None for name in ("numpy", "torch", "hypothesis")
+}
 
 
 def run(command: Any, **choices: Any) -> Any:
     """In the place of `subprocess.run`: the same, sooner."""
+    if isinstance(command, list) and "c++-header" in command[:-1]:
+        return precompiled(command, **choices)
     return programs.run(command, **choices)
 
 
-def pytest_configure() -> None:
-    """Pytest hook: programs that tests start need not import torch each."""
-    if sys.platform == "linux" and importlib.util.find_spec("torch") is not None:
+def precompiled(command: list[str], **choices: Any) -> Any:
+    """What precompiles a header for another cache folder finds the one of the first: `command`
+    ends with the file it writes."""
+    *same, made = command
+    kept = Path(headers.name) / hashlib.sha256("\0".join(same).encode()).hexdigest()
+    if kept.exists():
+        shutil.copyfile(kept, made)
+        return subprocess.CompletedProcess(command, 0, "", "")
+    done = programs.run(command, **choices)
+    if done.returncode == 0:
+        aside = kept.with_suffix(f".{threading.get_ident()}")
+        shutil.copyfile(made, aside)
+        aside.replace(kept)
+    return done
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Pytest hook: programs that tests start need not import torch each; hypothesis' own seed."""
+    if sys.platform == "linux" and HAS["torch"]:
         subprocess.run = run  # type: ignore[assignment]
+    if HAS["hypothesis"] and GIVEN is None:
+        from hypothesis import settings  # here: it is not installed everywhere
+
+        settings.register_profile("alike", derandomize=True)
+        settings.load_profile("alike")
+    elif HAS["hypothesis"] and config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = GIVEN
 
 
 def pytest_unconfigure() -> None:
     """Pytest hook: those that start them end with the tests."""
     subprocess.run = starting.as_it_is
     programs.close()
+    headers.cleanup()
 
 
 def pytest_collection_finish() -> None:
@@ -50,3 +100,125 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     logging.getLogger("torch.__trace").propagate = True
+
+
+# --- random numbers -------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Pytest hook: the seed by which a failure can be drawn again, quiet or not."""
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None:
+        terminal.write_line(f"random numbers: FLAMBEAU_TEST_SEED={SEED}")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """Pytest hook: what a module draws while it is imported depends on its path, in any process."""
+    seed("collection", name_of(collector))
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Pytest hook: what a test and its fixtures draw depends on its name."""
+    seed("test", name_of(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any, request: Any) -> Iterator[Any]:
+    """Pytest hook: what a fixture of several tests draws does not depend on which of them is first.
+
+    Nor do the first test's own numbers depend on the fixture's having been there already."""
+    if fixturedef.scope == "function":
+        return (yield)
+    with as_before():
+        seed("fixture", fixturedef.baseid, fixturedef.argname, str(request.param_index))
+        return (yield)
+
+
+def seed(*names: str) -> None:
+    """Seeds the global generators by `SEED` and names."""
+    given = number_of(*names)
+    random.seed(given)
+    if HAS["numpy"]:
+        import numpy  # here, and torch: not installed everywhere
+
+        numpy.random.seed(given)
+    if HAS["torch"]:
+        import torch
+
+        torch.default_generator.manual_seed(given)
+        if torch.cuda.is_available():
+            torch.cuda.manual_seed_all(given)
+
+
+def number_of(*names: str) -> int:
+    """A number of 32 bits that depends on `SEED` and on names, in every process the same."""
+    text = "\0".join((str(SEED), *names))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
+
+
+def name_of(node: pytest.Item | pytest.Collector) -> str:
+    """Its place in the repository, whatever folder pytest's own names begin at."""
+    return f"{os.path.relpath(node.path, ROOT)}::{node.nodeid.partition('::')[2]}"
+
+
+@contextlib.contextmanager
+def as_before() -> Iterator[None]:
+    """Whatever is drawn inside, the global generators go on where they were."""
+    kept: list[tuple[Callable[[Any], object], Any]] = [(random.setstate, random.getstate())]
+    if HAS["numpy"]:
+        import numpy
+
+        kept.append((numpy.random.set_state, numpy.random.get_state()))
+    if HAS["torch"]:
+        import torch
+
+        kept.append((torch.set_rng_state, torch.get_rng_state()))
+    try:
+        yield
+    finally:
+        for put_back, state in kept:
+            put_back(state)
+
+
+# --- slices of sweeps -----------------------------------------------------------------------------
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Pytest hook: of a family marked `sweep(n)` one case in n runs, and one at least; all where
+    FLAMBEAU_SWEEPS is set or a test is called by its name.
+
+    The hash of a case's name and the seed choose: a new case leaves the others where they are, and
+    another seed runs others.
+    """
+    if WHOLE or config.option.keyword or any("::" in given for given in config.args):
+        return
+    families: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if (mark := item.get_closest_marker("sweep")) is not None and mark.args:
+            families[name_of(item).partition("[")[0], mark.args[0]].append(item)
+    left: set[pytest.Item] = set()
+    for (_, one_in), family in families.items():
+        family.sort(key=lambda item: number_of("slice", name_of(item)))
+        left.update(family[math.ceil(len(family) / one_in) :])
+    items[:] = [item for item in items if item not in left]
+    config.hook.pytest_deselected(items=list(left))
+    if families:
+        told = getattr(config, "workeroutput", slices)  # of a process beside others, or this one's
+        told["slices"] = f"{sum(map(len, families.values())) - len(left)} and left {len(left)}"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Hook of pytest-xdist: every process collects the same."""
+    slices["slices"] = getattr(node, "workeroutput", {}).get("slices", "")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Pytest hook: how much of the sweeps ran."""
+    if slices.get("slices"):
+        terminalreporter.write_line(f"sweeps: took {slices['slices']} cases to FLAMBEAU_SWEEPS=1")

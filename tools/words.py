@@ -105,7 +105,8 @@ def prose(text: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def native_faults(text: str, table: dict[str, str]) -> Iterator[str]:
     """Faults of a file in C or C++: its comments' lines, and each identifier where it is first."""
-    comments, names = [], {}
+    comments: list[tuple[int, str]] = []
+    names: dict[str, int] = {}
     for found in NATIVE.finditer(text):
         number = text.count("\n", 0, found.start()) + 1
         if found.lastgroup == "comment":
@@ -117,6 +118,12 @@ def native_faults(text: str, table: dict[str, str]) -> Iterator[str]:
     yield from prose_faults(comments, table)
 
 
+def may_have_faults(text: str, table: dict[str, str]) -> bool:
+    """Whether a word of the table or a measured time occurs at all: in few files, and to find names
+    and comments takes a while."""
+    return not words_of(text).isdisjoint(table) or MEASURED.search(text) is not None
+
+
 def prose_faults(lines: Iterable[tuple[int, str]], table: dict[str, str]) -> Iterator[str]:
     for number, line in lines:
         plain = re.sub(r"`[^`]*`", "", line.lower())
@@ -126,13 +133,12 @@ def prose_faults(lines: Iterable[tuple[int, str]], table: dict[str, str]) -> Ite
             yield f"line {number}: a measured time; it belongs in docs/decisions or tuning data"
 
 
-def class_faults(trees: dict[Path, ast.Module], root: Path = ROOT) -> Iterator[str]:
+def class_faults(classes: dict[Path, list[str]], root: Path = ROOT) -> Iterator[str]:
     homes: dict[tuple[str, str], list[Path]] = defaultdict(list)
-    for path, tree in trees.items():
+    for path, names in classes.items():
         package = path.relative_to(root).parts[1]
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef):
-                homes[package, node.name.lstrip("_")].append(path)
+        for name in names:
+            homes[package, name.lstrip("_")].append(path)
     for (package, name), paths in homes.items():
         if len(paths) > 1:
             where = " and ".join(str(path.relative_to(root)) for path in paths)
@@ -153,16 +159,20 @@ def module_faults(paths: list[Path], root: Path = ROOT) -> Iterator[str]:
 
 def faults(root: Path = ROOT) -> list[str]:
     table, found = paraphrases(root), []
-    texts = {path: path.read_text(encoding="utf-8") for path in sources(root)}
-    trees = {path: ast.parse(text) for path, text in texts.items()}
-    for path, tree in trees.items():
-        own = [*first_line_faults(tree), *name_faults(tree, table)]
-        own += prose_faults(prose(texts[path], tree), table)
+    classes: dict[Path, list[str]] = {}
+    for path in sources(root):
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        classes[path] = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+        own = [*first_line_faults(tree)]
+        if may_have_faults(text, table):
+            own += name_faults(tree, table)
+            own += prose_faults(prose(text, tree), table)
         found += [f"{path.relative_to(root)}: {fault}" for fault in own]
     for path in native_sources(root):
         native = native_faults(path.read_text(encoding="utf-8"), table)
         found += [f"{path.relative_to(root)}: {fault}" for fault in native]
-    return [*found, *class_faults(trees, root), *module_faults(list(trees), root)]
+    return [*found, *class_faults(classes, root), *module_faults(list(classes), root)]
 
 
 def main() -> int:

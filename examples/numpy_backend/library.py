@@ -20,21 +20,30 @@ def bmm(a, b):
     return wide(a) @ wide(b)
 
 
-def fft_c2c(x, dims, forward):
-    return (np.fft.fftn if forward else np.fft.ifftn)(wide(x), None, dims, _norm(forward))
+def fft_c2c(x, dims, forward, normalization=0):
+    transform = np.fft.fftn if forward else np.fft.ifftn
+    return transform(wide(x), None, dims, _norm(forward, normalization))
 
 
-def _norm(forward):
-    return "backward" if forward else "forward"
+def _norm(forward, normalization):
+    """NumPy's name for what ATen has a number for."""
+    return (
+        "ortho"
+        if normalization == 1
+        else "backward"
+        if forward != (normalization == 2)
+        else "forward"
+    )
 
 
-def fft_r2c(x, dims, onesided):
-    return (np.fft.rfftn if onesided else np.fft.fftn)(wide(x), axes=dims)
+def fft_r2c(x, dims, onesided, normalization=0):
+    transform = np.fft.rfftn if onesided else np.fft.fftn
+    return transform(wide(x), axes=dims, norm=_norm(True, normalization))
 
 
-def fft_c2r(x, dims, last_size):
-    x = fft_c2c(x, dims[:-1], False) if dims[1:] else wide(x)
-    return np.fft.irfft(x, last_size, dims[-1], norm="forward")
+def fft_c2r(x, dims, last_size, normalization=0):
+    x = fft_c2c(x, dims[:-1], False, normalization) if dims[1:] else wide(x)
+    return np.fft.irfft(x, last_size, dims[-1], norm=_norm(False, normalization))
 
 
 def _scores(q, k, bias, is_causal, scale):

@@ -68,6 +68,7 @@ def _trained(way, optimizer, compile):
     return step, [*seen, *model.parameters()], scaler.state_dict()
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_training(case, backend):

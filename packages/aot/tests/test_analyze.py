@@ -1,5 +1,7 @@
 """Mutations and aliases: what is shared, written and returned is as in eager."""
 
+import itertools
+
 import flambeau_aot as aot
 import pytest
 import torch
@@ -407,3 +409,48 @@ def test_results_that_are_not_differentiable_may_be_written_to() -> None:
     plain.add_(value.t())
     torch.testing.assert_close(plain, (x * 4 + x.sin()).t())
     assert torch.equal(mask, (x <= 0)[1:])
+
+
+MADE_LEAVES = {
+    "itself": lambda y: y,
+    "a view": lambda y: y.view_as(y),
+    "a transpose": lambda y: y.t(),
+    "a value": lambda y: y + 0,
+}
+VIEWS_OF_LEAVES = {
+    "dimension": lambda leaf: leaf.unsqueeze(0),
+    "transpose": lambda leaf: leaf.t(),
+    "row": lambda leaf: leaf[1],
+}
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [("v", 0), ("yv", 0), ("vy", 0), ("mv", 0), ("lv", 12), ("vl", 12), ("ylv", 3)],
+)
+@pytest.mark.parametrize("grad", [True, False], ids=["grad", "no grad"])
+def test_views_of_leaves_made_inside(grad: bool, shown: str, expected: int) -> None:
+    """They require grad as in eager, with a base that does; or they are refused."""
+
+    def told(results):
+        return [(x.requires_grad, x.is_leaf, getattr(x._base, "requires_grad", 0)) for x in results]
+
+    made = 0
+    for before, view in itertools.product(MADE_LEAVES.values(), VIEWS_OF_LEAVES.values()):
+
+        def fn(x, before=before, view=view):
+            y = x * 2
+            m = before(y)
+            leaf = m.detach().requires_grad_()
+            known = {"y": y, "m": m, "l": leaf, "v": view(leaf)}
+            return tuple(known[name] for name in shown)
+
+        x = torch.randn(3, 3, requires_grad=True)
+        with torch.set_grad_enabled(grad):
+            try:
+                given = told(aot.aot_function(fn, aot.run_as_is)(x))
+            except aot.Unsupported:
+                continue
+            made += 1
+            assert given == told(fn(x))
+    assert made == expected

@@ -33,6 +33,7 @@ def forms(shape):
     yield (shape[0] + 1, *shape[1:])
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("name", MASKS)

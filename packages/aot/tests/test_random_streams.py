@@ -140,6 +140,7 @@ def test_masks_are_drawn_in_the_order_of_eager(
     torch.testing.assert_close(seen[1], seen[0])
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("drop", DROPS)
 def test_masks_of_open_sizes_are_drawn_in_the_order_of_eager(

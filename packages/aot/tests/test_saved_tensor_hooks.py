@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
 
 
 def chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -125,6 +126,63 @@ def test_memory_of_a_value_is_refused_by_name(program: Callable[..., Any]) -> No
     """There is none while the program is traced, and torch would make an array all the same."""
     with pytest.raises(aot.AotError, match=r"has none while|Tensor\.numpy|dlpack"):
         aot.aot_function(program, aot.run_as_is)(torch.ones(3, requires_grad=True))
+
+
+class Quantised:
+    """Hooks that are an object, and change what they are given."""
+
+    def __init__(self) -> None:
+        self.packed = self.unpacked = 0
+
+    def pack(self, t: torch.Tensor) -> torch.Tensor:
+        self.packed += 1
+        return (t.detach() * 8).round()
+
+    def unpack(self, t: torch.Tensor) -> torch.Tensor:
+        self.unpacked += 1
+        return t / 8
+
+
+PROGRAMS: dict[str, Callable[..., torch.Tensor]] = {
+    "chain": chain,
+    "one saved": lambda x, w: (x @ w).sum(),
+    "an input twice": lambda x, w: (x * x * w).sum(),
+    "results": lambda x, w: (x.exp() * w.tanh()).sigmoid().sum(),
+    "nothing": lambda x, w: (x + w).sum(),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("partition", [aot.min_cut_partition, aot.save_all])
+def test_what_changes_values_is_given_each_once_and_told_of_once(
+    name: str, partition: Any, recwarn: pytest.WarningsRecorder
+) -> None:
+    compiled: Any = aot.aot_function(PROGRAMS[name], aot.run_as_is, partition=partition)
+    told = 0
+    for _ in range(3):
+        hooks = Quantised()
+        recwarn.clear()
+        x, w = (torch.randn(3, 3, requires_grad=True) for _ in range(2))
+        with saved_tensors_hooks(hooks.pack, hooks.unpack):
+            loss = compiled(x, w)
+        (entry,) = compiled.compiled.values()
+        assert hooks.packed == len(entry.halves.saved)
+        loss.backward()
+        assert hooks.unpacked == hooks.packed
+        told += sum("AO0167" in str(each.message) for each in recwarn)
+    assert told == (hooks.packed > 0)
+
+
+def test_of_what_only_stores_nothing_is_told(recwarn: pytest.WarningsRecorder) -> None:
+    compiled = aot.aot_function(chain, aot.run_as_is)
+    x, w = (torch.randn(3, 3, requires_grad=True) for _ in range(2))
+    expected = torch.autograd.grad(chain(x, w), (x, w))
+    with save_on_cpu():
+        stored = compiled(x, w)
+    torch.testing.assert_close(torch.autograd.grad(stored, (x, w)), expected)
+    again = checkpoint(compiled, x, w, use_reentrant=False)
+    torch.testing.assert_close(torch.autograd.grad(again, (x, w)), expected)
+    assert not [each for each in recwarn if "AO0167" in str(each.message)]
 
 
 def test_where_they_are_disabled_it_is_as_in_eager() -> None:

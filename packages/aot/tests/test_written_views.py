@@ -47,6 +47,7 @@ WRITES: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("of_input", [True, False])
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("view", VIEWS)

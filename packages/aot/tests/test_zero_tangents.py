@@ -86,6 +86,7 @@ WRITES = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("nest", NESTS.values(), ids=NESTS)
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_any_overload_of_a_write_takes_tangents(write, nest) -> None:

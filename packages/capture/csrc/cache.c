@@ -268,10 +268,12 @@ cache_entries(FrameCacheObject *cache, PyObject *code)
     if (!is_code(code)) {
         return NULL;
     }
+    PyObject *list = PyList_New(0); /* may collect garbage, and entries end with what goes */
     CodeState *state = cache_find(cache, code);
-    PyObject *list = PyList_New(state == NULL ? 0 : state->count);
-    for (Py_ssize_t i = 0; list != NULL && i < PyList_GET_SIZE(list); i++) {
-        PyList_SET_ITEM(list, i, Py_NewRef(state->entries[i]));
+    for (Py_ssize_t i = 0; list != NULL && state != NULL && i < state->count; i++) {
+        if (PyList_Append(list, (PyObject *)state->entries[i]) < 0) {
+            Py_CLEAR(list);
+        }
     }
     return list;
 }

@@ -40,6 +40,9 @@ PyObject *state_probe_call(PyObject *module, PyObject *args);
 PyObject *state_symbol(PyObject *module, PyObject *args);
 PyObject *read_bytes(PyObject *module, PyObject *args);
 PyObject *set_functions(PyObject *module, PyObject *given);
+PyObject *same_set_table(PyObject *module, PyObject *args);
+PyObject *fill_like(PyObject *module, PyObject *args);
+PyObject *set_like(PyObject *module, PyObject *args);
 
 /* --- entries and caches ---------------------------------------------------------------------- */
 

@@ -81,6 +81,8 @@ static PyMethodDef module_methods[] = {
      "set_stance(mode): a mode for every cache, unless it is the default; returns the last one."},
     {"stance", module_stance, METH_NOARGS, "stance(): the mode that is set for every cache."},
     {"follow", follow, METH_O, "follow(cls): guards neither hold nor watch its instances."},
+    {"bears_callback", bears_callback, METH_O,
+     "bears_callback(obj): whether a weak reference to it may have a callback."},
     {"set_foreign", module_set_foreign, METH_O,
      "set_foreign(setter): what sets the callback of torch's own hook on this thread; it answers "
      "the one before."},
@@ -97,6 +99,12 @@ static PyMethodDef module_methods[] = {
     {"state_probe_call", state_probe_call, METH_VARARGS, NULL},
     {"state_symbol", state_symbol, METH_VARARGS, NULL},
     {"read_bytes", read_bytes, METH_VARARGS, NULL},
+    {"same_set_table", same_set_table, METH_VARARGS,
+     "same_set_table(a, b): whether the hash tables of two sets are alike, slot by slot."},
+    {"fill_like", fill_like, METH_VARARGS,
+     "fill_like(target, model, items=None): give a set without items the table of another."},
+    {"set_like", set_like, METH_VARARGS,
+     "set_like(frozen, model, items=None): a new set with the table of another."},
     {NULL, NULL, 0, NULL},
 };
 

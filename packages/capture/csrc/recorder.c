@@ -41,6 +41,10 @@ note_kept(Recorder *r, PyObject *object)
     if (object == NULL || holding_of(object) == FOLLOWED) {
         return;
     }
+    if (holding_of(object) == UNHELD) {
+        r->failed = 1;
+        return;
+    }
     int *bucket = bucket_of_kept(r, object);
     if (bucket == NULL || *bucket != 0) {
         r->failed |= bucket == NULL;

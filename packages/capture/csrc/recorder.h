@@ -12,7 +12,7 @@ typedef struct {
     size_t bucket_count;
     int *kept_buckets; /* index + 1 of what is kept, by the object's address */
     size_t kept_bucket_count;
-    int failed; /* out of memory: the traversal goes on, the region is not armed */
+    int failed; /* out of memory, or UNHELD: the traversal goes on, the region is not armed */
 } Recorder;
 
 void note_kept(Recorder *r, PyObject *object);

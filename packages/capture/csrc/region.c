@@ -64,6 +64,24 @@ follow(PyObject *Py_UNUSED(module), PyObject *python_class)
     Py_RETURN_NONE;
 }
 
+/* Whether a weak reference to the object may have a callback. A threading.local clears its weak
+   references while the collector still sees it: a collection in a callback would end it twice. */
+static int
+callback_is_borne(PyObject *object)
+{
+    const PyTypeObject *base = Py_TYPE(object);
+    while (base != NULL && strcmp(base->tp_name, "_thread._local") != 0) {
+        base = base->tp_base;
+    }
+    return base == NULL;
+}
+
+PyObject *
+bears_callback(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    return PyBool_FromLong(callback_is_borne(object));
+}
+
 enum holding
 holding_of(PyObject *object)
 {
@@ -74,7 +92,7 @@ holding_of(PyObject *object)
     int of_interpreter = PyType_Check(object) &&
                          PyType_HasFeature((PyTypeObject *)object, Py_TPFLAGS_IMMUTABLETYPE);
     if (type->tp_weaklistoffset != 0) { /* negative where the interpreter manages it */
-        return of_interpreter ? KEPT : WATCHED;
+        return of_interpreter ? KEPT : callback_is_borne(object) ? WATCHED : UNHELD;
     }
     int container = PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) ||
                     PyCell_Check(object);
@@ -150,7 +168,7 @@ type_attr_stable(PyTypeObject *type, PyObject *name)
 /* --- asking ------------------------------------------------------------------------------------------ */
 
 static int
-fact_holds(const Fact *fact)
+fact_holds_of(const Fact *fact)
 {
     PyObject *found;
     switch (fact->kind) {
@@ -172,6 +190,15 @@ fact_holds(const Fact *fact)
     /* one that is not kept may have gone, and another object may lie where it lay */
     return !PyErr_Occurred() && found == fact->found &&
            (fact->followed == NULL || Py_TYPE(found) == fact->followed);
+}
+
+static int
+fact_holds(const Fact *fact)
+{
+    PyObject *owner = Py_NewRef(fact->owner); /* comparing keys may run Python, which may end it */
+    int holds = fact_holds_of(fact);
+    Py_DECREF(owner);
+    return holds;
 }
 
 /* A word changed: 1 nothing that was read has, 0 something did or may have. */

@@ -52,10 +52,12 @@ typedef struct {
    WATCHED  referred to weakly: the region ends with it
    FOLLOWED a container, or a tensor (torch swaps none that is referred to weakly), that lives as
             long as the words before its own say that it is where it was; none of its words is
-            read otherwise */
-enum holding { KEPT, WATCHED, FOLLOWED };
+            read otherwise
+   UNHELD   none of these: what depends on it is checked at every call */
+enum holding { KEPT, WATCHED, FOLLOWED, UNHELD };
 enum holding holding_of(PyObject *object);
 PyObject *follow(PyObject *module, PyObject *python_class);
+PyObject *bears_callback(PyObject *module, PyObject *object);
 
 struct Region {
     int armed, busy, over; /* over: something watched has gone while the region was checked */

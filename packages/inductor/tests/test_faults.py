@@ -184,6 +184,7 @@ def test_odd_inputs_are_read_as_they_lie(name: str) -> None:
         assert got.shape == want.shape
 
 
+@pytest.mark.sweep
 def test_a_graph_of_many_thousand_nodes_compiles(tmp_path: Path) -> None:
     """In seconds: nothing in the compiler grows with the square of the graph.
 

@@ -52,6 +52,7 @@ def same(program: str, options: Options) -> flambeau_inductor.CompiledGraph:
     return compiled
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("name", pipeline.OPTIONAL)
 def test_any_pass_can_be_left_out(name: str, program: str) -> None:

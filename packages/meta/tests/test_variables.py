@@ -7,6 +7,8 @@ from flambeau.errors import UnknownName
 from flambeau.variables import CHECKS, BadSetting, check_variables
 
 RIGHT = {
+    "FLAMBEAU_DISABLE": ("0", "1"),
+    "FLAMBEAU_INSTALL": ("0", "1"),
     "FLAMBEAU_LOGS": ("graph", "graph, code", "all"),
     "FLAMBEAU_FAULTS": ("raise",),
     "FLAMBEAU_CACHE_SIZE": ("500M", "2G", "100000"),

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -28,7 +28,12 @@ from flambeau_aot.joint.dispatch_mode import Decompositions
 from flambeau_aot.joint.program import InputProgram, of_graph_module
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.partition.budget import min_cut_partition
-from flambeau_aot.partition.must_not_recompute import relying_on_leaves, watching
+from flambeau_aot.partition.must_not_recompute import (
+    is_view_node,
+    relying_on_leaves,
+    root_of,
+    watching,
+)
 from flambeau_aot.partition.split import Halves, checked_cut, inference, split, tangents_of
 from flambeau_aot.runtime.ambient_state import ambient
 from flambeau_aot.runtime.autograd_function import Differentiation
@@ -230,6 +235,7 @@ class Pipeline:
             raise
         if not callable(call):
             raise AotError(f"the compiler of {info.name} returned {call!r}, which cannot be called")
+        origins = self._origins(gm) if info.kind == "backward" else ()
         contract = Contract(
             info.name,
             fresh,
@@ -239,5 +245,13 @@ class Pipeline:
             roots=plan.roots if plan and info.kind == "inference" else frozenset(),
             updates=info.updates,
             viewed=plan.viewed if plan else frozenset(),
+            origins=origins,
         )
         return Checked(call, contract, gm if self.options.check_outputs else None)
+
+    def _origins(self, gm: fx.GraphModule) -> tuple[int, ...]:
+        """For each output, the first one that is a view of the same value."""
+        is_view = partial(is_view_node, self.options.classify)
+        outputs = program_facts.outputs_of(gm)
+        roots = [root_of(x, is_view) if isinstance(x, fx.Node) else x for x in outputs]
+        return tuple(roots.index(root) for root in roots)

@@ -245,7 +245,7 @@ AO0127: a fake value escaped the trace as a result
 AO0128: a result is a {kind} that the program makes > return the tensors that it consists of, and
     make it outside
 AO0129: a result is a {kind} that keeps a tensor of the program > return the tensor
-AO0130: a result is a view, made with grad disabled, of a leaf made inside the program
+AO0130: a result is, or is a view of, a leaf made inside the program, and its base is no result
 AO0131: results share memory with a value that autograd cannot reach
 AO0132: retain_grad() of an input that the program writes to, where a result depends on what was
     written > call it after the region, or pass a clone
@@ -319,5 +319,8 @@ AO0165: the running statistics of {func} share memory with what it reads besides
     reads after it writes them > pass tensors of their own
 AO0166: a result of {name} depends on another one, whose gradient its caller may request: the
     program would have to be run again for it, and: {why} > return one of them
+AO0167: hooks on saved tensors are in force around a compiled program: they are given what that
+    saves, each once, and not what eager would; hooks that change values give other gradients than
+    in eager > put them inside of the program
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""

@@ -127,6 +127,7 @@ def _in_two(call: Callable[..., Any], dtype: torch.dtype, ask: Callable[..., Any
         return first, ask(call().float().square().sum())
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("region", [_inside, _outside, _nested, _uncached, _in_two])
 @pytest.mark.parametrize("call", list(CALLS))
 def test_gradients_asked_for_inside_the_program(call: str, region: Callable[..., Any]) -> None:

@@ -16,6 +16,7 @@ def test_operator(op) -> None:
     assert verdict.kind != "different", verdict.words
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout != "as they are"])
 @pytest.mark.parametrize(
     "op", DIFFERENTIABLE[5::40], ids=lambda op: f"{op.name}.{op.variant_test_name}".rstrip(".")

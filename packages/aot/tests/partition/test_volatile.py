@@ -68,6 +68,7 @@ def written_between(
     return [torch.zeros(()) if item.grad is None else item.grad for item in (w, leaf)]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda fn: fn.__name__)
 @pytest.mark.parametrize("kind", ["plain", "part of a graph"])
 @pytest.mark.parametrize("partition", [aot.min_cut_partition, aot.save_all])
@@ -140,6 +141,7 @@ def pole(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return x.reciprocal(), x * 2
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "program", [flipped, copied, one_of_several, pole], ids=lambda fn: fn.__name__
 )

@@ -251,13 +251,25 @@ def live_compilers() -> list[Decorator]:
         return list(_CACHES)
 
 
-def disable(fn: Any = None) -> Any:
-    """A function (usable as decorator) that runs, with all it calls, without compiling."""
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """A function (usable as decorator) that runs, with all it calls, without compiling.
+
+    recursive: False leaves what it calls to be compiled. reason: a word for whoever reads it.
+    """
     if fn is None:
-        return disable
+        return functools.partial(disable, recursive=recursive, reason=reason)
+    if not recursive:
+
+        @functools.wraps(fn)
+        def alone(*args: Any, **kwargs: Any) -> Any:
+            return fn(*args, **kwargs)
+
+        compat.mark_disabled_alone(alone)
+        return alone
     made = disabled(fn)
     functools.update_wrapper(made, fn)
     made.__dict__[MARK] = DISABLED
+    made.__dict__[compat.UNSEEN] = True
     return made
 
 

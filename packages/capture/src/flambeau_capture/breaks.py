@@ -142,6 +142,10 @@ REASONS: dict[str, Reason] = {
             "a call under a transform or a mode of torch that sees every operation",
             "compile the function that enters it, or call the compiled one outside of it",
         ),
+        "FB0028": (
+            "an operator needs a number as a constant, and it is another from call to call",
+            "call it with few different numbers, or compute with tensors in the operator's place",
+        ),
     }.items()
 }
 

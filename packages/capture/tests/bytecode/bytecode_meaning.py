@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import types
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from flambeau_capture.bytecode import CodeBody, assemble, decode
-from flambeau_capture.bytecode.pools import constant_key
 
 FIELDS = (
     "co_argcount",
@@ -22,6 +22,20 @@ FIELDS = (
     "co_filename",
     "co_firstlineno",
 )
+
+
+def constant_key(value: object) -> Hashable:
+    """Equal keys: constants that differ by identity at most."""
+    kind = type(value)
+    if kind in (int, bool, str, bytes):
+        return kind, value
+    if kind is float and isinstance(value, float):
+        return kind, value.hex() if not math.isnan(value) else id(value)
+    if kind is complex and isinstance(value, complex):
+        return kind, constant_key(value.real), constant_key(value.imag)
+    if kind is tuple and isinstance(value, tuple):
+        return kind, tuple(constant_key(item) for item in value)
+    return kind, "identity", id(value)
 
 
 def meaning(body: CodeBody) -> tuple:

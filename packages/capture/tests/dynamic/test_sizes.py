@@ -278,3 +278,15 @@ def test_a_backend_may_take_some_kinds_of_symbols(capture):
     backend.supports_symbols = ("size",)
     with pytest.raises(ValueError, match="names \\['size'\\]"):
         optimize(backend)(lambda x: x)
+
+
+def test_tensors_that_come_by_turns_in_two_ranks_are_two_graphs_each(capture, backend):
+    def fn(x):
+        return (x * 2).sum(-1)
+
+    compiled = capture(fn)
+    shapes = [(n, n + 1) if n % 2 else (n,) for n in range(3, 19)]
+    for shape in shapes:
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), fn(x))
+    assert len(backend) == 4  # a constant one and an open one for each

@@ -217,7 +217,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - ELSEWHERE))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_native_and_python_agree(kind, data):
     params = data.draw(params_of(kind))

@@ -77,6 +77,7 @@ def differences(base, methods):
     return [(a, b) for a, b in zip(*told) if [plain(x) for x in a] != [plain(x) for x in b]]
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::SyntaxWarning")
 @pytest.mark.parametrize("base", BASES)
 def test_a_special_method_beside_a_built_in_part(base):

@@ -47,6 +47,7 @@ def shown(value):
     return [shown(item) for item in value] if isinstance(value, tuple) else value
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("kind", EXCEPTIONS, ids=lambda kind: kind.__name__)
 def test_a_built_in_exception_is_made_as_python_makes_it(kind, check):
     """Whatever its arguments: the class that its `__new__` chooses, its fields, its text."""
@@ -199,6 +200,7 @@ CLASSES = [
 BAD = [("a",), (5,), ([1.5],), (["a"],), (None,), (int,), ("a", "b"), ({"a": 1},), (b"q", 2, 3)]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_a_constructor_refuses_its_arguments_in_the_program(kind, check):
     """Inside `try`, it is the program's error: nothing of it is a fault of capture."""

@@ -73,3 +73,30 @@ def test_what_a_method_answers_with_the_object_itself(capture, text):
     compiled = capture(f)
     for a in ("ab c", " ab", "".join(["ab", " c"]), "AB"):
         assert compiled(torch.ones(2), a)[1] == f(torch.ones(2), a)[1]
+
+
+#: where two of them are once a graph has ended, or the frame
+LATER = {
+    "after a break": "breaks(); return x, a is b, a is a",
+    "in a list": "c = [a, b]; breaks(); return x, c[0] is c[1], c[0] is a",
+    "in a closure": "g = lambda: (a is b, a)\n    breaks(); r = g(); return x, r[0], r[1] is b",
+    "returned": "return x, (a, b)",
+}
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "tuple", "nested"])
+@pytest.mark.parametrize("later", LATER)
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+def test_made_apart_they_stay_apart(capture, kind, later):
+    """Equal ones share no place in the code that is made of the frame."""
+    tuples = {"tuple": ("(1, 2)", "tuple([1, 2])", "(n - 4, 2)")}
+    tuples["nested"] = ("(1, (2.5, 'a'))", "(1, (y * 5, 'a'))")
+    texts = {**KINDS, **tuples}[kind]
+    for one, other in itertools.product(texts[:3], repeat=2):
+        f = function(f"def f(x, n, y):\n    a, b, x = {one}, {other}, x + 1\n    {LATER[later]}")
+        f.__globals__["breaks"] = lambda: print("", end="")
+        seen = []
+        for target in (f, capture(f)):
+            found = target(torch.ones(2), 5, 0.5)[1:]
+            seen.append(found if later != "returned" else found[0][0] is found[0][1])
+        assert seen[0] == seen[1], (one, other)

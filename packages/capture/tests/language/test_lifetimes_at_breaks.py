@@ -5,8 +5,10 @@ The family: every way to come by an object, every end of the variable, in each k
 objects whose end is seen by a reference, by `__del__`, or by neither of which they are the holder.
 """
 
+import collections
 import itertools
 import random
+import threading
 import weakref
 from textwrap import indent
 
@@ -29,11 +31,68 @@ class Seen(list):
     """A container whose item is what ends."""
 
 
+class Slots:
+    __slots__ = ("__weakref__", "log")
+
+    def __init__(self, log):
+        self.log = log
+
+    def __del__(self):
+        self.log.append("ended")
+
+
+class Local(threading.local):
+    def __init__(self, log):
+        self.log = log
+
+
+class Failure(Exception):
+    def __init__(self, log):
+        super().__init__("failed")
+        self.log = log
+
+    __del__ = Ending.__del__
+
+
+class Mapping(dict):
+    __del__ = Ending.__del__
+
+
+class Deque(collections.deque):
+    __del__ = Ending.__del__
+
+
+def with_log(kind):
+    def make(log):
+        made = kind()
+        made.log = log
+        return made
+
+    return make
+
+
+def suspended(log):
+    def generate():
+        try:
+            yield
+        finally:
+            log.append("ended")
+
+    next(made := generate())
+    return made
+
+
 KINDS = {
     "object": Plain,
     "ending": Ending,
     "tensor": lambda log: torch.ones(2),
     "container": lambda log: Seen([Ending(log)]),
+    "slots": Slots,
+    "thread's local": Local,
+    "exception": Failure,
+    "dict": with_log(Mapping),
+    "deque": with_log(Deque),
+    "generator": suspended,
 }
 HELD = {
     "called": "a = made()",
@@ -97,7 +156,7 @@ def seen(source, kind, by):
     world = type("World", (), {"o": None})
 
     def track(thing):
-        if not isinstance(thing, list | int):
+        if not isinstance(thing, list | int | None):
             refs.append(weakref.ref(thing))
 
     def made():

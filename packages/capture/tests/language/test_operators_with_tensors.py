@@ -51,6 +51,7 @@ def shown(found):
     return found if isinstance(found, tuple | list | bool) else repr(found).partition(" at ")[0]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "base, answer",
     [*itertools.product(BASES, (None, "NotImplemented")), *(("object", a) for a in ANSWERS)],

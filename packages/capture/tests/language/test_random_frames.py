@@ -198,6 +198,7 @@ def agree(seed):
         assert outcome(compiled, n) == outcome(fn, n), f"program {seed}, n = {n}:\n{source}"
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.filterwarnings("error:guards of .* do not hold:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore:.*was compiled")
 @pytest.mark.parametrize("first", range(0, 40, 8))

@@ -169,6 +169,7 @@ def pairs(method):
     return [EVERY[(first + nth * (len(EVERY) // PAIRS)) % len(EVERY)] for nth in range(PAIRS)]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("method", [method for method in USES if method not in LIKE_MANY])
 def test_a_special_method_is_looked_up_in_the_class(method):

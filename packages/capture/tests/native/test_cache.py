@@ -242,3 +242,34 @@ def test_arguments_of_the_constructors_are_checked():
         Entry((i for i in ()).gi_code, None)
     with pytest.raises(TypeError):
         FrameCache(keep_all).skip_prefixes(["a"])
+
+
+def test_entries_that_end_while_they_are_listed():
+    """The list is an object too: to make it may collect garbage, with which entries end."""
+
+    def f(x):
+        return x + 1
+
+    def known(code, func, locals, free, cache):
+        return Entry(code.replace(), local_is(0, locals["x"]))
+
+    cache = FrameCache(known)
+    call = compiled(f, cache)
+    assert [call(x) for x in range(3)] == [1, 2, 3]
+    left = cache.entries(f.__code__)
+    assert len(left) == 3
+
+    def ends(phase, info):
+        while left:
+            cache.remove(f.__code__, left.pop())
+
+    threshold = gc.get_threshold()
+    held = [[] for _ in range(200)]  # so that no list is at hand that was one before
+    gc.callbacks.append(ends)
+    gc.set_threshold(1)
+    try:
+        held.append(cache.entries(f.__code__))
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(ends)
+    assert left == [] and held[-1] == []

@@ -95,3 +95,25 @@ def test_run_never_compiles(capture, backend):
     assert len(backend) == 1
     fn(torch.ones(7))
     assert len(backend) == 2
+
+
+@pytest.mark.parametrize("name", ["eager_then_compile", "aot_eager_then_compile"])
+def test_the_first_call_runs_as_it_is_and_its_sizes_are_noted(capture, backend, name):
+    fn = capture(lambda x, n: x.sin() * n)
+    with set_stance(name):
+        assert get_stance() == "eager_then_compile"
+        for call, size in enumerate((4, 5, 6)):
+            x = torch.ones(size)
+            assert torch.equal(fn(x, size), x.sin() * size)
+            assert len(backend) == min(call, 1)
+    assert get_stance() == "default"
+    capture(halved)(torch.ones(3))
+    assert len(backend) == 2
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [("force_eager", "eager"), ("eager_on_recompile", "run_only")]
+)
+def test_torchs_names_of_stances_are_taken(theirs, ours):
+    with set_stance(theirs):
+        assert get_stance() == ours

@@ -1,5 +1,7 @@
 """Tensor.backward() in the graph: what may be held, and what ends it."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -110,6 +112,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 1, 4, 4)])
 def test_a_derivative_is_laid_out_as_autograd_keeps_it(capture, loss, shape):
@@ -129,6 +132,40 @@ def test_a_derivative_is_laid_out_as_autograd_keeps_it(capture, loss, shape):
                 strides = zip(wide, expected.stride(), got.stride())
                 assert all(e == g for told, e, g in strides if told), (one, other)
                 torch.testing.assert_close(got, expected)
+
+
+SHARED = {
+    "joined": lambda a, b, c: torch.cat([a, b, c]).exp().sum(),
+    "stacked": lambda a, b, c: (torch.stack([a, b]) * 2).sum() + c.exp().sum(),
+    "joined rows": lambda a, b, c: torch.cat([a.view(-1), b.view(-1)]).exp().sum() + c.sum(),
+    "a part": lambda a, b, c: (a * 1).sum() + (torch.cat([b, a, c])[:3] * 2).sum(),
+    "parts": lambda a, b, c: sum((p * p).sum() for p in (torch.cat([a, b, c]) * 2).split(3)),
+    "columns": lambda a, b, c: torch.stack([a, b, c], -1).exp().sum(),
+    "a sum with a view": lambda a, b, c: (a + b.view(3, 4) + c.reshape(3, 4)).exp().sum(),
+    "sums in a part": lambda a, b, c: torch.cat([torch.ones(3, 4), a + b + c]).exp().sum(),
+    "turned": lambda a, b, c: torch.cat([a.t(), b.t(), c.t()]).exp().sum(),
+    "products": lambda a, b, c: (a @ b.t() + F.linear(a, c)).exp().sum(),
+}
+
+
+@pytest.mark.parametrize("loss", SHARED)
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+def test_derivatives_share_the_memory_that_autograd_lets_them_share(capture, loss, order):
+    def step(*leaves):
+        SHARED[loss](*(leaves[place] for place in order)).backward()
+
+    def places(leaves):
+        starts = [leaf.grad.untyped_storage().data_ptr() for leaf in leaves]
+        told = [(x.grad.storage_offset(), x.grad.stride(), x.grad._is_view()) for x in leaves]
+        return told, [starts.index(start) for start in starts]
+
+    made = [x(3, 4) for _ in range(3)]
+    one, other = ([x.detach().requires_grad_() for x in made] for _ in range(2))
+    step(*one)
+    capture(step)(*other)
+    assert places(other) == places(one)
+    for expected, got in zip(one, other, strict=True):
+        torch.testing.assert_close(got.grad, expected.grad)
 
 
 def test_weights_inputs_and_graphs_that_are_kept(capture, backend, same):

@@ -62,6 +62,7 @@ def train(make_step, name, steps=3):
     return [p.detach() for p in module.parameters()], state
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_steps_agree(capture, backend, name):
     ours, our_state = train(lambda o: capture(lambda: o.step(), cache_size_limit=16), name)
@@ -211,6 +212,7 @@ def test_every_scheduler_is_there():
     assert set(SCHEDULERS) == set(named) - {"ReduceLROnPlateau"}  # it reads the loss
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_a_scheduler_in_the_step_comes_to_rest(capture, backend, name):
     results = []

@@ -120,6 +120,52 @@ def test_interpreted_as_triton(dtype: torch.dtype, tmp_path: Path) -> None:
     check(lambda loop, buffers: run_interpreted(loop, buffers, tmp_path), cases(dtype, 5), slack)
 
 
+PSI_ZEROS = (1.4616321449683623, -0.5040830082644554, -1.5734984731623904, -2.6107208684441447)
+NEAR = {
+    "digamma": (*PSI_ZEROS, *(float(n) for n in range(-5, 12))),
+    **{f"{shifted}chebyshev_{k}": (-1.0, 0.0, 0.5, 1.0)
+       for k in "tuvw" for shifted in ("", "shifted_")},
+}  # fmt: skip
+"""Where terms cancel, or a closed form has no digits left, by function."""
+
+
+def neighbours(name: str, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    """Operands within few units of what is in `NEAR`, and a little farther."""
+    eps = torch.finfo(dtype).eps
+    steps = torch.cat((torch.arange(-12, 13) * eps / 4, torch.logspace(-7, -2, 12)))
+    x = (torch.tensor(NEAR[name], dtype=torch.float64)[:, None] + steps.double()).flatten()
+    if name == "digamma":
+        return (x.to(dtype),)
+    degrees = torch.tensor([5, 6, 7, 10, 33], dtype=dtype)
+    x, n = torch.cartesian_prod(x.to(dtype), degrees).T.contiguous()
+    return x.contiguous(), n.contiguous()
+
+
+def cancelling(dtype: torch.dtype) -> list[Extreme]:
+    """The functions of `NEAR` and their operands."""
+
+    def function(name: str) -> Callable[..., torch.Tensor]:
+        long = name.replace("chebyshev_", "chebyshev_polynomial_")
+        return torch.digamma if name == "digamma" else getattr(torch.special, long)
+
+    return [Extreme(name, function(name), neighbours(name, dtype), False) for name in NEAR]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_where_terms_cancel(dtype: torch.dtype, tmp_path: Path) -> None:
+    """The branches are eager's; so is the order in which psi's terms are added, which leaves of the
+    bits of float64 what a logarithm rounds otherwise."""
+    close = 1e-10 if dtype == torch.float64 else 2e-3
+    for loop, group, buffers in loops_of(cancelling(dtype)):
+        run_compiled(loop, buffers, tmp_path)
+        for k, case in enumerate(group):
+            given, expected = buffers[f"out{k}"], case.function(*case.operands)
+            torch.testing.assert_close(given, expected, rtol=close, atol=close, equal_nan=True)
+            if case.name == "digamma" and dtype == torch.float64:
+                other = (given != expected) & ~expected.isnan()
+                assert other.double().mean() < 0.03
+
+
 def test_every_one_is_a_primitive_or_a_part_of_one() -> None:
     named = set(device_functions.names())
     assert named - POINTWISE.keys() == PARTS.keys() and len(named) > 30

@@ -1,7 +1,7 @@
 """Rows whose elements repeat: what reads a tensor through a broadcast that is reshaped, repeated,
 turned or put together again compiles under every reduction, normalisation and scan, and agrees.
 
-The family: ways to repeat x what goes along rows or down columns; every second pair here, all with
+The family: ways to repeat x what goes along rows or down columns; every fourth pair here, all with
 FLAMBEAU_SWEEPS=1 (`nox -s sweeps`).
 """
 
@@ -22,7 +22,7 @@ from torch import Tensor, fx
 from torch.nn import functional as F
 
 ROWS, COLUMNS = 6, 32
-STEP = 1 if os.environ.get("FLAMBEAU_SWEEPS") == "1" else 2
+STEP = 1 if os.environ.get("FLAMBEAU_SWEEPS") == "1" else 4
 
 REPEATED: dict[str, Callable[[Tensor], Tensor]] = {
     "inner": lambda x: x[:, :, None].expand(ROWS, COLUMNS, 8).reshape(ROWS, 8 * COLUMNS),
@@ -64,6 +64,7 @@ TAKEN: dict[str, Callable[[Tensor], Tensor]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kernels", ["cpp", "triton"])
 def test_rows_of_repeated_elements(kernels: str, tmp_path: Path) -> None:
     if kernels == "triton":

@@ -39,6 +39,7 @@ def check(
     torch.testing.assert_close(found, wanted, rtol=close, atol=close, equal_nan=True)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", SCANS)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_scan_is_one_kernel_with_what_makes_its_elements(

@@ -80,6 +80,7 @@ def test_what_is_written_is_what_eager_writes(name: str, tmp_path: Path) -> None
         torch.set_num_threads(before)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("bad", [BINS, -BINS - 1, 2**62, -(2**63), 2**63 - 1])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_bad_position_raises_as_in_eager(name: str, bad: int, tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from flambeau.planning import Plan as Plan
     from flambeau.planning import calibrate as calibrate
     from flambeau.planning import plan as plan
+    from flambeau.switching.install import install as install
+    from flambeau.switching.install import uninstall as uninstall
     from flambeau.tracing.trace import trace as trace
 
 
@@ -85,6 +87,7 @@ _NAMES = {
     "flambeau.packaging.loading": "Loaded load",
     "flambeau.packaging.package": "package",
     "flambeau.planning": "Plan calibrate plan",
+    "flambeau.switching.install": "install uninstall",
     "flambeau.tracing.trace": "trace",
     "flambeau_capture": (
         "CompileProfiler RecompileError Unsupported allow_in_graph disable get_stance graph_break "
@@ -93,7 +96,14 @@ _NAMES = {
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 #: modules that run without the siblings that compile
-_RUNTIME = frozenset({"flambeau.cache", "flambeau.errors", "flambeau.packaging.loading"})
+_RUNTIME = frozenset(
+    {
+        "flambeau.cache",
+        "flambeau.errors",
+        "flambeau.packaging.loading",
+        "flambeau.switching.install",
+    }
+)
 
 __all__ = sorted({*_HOMES, "__version__", "cache"})
 

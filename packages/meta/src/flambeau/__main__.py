@@ -80,11 +80,24 @@ def _replay(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _run(arguments: Sequence[str]) -> int:
+    """a program runs as python runs it, its torch.compile being Flambeau's"""
+    from flambeau.switching import program
+
+    parser = _parser(_run)
+    parser.add_argument("program", nargs="+", help="SCRIPT ... or -m MODULE ..., as after `python`")
+    if arguments[:1] in ([], ["-h"], ["--help"]) or arguments == ["-m"]:
+        parser.parse_args(arguments)
+    program.run(arguments)
+    return 0
+
+
 COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "report": _report,
     "doctor": _doctor,
     "minify": _minify,
     "replay": _replay,
+    "run": _run,
 }
 
 

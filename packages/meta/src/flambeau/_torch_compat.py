@@ -50,6 +50,15 @@ def modes_of_math() -> dict[str, str]:
     return {name: repr(value) for name, value in found.items()}
 
 
+def cache_info(artifacts: dict[str, list[str]]) -> Any:
+    """What `torch.compiler.save_cache_artifacts` says of the artifacts."""
+    from torch.compiler._cache import CacheInfo  # few programs carry caches
+
+    info = CacheInfo()
+    info.artifacts.update(artifacts)
+    return info
+
+
 # --- processes that train together ----------------------------------------------------------------
 
 set_grad_enabled = torch._C._set_grad_enabled
@@ -83,6 +92,11 @@ def default_store() -> Any:
 def expression_of(number: Any) -> Any:
     """The sympy expression of a symbolic number, with what its environment has learnt since."""
     return number.node.expr
+
+
+def value_of(number: Any) -> Any:
+    """The value of a symbolic number in this call, which is not assumed; anything else as it is."""
+    return number.node.hint if isinstance(number, torch.SymInt | torch.SymFloat) else number
 
 
 def environment_of(number: Any) -> Any:

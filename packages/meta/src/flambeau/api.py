@@ -27,7 +27,7 @@ from flambeau.errors import BadOption, Fault
 from flambeau.events import logs
 from flambeau.events.records import RecordCollector, Report, recorders_of, remember, total
 from flambeau.tracing import trace
-from flambeau.variables import REPRO_AFTER, check_variables
+from flambeau.variables import DISABLE, REPRO_AFTER, check_variables
 
 CALLS = 3
 """Calls of each graph that are checked, unless another number is given."""
@@ -76,6 +76,8 @@ def compile(
     verify: the first calls of each graph (three, or so many) are checked against running it as it
     is, and in double precision; a graph that is wrong is named in a warning and runs as it is.
 
+    With FLAMBEAU_DISABLE=1 in the environment everything runs as it is.
+
     Raises UnknownBackend, UnknownMode and UnknownOption, each with the names that are known, and
     BadOption for a value that an option cannot have.
     """
@@ -123,6 +125,10 @@ def compile(
 
     def decorator(target: Any) -> Any:
         compiled = decorate(target)
+        if os.environ.get(DISABLE, "0") not in ("", "0"):
+            compiler = compiler_of(compiled)
+            assert compiler is not None, "what decorate makes has one"
+            compiler.cache.mode = "off"
         make_copyable(compiled, target, recipe)
         if settings is not None and settings.looks_at_calls:
             compiled = watched_calls(compiled, target, settings.place)

@@ -24,6 +24,7 @@ from flambeau.errors import BadOption, UnknownMode, UnknownOption
 MODES: Mapping[str, Mapping[str, object]] = {
     "default": {},
     "max-autotune": {"max_autotune": True},
+    "max-autotune-no-cudagraphs": {"max_autotune": True, "cuda_graphs": False},
     "reduce-overhead": {"cuda_graphs": True},
     "never-slower": {},  # how graphs are served, not how they are compiled
 }

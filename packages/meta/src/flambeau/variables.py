@@ -15,10 +15,14 @@ from flambeau_inductor.cache import size_limit
 
 from flambeau.errors import FlambeauError, UnknownName
 from flambeau.events import logs
+from flambeau.switching.install import VARIABLE as INSTALL
 from flambeau.tracing.trace import VARIABLE as TRACE
 
 REPRO_AFTER = "FLAMBEAU_REPRO_AFTER"
 """What `flambeau.repro.hook` reads, which is not imported without it."""
+
+DISABLE = "FLAMBEAU_DISABLE"
+"""Nothing is compiled: what `flambeau.compile` returns runs as it is."""
 
 
 class BadSetting(FlambeauError, ValueError):
@@ -66,6 +70,8 @@ def _folder(value: str) -> None:
 
 CHECKS: Mapping[str, Callable[[str], None]] = {
     logs.VARIABLE: _names,
+    DISABLE: _one_of(DISABLE, "0", "1"),
+    INSTALL: _one_of(INSTALL, "0", "1"),
     "FLAMBEAU_FAULTS": _one_of("FLAMBEAU_FAULTS", "raise"),
     size_limit.LIMIT: _size,
     TRACE: _folder,

@@ -233,8 +233,9 @@ def small(x, w):
     return torch.sin(x) + 1
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
-@pytest.mark.skipif("FLAMBEAU_LONG_TESTS" not in os.environ, reason="needs FLAMBEAU_LONG_TESTS")
+@pytest.mark.skipif("FLAMBEAU_SWEEPS" not in os.environ, reason="one of the sweeps")
 def test_shrinking_a_graph_that_ends_the_process(folder):
     shrunk_by_the_command(crashed(folder))
 

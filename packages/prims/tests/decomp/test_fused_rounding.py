@@ -27,6 +27,16 @@ def test_bits_are_those_of_eager(name, dtype):
         assert torch.equal(found, CALLS[name](x, y, z))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_logarithms_of_sums_of_powers(dtype):
+    """By whole vectors: the elements after the last have another library's logarithm."""
+    x, y = torch.randn(2, 4096, dtype=dtype) * 5
+    for a, b in ((x, y), (x, x), (x, x + 1)):
+        with Decomposing():
+            found = torch.logaddexp2(a, b)
+        assert torch.equal(found, torch.logaddexp2(a, b))
+
+
 def test_a_product_beyond_all_numbers_is_none_if_the_sum_is_not():
     a, b = torch.full((16,), 3e38), torch.full((16,), -2.5)
     with Decomposing():

@@ -59,6 +59,7 @@ def told(x):
     return f"{x.dtype} {tuple(x.shape)}" if isinstance(x, torch.Tensor) else repr(x)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", sorted(BINARY))
 def test_any_two_operands(name):
     run, taken, wrong = BINARY[name], 0, []

@@ -75,6 +75,7 @@ def only_on_a_cpu():
             yield name, own if own <= HALVES else own - GENERATION
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("name", "dtypes"), only_on_a_cpu())
 def test_a_gpu_refuses_what_its_kernels_do_not_take(name, dtypes):
     """By the database: what only a CPU takes is left to eager's kernel for CUDA."""

@@ -30,6 +30,7 @@ def made(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
     return drawn.to(dtype) if dtype.is_floating_point else (1 + 9.3 * drawn.abs()).to(dtype)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_tensor_of_another_dtype_is_rounded_where_eager_rounds_it(

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.autograd import forward_ad
@@ -144,7 +145,19 @@ def keeps_something(node: Any) -> bool:
     return type(node).__name__ == "CppFunction" or bool(kept_values(node))
 
 
-_SAVED: dict[type, list[str]] = {}
+def watch_unpacking(node: Any, note: Callable[[Any], None]) -> None:
+    """Let `note(node)` be called where the backward of a function of Python, whose node this is,
+    reads `saved_tensors`: autograd looks at their versions there, and nowhere else."""
+    kind = type(node)
+
+    def saved_tensors(self: Any) -> Any:
+        note(self)
+        return kind.saved_tensors.__get__(self)
+
+    node.__class__ = type(kind.__name__, (kind,), {"saved_tensors": property(saved_tensors)})
+
+
+_SAVED: WeakKeyDictionary[type, list[str]] = WeakKeyDictionary()
 """By the class of a node, the attributes that hold what it keeps."""
 
 

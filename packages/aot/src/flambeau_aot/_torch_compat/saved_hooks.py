@@ -37,6 +37,16 @@ def checkpoint_hooks_on_top() -> bool:
     return pack.__module__ == "torch.utils.checkpoint" and "_checkpoint_hook" in pack.__qualname__
 
 
+def hooks_may_change_values() -> bool:
+    """Whether there are hooks on saved tensors in force, other than those of torch's own that give
+    back what they were given."""
+    top = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    if top is None:
+        return False
+    name = f"{getattr(top[0], '__module__', '')}.{getattr(top[0], '__qualname__', '')}"
+    return not name.startswith(("torch.autograd.graph.save_on_cpu.", "torch.utils.checkpoint."))
+
+
 def top_hooks_are(pack: Any) -> bool:
     """Whether the hooks on saved tensors in force begin with this function."""
     top = torch._C._autograd._top_saved_tensors_default_hooks(False)

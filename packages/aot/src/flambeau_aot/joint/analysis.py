@@ -275,6 +275,9 @@ class _Results:
         """A result of memory of its own, or one that shares it with other results only."""
         tracer = self.tracer
         value = current_value(result)
+        own = base_of(result)
+        if own.requires_grad and own.grad_fn is None and all(own is not other for other in group):
+            raise refusal("AO0130")
         lazy = is_lazy(value, tracer.view_of)
         alone = len(group) == 1 and not expanded(value.shape, value.stride()) and not lazy
         if alone and not _written_as_view(tracer, result):

@@ -10,7 +10,7 @@ eager runs a user's derivative once, of the whole gradient, and parts of it need
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from flambeau_aot._torch_compat import (
     kept_values,
     of_a_user,
     version,
+    watch_unpacking,
 )
 from flambeau_aot.joint.cotangents import reached_from
 from flambeau_aot.joint.input_mutations import Effects, in_graph
@@ -114,20 +115,34 @@ def reentrant_tangents(effects: Effects, history: History) -> frozenset[int]:
     )
 
 
-def kept_by_autograd(
-    effects: Effects, history: History
-) -> tuple[tuple[fx.Node, frozenset[int]], ...]:
-    """What the nodes keep for a backward pass, whether or not their formulas read it, each with the
-    cotangents that it is kept for; what a user's derivative keeps is for that to read."""
+Kept = tuple[tuple[fx.Node, frozenset[int]], ...]
+"""What is kept for a backward pass, each with the cotangents that it is kept for."""
+
+
+def kept_by_autograd(effects: Effects, history: History) -> Callable[[], Kept]:
+    """What the nodes keep for a backward pass, whether or not their formulas read it: to be called
+    when the pass is recorded. A user's derivative keeps what it unpacks, or nothing; a node that
+    keeps something else looks at the versions of all of it."""
     tracer = effects.tracer
     reached = reached_from([end.grad_fn for end in effects.ends])
-    found: dict[fx.Node, frozenset[int]] = {}
+    by_node: dict[Any, list[fx.Node]] = {}
+    unpacked: set[Any] = set()
     for node, _ in history:
-        for tensor in () if of_a_user(node) else kept_values(node):
-            if is_functional(tensor) and tracer.has_node(value := current_value(tensor)):
-                kept = tracer.node_of(value)
-                found[kept] = found.get(kept, frozenset()) | reached[node]
-    return tuple(found.items())
+        values = [current_value(x) for x in kept_values(node) if is_functional(x)]
+        by_node[node] = [tracer.node_of(x) for x in values if tracer.has_node(x)]
+        if by_node[node] and of_a_user(node):
+            watch_unpacking(node, unpacked.add)
+        else:
+            unpacked.add(node)
+
+    def kept() -> Kept:
+        found: dict[fx.Node, frozenset[int]] = {}
+        for node, values in by_node.items():
+            for value in values if node in unpacked else ():
+                found[value] = found.get(value, frozenset()) | reached[node]
+        return tuple(found.items())
+
+    return kept
 
 
 def refuse_written_aliases(effects: Effects, history: History) -> None:

@@ -255,7 +255,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         raise refusal("AO0052")
     history = autograd_nodes([end.grad_fn for end in effects.ends])
     refuse_written_aliases(effects, history)
-    # the backward pass lets go of what is kept
+    # before the backward pass lets go of what is kept
     kept, freed = kept_by_autograd(effects, history), freed_with(effects, history)
     with _python_forms(bool(numbers), attempt.decompositions):
         found = backward_part(effects, sparse)
@@ -308,7 +308,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         presences=found.presences,
         grads_of=among(found.grads_of, _NOTHING) if found.grads_of else (),
         inputs=among(facts, CONSTANT),
-        kept=kept,
+        kept=kept(),
     )
 
 

@@ -30,7 +30,7 @@ from flambeau_aot.runtime_plan import Saved, Watched
 IsView = Callable[[fx.Node], bool]
 
 
-def _is_view(known: Classifier | None, node: fx.Node) -> bool:
+def is_view_node(known: Classifier | None, node: fx.Node) -> bool:
     return node.op == "call_function" and classify(node.target, known) == "view"
 
 
@@ -90,7 +90,7 @@ def relying_on_leaves(
     if not joint.leaves:
         return joint
 
-    is_view = partial(_is_view, known)
+    is_view = partial(is_view_node, known)
     read = _read_by_backward(joint, _backward_nodes(joint, backward_only(joint)), is_view)
     roots = {root_of(node, is_view) for node in saved} - read
     leaves = tuple(primal for primal in sorted(joint.leaves) if joint.primals[primal] in roots)
@@ -112,7 +112,7 @@ def watching(joint: Joint, known: Classifier | None = None) -> Joint:
     if not joint.training:
         return joint
 
-    is_view = partial(_is_view, known)
+    is_view = partial(is_view_node, known)
     behind = _backward_nodes(joint, backward_only(joint))
     every = [x for node in joint.graph.nodes if node in behind for x in node.all_input_nodes]
     read = {
@@ -124,7 +124,8 @@ def watching(joint: Joint, known: Classifier | None = None) -> Joint:
         **{Saved("output", at): joint.outputs[at] for at in sorted(joint.plan.handed)},
         **{Saved("input", item.primal): joint.outputs[item.output] for item in joint.plan.updates},
     }
-    volatile = volatile_inputs(joint)
+    # a leaf at this call may have a history at another
+    volatile = volatile_inputs(joint) | {joint.primals[at] for at in joint.leaves}
     roots |= {Saved("input", at): x for at, x in enumerate(joint.primals) if x in volatile}
     readers = dict(zip(read, readers_of(joint, list(read)), strict=True))
     for node, tangents in joint.kept:

@@ -12,10 +12,11 @@ not have.
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from flambeau_aot._torch_compat import (
     CTX_TO_SAVE,
     FORWARD_AD_LEVEL,
     backward_keeps_graph,
+    hooks_may_change_values,
     no_view,
     pass_accumulates,
     saved_tensors_released,
@@ -328,6 +330,8 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
         saved.append("anchor")
     if saved:
         lines.append(f"    ctx.{CTX_TO_SAVE} = {display(saved)}")
+        lines.append("    if hooks_may_change_values():")
+        lines.append("        warn_of_hooks()")
     if own.reads_vary or own.in_turn:
         lines.append(f"    ctx.saved_versions = versions(ctx.{CTX_TO_SAVE})")
     symbols = f"primals[-{len(plan.inputs.symbols)}:]" if plan.inputs.symbols else ""
@@ -363,6 +367,8 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
     lines.append(f"    return {display([*given, *['anchor'] * own.once])}")
     scope: dict[str, Any] = {
         "new_anchor": new_anchor,
+        "hooks_may_change_values": hooks_may_change_values,
+        "warn_of_hooks": cache(_warn_of_hooks),
         "streams": streams,
         "draws": () if higher is None else higher.draws,
         "versions": versions,
@@ -495,6 +501,10 @@ def _batched(own: Differentiation, graph: Boxed) -> Callable[..., Sequence[Any]]
         return over_samples(made[0], ctx, cotangents)
 
     return batched
+
+
+def _warn_of_hooks() -> None:
+    warnings.warn(str(refusal("AO0167")), stacklevel=2)
 
 
 def _refuse_reentrant() -> None:

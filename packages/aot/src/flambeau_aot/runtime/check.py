@@ -49,6 +49,7 @@ class Contract:
     roots: frozenset[int] = frozenset()
     updates: tuple[tuple[int, int], ...] = ()
     viewed: frozenset[int] = frozenset()
+    origins: tuple[int, ...] = ()
 
 
 class Checked:
@@ -86,12 +87,13 @@ class Checked:
         return outputs
 
     def _first(self, args: list[Any]) -> Sequence[Any]:
-        taken = [
-            extent(value)
+        given = [value for value in args if isinstance(value, torch.Tensor)]
+        others = [
+            value
             for place, value in enumerate(args)
             if isinstance(value, torch.Tensor) and place not in self.contract.shareable
         ]
-        given = [value for value in args if isinstance(value, torch.Tensor)]
+        taken = [(-1, value, extent(value)) for value in others]
         updated = {output: args[place] for output, place in self.contract.updates}
         layouts = self.layouts(args) if self.layouts is not None else []
         returned = self.call(args)
@@ -110,14 +112,14 @@ class Checked:
         for index in range(min(self.contract.fresh, len(outputs))):
             if index in updated and outputs[index] is updated[index]:
                 continue
-            own = extent(outputs[index])
+            found, own = outputs[index], extent(outputs[index])
+            origin = self.contract.origins[index] if self.contract.origins else index
+            apart = [(value, reach) for kept, value, reach in taken if kept != origin]
             # Empty tensors share no memory, and may be one object all the same.
-            twice = any(outputs[index] is other for other in (*given, *outputs[:index]))
-            if twice or any(_overlap(own, other) for other in taken):
+            if any(found is value or _overlap(own, reach) for value, reach in apart):
                 copies.append(index)
-                outputs[index] = copied(outputs[index])
-                own = extent(outputs[index])
-            taken.append(own)
+                found = outputs[index] = copied(found)
+            taken.append((origin, found, extent(found)))
         roots = range(self.contract.fresh) if self.contract.differentiable else self.contract.roots
         self.views = tuple(index for index in sorted(roots) if outputs[index]._base is not None)
         for index in self.views:

@@ -24,6 +24,9 @@ def hidden_from_others(fn: Any) -> Any:
     """What torch keeps another compiler from looking into, by a wrapper; None if it is none."""
     if fn.__code__.co_filename == _COMPILE_FILE:
         return getattr(fn, "__wrapped__", None)
+    region = fn.__dict__.get(_REGION)
+    if region is not None:  # to be compiled once, which is a wish about time
+        return region
     if fn.__qualname__ in _BOOKKEEPING and fn.__module__ == "torch._dynamo.mutation_guard":
         return fn.__closure__[0].cell_contents  # of nn.Module, once that compiler has run
     if getattr(fn, UNSEEN, False):
@@ -34,6 +37,8 @@ def hidden_from_others(fn: Any) -> Any:
     return None
 
 
+#: on a function: `torch.compiler.nested_compile_region` has made it of this one
+_REGION = "__marked_compile_region_fn__"
 _BOOKKEEPING = frozenset(
     f"install_generation_tagging_init.<locals>.{name}"
     for name in ("patched_init", "patched_setstate")
@@ -42,15 +47,56 @@ _BOOKKEEPING = frozenset(
 
 TORCH_FOLDER = str(Path(torch.__file__).parent) + os.sep
 _COMPILE_FILE = TORCH_FOLDER + "_compile.py"
+_THAT_COMPILER = os.path.join(TORCH_FOLDER, "_dynamo", "")
+
+
+def _of_that_compiler(fn: Any) -> bool:
+    """Whether a function is of torch's own compiler, by the name of its module."""
+    return (fn.__module__ or "").startswith("torch._dynamo")
+
 
 FOREIGN_MARKS = frozenset(
-    {"mark_static_address", "mark_static", "mark_dynamic", "maybe_mark_dynamic"}
+    {"mark_static_address", "mark_static", "mark_dynamic", "maybe_mark_dynamic", "mark_unbacked"}
 )
 
 
 def is_foreign_mark(fn: Any) -> bool:
     """Whether a function only gives another compiler a hint about a tensor."""
-    return fn.__name__ in FOREIGN_MARKS and (fn.__module__ or "").startswith("torch._dynamo")
+    return fn.__name__ in FOREIGN_MARKS and _of_that_compiler(fn)
+
+
+Bounds = tuple[int | None, int | None]
+
+
+def foreign_dims(tensor: Any) -> tuple[dict[int, Bounds], frozenset[int]]:
+    """The dimensions that `torch._dynamo`'s marks leave open, with their bounds, and those that
+    they keep fixed. As there, a mark to leave one open counts for more; one that no value is known
+    of (`mark_unbacked`) is open here, for a graph sees no sizes of a call."""
+    found: dict[int, Bounds] = {}
+    for name in _OPEN_MARKS:
+        found |= dict.fromkeys(getattr(tensor, name, ()), (None, None))
+    found |= dict(getattr(tensor, "_dynamo_unbacked_bounds", ()))
+    for one in getattr(tensor, "_dynamo_dynamic_range", ()):
+        found[one.dim] = (one.min, one.max)
+    return found, frozenset(getattr(tensor, "_dynamo_static_indices", ())) - found.keys()
+
+
+_OPEN_MARKS = tuple(
+    f"_dynamo_{kind}_indices" for kind in ("dynamic", "weak_dynamic", "unbacked", "strict_unbacked")
+)
+
+
+def is_foreign_question(fn: Any) -> bool:
+    """Whether a function is another compiler's `is_compiling`."""
+    return fn.__name__ == "is_compiling" and _of_that_compiler(fn)
+
+
+def compiled_by_torch(fn: Any) -> bool:
+    """Whether a function is what torch's own compiler made of another, or calls a module's."""
+    if fn.__qualname__ == "OptimizedModule.__call__":
+        return _of_that_compiler(fn)
+    made = "_torchdynamo_orig_callable" in fn.__dict__ and not fn.__dict__.get(UNSEEN)
+    return made and fn.__code__.co_filename.startswith(_THAT_COMPILER)  # wrappers copy attributes
 
 
 def marked_constant(fn: Any) -> bool:
@@ -74,7 +120,7 @@ _CALL = "__call__"
 
 def is_foreign_break(fn: Any, caller: str) -> bool:
     """Whether a call requests a break that only another compiler needs here."""
-    named = fn.__name__ == "graph_break" and (fn.__module__ or "").startswith("torch._dynamo")
+    named = fn.__name__ == "graph_break" and _of_that_compiler(fn)
     return named and caller.startswith(TORCH_FOLDER)
 
 
@@ -82,6 +128,12 @@ def is_disabled(fn: FunctionType) -> bool:
     """Whether a function is not to be compiled: what `torch.compiler.disable` answers, or one that
     carries its mark. Our own functions carry it for torch's compiler."""
     return fn.__dict__.get(UNSEEN) is True and not (fn.__module__ or "").startswith("flambeau")
+
+
+def mark_disabled_alone(fn: Any) -> None:
+    """Mark a wrapper as `torch.compiler.disable(recursive=False)` marks its own."""
+    fn.__dict__[UNSEEN] = True
+    fn.__dict__["_torchdynamo_disable_recursive"] = False
 
 
 def disabled_alone(fn: FunctionType) -> CodeType | None:

@@ -220,3 +220,13 @@ def wait_for_devices() -> None:
     """Wait until the work that was given to a device is done."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
+
+
+def following(node: Any) -> list[Any]:
+    """The autograd nodes that a node of autograd's hands gradients to, by its arguments."""
+    return [other for other, _ in node.next_functions if other is not None]
+
+
+def sequence_number(node: Any) -> int:
+    """When an autograd node was made: the engine runs those made last first."""
+    return int(node._sequence_nr())

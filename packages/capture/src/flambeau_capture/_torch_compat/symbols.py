@@ -168,6 +168,17 @@ def hint(number: Any) -> Any:
     return number.node.hint
 
 
+def is_decided(mode: Any, symbol: Any) -> bool:
+    """Whether a symbol has been assumed to be the number that it is now."""
+    return bool(mode.shape_env.replace(symbol).is_number)
+
+
+def count_of_decisions(mode: Any) -> int:
+    """A number that grows with whatever is assumed of the symbols of a fake mode."""
+    known = mode.shape_env
+    return 0 if known is None else len(known.guards) + len(known.replacements)
+
+
 @dataclass(frozen=True)
 class ShapeConditions:
     """What an environment has assumed: conditions, symbols that equal expressions, and ranges."""

@@ -195,11 +195,11 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
     made: Value
     if isinstance(maker, types.FunctionType):
         if new[0].__module__ == "typing" and new[0].__name__ in ("Generic", "Protocol"):
-            made = new_object(kind)
+            made = new_object(tx, kind)
         else:
             made = tx.call(tx.wrap(maker, ConstantSource(maker, "__new__")), [kind, *args], kwargs)
     else:
-        made = new_immutable(tx, kind, args, kwargs) or new_object(kind)
+        made = new_immutable(tx, kind, args, kwargs) or new_object(tx, kind)
     if not issubclass(made.cls, python_class):
         return made
     init = find_in_class(python_class, "__init__")
@@ -265,9 +265,10 @@ def new_immutable(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> V
     return ObjectValue(python_class, payload=payload)
 
 
-def new_object(kind: ClassValue) -> Value:
+def new_object(tx: Tracer, kind: ClassValue) -> Value:
     """`object.__new__`, with the built-in part that the class derives from."""
     python_class = kind.python_class
+    assume_special_methods(tx, python_class)
     layout = layout_of(python_class)
     if layout in (object, types.SimpleNamespace):
         if issubclass(python_class, torch.nn.Module):
@@ -363,7 +364,7 @@ def _new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     kind = args[0]
     assert isinstance(kind, ClassValue)
     plain = known_in(kind.python_class, (dict, list, set))
-    return _EMPTY[kind.python_class]() if plain else new_object(kind)
+    return _EMPTY[kind.python_class]() if plain else new_object(tx, kind)
 
 
 @handles(*(base.__new__ for base in _IMMUTABLE))
@@ -375,7 +376,7 @@ def _immutable_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return TupleValue(unpack(tx, args[1]) if len(args) > 1 else [], kind.python_class)
     if known_in(kind.python_class, _IMMUTABLE) and kind.python_class is not tuple:
         return tx.instantiate(kind, args[1:], kwargs)
-    return new_immutable(tx, kind, args[1:], kwargs) or new_object(kind)
+    return new_immutable(tx, kind, args[1:], kwargs) or new_object(tx, kind)
 
 
 answers(

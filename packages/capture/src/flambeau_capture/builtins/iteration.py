@@ -43,6 +43,7 @@ from flambeau_capture.values.iterators.builtin import (
     FilterIterator,
     MapIterator,
     RangeIterator,
+    ReversedIterator,
     SequenceIterator,
     UntilIterator,
     ZipIterator,
@@ -134,7 +135,7 @@ spread(
 )
 
 
-_REVERSED = (list, tuple, dict, collections.deque, collections.OrderedDict)
+_REVERSED = (tuple, dict, collections.deque, collections.OrderedDict)
 
 
 @handles(reversed)
@@ -150,8 +151,7 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(target, SpecialMethods) and own is None:
         if not all(find_in_class(target.cls, name) for name in ("__len__", "__getitem__")):
             refuse(tx, reversed, target)
-        places = reversed(range(target.length(tx)))
-        return SequenceIterator(TupleValue([target.get_item(tx, Constant(i)) for i in places]))
+        return ReversedIterator(target, target.length(tx))
     if target.cls is range:
         return RangeIterator(constant_of(target)[::-1])
     if isinstance(target, Constant):
@@ -160,6 +160,8 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(target, IteratorValue):
         refuse(tx, reversed, target)
     inner = getattr(target, "payload", None) or target  # whatever its class iterates over
+    if inner.cls is list:
+        return ReversedIterator(inner, inner.length(tx))
     made = SequenceIterator(TupleValue(unpack(tx, inner)[::-1]))
     if known_in(inner.cls, _REVERSED):
         made.made_by = MadeBy(reversed, (inner,), {})

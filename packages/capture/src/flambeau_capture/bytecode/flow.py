@@ -160,13 +160,7 @@ def liveness(body: CodeBody) -> dict[Instruction, frozenset[str]]:
     A live name is not always bound: a comprehension that 3.12 inlines saves and restores the slot
     of its variable, which reads it even when it is empty.
     """
-    following, regions = successors(body), covering(body)
-    before: dict[Instruction, set[Instruction]] = defaultdict(set)
-    for instruction, goals in following.items():
-        for goal in goals:
-            before[goal].add(instruction)
-    for instruction, region in regions.items():
-        before[region.handler].add(instruction)
+    following, regions, before = successors(body), covering(body), _predecessors(body)
     live: dict[Instruction, frozenset[str]] = dict.fromkeys(body.instructions, frozenset())
     pending = dict.fromkeys(reversed(body.instructions))
     while pending:
@@ -180,6 +174,32 @@ def liveness(body: CodeBody) -> dict[Instruction, frozenset[str]]:
             live[instruction] = needed
             pending.update(dict.fromkeys(before[instruction]))
     return live
+
+
+def _predecessors(body: CodeBody) -> dict[Instruction, set[Instruction]]:
+    """Where control may come from, exceptions included."""
+    before: dict[Instruction, set[Instruction]] = defaultdict(set)
+    for instruction, goals in successors(body).items():
+        for goal in goals:
+            before[goal].add(instruction)
+    for instruction, region in covering(body).items():
+        before[region.handler].add(instruction)
+    return before
+
+
+def sometimes_bound(body: CodeBody, instruction: Instruction) -> frozenset[str]:
+    """Variables that may have a value before an instruction in one turn of a loop that it is in,
+    and none in another."""
+    before, after = _predecessors(body), reachable(body, instruction)
+    found: set[Instruction] = set()
+    pending = [*before[instruction]]
+    while pending:
+        one = pending.pop()
+        if one in after and one not in found:
+            found.add(one)
+            pending += before[one]
+    written = frozenset[str]().union(*(_written(one) for one in found))
+    return written - always_bound(body, instruction) if written else written
 
 
 def always_bound(body: CodeBody, instruction: Instruction) -> frozenset[str]:
@@ -233,7 +253,8 @@ TELLING = _LOOKS_AT_LOCALS | {"super"}
 
 
 def live_at(body: CodeBody, instruction: Instruction, bound: Sequence[str]) -> tuple[str, ...]:
-    """Variables (cells excluded) that are bound and may be read from an instruction on."""
+    """Variables (cells excluded) that are bound and may be read from an instruction on, in the
+    order in which the frame lets go of them."""
     code = body.code
     cells = {*code.co_cellvars, *code.co_freevars}
     live = set(live_locals(body, instruction))
@@ -243,7 +264,8 @@ def live_at(body: CodeBody, instruction: Instruction, bound: Sequence[str]) -> t
         "super" in code.co_names or "__class__" in code.co_freevars
     )
     first = code.co_varnames[0] if needs_self else None
-    names = sorted(name for name in bound if name in live and name not in cells and name != first)
+    names = [name for name in bound if name in live and name not in cells and name != first]
+    names.sort(key=code.co_varnames.index)
     if first is not None and first not in cells and first in bound:
         names.insert(0, first)
     return tuple(names)

@@ -2,15 +2,14 @@
 
 In: what instructions mean (a name, a constant, a variable), and what a frame starts with. Out: its
 index; the accesses that some path reaches with the slot unbound. Invariant: two constants share an
-entry only if no program can distinguish them (1, 1.0, True, 0.0 and -0.0 are distinct; objects that
-are not plain constants go by identity). From 3.12 on LOAD_FAST does not check and no version checks
-that a cell exists: reading an empty slot crashes the process.
+entry only if they are one object: a program can distinguish equal ones by `is`. From 3.12 on
+LOAD_FAST does not check and no version checks that a cell exists: reading an empty slot crashes the
+process.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from types import CodeType
 
 from flambeau_capture.bytecode.decode import CodeBody, local_slots
@@ -28,33 +27,18 @@ class ConstantPool:
 
     def __init__(self, first: Iterable[object] = ()) -> None:
         self._values: list[object] = []
-        self._index: dict[Hashable, int] = {}
+        self._index: dict[int, int] = {}  # by the identity of what is in `_values`
         for value in first:
             self.index(value)
 
     def index(self, value: object) -> int:
-        key = constant_key(value)
-        if key not in self._index:
-            self._index[key] = len(self._values)
+        if id(value) not in self._index:
+            self._index[id(value)] = len(self._values)
             self._values.append(value)
-        return self._index[key]
+        return self._index[id(value)]
 
     def values(self) -> tuple[object, ...]:
         return tuple(self._values)
-
-
-def constant_key(value: object) -> Hashable:
-    """Equal keys: one constant may stand for the other."""
-    kind = type(value)
-    if kind in (int, bool, str, bytes):
-        return kind, value
-    if kind is float and isinstance(value, float):
-        return kind, value.hex() if not math.isnan(value) else id(value)
-    if kind is complex and isinstance(value, complex):
-        return kind, constant_key(value.real), constant_key(value.imag)
-    if kind is tuple and isinstance(value, tuple):
-        return kind, tuple(constant_key(item) for item in value)
-    return kind, "identity", id(value)
 
 
 class Slots:

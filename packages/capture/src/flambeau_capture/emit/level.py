@@ -81,7 +81,8 @@ class Level:
 
     def kept(self, live: tuple[str, ...]) -> tuple[str, ...]:
         """These variables, and those that nothing reads and that keep an object alive."""
-        return (*live, *sorted(self.lasting.difference(live)))
+        kept = self.lasting.difference(live)
+        return tuple(sorted((*live, *kept), key=self.body.code.co_varnames.index)) if kept else live
 
     def passed(self) -> list[Value]:
         """The values of the stack, as resume functions take them."""

@@ -7,6 +7,7 @@ aliases; everything that exists is read before any effect is replayed.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CellType, CodeType, MappingProxyType
@@ -81,7 +82,13 @@ class BytecodeWriter:
         self._temporaries[id(value)] = (value, name)
 
     def load_const(self, value: Any) -> None:
-        self.body += spelling.load_const(value)
+        """Push an object. Of texts that look like names a code object keeps the interned one."""
+        named = type(value) is str and value.isascii() and value.replace("_", "a").isalnum()
+        if named and sys.intern(value) is not value:
+            self.body += [*spelling.load_const([value]), *spelling.load_const(0)]
+            self.body += spelling.binary_subscr()
+        else:
+            self.body += spelling.load_const(value)
 
     def load_source(self, source: Source) -> None:
         """Push what the program holds at a source, as it was when the frame was entered."""

@@ -29,8 +29,10 @@ from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.errors import BackendError, CaptureFault, RecompileError
 from flambeau_capture.frame.conversion import FrameConversion, is_fault_of_a_stage
 from flambeau_capture.frame.dynamism import DynamismTracker
+from flambeau_capture.frame.entry_lifetimes import Lifetime
 from flambeau_capture.frame.recompile_limits import Patience, hint
 from flambeau_capture.frame.skip_rules import runs_uncaptured, skip_code
+from flambeau_capture.frame.stance import waits
 from flambeau_capture.frame.timing_trials import Clock, Trial, TrialVerdict
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.frame import Prepared
@@ -73,7 +75,7 @@ class FrameCompiler:
         if unseen and (alone := compat.disabled_alone(func)) is not None:
             cache.skip(alone)
             return None  # another function's wrapper has the same code
-        if unseen or runs_uncaptured(code):
+        if unseen or compat.compiled_by_torch(func) or runs_uncaptured(code):
             return Entry(emit_original(code, disabled), None)
         names = self.names
         if names.runs_natively(code) or (skip_code(code) and not names.is_resumption(code)):
@@ -113,7 +115,8 @@ class FrameCompiler:
     def _missed(self, frame: FrameCall, cache: Any) -> Any:
         """A call that no entry of the cache fitted."""
         code = frame.code
-        entries = cache.entries(code)
+        known = cache.entries(code)
+        entries = [entry for entry in known if not _has_ended(entry)]
         if _fits(entries, frame.scope()):
             return None  # another thread has just made what this one came for
         if self.observer is not None:
@@ -122,6 +125,8 @@ class FrameCompiler:
                 self.observer(*frame)
             if entries or inside:
                 return None
+        if waits() and not entries and self.dynamics.first_call(code, frame.scope().locals):
+            return None
         record = self._note_recompile(frame, entries)
         if entries and "fail_on_recompile" in (stance(), cache.mode):
             raise RecompileError(str(record or f"{code.co_name} is compiled again"))
@@ -307,6 +312,10 @@ def _inside_missed(frame: FrameType | None, code: CodeType, cache: Any) -> bool:
     while frame is not None and not cache.entries(frame.f_code):
         frame = frame.f_back
     return frame is not None
+
+
+def _has_ended(entry: Entry) -> bool:
+    return isinstance(entry.keepalive, Lifetime) and entry.keepalive.end_if_over()
 
 
 def _fits(entries: Sequence[Entry], scope: Scope) -> bool:

@@ -138,8 +138,11 @@ class FrameConversion:
         if not shapes or self.converter.dynamics.forbidden(self.code) is not None:
             raise error
         why = _line_of(error)
-        self.converter.dynamics.forbid(self.code, why)
         self.converter.records.static_only.append((self.origin.co_name, why))
+        if self._without_numbers(shapes, error):
+            logs.emit("recompiles", lambda: f"{self.origin.co_name} keeps its numbers: {why}")
+            return
+        self.converter.dynamics.forbid(self.code, why)
         if not isinstance(error, SkipFrame | Unsupported | BackendError | NotImplementedError):
             where = self.where(error)
             fault = RecordedFault(self.origin.co_name, where, error, "capture with open sizes")
@@ -147,6 +150,14 @@ class FrameConversion:
             if self.options.raise_internal_errors:
                 raise error
         logs.emit("recompiles", lambda: f"{self.origin.co_name} keeps static sizes: {why}")
+
+    def _without_numbers(self, shapes: SymbolicShapes, error: Exception) -> bool:
+        """Whether a backend that has failed is to be tried with the numbers as constants first."""
+        if not isinstance(error, BackendError):
+            return False
+        refuse = partial(self.converter.dynamics.refuse, self.code)
+        helps = [refuse(source, number) for source, number in shapes.numbers().items()]
+        return any(helps)
 
     def _attempt(self, stop_at: int | None, reason: BreakReport | None) -> Any:
         function = self.frame.func
@@ -271,7 +282,12 @@ class FrameConversion:
         name = f"__compiled_fn_{number}"
         module, inputs = graph.finish(outputs, _argument_order(self.code), name)
         switches = any(node.target is compat.enter_inference for node in module.graph.nodes)
+        fixed = session.shapes.constants()
         compiled = self._call_backend(module, [given.tensor for given in inputs])
+        fixed = session.shapes.constants() - fixed
+        for source, value in session.shapes.numbers().items():
+            if source in fixed:  # by an operator's decomposition
+                converter.dynamics.note_need(self.code, None, source, value)
         if switches:
             compiled = _with_inference_state(compiled, [node.meta["val"] for node in outputs])
         installed = converter.names.install(self.frame.func.__globals__, name, disabled(compiled))

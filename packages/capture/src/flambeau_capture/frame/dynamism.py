@@ -7,13 +7,14 @@ dimensions of a tensor that become symbols, and whether a number does. Invariant
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
 import torch
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.graph.symbolic_shapes import LARGEST
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.resume_runtime import CALLEE
@@ -88,13 +89,22 @@ def _dims(tensor: Any, dim: int | tuple[int, ...]) -> tuple[int, ...]:
     return tuple(one % rank for one in found)
 
 
-def dynamic_dims(tensor: Any) -> dict[int, tuple[int | None, int | None]]:
-    """The marked dimensions and their bounds."""
+def dynamic_dims(tensor: Any) -> dict[int, Bounds]:
+    """The dimensions that our marks leave open, and their bounds."""
     return dict(getattr(tensor, _DYNAMIC, ()))
 
 
 def static_dims(tensor: Any) -> frozenset[int]:
     return frozenset(getattr(tensor, _STATIC, ()))
+
+
+def marked_dims(tensor: Any) -> tuple[dict[int, Bounds], frozenset[int]]:
+    """The dimensions that any mark leaves open, and those that one keeps fixed: ours count for
+    more than those for torch's own compiler."""
+    theirs, kept = compat.foreign_dims(tensor)
+    ours, fixed = dynamic_dims(tensor), static_dims(tensor)
+    left = {dim: bounds for dim, bounds in theirs.items() if dim not in fixed}
+    return left | ours, fixed | (kept - ours.keys())
 
 
 Bounds = tuple[int | None, int | None]
@@ -127,13 +137,18 @@ class _CodeHistory:
     """What was seen of one code object, by the places of its frame."""
 
     static: str | None = None  # why its graphs have no symbols
-    sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    open: dict[str, set[int]] = field(default_factory=dict)
+    #: by place and rank: weights and biases that come by turns are two kinds of tensors
+    sizes: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+    open: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)
     objects: dict[str, int | None] = field(default_factory=dict)
     contents: dict[str, Any] = field(default_factory=dict)
+    #: numbers of a place that an operator, or an unknown one, needed as constants
+    needed: dict[tuple[str, str | None], list[int | float]] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)  # places, by a backend that was tried
     varying: set[str] = field(default_factory=set)
     sized_by_data: str | None = None
+    called: bool = False
 
 
 class DynamismTracker:
@@ -177,18 +192,28 @@ class DynamismTracker:
             return {}
         name, seen = source.name(), self._seen(code)
         sizes = tuple(tensor.shape)
-        before = seen.sizes.get(name)
-        varying = seen.open.setdefault(name, set())
-        if before is None or len(before) != len(sizes):
-            varying.clear()
-        else:
-            varying |= {i for i, (old, new) in enumerate(zip(before, sizes)) if old != new}
-        seen.sizes[name] = sizes
+        place = name, len(sizes)
+        before = seen.sizes.get(place, sizes)
+        varying = seen.open.setdefault(place, set())
+        varying |= {i for i, (old, new) in enumerate(zip(before, sizes)) if old != new}
+        seen.sizes[place] = sizes
         if seen.sized_by_data is not None and sizes and name.startswith(seen.sized_by_data):
             varying.add(0)
         found = dict.fromkeys(range(len(sizes)) if self.choice else sorted(varying), ANY)
-        found |= {dim: bounds for dim, bounds in dynamic_dims(tensor).items() if dim < len(sizes)}
-        return {dim: bounds for dim, bounds in found.items() if dim not in static_dims(tensor)}
+        marked, fixed = marked_dims(tensor)
+        found |= {dim: bounds for dim, bounds in marked.items() if 0 <= dim < len(sizes)}
+        return {dim: bounds for dim, bounds in found.items() if dim not in fixed}
+
+    def first_call(self, code: CodeType, arguments: Mapping[str, object]) -> bool:
+        """Whether a code object was not called yet; the sizes of what it is given are noted."""
+        seen = self._seen(code)
+        first, seen.called = not seen.called, True
+        for name, value in arguments.items() if first else ():
+            if isinstance(value, torch.Tensor):
+                self.dims(code, Local(name), value)
+            elif type(value) is int or type(value) is float:
+                self.varies(code, Local(name), value)
+        return first
 
     def varies(self, code: CodeType, source: Source, value: int | float) -> bool:
         """Whether a number is another than it was here when code was last made for it."""
@@ -207,7 +232,40 @@ class DynamismTracker:
         if type(before) is type(value) and before != value:
             seen.varying.add(name)
         seen.numbers[name] = value
-        return name in seen.varying
+        first = name in seen.refused and seen.needed[name, None] == [value]
+        return name in seen.varying and not first
+
+    def note_need(
+        self, code: CodeType, operator: str | None, source: Source, value: int | float
+    ) -> None:
+        """An operator needs a number that was left open as a constant; None: one of those that
+        take it, as the backend has found. What is special at 0 and 1 may be general elsewhere."""
+        known = self._seen(code).needed.setdefault((source.name(), operator), [])
+        if value not in (-1, 0, 1, *known):
+            known.append(value)
+
+    def needed_by(
+        self, code: CodeType, operator: str, source: Source, value: int | float
+    ) -> int | float | None:
+        """Another number that an operator needed there. Rule: of a number that is a constant to
+        some operator, two make graphs of their own, and a third ends the graph at that operator."""
+        seen = self._seen(code).needed
+        for one in (operator, None):
+            known = seen.get((source.name(), one), [])
+            if len(known) > 1:
+                return next(each for each in known if each != value)
+        return None
+
+    def refuse(self, code: CodeType, source: Source, value: int | float) -> bool:
+        """The backend takes no graph with this number left open; whether that helps: the first one
+        is a constant then, and for a second the graph ends where an operator takes it."""
+        seen = self._seen(code)
+        seen.refused.add(source.name())
+        known = seen.needed.setdefault((source.name(), None), [])
+        helps = value not in known and len(known) < 2
+        if helps:
+            known.append(value)
+        return helps
 
     def steady(self, code: CodeType, source: Source, tensor: torch.Tensor) -> bool:
         """Whether small tensors had equal elements whenever code was made for a function: once one

@@ -4,7 +4,8 @@ In: an entry of the frame cache with its guards. Out: its `Lifetime`. Invariant:
 guards ask for an object by identity can never run again once that object is gone; it leaves the
 cache then, and with it go its graphs and what these hold: the parameters of a module. That it ended
 says that what stands at the object's place varies, which the next conversion uses; where that
-is news, the entry does not count against the limit.
+is news, the entry does not count against the limit. What is called at an object's end is not
+captured; where the interpreter bears none, the entry leaves at the next call that it misses.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from flambeau_capture._native import Entry
+from flambeau_capture._native import Entry, bears_callback, disabled
 from flambeau_capture.guards.equality import Reference
 from flambeau_capture.guards.guard import Guard
 from flambeau_capture.guards.guardset import Guards
@@ -39,12 +40,23 @@ class Lifetime:
         """Watch the objects that the guards know by identity."""
         own, ending = weakref.ref(self), sys.is_finalizing  # at its end modules are emptied first
 
+        @disabled
         def gone(_: weakref.ref[Any]) -> None:
             lifetime = own()
             if lifetime is not None and not ending():
                 lifetime._end()
 
-        self._watched = [weakref.ref(obj, gone) for obj in _known_by_identity(guards)]
+        self._watched = [
+            weakref.ref(obj, gone if bears_callback(obj) else None)
+            for obj in _known_by_identity(guards)
+        ]
+
+    def end_if_over(self) -> bool:
+        """Whether an object is gone that the entry cannot run without, and the entry with it."""
+        over = any(reference() is None for reference in self._watched)
+        if over:
+            self._end()
+        return over
 
     def _end(self) -> None:
         cache = self._cache()

@@ -15,13 +15,39 @@ from flambeau_capture import _native
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: the stance as users write it, and the mode of the frame cache that it is
+#: the stance as users write it, and the mode of the frame cache that it is; the first of a mode is
+#: the one that `get_stance` answers
 STANCES = {
     "default": "default",
     "eager": "off",
     "run_only": "run_only",
     "fail_on_recompile": "fail_on_recompile",
+    "eager_then_compile": "default",
+    "aot_eager_then_compile": "default",
+    "force_eager": "off",
+    "eager_on_recompile": "run_only",
 }
+#: those under which the first call of a code object runs as it is, and its sizes are noted
+WAITING = frozenset({"eager_then_compile", "aot_eager_then_compile"})
+
+
+class _Waiting:
+    """Whether first calls run as they are: the part of the stance that the frame cache has no mode
+    of its own for, since only frames that no entry fits ask it."""
+
+    on = False
+
+
+def waits() -> bool:
+    """Whether the first call of a code object runs as it is."""
+    return _Waiting.on
+
+
+def _set(stance: tuple[str, bool]) -> tuple[str, bool]:
+    """Let a mode and a waiting hold; those before."""
+    before = _native.set_stance(stance[0]), _Waiting.on
+    _Waiting.on = stance[1]
+    return before
 
 
 class set_stance:
@@ -29,7 +55,10 @@ class set_stance:
 
     stance: "default" compiles calls; "eager" runs everything as it is; "run_only" uses what
         is compiled and compiles nothing; "fail_on_recompile" raises `RecompileError`, with the
-        reason, where a function that was compiled would have to be compiled again.
+        reason, where a function that was compiled would have to be compiled again;
+        "eager_then_compile" runs the first call of each function as it is and notes its sizes: if
+        the second's are others, its code is made for any. Torch's names are taken too:
+        "force_eager", "eager_on_recompile" ("run_only"), "aot_eager_then_compile".
 
     It takes effect at once. As a context manager or as a decorator it ends with the block or the
     call: `with set_stance("eager"): ...`.
@@ -39,16 +68,16 @@ class set_stance:
         if stance not in STANCES:
             raise ValueError(f"no stance {stance!r}; there are {', '.join(STANCES)}")
         self.stance = stance
-        self._before = _native.set_stance(STANCES[stance])
+        self._before = _set((STANCES[stance], stance in WAITING))
 
     def __enter__(self) -> set_stance:
         return self
 
     def __exit__(self, *error: object) -> None:
-        _native.set_stance(self._before)
+        _set(self._before)
 
     def __call__(self, fn: F) -> F:
-        _native.set_stance(self._before)  # it holds while the function runs, not before
+        _set(self._before)  # it holds while the function runs, not before
 
         @functools.wraps(fn)
         def within(*args: Any, **kwargs: Any) -> Any:
@@ -60,6 +89,8 @@ class set_stance:
 
 def get_stance() -> str:
     """The stance that holds now."""
+    if waits():
+        return "eager_then_compile"
     mode = _native.stance()
     return next(name for name, row in STANCES.items() if row == mode)
 

@@ -14,7 +14,7 @@ from types import GeneratorType
 from typing import Any
 
 from flambeau_capture.bytecode.decode import CodeBody
-from flambeau_capture.bytecode.flow import always_bound, reachable, successors
+from flambeau_capture.bytecode.flow import sometimes_bound
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.spelling import NULL_ABOVE
 from flambeau_capture.emit.level import Level
@@ -82,11 +82,16 @@ def _lasting(
     """Variables whose object's end the program may see. An argument that nothing has touched stays
     where it is, in the frame that the program has called; `resumed`: that is another frame.
 
-    In a loop, of a variable that has a value only by some ways to this place, a generator alone
-    lasts: each turn would go on in a resume function of its own.
+    In a loop, of a variable that has a value in some turns only, what lasts is an object whose end
+    runs the program's code: each turn may go on in a resume function of its own.
     """
     own = frame.variables
     untouched = own.untouched_objects() if resumed and isinstance(own, Variables) else {}
+
+    def ends_by_code(name: str) -> bool:
+        value = level.variables[name]
+        return _may_run_code(type(untouched[name])) if value is None else _ends_by_code(value)
+
     found = frozenset(
         name
         for name, value in level.variables.items()
@@ -100,12 +105,8 @@ def _lasting(
     if not found:
         return found
     body, place = home(level.body, level.instruction) or (level.body, level.instruction)
-    if not any(place in reachable(body, one) for one in successors(body)[place]):
-        return found
-    always = always_bound(body, place)
-    return frozenset(
-        name for name in found if name in always or _holds_generator(level.variables[name])
-    )
+    sometimes = sometimes_bound(body, place)
+    return frozenset(name for name in found if name not in sometimes or ends_by_code(name))
 
 
 _COLLECTED = 1 << 14  # Py_TPFLAGS_HAVE_GC: it may refer to others
@@ -130,13 +131,21 @@ def _lasts(value: Value, built: set[int], depth: int = 4) -> bool:
     return depth > 0 and any(_lasts(item, built, depth - 1) for item in value.holds())
 
 
-def _holds_generator(value: Value | None, depth: int = 4) -> bool:
-    """Whether a value is a generator, or a container that the program has made and filled so."""
-    if isinstance(value, IteratorValue) and value.cls is GeneratorType:
-        return True
-    if value is None or not depth or value.source is not None:
-        return False
-    return any(_holds_generator(item, depth - 1) for item in value.holds())
+def _may_run_code(kind: type) -> bool:
+    """Whether code of the program may run where an object that there is ends, or its items do."""
+    return issubclass(kind, _HOLDERS) or any("__del__" in vars(each) for each in kind.__mro__)
+
+
+_HOLDERS = (GeneratorType, list, tuple, dict, set, frozenset)
+
+
+def _ends_by_code(value: Value, depth: int = 4) -> bool:
+    """The same of a value; what a new container holds is known."""
+    new = value.source is None and not isinstance(value, IteratorValue)
+    if not new or not issubclass(value.cls, _HOLDERS):
+        if _may_run_code(value.cls):
+            return True
+    return new and depth > 0 and any(_ends_by_code(item, depth - 1) for item in value.holds())
 
 
 def generator_level(frame: Frame, started: bool) -> Level:

@@ -228,17 +228,16 @@ def autograd_call(
     forward: Body,
     backward: Body,
     bare: Body | tuple[str, str] | None,
-    spec: tuple[int, int, int, tuple[bool, ...], tuple[int, ...], tuple[int, ...]],
+    spec: tuple[int, int, tuple[int, int], tuple[bool, ...], tuple[int, ...], tuple[int, ...]],
     once: bool,
     *tensors: Tensor,
 ) -> Any:
     """A `torch.autograd.Function` of its bodies. bare: with `set_materialize_grads(False)`, the
     backward for derivatives of which none is defined, or the class and text of the error that it
-    raises then. spec: how many of the tensors are its
-    arguments, how many results it has, how many values the first backward body takes (the other one
-    takes those after), which of the values that it keeps autograd is to watch for writes, which
-    results have no derivative, and which are arguments written to. once: whether it is marked with
-    `once_differentiable`."""
+    raises then. spec: how many of the tensors are its arguments, how many results it has, where
+    what is kept for the two backward bodies ends (after that it is kept unread), which of the
+    values that it keeps autograd is to watch for writes, which results have no derivative, and
+    which are arguments written to. once: whether it is marked with `once_differentiable`."""
     kind = _KINDS[once, bare is not None]
     return _apply(kind, forward, backward, bare, spec, *tensors)
 
@@ -251,28 +250,28 @@ class _Function(torch.autograd.Function):
     def forward(
         ctx: Any, forward: Body, backward: Body, bare: Any, spec: Any, *tensors: Tensor
     ) -> Any:
-        arguments, results, first, checked, without, dirty = spec
+        arguments, results, ends, checked, without, dirty = spec
         found = forward(*tensors)
         kept = found[results:]
         ctx.save_for_backward(*(x if own else None for x, own in zip(kept, checked)))
         ctx.kept = [None if own else x for x, own in zip(kept, checked)]
         ctx.mark_non_differentiable(*(found[place] for place in without))
         ctx.mark_dirty(*(found[place] for place in dirty))
-        ctx.bodies, ctx.first = (backward, bare), first
+        ctx.bodies, ctx.ends = (backward, bare), ends
         ctx.missing = len(tensors) - arguments
         return tuple(found[:results])
 
     @staticmethod
     def backward(ctx: Any, *derivatives: Tensor) -> Any:
         kept = [b if a is None else a for a, b in zip(ctx.saved_tensors, ctx.kept)]
-        backward, bare = ctx.bodies
+        (backward, bare), (first, last) = ctx.bodies, ctx.ends
         # the bodies are captured already
         if bare is not None and all(derivative is None for derivative in derivatives):
             if isinstance(bare, tuple):
                 raise getattr(builtins, bare[0], RuntimeError)(bare[1])
-            found = disabled(bare)(*kept[ctx.first :])
+            found = disabled(bare)(*kept[first:last])
         else:
-            found = disabled(backward)(*derivatives, *kept[: ctx.first])
+            found = disabled(backward)(*derivatives, *kept[:first])
         return (None, None, None, None, *found, *(None,) * ctx.missing)
 
 

@@ -49,6 +49,8 @@ class SymbolicShapes:
         self._equal: list[tuple[SizeSource, Any]] = []
         self._nodes: dict[Any, fx.Node] = {}
         self._fixed_floats: set[Any] = set()
+        self._fixed_integers: set[Any] = set()
+        self._constants: tuple[Any, frozenset[Source]] = (None, frozenset())
         self._decided: list[SizeProgram] = []
         self._numbers: dict[Source, Any] = {}
 
@@ -213,8 +215,53 @@ class SymbolicShapes:
 
     def _said(self) -> dict[Any, SizeSource | Term]:
         """Symbols by what guards read them as."""
+        floats = {
+            symbol: Term.of_float(SizeSource(source, "FLOAT"), self._values[symbol])
+            for symbol, source in self._sources.items()
+            if symbol not in self._terms and type(self._values[symbol]) is float
+        }
         terms = {symbol: term for symbol, term in self._terms.items() if term is not None}
-        return {**self._places, **terms}
+        return {**self._places, **floats, **terms}
+
+    def leaves(self, number: Any) -> dict[Source, int | float]:
+        """The places of the program that a number is computed from, and what they hold."""
+        symbols = list(compat.expression(number).free_symbols)
+        found: dict[Source, int | float] = {}
+        while symbols:
+            symbol = symbols.pop()
+            source = self._source_of(symbol)
+            if isinstance(source, SymbolExprSource):
+                below = source.leaves()
+                symbols += [s for s in self._values if self._source_of(s) in below]
+            elif source is not None:
+                found[source] = self._values[symbol]
+        return found
+
+    def constants(self) -> frozenset[Source]:
+        """Where the program holds numbers that were left open, and are fixed by what has been
+        assumed since."""
+        if not self._numbers:
+            return frozenset()
+        mode = self._graph.fake_mode
+        known = compat.count_of_decisions(mode), len(self._fixed_floats), len(self._decided)
+        if self._constants[0] != known:
+            self._programs()
+            fixed = self._fixed_floats | self._fixed_integers
+            found: set[Source] = set()
+            for source, number in self._numbers.items():
+                symbol = compat.expression(number)
+                if symbol in fixed or compat.is_decided(mode, symbol):
+                    found |= source.leaves() if isinstance(source, SymbolExprSource) else {source}
+            self._constants = known, frozenset(found)
+        return self._constants[1]
+
+    def numbers(self) -> dict[Source, int | float]:
+        """Where the program holds what is left open, sizes aside, and what that is."""
+        found = {
+            source: self._values[compat.expression(number)]
+            for source, number in self._numbers.items()
+        }
+        return {s: value for s, value in found.items() if not isinstance(s, SymbolExprSource)}
 
     def present(self, number: Any) -> Any:
         """What a number is now, without assuming it."""
@@ -290,6 +337,7 @@ class SymbolicShapes:
             elif symbol in self._sources:
                 self._fixed_floats.add(symbol)
             elif symbol in self._places:
+                self._fixed_integers.add(symbol)
                 fixed = Relation("EQ", symbol, self._values[symbol])
                 made.append(size_program(fixed, self._places))
         return made

@@ -259,8 +259,7 @@ def _presence(
 def _in_set(value: Any, item: Any) -> bool | None:
     if not isinstance(value, set | frozenset):
         return None
-    base: Any = set if isinstance(value, set) else frozenset  # not a `__contains__` of its own
-    return bool(base.__contains__(value, item))
+    return bool(_base_of_set(value).__contains__(value, item))
 
 
 _presence(
@@ -277,6 +276,41 @@ _presence(
     lambda value, params: shown(value),
     cost=3,
 )
+
+
+def _iterates_alike(value: Any, params: Params) -> bool:
+    if not isinstance(value, set | frozenset):
+        return False
+    return same((*_base_of_set(value).__iter__(value),), (*params[0],))
+
+
+def _base_of_set(value: Any) -> Any:
+    return set if isinstance(value, set) else frozenset  # not what a subclass makes of it
+
+
+def _tables_alike(value: Any, params: Params) -> bool:
+    # the native module is not needed to make and print guards
+    from flambeau_capture._native import same_set_table
+
+    return same_set_table(params[0], value)
+
+
+#: of a set: the order of its items; and all that the order after a change depends on
+register(
+    "SET_ORDER",
+    _iterates_alike,
+    expected=lambda params: f"a set in the order {shown((*params[0],))}",
+    got=lambda value, params: f"the order {shown((*_base_of_set(value).__iter__(value),))}",
+    cost=3,
+)
+register(
+    "SET_TABLE",
+    _tables_alike,
+    expected=lambda params: f"a set with the hash table of {shown((*params[0],))}",
+    got=lambda value, params: "another hash table",
+    cost=3,
+)
+
 _presence(
     ("HASATTR", "NOT_HASATTR"),
     hasattr,

@@ -311,8 +311,21 @@ def size_program(condition: Any, places: Mapping[Any, SizeSource | Term]) -> Siz
     return SizeProgram(tuple(code), text)
 
 
+#: comparisons of floats, whose bits are on the stack
+_OF_FLOATS = {"EQ": "FEQ", "NE": "FNE", "LT": "FLT", "LE": "FLE"}
+
+
 def _compile(expr: Any, places: Mapping[Any, SizeSource | Term], code: list[Any]) -> str:
     kind = type(expr).__name__
+    compared = OPERATIONS.get(kind)
+    if compared is not None and compared.opcode in _OF_FLOATS:
+        left, right = reversed(expr.args) if compared.swapped else expr.args
+        if _is_float(left, places) or _is_float(right, places):
+            if compared.opcode == "EQ":  # zero has two signs: what is decided is one of them
+                raise Inexpressible(f"the float in {expr} is a constant")
+            sides = _float_term(left, places), _float_term(right, places)
+            code += [*sides[0].code, *sides[1].code, _OF_FLOATS[compared.opcode]]
+            return f"({sides[0].text} {_BINARY[compared.opcode][1]} {sides[1].text})"
     if isinstance(expr, int) or getattr(expr, "is_Integer", False):
         return _constant(int(expr), code)
     if kind in ("BooleanTrue", "BooleanFalse"):
@@ -327,6 +340,8 @@ def _compile(expr: Any, places: Mapping[Any, SizeSource | Term], code: list[Any]
         return f"({left} {_BINARY[expr.op][1]} {right})"
     if expr in places:
         found = places[expr]
+        if _is_float(expr, places):
+            raise Inexpressible(f"the float {expr} among integers")
         code += found.code if isinstance(found, Term) else [found]
         return found.text if isinstance(found, Term) else found.name()
     if kind == "Not":
@@ -344,6 +359,34 @@ def _compile(expr: Any, places: Mapping[Any, SizeSource | Term], code: list[Any]
         parts.append(_compile(arg, places, code))
         code.append(operation.opcode)
     return operation.text(parts)
+
+
+def _is_float(expr: Any, places: Mapping[Any, SizeSource | Term]) -> bool:
+    """Whether a side of a comparison is computed of floats: by their bits on the stack."""
+    atoms = [expr, *getattr(expr, "args", ())]
+    known = [places[atom] for atom in atoms if atom in places]
+    return any(getattr(atom, "is_Float", False) for atom in atoms) or any(
+        isinstance(place, Term) and type(place.value) is float for place in known
+    )
+
+
+def _float_term(expr: Any, places: Mapping[Any, SizeSource | Term]) -> Term:
+    """A float of the program, a constant, or what comes of one in a single operation that rounds as
+    Python does, however torch has put the expression down. Raises `Inexpressible`."""
+    kind = type(expr).__name__
+    if expr in places:
+        found = places[expr]
+        if isinstance(found, Term) and type(found.value) is float:
+            return found
+    elif getattr(expr, "is_Float", False) or getattr(expr, "is_Integer", False):
+        value = float(expr)
+        if getattr(expr, "is_Float", False) or abs(value) <= _EXACT:
+            return Term.of_float(value, value)
+    elif kind == "Mul" and len(expr.args) == 2 and expr.args[0] in (-1, -1.0):
+        return Term.of_float(-1.0, -1.0).combine("FMUL", _float_term(expr.args[1], places))
+    elif kind == "PythonMod" and getattr(expr.args[1], "is_number", False):
+        return Term.called(operator.mod, [_float_term(part, places) for part in expr.args])
+    raise Inexpressible(f"{kind} of floats in {expr}")
 
 
 def _constant(value: int, code: list[Any]) -> str:

@@ -61,12 +61,7 @@ from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
 from flambeau_capture.values.iterators.builtin import RangeIterator, SequenceIterator
 from flambeau_capture.values.iterators.generators import GeneratorValue
-from flambeau_capture.values.objects.attributes import (
-    ask_length_hint,
-    assume_entry,
-    assume_special_methods,
-    lacks,
-)
+from flambeau_capture.values.objects.attributes import ask_length_hint, assume_entry, lacks
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import (
     ExceptionValue,
@@ -424,6 +419,16 @@ class SymbolicTracer:
         held = isinstance(source, ConstantSource)
         return not held and self._dynamics.varies(self._code, source, value)
 
+    def note_need(self, operator: str, source: Source, value: int | float) -> None:
+        """Note that an operator needs a number of the program as a constant."""
+        self._dynamics.note_need(self._code, operator, source, value)
+
+    def needed_by(self, operator: str, source: Source, value: int | float) -> int | float | None:
+        """Another number than this that an operator has needed there: the graph ends for it, unless
+        it may not."""
+        before = self._dynamics.needed_by(self._code, operator, source, value)
+        return None if self.options.nopython else before
+
     def guard_tensor(
         self,
         source: Source,
@@ -478,8 +483,7 @@ class SymbolicTracer:
     def new_object(self, kind: Value) -> Value:
         """An instance of a class, before its `__init__`."""
         assert isinstance(kind, ClassValue)
-        assume_special_methods(self, kind.python_class)
-        return new_object(kind)
+        return new_object(self, kind)
 
     def call_python(self, fn: Any, args: Args, kwargs: Kwargs | None = None) -> Value:
         """Call a Python function of capture's own (a polyfill), interpreted like the user's."""

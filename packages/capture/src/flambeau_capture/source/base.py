@@ -183,6 +183,11 @@ class SymbolExprSource(Source):
         """How many numbers it takes to compute it."""
         return 1 + sum(a.count() if isinstance(a, SymbolExprSource) else 1 for a in self.arguments)
 
+    def leaves(self) -> frozenset[Source]:
+        """What it is computed of, in the end."""
+        parts = (a.leaves() if isinstance(a, SymbolExprSource) else {a} for a in self.arguments)
+        return frozenset().union(*parts)
+
 
 @dataclass(frozen=True)
 class CallResultSource(Source):

@@ -18,6 +18,7 @@ from flambeau_capture.identity import compares_itself
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import (
     Attr,
+    ClassEntry,
     ClosureCell,
     ClosureSource,
     ConstantSource,
@@ -106,14 +107,28 @@ def call_known(tx: Tracer, fn: Any, name: str, *args: Value) -> Value:
     return tx.call(wrap_known(tx, fn, name), args, {})
 
 
-def assume_there(tx: Tracer, source: Source) -> None:
-    """Guard that a value that is only passed along is where it was: reading it would raise."""
+def assume_there(tx: Tracer, source: Source, found: Any) -> None:
+    """Guard that a value that is only passed along is where it was: reading it would raise; and of
+    one that a class has, its own class: a descriptor in its place would be called."""
+    if isinstance(source, Attr | ClassEntry) and isinstance(source.base, ConstantSource):
+        if isinstance(source.base.object, type):
+            tx.guard(source, "TYPE_MATCH", type(found))
+            return
     in_globals = isinstance(source, Item) and isinstance(source.base, ConstantSource)
     if in_globals or isinstance(source, _MAY_END):
         tx.guard(source, "EXISTS")
 
 
-_MAY_END = (Attr, ClosureCell, ClosureSource, Global, GlobalOf, InstanceAttr, ModuleEntry)
+_MAY_END = (
+    Attr,
+    ClassEntry,
+    ClosureCell,
+    ClosureSource,
+    Global,
+    GlobalOf,
+    InstanceAttr,
+    ModuleEntry,
+)
 
 
 _TRUSTED = frozenset({"torch", "flambeau_capture", "builtins"}) | frozenset(

@@ -67,7 +67,7 @@ def wrap_literal(tx: Tracer, obj: Any, source: Source) -> Value:
         if isinstance(made, NUMBERS):
             return symbol_value(tx, made)
 
-    assume_there(tx, source)
+    assume_there(tx, source, obj)
     given = () if obj is None else (obj,)
     kind = _MATCHES.get(type(obj), "CONSTANT_MATCH")
     return Constant(obj, source, functools.partial(tx.guard, source, kind, *given))
@@ -168,7 +168,7 @@ def wrap_new(tx: Tracer, obj: Any) -> Value:
         entries = [(wrap_new(tx, key), wrap_new(tx, value)) for key, value in obj.items()]
         return DictValue(entries, tx=tx)
     if kind in (set, frozenset):
-        return SetValue([wrap_new(tx, item) for item in obj], kind, tx=tx)
+        return SetValue([wrap_new(tx, item) for item in obj], kind, tx=tx, found=obj)
     if kind is slice:
         bounds = [wrap_new(tx, bound) for bound in (obj.start, obj.stop, obj.step)]
         return SliceValue(bounds[0], bounds[1], bounds[2])

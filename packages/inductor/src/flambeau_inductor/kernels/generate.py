@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flambeau_prims import NotYetSymbolic
 
 from flambeau_inductor.cache import CacheEntry, key, open_store, processor, versions
 from flambeau_inductor.cache import CacheStore as CacheStore
 from flambeau_inductor.codegen.cpp import unit
 from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from flambeau_inductor.codegen.errors import CppUnsupported, TritonUnsupported
+from flambeau_inductor.codegen.triton.instructions import INT32_LIMIT
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.codegen.triton.module import generate_module
 from flambeau_inductor.compile_state import Built, Compilation, KernelText
 from flambeau_inductor.errors import CacheWarning, CompilerFailed, CompilerNotFound, InductorError
-from flambeau_inductor.indexing import hint
+from flambeau_inductor.indexing import decide_less, hint
 from flambeau_inductor.ir.deferred_random import draws_fused_with_loops
 from flambeau_inductor.ir.evaluate import flat, run_loop
 from flambeau_inductor.ir.loops import Load, Loop, Store
@@ -171,12 +171,7 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
         builder.require_triton()
     except builder.TritonMissing as error:
         raise InductorError(str(error)) from error
-    if work.scheduled().symbols:
-        raise NotYetSymbolic("Triton kernels take constant sizes")
-    sizes = {
-        b.name: hint(storage_bytes(b.layout)) // b.layout.dtype.itemsize
-        for b in work.scheduled().buffers
-    }
+    sizes = {b.name: _span(b.layout) for b in work.scheduled().buffers}
     tuning = tuning_of(b.layout.device for b in work.scheduled().buffers)
     try:
         source = generate_module(loops, work.dtypes(), sizes, work.chosen_kernels, tuning)
@@ -205,10 +200,18 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
             launch.buffers,
             by_address=not builder.interpreting(),
             queued=not builder.interpreting(),
+            sizes=launch.given,
         )
         for name, launch in source.launches.items()
     }
     return KernelText("kernels.py", source.text, len(source.kernels), launches, build)
+
+
+def _span(layout: Layout) -> int:
+    """Elements that a buffer's indices may span; open ones stay on their side of 32 bits."""
+    span = storage_bytes(layout) // layout.dtype.itemsize
+    decide_less(span, INT32_LIMIT + 1)
+    return hint(span)
 
 
 def build_triton(part: KernelPart, gpu: int | None, options: Options) -> Loaded:

@@ -98,6 +98,7 @@ def kernel_of(kernel: TritonKernel, variants: Mapping[str, Any]) -> dict[str, An
         "programs": kernel.programs,
         "addresses": len(kernel.pointers),
         "descriptors": [list(each) for each in kernel.descriptors],
+        "sizes": len(kernel.sizes),
         "variants": dict(variants),
     }
 

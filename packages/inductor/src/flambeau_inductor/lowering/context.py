@@ -8,7 +8,7 @@ torch's own choice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,7 @@ from flambeau_inductor.lowering.sizes import GraphSizes
 from flambeau_inductor.options import Fuel
 from flambeau_inductor.tuning import host_tuning
 
+CPU = torch.device("cpu")
 Sizes = tuple[int, int, int]
 """Rows, terms and columns of a matrix product."""
 
@@ -73,6 +74,8 @@ class Context:
     """State of one lowering: the graph built so far and the FX node being lowered.
 
     `after`: the function that the library is to apply to what it computes, if there is one.
+    `written_parts`: FX nodes that write a part of a tensor which nobody needs as it was before, and
+    whether nobody reads it.
     """
 
     graph: TensorGraph
@@ -80,6 +83,7 @@ class Context:
     sizes: GraphSizes
     choices: LibraryChoices
     deterministic: bool
+    written_parts: Mapping[str, bool] = field(default_factory=dict)
     origin: str = ""
     metas: tuple[Layout | None, ...] = ()
     counter: int = 0
@@ -129,9 +133,8 @@ class Context:
     ) -> Node:
         """A constant tensor; a size that is left open is one too."""
         if isinstance(value, NumberTensor):
-            if device.type != "cpu":
-                raise NotYetSymbolic("a number that varies in a kernel of a GPU")
-            return self.view(self.cast(value.node, dtype), shape, ())
+            there = self.number(value.value.text, device)
+            return self.view(self.cast(there.node, dtype), shape, ())
         if isinstance(value, Expr):
             if dtype == torch.bool:
                 raise LoweringError("whether an open size is zero")
@@ -176,13 +179,13 @@ class Context:
                 return self.gather(base.define.base, shape, carried)
         return self.node(shape, base.dtype, base.device, Gather(base, index))
 
-    def number(self, text: str) -> NumberTensor:
-        """A float that is known when the program runs."""
+    def number(self, text: str, device: torch.device = CPU) -> NumberTensor:
+        """A float that is known when the program runs, in the memory of a device."""
         for known in self.graph.scalars:
-            if known.value.text == text:
+            if known.value.text == text and known.node.device == device:
                 return known
         position = -1 - len(self.graph.scalars)
-        node = self.node((), torch.float64, torch.device("cpu"), Input(position))
+        node = self.node((), torch.float64, device, Input(position))
         made = NumberTensor(node, ComputedNumber(text))
         self.graph.scalars.append(made)
         return made

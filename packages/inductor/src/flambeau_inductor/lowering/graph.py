@@ -51,6 +51,7 @@ from flambeau_inductor.lowering.context import (
 from flambeau_inductor.lowering.registry import rule_of
 from flambeau_inductor.lowering.sizes import GraphSizes
 from flambeau_inductor.options import ALL, Fuel
+from flambeau_inductor.passes.node_queries import name_of
 from flambeau_inductor.runtime.report import Fallback
 
 KERNEL_DTYPES = frozenset(
@@ -85,6 +86,7 @@ def lower_graph(
         open_sizes or GraphSizes(),
         choices or LibraryChoices(),
         deterministic or torch.are_deterministic_algorithms_enabled(),
+        written_parts(gm.graph, info),
     )
     env: dict[fx.Node, Any] = {}
     position = 0
@@ -113,6 +115,35 @@ def lower_graph(
     graph.donated = frozenset(places[at] for at in info.reusable_inputs if at in places)
     graph.updates = {out: places[given] for out, given in info.updates if given in places}
     return graph
+
+
+PART_WRITES = frozenset({"slice_scatter", "index_put", "scatter"})
+"""Primitives that write a part of their first operand."""
+
+
+def written_parts(graph: fx.Graph, info: GraphInfo) -> dict[str, bool]:
+    """Nodes that write a part of a tensor which nobody needs as it was before: an input that the
+    graph updates, or, on a CPU, what such a node made and no other writes to; and whether nobody
+    reads it. A GPU takes several parts of a tensor of its own in one kernel."""
+    given = graph.find_nodes(op="placeholder")
+    (output,) = graph.find_nodes(op="output")
+    results = _several(output.args[0])
+    found: set[fx.Node] = set()
+    node: Any
+    base: Any
+    for position, place in info.updates:
+        chain, node = [], results[position]
+        while name_of(node) in PART_WRITES:
+            chain.append(node)
+            node = node.args[0]
+        found |= set(chain) if node is given[place] else set()
+    for node in graph.nodes:
+        base = node.args[0] if name_of(node) == "slice_scatter" else None
+        if name_of(base) == "slice_scatter" and value_of(node).device.type == "cpu":
+            writes = (user for user in base.users if name_of(user) in PART_WRITES)
+            writers = [user for user in writes if user.args[0] is base]
+            found |= {node} if writers == [node] else set()
+    return {node.name: len(node.all_input_nodes[0].users) == 1 for node in found}
 
 
 def _placeholder(ctx: Context, node: fx.Node, position: int) -> Any:

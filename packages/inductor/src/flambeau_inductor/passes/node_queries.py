@@ -202,9 +202,10 @@ def readers(node: fx.Node) -> Iterable[fx.Node]:
 
 def same_meta(a: fx.Node, b: fx.Node) -> bool:
     """Whether two nodes have equal shape, strides and dtype."""
-    x, y = a.meta.get("val"), b.meta.get("val")
-    if x is None or y is None or isinstance(x, tuple | list) or isinstance(y, tuple | list):
-        return False
+    x: Any = a.meta.get("val")
+    y: Any = b.meta.get("val")
+    if x is None or y is None or not (hasattr(x, "dtype") and hasattr(y, "dtype")):
+        return False  # several results, or a number
     if x.dtype != y.dtype or len(x.shape) != len(y.shape):
         return False
     return bool(x.shape == y.shape and strides(x) == strides(y))

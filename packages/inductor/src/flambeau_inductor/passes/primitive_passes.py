@@ -14,6 +14,7 @@ from torch import fx
 from flambeau_inductor.driver import Pass, PassContext, run_passes
 from flambeau_inductor.passes import attention, epilogues
 from flambeau_inductor.passes.pad_products import pad_products
+from flambeau_inductor.passes.part_writes import merge_part_writes
 from flambeau_inductor.passes.rewriter import Ledger, Rule
 from flambeau_inductor.passes.rewriter import rewrite as apply_rules
 from flambeau_inductor.passes.simplify import FOLDING, drop_redundant, merge_equal, remove_dead
@@ -44,6 +45,7 @@ PRIMITIVE_PASSES: tuple[GraphPass, ...] = (
     _rules("fold_constants", FOLDING),
     _pass("drop_redundant", drop_redundant),
     _pass("merge_equal", lambda graph, _: merge_equal(graph)),
+    _pass("merge_part_writes", merge_part_writes),
     _pass("gather_transfers", lambda graph, _: gather_transfers(graph)),
     _rules("written_out_attention", attention.RULES),
     _rules("bias_into_product", epilogues.BIASES),

@@ -19,9 +19,11 @@ def seen_as(tensor: Tensor, shape: Sizes, stride: Sizes, offset: int) -> Tensor:
     return tensor.as_strided(shape, stride, tensor.storage_offset() + offset)
 
 
-def scalar(value: float) -> Tensor:
-    """A number where kernels can read it."""
-    return torch.tensor(value, dtype=torch.float64)
+def scalar(value: float, device: str = "cpu") -> Tensor:
+    """A number where kernels of a device can read it; a GPU is not waited for."""
+    if device == "cpu":
+        return torch.tensor(value, dtype=torch.float64)
+    return torch.full((), value, dtype=torch.float64, device=device)
 
 
 def reuse(old: Tensor, shape: Sizes, stride: Sizes, dtype: torch.dtype) -> Tensor:

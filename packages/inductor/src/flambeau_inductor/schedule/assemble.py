@@ -15,7 +15,6 @@ from functools import partial
 from itertools import pairwise
 
 import torch
-from flambeau_prims import NotYetSymbolic
 
 from flambeau_inductor.indexing import Expr, Ranges, Size, Var, decide_equal, hint, known, plain
 from flambeau_inductor.ir.loops import Axis, Loop, Scalar
@@ -197,8 +196,6 @@ def _check(made: _Assembly, node: Node, limits: Limits, loop: Loop) -> Loop:
             made.steps.append(step)
             continue
         layout = check.layout or made.buffers[ref.buffer].layout
-        if made.plan.graph.symbols:
-            raise NotYetSymbolic("kernels that check positions take constant sizes")
         inside = check_inside(loop, step, layout, _bounds_message(step))
         if inside is None:
             made.steps.extend(_on_device(made, step, layout))
@@ -208,8 +205,9 @@ def _check(made: _Assembly, node: Node, limits: Limits, loop: Loop) -> Loop:
 
 
 def _bounds_message(check: CheckIndex) -> str:
-    """What a device says of a position: it cannot name it."""
-    return check.message.replace("{index}", "of a GPU tensor").replace("{size}", str(check.size))
+    """What a device says of a position: it can name neither that nor an open size."""
+    size = str(check.size) if isinstance(check.size, int) else "its size"
+    return check.message.replace("{index}", "of a GPU tensor").replace("{size}", size)
 
 
 def _on_device(made: _Assembly, check: CheckIndex, layout: Layout) -> list[Compute]:

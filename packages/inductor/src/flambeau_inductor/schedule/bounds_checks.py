@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch
 
 from flambeau_inductor.driver import PassContext
-from flambeau_inductor.indexing import Expr, Var, as_expr
+from flambeau_inductor.indexing import Expr, Size, Var, as_expr, hint, plain, same
 from flambeau_inductor.ir.loops import (
     Axis,
     Check,
@@ -47,9 +47,8 @@ from flambeau_inductor.schedule.fuse.loop_order import normalised
 
 def check_loop(name: str, check: CheckIndex, layout: Layout, result: str) -> Loop:
     """`result` (0-d, bool) becomes whether every element addresses the dimension."""
-    shape, stride, offset = layout.static()
-    axes = tuple(Axis(f"r{i}", size) for i, size in enumerate(shape))
-    at = dot([Var(axis.var) for axis in axes], stride, offset)
+    axes = tuple(Axis(f"r{i}", size) for i, size in enumerate(layout.shape))
+    at = dot([Var(axis.var) for axis in axes], layout.stride, layout.offset)
     body: list[Instr] = [Load(check.ref.buffer, at, layout.dtype)]
     body += _looks(0, 1, check, layout.dtype)
     if axes:
@@ -76,23 +75,24 @@ def _reads_all(instr: Instr, check: CheckIndex, layout: Layout, loop: Loop) -> b
     """Whether an instruction reads each element of the index tensor at some point of the loop."""
     if not isinstance(instr, Load) or instr.buffer != check.ref.buffer or instr.mask is not None:
         return False
-    walked: list[tuple[int, int]] = []
+    walked: list[tuple[Size, Size]] = []
     for axis in (*loop.x, *loop.r):
         step = instr.index.coefficient(axis.var)
-        if not isinstance(step, int) or not isinstance(axis.size, int):
+        if step is None:
             return False
-        walked += [(step, axis.size)] if step else []
+        walked += [] if same(step, 0) else [(step, axis.size)]
     start = instr.index.substitute({axis.var: as_expr(0) for axis in (*loop.x, *loop.r)})
-    shape, stride, offset = layout.static()
+    shape, stride, offset = layout.shape, layout.stride, layout.offset
     return start == as_expr(offset) and _runs(walked) == _runs(zip(stride, shape, strict=True))
 
 
-def _runs(steps: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _runs(steps: Iterable[tuple[Size, Size]]) -> list[tuple[Size, Size]]:
     """Steps in memory with how often each is made, those that follow on one another joined."""
-    found: list[tuple[int, int]] = []
-    for step, size in sorted((step, size) for step, size in steps if size != 1):
-        if found and found[-1][0] * found[-1][1] == step:
-            found[-1] = (found[-1][0], found[-1][1] * size)
+    found: list[tuple[Size, Size]] = []
+    several = ((step, size) for step, size in steps if not same(size, 1))
+    for step, size in sorted(several, key=lambda each: (hint(each[0]), hint(each[1]))):
+        if found and same(found[-1][0] * found[-1][1], step):
+            found[-1] = (found[-1][0], plain(found[-1][1] * size))
         else:
             found.append((step, size))
     return found

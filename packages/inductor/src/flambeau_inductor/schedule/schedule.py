@@ -21,6 +21,7 @@ from flambeau_inductor.schedule.gpu.rematerialize import (
 from flambeau_inductor.schedule.gpu.row_column_fusion import fuse_rows_and_columns, pipeline_columns
 from flambeau_inductor.schedule.gpu.split_reduction import split_reductions
 from flambeau_inductor.schedule.materialize.materialize import materialize
+from flambeau_inductor.schedule.memory.coalesce_copies import coalesce_copies
 from flambeau_inductor.schedule.memory.order import reorder_for_peak_memory, sink_loops
 from flambeau_inductor.schedule.memory.planning import (
     plan_lifetimes,
@@ -48,6 +49,7 @@ LOOP_PASSES: tuple[Pass[PassContext, Program], ...] = (
     Pass("inline_row_scalars", inline_row_scalars),
     Pass("split_reductions", split_reductions),
     Pass("sink_loops", sink_loops),
+    Pass("coalesce_copies", coalesce_copies),
     Pass("update_in_place", update_in_place),
     Pass("reorder_for_peak_memory", reorder_for_peak_memory),
     Pass("plan_lifetimes", plan_lifetimes, required=True),

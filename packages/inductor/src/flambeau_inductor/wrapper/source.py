@@ -75,8 +75,9 @@ class LoopLaunch:
     """How a loop runs: `kernel` is its name in the wrapper, called with `buffers` in order.
 
     `by_address`: with addresses rather than with the tensors: of the first elements, plus `offsets`
-    bytes. `sizes`: names of open sizes, which come after them. `queued`: on the device's current
-    stream, whose handle comes before them. `drawn`: how it runs after the draws that it reads.
+    bytes. `sizes`: open sizes, and what is computed of them, which come after them. `queued`: on
+    the device's current stream, whose handle comes before them. `drawn`: how it runs after the
+    draws that it reads.
     """
 
     kernel: str
@@ -212,7 +213,8 @@ def _receive(p: _WrapperWriter, program: Program, check: bool) -> None:
             read = "stride" if source.stride else "size"
             p(f"{name} = {given[source.position]}.{read}({source.dim})")
     for name, value in program.scalars:
-        p(f"{name} = scalar({value.text})")
+        place = p.layouts[name].device
+        p(f"{name} = scalar({value.text}{'' if place.type == 'cpu' else f', {str(place)!r}'})")
     if not check:
         return
     places = [k for k in range(len(given)) if k not in program.numbers]

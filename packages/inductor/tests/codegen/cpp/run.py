@@ -16,12 +16,12 @@ from flambeau_inductor.kernels import precompiled
 
 Buffers = dict[str, torch.Tensor]
 # narrower than the machine's vectors: the tests then cover the other widths too
-WIDTH = os.environ.get("FLAMBEAU_TEST_VECTOR_BYTES")
+WIDTH = int(os.environ.get("FLAMBEAU_TEST_VECTOR_BYTES", "0"))
 
 
 def vector_bytes() -> int:
     """Bytes of the vectors that the tests are generated for."""
-    return int(WIDTH) if WIDTH else find_toolchain().vector_bytes
+    return WIDTH or find_toolchain().vector_bytes
 
 
 def built(text: str, folder: Path) -> ctypes.PyDLL:

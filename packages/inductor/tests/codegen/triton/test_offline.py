@@ -1,4 +1,5 @@
-"""Every kernel class compiles to a cubin for sm_80 and sm_90 with no GPU in the machine."""
+"""Every kernel class compiles to a cubin with no GPU in the machine: for sm_80 or sm_90; for both
+with FLAMBEAU_SWEEPS=1 (`nox -s sweeps`)."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.sweep
 PACKAGE = Path(__file__).parents[3]
 SHARED_LIMIT = 160 * 1024
 
@@ -33,7 +35,8 @@ def report() -> list[dict[str, object]]:
 
 
 def test_a_cubin_for_every_class(report: list[dict[str, object]]) -> None:
-    assert len(report) >= 2 * 17
+    assert len(report) >= 27
+    assert {row["capability"] for row in report} == {80, 90}
     for row in report:
         assert int(str(row["cubin"])) > 1000, row
 
@@ -50,13 +53,13 @@ def test_nothing_spills_to_local_memory(report: list[dict[str, object]]) -> None
 
 
 def test_big_rows_use_wide_loads(report: list[dict[str, object]]) -> None:
-    softmax = [row for row in report if row["kernel"] == "0:softmax"]
-    assert softmax and all(int(str(row["wide_loads"])) > 0 for row in softmax)
+    softmax = [row for row in report if row["kernel"] in ("0:softmax", "26:softmax", "27:softmax")]
+    assert len(softmax) == 6 and all(int(str(row["wide_loads"])) > 0 for row in softmax)
 
 
 def test_rows_that_are_looked_up_use_wide_loads(report: list[dict[str, object]]) -> None:
     gathers = [row for row in report if "embedding" in str(row["kernel"])]
-    assert len(gathers) == 4 and all(int(str(row["wide_loads"])) > 0 for row in gathers)
+    assert len(gathers) >= 2 and all(int(str(row["wide_loads"])) > 0 for row in gathers)
 
 
 def test_checks_are_in_the_binary_and_nowhere_else(report: list[dict[str, object]]) -> None:

@@ -11,7 +11,7 @@ import flambeau_prims
 import pytest
 import torch
 from flambeau_inductor.codegen.triton.kernel import generate
-from flambeau_inductor.codegen.triton.tiling import Tiling, choose, static_size
+from flambeau_inductor.codegen.triton.tiling import Tiling, choose
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
 from flambeau_inductor.ir.program import Ref, RunLoop
 from flambeau_inductor.lowering import lower_graph
@@ -61,7 +61,7 @@ def test_results_are_those_of_eager(name: str, rows: int, columns: int, tmp_path
     rows = 48 if name == "batched" else rows
     (walked,) = [t for t in _run(name, rows, columns, JOINED, tmp_path) if t.parts is not None]
     assert walked.parts is not None
-    shared_out = static_size(walked.parts) * walked.dimensions[0].size
+    shared_out = walked.parts.size * walked.dimensions[0].size
     assert walked.dimensions[0].ragged == (shared_out > rows) and (rows != 53 or shared_out > rows)
 
 
@@ -85,7 +85,7 @@ def test_long_rows_are_shared_out(name: str, columns: int, tmp_path: Path) -> No
     tilings = _run(name, 48, columns, limits, tmp_path)
     (walked,) = [tiling for tiling in tilings if tiling.parts is not None]
     assert [d.block for d in walked.dimensions] == [4, 1024]
-    assert walked.programs == 2 * static_size(walked.parts)
+    assert walked.programs == 2 * walked.parts.size
 
 
 def _run(name: str, rows: int, columns: int, limits: Limits, folder: Path) -> list[Tiling]:

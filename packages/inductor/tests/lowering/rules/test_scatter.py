@@ -54,6 +54,7 @@ REDUCTIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_elements_are_combined_in_the_order_of_eager(

@@ -88,12 +88,12 @@ class Driver:
 
 
 def _launcher(
-    library: Library | None, driver: Driver, programs: int = 10
+    library: Library | None, driver: Driver, programs: int | None = 10, addresses: int = 2
 ) -> tuple[Launcher, dict[bool, Kernel]]:
+    """A launcher of a kernel of two arguments: those that are no addresses are open sizes."""
     kernels = {True: Kernel(), False: Kernel()}
-    prepare = kernels.__getitem__
-    made = Launcher("kernel", programs, 2, (64,), prepare, library, driver, context=driver.attach)
-    return made, kernels
+    head = ("kernel", programs, addresses, (64,), kernels.__getitem__, library, driver)
+    return Launcher(*head, context=driver.attach, sizes=2 - addresses), kernels
 
 
 def test_a_launch_is_one_call_of_the_driver(library: Library) -> None:
@@ -120,6 +120,27 @@ def test_without_the_native_part_triton_launches() -> None:
     launcher, kernels = _launcher(None, driver)
     launcher.queue(0x99, 32, 48)
     assert kernels[True].ran[0][-3:] == (32, 48, 64) and not driver.calls
+
+
+def test_a_launch_of_open_sizes_says_its_grid(library: Library) -> None:
+    driver = Driver()
+    launcher, kernels = _launcher(library, driver, None, addresses=1)
+    launcher.queue(0x99, 32, 7, 3)  # 7 is a size, and no address that is unaligned
+    launcher.queue(0x99, 32, -1, 0)
+    assert driver.calls == [(0x77, (3, 1, 1, 128, 1, 1, 512), 0x99, (32, 7, 0, 0), None)]
+    launcher.queue(0x99, 40, 7, 3)
+    assert kernels[False].ran[0][:4] == (3, 1, 1, 0x99)
+    assert kernels[False].ran[0][-3:] == (40, 7, 64)
+    with pytest.raises(TypeError, match="1 addresses, then 2 numbers"):
+        launcher.queue(0x99, 32, 7)
+
+
+def test_open_sizes_without_the_native_part() -> None:
+    launcher, kernels = _launcher(None, Driver(), None, addresses=1)
+    launcher.queue(0x99, 32, 7, 3)
+    launcher.queue(0x99, 32, 7, 0)
+    (given,) = kernels[True].ran
+    assert given[:4] == (3, 1, 1, 0x99) and given[-3:] == (32, 7, 64)
 
 
 def test_a_refused_launch_is_an_error(library: Library) -> None:

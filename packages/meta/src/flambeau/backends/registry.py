@@ -63,6 +63,11 @@ TABLE: dict[str, BuiltinBackend] = {
     "inductor": BuiltinBackend(
         "fused C++ and Triton kernels", composed.inductor, replace(AOT, kernels=True)
     ),
+    "flambeau": BuiltinBackend(
+        "another name of inductor, by which torch finds it",
+        composed.inductor,
+        replace(AOT, kernels=True),
+    ),
     "autotune": BuiltinBackend(
         "each graph as whichever of eager, aot_eager and inductor runs it fastest",
         Autotune().for_request,
@@ -270,7 +275,7 @@ def _compiling(backend: str | Callable[..., Any], request: Request) -> tuple[Bac
             if not known.is_here():
                 raise BackendMissing(backend, known.needs)
             return known.make(request), replace(request, traits=known.traits)
-        backend = _by_name(backend)
+        backend = by_name(backend)
     if isinstance(backend, Autotune):
         return backend.for_request(request), request
     if not callable(backend):
@@ -283,7 +288,8 @@ def _compiling(backend: str | Callable[..., Any], request: Request) -> tuple[Bac
     return backend, request
 
 
-def _by_name(name: str) -> Callable[..., Any]:
+def by_name(name: str) -> Callable[..., Any]:
+    """A backend that is not built in. Raises UnknownBackend."""
     if name in _registered:
         return _registered[name]
     entry = _offered().get(name)

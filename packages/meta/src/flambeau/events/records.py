@@ -260,6 +260,11 @@ def remember(compiled: Any, recorder: RecordCollector) -> None:
     _recorders[compiled] = recorder
 
 
+def hand_over(compiled: Any, to: Any) -> None:
+    """Let the records of `compiled` be those of something around it."""
+    _recorders[to] = _recorders.pop(compiled)
+
+
 def recorder_of(compiled: Any) -> RecordCollector | None:
     """The recorder of what `flambeau.compile` returned; None for anything else."""
     try:

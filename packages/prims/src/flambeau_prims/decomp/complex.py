@@ -1,9 +1,7 @@
 """Decompositions of complex arithmetic and Fourier transforms.
 
-In: ATen's operations, transforms with a normalization named by a number. Out: the complex prims,
-transforms that apply no scale, and a product with it.
-Invariant: a conjugate or a negative is computed, no result is a view that carries a mark for it;
-a scale is formed in double precision and applied once, after all transforms.
+In: ATen's operations. Out: the complex prims, transforms of a library, which scales as it goes.
+Invariant: a conjugate or a negative is computed, no result is a view that carries a mark for it.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, elementwise, p
 from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.promotion import Promotion
-from flambeau_prims.shape_rules import Size, Sizes
+from flambeau_prims.shape_rules import Size
 
 aten = torch.ops.aten
 
@@ -98,22 +96,6 @@ def squared_modulus(x: Tensor) -> Tensor:
     return p.add(p.mul(re, re), p.mul(im, im))
 
 
-# ATen's number for a normalization: the power of n that n transformed elements are divided by.
-_POWERS = {0: 0.0, 1: 0.5, 2: 1.0}
-
-
-def _scaled(x: Tensor, lengths: Sizes, normalization: int) -> Tensor:
-    power = _POWERS[normalization]
-    if not power:
-        return x
-    scale = math.prod(int(n) for n in lengths) ** -power
-    if not x.dtype.is_complex:
-        return e.mul(x, scale)
-    if e.on_gpu(x):  # by a complex number, as eager does there: NaN of an infinite part
-        return e.mul(x, complex(scale))
-    return p.view_as_complex(e.mul(p.view_as_real(x), scale))
-
-
 def _dims(x: Tensor, dim: Sequence[int]) -> list[int]:
     return [canonical(d, x.ndim) for d in dim]
 
@@ -123,17 +105,14 @@ def c2c(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Ten
     dims = _dims(x, dim)
     if not dims:
         return e.copy_in_format(x, None)
-    return _scaled(p.fft_c2c(x, dims, forward), [x.shape[d] for d in dims], normalization)
+    return p.fft_c2c(x, dims, forward, normalization)
 
 
 @decomposition(aten._fft_r2c.default)
 def r2c(x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Tensor:
-    dims = _dims(x, dim)
-    return _scaled(p.fft_r2c(x, dims, onesided), [x.shape[d] for d in dims], normalization)
+    return p.fft_r2c(x, _dims(x, dim), onesided, normalization)
 
 
 @decomposition(aten._fft_c2r.default)
 def c2r(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: Size) -> Tensor:
-    dims = _dims(x, dim)
-    lengths = [*(x.shape[d] for d in dims[:-1]), last_dim_size]
-    return _scaled(p.fft_c2r(x, dims, last_dim_size), lengths, normalization)
+    return p.fft_c2r(x, _dims(x, dim), last_dim_size, normalization)

@@ -261,9 +261,8 @@ def _register_spread(op: Any, root: bool, with_mean: bool) -> None:
             parts = [_spread_of(y, dim, correction, keepdim) for y in (p.real(x), p.imag(x))]
             variance, average = (op(*pair) for op, pair in zip((p.add, p.complex), zip(*parts)))
         else:
-            # eager's kernels for a CPU take the root in float64: squares do not overflow
-            deep = root and x.device.type == "cpu"
-            inner = e.cast(x, torch.float64) if deep else x
+            # eager's kernels for a CPU go on in float64, the root too: squares do not overflow
+            inner = e.cast(x, torch.float64) if x.device.type == "cpu" else x
             variance, average = _spread_of(inner, dim, correction, keepdim)
             average = e.cast(average, x.dtype)
             if not with_mean and _by_its_mean(x, average):

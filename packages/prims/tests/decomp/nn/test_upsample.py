@@ -8,6 +8,7 @@ import flambeau_prims
 import pytest
 import torch
 import torch.nn.functional as F
+from flambeau_prims.conformance import Decomposing
 from torch import Tensor, fx
 
 SHAPES = [(2, 3, 5), (2, 3, 5, 7), (1, 2, 3, 4, 5)]
@@ -106,3 +107,30 @@ def test_a_dimension_that_keeps_its_size_is_not_resampled(factor, align_corners)
         for held in (x, x.masked_fill(torch.rand(shape) > 0.8, float("inf"))):
             fn = resized(MODES[held.ndim], factor, align_corners)
             torch.testing.assert_close(lowered(fn, held)[0], fn(held), equal_nan=True)
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("size", [2, 5, 7, 9, 20])
+def test_what_is_infinite_next_to_an_entry(size, dtype, align_corners) -> None:
+    """An entry that weighs nothing makes no number of an infinite one, and a hardly greater weight
+    does not: places are rounded as eager rounds them."""
+    for shape in ((2, 3, 3), (1, 2, 10), (1, 2, 4, 5), (1, 2, 3, 4, 5)):
+        x = torch.randn(shape).masked_fill(torch.rand(shape) > 0.7, float("inf")).to(dtype)
+        given = {"size": (size,) * (x.ndim - 2), "mode": MODES[x.ndim]}
+        with Decomposing():
+            found = F.interpolate(x, **given, align_corners=align_corners)
+        expected = F.interpolate(x, **given, align_corners=align_corners)
+        close = {"rtol": 2**-7, "atol": 2**-5} if dtype == torch.bfloat16 else {}
+        torch.testing.assert_close(found, expected, equal_nan=True, **close)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("size", [2, 5, 9, 20, 21])
+def test_lines_are_resampled_bit_for_bit(size, dtype) -> None:
+    x = torch.randn(2, 3, 7, dtype=dtype)
+    for align_corners in (False, True):
+        with Decomposing():
+            found = F.interpolate(x, size, mode="linear", align_corners=align_corners)
+        expected = F.interpolate(x, size, mode="linear", align_corners=align_corners)
+        assert torch.equal(found, expected)

@@ -189,13 +189,20 @@ def _in_graph(
     found = derivative(tx, roots, leaves, TupleValue(list(weights)), call_options)
     assert isinstance(found, TupleValue)
     given = {id(value) for value in [*roots, *leaves, *weights]}
-    for leaf, made in zip(leaves, found.parts(), strict=True):
+    derivatives = found.parts()
+    for place, (leaf, made) in enumerate(zip(leaves, derivatives, strict=True)):
         if isinstance(made, TensorValue):
             if made.fake.layout is not torch.strided:
                 raise Break(_REASON, "backward with a sparse derivative")
-            _accumulate(tx, leaf, made, given)
-            given.add(id(made))
+            later, others = derivatives[place + 1 :], [*derivatives]
+            own = id(made) not in given and not any(made is other for other in later)
+            _accumulate(tx, leaf, made, own and not any(_is_of(x, made) for x in others))
     return Constant(None)
+
+
+def _is_of(other: Value, made: TensorValue) -> bool:
+    """Whether another derivative is a view of this one, which the engine then still holds."""
+    return isinstance(other, TensorValue) and other.fake._base is made.fake
 
 
 def _distributed() -> bool:
@@ -228,8 +235,9 @@ def _entered(tx: Tracer) -> Iterator[TensorValue]:
             yield value
 
 
-def _accumulate(tx: Tracer, leaf: TensorValue, derivative: TensorValue, given: set[int]) -> None:
-    """What autograd does at a leaf: keep the first derivative, add the next to it in place."""
+def _accumulate(tx: Tracer, leaf: TensorValue, derivative: TensorValue, own: bool) -> None:
+    """What autograd does at a leaf: keep the first derivative, a copy unless it is the leaf's own,
+    add the next to it in place."""
     before = leaf.get_attr(tx, "grad")
     if isinstance(before, TensorValue):
         if before.fake.requires_grad or before.fake.shape != leaf.fake.shape:
@@ -238,7 +246,6 @@ def _accumulate(tx: Tracer, leaf: TensorValue, derivative: TensorValue, given: s
         return
     if not is_none(before):
         raise Break(_REASON, f"backward where .grad is {before.describe()}")
-    own = id(derivative) not in given and not derivative.fake._is_view()
     steps = zip(leaf.fake.shape, torch.empty_like(leaf.fake).stride(), leaf.fake.stride())
     dense = all(size == 1 or step == wanted for size, step, wanted in steps)  # copies keep it
     options = [Constant(dense), Constant(own)]

@@ -313,10 +313,15 @@ def copy_that_shows(
 
 
 def leaves_of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Every leaf that requires grad and that a tensor depends on."""
+    """Every leaf that requires grad and that a tensor depends on, as the engine comes to them: at
+    once when what leads there has run, the nodes made last before others."""
     if tensor.grad_fn is None:
         yield tensor
-    start: list[Any] = [] if tensor.grad_fn is None else [tensor.grad_fn]
-    for node in _reached(start, lambda node: (n for n, _ in node.next_functions if n is not None)):
-        if hasattr(node, "variable"):
-            yield node.variable
+        return
+    last: dict[Any, tuple[int, int]] = {}
+    for node in _reached([tensor.grad_fn], compat.following):
+        for place, leaf in enumerate(compat.following(node)):
+            if hasattr(leaf, "variable"):
+                when = (-compat.sequence_number(node), place)
+                last[leaf] = max(last.get(leaf, when), when)
+    yield from (leaf.variable for leaf in sorted(last, key=lambda leaf: last[leaf]))

@@ -200,7 +200,7 @@ def _tail_call(frame: Frame, fn: Value, args: Args, kwargs: Kwargs) -> Value:
             continue
         if made is None and isinstance(fn, ClassValue) and made_by_init(fn.python_class):
             assume_making(tx, fn.python_class)
-            made = new_object(fn)
+            made = new_object(tx, fn)
             fn = class_attribute(tx, made, fn.python_class, "__init__")
             continue
         instead = fn.forwards(tx, args, kwargs)

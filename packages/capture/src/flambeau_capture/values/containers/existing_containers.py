@@ -234,7 +234,7 @@ def _set(tx: Tracer, obj: Any, source: Source, base: type) -> Any:
         tx.guard(source, "LENGTH", len(items))
         for item in items:
             tx.guard(source, "SET_CONTAINS", item)
-    return SetValue([tx.wrap_new(item) for item in items], base, source, tx)
+    return SetValue([tx.wrap_new(item) for item in items], base, source, tx, obj)
 
 
 @wraps_type(collections.deque)

@@ -25,7 +25,7 @@ from flambeau_capture.values.containers.sequences import (
     index_of,
     tx_equal,
 )
-from flambeau_capture.values.iterators.builtin import SequenceIterator
+from flambeau_capture.values.iterators.builtin import ReversedIterator
 from flambeau_capture.values.objects.attributes import call_special
 
 
@@ -88,7 +88,7 @@ class ListValue(SequenceValue):
 
     def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
         where: Any = self.where(tx, key)
-        given: Any = unpack(tx, value) if isinstance(where, slice) else value
+        given: Any = unpack(tx, value, hint=True) if isinstance(where, slice) else value
         items = self.raw()
         evaluate(tx, operator.setitem, items, where, given)
         self.replace(tx, items)
@@ -149,11 +149,24 @@ class ExistingList(ListValue):
 
 
 def _extend(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
-    added = unpack(tx, args[0], hint=True)
-    if args[0] is self:
-        self.replace(tx, [*self.raw(), *added])
-    else:
-        self.add(tx, added)
+    given = args[0]
+    if given is self or type(given) in (ListValue, ExistingList) or given.cls is tuple:
+        added = unpack(tx, given, hint=True)
+        if given is self:
+            self.replace(tx, [*self.raw(), *added])
+        else:
+            self.add(tx, added)
+        return
+    items = given.iterate(tx)
+    tx.ask_length_hint(given)
+    for item in items.drain(tx):  # which may read the list: each is there before the next is made
+        self.add(tx, [item])
+
+
+def _init(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
+    self.replace(tx, [])
+    if args:
+        _extend(self, tx, args, kwargs)
 
 
 def _iadd(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
@@ -198,8 +211,8 @@ ListValue.methods = {
     "copy": lambda s, tx, a, k: s.like(s.parts()),
     "reverse": lambda s, tx, a, k: s.replace(tx, s.raw()[::-1]),
     "sort": lambda s, tx, a, k: s.replace(tx, sort_values(tx, s.parts(), k)),
-    "__init__": lambda s, tx, a, k: s.replace(tx, unpack(tx, a[0], hint=True) if a else []),
-    "__reversed__": lambda s, tx, a, k: SequenceIterator(TupleValue(s.parts()[::-1])),
+    "__init__": _init,
+    "__reversed__": lambda s, tx, a, k: ReversedIterator(s, s.length(tx)),
 }
 
 
@@ -256,7 +269,26 @@ def _deque_init(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Non
     if self.source is not None and limit != self.maxlen:
         self.unknown("__init__ with another maxlen")
     self.maxlen = limit
-    self.replace(tx, unpack(tx, given["iterable"]) if "iterable" in given else [])
+    self.replace(tx, [])
+    if "iterable" in given:
+        _extend_deque(self, tx, [given["iterable"]], {})
+
+
+def _extend_deque(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
+    given = TupleValue(self.parts()) if args[0] is self else args[0]
+    for item in given.iterate(tx).drain(tx):
+        self.add(tx, [item])
+
+
+def _iadd_to_deque(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    _extend_deque(self, tx, args, kwargs)
+    return self
+
+
+def _extend_left(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
+    given = TupleValue(self.parts()) if args[0] is self else args[0]
+    for item in given.iterate(tx).drain(tx):
+        _add_left(self, tx, [item])
 
 
 def _add_left(self: DequeValue, tx: Tracer, items: list[Value]) -> None:
@@ -289,7 +321,9 @@ DequeValue.methods = {
     # it has other words for a wrong index than a subscript
     "__getitem__": lambda s, tx, a, k: s.get_item(tx, Constant(index_of(tx, a[0]))),
     "appendleft": lambda s, tx, a, k: _add_left(s, tx, [a[0]]),
-    "extendleft": lambda s, tx, a, k: _add_left(s, tx, unpack(tx, a[0])[::-1]),
+    "extend": _extend_deque,
+    "extendleft": _extend_left,
+    "__iadd__": _iadd_to_deque,
     "insert": _insert_bounded,
     "pop": lambda s, tx, a, k: _pop_end(s, tx, -1),
     "popleft": lambda s, tx, a, k: _pop_end(s, tx, 0),

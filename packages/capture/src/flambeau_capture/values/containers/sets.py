@@ -7,32 +7,30 @@ Python's own set of the same keys, made the same way, would give them.
 from __future__ import annotations
 
 import operator
-import random
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any
 
+from flambeau_capture._native import set_like
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
-from flambeau_capture.values.base import (
-    Args,
-    IteratorValue,
-    Kwargs,
-    NotConcrete,
-    Tracer,
-    Unreconstructible,
-    Value,
-    unpack,
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
+from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.containers.dicts import DictValue, DictView
+from flambeau_capture.values.containers.hashable_keys import (
+    Identity,
+    is_among,
+    key_of,
+    raise_key_error,
 )
-from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.containers.dicts import DictView
-from flambeau_capture.values.containers.hashable_keys import is_among, key_of, raise_key_error
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BuiltinKind
 from flambeau_capture.values.iterators.builtin import KeysIterator
 
 
 class SetValue(BuiltinKind):
-    """set and frozenset. A real set of the keys gives the order in which Python would iterate."""
+    """set and frozenset. A real set of the keys gives the order in which Python would iterate.
+    `found`: the program's own set, or one that was evaluated, which the items are of, in order."""
 
     cls: type
 
@@ -42,25 +40,35 @@ class SetValue(BuiltinKind):
         python_class: type = set,
         source: Source | None = None,
         tx: Any = None,
+        found: AbstractSet[Any] | None = None,
     ) -> None:
         self.cls = python_class
         self._tx = tx
         self.source = source
         keyed = [(key_of(tx, item), item) for item in items]
         keys = [key for key, _ in keyed]
-        #: the keys, of equal ones that which Python's set keeps; an existing set's as it iterates
-        self._order: Any = set(keys) if source is None else dict.fromkeys(keys)
+        self._found = None if found is None else set_like(False, found)
+        #: the keys, of equal ones that which Python's set keeps, in a table such as Python's
+        self._order: set[Hashable] = set(keys)
+        if self._found is not None:
+            self._order = set_like(False, self._found, (*keys,))
         self._items = {id(key): item for key, item in keyed}  # read for what is in `_order` alone
+        self._done: list[tuple[Any, list[Value]]] = []  # calls that changed the program's own set
 
     def parts(self) -> list[Value]:
+        self.assume_order()
         return [self._items[id(key)] for key in self._order]
 
-    def own_order(self) -> set[Hashable]:
-        """The set of keys, about to be changed."""
-        if self._as_found():
-            self._order = set(self._order)
-        order: set[Hashable] = self._order
-        return order
+    def assume_order(self, table: bool = False) -> None:
+        """Guard what the order of the program's own set rests on: changed, on its whole table."""
+        if self.source is not None and self._found is not None:
+            kind = "SET_TABLE" if table or self._done else "SET_ORDER"
+            self._tx.guard(self.source, kind, self._found)
+
+    def log(self, method: Any, *args: Value) -> None:
+        """A call that has changed it: to be made again on the program's own set."""
+        if self.source is not None:
+            self._done.append((method, [*args]))
 
     def keyed(self) -> dict[int, Value]:
         """The items by the identity of their keys."""
@@ -74,37 +82,40 @@ class SetValue(BuiltinKind):
         return self
 
     def insert(self, key: Hashable, item: Value) -> None:
-        order = self.own_order()
-        size = len(order)
-        order.add(key)
-        if len(order) > size:
+        size = len(self._order)
+        self._order.add(key)
+        if len(self._order) > size:
             self._items[id(key)] = item
+            self.log(set.add, item)
 
-    def drop(self, key: Hashable) -> None:
-        self.own_order().discard(key)
+    def drop(self, key: Hashable, item: Value) -> None:
+        if key in self._order:
+            self._order.discard(key)
+            self.log(set.discard, item)
+
+    def take(self) -> Value:
+        """What `pop` gives."""
+        self.assume_order(table=True)
+        found = self._items[id(self._order.pop())]
+        self.log(set.pop)
+        return found
 
     def empty(self) -> None:
-        self.own_order().clear()
+        self._order.clear()
         self._items.clear()
+        self.log(set.clear)
 
     def describe(self) -> str:
         return f"{self.cls.__name__} of {len(self._order)}"
 
     def as_python(self) -> Any:
-        parts = self.parts()
-        made = self.cls(part.as_python() for part in parts)
-        if self._as_found() or not all(map(_hashes_alike, parts)):
-            return made
-        if [*made] == [*self._order]:
-            return made
-        recipe = _as_inserted(self._order, self.cls)
-        if recipe is None:
-            raise NotConcrete(f"the order of a {self.describe()}")
-        return _set_of(self.cls, [self._items[id(k)].as_python() for k in recipe[0]], recipe[1])
+        parts = tuple(part.as_python() for part in self.parts())
+        frozen = self.cls is frozenset
+        return set_like(frozen, self._order, parts) if self._is_ordered() else self.cls(parts)
 
-    def _as_found(self) -> bool:
-        """Whether it is still the set of the program."""
-        return isinstance(self._order, dict)
+    def _is_ordered(self) -> bool:
+        """Whether the items themselves have the hashes of their keys, and so this order."""
+        return all(map(_hashes_alike, self._order))
 
     def truth(self, tx: Tracer) -> bool:
         return bool(self._order)
@@ -131,53 +142,25 @@ class SetValue(BuiltinKind):
         return super().call_method(tx, name, args, kwargs)
 
     def rebuild(self, writer: Any) -> None:
-        parts: list[Value] = self.parts()
-        first: int | None = None
-        if not self._as_found() and all(map(_hashes_alike, parts)):
-            recipe = _as_inserted(self._order, self.cls)
-            if recipe is None:
-                raise Unreconstructible(self, f"the order of a {self.describe()}")
-            parts, first = [self._items[id(key)] for key in recipe[0]], recipe[1]
+        parts = TupleValue(self.parts())
+        self.assume_order(table=True)
         with writer.building(self):
-            if first is None:
-                writer.call(self.cls, [TupleValue(parts)])
+            if self._is_ordered():
+                model = set_like(False, self._order)
+                writer.call(set_like, [Constant(self.cls is frozenset), Constant(model), parts])
             else:
-                writer.call(_set_of, [Constant(self.cls), TupleValue(parts), Constant(first)])
+                writer.call(self.cls, [parts])
 
     def replay(self, writer: Any) -> None:
-        for method, args in (("clear", []), ("update", [TupleValue(self.parts())])):
-            writer.load(self)
-            writer.call_method_top(method, args)
-            writer.pop_top()
+        for method, args in self._done:
+            writer.do(method, [self, *args])
 
 
-def _hashes_alike(item: Value) -> bool:
-    """Whether the item itself has the hash of its key."""
-    if isinstance(item, TupleValue):
-        return all(map(_hashes_alike, item.parts()))
-    return isinstance(item, Constant)
-
-
-def _as_inserted(order: set[Hashable], kind: type) -> tuple[list[Hashable], int | None] | None:
-    """Keys in an order, and how many to begin with, that make a set which iterates as this one:
-    that depends on the size of its table, and where hashes collide on what came first."""
-    keys = wanted = list(order)
-    firsts = (None, *dict.fromkeys(len(keys) * eighths // 8 for eighths in range(9)))
-    chance = random.Random(len(keys))
-    for _ in range(max(1, _TRIALS // (1 + len(keys) ** 2 // 64))):
-        for first in firsts:
-            if list(_set_of(kind, keys, first)) == wanted:
-                return keys, first
-        keys = chance.sample(wanted, len(wanted))
-    return None
-
-
-def _set_of(kind: Any, keys: Sequence[Any], first: int | None) -> Any:
-    """A set of keys; first: how many it has before room for all is made at once."""
-    return kind(keys) if first is None else kind(keys[:first]).union(dict.fromkeys(keys))
-
-
-_TRIALS = 400
+def _hashes_alike(key: Hashable) -> bool:
+    """Whether what a key stands for has the key's hash."""
+    if isinstance(key, tuple):
+        return all(map(_hashes_alike, key))
+    return not isinstance(key, Identity)
 
 
 def _keys_of(tx: Tracer, given: Value) -> tuple[dict[int, Value], Any]:
@@ -186,7 +169,8 @@ def _keys_of(tx: Tracer, given: Value) -> tuple[dict[int, Value], Any]:
     payload = getattr(given, "payload", None)
     given = payload if isinstance(payload, SetValue) else given  # whatever its class iterates over
     if isinstance(given, SetValue):
-        return given.keyed(), set(given._order) if given._as_found() else given._order
+        given.assume_order(table=True)
+        return given.keyed(), given._order
     keyed = [(key_of(tx, item), item) for item in unpack(tx, given)]
     keys = [key for key, _ in keyed]
     items = {id(key): item for key, item in keyed}
@@ -207,7 +191,7 @@ def algebra(tx: Tracer, left: Value, name: str, args: Args) -> Value:
     views = any(isinstance(each, DictView) for each in (left, *args) if name.startswith("__"))
     given = [(*_keys_of(tx, each), each.cls) for each in (left, *args)]
     if views:  # whose operators treat frozen sets otherwise
-        given = [(i, frozenset(k) if c is frozenset else k, c) for i, k, c in given]
+        given = [(i, set_like(True, k) if c is frozenset else k, c) for i, k, c in given]
     keys, *others = (each for _, each, _ in given)
     by = getattr(operator, name) if name.startswith("__") else getattr(type(keys), name)
     result: Any = by(keys, *others)
@@ -237,35 +221,59 @@ SetHandler = Callable[[SetValue, Tracer, Args], Value | None]
 
 def _in_place(name: str) -> SetHandler:
     def run(self: SetValue, tx: Tracer, args: Args) -> Value | None:
-        order = self.own_order()
         for step in [args] if name == "intersection_update" else [[arg] for arg in args]:
             given = [_keys_of(tx, arg) for arg in step]
+            self.log(getattr(set, name), *(_as_given(self, tx, *each) for each in given))
             for items, _ in given:
                 self._items = {**items, **self.keyed()}
-            getattr(order, name)(*(keys for _, keys in given))
+            getattr(self._order, name)(*(keys for _, keys in given))
         return self if name.startswith("__i") else None
 
     return run
 
 
+def _as_given(own: SetValue, tx: Tracer, items: dict[int, Value], keys: Any) -> Value:
+    """An argument as it is now, in a container that Python treats alike."""
+    if keys is own._order:
+        return own
+    found = [items[id(key)] for key in keys]
+    if isinstance(keys, dict):
+        return DictValue([(item, Constant(None)) for item in found], tx=tx)
+    if not isinstance(keys, set):
+        return TupleValue(found)
+    made = SetValue([], frozenset, tx=tx)
+    made._order, made._items = set_like(False, keys), items
+    return made
+
+
 def _set_remove(self: SetValue, tx: Tracer, args: Args) -> None:
     if not self.contains(tx, args[0]):
         raise_key_error(tx, args[0])
-    self.drop(key_of(tx, _member(tx, args[0])))
+    _set_discard(self, tx, args)
+
+
+def _set_discard(self: SetValue, tx: Tracer, args: Args) -> None:
+    item = _member(tx, args[0])
+    self.drop(key_of(tx, item), item)
 
 
 def _set_pop(self: SetValue, tx: Tracer, args: Args) -> Value:
-    raise Break("FB0009", "set.pop: the item depends on the order of hashes")
+    if not self._order:
+        evaluate(tx, set.pop, set())
+    if not self._is_ordered():
+        raise Break("FB0009", "set.pop: the item depends on the order of hashes")
+    return self.take()
 
 
 def _set_init(self: SetValue, tx: Tracer, args: Args) -> None:
+    given = [_as_given(self, tx, *_keys_of(tx, arg)) for arg in args]
     self.empty()
-    _in_place("update")(self, tx, args)
+    _in_place("update")(self, tx, given)
 
 
 _SET_MUTATIONS: dict[str, SetHandler] = {
     "add": lambda s, tx, a: s.insert(key_of(tx, a[0]), a[0]),
-    "discard": lambda s, tx, a: s.drop(key_of(tx, _member(tx, a[0]))),
+    "discard": _set_discard,
     "remove": _set_remove,
     "clear": lambda s, tx, a: s.empty(),
     "pop": _set_pop,

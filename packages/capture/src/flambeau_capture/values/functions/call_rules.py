@@ -270,11 +270,15 @@ def _of_function(fn: types.FunctionType) -> CallRule:
         return CallRule(Action.GRAPH, f"module {fn.__module__}")
     if compat.is_foreign_mark(fn):
         return constant(None, "marks for other compilers")
+    if compat.is_foreign_question(fn):
+        return constant(True, "questions to other compilers")
     hidden = compat.hidden_from_others(fn)
     if hidden is not None:
         return CallRule(Action.POLYFILL, "wrappers for other compilers", python=hidden)
     if compat.is_disabled(fn):
         return CallRule(Action.BREAK, "a mark of torch.compiler", reason="FB0006")
+    if compat.compiled_by_torch(fn):
+        return CallRule(Action.BREAK, "compiled by torch", reason="FB0006")
     by_code = CODES.get(fn.__code__)
     if by_code is not None:
         return by_code

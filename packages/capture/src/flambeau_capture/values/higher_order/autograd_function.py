@@ -43,11 +43,13 @@ class ContextValue(Value):
         #: what its methods were given last
         self.given: dict[str, list[Value]] = {name: [] for name in _METHODS}
         self.attributes: dict[str, Value] = {}
+        self.unpacked = False
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in self.attributes:
             return self.attributes[name]
         if name == "saved_tensors":
+            self.unpacked = True
             return TupleValue(self.given["save_for_backward"])
         if name == "needs_input_grad":
             return tx.wrap_new(self.needs)
@@ -173,9 +175,12 @@ class _Application:
             bare, more = self._bare_backward(len(results))
             kept = [*kept, *more]
         saved = ctx.given["save_for_backward"]
-        by_version = {forward.localize(v.node) for v in saved if isinstance(v, TensorValue)}
-        checked = tuple(forward.localize(node) in by_version for node in kept)
-        forward.set_output((*nodes, *(forward.localize(node) for node in kept)))
+        by_version = {forward.localize(v.node): 0 for v in saved if isinstance(v, TensorValue)}
+        local = [forward.localize(node) for node in kept]
+        # autograd looks at the versions of all, whichever of them backward computes with
+        unread = [node for node in by_version if ctx.unpacked and node not in local]
+        checked = tuple(node in by_version for node in (*local, *unread))
+        forward.set_output((*nodes, *local, *unread))
         module, lifted = forward.finish_body()
         bodies = (
             tx.graph.add_module(module, "forward"),
@@ -183,7 +188,7 @@ class _Application:
             tx.graph.add_module(bare, "bare") if isinstance(bare, fx.GraphModule) else bare,
         )
         compat.set_grad_enabled(grad_mode)
-        spec = (len(self.tensors), len(results), first, checked, without, dirty)
+        spec = (len(self.tensors), len(results), (first, len(kept)), checked, without, dirty)
         found = find_in_class(self.kind.python_class, "backward")
         once = found is not None and compat.is_once_differentiable(found[1])
         made = record_call(

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
-from flambeau_capture.values.base import IteratorValue, MadeBy, Tracer, UserError, Value
+from flambeau_capture.values.base import (
+    IteratorValue,
+    MadeBy,
+    Tracer,
+    Unreconstructible,
+    UserError,
+    Value,
+)
 from flambeau_capture.values.constant import Constant, is_none
 
 
@@ -230,6 +237,42 @@ class IndexIterator(IteratorValue):
         if item is not None:
             self.index += 1
         return item
+
+
+class ReversedIterator(IteratorValue):
+    """From the last item to the first, each read when it is its turn: a list's, or those that a
+    class gives by `__getitem__`."""
+
+    def __init__(self, target: Value, length: int) -> None:
+        self.target = target
+        self.index = length - 1
+
+    @property
+    def cls(self) -> type:
+        return type(reversed([])) if issubclass(self.target.cls, list) else reversed
+
+    def holds(self) -> Iterable[Value]:
+        return [self.target]
+
+    def advance(self, tx: Tracer) -> Value | None:
+        tx.heap.changed()
+        if self.index < 0:
+            return None
+        read = partial(self.target.get_item, tx, Constant(self.index))
+        item = _until((IndexError, StopIteration), read)
+        self.index = -1 if item is None else self.index - 1
+        return item
+
+    def reconstruct(self, writer: Any) -> None:
+        if not issubclass(self.target.cls, list):
+            raise Unreconstructible(self, "reversed by __len__ and __getitem__")
+        writer.call(_reversed_at, [self.target, Constant(self.index)])
+
+
+def _reversed_at(items: list[Any], index: int) -> Any:
+    iterator = list.__reversed__(items)
+    iterator.__setstate__(index)
+    return iterator
 
 
 class MadeAgain(IteratorValue):

@@ -67,7 +67,7 @@ def layout_of(python_class: type) -> type:
     if found is None or not any(found is base for base in python_class.__mro__):
         laid_out = (k for k in python_class.__mro__ if _is_known(k) or _has_state_in_c(k))
         found = next(laid_out, object)
-        ends = weakref.ref(python_class, lambda _: _LAYOUTS.pop(key, None))
+        ends = weakref.ref(python_class, functools.partial(_LAYOUTS.pop, key))
         _LAYOUTS[key] = ends, weakref.ref(found)
     return found
 
@@ -99,6 +99,12 @@ def find_in_class(python_class: type, name: str) -> tuple[type, Any] | None:
         if name in owner.__dict__:
             return owner, owner.__dict__[name]
     return None
+
+
+def overrides_instance(found: Any) -> bool:
+    """Whether what a class has under a name comes before what an instance has under it."""
+    kind = type(found)
+    return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
 
 
 #: Built-in classes that look for attributes elsewhere than in the class and the instance's own.
@@ -238,11 +244,18 @@ def written_attribute(tx: Tracer, mro: tuple[type, ...], name: str) -> Value | N
     return written[first]
 
 
-def _is_hidden(python_class: type, name: str) -> bool:
-    """Whether the metaclass answers for the class in place of its own entry."""
+def source_in_class(tx: Tracer, python_class: type, owner: type, name: str) -> Source:
+    """Where a class finds an attribute, `owner` among its bases. What a metaclass
+    does is no part of it: an instance never comes to it, and a guard runs no code of its."""
     meta: Any = type(python_class)
-    found = next((vars(kind)[name] for kind in meta.__mro__ if name in vars(kind)), None)
-    return hasattr(type(found), "__set__") or meta.__getattribute__ is not type.__getattribute__
+    entry = find_in_class(meta, name)
+    hidden = entry is not None and overrides_instance(entry[1])
+    answers = meta.__getattribute__ is not type.__getattribute__ or hasattr(meta, "__getattr__")
+    if not hidden and not answers:
+        return Attr(itself(python_class), name)
+    for before in python_class.__mro__[: python_class.__mro__.index(owner)]:
+        assume_own(tx, before, name)
+    return ClassEntry(itself(owner), name)
 
 
 def class_attribute(
@@ -267,10 +280,7 @@ def class_attribute(
         receiver.lacks(tx, name, name_in_errors(python_class))
     found = owner.__dict__[name]
     asked = owner if after is not None else python_class
-    where: Source = Attr(itself(asked), name)
-    if _is_hidden(asked, name):  # an instance finds what the class itself does not
-        where = ClassEntry(itself(owner), name)
-        assume_entry(tx, asked, name)
+    where = source_in_class(tx, asked, owner, name)
     trusted = trusted_class(owner) and trusted_class(asked) and name not in PATCHED
     if not trusted and hasattr(type(found), "__get__"):
         assume_entry(tx, asked, name)

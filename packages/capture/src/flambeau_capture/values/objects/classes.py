@@ -29,6 +29,8 @@ from flambeau_capture.values.objects.attributes import (
     assume_special_methods,
     call_special,
     find_in_class,
+    overrides_instance,
+    source_in_class,
     written_attribute,
 )
 from flambeau_capture.values.registry import call_known, itself, trusted_class, wrap_known, wraps_if
@@ -102,10 +104,10 @@ class ClassValue(SpecialMethods):
         if written is not None:
             return written
         owner = next((k for k in python_class.__mro__ if name in k.__dict__), None)
-        if owner is None:
+        if owner is None or self._hidden(tx, name):
             return self._from_metaclass(tx, name)
         found = owner.__dict__[name]
-        where = Attr(itself(python_class), name)
+        where = source_in_class(tx, python_class, owner, name)
         if hasattr(type(found), "__get__"):
             assume_entry(tx, python_class, name)
         if isinstance(found, types.FunctionType):
@@ -130,6 +132,13 @@ class ClassValue(SpecialMethods):
         value = getattr(python_class, name)  # a library's descriptor may make it anew each time
         trusted = trusted_class(python_class) or isinstance(python_class, enum.EnumMeta)
         return tx.wrap(value, itself(value, name) if trusted or interpreted else where)
+
+    def _hidden(self, tx: Tracer, name: str) -> bool:
+        """Whether the metaclass has a descriptor that comes before what the class has."""
+        meta: Any = type(self.python_class)
+        assume_entry(tx, meta, name)
+        found = find_in_class(meta, name)
+        return found is not None and found[0] is not type and overrides_instance(found[1])
 
     def _name(self, tx: Tracer, name: str) -> Value:
         found = getattr(self.python_class, name)
@@ -165,7 +174,8 @@ class ClassValue(SpecialMethods):
         if owner in (type, object) and callable(found):
             return BoundMethod(self, name)
         if not hasattr(type(found), "__get__"):
-            return tx.wrap(found, Attr(self.source, name))
+            assume_entry(tx, self.python_class, name)
+            return tx.wrap(found, source_in_class(tx, meta, owner, name))
         self.unknown(f"attribute {name!r} of the metaclass")
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:

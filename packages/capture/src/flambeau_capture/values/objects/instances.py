@@ -17,6 +17,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
+from flambeau_capture._native import fill_like
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Called, InstanceAttr, Source, answers_attributes
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
@@ -32,6 +33,7 @@ from flambeau_capture.values.objects.attributes import (
     find_in_class,
     instance_dict,
     layout_of,
+    overrides_instance,
     property_lacks,
 )
 from flambeau_capture.values.objects.classes import ClassValue
@@ -210,7 +212,7 @@ class ObjectValue(SpecialMethods):
                 return wrap_known(tx, self.python_class)
             if name == "__dict__":
                 return self if self.shared else InstanceDict(self)
-        if in_class is None or not _overrides_instance(in_class[1]):
+        if in_class is None or not overrides_instance(in_class[1]):
             own = self.instance_get(tx, name)
             if own is not None:  # as long as the class has no descriptor that comes first
                 found = in_class[1] if in_class is not None else None
@@ -297,7 +299,7 @@ class ObjectValue(SpecialMethods):
         if in_class is not None and isinstance(in_class[1], types.MemberDescriptorType):
             if self.read_slot(tx, name) is None:
                 tx.raise_error(AttributeError, name)
-        elif in_class is not None and _overrides_instance(in_class[1]):
+        elif in_class is not None and overrides_instance(in_class[1]):
             self._by_descriptor(tx, name, in_class[1], "__delete__")
             return
         elif not self.python_class.__dictoffset__:
@@ -365,7 +367,7 @@ class ObjectValue(SpecialMethods):
         """Whether the class has a descriptor, no slot, that stands before an attribute."""
         found = find_in_class(self.python_class, name)
         slot = found is not None and isinstance(found[1], types.MemberDescriptorType)
-        return found is not None and not slot and _overrides_instance(found[1])
+        return found is not None and not slot and overrides_instance(found[1])
 
     def is_as_it_was(self) -> bool:
         """Whether every attribute was set to the constant that it has anyway (set and reset)."""
@@ -410,7 +412,7 @@ def fill_payload(target: Any, content: Any) -> None:
     elif isinstance(target, list):
         list.extend(target, content)
     elif isinstance(target, set):
-        set.update(target, content)
+        fill_like(target, content)
     else:
         raise TypeError(f"cannot fill a {type(target).__name__}")
 
@@ -448,11 +450,6 @@ def _is_filled(slot: Any, real: Any) -> bool:
     except AttributeError:
         return False
     return True
-
-
-def _overrides_instance(found: Any) -> bool:
-    kind = type(found)
-    return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
 
 
 # what `object` itself defines: it calls no method of the program's class

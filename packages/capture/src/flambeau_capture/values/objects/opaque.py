@@ -19,8 +19,17 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import Attr, ConstantSource, InstanceAttr, Source
-from flambeau_capture.values.base import Args, Kwargs, MadeBy, Tracer, Value, needing, objects_of
-from flambeau_capture.values.constant import LITERALS, KnownObject, evaluate
+from flambeau_capture.values.base import (
+    Args,
+    Kwargs,
+    MadeBy,
+    Tracer,
+    UserError,
+    Value,
+    needing,
+    objects_of,
+)
+from flambeau_capture.values.constant import LITERALS, Constant, KnownObject, evaluate
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.attributes import (
     assume_entry,
@@ -28,10 +37,10 @@ from flambeau_capture.values.objects.attributes import (
     class_attribute,
     find_in_class,
     instance_dict,
+    overrides_instance,
 )
 from flambeau_capture.values.registry import (
     itself,
-    trusted_callable,
     trusted_class,
     trusted_name,
     wrap_known,
@@ -178,17 +187,29 @@ class EnumMember(FrozenValue):
     """A member of an enum; one that is also a string or a number behaves as such."""
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        found = find_in_class(type(self.real), name)
-        if found is not None and isinstance(found[1], types.FunctionType | property):
-            if not trusted_callable(found[0]):
-                return class_attribute(tx, self, type(self.real), name)
-        if found is None and not name.startswith("_"):  # what a program sets on a member
-            assert self.source is not None
-            assume_entry(tx, type(self.real), name)
+        """What the enumeration itself says never changes; else as of any instance."""
+        kind = type(self.real)
+        found = find_in_class(kind, name)
+        own_names = name[:1] == "_" == name[-1:]
+        if own_names or (found is not None and trusted_class(found[0])):
+            return super().get_attr(tx, name)
+        assert self.source is not None
+        assume_entry(tx, kind, name)
+        if found is None or not overrides_instance(found[1]):
             own = instance_dict(self.real)
             if name in own:
                 return tx.wrap(own[name], InstanceAttr(self.source, name))
             tx.guard(self.source, "NOT_IN_INSTANCE_DICT", name)
+        answers = find_in_class(kind, "__getattr__") is not None
+        if found is not None:
+            try:
+                return class_attribute(tx, self, kind, name)
+            except UserError as error:
+                if not answers or not issubclass(error.value.cls, AttributeError):
+                    raise
+        if answers:
+            hook = class_attribute(tx, self, kind, "__getattr__")
+            return tx.call(hook, [Constant(name)], {})
         return super().get_attr(tx, name)
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:

@@ -159,7 +159,7 @@ def wrap_tensor(tx: Tracer, obj: torch.Tensor, source: Source) -> Value:
     made = TensorValue(
         source=source, enter=lambda: _enter(tx, obj, source), python_class=type(obj), real=obj
     )
-    assume_there(tx, source)
+    assume_there(tx, source, obj)
     tx.heap.know(obj, made)
     return made
 

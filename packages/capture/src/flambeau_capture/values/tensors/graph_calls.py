@@ -19,14 +19,19 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.graph.builder import Warned
 from flambeau_capture.observe.unguarded import unguarded
-from flambeau_capture.source import ConstantSource
+from flambeau_capture.source import ConstantSource, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.tensors.argument_names import without_odd_names
-from flambeau_capture.values.tensors.symbolic_numbers import are_within, open_floats
+from flambeau_capture.values.tensors.symbolic_numbers import (
+    SymbolValue,
+    are_within,
+    open_floats,
+    open_numbers,
+)
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 # What depends on how many values a sparse tensor holds, and in which order: fake ones do not know,
@@ -65,6 +70,9 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
             if value.fake.layout is not torch.strided:
                 raise Break("FB0004", f"{plain_name} of a {value.fake.layout} tensor")
     _guard_registrations(tx, target)
+    numbers = open_numbers([*args, *kwargs.values()])
+    _needs_constant(tx, plain_name, numbers)
+    fixed_before = tx.shapes.constants() if numbers else frozenset()
     localize = tx.graph.localize
     node_args = fx.node.map_arg(tuple(arg.graph_argument() for arg in args), localize)
     node_kwargs = fx.node.map_arg(
@@ -92,6 +100,8 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
             if instead is None:
                 raise
             return instead
+    if numbers:
+        _note_constants(tx, plain_name, numbers, fixed_before)
     if tx.shapes and not _numbers_fit(tx, [*args, *kwargs.values()], values, result):
         node_args, node_kwargs = (fixed_numbers(tx, part) for part in (node_args, node_kwargs))
         result = run_call(tx, op, target, node_args, node_kwargs)
@@ -204,6 +214,9 @@ def _tried(tx: Tracer, op: str, target: Any, args: Any, kwargs: Any) -> Any:
     graph, frame = tx.graph, tx.caller(1)
     result = graph.run(op, target, args, kwargs)
     said = graph.warned
+    if operator_name(target) in _SPREADS and _of_too_few(args, kwargs, result):
+        if not tx.options.nopython:  # eager's kernel warns, which fake tensors do not run
+            raise Warned("FB0023", f"call_function {operator_name(target)} of too few elements")
     if not said:
         return result
     result = graph.run(op, target, args, kwargs)
@@ -213,6 +226,20 @@ def _tried(tx: Tracer, op: str, target: Any, args: Any, kwargs: Any) -> Any:
         if frame is not None and (text, category) not in graph.warned:
             warn_at(text, category, frame.filename, frame.lineno, frame.namespace)
     return result
+
+
+_SPREADS = frozenset({"std", "var", "std_mean", "var_mean"})
+
+
+def _of_too_few(args: Any, kwargs: Any, result: Any) -> bool:
+    """Whether a spread is over no more elements than its correction: eager warns at every call."""
+    first = result[0] if isinstance(result, tuple) else result
+    given = kwargs.get("unbiased", next((x for x in args[1:] if type(x) is bool), True))
+    correction = kwargs.get("correction", int(given))
+    of = args[0] if args else kwargs["input"]
+    count = of.meta["val"].numel() if isinstance(of, fx.Node) else None
+    left = first.numel() * (1 if correction is None else correction)
+    return isinstance(count, int) and isinstance(left, int | float) and count <= left
 
 
 def warn_at(
@@ -238,6 +265,33 @@ def _numbers_fit(
     dtypes = {value.fake.dtype for value in values.values() if value.fake.is_floating_point()}
     dtypes |= {each.dtype for each in results if isinstance(each, torch.Tensor)}
     return all(are_within(tx, numbers, *limits) for limits in filter(None, map(_limits, dtypes)))
+
+
+def _needs_constant(tx: Tracer, name: str, numbers: list[SymbolValue]) -> None:
+    """Break at an operator that has needed another number as a constant here: what comes before
+    and after is general in it, and eager's operator takes it as it is."""
+    for value in numbers:
+        for source, number in tx.shapes.leaves(value.number).items():
+            before = tx.needed_by(name, source, number)
+            if before is not None:
+                what = f"{name} needs {source.short()} as a constant, which was {before}"
+                raise Break("FB0028", f"{what} and is {number}")
+
+
+def _note_constants(
+    tx: Tracer, name: str, numbers: list[SymbolValue], before: frozenset[Source]
+) -> None:
+    """Note which open numbers an operator was recorded, or tried, without."""
+    fixed = tx.shapes.constants() - before
+    for value in numbers if fixed else ():
+        for source, number in tx.shapes.leaves(value.number).items():
+            if source in fixed:
+                tx.note_need(name, source, number)
+    try:
+        _needs_constant(tx, name, numbers if fixed else [])
+    except Break:
+        tx.heap.changed()  # so that capture starts again, with nothing assumed of the number
+        raise
 
 
 def _limits(dtype: torch.dtype) -> tuple[float, float] | None:

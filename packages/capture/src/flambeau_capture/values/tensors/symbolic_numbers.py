@@ -273,15 +273,20 @@ def _is_within(tx: Tracer, term: Term, least: float, most: float) -> bool:
     )
 
 
-def open_floats(values: Iterable[Value]) -> list[SymbolValue]:
-    """Floats that are left open among these, those in lists too."""
+def open_numbers(values: Iterable[Value]) -> list[SymbolValue]:
+    """Numbers that are left open among these, those in lists too."""
     found: list[SymbolValue] = []
     for value in values:
         if isinstance(value, SymbolValue):
-            found += [value] if isinstance(value.number, torch.SymFloat) else []
+            found.append(value)
         elif hasattr(value, "parts"):
-            found += open_floats(value.parts())
+            found += open_numbers(value.parts())
     return found
+
+
+def open_floats(values: Iterable[Value]) -> list[SymbolValue]:
+    """The floats among them."""
+    return [each for each in open_numbers(values) if isinstance(each.number, torch.SymFloat)]
 
 
 def are_within(tx: Tracer, numbers: Iterable[SymbolValue], least: float, most: float) -> bool:

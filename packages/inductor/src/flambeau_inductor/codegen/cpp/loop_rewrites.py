@@ -16,7 +16,7 @@ import torch
 
 from flambeau_inductor.codegen.cpp.dtypes import ROUNDED
 from flambeau_inductor.codegen.cpp.emit.pointwise import EXACT
-from flambeau_inductor.indexing import Expr, Ranges, Var, bounds, decide_less, hint
+from flambeau_inductor.indexing import Expr, IntegerConstant, Ranges, Var, bounds, decide_less, hint
 from flambeau_inductor.ir.loops import (
     Axis,
     Const,
@@ -31,7 +31,7 @@ from flambeau_inductor.ir.loops import (
     Store,
     ValueId,
 )
-from flambeau_inductor.ir.operands import operands, pruned, renumbered
+from flambeau_inductor.ir.operands import operands, pruned, reindexed, renumbered
 
 COMPARISONS = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
 CLOSED = frozenset(["add", "sub", "where", "maximum", "minimum"])
@@ -39,17 +39,21 @@ CLOSED = frozenset(["add", "sub", "where", "maximum", "minimum"])
 TWO_PASS_ELEMENTS = 16384
 # what axes of open sizes are assumed to be shorter than where positions are computed with
 SHORT = 2**30
-# the share of a sum of squares in float64 that may be rounding: equal numbers have no variance
-ROUNDING = 2.0**-49
+# the share of a sum of squared deviations that may be rounding, a vector's lane being a chain of
+# terms: equal numbers have no variance
+ROUNDING = {torch.float32: 2.0**-16, torch.float64: 2.0**-45}
 
 
 def two_pass_variance(loop: Loop) -> Loop:
     """`welford` over a row that fits in cache: the mean first, then the squared deviations.
 
-    The mean is refined by that of the deviations: of equal numbers it is exact.
+    What the mean's rounding left out is the mean of the deviations, which corrects both (Chan,
+    Golub and LeVeque, Algorithms for Computing the Sample Variance, 1983): of equal numbers the
+    mean is exact, and what is left of the squares nothing but rounding.
     Columns, and longer rows, are read once, since they do not wait in cache: sums of float32
-    numbers and of their squares are formed in float64, where the difference of the two keeps all
-    its digits up to means of 10,000 deviations.
+    numbers and of their squares are formed in float64, less the row's first number, which is exact.
+    The difference of the two is then at least a share of it of one by the row's length (the same
+    paper), so that it keeps all digits of float32, and of equal numbers there is none.
     """
     count = prod(axis.size for axis in loop.r)
     if hint(count) < 1:
@@ -75,7 +79,7 @@ def two_pass_variance(loop: Loop) -> Loop:
         if isinstance(instr, Reduce) and instr.kind == "welford":
             dtype, arg = instr.dtype, new[instr.arg]
             if once and dtype is torch.float32:
-                parts[position] = _sums(emit, arg, count)
+                parts[position] = _sums(emit, arg, _first(body, loop.r, arg), count)
                 continue
             if long:
                 new[position] = emit(renumbered(instr, new))
@@ -86,14 +90,7 @@ def two_pass_variance(loop: Loop) -> Loop:
             else:
                 size = emit(Const(float(count), dtype))
             mean = emit(Point("div", (total, size), dtype))
-            # what the rounding of the sum left out, so that equal numbers have no variance
-            left = emit(Reduce("sum", emit(Point("sub", (arg, mean), dtype)), dtype))
-            refined = emit(Point("add", (mean, emit(Point("div", (left, size), dtype))), dtype))
-            finite = emit(Point("eq", (left, left), torch.bool))
-            mean = emit(Point("where", (finite, refined, mean), dtype))
-            gap = emit(Point("sub", (arg, mean), dtype))
-            square = emit(Point("mul", (gap, gap), dtype))
-            parts[position] = (mean, emit(Reduce("sum", square, dtype)))
+            parts[position] = _corrected(emit, arg, mean, size, dtype)
         elif isinstance(instr, ReducePart) and instr.arg in parts:
             new[position] = parts[instr.arg][instr.position]
         else:
@@ -101,21 +98,58 @@ def two_pass_variance(loop: Loop) -> Loop:
     return replace(loop, body=tuple(body))
 
 
-def _sums(
-    emit: Callable[[Instr], ValueId], arg: ValueId, count: int | Expr
+def _corrected(
+    emit: Callable[[Instr], ValueId], arg: ValueId, mean: ValueId, size: ValueId, dtype: torch.dtype
 ) -> tuple[ValueId, ValueId]:
-    """Mean and sum of squared deviations of float32 numbers from two sums in float64."""
+    """Mean and sum of squared deviations, from the deviations from a rounded mean."""
+    gap = emit(Point("sub", (arg, mean), dtype))
+    left = emit(Reduce("sum", gap, dtype))
+    squares = emit(Reduce("sum", emit(Point("mul", (gap, gap), dtype)), dtype))
+    shift = emit(Point("div", (left, size), dtype))
+    finite = emit(Point("eq", (left, left), torch.bool))
+    refined = emit(Point("add", (mean, shift), dtype))
+    apart = emit(Point("sub", (squares, emit(Point("mul", (left, shift), dtype))), dtype))
+    share = emit(Point("mul", (squares, emit(Const(ROUNDING[dtype], dtype))), dtype))
+    rounding = emit(Point("le", (apart, share), torch.bool))  # NaN is none of it
+    around = emit(Point("where", (rounding, emit(Const(0.0, dtype)), apart), dtype))
+    return emit(Point("where", (finite, refined, mean), dtype)), around
+
+
+def _first(body: list[Instr], along: Iterable[Axis], arg: ValueId) -> ValueId:
+    """Append the value of `arg` at the start of the row, and give its position."""
+    start = {axis.var: IntegerConstant(0) for axis in along}
+    needed = {arg}
+    for position in range(arg, -1, -1):
+        if position in needed and not isinstance(body[position], Reduce | ReducePart):
+            needed.update(operands(body[position]))
+    new: dict[ValueId, ValueId] = {}
+    for position in sorted(needed):
+        made = instr = body[position]
+        if isinstance(instr, Scan):  # of one number: itself
+            made = Point("cast", (new[instr.arg],), instr.dtype)
+        elif not isinstance(instr, Reduce | ReducePart):
+            made = reindexed(renumbered(instr, new), lambda index: index.substitute(start))
+        new[position] = position if made == instr else len(body)
+        if made != instr:
+            body.append(made)
+    return new[arg]
+
+
+def _sums(
+    emit: Callable[[Instr], ValueId], arg: ValueId, first: ValueId, count: int | Expr
+) -> tuple[ValueId, ValueId]:
+    """Mean and sum of squared deviations of float32 numbers from two sums in float64 of how far
+    they are from the first."""
     wide = torch.float64
-    value = emit(Point("cast", (arg,), wide))
+    start = emit(Point("cast", (first,), wide))
+    value = emit(Point("sub", (emit(Point("cast", (arg,), wide)), start), wide))
     total = emit(Reduce("sum", value, wide))
     squares = emit(Reduce("sum", emit(Point("mul", (value, value), wide)), wide))
     size = emit(IndexValue(count, wide) if isinstance(count, Expr) else Const(float(count), wide))
-    mean = emit(Point("div", (total, size), wide))
-    apart = emit(Point("sub", (squares, emit(Point("mul", (total, mean), wide))), wide))
-    none = emit(Const(0.0, wide))
-    rounding = emit(Point("mul", (squares, emit(Const(ROUNDING, wide))), wide))
-    told = emit(Point("le", (apart, rounding), torch.bool))  # NaN is none of it
-    around = emit(Point("where", (told, none, apart), wide))
+    shift = emit(Point("div", (total, size), wide))
+    apart = emit(Point("sub", (squares, emit(Point("mul", (total, shift), wide))), wide))
+    around = emit(Point("maximum", (apart, emit(Const(0.0, wide))), wide))
+    mean = emit(Point("add", (start, shift), wide))
     narrow = (emit(Point("cast", (v,), torch.float32)) for v in (mean, around))
     return next(narrow), next(narrow)
 

@@ -16,13 +16,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from flambeau_inductor.codegen.triton.kernel import STAGES, WITH_DESCRIPTORS, TritonKernel
+from flambeau_inductor.codegen.triton.kernel import (
+    ALIGNMENT,
+    STAGES,
+    WITH_DESCRIPTORS,
+    TritonKernel,
+)
 from flambeau_inductor.runtime.gpu.launch import Launcher, Library
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor
 from flambeau_inductor.tuning import shared_bytes_of
 
 MINIMUM_CAPABILITY = (7, 0)
-ALIGNMENT = 16
 
 
 class TritonMissing(Exception):
@@ -83,6 +87,7 @@ def build(
             _variant(function, kernel),
             library,
             descriptors=tuple(Descriptor(*each) for each in kernel.descriptors),
+            sizes=len(kernel.sizes),
         )
 
     def tried(launcher: Launcher) -> Exception | None:
@@ -130,14 +135,20 @@ def interpreting() -> bool:
 def _variant(function: Any, kernel: TritonKernel) -> Any:
     def prepare(aligned: bool) -> Any:
         if interpreting():
-            names = dict(kernel.constants)
-            described = [Descriptor(*each) for each in kernel.descriptors]
-            return lambda *tensors: function[(kernel.programs,)](
-                *tensors, *(seen_by_triton(tensors, each) for each in described), **names
-            )
+            return lambda *given: _interpreted(function, kernel, given)
         return _compile(function, kernel, aligned=aligned, target=None)
 
     return prepare
+
+
+def _interpreted(function: Any, kernel: TritonKernel, given: Sequence[Any]) -> None:
+    """Run a kernel on tensors, and what follows them where sizes are open, by the interpreter."""
+    *given, programs = given if kernel.programs is None else (*given, kernel.programs)
+    count = len(kernel.pointers)
+    tensors, sizes = given[:count], given[count:]
+    described = [seen_by_triton(tensors, Descriptor(*each)) for each in kernel.descriptors]
+    if programs:
+        function[(programs,)](*tensors, *described, *sizes, **dict(kernel.constants))
 
 
 def seen_by_triton(tensors: Sequence[Any], descriptor: Descriptor) -> Any:
@@ -162,10 +173,13 @@ def _compile(function: Any, kernel: TritonKernel, *, aligned: bool, target: Any)
             signature[name] = Descriptor(*descriptor).signature
         else:  # the accelerator reads from multiples of 16 bytes only
             signature[name], constants[name], constants[WITH_DESCRIPTORS] = "constexpr", None, 0
+    first = len(kernel.pointers) + len(kernel.descriptors)
+    known = {first + place: kind.partition(":") for place, kind in enumerate(kernel.sizes)}
+    signature |= {function.arg_names[place]: kind for place, (kind, *_) in known.items()}
     signature |= {name: "constexpr" for name, _ in kernel.constants}
-    attributes = {
-        (i,): [["tt.divisibility", ALIGNMENT]] for i in range(len(kernel.pointers)) if aligned
-    }
+    multiples = [*range(len(kernel.pointers))] if aligned else []
+    multiples += [place for place, (_, _, multiple) in known.items() if multiple]
+    attributes = {(place,): [["tt.divisibility", ALIGNMENT]] for place in multiples}
     while True:
         source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
         made = triton.compile(source, target=target, options=options_of(kernel))

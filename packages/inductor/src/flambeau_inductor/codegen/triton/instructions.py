@@ -18,8 +18,19 @@ from flambeau_inductor.codegen.triton import reductions
 from flambeau_inductor.codegen.triton.dtypes import HALF, register
 from flambeau_inductor.codegen.triton.pointwise import EXACT_IN_HALF, can_round, spell, spell_random
 from flambeau_inductor.codegen.triton.row_facts import dtype_of, ends_in, one_plus, only_read_by
-from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling, static_size
-from flambeau_inductor.indexing import Add, Expr, FloorDiv, IntegerConstant, Mod, Mul, Var
+from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling
+from flambeau_inductor.indexing import (
+    Add,
+    Expr,
+    FloorDiv,
+    IntegerConstant,
+    Mod,
+    Mul,
+    Size,
+    Symbol,
+    Var,
+    symbols_in,
+)
 from flambeau_inductor.ir.loops import (
     RANDOM,
     Axis,
@@ -78,6 +89,7 @@ class Instructions:
     lines: list[str] = field(default_factory=list)
     indent: str = "    "
     axes: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, Symbol] = field(default_factory=dict)
     ready: dict[int, str] = field(default_factory=dict)
     dims: list[Dims] = field(default_factory=list)
     levels: list[int] = field(default_factory=list)
@@ -89,6 +101,7 @@ class Instructions:
 
     def _facts(self) -> None:
         """What is known of each instruction before any is written."""
+        self._open_sizes()
         self._classify()
         self.rounded = only_read_by(
             self.loop, lambda i: isinstance(i, Point) and i.op == "cast" and i.dtype in HALF
@@ -106,6 +119,31 @@ class Instructions:
                 and (i.op != "cast" or i.dtype == torch.float32)
             ),
         )
+
+    def _open_sizes(self) -> None:
+        """The open sizes that the kernel takes, in the order of their parameters."""
+        sizes: list[Size] = [axis.size for axis in (*self.loop.x, *self.loop.r)]
+        indexed = (i for i in self.loop.body if isinstance(i, Load | Store | IndexValue))
+        for size in (*sizes, *(instr.index for instr in indexed)):
+            for symbol in symbols_in(size):
+                self.sizes.setdefault(symbol.name, symbol)
+        self.axes |= {name: f"s{place}" for place, name in enumerate(self.sizes)}
+
+    def _long_indices(self) -> bool:
+        """Whether indices take 64 bits."""
+        return max(self.numels.values(), default=0) > INT32_LIMIT
+
+    def _varies(self, index: Expr) -> bool:
+        """Whether an index is another one at another point of the loop."""
+        return not index.vars <= self.sizes.keys()
+
+    def _size(self, size: Size) -> str:
+        """A size in the kernel."""
+        return str(size) if isinstance(size, int) else f"({to_triton(size, self.axes)})"
+
+    def _end(self, dimension: Dimension) -> str:
+        """The number of points of a dimension in the kernel."""
+        return f"{dimension.name}_points" if dimension.ragged else self._size(dimension.size)
 
     def _in_float32(self, i: int, dtype: torch.dtype) -> bool:
         """Whether a value of bfloat16 is kept as the float32 that its readers take it for: rounded
@@ -156,15 +194,15 @@ class Instructions:
 
     def _program_ids(self) -> None:
         grid = [d for d in self.tiling.dimensions if d.name != "r"]
-        wide = max(self.numels.values(), default=0) > INT32_LIMIT
-        program = "tl.program_id(0)" + (".to(tl.int64)" if wide else "")
+        program = "tl.program_id(0)" + (".to(tl.int64)" if self._long_indices() else "")
         if len(grid) == 1:
             self._line(f"x_program = {program}")
         else:
             inner = grid[1]
             self._line(f"program = {program}")
-            self._line(f"x_program = program % {inner.blocks}")
-            self._line(f"y_program = program // {inner.blocks}")
+            blocks = self._size(inner.blocks)
+            self._line(f"x_program = program % {blocks}")
+            self._line(f"y_program = program // {blocks}")
         for d in grid:
             block = f"{d.name.upper()}BLOCK"
             self._dimension_index(d, f"{d.name}_program * {block} + tl.arange(0, {block})")
@@ -174,14 +212,14 @@ class Instructions:
         slot = "[:, None]" if self.tiling.dimensions[0].name == name else "[None, :]"
         self._line(f"{name}index = ({index}){slot if len(self.tiling.dimensions) > 1 else ''}")
         if dimension.masked:
-            self._line(f"{name}mask = {name}index < {dimension.end}")
-        below = 1
+            self._line(f"{name}mask = {name}index < {self._end(dimension)}")
+        below: Size = 1
         for position, axis in reversed(list(enumerate(dimension.axes))):
-            size = static_size(axis)
-            text = f"{name}index" if below == 1 else f"({name}index // {below})"
+            first = isinstance(below, int) and below == 1
+            text = f"{name}index" if first else f"({name}index // {self._size(below)})"
             if position > 0:
-                text = f"{text} % {size}"
-            below *= size
+                text = f"{text} % {self._size(axis.size)}"
+            below = below * axis.size
             self._axis(axis, text)
 
     def _axis(self, axis: Axis, text: str) -> None:
@@ -217,7 +255,7 @@ class Instructions:
         return dtype_of(self.loop.body[self._reduce(i).arg])
 
     def _reduce_block(self, i: int, reduce: Reduce) -> None:
-        length = self._dimension("r").size
+        length = self._size(self._dimension("r").size)
         value = self._full(reduce.arg)
         self._lines(
             reductions.whole(reduce, self._operand(i), value, f"v{i}", self._r_mask(), length)
@@ -261,7 +299,7 @@ class Instructions:
             return self._constant(instr)
         if isinstance(instr, IndexValue):
             text = self._index(instr.index)
-            if not instr.index.vars:
+            if not self._varies(instr.index):
                 return f"tl.full({self._shape_of(frozenset())}, {text}, {register(instr.dtype)})"
             return f"({text}).to({register(instr.dtype)})"
         if isinstance(instr, Point):
@@ -311,7 +349,7 @@ class Instructions:
             offset = self._index(load.index)
             address = f"{self.names[load.buffer]} + tl.max_contiguous({offset}, [1, {self.vector}])"
         eviction = self.eviction if "r" in self.dims[i] else ""
-        if not load.index.vars and load.mask is None:
+        if not self._varies(load.index) and load.mask is None:
             text = f"tl.load({address} + tl.full({self._shape_of(frozenset())}, 0, tl.int32))"
         elif load.mask is not None and self._index_dims(load.index) != self.dims[i]:
             # a mask may not be larger than what it masks
@@ -330,7 +368,7 @@ class Instructions:
         address = f"{self.names[store.buffer]} + ({self._index(store.index)})"
         value = self.ready[store.value]
         spread = self._index_dims(store.index) != dims  # one element, for points that are masked
-        if spread or dims != self.dims[store.value] or not store.index.vars:
+        if spread or dims != self.dims[store.value] or not self._varies(store.index):
             shape = self._shape_of(dims)
             value = f"tl.broadcast_to({value}, {shape})"
             address = f"tl.broadcast_to({address}, {shape})"
@@ -359,7 +397,7 @@ class Instructions:
         for name in index.vars:
             if name.startswith("%"):
                 found |= self.dims[int(name[1:])]
-            elif self.tiling.parts is None or name != self.tiling.parts.var:
+            elif name in self.dimension_of:
                 found.add(self.dimension_of[name])
         return frozenset(found)
 

@@ -21,6 +21,7 @@ from flambeau_inductor.codegen.triton.dtypes import pointer
 from flambeau_inductor.codegen.triton.instructions import INT32_LIMIT, Instructions
 from flambeau_inductor.codegen.triton.row_facts import reduces_across
 from flambeau_inductor.codegen.triton.tiling import Tiling, choose
+from flambeau_inductor.indexing import Size, as_expr, decide_equal, decide_less, to_python
 from flambeau_inductor.ir.loops import (
     Axis,
     Check,
@@ -36,11 +37,16 @@ from flambeau_inductor.ir.operands import operands
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor
 from flambeau_inductor.tuning import MEASURED, Tuning
 
+ALIGNMENT = 16
+"""What the addresses of buffers, and some open sizes, are taken to be multiples of."""
 WITH_DESCRIPTORS = "DESCRIPTORS"
 """The constant that says whether a kernel has its descriptors."""
 STAGES = "STAGES"
 """The constant that says how many blocks of rows in turn are on their way: fewer where the device
 has no room for them."""
+
+
+NO_SIZES: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,10 @@ class TritonKernel:
     where they are None: in what is compiled for unaligned buffers. `contracts` says whether a
     product and a sum may become one operation, rounded once: never where both are operators of the
     program, each of which eager rounds.
+
+    `sizes` are the types of the open sizes, parameters s0, s1, ... after the others: those that end
+    in `:16` are multiples of 16. A kernel that has some gets the grid's length, too, at each launch
+    (`programs` is None); `given` is what its loop gives for both, in the wrapper's names.
     """
 
     name: str
@@ -61,12 +71,14 @@ class TritonKernel:
     arguments: tuple[str, ...]
     pointers: tuple[str, ...]
     constants: tuple[tuple[str, int], ...]
-    programs: int
+    programs: int | None
     warps: int
     stages: int | None = None
     descriptors: tuple[Descriptor, ...] = ()
     registers: int | None = None
     contracts: bool = True
+    sizes: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
 
 
 def kernel_of(
@@ -74,22 +86,27 @@ def kernel_of(
     lines: Sequence[str],
     pointers: Mapping[str, str],
     constants: tuple[tuple[str, int], ...],
-    programs: int,
+    programs: Size,
     warps: int,
     stages: int | None = None,
     descriptors: tuple[Descriptor, ...] = (),
+    sizes: Mapping[str, str] = NO_SIZES,
 ) -> TritonKernel:
-    """The kernel of indented lines, in which buffers (`pointers` are their types) are `b0`, ... and
-    descriptors `d0`, ..."""
+    """The kernel of indented lines, in which buffers (`pointers` are their types) are `b0`, ...,
+    descriptors `d0`, ... and open sizes (`sizes` are their types) `s0`, ..."""
     if descriptors:
         constants = (*constants, (WITH_DESCRIPTORS, 1))
     parameters = [f"b{i}" for i in range(len(pointers))]
     parameters += [f"d{i}" for i in range(len(descriptors))]
+    parameters += [f"s{i}" for i in range(len(sizes))]
     parameters += [f"{constant}: tl.constexpr" for constant, _ in constants]
     header = f"@triton.jit\ndef {name}({', '.join(parameters)}):"
     source = "\n".join([header, *lines]) + "\n"
-    head = (name, source, tuple(pointers), tuple(pointers.values()), constants, programs, warps)
-    return TritonKernel(*head, stages, descriptors)
+    grid = programs if isinstance(programs, int) and not sizes else None
+    head = (name, source, tuple(pointers), tuple(pointers.values()), constants, grid, warps)
+    made = TritonKernel(*head, stages, descriptors)
+    given = () if grid is not None else (*sizes, to_python(programs))
+    return replace(made, sizes=tuple(sizes.values()), given=given)
 
 
 def generate(
@@ -133,9 +150,23 @@ class KernelWriter(Instructions):
         if self.tiling.parts is not None:
             constants += ((STAGES, self.tiling.stages),)
         pointers = {name: pointer(self.dtypes[name]) for name in self.arguments}
-        programs, warps = self.tiling.programs, self.tiling.warps
-        made = kernel_of(self.loop.name, self.lines, pointers, constants, programs, warps)
+        programs, warps, sizes = self.tiling.programs, self.tiling.warps, self._types_of_sizes()
+        head = (self.loop.name, self.lines, pointers, constants, programs, warps)
+        made = kernel_of(*head, sizes=sizes)
         return replace(made, registers=self.tiling.registers, contracts=False)
+
+    def _types_of_sizes(self) -> dict[str, str]:
+        """The types of the open sizes. One that is a stride, and a multiple of 16 in this compile,
+        is assumed to be one: rows then begin where a vector of their elements may."""
+        accesses = [i.index for i in self.loop.body if isinstance(i, Load | Store)]
+        types: dict[str, str] = {}
+        for name, symbol in self.sizes.items():
+            fits = decide_less(symbol, INT32_LIMIT + 1) and decide_less(-INT32_LIMIT, symbol)
+            wide = self._long_indices() or not fits
+            aligned = symbol.hint % ALIGNMENT == 0 and any(name in index.vars for index in accesses)
+            aligned = aligned and decide_equal(as_expr(symbol) % ALIGNMENT, 0)
+            types[name] = ("i64" if wide else "i32") + (f":{ALIGNMENT}" if aligned else "")
+        return types
 
     def _whole_rows(self) -> None:
         """Rows that fit in a block, if there are any."""
@@ -153,8 +184,7 @@ class KernelWriter(Instructions):
         columns in registers."""
         body = self.loop.body
         totals = {i: s for i, s in enumerate(body) if isinstance(s, Store) and s.mode == "total"}
-        wide = max(self.numels.values(), default=0) > INT32_LIMIT
-        program = "tl.program_id(0)" + (".to(tl.int64)" if wide else "")
+        program = "tl.program_id(0)" + (".to(tl.int64)" if self._long_indices() else "")
         self.axes[parts.var] = parts.var
         r = self._dimension("r")
         if r.blocks == 1:
@@ -171,8 +201,8 @@ class KernelWriter(Instructions):
         x = self._dimension("x")
         if x.ragged:
             left = f"({self.loop.points} - {x.size} * {parts.var}).to(tl.int32)"
-            self._line(f"{x.end} = tl.minimum({left}, {x.size})")
-        self._line(f"for x_offset in tl.range(0, {x.end}, XBLOCK, num_stages={STAGES}):")
+            self._line(f"{self._end(x)} = tl.minimum({left}, {x.size})")
+        self._line(f"for x_offset in tl.range(0, {self._end(x)}, XBLOCK, num_stages={STAGES}):")
         self.indent = "        "
         self._dimension_index(x, "x_offset + tl.arange(0, XBLOCK)")
         early = [i for i in self._early() if i not in first]
@@ -263,7 +293,7 @@ class KernelWriter(Instructions):
             for i, top in both.items():
                 self._line(f"a{top} = tl.full({self._shape_of()}, fm.LOWEST, tl.float32)")
                 self._line(f"a{i} = tl.zeros({self._shape_of()}, tl.float32)")
-            self._line(f"for r_offset in range(0, {r.size}, RBLOCK):")
+            self._line(f"for r_offset in range(0, {self._size(r.size)}, RBLOCK):")
             kept = dict(self.ready)
             self.indent = "        "
             self._dimension_index(r, "r_offset + tl.arange(0, RBLOCK)")
@@ -284,7 +314,9 @@ class KernelWriter(Instructions):
                 self._line(f"v{top}, v{i} = fm.online_result(v{i}, v{top})")
                 self.ready[i], self.ready[top] = f"v{i}", f"v{top}"
             for i in alone:
-                self._lines(reductions.finish(self._reduce(i), f"a{i}", f"v{i}", r.size))
+                self._lines(
+                    reductions.finish(self._reduce(i), f"a{i}", f"v{i}", self._size(r.size))
+                )
                 self.ready[i] = f"v{i}"
 
     def _reads_again(self) -> bool:

@@ -43,10 +43,12 @@ def module_text(sources: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KernelLaunch:
-    """Which kernel a loop became and the buffers to pass, in order."""
+    """Which kernel a loop became, the buffers to pass, in order, and what follows them where sizes
+    are open."""
 
     kernel: TritonKernel
     buffers: tuple[str, ...]
+    given: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +90,10 @@ def generate_module(
         else:
             source = made.source.replace(f"def {made.name}(", "def kernel(", 1)
             kernel = replace(made, name="kernel", source=source)
-        key = replace(kernel, arguments=())
+        key = replace(kernel, arguments=(), given=())
         if key not in shared:
             source = kernel.source.replace("def kernel(", f"def {loop.name}(", 1)
             shared[key] = replace(kernel, name=loop.name, source=source)
-        launches[loop.name] = KernelLaunch(shared[key], kernel.arguments)
+        launches[loop.name] = KernelLaunch(shared[key], kernel.arguments, kernel.given)
     kernels = tuple(shared.values())
     return TritonSource(module_text([k.source for k in kernels]), kernels, launches)

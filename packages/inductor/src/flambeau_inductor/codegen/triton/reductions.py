@@ -53,7 +53,7 @@ NO_INDEX = "9223372036854775807"
 
 
 def whole(
-    reduce: Reduce, operand: torch.dtype, value: str, name: str, mask: str | None, length: int
+    reduce: Reduce, operand: torch.dtype, value: str, name: str, mask: str | None, length: str
 ) -> list[str]:
     """Lines that leave the reduction of a whole row in one block in `name`."""
     if reduce.kind == "welford":
@@ -127,7 +127,7 @@ def step(reduce: Reduce, name: str, value: str, mask: str | None) -> list[str]:
     return [f"{name} = tl.where({mask}, {combined}, {name})" if mask else f"{name} = {combined}"]
 
 
-def finish(reduce: Reduce, name: str, result: str, length: int) -> list[str]:
+def finish(reduce: Reduce, name: str, result: str, length: str) -> list[str]:
     """Lines after the loop over blocks, leaving the reduction in `result`."""
     if reduce.kind == "welford":
         return [
@@ -153,7 +153,7 @@ def _best(reduce: Reduce, name: str, result: str) -> list[str]:
     ]
 
 
-def _two_passes(value: str, name: str, mask: str | None, length: int) -> list[str]:
+def _two_passes(value: str, name: str, mask: str | None, length: str) -> list[str]:
     def keep(text: str) -> str:
         return f"tl.where({mask}, {text}, 0.0)" if mask else text
 
@@ -167,7 +167,7 @@ def _two_passes(value: str, name: str, mask: str | None, length: int) -> list[st
     ]
 
 
-def _refined(name: str, mean: str, length: int) -> list[str]:
+def _refined(name: str, mean: str, length: str) -> list[str]:
     """Lines that add to a finite mean what the rounding of its sum left out, the mean of the
     deviations from it: equal numbers have no variance."""
     return [

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.reductions import online_sums
 from flambeau_inductor.codegen.triton.row_facts import (
     along_rows,
@@ -31,7 +31,7 @@ from flambeau_inductor.codegen.triton.row_facts import (
     stores_elements,
     widest,
 )
-from flambeau_inductor.indexing import Expr
+from flambeau_inductor.indexing import Size, as_expr, decide_less, hint, is_open, known, plain
 from flambeau_inductor.ir.loops import Axis, IndexValue, Load, Loop, Reduce, Store
 from flambeau_inductor.ir.operands import operands, register_bytes
 from flambeau_inductor.tuning import MEASURED, Tuning
@@ -48,24 +48,22 @@ class Dimension:
     ragged: bool = False
 
     @property
-    def size(self) -> int:
+    def size(self) -> Size:
         """Number of points."""
-        return math.prod(static_size(axis) for axis in self.axes)
+        return plain(math.prod((axis.size for axis in self.axes), start=1))
 
     @property
-    def blocks(self) -> int:
+    def blocks(self) -> Size:
         """How many blocks it takes."""
-        return -(-self.size // self.block)
+        return plain((self.size + (self.block - 1)) // self.block)
 
     @property
     def masked(self) -> bool:
-        """Whether the last block hangs over the end."""
-        return self.size == 0 or self.size % self.block != 0 or (self.ragged and self.block > 1)
-
-    @property
-    def end(self) -> str:
-        """The number of points in a kernel."""
-        return f"{self.name}_points" if self.ragged else str(self.size)
+        """Whether the last block hangs over the end, where it may for some open size."""
+        whole = known("eq", as_expr(self.size) % self.block, 0) is True
+        return (
+            not whole or known("eq", self.size, 0) is not False or (self.ragged and self.block > 1)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +86,17 @@ class Tiling:
     stages: int = 1
 
     @property
-    def programs(self) -> int:
+    def programs(self) -> Size:
         """Number of programs of a launch."""
         if self.parts is not None:
             columns = next(d for d in self.dimensions if d.name == "r")
-            return static_size(self.parts) * columns.blocks
-        return math.prod(d.blocks for d in self.dimensions if d.name != "r")
+            return plain(self.parts.size * columns.blocks)
+        return plain(math.prod((d.blocks for d in self.dimensions if d.name != "r"), start=1))
 
 
-def static_size(axis: Axis) -> int:
-    """Length of an axis.
-
-    Raises:
-        TritonUnsupported: the length is a symbol.
-    """
-    if isinstance(axis.size, Expr):
-        raise TritonUnsupported(f"the length of axis {axis.var} is a symbol: {axis.size}")
-    return axis.size
+def points(axes: Iterable[Axis]) -> int:
+    """How many points axes have in this compile."""
+    return math.prod(hint(axis.size) for axis in axes)
 
 
 def next_power_of_two(n: int) -> int:
@@ -146,16 +138,23 @@ HELD_ROW = 4096
 """Elements of a row of 16 bits each with such reductions that stays in registers as it was read."""
 HELD_AGAIN = 16
 """Instructions an element that may be computed again for that."""
+OPEN_LEAST, OPEN_MOST, OPEN_WARPS = 256, 4096, 8
+"""Blocks of a row of an open length, which then is assumed to fit in its block; a longer one, of
+any length, is read in steps of the largest."""
 
 
 def reduction(loop: Loop, tuning: Tuning) -> Tiling:
     """Rows in registers where they find room there, else in steps; columns a few at a time."""
-    rows = math.prod(static_size(axis) for axis in loop.x)
-    length = math.prod(static_size(axis) for axis in loop.r)
+    rows, length = points(loop.x), points(loop.r)
     if loop.x and reduces_across(loop):
         return _outer_reduction(loop, rows, length, tuning)
     padded = next_power_of_two(length)
     looped = partial(_rows, loop, 1, looped=True)
+    if is_open(axis.size for axis in loop.r):
+        padded = max(padded, OPEN_LEAST)
+        size = Dimension("r", loop.r, padded).size
+        if padded > OPEN_MOST or not decide_less(size, padded + 1):
+            return looped(OPEN_MOST, OPEN_WARPS)
     if padded == MAX_PERSISTENT and online_sums(loop) and reads_halves(loop, 1):
         held = {"in_registers": True, "registers": HELD_REGISTERS}
         return _rows(loop, 1, padded, HELD_WARPS, **held)
@@ -203,7 +202,8 @@ def _outer_reduction(loop: Loop, rows: int, length: int, tuning: Tuning) -> Tili
     warps = max(1, min(OUTER_WARPS, columns * deep // 512))
     if warps == OUTER_WARPS and stores_elements(loop) and widest(loop) <= 2:
         warps *= 2
-    return _rows(loop, columns, deep, warps, looped=deep < length)
+    looped = deep < length or is_open(axis.size for axis in loop.r)
+    return _rows(loop, columns, deep, warps, looped=looped)
 
 
 WALKED_SHORT, WALKED_BLOCK, WALKED_WARPS, WALKED_MOST = 256, 8192, 16, 4
@@ -229,17 +229,17 @@ beyond that `WALKED_WARPS`; with more than the second, a program is alone on its
 def pipelined_row_tiling(loop: Loop, tuning: Tuning) -> Tiling:
     """Whole rows, a few at a time where they are short, one part after the other."""
     parts, rows = loop.x
-    columns = next_power_of_two(math.prod(static_size(axis) for axis in loop.r))
+    columns = next_power_of_two(points(loop.r))
     together, warps, most = 1, WALKED_WARPS, WALKED_STAGES
     wide = widest(loop) > 2
-    at_once = -(-static_size(parts) // tuning.machine.multiprocessors)
+    at_once = -(-hint(parts.size) // tuning.machine.multiprocessors)
     registers: int | None = None
     across = tuning.across_columns
     if columns >= across and not any(isinstance(i, Reduce) for i in loop.body):
         together, columns, warps = ACROSS_ROWS, across, ACROSS_WARPS
     elif columns <= WALKED_SHORT:
         block = WALKED_BLOCK if not wide else WALKED_BLOCK // 2
-        together = max(1, min(block // columns, next_power_of_two(static_size(rows))))
+        together = max(1, min(block // columns, next_power_of_two(hint(rows.size))))
         warps = max(1, min(warps, together * columns * warps // block))
     elif columns <= WALKED_LONG:
         warps = max(1, min(WALKED_MOST, columns // (WALKED_WIDE if wide else WALKED_HALVES)))
@@ -270,6 +270,9 @@ GATHER_BLOCK = 2048
 LEAST_ROW = 32
 """From so many elements for each position that is looked up, rows have their own dimension."""
 POINTWISE_BLOCK = 1024
+OPEN_POINTS, OPEN_SIDE = 2**20, 32
+"""Points that a loop of an open size is taken to have, and each side of a tile: it costs little
+where there are fewer."""
 
 
 def choose(loop: Loop, tuning: Tuning = MEASURED) -> Tiling:
@@ -286,7 +289,9 @@ def choose(loop: Loop, tuning: Tuning = MEASURED) -> Tiling:
 
 
 def _pointwise(loop: Loop, tuning: Tuning) -> Tiling:
-    size = math.prod(static_size(axis) for axis in loop.x)
+    size = points(loop.x)
+    if is_open(axis.size for axis in loop.x):
+        size = max(size, OPEN_POINTS)
     block = min(POINTWISE_BLOCK, next_power_of_two(size))
     while block > 128 and size // block < tuning.machine.multiprocessors:
         block //= 2
@@ -308,13 +313,13 @@ def _looked_up_by(loop: Loop) -> int:
             wanted |= frozenset[str]().union(*(along[i] for i in looked))
         along.append(axes)
     outer = max((k + 1 for k, axis in enumerate(loop.x) if axis.var in wanted), default=0)
-    inner = math.prod(static_size(axis) for axis in loop.x[outer:])
+    inner = points(loop.x[outer:])
     return outer if outer < len(loop.x) and inner >= LEAST_ROW else 0
 
 
 def _gathering(loop: Loop, outer: int, tuning: Tuning) -> Tiling:
     """Positions are read once a row, and rows as whole lines of memory."""
-    y, x = (math.prod(map(static_size, axes)) for axes in (loop.x[:outer], loop.x[outer:]))
+    y, x = points(loop.x[:outer]), points(loop.x[outer:])
     columns = min(GATHER_BLOCK // 2, next_power_of_two(x))
     rows = max(1, min(GATHER_BLOCK // columns, next_power_of_two(y)))
     while rows > 1 and y // rows * -(-x // columns) < 2 * tuning.machine.multiprocessors:
@@ -326,23 +331,27 @@ def _gathering(loop: Loop, outer: int, tuning: Tuning) -> Tiling:
 def _transposing(loop: Loop, conflict: int) -> Tiling:
     *outer, last = loop.x
     other = outer.pop(conflict)
-    columns = min(64, next_power_of_two(static_size(last)))
-    rows = min(64, next_power_of_two(static_size(other)))
+    columns, rows = _side(last.size), _side(other.size)
     y = Dimension("y", (*outer, other), rows)
     return Tiling((y, Dimension("x", (last,), columns)), 4 if rows * columns <= 2048 else 8)
 
 
+def _side(size: Size) -> int:
+    """Points of a tile along an axis."""
+    return min(64, next_power_of_two(max(hint(size), 1 if isinstance(size, int) else OPEN_SIDE)))
+
+
 def _conflicting_axis(loop: Loop) -> int | None:
     """Position of the outer axis that some buffer is contiguous along, if it is worth a tile."""
-    if len(loop.x) < 2 or static_size(loop.x[-1]) < 8:
+    if len(loop.x) < 2 or hint(loop.x[-1].size) < 8:
         return None
     last = loop.x[-1].var
     votes: Counter[int] = Counter()
     for access in (i for i in loop.body if isinstance(i, Load | Store)):
         stride = access.index.coefficient(last)
-        if stride is None or abs(stride) <= 1:
+        if stride is None or abs(hint(stride)) <= 1:
             continue
         for position, axis in enumerate(loop.x[:-1]):
-            if access.index.coefficient(axis.var) == 1 and static_size(axis) >= 8:
+            if access.index.coefficient(axis.var) == 1 and hint(axis.size) >= 8:
                 votes[position] += 1
     return votes.most_common(1)[0][0] if votes else None

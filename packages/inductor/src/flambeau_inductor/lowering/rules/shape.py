@@ -18,6 +18,7 @@ from flambeau_inductor.ir.tensors import (
     Input,
     Joined,
     Node,
+    Scatter,
     Shape,
     View,
     dim_ranges,
@@ -156,6 +157,10 @@ def _longer_rows(
     return Joined((a, ctx.view(filling, shape, dims_of(last + 1))), last)
 
 
+SMALL_PART = 4
+"""So many times a written part is fewer elements than its tensor, and a loop goes over it alone."""
+
+
 @rule("slice_scatter")
 def slice_scatter(
     ctx: Context, a: Node, src: Node, start: Sequence[int], stop: Sequence[int], step: Sequence[int]
@@ -163,6 +168,11 @@ def slice_scatter(
     if decide_equal(src.numel, 0):
         return ctx.point("clone", (a,))
     d = dims_of(len(a.shape))
+    if ctx.origin in ctx.written_parts and SMALL_PART * hint(src.numel) <= hint(a.numel):
+        places = tuple(d[i] * step[i] + start[i] for i in range(len(d)))
+        alone = ctx.written_parts[ctx.origin] and isinstance(a.define, Scatter)
+        define = Scatter(a if alone else ctx.point("clone", (a,)), places, src, "set")
+        return ctx.node(a.shape, a.dtype, a.device, define)
     guards: list[IndexCondition] = []
     index: list[Expr] = []
     for i, size in enumerate(a.shape):

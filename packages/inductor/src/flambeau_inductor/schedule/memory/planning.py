@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from flambeau_inductor.driver import PassContext
-from flambeau_inductor.indexing import same, same_sizes, static_sizes
+from flambeau_inductor.indexing import Expr, bounds, same, same_sizes, static_sizes
 from flambeau_inductor.ir.loops import Load, Loop, Reduce, Scan, Store
 from flambeau_inductor.ir.operands import levels
 from flambeau_inductor.ir.program import (
@@ -64,6 +64,35 @@ def same_elements(loop: Loop, old: str, new: str) -> bool:
     if store.mode != "set" or any(v.startswith("%") for v in store.index.vars):
         return False
     return all(k < place and i.index == store.index and i.mask is None for k, i in loads)
+
+
+def disjoint(loop: Loop, old: str, new: str) -> bool:
+    """Whether a loop reads one buffer and writes another at places that are known to differ."""
+    sizes = static_sizes(axis.size for axis in (*loop.x, *loop.r))
+    if sizes is None:
+        return False
+    axes = zip((*loop.x, *loop.r), sizes, strict=True)
+    ranges = {axis.var: (0, size - 1) for axis, size in axes}
+
+    def reached(index: Expr) -> tuple[int, int] | None:
+        return bounds(index, ranges) if index.vars <= ranges.keys() else None
+
+    read = [reached(i.index) for i in loop.body if isinstance(i, Load) and i.buffer == old]
+    written = [reached(i.index) for i in loop.body if isinstance(i, Store) and i.buffer == new]
+    return all(
+        a is not None and b is not None and (a[1] < b[0] or b[1] < a[0])
+        for a in read
+        for b in written
+    )
+
+
+def may_overwrite(step: Compute, old: str, new: str) -> bool:
+    """Whether a step may store parts of `new` in the memory of `old`, which it reads: each element
+    before it is stored, or others."""
+    if not isinstance(step, RunLoop):
+        return False
+    loop = step.loop
+    return (not loop.r and same_elements(loop, old, new)) or disjoint(loop, old, new)
 
 
 def copies(step: Compute, old: str, new: str) -> bool:
@@ -110,7 +139,9 @@ def in_place(
         changes = later[:1] if copies(step, old, new) else [at]
         if any(place <= sure for place in changes) or old in alive or old in written:
             continue
-        if buffers[new].layout != buffers[old].layout or read.get(old, -1) > at:
+        last = read.get(old, -1)
+        in_turn = changes == later[:1] == [last] and may_overwrite(steps[last], old, new)
+        if buffers[new].layout != buffers[old].layout or (last > at and not in_turn):
             continue
         if isinstance(step, RunLoop) and (
             read.get(old) != at or (not step.loop.r and same_elements(step.loop, old, new))

@@ -18,6 +18,7 @@ from flambeau_inductor.autotune import Candidate, Tuner
 from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.codegen.triton.tiling import Tiling, choose
+from flambeau_inductor.indexing import hint
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Buffer, Extern, Program, RunLoop
 from flambeau_inductor.templates.attention.match_attention import FoundAttention, FoundBackward
@@ -175,6 +176,8 @@ def _runs(
 
 def race_tilings(selected: Selected, loop: Loop, tuner: Tuner, device: str) -> None:
     """Another tiling for a loop over much memory, if one is faster."""
+    if selected.program.symbols:
+        return  # what is the fastest at the sizes of this compile need not be at others
     dtypes, numels = facts(selected.program)
     try:
         first = choose(loop, selected.tuning)
@@ -201,7 +204,7 @@ def race_tilings(selected: Selected, loop: Loop, tuner: Tuner, device: str) -> N
 
 def alternatives(tiling: Tiling, least_points: int) -> dict[str, Tiling]:
     """Half and twice the warps, and twice the rows (or the block) of a program."""
-    if prod(d.size for d in tiling.dimensions) < least_points:
+    if prod(hint(d.size) for d in tiling.dimensions) < least_points:
         return {}
     found: dict[str, Tiling] = {}
     first = tiling.dimensions[0]
@@ -213,7 +216,7 @@ def alternatives(tiling: Tiling, least_points: int) -> dict[str, Tiling]:
         ("wider_more_warps", tiling.warps * 2, twice),
     ):
         elements = prod(d.block for d in dimensions)
-        grown = dimensions is twice and first.block >= first.size
+        grown = dimensions is twice and first.block >= hint(first.size)
         if 1 <= warps <= 32 and not grown and elements <= THREAD_ELEMENTS * 32 * warps:
             found[name] = replace(tiling, dimensions=dimensions, warps=warps)
     return found

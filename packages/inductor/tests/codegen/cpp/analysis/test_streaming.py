@@ -56,6 +56,7 @@ def test_what_is_streamed() -> None:
     assert not stored_past(loops.loop("in place", (large,), (), again))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("width", [16, 32, 64])
 @pytest.mark.parametrize("start", [0, 5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])

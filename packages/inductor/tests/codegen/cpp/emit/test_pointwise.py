@@ -44,11 +44,13 @@ def check(op: str, operands: list[torch.Tensor], folder: Path, tolerance: float)
     torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("op", UNARY)
 def test_unary_float(op: str, tmp_path: Path) -> None:
     check(op, [unary_values(op)], tmp_path, 3e-6)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("op", BINARY)
 def test_binary_float(op: str, tmp_path: Path) -> None:
     check(op, binary_values(op), tmp_path, 3e-6)
@@ -64,6 +66,7 @@ def test_product_and_sum_round_once(dtype: torch.dtype, count: int, tmp_path: Pa
     assert torch.equal(out, expected)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("op", ["add", "mul", "div", "exp", "tanh", "erf", "maximum", "sigmoid"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_other_floats(op: str, dtype: torch.dtype, tmp_path: Path) -> None:
@@ -71,18 +74,21 @@ def test_other_floats(op: str, dtype: torch.dtype, tmp_path: Path) -> None:
     check(op, operands, tmp_path, 2e-7 if dtype == torch.float64 else torch.finfo(dtype).eps)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8])
 @pytest.mark.parametrize("op", WHOLE + WHOLE_UNARY)
 def test_integers(op: str, dtype: torch.dtype, tmp_path: Path) -> None:
     check(op, integer_values(op, dtype)[: 1 if op in WHOLE_UNARY else 2], tmp_path, 0)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("op", BOOLEAN)
 def test_booleans(op: str, tmp_path: Path) -> None:
     operands = [torch.tensor([True, True, False, False]), torch.tensor([True, False] * 2)]
     check(op, operands, tmp_path, 0)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("op", COMPARISONS)
 def test_comparisons(op: str, tmp_path: Path) -> None:
     values = torch.tensor(SPECIAL[:5] + NOT_FINITE)
@@ -90,6 +96,7 @@ def test_comparisons(op: str, tmp_path: Path) -> None:
     check(op, [a, b], tmp_path, 0)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("source", "result", "values"), CASTS)
 def test_casts(
     source: torch.dtype, result: torch.dtype, values: list[float], tmp_path: Path

@@ -21,6 +21,7 @@ F32 = torch.float32
 SHAPES = [(64, 128), (16, 16), (131, 83), (300, 17), (70, 5), (20, 64)]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("width", [16, 32, 64])
 def test_turned(shape: tuple[int, int], width: int, tmp_path: Path) -> None:
@@ -34,6 +35,7 @@ def test_turned(shape: tuple[int, int], width: int, tmp_path: Path) -> None:
     assert torch.equal(got["out"], want["out"])
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("shape", [*SHAPES, (64, 256), (65, 129), (200, 520)])
 @pytest.mark.parametrize("width", [16, 32, 64])
 def test_tiles_of_large_arrays(
@@ -64,6 +66,7 @@ def test_tiles_of_large_arrays(
     assert torch.equal(got["out"], want["out"])
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", SHAPES[1:4])
 @pytest.mark.parametrize("width", [16, 32, 64])

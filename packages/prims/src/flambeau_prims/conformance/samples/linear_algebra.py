@@ -158,6 +158,7 @@ def _c2c(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
     for forward in (False, True):
         yield call(a, [1], forward)
         yield call(a.permute(2, 0, 1), [0, 2], forward)
+        yield call(a, [0, 1], forward, 2 - forward)
     yield call(signed((1,), dtype, g), [0], True)
     yield call(signed((0, 4), dtype, g), [1], True)
 
@@ -166,7 +167,7 @@ def _c2c(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
 def _r2c(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
     for onesided in (False, True):
         yield call(signed((3, 8, 5), dtype, g), [1], onesided)
-        yield call(signed((3, 8, 5), dtype, g).permute(2, 0, 1), [2, 0], onesided)
+        yield call(signed((3, 8, 5), dtype, g).permute(2, 0, 1), [2, 0], onesided, 2 - onesided)
 
 
 @samples("fft_c2r", of=(C64, C128))
@@ -174,7 +175,7 @@ def _c2r(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
     for n in (8, 9):
         half = PRIMS["fft_r2c"].overload(signed((3, n), F32 if dtype == C64 else F64, g), [1], True)
         yield call(half, [1], n)
-        yield call(half.t().contiguous().t(), [1], n)
+        yield call(half.t().contiguous().t(), [1], n, n - 7)
 
 
 @samples("addmm", of=(F32, F64, BF16, F16, C64))

@@ -81,7 +81,9 @@ def _places(
     at = _iota(output, dtype, device)
     if align_corners:
         return e.mul(at, float(size - 1) / float(output - 1) if output > 1 else 0.0)
-    return e.sub(e.mul(e.add(at, 0.5), _ratio(size, output, scale)), 0.5)
+    # contracted as eager's: a place of a rounded ratio is hardly an entry's own, and what weighs
+    # nothing, and is infinite, makes no number
+    return e.fused(e.add(at, 0.5), _ratio(size, output, scale), -0.5)
 
 
 def _linear(at: Tensor, size: Size, align_corners: bool) -> Taps:
@@ -93,8 +95,10 @@ def _linear(at: Tensor, size: Size, align_corners: bool) -> Taps:
 
 
 def _split(at: Tensor, size: Size) -> tuple[Tensor, Tensor]:
-    """(the entry at or before each place, how far the place is from it)."""
-    floor = e.minimum(p.floor(at), float(size - 1))
+    """(the entry at or before each place, how far the place is from it). Eager's floor is that of
+    float32, whatever the place is computed in."""
+    floor = e.cast(p.floor(e.cast(at, torch.float32)), at.dtype)
+    floor = e.minimum(floor, float(size - 1))
     return floor, e.minimum(e.maximum(p.sub(at, floor), 0.0), 1.0)
 
 
@@ -118,19 +122,23 @@ def _cubic(at: Tensor, size: Size, align_corners: bool) -> Taps:
     return [(_index(e.add(floor, k - 1.0), size), weight) for k, weight in enumerate(weights)]
 
 
+def _along(weight: Tensor, x: Tensor, dim: int) -> Tensor:
+    return p.broadcast_in_dim(e.cast(weight, x.dtype), list(x.shape), [dim])
+
+
 def _weighed(x: Tensor, weight: Tensor | None, dim: int) -> Tensor:
-    if weight is None:
-        return x
-    return p.mul(x, p.broadcast_in_dim(e.cast(weight, x.dtype), list(x.shape), [dim]))
+    return x if weight is None else p.mul(x, _along(weight, x, dim))
 
 
 def pick(x: Tensor, dim: int, taps: Taps) -> Tensor:
-    """`x` resampled along one dimension."""
-    total: Tensor | None = None
-    for index, weight in taps:
-        part = _weighed(p.index_select(x, dim, index), weight, dim)
-        total = part if total is None else p.add(total, part)
-    assert total is not None
+    """`x` resampled along one dimension: eager's kernels contract every product but the second."""
+    parts = [p.index_select(x, dim, index) for index, _ in taps]
+    weights = [_along(weight, parts[0], dim) for _, weight in taps if weight is not None]
+    if not weights:
+        return parts[0]
+    total = p.fma(parts[0], weights[0], p.mul(parts[1], weights[1]))
+    for part, weight in zip(parts[2:], weights[2:], strict=True):
+        total = p.fma(part, weight, total)
     return total
 
 

@@ -80,11 +80,13 @@ def _complex_power(x: Tensor, exponent: Number) -> Tensor:
 
 
 def _log_of_sum(power: Callable[..., Tensor], scale: float) -> Callable[..., Tensor]:
-    """The logarithm of the sum of two powers, shifted by the greater exponent."""
+    """The logarithm of the sum of two powers, shifted by the greater exponent; eager's kernels are
+    contracted where they scale it."""
 
     def combine(x: Tensor, y: Tensor) -> Tensor:
         gap = p.log1p(power(p.neg(p.abs(p.sub(x, y)))))
-        soft = p.add(p.maximum(x, y), gap if scale == 1.0 else e.mul(gap, scale))
+        top = p.maximum(x, y)
+        soft = p.add(top, gap) if scale == 1.0 else e.fused(gap, scale, top)
         return p.where(p.logical_and(p.isinf(x), p.eq(x, y)), x, soft)
 
     return combine

@@ -2,7 +2,9 @@
 
 In: a tensor and the dimensions to transform, in the order of the transforms. Out: a dense tensor,
 the transformed dimensions innermost, as libraries work on them.
-Invariant: no scale is applied; a transform and its inverse multiply by the number of elements.
+Invariant: a library scales as it transforms, by ATen's number for a normalization: 0 not at all, 1
+and 2 by the root of the number n of transformed elements, and by n. What would overflow first, and
+be divided after, does not where the library has it so.
 
 With w = exp(-2 pi i / n): forward X[k] = sum_j x[j] w^(jk), backward x[j] = sum_k X[k] w^(-jk).
 """
@@ -85,11 +87,13 @@ def _flops(args: tuple[Any, ...], result: MetaResult) -> Size:
 
 
 def _in_library(op: Any, name: str) -> Callable[..., torch.Tensor]:
-    """The operator without a scale; an empty batch, of which the library has no plan, by rule."""
+    """The operator; an empty batch, of which the library has no plan, by rule."""
 
-    def call(a: torch.Tensor, dims: Sequence[int], last: Any) -> torch.Tensor:
+    def call(
+        a: torch.Tensor, dims: Sequence[int], last: Any, normalization: int = 0
+    ) -> torch.Tensor:
         if a.numel():
-            return op.default(a, list(dims), 0, last)  # type: ignore[no-any-return]
+            return op.default(a, list(dims), normalization, last)  # type: ignore[no-any-return]
         return empty_as(PRIMS[name].rule(TensorMeta.of(a), dims, last), a.device)
 
     return call
@@ -107,13 +111,13 @@ _leaf = partial(
 
 
 @_leaf(
-    "fft_c2c(Tensor a, int[] dims, bool forward) -> Tensor",
+    "fft_c2c(Tensor a, int[] dims, bool forward, int normalization=0) -> Tensor",
     _in_library(aten._fft_c2c, "fft_c2c"),
     shape=f"that of the operand{_LAYOUT}",
     dtypes=_WIDE,
 )
 def fft_c2c(a: TensorMeta, dims: Sequence[int]) -> TensorMeta:
-    """The transform of complex numbers along `dims`, forward or backward, not normalized."""
+    """The transform of complex numbers along `dims`, forward or backward."""
     _check(a, dims)
     if a.device.type == "cuda":
         return _planned(a, dims, a.shape)
@@ -121,7 +125,7 @@ def fft_c2c(a: TensorMeta, dims: Sequence[int]) -> TensorMeta:
 
 
 @_leaf(
-    "fft_r2c(Tensor a, int[] dims, bool onesided) -> Tensor",
+    "fft_r2c(Tensor a, int[] dims, bool onesided, int normalization=0) -> Tensor",
     _in_library(aten._fft_r2c, "fft_r2c"),
     shape="the operand's; with `onesided` n // 2 + 1 in the last of `dims`; complex" + _LAYOUT,
     dtypes=_REAL,
@@ -141,7 +145,7 @@ def fft_r2c(a: TensorMeta, dims: Sequence[int], onesided: bool) -> TensorMeta:
 
 
 @_leaf(
-    "fft_c2r(Tensor a, int[] dims, SymInt last_size) -> Tensor",
+    "fft_c2r(Tensor a, int[] dims, SymInt last_size, int normalization=0) -> Tensor",
     _in_library(aten._fft_c2r, "fft_c2r"),
     shape="the operand's with `last_size` in the last of `dims`; real" + _LAYOUT,
     edge_cases={**_EDGES, "complex": "imaginary parts that symmetry forbids are ignored"},

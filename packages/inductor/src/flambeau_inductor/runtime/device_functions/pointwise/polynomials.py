@@ -98,15 +98,15 @@ def _v(x, degree, closed):
 
 
 @triton.jit
-def _w(x, degree, closed):
-    """W, by its closed form where `closed`."""
+def _w(x, degree, closed, near_one):
+    """W, by its closed form where `closed`, which has no digits left `near_one`: eager's value."""
     end = tl.abs(x) == 1.0
     closed = closed & (tl.abs(x) < 1.0)
     value = _chebyshev(x, x + x + 1.0, tl.where(closed | end, 0, degree))
     angle = _angle(x)
     quotient = _sin((degree.to(x.dtype) + 0.5) * angle) / _sin(angle * 0.5)
     value = tl.where(closed, quotient, value)
-    end = end | (closed & (_cos(angle * 0.5) == 1.0))  # the limit, as eager has it there
+    value = tl.where(closed & (_cos(angle * 0.5) == 1.0), near_one, value)
     odd = (degree & 1) != 0
     count = (degree + degree + 1).to(x.dtype)
     value = tl.where(end, tl.where(x > 0, count, tl.where(odd, x, x * -1.0)), value)
@@ -152,13 +152,16 @@ def shifted_chebyshev_v(x, n):
 @triton.jit
 def chebyshev_w(x, n):
     """Chebyshev's polynomial W."""
-    return _w(x, _degree(n), _degree(n) > 8)
+    degree = _degree(n)
+    return _w(x, degree, degree > 8, (degree + degree + 1).to(x.dtype))
 
 
 @triton.jit
 def shifted_chebyshev_w(x, n):
     """Chebyshev's polynomial W at 2 x - 1."""
-    return _w(x + x - 1.0, _degree(n), _degree(n) > 4)
+    degree = _degree(n)
+    sign = (1 - (degree & 1) * 2).to(x.dtype)
+    return _w(x + x - 1.0, degree, degree > 4, sign)
 
 
 @triton.jit

@@ -1,5 +1,5 @@
 // Queues a kernel on a CUDA stream: one call from Python, one call of the driver.
-// A kernel here takes addresses only, and was compiled for addresses that are multiples of 16.
+// A kernel here was compiled for addresses that are multiples of 16.
 #pragma once
 
 #include "flambeau/python.h"
@@ -33,8 +33,8 @@ struct alignas(64) Map {
 
 // One kernel on one grid. `unaligned` is called with the same arguments where an address is no
 // multiple of 16; `attach`, without any, gives a thread its context. After the addresses come the
-// descriptors, each with its sizes and strides as Triton passes them (outermost first), then `nulls`
-// null pointers.
+// descriptors, each with its sizes and strides as Triton passes them (outermost first), then the open
+// `sizes`, then `nulls` null pointers. Where there are open sizes a launch says how many programs run.
 struct Site {
   Driver driver;
   void* function;
@@ -43,6 +43,7 @@ struct Site {
   unsigned programs, threads, shared, addresses, nulls, descriptors;
   const Tiled* tiled;
   Encode encode;
+  unsigned sizes;
 };
 
 // What the parameters of descriptors point to during a launch.
@@ -73,30 +74,37 @@ static int describe(const Site* site, const Tiled& tiled, unsigned long long add
 }
 
 // Returns the driver's status.
-static int launch(const Site* site, void* stream, void** parameter) {
+static int launch(const Site* site, unsigned programs, void* stream, void** parameter) {
   void* state = PyEval_SaveThread();
-  const int status = site->driver(site->function, site->programs, 1, 1, site->threads, 1, 1,
+  const int status = site->driver(site->function, programs, 1, 1, site->threads, 1, 1,
                                   site->shared, stream, parameter, nullptr);
   PyEval_RestoreThread(state);
   return status;
 }
 
-// Arguments from Python: the stream's handle, then the addresses.
+// Arguments from Python: the stream's handle, the addresses, the open sizes and, after some, the number
+// of programs.
 static PyObject* queue(PyObject* self, PyObject* const* argument, long count) {
   const Site* site = (const Site*)PyLong_AsVoidPtr(self);
-  const long addresses = site->addresses;
-  if (count != addresses + 1) {
-    return PyErr_Format(PyExc_TypeError, "this kernel takes a stream and %ld addresses", addresses);
+  const long addresses = site->addresses, passed = addresses + site->sizes;
+  const bool grid = site->sizes > 0;
+  if (count != passed + 1 + grid) {
+    const char* wanted = grid ? "this kernel takes a stream and %ld addresses, then %ld numbers"
+                              : "this kernel takes a stream and %ld addresses";
+    return PyErr_Format(PyExc_TypeError, wanted, addresses, passed - addresses + grid);
   }
   unsigned long long value[most_parameters], all = 0;
   void* parameter[most_parameters];
-  for (long k = 0; k < addresses; k++) {
+  for (long k = 0; k < passed; k++) {
     value[k] = (unsigned long long)PyLong_AsVoidPtr(argument[k + 1]);
-    all |= value[k];
+    if (k < addresses) all |= value[k];
     parameter[k] = &value[k];
   }
+  unsigned programs = site->programs;
+  if (grid) programs = (unsigned)(unsigned long long)PyLong_AsVoidPtr(argument[count - 1]);
   void* stream = PyLong_AsVoidPtr(argument[0]);
   if (PyErr_Occurred()) return nullptr;
+  if (programs == 0) return PyLong_FromLong(0);
   if (all & 15) {
     PyObject* given = PyTuple_New(count);
     if (given == nullptr) return nullptr;
@@ -118,16 +126,17 @@ static PyObject* queue(PyObject* self, PyObject* const* argument, long count) {
                           "the CUDA driver refused a tensor descriptor (error %d)", wrong);
     }
   }
+  for (long k = addresses; k < passed; k++) parameter[total++] = &value[k];
   unsigned long long null = 0;
   for (unsigned k = 0; k < site->nulls; k++) parameter[total++] = &null;
-  int status = launch(site, stream, parameter);
+  int status = launch(site, programs, stream, parameter);
   if (status == invalid_context) {
     PyObject* none = PyTuple_New(0);
     PyObject* done = none == nullptr ? nullptr : PyObject_Call(site->attach, none, nullptr);
     if (none != nullptr) Py_DecRef(none);
     if (done == nullptr) return nullptr;
     Py_DecRef(done);
-    status = launch(site, stream, parameter);
+    status = launch(site, programs, stream, parameter);
   }
   if (status) {
     return PyErr_Format(PyExc_RuntimeError, "the CUDA driver refused a launch (error %d)", status);
@@ -141,7 +150,7 @@ static PyMethodDef method = {"queue", (PyCFunction)(void*)queue, FL_FASTCALL, nu
 
 // The Python function that queues the kernel of `site`, which must outlive it.
 extern "C" PyObject* flambeau_launcher(fl::Site* site) {
-  long total = (long)site->addresses + site->nulls;
+  long total = (long)site->addresses + site->sizes + site->nulls;
   bool fits = site->descriptors <= fl::most_descriptors;
   for (unsigned k = 0; fits && k < site->descriptors; k++) {
     fits = site->tiled[k].rank <= fl::most_rank && site->tiled[k].argument < site->addresses;

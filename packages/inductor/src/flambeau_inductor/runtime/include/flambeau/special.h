@@ -127,20 +127,21 @@ template <class V, V (*Log)(V), bool exact> FL_INLINE V erfinv_by(V x) {
 template <class V, V (*Log)(V), V (*Tan)(V)> FL_INLINE V digamma_by(V x) {
   const f64 pi = 3.14159265358979323846;
   const V given = x;
-  V shift{}, whole = x;
+  V reflected{}, total{}, whole = x;
   if (one_of(x < 0)) {
     for (unsigned l = 0; l < sizeof(V) / 8; ++l) whole[l] = __builtin_trunc(x[l]);
-    shift = x < 0 ? -pi / Tan(pi * (x - whole)) : shift;
+    reflected = x < 0 ? pi / Tan(pi * (x - whole)) : reflected;
     x = x < 0 ? 1 - x : x;
   }
   while (one_of(x < 10)) {
-    shift = x < 10 ? shift - 1 / x : shift;
+    total = x < 10 ? total - 1 / x : total;
     x = x < 10 ? x + 1 : x;
   }
   V z = 1 / (x * x);
   V tail = z * (1.0 / 12 - z * (1.0 / 120 - z * (1.0 / 252 - z * (1.0 / 240
          - z * (1.0 / 132 - z * (691.0 / 32760 - z / 12))))));
-  V y = Log(x) - 0.5 / x - (x < 1e17 ? tail : V{}) + shift;
+  V y = total + Log(x) - 0.5 / x - (x < 1e17 ? tail : V{});
+  y = (x == 10 ? total + 2.25175258906672110764 : y) - reflected;
   y = (given < 0) & (given == whole) ? V{} + __builtin_nan("") : y;
   return given == 0 ? -1 / given : y;
 }

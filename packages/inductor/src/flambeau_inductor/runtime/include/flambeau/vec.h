@@ -199,22 +199,24 @@ FL_LOG_ADD(f32, f) FL_LOG_ADD(f64, )
 #undef FL_LOG_ADD
 
 // Psi: reflection for negative arguments, recurrence up to 10, then the asymptotic series
-// (Abramowitz and Stegun 6.3.5, 6.3.7, 6.3.18). At 0 it is -inf with the sign of zero's side.
+// (Abramowitz and Stegun 6.3.5, 6.3.7, 6.3.18). At 0 it is -inf with the sign of zero's side. Terms
+// are added in eager's order, which shows where they cancel: next to a zero of the function.
 FL_INLINE f64 digamma(f64 x) {
   const f64 pi = 3.14159265358979323846;
   if (x == 0) return __builtin_copysign(__builtin_inf(), -x);
-  f64 shift = 0;
+  f64 reflected = 0, total = 0;
   if (x < 0) {
     if (x == __builtin_trunc(x)) return __builtin_nan("");
-    shift = -pi / __builtin_tan(pi * (x - __builtin_trunc(x)));
+    reflected = pi / __builtin_tan(pi * (x - __builtin_trunc(x)));
     x = 1 - x;
   }
-  while (x < 10) { shift -= 1 / x; x += 1; }
+  while (x < 10) { total -= 1 / x; x += 1; }
+  if (x == 10) return total + 2.25175258906672110764 - reflected;
   f64 z = 1 / (x * x), tail = 0;
   if (x < 1e17)
     tail = z * (1.0 / 12 - z * (1.0 / 120 - z * (1.0 / 252 - z * (1.0 / 240
          - z * (1.0 / 132 - z * (691.0 / 32760 - z / 12))))));
-  return __builtin_log(x) - 0.5 / x - tail + shift;
+  return total + __builtin_log(x) - 0.5 / x - tail - reflected;
 }
 FL_INLINE f32 digamma(f32 x) { return (f32)digamma((f64)x); }
 

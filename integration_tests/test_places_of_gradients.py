@@ -1,0 +1,52 @@
+"""Where `.grad` lies after `backward()` in a compiled function.
+
+Eager's engine keeps a gradient that nobody else holds, a part of a larger tensor too, and copies
+any other: leaves may share memory, and then do so here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import flambeau
+
+LOSSES: dict[str, Callable[..., Any]] = {
+    "joined": lambda a, b, c: torch.cat([a, b, c]).exp().sum(),
+    "a part": lambda a, b, c: (a * 1).sum() + (torch.cat([b, a, c])[:3] * 2).sum(),
+    "sums in a part": lambda a, b, c: torch.cat([torch.ones(3, 4), a + b + c]).exp().sum(),
+    "a sum with a view": lambda a, b, c: (a + b.view(3, 4) + c.reshape(3, 4)).exp().sum(),
+    "products": lambda a, b, c: (a @ b.t() + torch.nn.functional.linear(a, c)).exp().sum(),
+}
+
+
+def places(leaves: list[Tensor]) -> Any:
+    grads = [leaf.grad for leaf in leaves]
+    assert all(grad is not None for grad in grads)
+    starts = [grad.untyped_storage().data_ptr() for grad in grads]
+    told = [(grad.storage_offset(), grad.stride(), grad._is_view()) for grad in grads]
+    return told, [starts.index(start) for start in starts]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_where_gradients_lie(loss: str, backend: str) -> None:
+    def step(*leaves: Tensor) -> None:
+        LOSSES[loss](*leaves).backward()
+
+    made = [torch.randn(3, 4) for _ in range(3)]
+    one, other = ([x.clone().requires_grad_() for x in made] for _ in range(2))
+    step(*one)
+    flambeau.compile(step, backend=backend, fullgraph=True)(*other)
+    assert places(other) == places(one)
+    for expected, got in zip(one, other, strict=True):
+        torch.testing.assert_close(got.grad, expected.grad)
+    for place in range(3):
+        for leaves in (one, other):
+            leaves[place].grad.mul_(place + 2)
+    for expected, got in zip(one, other, strict=True):
+        torch.testing.assert_close(got.grad, expected.grad)

@@ -1,0 +1,134 @@
+"""Gradients as eager lays them out: values, dtype, strides and whose memory they share.
+
+Every fortieth differentiable operator of torch's descriptions; all with FLAMBEAU_SWEEPS=1 (`nox -s
+sweeps`). Where a cotangent is laid out as its result, gradients lie as in eager; where it is not,
+they have eager's values and dtypes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import flambeau_aot as aot
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+from .check import DTYPE, LAYOUTS, fresh
+from .test_opinfo import DIFFERENTIABLE
+
+WHOLE = os.environ.get("FLAMBEAU_SWEEPS") == "1"
+SAMPLES = 3 if WHOLE else 1
+
+OTHERWISE = {
+    "max.reduction_no_dim": "a formula that eager has for plain tensors alone",
+    "min.reduction_no_dim": "a formula that eager has for plain tensors alone",
+    "expand_as": "a sum over no dimension is its operand",
+    **dict.fromkeys(
+        (
+            "dist",
+            "norm",
+            "norm.fro",
+            "linalg.matrix_norm",
+            "nn.functional.pairwise_distance",
+            "nn.functional.triplet_margin_loss",
+            "nn.functional.triplet_margin_with_distance_loss",
+        ),
+        "the formula of a norm writes in place, to what is not contiguous",
+    ),
+    "index_put": "not known",
+    "ormqr": "not known",
+    "prod": "not known",
+}
+"""Operators of which a gradient lies otherwise, mostly where inputs are not contiguous, and why."""
+
+
+def as_the_result(x: torch.Tensor) -> torch.Tensor:
+    weights = torch.linspace(0.5, 1.5, x.numel(), dtype=x.dtype).reshape(x.shape)
+    return torch.empty_like(x).copy_(weights)
+
+
+COTANGENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "as the result": as_the_result,
+    "contiguous": lambda x: as_the_result(x).contiguous(),
+    "reversed": lambda x: LAYOUTS["reversed"](as_the_result(x)),
+    "expanded": lambda x: x.new_full((1,) * x.dim(), 0.75).expand(x.shape),
+}
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """One gradient: strides where they say where elements are; which of the cotangents, gradients
+    and inputs, in this order, it shares memory with."""
+
+    value: torch.Tensor
+    strides: tuple[int, ...]
+    shared: tuple[int, ...]
+
+
+def gradients(call: Callable[..., Any], flat: list[Any], cotangent: str) -> list[Gradient | None]:
+    torch.manual_seed(0)
+    results = pytree.tree_leaves(call(*flat))
+    ends = [x for x in results if isinstance(x, torch.Tensor) and x.requires_grad]
+    leaves = [x for x in flat if isinstance(x, torch.Tensor) and x.requires_grad]
+    if not ends or not leaves:
+        return []
+    given = [COTANGENTS[cotangent](x.detach()) for x in ends]
+    found = torch.autograd.grad(ends, leaves, given, allow_unused=True)
+    return [None if x is None else described(x, [*given, *found, *flat]) for x in found]
+
+
+def described(value: torch.Tensor, others: list[Any]) -> Gradient:
+    strides = [step for size, step in zip(value.shape, value.stride(), strict=True) if size > 1]
+    start = value.untyped_storage().data_ptr()
+    return Gradient(
+        value,
+        tuple(strides) if value.numel() else (),
+        tuple(
+            place
+            for place, other in enumerate(others)
+            if isinstance(other, torch.Tensor)
+            and other.layout == torch.strided
+            and other.untyped_storage().data_ptr() == start
+        ),
+    )
+
+
+def name_of(op: Any) -> str:
+    return f"{op.name}.{op.variant_test_name}".rstrip(".")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("op", DIFFERENTIABLE[:: 1 if WHOLE else 40], ids=name_of)
+def test_gradients_of(op: Any) -> None:
+    torch.manual_seed(1)
+    for sample in islice(op.sample_inputs("cpu", DTYPE, requires_grad=True), SAMPLES):
+        flat, structure = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+
+        def call(*values: Any, _structure: Any = structure) -> Any:
+            first, args, kwargs = pytree.tree_unflatten(list(values), _structure)
+            return op.op(first, *args, **kwargs)
+
+        for layout in ("as they are", "reversed"):
+            compiled = aot.aot_function(call, aot.run_as_is)
+            for cotangent in COTANGENTS:
+                try:
+                    expected = gradients(call, [fresh(x, layout) for x in flat], cotangent)
+                except (RuntimeError, NotImplementedError, ValueError, IndexError, TypeError):
+                    continue  # eager itself refuses the sample
+                try:
+                    found = gradients(compiled, [fresh(x, layout) for x in flat], cotangent)
+                except aot.AotError:
+                    break
+                where = f"{sample}, {layout}, cotangent {cotangent}"
+                assert [x is None for x in found] == [x is None for x in expected], where
+                for one, other in zip(found, expected, strict=True):
+                    if one is None or other is None:
+                        continue
+                    torch.testing.assert_close(one.value, other.value, equal_nan=True)
+                    if cotangent == "as the result" and name_of(op) not in OTHERWISE:
+                        assert (one.strides, one.shared) == (other.strides, other.shared), where

@@ -1,0 +1,74 @@
+"""The tables of the documentation have a row for every name of torch's, with a word in it."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from flambeau.switching import install, translation
+
+PAGE = Path(__file__).parents[4] / "docs" / "coming-from-torch-compile.md"
+if not PAGE.exists():
+    pytest.skip("the documentation is not beside the package", allow_module_level=True)
+
+
+def tables():
+    """Section and heading of each table, to its rows: the names of the first cell, the second."""
+    found = {}
+    section = ""
+    rows = None
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            section = line[3:]
+        cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+        if not line.startswith("|"):
+            rows = None
+        elif rows is None:
+            rows = found[section, cells[0]] = {}
+        elif not set(cells[0]) <= {"-"}:
+            (named, here) = cells
+            rows.update(dict.fromkeys(re.findall(r"`([\w.-]+)`", named) or [named], here))
+    return found
+
+
+TABLES = tables()
+
+
+def test_no_row_is_empty():
+    assert len(TABLES) == 7
+    for rows in TABLES.values():
+        assert rows
+        assert all(here for here in rows.values())
+
+
+def test_every_name_of_torch_compiler():
+    rows = TABLES["torch.compiler", "name"]
+    assert set(torch.compiler.__all__) - rows.keys() == set()
+    assert set(install.NAMES["torch.compiler"].split()) <= rows.keys()
+
+
+def test_every_argument_of_torch_compile():
+    rows = TABLES["torch.compile", "argument"]
+    assert set(inspect.signature(torch.compile).parameters) - rows.keys() == set()
+    assert translation.ARGUMENTS.keys() <= rows.keys()
+    assert all("said" in rows[name] for name in translation.ARGUMENTS)
+
+
+def test_every_mode_option_and_variable():
+    modes = TABLES["torch.compile", "mode"]
+    assert modes.keys() == translation.MODES.keys() - {"never-slower"}
+    options = TABLES["Options and configuration", "option"]
+    assert options.keys() == translation.OPTIONS.keys()
+    variables = TABLES["Variables of the environment", "variable"]
+    assert variables.keys() - {"others of torch's compiler"} == translation.VARIABLES.keys()
+    for rows, table in ((options, translation.OPTIONS), (variables, translation.VARIABLES)):
+        for name, row in table.items():
+            last = row.name.rpartition(".")[2]
+            assert last in rows[name] or last == "cache_dir", name
+
+
+def test_every_name_of_torch_dynamo_that_is_replaced():
+    rows = TABLES["torch._dynamo", "name"]
+    assert set(install.NAMES[install.STACK["dynamo"]].split()) - rows.keys() == set()
