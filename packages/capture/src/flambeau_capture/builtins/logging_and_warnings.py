@@ -146,8 +146,9 @@ def log_record(level: int | None, tx: Tracer, args: Args, kwargs: Kwargs) -> Val
         level = None if number is None else number.value
     known = [_known(value) for value in rest]
     frame = tx.caller(1)
-    known_level = isinstance(level, int) and not kwargs
-    if not isinstance(logger, ObjectValue) or logger.real is None or not known_level:
+    if not isinstance(logger, ObjectValue) or logger.real is None:
+        raise Break("FB0023", shown)
+    if not isinstance(level, int) or kwargs:
         raise Break("FB0023", shown)
     if frame is None or not known or any(value is None for value in known):
         raise Break("FB0023", shown)
