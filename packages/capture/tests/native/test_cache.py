@@ -256,7 +256,8 @@ def test_entries_that_end_while_they_are_listed():
     cache = FrameCache(known)
     call = compiled(f, cache)
     assert [call(x) for x in range(3)] == [1, 2, 3]
-    left = cache.entries(f.__code__)
+    known_first = cache.entries(f.__code__)
+    left = [*known_first]
     assert len(left) == 3
 
     def ends(phase, info):
@@ -272,4 +273,5 @@ def test_entries_that_end_while_they_are_listed():
     finally:
         gc.set_threshold(*threshold)
         gc.callbacks.remove(ends)
-    assert left == [] and held[-1] == []
+    # from 3.12 on the collector waits until the call has returned
+    assert left == [] and held[-1] == ([] if sys.version_info < (3, 12) else known_first)

@@ -270,7 +270,7 @@ class ReversedIterator(IteratorValue):
 
 
 def _reversed_at(items: list[Any], index: int) -> Any:
-    iterator = list.__reversed__(items)
+    iterator: Any = list.__reversed__(items)
     iterator.__setstate__(index)
     return iterator
 
