@@ -190,6 +190,8 @@ def params_of(kind: str):
         "DICT_NOT_CONTAINS": st.tuples(keys),
         "SET_CONTAINS": st.tuples(st.integers(0, 3)),
         "SET_NOT_CONTAINS": st.tuples(st.integers(0, 3)),
+        "SET_ORDER": st.tuples(st.sets(st.integers(0, 3))),
+        "SET_TABLE": st.tuples(st.sets(st.integers(0, 3))),
         "HASATTR": st.tuples(st.sampled_from(["a", "shared", "__len__"])),
         "NOT_HASATTR": st.tuples(st.sampled_from(["a", "shared", "__len__"])),
         "NOT_IN_INSTANCE_DICT": st.tuples(st.sampled_from(["a", "shared"])),
@@ -249,6 +251,8 @@ def test_constants_are_compared_with_their_classes():
 
 def test_each_kind_holds_and_fails():
     target, other = plain(a=1, training=True), plain(training=False)
+    removed = {1, 2, 3}
+    removed.remove(3)
     cases = [
         ("ID_MATCH", (target,), target, other),
         ("FUNCTION_MATCH", (len,), len, abs),
@@ -266,6 +270,9 @@ def test_each_kind_holds_and_fails():
         ("DICT_NOT_CONTAINS", ("a",), {}, {"a": 0}),
         ("SET_CONTAINS", (1,), {1}, set()),
         ("SET_NOT_CONTAINS", (1,), set(), {1}),
+        ("SET_ORDER", ({1, 2},), {1, 2}, {1, 2, 3}),
+        ("SET_ORDER", ({8, 16},), {8, 16}, {16, 8}),
+        ("SET_TABLE", ({1, 2},), {1, 2}, removed),
         ("HASATTR", ("a",), target, other),
         ("NOT_HASATTR", ("a",), other, target),
         ("NOT_IN_INSTANCE_DICT", ("a",), other, target),

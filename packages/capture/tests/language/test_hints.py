@@ -147,15 +147,21 @@ def _():
     return broken, edited
 
 
+class Hashed:
+    """By its address, as objects are."""
+
+    name = "ab"
+
+
 @pair("FB0009")
 def _():
     def broken(t):
         t = t + 1
-        return t * {2}.pop()
+        return t * len({Hashed(), Hashed()}.pop().name)
 
     def edited(t):
         t = t + 1
-        return t * next(iter({2}))
+        return t * len([Hashed(), Hashed()].pop().name)
 
     return broken, edited
 

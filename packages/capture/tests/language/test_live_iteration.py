@@ -24,7 +24,7 @@ CONSUMERS = {
     "left": "import collections; xs = collections.deque(xs, 5); xs.extendleft(taken(it))",
     "remove": "for v in it:\n            R.append(v)\n            if len(R) < 3: xs.pop(0)",
     "set": "for v in it:\n            R.append(v)\n            xs[0] = len(R)",
-    "append": "for v in taken(it):\n            R.append(v)\n            xs.append(len(R))",
+    "append": "for v in taken(it):\n            R.append(v)\n            if len(R) < 5: xs.append(v)",
     "shown": "R += [type(it).__name__, next(iter(it)), [*taken(it)], o.log]",
     "kept": "KEPT.append(iter(it)); xs[0] = 7",
     "after a break": "breaks(); xs[1] = 8; R += taken(it)",
@@ -69,6 +69,16 @@ def failing(xs):
         yield v
 
 
+def drained(iterator):
+    """What is left of an iterator, and how it ends."""
+    items = []
+    try:
+        items.extend(itertools.islice(iterator, 6))
+    except KeyError as error:
+        items.append(error.args)
+    return items
+
+
 def played(iterator, consumer, wrap):
     space = {
         "itertools": itertools, "L": L, "failing": failing, "KEPT": [], "n": 5, "sized": Sized(),
@@ -92,7 +102,7 @@ def f(x, xs, o):
         found = target(torch.ones(size), xs, o)
         seen.append(repr((found[0].tolist(), found[1], list(found[2]), xs, o.log)))
         for kept in space["KEPT"]:
-            seen.append(repr((type(kept).__name__, list(itertools.islice(kept, 6)), o.log)))
+            seen.append(repr((type(kept).__name__, drained(kept), o.log)))
         space["KEPT"].clear()
     return seen
 

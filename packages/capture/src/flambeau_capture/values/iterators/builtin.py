@@ -221,10 +221,15 @@ def _until(ends: Any, step: Callable[[], T]) -> T | None:
 until_stopped = partial(_until, StopIteration)
 
 
+class _Indexed:
+    def __getitem__(self, index: int) -> NoReturn:
+        raise IndexError(index)
+
+
 class IndexIterator(IteratorValue):
     """The old protocol: `__getitem__` with 0, 1, 2, ... until IndexError."""
 
-    cls: type = type(iter([]))
+    cls: type = type(iter(_Indexed()))  # which has no other name
 
     def __init__(self, target: Value) -> None:
         self.target = target
