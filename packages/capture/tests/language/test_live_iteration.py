@@ -24,7 +24,7 @@ CONSUMERS = {
     "left": "import collections; xs = collections.deque(xs, 5); xs.extendleft(taken(it))",
     "remove": "for v in it:\n            R.append(v)\n            if len(R) < 3: xs.pop(0)",
     "set": "for v in it:\n            R.append(v)\n            xs[0] = len(R)",
-    "append": "for v in taken(it):\n            R.append(v)\n            if len(R) < 5: xs.append(v)",
+    "append": "for v in taken(it):\n            R += [v]\n            if len(R) < 5: xs.append(v)",
     "shown": "R += [type(it).__name__, next(iter(it)), [*taken(it)], o.log]",
     "kept": "KEPT.append(iter(it)); xs[0] = 7",
     "after a break": "breaks(); xs[1] = 8; R += taken(it)",
