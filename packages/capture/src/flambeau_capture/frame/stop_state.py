@@ -90,7 +90,7 @@ def _lasting(
 
     def ends_by_code(name: str) -> bool:
         value = level.variables[name]
-        return _may_run_code(type(untouched[name])) if value is None else _ends_by_code(value)
+        return _holds_code(untouched[name]) if value is None else _ends_by_code(value)
 
     found = frozenset(
         name
@@ -132,20 +132,33 @@ def _lasts(value: Value, built: set[int], depth: int = 4) -> bool:
 
 
 def _may_run_code(kind: type) -> bool:
-    """Whether code of the program may run where an object that there is ends, or its items do."""
-    return issubclass(kind, _HOLDERS) or any("__del__" in vars(each) for each in kind.__mro__)
+    """Whether code of the program may run where an object ends."""
+    return kind is GeneratorType or any("__del__" in vars(each) for each in kind.__mro__)
 
 
-_HOLDERS = (GeneratorType, list, tuple, dict, set, frozenset)
+_HOLDERS = (list, tuple, dict, set, frozenset)
+_LOOKED_AT = 64
+
+
+def _holds_code(real: object, depth: int = 4) -> bool:
+    """The same of an object that there is, or of what it holds; a large container may."""
+    kind = type(real)
+    if not isinstance(real, _HOLDERS):
+        return _may_run_code(kind)
+    if kind not in _HOLDERS or len(real) > _LOOKED_AT or not depth:
+        return True
+    items = (*real, *real.values()) if isinstance(real, dict) else real
+    return any(_holds_code(item, depth - 1) for item in items)
 
 
 def _ends_by_code(value: Value, depth: int = 4) -> bool:
-    """The same of a value; what a new container holds is known."""
-    new = value.source is None and not isinstance(value, IteratorValue)
-    if not new or not issubclass(value.cls, _HOLDERS):
-        if _may_run_code(value.cls):
-            return True
-    return new and depth > 0 and any(_ends_by_code(item, depth - 1) for item in value.holds())
+    """The same of a value, or of what it holds."""
+    if value.source is not None and issubclass(value.cls, _HOLDERS):
+        return not hasattr(value, "real") or _holds_code(value.real)
+    if _may_run_code(value.cls):
+        return True
+    new = value.source is None and depth > 0
+    return new and any(_ends_by_code(item, depth - 1) for item in value.holds())
 
 
 def generator_level(frame: Frame, started: bool) -> Level:

@@ -109,7 +109,7 @@ def wrap_list(tx: Tracer, obj: list[Any], source: Source) -> Value:
         tx.guard(source, "LIST_LENGTH", len(obj))
         return existing_sequence(tx, obj, source, list)
 
-    return ExistingList(tx, source, read)
+    return ExistingList(tx, obj, source, read)
 
 
 @wraps_if(lambda obj: issubclass(type(obj), tuple) and is_plain_tuple(type(obj)), 30)

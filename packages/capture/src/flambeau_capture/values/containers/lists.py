@@ -114,8 +114,9 @@ class ExistingList(ListValue):
     """A list of the program. Nothing is assumed of its items until they are read."""
 
     def __init__(
-        self, tx: Tracer, source: Source, read: Callable[[], list[Value | Pending]]
+        self, tx: Tracer, real: list[Any], source: Source, read: Callable[[], list[Value | Pending]]
     ) -> None:
+        self.real = real
         self._held: list[Value | Pending] = []
         super().__init__([], source, tx)
         self._read: Callable[[], list[Value | Pending]] | None = read

@@ -199,7 +199,7 @@ class UnreadValue(Value):
     cls: type
 
     def __init__(self, real: Any, source: Source) -> None:
-        self.cls = type(real)
+        self.real, self.cls = real, type(real)
         self.source = source
 
 
