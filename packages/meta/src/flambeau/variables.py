@@ -15,7 +15,7 @@ from flambeau_inductor.cache import size_limit
 
 from flambeau.errors import FlambeauError, UnknownName
 from flambeau.events import logs
-from flambeau.switching.install import VARIABLE as INSTALL
+from flambeau.switching.variable import INSTALL
 from flambeau.tracing.trace import VARIABLE as TRACE
 
 REPRO_AFTER = "FLAMBEAU_REPRO_AFTER"

@@ -51,7 +51,6 @@ from flambeau_inductor.lowering.context import (
 from flambeau_inductor.lowering.registry import rule_of
 from flambeau_inductor.lowering.sizes import GraphSizes
 from flambeau_inductor.options import ALL, Fuel
-from flambeau_inductor.passes.node_queries import name_of
 from flambeau_inductor.runtime.report import Fallback
 
 KERNEL_DTYPES = frozenset(
@@ -121,6 +120,12 @@ PART_WRITES = frozenset({"slice_scatter", "index_put", "scatter"})
 """Primitives that write a part of their first operand."""
 
 
+def _primitive(node: object) -> str | None:
+    """The name of the primitive that a node calls."""
+    prim = prim_of(node.target) if isinstance(node, fx.Node) else None
+    return prim.name if prim else None
+
+
 def written_parts(graph: fx.Graph, info: GraphInfo) -> dict[str, bool]:
     """Nodes that write a part of a tensor which nobody needs as it was before: an input that the
     graph updates, or, on a CPU, what such a node made and no other writes to; and whether nobody
@@ -133,14 +138,14 @@ def written_parts(graph: fx.Graph, info: GraphInfo) -> dict[str, bool]:
     base: Any
     for position, place in info.updates:
         chain, node = [], results[position]
-        while name_of(node) in PART_WRITES:
+        while _primitive(node) in PART_WRITES:
             chain.append(node)
             node = node.args[0]
         found |= set(chain) if node is given[place] else set()
     for node in graph.nodes:
-        base = node.args[0] if name_of(node) == "slice_scatter" else None
-        if name_of(base) == "slice_scatter" and value_of(node).device.type == "cpu":
-            writes = (user for user in base.users if name_of(user) in PART_WRITES)
+        base = node.args[0] if _primitive(node) == "slice_scatter" else None
+        if _primitive(base) == "slice_scatter" and value_of(node).device.type == "cpu":
+            writes = (user for user in base.users if _primitive(user) in PART_WRITES)
             writers = [user for user in writes if user.args[0] is base]
             found |= {node} if writers == [node] else set()
     return {node.name: len(node.all_input_nodes[0].users) == 1 for node in found}

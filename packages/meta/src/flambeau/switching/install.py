@@ -20,7 +20,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-VARIABLE = "FLAMBEAU_INSTALL"
+from flambeau.switching.variable import INSTALL
 
 #: modules of the stack, as the other modules here call them
 STACK: Mapping[str, str] = {
@@ -107,7 +107,7 @@ def uninstall() -> None:
 
 def autoload() -> None:
     """What torch calls when it is imported (entry-point group `torch.backends`)."""
-    if os.environ.get(VARIABLE, "0") not in ("", "0"):
+    if os.environ.get(INSTALL, "0") not in ("", "0"):
         install()
 
 

@@ -19,12 +19,13 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
-from flambeau.switching.install import VARIABLE, install
+from flambeau.switching.install import install
+from flambeau.switching.variable import INSTALL
 
 
 def run(arguments: Sequence[str]) -> None:
     """Run a program; it ends as the program ends, with SystemExit where it fails."""
-    os.environ[VARIABLE] = "1"
+    os.environ[INSTALL] = "1"
     install()
     first, *rest = arguments
     if first == "-m":
