@@ -33,7 +33,8 @@ def merge_part_writes(graph: fx.Graph, ledger: Ledger | None = None) -> int:
         own = name_of(src) == "slice_scatter" and src not in seen
         return src if own or m.root not in seen else None
 
-    rules = (Rule("whole_writes", (_WHOLE,), whole), Rule("nested_writes", _NESTED, _merged))
+    patterns = (((_WHOLE,), whole), (_NESTED, _merged))
+    rules = [Rule("merge_part_writes", wanted, made) for wanted, made in patterns]
     return rewrite(graph, rules, ledger)
 
 
