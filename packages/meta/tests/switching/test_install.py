@@ -411,11 +411,12 @@ def test_the_switch_of_the_environment(tmp_path):
     def file_of(**variables):
         path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
         env = {**os.environ, "PYTHONPATH": path, **variables}
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, env=env
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        command = [sys.executable, "-c", program]
+        # a process of its own: torch asks for the variable while it is imported
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+            told = process.communicate()[0]
+        assert process.returncode == 0
+        return told.strip()
 
     assert file_of(FLAMBEAU_INSTALL="1") == switch.__file__
     assert file_of(FLAMBEAU_INSTALL="0") != switch.__file__
