@@ -1,6 +1,6 @@
 """The variable of the environment by which programs are switched over.
 
-In and out: nothing. Invariant: nothing is imported here: torch asks for it while it is imported.
+In and out: nothing. Invariant: nothing is imported here: torch reads it while it is imported.
 """
 
 from __future__ import annotations
