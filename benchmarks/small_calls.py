@@ -21,10 +21,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import flambeau
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+import flambeau
 
 CALLS_MAX, LEAST_SECONDS, WARM_CALLS = 500, 0.002, 120
 """Calls timed at a time take at least so long; a frame's trial is over after so many calls."""

@@ -7,16 +7,16 @@ typedef struct {
     PyObject *fn;
     FrameCacheObject *cache; /* NULL for `disabled` */
     int plain_calls;         /* in a row that the hook has found to run as they are, up to CALM */
-    int unwatched;           /* calls to come that run so without being asked about */
+    int unwatched;           /* calls to come that run so with no guard checked */
     long long epoch;         /* of the cache, when that was decided */
     uint32_t random;
     PyObject *dict;
     PyObject *weakrefs;
 } ScopedCall;
 
-/* After so many calls that ran as they are, and nothing else, only one of some is asked whether it is
-   to: to run as it is is right for any call, and what the guards would say is a matter of speed. How
-   many are not asked varies, so that no rhythm of the program's own hides a form from the guards. */
+/* After so many calls that ran as they are, and nothing else, guards are checked in one of some only:
+   to run as it is is right for any call, and what the guards would say is a matter of speed. How many
+   are not checked varies, so that no rhythm of the program's own hides from the guards. */
 enum { CALM = 32, UNWATCHED = 32 };
 
 static void
@@ -32,7 +32,7 @@ note_forms(ScopedCall *scoped, const CacheCounters *before)
     else if (scoped->plain_calls < CALM) {
         scoped->plain_calls++;
     }
-    else if (!cache->always_asks) {
+    else if (!cache->guards_always) {
         scoped->random = scoped->random * 1664525u + 1013904223u; /* Knuth's and Lewis' */
         scoped->unwatched = UNWATCHED / 2 + (int)((scoped->random >> 16) % UNWATCHED);
     }

@@ -97,7 +97,7 @@ static PyMemberDef entry_members[] = {
     {"guards", T_OBJECT, offsetof(EntryObject, guards), READONLY, NULL},
     {"keepalive", T_OBJECT, offsetof(EntryObject, keepalive), READONLY, NULL},
     {"info", T_OBJECT, offsetof(EntryObject, info), 0, NULL},
-    {"trial", T_OBJECT, offsetof(EntryObject, trial), 0, "asked what form the next calls take; None: no more"},
+    {"trial", T_OBJECT, offsetof(EntryObject, trial), 0, "says what form the next calls take; None: no more"},
     {"plain", T_BOOL, offsetof(EntryObject, plain), 0, "whether the original runs in its place"},
     {"hits", T_LONGLONG, offsetof(EntryObject, hits), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},

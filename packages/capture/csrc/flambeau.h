@@ -104,7 +104,7 @@ typedef struct {
     PyObject *weakrefs;
     Py_ssize_t limit;
     enum cache_mode mode;
-    char always_asks; /* no call goes by what the ones before it have come to */
+    char guards_always; /* no call goes by what the ones before it have come to */
     long long epoch; /* of what was decided: another one after `clear` */
     CodeState **slots; /* open addressing, a power of two */
     Py_ssize_t slot_count, used;

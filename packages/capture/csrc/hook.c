@@ -434,8 +434,8 @@ evaluate_known(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreter
         status = 2;
     }
     else if (state != NULL) {
-        if (state->count > 0 && entry_is_tried(thread, state->entries[0])) {
-            began = seconds_now();
+        for (Py_ssize_t i = 0; i < state->count && began == 0; i++) {
+            began = entry_is_tried(thread, state->entries[i]) ? seconds_now() : 0;
         }
         status = choose_entry(thread, cache, state, frame, &entry);
     }

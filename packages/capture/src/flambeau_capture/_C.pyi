@@ -51,7 +51,7 @@ class FrameCache:
     on_limit: OnLimit | None
     on_stillborn: OnLimit | None
     limit: int
-    always_asks: bool
+    guards_always: bool
     mode: str
     running: int
     def __init__(self, convert: Convert, *, limit: int = 8) -> None: ...

@@ -54,7 +54,7 @@ class Decorator:
         name, found = backends.lookup(backend)
         self.converter = FrameCompiler(found, name, options)
         self.cache = FrameCache(self.converter, limit=options.cache_size_limit)
-        self.cache.always_asks = options.nopython
+        self.cache.guards_always = options.nopython
         self.cache.on_limit = LimitWarning(self.converter, self.cache)
         self.cache.on_stillborn = functools.partial(_note_stillborn, weakref.ref(self))
         observe = getattr(found, "observe", None)

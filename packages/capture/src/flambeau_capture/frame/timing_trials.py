@@ -4,9 +4,10 @@ In: calls of a frame. Out: which form each takes, and at the end a verdict. Inva
 twice.
 
 What is tried: a frame with a graph break or a fallback, by its code, a call at a time; a frame of
-one whole graph, by its entry, if a call of it is short, a few calls in a row at a time. Of these the
-shortest counts, as other programs' work delays it least. Where a result requires grad, its backward
-pass is part of what a call costs: what counts is the time from its beginning to that of the next.
+one whole graph, by its entry, if a call of it is short, a few calls in a row at a time. Of these
+the shortest counts, as other programs' work delays it least. Where a result requires grad, its
+backward pass is part of what a call costs: what counts is the time from its beginning to that of
+the next.
 
 Once the frame was called some times with nothing compiled, the forms alternate in the order of the
 Thue-Morse sequence, which repeats in no period of the program's own. After every five turns of each
