@@ -215,9 +215,8 @@ def _wrap_module(module: torch.nn.Module, compiler: Decorator) -> torch.nn.Modul
     kind = type(original.__name__, (original,), names)
     twin: torch.nn.Module = object.__new__(kind)
     object.__setattr__(twin, "__dict__", module.__dict__)
-    for name, value in zip(
-        _SLOTS, (module, compiler, compiled(original.__call__, compiler.cache), {}), strict=True
-    ):
+    call = types.MethodType(compiled(original.__call__, compiler.cache), module)
+    for name, value in zip(_SLOTS, (module, compiler, call, {}), strict=True):
         object.__setattr__(twin, name, value)
     return twin
 
@@ -226,7 +225,7 @@ _SLOTS = ("__flambeau_original__", "__flambeau_compiler__", "__flambeau_call__",
 
 
 def _call_twin(self: Any, *args: Any, **kwargs: Any) -> Any:
-    return self.__flambeau_call__(self.__flambeau_original__, *args, **kwargs)
+    return self.__flambeau_call__(*args, **kwargs)
 
 
 setattr(_call_twin, compat.UNSEEN, True)
