@@ -37,7 +37,7 @@ SURE = 2.33
 CALLS = 8
 """Calls of a turn, of one whole graph."""
 
-SHORT = 1e-3
+SHORT = 5e-3
 """Seconds of a call of one whole graph; a longer one is not tried."""
 
 Clock = Callable[[], float]
