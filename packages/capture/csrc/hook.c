@@ -394,10 +394,10 @@ evaluate_measured(ThreadState *thread, PyThreadState *tstate, struct _PyInterpre
         goto end;
     }
     if (turn->before != 0 && turn->of == tstate) {
-        double period = began - turn->before - (turn->plain ? choosing : 0);
+        double period = began - turn->before;
         turn->period = period < turn->period ? period : turn->period;
     }
-    turn->before = began;
+    turn->before = began + (turn->plain ? choosing : 0);
     turn->of = tstate;
     thread->trying = 1;
     double start = seconds_now();
