@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,15 @@ def _environment_class() -> Any:
         """One that decides nothing new once its conditions have become guards."""
 
         closed = False
+        by_data = False
+
+        @property
+        def allow_scalar_outputs(self) -> bool:  # type: ignore[override]
+            return self.by_data
+
+        @property
+        def allow_dynamic_output_shape_ops(self) -> bool:  # type: ignore[override]
+            return self.by_data
 
         def _check_frozen(self, expr: Any, concrete_val: Any) -> None:
             # torch queries this before it assumes anything (2.11 to 2.14), and only logs if frozen
@@ -79,9 +89,7 @@ def _environment_class() -> Any:
 def _shape_environment(mode: Any) -> Any:
     """The environment of a fake mode; one without gets one that has sizes of inputs alone."""
     if mode.shape_env is None:
-        mode.shape_env = _environment_class()(
-            allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
-        )
+        mode.shape_env = _environment_class()()
         mode.static_shapes = False
         # what operators answered is kept for the process, and would keep every environment with it
         mode.cache_enabled = False
@@ -153,8 +161,80 @@ def symbolic_number(mode: Any, value: int | float, name: str) -> Any:
     return make(symbol, hint=value, source=source)
 
 
-def symbolic_integer(mode: Any, symbol: Any, value: int) -> Any:
-    """The integer that a symbol of a size is."""
+@contextlib.contextmanager
+def sized_by_data(mode: Any) -> Iterator[None]:
+    """In the block, a size or a number that depends on data is an unbacked symbol."""
+    environment = _shape_environment(mode)
+    environment.by_data = True
+    try:
+        yield
+    finally:
+        environment.by_data = False
+
+
+def data_symbols(*numbers: Any) -> set[Any]:
+    """The unbacked symbols of symbolic numbers, and of expressions."""
+    if not any(isinstance(each, NUMBERS) or hasattr(each, "free_symbols") for each in numbers):
+        return set()
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    return set().union(*(free_unbacked_symbols(each) for each in numbers))
+
+
+def own_data_symbols(number: Any) -> set[Any]:
+    """The unbacked symbols that a number was made with, whatever was learnt of them since."""
+    return data_symbols(number.node._expr) if isinstance(number, NUMBERS) else set()
+
+
+def is_undecided(error: BaseException | None) -> bool:
+    """Whether torch had to decide something about an unbacked symbol."""
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    while error is not None:
+        if isinstance(error, GuardOnDataDependentSymNode):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def known_condition(condition: Any) -> bool | None:
+    """What a symbolic condition is for all values of the symbols; None where that differs."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    if not isinstance(condition, torch.SymBool):
+        return bool(condition)
+    if statically_known_true(condition):
+        return True
+    return False if statically_known_true(condition.__sym_not__()) else None
+
+
+def assume(condition: Any) -> None:
+    """Take a symbolic condition for true from here on: the graph is to check it."""
+    from torch.fx.experimental.symbolic_shapes import expect_true
+
+    expect_true(condition)
+
+
+def assumptions(mode: Any) -> list[Any]:
+    """What is assumed of unbacked symbols, as expressions."""
+    known = {} if mode.shape_env is None else mode.shape_env.deferred_runtime_asserts
+    return [each.expr for found in known.values() for each in found]
+
+
+def symbolic_condition(mode: Any, expression: Any) -> Any:
+    """A condition for an expression."""
+    from torch.fx.experimental.sym_node import SymNode
+
+    return torch.SymBool(SymNode(expression, mode.shape_env, bool, None))
+
+
+def assert_operator() -> Any:
+    """What raises in a graph where a condition on numbers does not hold."""
+    return torch.ops.aten._assert_scalar.default
+
+
+def symbolic_integer(mode: Any, symbol: Any, value: int | None) -> Any:
+    """The integer that a symbol of a size is; None: it depends on data."""
     return mode.shape_env.create_symintnode(symbol, hint=value)
 
 
@@ -193,7 +273,9 @@ def shape_conditions(mode: Any) -> ShapeConditions:
     known = mode.shape_env
     guards = tuple(guard.expr for guard in known.guards)
     ranges = [(s, _bound(r.lower), _bound(r.upper)) for s, r in known.var_to_range.items()]
-    return ShapeConditions(guards, tuple(known.replacements.items()), tuple(ranges))
+    # what is assumed of unbacked symbols the graph checks
+    equal = [pair for pair in known.replacements.items() if not data_symbols(*pair)]
+    return ShapeConditions(guards, tuple(equal), tuple(ranges))
 
 
 def _bound(number: Any) -> int | None:

@@ -139,6 +139,10 @@ class FrameConversion:
             raise error
         why = _line_of(error)
         self.converter.records.static_only.append((self.origin.co_name, why))
+        if shapes.by_data and self.converter.dynamics.data_sizes(self.code):
+            self.converter.dynamics.refuse_data_sizes(self.code)
+            logs.emit("recompiles", lambda: f"{self.origin.co_name} has no sizes by data: {why}")
+            return
         if self._without_numbers(shapes, error):
             logs.emit("recompiles", lambda: f"{self.origin.co_name} keeps its numbers: {why}")
             return

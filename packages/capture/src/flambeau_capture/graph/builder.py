@@ -125,6 +125,19 @@ class GraphBuilder:
         node.meta.update(projection=True, stack_trace="")
         return node
 
+    def size(self, node: fx.Node, dim: int) -> fx.Node:
+        """A size of a tensor of the graph."""
+        made = self.graph.call_method("size", (node, dim))
+        made.meta.update(val=node.meta["val"].size(dim), projection=True, stack_trace="")
+        return made
+
+    def number_as_tensor(self, node: fx.Node) -> fx.Node:
+        """A tensor of no dimension that has a number of the graph."""
+        of_float = isinstance(node.meta["val"], torch.SymFloat)
+        named = {"dtype": torch.float64 if of_float else torch.int64}
+        made = self.run("call_function", torch.scalar_tensor, (node,), named)
+        return self.record("call_function", torch.scalar_tensor, (node,), named, made, "")
+
     def add_attribute(self, tensor: torch.Tensor, hint: str) -> fx.Node:
         if id(tensor) not in self._attribute_nodes:
             node = self._attribute_nodes[id(tensor)] = self._attribute(tensor, hint)

@@ -39,6 +39,7 @@ TENSOR_RULES = TensorRules(
     override=torch_function_protocol.overridden,
     rewrites=_by_name(),
     by_data=constant_data.answer,
+    known_number=constant_data.known_number,
     known_data=constant_data.known_data,
     set_data=data_assignment.set_data,
     new_leaf=gradients.own_leaf,

@@ -55,6 +55,10 @@ BREAKING_METHODS: dict[str, tuple[str, ...]] = {
                "swapaxes_", "swapdims_", "as_strided_", "rename_", "share_memory_", "pin_memory",
                "detach_", "swap_"),
 }  # fmt: skip
+#: of these a graph with sizes by data has the result
+_BY_DATA = frozenset(
+    {"item", "tolist", "nonzero", "unique", "unique_consecutive", "masked_select", "argwhere"}
+)
 _OF_OBJECTS = frozenset(dir(object)) - {f"__{name}__" for name in COMPARED}
 _BREAK_OF = {name: id for id, names in BREAKING_METHODS.items() for name in names}
 
@@ -144,7 +148,10 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
         array: Value = rules().from_tensor(tx, tensor)
         return array
     if name in _BREAK_OF:
-        found = tx.tensor_rules.by_data(tx, "call_method", name, [tensor, *args], kwargs)
+        call = "call_method", name, [tensor, *args], kwargs
+        if name in _BY_DATA and tx.data_sizes():
+            return graph_call(tx, *call)
+        found = tx.tensor_rules.by_data(tx, *call, True)
         if found is not None:
             return found
         raise Break(_BREAK_OF[name], f"call_method {name} of {tensor.describe()}")
