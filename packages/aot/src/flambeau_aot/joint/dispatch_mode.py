@@ -425,6 +425,8 @@ class JointTracer(TorchDispatchMode):
 
     def _bind(self, node: fx.Node, result: Any) -> None:
         node.meta["val"] = result
+        if self.fakes.symbolic:
+            self.sizes.made(node, result)
         if isinstance(result, torch.Tensor):
             if result.layout != torch.strided:
                 raise self._refusal("AO0047", target=node.target, layout=result.layout)

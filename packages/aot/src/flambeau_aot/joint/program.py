@@ -20,13 +20,14 @@ from flambeau_aot._torch_compat import (
     DATA_DEPENDENT_ERRORS,
     FakeTensor,
     FakeTensorMode,
+    environment_of,
     sequence_number,
 )
 from flambeau_aot.errors import AotError, is_refusal
 from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.refusals import refusal
-from flambeau_aot.sizes import has_symbols
+from flambeau_aot.sizes import has_symbols, symbolic_parts
 
 Run = Callable[[Sequence[torch.Tensor], Sequence[Any], JointTracer], Any]
 
@@ -48,6 +49,8 @@ class InputProgram:
     for it."""
     fake_mode: type[FakeTensorMode] = FakeTensorMode
     """The class of the mode that whoever captured it has used: another one may take long to load"""
+    environment: Any = None
+    """The shape environment of sizes that depend on data, where it has any."""
 
 
 def of_graph_module(gm: fx.GraphModule, name: str) -> InputProgram:
@@ -70,7 +73,10 @@ def of_graph_module(gm: fx.GraphModule, name: str) -> InputProgram:
     mode = modes[0] if modes else FakeTensorMode
     static = tuple(tensors[target] for target in names)
     own = (name, static, tuple(names), tuple(inputs), run)
-    return InputProgram(*own, False, True, symbolic, mode)
+    values = (x.meta.get("val") for x in gm.graph.nodes)
+    numbers = symbolic_parts(values)
+    environment = next((environment_of(each) for each in numbers), None)
+    return InputProgram(*own, False, True, symbolic, mode, environment)
 
 
 def of_callable(fn: Callable[..., Any], count: int, name: str) -> InputProgram:

@@ -62,10 +62,34 @@ def _environment_class() -> Any:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     class Environment(ShapeEnv):
-        """One that decides nothing new once its conditions have become guards."""
+        """One that decides nothing new once its conditions have become guards.
+
+        by_data: operators may make unbacked symbols. general: what is asked of these is answered as
+        for sizes in general, which are neither 0 nor 1 nor equal to another: the program has been
+        captured, and who compiles it decides nothing for it.
+        """
 
         closed = False
-        by_data = False
+        by_data = True
+        general = False
+
+        def evaluate_sym_node(
+            self,
+            sym_node: Any,
+            size_oblivious: bool = False,
+            fallback_value: bool | None = None,
+        ) -> Any:
+            if self.general and fallback_value is None:
+                fallback_value = self._in_general(sym_node.expr)
+            return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+
+        def _in_general(self, condition: Any) -> bool | None:
+            if not getattr(condition, "is_Relational", False) or not data_symbols(condition):
+                return None
+            if condition.rel_op in ("==", "!="):
+                return bool(condition.rel_op == "!=")
+            found = self._maybe_evaluate_static(condition, size_oblivious=True)
+            return None if found is None else bool(found)
 
         @property
         def allow_scalar_outputs(self) -> bool:  # type: ignore[override]
@@ -162,14 +186,24 @@ def symbolic_number(mode: Any, value: int | float, name: str) -> Any:
 
 
 @contextlib.contextmanager
-def sized_by_data(mode: Any) -> Iterator[None]:
-    """In the block, a size or a number that depends on data is an unbacked symbol."""
+def sized_by_data(mode: Any, wanted: bool) -> Iterator[None]:
+    """In the block, a size or a number that depends on data is an unbacked symbol, or no answer."""
+    if mode.shape_env is None and not wanted:
+        yield
+        return
     environment = _shape_environment(mode)
-    environment.by_data = True
+    before, environment.by_data = environment.by_data, wanted
     try:
         yield
     finally:
-        environment.by_data = False
+        environment.by_data = before
+
+
+def is_captured(mode: Any) -> None:
+    """The program has made its decisions: what is asked of an unbacked symbol from here on is
+    answered as for a size in general."""
+    if mode.shape_env is not None:
+        mode.shape_env.general = True
 
 
 def data_symbols(*numbers: Any) -> set[Any]:

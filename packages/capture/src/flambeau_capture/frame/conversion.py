@@ -287,6 +287,7 @@ class FrameConversion:
         module, inputs = graph.finish(outputs, _argument_order(self.code), name)
         switches = any(node.target is compat.enter_inference for node in module.graph.nodes)
         fixed = session.shapes.constants()
+        compat.is_captured(graph.fake_mode)
         compiled = self._call_backend(module, [given.tensor for given in inputs])
         fixed = session.shapes.constants() - fixed
         for source, value in session.shapes.numbers().items():

@@ -83,6 +83,7 @@ class GraphBuilder:
         self.written_by_functions: dict[fx.Node, set[fx.Node]] = {}
         self.device: torch.device | None = None  # where tensors are made that name no device
         self.effects: GraphEffects = GraphEffects() if outer is None else outer.effects
+        self.by_data = False  # whether operators may give sizes and numbers that depend on data
 
     @property
     def outermost(self) -> GraphBuilder:
@@ -222,8 +223,9 @@ class GraphBuilder:
         plain = fx.node.map_arg(args, _fake_of)
         named = fx.node.map_arg(kwargs, _fake_of)
         watching = compat.Watching(self.effects.see)
-        kernels = compat.symbolic_kernels(self.fake_mode)
-        with compat.collected_warnings() as self.warned:
+        by_data = compat.sized_by_data(self.fake_mode, self.by_data)
+        with by_data, compat.collected_warnings() as self.warned:
+            kernels = compat.symbolic_kernels(self.fake_mode)
             return self._run(op, target, plain, named, kernels, watching)
 
     def _run(

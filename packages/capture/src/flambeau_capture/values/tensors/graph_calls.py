@@ -106,14 +106,16 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
                 return instead
             if not symbols:
                 raise
+            tx.graph.by_data = True
             try:
-                with compat.sized_by_data(tx.graph.fake_mode):
-                    result = run_call(tx, op, target, node_args, node_kwargs)
+                result = run_call(tx, op, target, node_args, node_kwargs)
             except Break:
                 instead = rules.by_data(*call, True)
                 if instead is None:
                     raise error from None
                 return instead
+            finally:
+                tx.graph.by_data = False
     if numbers:
         _note_constants(tx, plain_name, numbers, fixed_before)
     if tx.shapes and not _numbers_fit(tx, [*args, *kwargs.values()], values, result):
