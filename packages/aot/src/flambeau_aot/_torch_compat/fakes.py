@@ -41,6 +41,13 @@ def data_symbols(numbers: Iterable[Any]) -> set[Any]:
     return found
 
 
+def assume(condition: Any) -> None:
+    """Take a condition on sizes that depend on data for true: it is checked in the graph."""
+    from torch.fx.experimental.symbolic_shapes import expect_true
+
+    expect_true(condition)
+
+
 def symbolic_integer(expression: Any, like: torch.SymInt) -> Any:
     """A symbolic integer for an expression over the symbols of `like`'s environment."""
     environment = environment_of(like)

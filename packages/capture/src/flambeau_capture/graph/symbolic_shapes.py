@@ -164,11 +164,14 @@ class SymbolicShapes:
                 raise Break("FB0002", f"{number}, which Python needs")
             compat.assume(compat.symbolic_integer(self._graph.fake_mode, symbol, None) == found)
 
-    def assumptions(self) -> Iterator[fx.Node]:
-        """Nodes for the conditions on unbacked symbols that were assumed since this was called last.
-        Raises Inexpressible where no node can say one."""
+    def assumptions(self, made: bool) -> Iterator[fx.Node]:
+        """Nodes for the conditions on unbacked symbols that were assumed since this was called last;
+        made: also on those that the last operator has made. Raises Inexpressible where no node can
+        say one."""
         for expr in compat.assumptions(self._graph.fake_mode):
-            if expr not in self._assumed:
+            if expr in self._assumed:
+                continue
+            if made or compat.data_symbols(expr) <= self._by_data.keys():
                 self._assumed.add(expr)
                 yield from self.condition(expr)
 

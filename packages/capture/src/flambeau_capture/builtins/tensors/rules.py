@@ -19,6 +19,7 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (nested_lists.shape_as_tensor, ("_shape_as_tensor",)),
     (random.draw, (*random.FUNCTIONS, *random.FILLED)),
     (constant_data.write, ("setitem",)),
+    (scalars.within_size, ("getitem", "setitem")),
     (scalars.select, ("getitem",)),
     (scalars.assign, ("setitem",)),
     (scalars.scaled_add, ("add", "add_", "sub", "sub_")),

@@ -367,21 +367,21 @@ def _with_indices(
 
 def _covers(mask: torch.Tensor, indexed: torch.Tensor, keys: list[Value], place: int) -> bool:
     """Whether a mask is of the sizes that it indexes, which its places alone do not say."""
-    start = sum(map(_dimensions, keys[:place]))
-    if any(_is_ellipsis(key) for key in keys[:place]):
-        start = indexed.dim() - sum(map(_dimensions, keys[place:]))
+    start = sum(map(dimensions_of, keys[:place]))
+    if any(is_ellipsis(key) for key in keys[:place]):
+        start = indexed.dim() - sum(map(dimensions_of, keys[place:]))
     return indexed.shape[start : start + mask.dim()] == mask.shape
 
 
-def _dimensions(key: Value) -> int:
+def dimensions_of(key: Value) -> int:
     """How many dimensions a key of an indexing takes."""
     if isinstance(key, TensorValue):
         return key.fake.dim() if key.fake.dtype in (torch.bool, torch.uint8) else 1
     none = isinstance(key, Constant) and (key.value is None or isinstance(key.value, bool))
-    return 0 if none or _is_ellipsis(key) else 1
+    return 0 if none or is_ellipsis(key) else 1
 
 
-def _is_ellipsis(key: Value) -> bool:
+def is_ellipsis(key: Value) -> bool:
     return isinstance(key, Constant) and key.value is ...
 
 

@@ -136,6 +136,8 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     unwritten = not _says_it_writes(target)  # below autograd, no version counts a write
     if unwritten and same is not None and all(version_of(f) == v >= 0 for f, v in versions):
         return same  # nothing happened: `x.contiguous()` of a contiguous tensor
+    if tx.shapes.by_data:  # what it rests on is checked first
+        record_assumptions(tx, operator_name(target), False)
     node = tx.graph.record(op, target, node_args, node_kwargs, result, tx.stack_trace())
     made = same if same is not None else _result(tx, node, result, by_fake)
     if tx.shapes.by_data:
@@ -143,10 +145,11 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     return made
 
 
-def record_assumptions(tx: Tracer, name: str) -> None:
-    """Check in the graph what has been assumed of sizes that depend on data."""
+def record_assumptions(tx: Tracer, name: str, made: bool = True) -> None:
+    """Check in the graph what has been assumed of sizes that depend on data; made: of those, too,
+    that the last operator has made."""
     try:
-        for condition in tx.shapes.assumptions():
+        for condition in tx.shapes.assumptions(made):
             record_assertion(tx, condition, f"{name}: {condition.meta['val']} was assumed")
     except Inexpressible as missing:
         raise Break("FB0004", f"{name}, which rests on {missing}") from None
