@@ -29,7 +29,13 @@ from flambeau_inductor.indexing import (
     simplify,
 )
 from flambeau_inductor.ir.loops import Scalar
-from flambeau_inductor.ir.program import ComputedNumber, Layout, PlainArgument, SymbolSource
+from flambeau_inductor.ir.program import (
+    ComputedNumber,
+    Layout,
+    PlainArgument,
+    SizeOfResult,
+    SymbolSource,
+)
 from flambeau_inductor.runtime.report import Fallback
 
 Shape = tuple[Size, ...]
@@ -271,7 +277,8 @@ class TensorGraph:
     """A lowered graph. `order` lists nodes and calls as the program had them; `lowered`, the
     primitive and the node of each operation that a rule lowered, views left out; `absorbed`,
     library calls and the last operation after them that is part of them; `donated`, inputs that may
-    be overwritten; `updates`, outputs that may be written where an input is, and the input."""
+    be overwritten; `updates`, outputs that may be written where an input is, and the input; `sized`,
+    the sizes that are known once a call has run."""
 
     name: str
     inputs: list[Node] = field(default_factory=list)
@@ -288,6 +295,7 @@ class TensorGraph:
     updates: dict[int, int] = field(default_factory=dict)
     symbols: tuple[tuple[str, SymbolSource], ...] = ()
     scalars: list[NumberTensor] = field(default_factory=list)
+    sized: dict[LibraryCall, tuple[SizeOfResult, ...]] = field(default_factory=dict)
 
     def devices(self) -> Iterator[torch.device]:
         """Where its tensors are."""

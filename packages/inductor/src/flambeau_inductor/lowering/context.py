@@ -20,7 +20,7 @@ from flambeau_inductor.indexing import Expr, Size, decide_less, plain, same_size
 from flambeau_inductor.ir.call_with_epilogue import NOTHING, Asked, CallWithEpilogue
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.nodes import value_of
-from flambeau_inductor.ir.program import ComputedNumber, Layout, each_leaf
+from flambeau_inductor.ir.program import ComputedNumber, Layout, SizeOfResult, each_leaf
 from flambeau_inductor.ir.tensors import (
     Argument,
     Definition,
@@ -224,6 +224,14 @@ class Context:
             None if meta is None else self.result(meta, Result(made, position))
             for position, meta in enumerate(self.metas if metas is None else metas)
         ]
+        sizes = tuple(
+            SizeOfResult(name, position, dim)
+            for position, node in enumerate(results)
+            if node is not None
+            for name, dim in self.sizes.made(node.shape)
+        )
+        if sizes:
+            self.graph.sized[made] = sizes
         return results
 
 

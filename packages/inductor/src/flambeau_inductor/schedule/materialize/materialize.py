@@ -250,7 +250,7 @@ def _same_strides(layout: Layout, stride: Shape) -> bool:
 def _drop_dead(made: MaterializationPlan) -> None:
     live: set[Node | LibraryCall] = set()
     work: list[Node | LibraryCall] = [o.node for o in made.outputs if isinstance(o, StorageView)]
-    work.extend(c for c in made.order if isinstance(c, LibraryCall) and c.impure)
+    work.extend(c for c in made.order if isinstance(c, LibraryCall) and (c.impure or c in made.graph.sized))
     while work:
         item = work.pop()
         if item in live:
