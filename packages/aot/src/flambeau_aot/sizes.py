@@ -87,6 +87,13 @@ def symbolic_parts(value: object) -> Iterator[Any]:
             yield from symbolic_parts(item)
 
 
+def own_data_symbols(value: object) -> Iterator[tuple[Any, int]]:
+    """The symbols that depend on data and that are sizes of a tensor, each with its dimension."""
+    for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+        if is_symbolic(size) and expression_of(size).is_Symbol and data_symbols([size]):
+            yield expression_of(size), dim
+
+
 def _parts(values: Iterable[object]) -> Iterator[Any]:
     for value in values:
         parts = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
@@ -112,11 +119,9 @@ class SizeNodes:
 
     def made(self, node: fx.Node, value: Any) -> None:
         """Note the symbols that depend on data and that `node` has: as a number, or as sizes."""
-        if isinstance(value, torch.Tensor):
-            for dim, size in enumerate(value.shape):
-                if is_symbolic(size) and expression_of(size).is_Symbol and data_symbols([size]):
-                    self._owners.setdefault(expression_of(size), (node, dim))
-        elif is_symbolic(value) and expression_of(value).is_Symbol:
+        for symbol, dim in own_data_symbols(value):
+            self._owners.setdefault(symbol, (node, dim))
+        if is_symbolic(value) and expression_of(value).is_Symbol:
             self._known.setdefault(expression_of(value), node)
 
     def node(self, number: Any) -> fx.Node | int | float:
