@@ -156,7 +156,6 @@ class SizeNodes:
         self._known[expression] = made
         return made
 
-
     def _size(self, symbol: Any, owner: fx.Node, dim: int) -> fx.Node:
         """The size of a value, read once it is there: the value need not live for it."""
         with self._graph.inserting_after(owner):

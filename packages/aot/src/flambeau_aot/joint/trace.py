@@ -234,7 +234,11 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     tracer.stack_lines = program.lines_from_stack
     facts = facts_of(values, primals, input_plan.static, len(input_plan.merged))
     stand_ins = [stand_in(value, known) for value, known in zip(values, facts, strict=True)]
-    with functionalization(), tracer, _python_forms(environment is not None, attempt.decompositions):
+    with (
+        functionalization(),
+        tracer,
+        _python_forms(environment is not None, attempt.decompositions),
+    ):
         parts = parts_of(input_plan, [item.wrapper for item in stand_ins])
         sparse: list[Use] = []
         hidden = any(hides_grad(inputs[part.member.position]) for part in parts)

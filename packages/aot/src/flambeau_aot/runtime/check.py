@@ -11,7 +11,7 @@ torch's description of it how its result is laid out in eager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 

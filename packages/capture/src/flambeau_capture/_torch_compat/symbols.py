@@ -74,10 +74,7 @@ def _environment_class() -> Any:
         general = False
 
         def evaluate_sym_node(
-            self,
-            sym_node: Any,
-            size_oblivious: bool = False,
-            fallback_value: bool | None = None,
+            self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
         ) -> Any:
             if self.general and fallback_value is None:
                 fallback_value = self._in_general(sym_node.expr)

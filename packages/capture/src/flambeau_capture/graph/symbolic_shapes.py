@@ -165,9 +165,9 @@ class SymbolicShapes:
             compat.assume(compat.symbolic_integer(self._graph.fake_mode, symbol, None) == found)
 
     def assumptions(self, made: bool) -> Iterator[fx.Node]:
-        """Nodes for the conditions on unbacked symbols that were assumed since this was called last;
-        made: also on those that the last operator has made. Raises Inexpressible where no node can
-        say one."""
+        """Nodes for the conditions on unbacked symbols that were assumed since the last call; made:
+        also on those that the last operator has made. Raises Inexpressible where no node can say
+        one."""
         for expr in compat.assumptions(self._graph.fake_mode):
             if expr in self._assumed:
                 continue
@@ -247,7 +247,7 @@ class SymbolicShapes:
         return self._graph.add_input(self._values[symbol], source, number)
 
     def as_tensor(self, number: Any) -> fx.Node:
-        """A node for a tensor of no dimension that has a number: what leaves a graph is a tensor."""
+        """A node for a tensor of no dimension that has a number: tensors alone leave a graph."""
         found = self._spell(compat.expression(number))
         assert isinstance(found, fx.Node)
         return self._graph.number_as_tensor(found)

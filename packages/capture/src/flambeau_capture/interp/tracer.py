@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from weakref import WeakMethod, WeakSet
 
 import torch
+from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame, UserLine

@@ -200,6 +200,30 @@ def _in_general(relation: str, gap: Expr) -> bool:
     return sure
 
 
+def is_long(size: Size) -> bool:
+    """Whether a dimension has more than one element; noted where it depends on the open sizes. One
+    that depends on data has, in general."""
+    if depends_on_data((size,)):
+        return known("lt", 1, size) is not False
+    return decide_less(1, size)
+
+
+def at_least(size: Size, least: int) -> Size:
+    """A size, or the least that it counts as; noted where it depends on the open sizes. One that
+    depends on data is more, in general."""
+    if depends_on_data((size,)):
+        return least if known("lt", size, least) else size
+    return decide_max(size, least)
+
+
+def surely_less(a: Size, b: Size) -> bool:
+    """Whether `a` is less than `b`; noted where it depends on the open sizes, and not for sure where
+    it depends on data."""
+    if depends_on_data((a, b)):
+        return known("lt", a, b) is True
+    return decide_less(a, b)
+
+
 def depends_on_data(sizes: Iterable[Size]) -> bool:
     """Whether a symbol of these is known only once something has been computed."""
     return any(symbol.by_data for size in sizes for symbol in symbols_in(size))

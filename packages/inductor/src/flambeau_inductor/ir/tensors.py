@@ -22,10 +22,10 @@ from flambeau_inductor.indexing import (
     Var,
     add,
     as_expr,
+    at_least,
     decide_equal,
-    decide_less,
-    decide_max,
     hint,
+    is_long,
     simplify,
 )
 from flambeau_inductor.ir.loops import Scalar
@@ -328,7 +328,7 @@ _DIMS: tuple[Var, ...] = tuple(Var(f"d{i}") for i in range(16))
 
 def dim_ranges(shape: Sequence[Size]) -> Ranges:
     """The range of each of `dims_of`."""
-    return {f"d{i}": (0, decide_max(size - 1, 0)) for i, size in enumerate(shape)}
+    return {f"d{i}": (0, at_least(size - 1, 0)) for i, size in enumerate(shape)}
 
 
 def at(index: Index, position: Index) -> Index:
@@ -359,7 +359,7 @@ def flat_strides(shape: Sequence[Size]) -> Shape:
     step: Size = 1
     for size in reversed(shape):
         strides.append(step)
-        step *= decide_max(size, 1)
+        step *= at_least(size, 1)
     return tuple(reversed(strides))
 
 
@@ -374,7 +374,7 @@ def unflatten(flat: Expr, shape: Sequence[Size], ranges: Ranges) -> Index:
     coordinates: list[Expr] = []
     outermost = True
     for size, step in zip(shape, flat_strides(shape), strict=True):
-        if not decide_less(1, size):
+        if not is_long(size):
             coordinates.append(as_expr(0))
             continue
         quotient = flat // step

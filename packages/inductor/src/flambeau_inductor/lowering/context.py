@@ -16,7 +16,7 @@ import torch
 from flambeau_prims import NotYetSymbolic, TensorMeta
 from torch import fx
 
-from flambeau_inductor.indexing import Expr, Size, decide_less, plain, same_sizes, simplify
+from flambeau_inductor.indexing import Expr, Size, is_long, plain, same_sizes, simplify
 from flambeau_inductor.ir.call_with_epilogue import NOTHING, Asked, CallWithEpilogue
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.nodes import value_of
@@ -254,7 +254,7 @@ def convert(value: Scalar, dtype: torch.dtype) -> Scalar:
 
 def _is_identity(index: Index, shape: Shape) -> bool:
     own = zip(index, dims_of(len(shape)), shape, strict=True)
-    return all(not decide_less(1, size) or e == d for e, d, size in own)
+    return all(not is_long(size) or e == d for e, d, size in own)
 
 
 def _through_view(

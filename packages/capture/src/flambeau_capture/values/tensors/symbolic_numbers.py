@@ -183,7 +183,6 @@ class SymbolValue(Constant):
             return
         writer.load_const(self.value)  # none of the graph's results is a number
 
-
     def _reconstruct_by_data(self, writer: Any) -> None:
         """The graph gives it as a tensor, which Python reads."""
         if not isinstance(self.number, torch.SymBool):

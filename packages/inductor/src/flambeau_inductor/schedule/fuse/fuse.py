@@ -106,7 +106,9 @@ def _collect(state: Fusion) -> None:
             step = _CallStep(number, item)
             state.steps[number] = step
             read = operands_of(plan, item)
-            step.before = _before(state, read) | _sized(state, number, data_sizes_of_call(plan, item))
+            step.before = _before(state, read) | _sized(
+                state, number, data_sizes_of_call(plan, item)
+            )
             if item.impure:
                 if effect is not None:
                     step.after = effect.number

@@ -16,6 +16,7 @@ from flambeau_inductor.indexing import (
     Size,
     decide_equal,
     decide_less,
+    is_long,
     is_size,
     plain,
     simplify,
@@ -166,7 +167,7 @@ def layout_of(graph: TensorGraph, node: Node) -> Layout | None:
         step = flat.coefficient(d.name)
         if step is None or decide_less(step, 0):
             return None
-        steps.append(step if decide_less(1, size) else node.stride[len(steps)])
+        steps.append(step if is_long(size) else node.stride[len(steps)])
     offset = simplify(flat.substitute({d.name: 0 for d in dims_of(len(node.shape))}), {})
     if not is_size(offset):
         return None
