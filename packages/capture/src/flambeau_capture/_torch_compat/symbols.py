@@ -107,10 +107,15 @@ def _environment_class() -> Any:
     return Environment
 
 
+def new_environment() -> Any:
+    """A shape environment."""
+    return _environment_class()()
+
+
 def _shape_environment(mode: Any) -> Any:
     """The environment of a fake mode; one without gets one that has sizes of inputs alone."""
     if mode.shape_env is None:
-        mode.shape_env = _environment_class()()
+        mode.shape_env = new_environment()
         mode.static_shapes = False
         # what operators answered is kept for the process, and would keep every environment with it
         mode.cache_enabled = False
@@ -244,6 +249,11 @@ def assume(condition: Any) -> None:
     from torch.fx.experimental.symbolic_shapes import expect_true
 
     expect_true(condition)
+
+
+def differs(mode: Any, symbol: Any, value: int) -> Any:
+    """The condition that a symbol that depends on data is not this number."""
+    return symbolic_integer(mode, symbol, None) != value
 
 
 def assumptions(mode: Any) -> list[Any]:

@@ -72,8 +72,8 @@ def _convert(kind: type) -> None:
 
 def _is_of(kind: type, dtype: torch.dtype) -> bool:
     """Whether an element of a dtype is a number of this class."""
-    if dtype.is_floating_point or kind is float:
-        return kind is float and dtype.is_floating_point
+    if dtype.is_floating_point:
+        return False
     return kind is int and dtype != torch.bool and not dtype.is_complex
 
 

@@ -137,6 +137,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     if unwritten and same is not None and all(version_of(f) == v >= 0 for f, v in versions):
         return same  # nothing happened: `x.contiguous()` of a contiguous tensor
     if tx.shapes.by_data:  # what it rests on is checked first
+        _check_special_sizes(tx, op, target, (node_args, node_kwargs), result)
         record_assumptions(tx, operator_name(target), False)
     node = tx.graph.record(op, target, node_args, node_kwargs, result, tx.stack_trace())
     made = same if same is not None else _result(tx, node, result, by_fake)
@@ -153,6 +154,29 @@ def record_assumptions(tx: Tracer, name: str, made: bool = True) -> None:
             record_assertion(tx, condition, f"{name}: {condition.meta['val']} was assumed")
     except Inexpressible as missing:
         raise Break("FB0004", f"{name}, which rests on {missing}") from None
+
+
+def _check_special_sizes(tx: Tracer, op: str, target: Any, nodes: Any, result: Any) -> None:
+    """Check in the graph that a size that depends on data is not 0, or not 1, where an operator
+    gives something else then: there is another graph for such a size where it is known, and such a
+    call runs eagerly."""
+    given = fx.node.map_arg(nodes, lambda node: node.meta["val"])
+    mode = tx.graph.fake_mode
+
+    def run(args: Any, kwargs: Any) -> Any:
+        if op == "call_method":
+            return getattr(args[0], target)(*args[1:], **kwargs)
+        return target(*args, **kwargs)
+
+    for symbol in sorted(compat.symbols_among(given), key=str):
+        for value in (0, 1):
+            differs = compat.differs(mode, symbol, value)
+            if compat.known_condition(differs) is True:
+                continue
+            if not compat.holds_at(mode, run, given, result, symbol, value):
+                said = f"{operator_name(target)} means something else where {symbol} is {value}"
+                if not require_number(tx, symbol_value(tx, differs), said):
+                    raise Break("FB0004", said)
 
 
 def require_number(tx: Tracer, condition: Value, message: str) -> bool:
