@@ -101,9 +101,8 @@ class _Special:
     def _is_same_size(self, before: Any, after: Any) -> bool:
         if data_symbols(getattr(getattr(before, "node", None), "_expr", 0)) - self.symbols.keys():
             return True  # one that the operator counts
-        wanted = self.number(before)
-        if isinstance(wanted, NUMBERS) and isinstance(after, NUMBERS):
-            return bool((wanted.node.expr - after.node.expr).expand() == 0)
-        return not isinstance(wanted, NUMBERS) and not isinstance(after, NUMBERS) and (
-            int(wanted) == int(after)
+        wanted, found = (
+            number.node.expr if isinstance(number, NUMBERS) else int(number)
+            for number in (self.number(before), after)
         )
+        return bool((wanted - found) == 0)

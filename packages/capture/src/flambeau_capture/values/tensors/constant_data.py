@@ -19,7 +19,7 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Source
+from flambeau_capture.source import ModuleEntry, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.lists import ListValue
@@ -78,12 +78,15 @@ READERS = frozenset(
 
 
 def known_data(tx: Tracer, tensor: TensorValue, assume: bool = True) -> torch.Tensor | None:
-    """The tensor's data, if known; guards fix what it follows from, constants unless `assume`."""
+    """The tensor's data, if known; guards fix what it follows from: constants and the state of
+    modules, other tensors only with `assume`."""
     if not tensor.in_graph():
         _ = tensor.node  # an input from here on: it is read
     needed: dict[Source, torch.Tensor] = {}
     cone = _cone(tx, tensor.node, needed)
-    if cone is None or (needed and not assume):
+    if cone is None:
+        return None
+    if not assume and not all(isinstance(source, ModuleEntry) for source in needed):
         return None
     if not all(tx.steady(source, real) for source, real in needed.items()):
         return None

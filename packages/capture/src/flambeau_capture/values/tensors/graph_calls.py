@@ -156,6 +156,10 @@ def record_assumptions(tx: Tracer, name: str, made: bool = True) -> None:
         raise Break("FB0004", f"{name}, which rests on {missing}") from None
 
 
+#: what raises of no elements, which fake tensors do not
+_REFUSE_NOTHING = frozenset({"max", "min", "aminmax", "quantile", "nanquantile", "mode"})
+
+
 def _check_special_sizes(tx: Tracer, op: str, target: Any, nodes: Any, result: Any) -> None:
     """Check in the graph that a size that depends on data is not 0, or not 1, where an operator
     gives something else then: there is another graph for such a size where it is known, and such a
@@ -173,7 +177,8 @@ def _check_special_sizes(tx: Tracer, op: str, target: Any, nodes: Any, result: A
             differs = compat.differs(mode, symbol, value)
             if compat.known_condition(differs) is True:
                 continue
-            if not compat.holds_at(mode, run, given, result, symbol, value):
+            refused = value == 0 and operator_name(target) in _REFUSE_NOTHING
+            if refused or not compat.holds_at(mode, run, given, result, symbol, value):
                 said = f"{operator_name(target)} means something else where {symbol} is {value}"
                 if not require_number(tx, symbol_value(tx, differs), said):
                     raise Break("FB0004", said)
