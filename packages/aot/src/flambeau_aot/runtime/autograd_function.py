@@ -248,8 +248,8 @@ class Differentiation:
 
     def laid(self, ctx: Any, given: Sequence[Any], found: Sequence[Gradient]) -> Sequence[Gradient]:
         """The gradients laid out as eager's are for these cotangents, if anyone sees it: one that
-        a leaf takes without hooks lies as the leaf does."""
-        if self.higher is None or self.higher.layouts is None:
+        a leaf takes without hooks lies as the leaf does. Those of sizes by data lie as traced."""
+        if self.higher is None or self.higher.layouts is None or self.crossing.sizes:
             return found
         symbols = ctx.symbols if self.plan.inputs.symbols else ()
         layouts = [layout.at(symbols) for layout in self.crossing.tangents]
