@@ -164,7 +164,7 @@ def best_boxes(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
     return corners[alone], kept[alone]
 
 
-@case(lambda count: (torch.randn(8, 4), torch.randint(0, 8, (2, 3 * count))))
+@case(lambda count: (torch.randn(8, 4), torch.randint(0, max(count, 1), (2, 24))))
 def message_passing(nodes: Tensor, edges: Tensor) -> Tensor:
     """A layer of a graph network; edges to themselves are left out."""
     proper = edges[0] != edges[1]
