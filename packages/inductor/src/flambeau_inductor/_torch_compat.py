@@ -39,6 +39,10 @@ def convolutions_tf32() -> bool:
     return bool(precision == "tf32")
 
 
+set_grad_mode = torch._C._set_grad_enabled
+"""Called with a bool."""
+
+
 def current_device() -> int:
     """Index of the current CUDA device; the driver has been started."""
     return int(torch._C._cuda_getDevice())

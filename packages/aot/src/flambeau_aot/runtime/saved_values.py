@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from flambeau_aot._torch_compat import batch_of
+from flambeau_aot._torch_compat import batch_of, copied
 from flambeau_aot.runtime.ambient_state import Streams
 from flambeau_aot.runtime.result_nodes import Request
 from flambeau_aot.runtime.single_run import Gradient
@@ -74,7 +74,8 @@ class HigherOrder:
     bound to the derivative. draws: devices whose random streams the forward graph draws on.
     refusal: why there is no derivative, "" where there is one. unrepeatable: why the program cannot
     be run again for gradients that are not differentiated in turn. kept: primals, static ones too,
-    of which they read what they were before the call.
+    of which they read what they were before the call. layouts: how eager lays out the gradients for
+    cotangents that are laid out otherwise than was traced.
     """
 
     read: tuple[int, ...]
@@ -84,6 +85,7 @@ class HigherOrder:
     unrepeatable: str = ""
     kept: tuple[int, ...] = ()
     call: HigherCall | None = field(default=None, compare=False)
+    layouts: Layouts | None = field(default=None, compare=False)
 
     @property
     def handed(self) -> tuple[int, ...]:
@@ -109,6 +111,13 @@ class DerivativeCall:
     main: Any = None
 
 
+GradientLayout = tuple[int, ...] | int | None
+"""Of a gradient: its strides, or which cotangent it is; None where there is none."""
+
+Layouts = Callable[[Sequence[Gradient], Sequence[int]], Sequence[GradientLayout]]
+"""From cotangents and the values of open sizes to those of the primals that have a gradient; ()
+where it is not known."""
+
 HigherCall = Callable[[DerivativeCall], Sequence[Gradient]]
 """Gradients of the primals that have one, as part of the autograd graph if grad is enabled."""
 
@@ -124,6 +133,18 @@ def as_traced(value: torch.Tensor | None, layout: TensorLayout) -> torch.Tensor:
     elif value.layout != torch.strided:
         value = value.to_dense()
     return layout.empty().copy_(value)
+
+
+def laid_as(value: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
+    """The same values with these strides; elements that they repeat are equal."""
+    pairs = list(zip(value.shape, value.stride(), stride, strict=True))
+    if not value.numel() or all(size == 1 or own == other for size, own, other in pairs):
+        return value
+    part = value
+    for dim, (size, _, step) in enumerate(pairs):
+        if size > 1 and step == 0:
+            part = part.narrow(dim, 0, 1)
+    return copied(part, stride).expand(value.shape)
 
 
 class DeviceFlags(dict[bool, torch.Tensor]):

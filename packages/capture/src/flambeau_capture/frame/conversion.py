@@ -88,6 +88,8 @@ class FrameConversion:
         self.changes: tuple[str, ...] = ()
         self.stopped: BreakReport | None = None
         self.in_parts = False  # it ends at a break, or something in it fell back
+        self.whole: Entry | None = None  # of one graph that runs where its caller does
+        self._waits = False  # the graph runs on a device with a queue
 
     def record(self, seconds: float) -> FrameRecord:
         """What this conversion came to."""
@@ -210,7 +212,9 @@ class FrameConversion:
             plan = plan_return(state, ended.value)
         code = self._compile(session, plan, number)
         self.outcome = "graph"
-        return self._entry(session, code)
+        entry = self._entry(session, code)
+        self.whole = None if self._waits else entry
+        return entry
 
     def _stopped(self, session: SymbolicTracer, state: FrameState, ended: Stopped) -> Any:
         report = ended.report
@@ -285,6 +289,11 @@ class FrameConversion:
         converter, origin = self.converter, self.origin
         name = f"__compiled_fn_{number}"
         module, inputs = graph.finish(outputs, _argument_order(self.code), name)
+        results = [node.meta.get("val") for node in outputs]
+        self._waits = any(
+            isinstance(each, torch.Tensor) and each.device.type != "cpu"
+            for each in (*results, *(given.tensor for given in inputs))
+        )
         switches = any(node.target is compat.enter_inference for node in module.graph.nodes)
         fixed = session.shapes.constants()
         compat.is_captured(graph.fake_mode)

@@ -29,7 +29,7 @@ from flambeau_inductor.errors import CacheWarning, CompilerFailed, CompilerNotFo
 from flambeau_inductor.indexing import depends_on_data, hint, surely_less
 from flambeau_inductor.ir.deferred_random import draws_fused_with_loops
 from flambeau_inductor.ir.evaluate import flat, run_loop
-from flambeau_inductor.ir.loops import Load, Loop, Store
+from flambeau_inductor.ir.loops import Loop, buffers_of
 from flambeau_inductor.ir.program import Extern, Layout
 from flambeau_inductor.ir.show import show_loop
 from flambeau_inductor.ir.steps import storage_bytes
@@ -58,11 +58,6 @@ def generate(work: Compilation) -> tuple[KernelText, ...]:
         by_language.setdefault(_language(work, loop, layouts), []).append(loop)
     texts = [GENERATORS[name](work, some) for name, some in sorted(by_language.items())]
     return (*texts, evaluated(loops[fueled:])) if loops[fueled:] else tuple(texts)
-
-
-def buffers_of(loop: Loop) -> set[str]:
-    """Names of the buffers that a loop touches."""
-    return {i.buffer for i in loop.body if isinstance(i, Load | Store)}
 
 
 def evaluated(loops: Sequence[Loop]) -> KernelText:
@@ -171,7 +166,8 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
         builder.require_triton()
     except builder.TritonMissing as error:
         raise InductorError(str(error)) from error
-    sizes = {b.name: _span(b.layout) for b in work.scheduled().buffers}
+    touched = set[str]().union(*map(buffers_of, loops))
+    sizes = {b.name: _span(b.layout) for b in work.scheduled().buffers if b.name in touched}
     tuning = tuning_of(b.layout.device for b in work.scheduled().buffers)
     try:
         source = generate_module(loops, work.dtypes(), sizes, work.chosen_kernels, tuning)

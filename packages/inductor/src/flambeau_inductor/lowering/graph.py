@@ -28,7 +28,7 @@ from flambeau_inductor._torch_compat import (
 from flambeau_inductor.indexing import Size, decide_equal, hint, same, same_sizes
 from flambeau_inductor.info import ALONE, GraphInfo
 from flambeau_inductor.ir.call_with_epilogue import CallWithEpilogue
-from flambeau_inductor.ir.nodes import value_of
+from flambeau_inductor.ir.nodes import name_of, value_of
 from flambeau_inductor.ir.program import ComputedNumber, Layout, SizeOfResult, SymbolSource
 from flambeau_inductor.ir.tensors import (
     Argument,
@@ -120,12 +120,6 @@ PART_WRITES = frozenset({"slice_scatter", "index_put", "scatter"})
 """Primitives that write a part of their first operand."""
 
 
-def _primitive(node: object) -> str | None:
-    """The name of the primitive that a node calls."""
-    prim = prim_of(node.target) if isinstance(node, fx.Node) else None
-    return prim.name if prim else None
-
-
 def written_parts(graph: fx.Graph, info: GraphInfo) -> dict[str, bool]:
     """Nodes that write a part of a tensor which nobody needs as it was before: an input that the
     graph updates, or, on a CPU, what such a node made and no other writes to; and whether nobody
@@ -138,14 +132,14 @@ def written_parts(graph: fx.Graph, info: GraphInfo) -> dict[str, bool]:
     base: Any
     for position, place in info.updates:
         chain, node = [], results[position]
-        while _primitive(node) in PART_WRITES:
+        while name_of(node) in PART_WRITES:
             chain.append(node)
             node = node.args[0]
         found |= set(chain) if node is given[place] else set()
     for node in graph.nodes:
-        base = node.args[0] if _primitive(node) == "slice_scatter" else None
-        if _primitive(base) == "slice_scatter" and value_of(node).device.type == "cpu":
-            writes = (user for user in base.users if _primitive(user) in PART_WRITES)
+        base = node.args[0] if name_of(node) == "slice_scatter" else None
+        if name_of(base) == "slice_scatter" and value_of(node).device.type == "cpu":
+            writes = (user for user in base.users if name_of(user) in PART_WRITES)
             writers = [user for user in writes if user.args[0] is base]
             found |= {node} if writers == [node] else set()
     return {node.name: len(node.all_input_nodes[0].users) == 1 for node in found}

@@ -112,7 +112,8 @@ def assemble(program: TensorProgram, limits: Limits) -> Program:
     made = _Assembly(plan)
     for position, node in enumerate(graph.inputs):
         made.add(f"in{position}", node)
-    for number, scalar in enumerate(graph.scalars):
+    used = [scalar for scalar in graph.scalars if scalar.node in plan.live]
+    for number, scalar in enumerate(used):
         made.add(f"scalar{number}", scalar.node)
     stored = _stored(plan, steps)
     loops = 0
@@ -132,7 +133,7 @@ def assemble(program: TensorProgram, limits: Limits) -> Program:
         made.steps.append(RunLoop(loop))
     outputs = each_leaf(partial(_argument, made), tuple(plan.outputs))
     inputs = tuple(made.buffers[f"in{i}"] for i in range(len(graph.inputs)))
-    scalars = tuple((made.names[s.node], s.value) for s in graph.scalars)
+    scalars = tuple((made.names[s.node], s.value) for s in used)
     empty = tuple(dict.fromkeys(made.name_of(n) for n in made.bare))
     given = [*(b.name for b in inputs), *(n for n, _ in (*made.constants, *scalars)), *empty]
     kept = frozenset(o.buffer for o in outputs if isinstance(o, Ref))

@@ -114,6 +114,7 @@ class _WrapperWriter:
     unchanging: frozenset[str]
     lines: list[str] = field(default_factory=list)
     operators: dict[str, str] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
     waiting: frozenset[int] = frozenset()
     dying: dict[str, str] = field(default_factory=dict)
@@ -196,6 +197,7 @@ def generate(
         behind = (f"{name} = run_after_draws({how})" for name, how in printer.behind.items())
         imported = "bernoulli_by, run_after_draws" if printer.behind else "bernoulli_by"
         use("cpu.random", imported, drawn, *behind)
+    head[-1:] = [*(f"{name} = device({of!r})" for of, name in printer.places.items()), ""]
     text = "\n".join([*head, "", "def call(args):", *printer.lines, ""])
     return Wrapper(text, {n: t for t, n in {**printer.operators, **printer.in_blocks}.items()})
 
@@ -243,8 +245,8 @@ def _alloc(p: _WrapperWriter, step: Alloc) -> None:
         allocate = "empty_large" if small else p.allocate
         p(f"{step.buffer} = {allocate}({shape}, {stride}, {of.dtype})")
         return
-    place = f"dtype={of.dtype}, device={str(of.device)!r}"
-    p(f"{step.buffer} = empty_strided({shape}, {stride}, {place})")
+    place = p.places.setdefault(str(of.device), f"on_{of.device.type}{of.device.index or ''}")
+    p(f"{step.buffer} = empty_strided({shape}, {stride}, dtype={of.dtype}, device={place})")
 
 
 def _reuse(p: _WrapperWriter, step: Reuse) -> None:

@@ -88,6 +88,7 @@ _state(
     torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype,
     torch.is_autocast_enabled, torch.get_autocast_dtype, torch.is_autocast_cache_enabled,
     torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
+    torch.get_deterministic_debug_mode,
 )  # fmt: skip
 
 
@@ -125,8 +126,25 @@ _guard_by_query(
     torch.get_num_interop_threads, torch.is_anomaly_check_nan_enabled,
     torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,
     torch.backends.cuda.math_sdp_enabled, torch.cuda.is_current_stream_capturing,
-    *compat.switch_questions(),
+    torch.backends.cuda.cudnn_sdp_enabled, torch.cuda.is_initialized,
+    torch.utils.data.get_worker_info, *compat.switch_questions(),
 )  # fmt: skip
+
+
+def _of_all_processes(fn: Any) -> None:
+    answer = compat.in_group(fn)
+
+    @handles(fn)
+    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        """Of the group of all processes, whose rank and size stay as long as it is there."""
+        if args or kwargs:
+            raise Break("FB0017", describe_call(fn, args))
+        tx.guard(ConstantSource(answer, fn.__name__), "ANSWER", answer())
+        return evaluate_call(tx, fn, args, kwargs)
+
+
+for _fn in compat.rank_questions():
+    _of_all_processes(_fn)
 
 
 def _answer(value: Any, *fns: Any) -> None:

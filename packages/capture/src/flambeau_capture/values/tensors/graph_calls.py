@@ -133,7 +133,12 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         tx.heap.changed()  # so that capture starts again, with fake tensors as they were
         raise Break("FB0016", f"{operator_name(target)} changed the metadata of its argument")
     same = by_fake.get(id(result))
-    unwritten = not _says_it_writes(target)  # below autograd, no version counts a write
+    outs: dict[int, TensorValue] = {}
+    if "out" in kwargs:  # a write by contract: what runs on fake tensors may leave it out
+        _collect(kwargs["out"], outs)
+        tx.graph.effects.see_write([value.fake for value in outs.values()])
+    # below autograd, no version counts a write
+    unwritten = not outs and not _says_it_writes(target)
     if unwritten and same is not None and all(version_of(f) == v >= 0 for f, v in versions):
         return same  # nothing happened: `x.contiguous()` of a contiguous tensor
     if tx.shapes.by_data:  # what it rests on is checked first

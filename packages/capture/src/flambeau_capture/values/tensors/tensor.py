@@ -89,6 +89,10 @@ class TensorValue(Value):
     def graph_argument(self) -> fx.Node:
         return self.node
 
+    def own_object(self) -> Any:
+        written = self.written_data is not None or (self.in_graph() and self.fake._version != 0)
+        return self.as_python() if self.real is None or written else self.real
+
     def in_graph(self) -> bool:
         """Whether the graph has it already, as an input or as a result."""
         return self._node is not None

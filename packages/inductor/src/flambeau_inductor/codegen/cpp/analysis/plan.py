@@ -8,6 +8,7 @@ first pass that needs it and read in the later ones.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -132,7 +133,7 @@ def kept_values(loop: Loop, deps: tuple[Axes, ...], level: tuple[int, ...]) -> f
 
 # below this many operations on elements a second thread costs more than it brings
 THREAD_WORK = 65536
-# with fewer pieces of x than this the passes over r are split instead
+# with fewer pieces of x than this, or than two for each processor, the passes over r are split instead
 FEW_ROWS = 16
 # elements that an axis of an open size is planned for at least
 LIKELY = 1024
@@ -245,7 +246,7 @@ def plan(loop: Loop, vector_bytes: int, form: Form = RULES) -> LoopPlan:
     rows = prod(sizes[a.var] for a in loop.x)
     if loop.x and vector == loop.x[-1].var:
         rows = -(-rows // width)
-    few = rows < FEW_ROWS and not is_open(a.size for a in loop.x)
+    few = rows < min(FEW_ROWS, 2 * (os.cpu_count() or 1)) and not is_open(a.size for a in loop.x)
     scans = any(isinstance(i, Scan) for i in loop.body)
     split = bool(loop.r) and few and not scans and work >= 2 * THREAD_WORK and not serial
     scratch: frozenset[ValueId] = frozenset()
