@@ -27,8 +27,8 @@ from torch import Tensor, nn
 
 import flambeau
 
-CALLS_MAX, LEAST_SECONDS, WARM_CALLS = 500, 0.002, 120
-"""Calls timed at a time take at least so long; a frame's trial is over after so many calls."""
+CALLS_MAX, LEAST_SECONDS, WARM_CALLS = 500, 0.002, 1000
+"""Calls timed at a time take at least so long; a trial is over after so many calls."""
 
 
 @dataclass(frozen=True)

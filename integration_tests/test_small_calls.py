@@ -7,11 +7,11 @@ which form each has come to, by the counters of the frame hook. Invariant: no ti
 import pytest
 import torch
 from flambeau_capture.api import compiler_of
-from flambeau_capture.frame.timing_trials import CALLS, MOST, QUIET
+from flambeau_capture.frame.timing_trials import CALLS, QUIET, TURNS
 
 import flambeau
 
-ENOUGH = CALLS * (QUIET + 2 * MOST) + CALLS
+ENOUGH = CALLS * (QUIET + 2 * TURNS) + CALLS
 
 
 def chain(x):

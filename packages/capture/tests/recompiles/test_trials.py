@@ -12,10 +12,10 @@ from flambeau_capture.api import compiler_of
 from flambeau_capture.frame.timing_trials import (
     CALLS,
     MARGIN,
-    MOST,
     QUIET,
     SHORT,
     SURE,
+    TURNS,
     EntryTrial,
     certainty,
 )
@@ -269,7 +269,7 @@ def whole_slow(fn=whole, backend=None, **choices):
     return optimize(backend, raise_internal_errors=True, **choices)(fn), backend
 
 
-ENOUGH = CALLS * (QUIET + 2 * MOST) + CALLS
+ENOUGH = CALLS * (QUIET + 2 * TURNS) + CALLS
 
 
 def test_a_slow_frame_of_one_graph_runs_as_it_is_and_few_calls_ask_the_guards():
@@ -343,7 +343,7 @@ def test_one_graph_in_either_form_does_what_the_program_does():
     assert history(fn) == history(program)
 
 
-def entry_trial(seconds, result=None, turns=3 * MOST):
+def entry_trial(seconds, result=None, turns=3 * TURNS):
     """The verdict of a trial whose calls take `seconds(plain)`: their own, and to the next."""
     decided = []
     trial = EntryTrial("f", lambda entry, verdict: decided.append((entry, verdict)))

@@ -12,7 +12,7 @@ the next.
 Once the frame was called some times with nothing compiled, the forms alternate in the order of the
 Thue-Morse sequence, which repeats in no period of the program's own. After every five turns of each
 form a rank test (Mann and Whitney, 1947) says whether one is slower than `MARGIN` times the other
-beyond chance; after twenty of each without an answer the compiled form stays.
+beyond chance; after `MOST` or `TURNS` of each without an answer the compiled form stays.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ ROUND, MOST = 5, 20
 SURE = 2.33
 """Standard deviations: chance explains it once in a hundred times."""
 
-CALLS = 8
-"""Calls of a turn, of one whole graph."""
+CALLS, TURNS = 8, 60
+"""Of one whole graph: calls of a turn, and most turns of each form."""
 
 SHORT = 5e-3
 """Seconds of a call of one whole graph; a longer one is not tried."""
@@ -134,7 +134,7 @@ class EntryTrial:
         self._decide = decide
         self._quiet = 0
         self._number = 11 * next(_trials)  # trials side by side do not go in step
-        self._samples = Samples()
+        self._samples = Samples(TURNS)
 
     def begin(self) -> int:
         """Of how many calls the next turn is, 0 for none; of the original where it is negative."""
@@ -166,7 +166,8 @@ class EntryTrial:
 class Samples:
     """Seconds by form."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
         self._seconds: dict[bool, list[float]] = {True: [], False: []}
 
     def verdict(self, plain: bool, seconds: float) -> tuple[float, float, bool] | None:
@@ -178,7 +179,7 @@ class Samples:
         if len(self._seconds[plain]) > count or count % ROUND:
             return None
         sure = certainty(compiled, [MARGIN * each for each in as_it_is])
-        if abs(sure) > SURE or count >= MOST:
+        if abs(sure) > SURE or count >= self._most:
             return median(compiled), median(as_it_is), sure > SURE
         return None
 

@@ -133,7 +133,7 @@ def kept_values(loop: Loop, deps: tuple[Axes, ...], level: tuple[int, ...]) -> f
 
 # below this many operations on elements a second thread costs more than it brings
 THREAD_WORK = 65536
-# with fewer pieces of x than this, or than two for each processor, the passes over r are split instead
+# with fewer pieces of x than this, or than two for each processor, the passes over r are split
 FEW_ROWS = 16
 # elements that an axis of an open size is planned for at least
 LIKELY = 1024
