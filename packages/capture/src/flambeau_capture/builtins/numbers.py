@@ -34,6 +34,7 @@ from flambeau_capture.values.objects.attributes import (
 )
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, open_text
 from flambeau_capture.values.tensors.tensor import TensorValue, known_number
 
 _FALSE, _NONE, _ONE = Constant(False), Constant(None), Constant(1)
@@ -119,6 +120,8 @@ def _total(tx: Tracer, symbol: str, items: Sequence[Value], start: Value) -> Val
 @handles(str)
 def _str(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if len(args) == 1 and not kwargs:
+        if isinstance(args[0], SymbolValue):
+            return open_text(tx, args[0], "") or Constant(str(args[0].value))
         if isinstance(args[0], Constant):
             return Constant(str(args[0].value))
         return Constant(text_of(tx, args[0], "__str__"))

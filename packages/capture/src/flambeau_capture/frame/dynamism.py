@@ -143,6 +143,7 @@ class _CodeHistory:
     numbers: dict[str, Any] = field(default_factory=dict)
     objects: dict[str, int | None] = field(default_factory=dict)
     contents: dict[str, Any] = field(default_factory=dict)
+    lengths: dict[str, int | None] = field(default_factory=dict)
     #: numbers of a place that an operator, or an unknown one, needed as constants
     needed: dict[tuple[str, str | None], list[int | float]] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)  # places, by a backend that was tried
@@ -297,6 +298,14 @@ class DynamismTracker:
             known[name] = None  # from here on it counts as replaced
         elif any(known.get(step.name(), 0) is None for step in source.path()[:-1]):
             known[name] = None  # what it is a part of is replaced
+        return known[name] is None
+
+    def resized(self, code: CodeType, source: Source, length: int) -> bool:
+        """Whether a container was another size here when code was last made."""
+        known = self._seen(code).lengths
+        name = source.name()
+        if known.setdefault(name, length) != length:
+            known[name] = None
         return known[name] is None
 
     def gone(self, code: CodeType, source: Source) -> bool:

@@ -416,6 +416,10 @@ class SymbolicTracer:
         """Whether the elements of a small tensor may be assumed: no others were seen before."""
         return self.options.nopython or self._dynamics.steady(self._origin, source, tensor)
 
+    def resized(self, source: Source, length: int) -> bool:
+        """Whether a container of the program was seen with another length."""
+        return self._dynamics.resized(self._code, source, length)
+
     def varies(self, source: Source, value: int | float) -> bool:
         """Whether a number is to be a symbol."""
         held = isinstance(source, ConstantSource)

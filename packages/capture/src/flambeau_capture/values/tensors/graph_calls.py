@@ -117,7 +117,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
             finally:
                 tx.graph.by_data = False
     if numbers:
-        _note_constants(tx, plain_name, numbers, fixed_before)
+        note_constants(tx, plain_name, numbers, fixed_before)
     if tx.shapes and not _numbers_fit(tx, [*args, *kwargs.values()], values, result):
         node_args, node_kwargs = (fixed_numbers(tx, part) for part in (node_args, node_kwargs))
         result = run_call(tx, op, target, node_args, node_kwargs)
@@ -385,7 +385,7 @@ def _needs_constant(tx: Tracer, name: str, numbers: list[SymbolValue]) -> None:
                 raise Break("FB0028", f"{what} and is {number}")
 
 
-def _note_constants(
+def note_constants(
     tx: Tracer, name: str, numbers: list[SymbolValue], before: frozenset[Source]
 ) -> None:
     """Note which open numbers an operator was recorded, or tried, without."""
