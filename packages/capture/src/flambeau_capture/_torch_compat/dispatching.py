@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
 from flambeau_capture._torch_compat.fakes import as_made
@@ -87,6 +87,11 @@ def has_own_dispatch(kind: type) -> bool:
     return getattr(own, "__func__", own) is not getattr(
         torch.Tensor.__torch_dispatch__, "__func__", torch.Tensor.__torch_dispatch__
     )
+
+
+def flattens(value: object) -> bool:
+    """Whether a value is a tensor subclass that consists of other tensors."""
+    return isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value)
 
 
 def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:

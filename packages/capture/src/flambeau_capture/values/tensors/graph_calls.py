@@ -335,6 +335,8 @@ def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorVal
         known = by_fake.get(id(result))
         if known is not None:
             return known
+        if compat.flattens(result):
+            return tx.tensor_rules.made_wrapper(tx, node, type(result))
         is_parameter = isinstance(result, torch.nn.Parameter)
         made = TensorValue(node, python_class=torch.nn.Parameter if is_parameter else torch.Tensor)
         if node.kwargs.get("requires_grad") is True and result.is_leaf:

@@ -1,0 +1,90 @@
+"""Wrapper subclasses of tensors: those that flatten and answer operators below autograd.
+
+In: a tensor whose class has `__torch_dispatch__`, `__tensor_flatten__` and
+`__tensor_unflatten__`. Out: its value; the graph takes the tensor as it is, and its operators on
+it. Invariant: all that `__torch_dispatch__` may read of the tensor is guarded: the context that it
+flattens to, and each inner tensor's metadata, through every level; a class whose methods have
+effects, or are in part unknown, is refused by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.source import Attr, Source
+from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.objects.attributes import (
+    assume_entry,
+    assume_special_methods,
+    find_in_class,
+)
+from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.tensors.existing_tensors import SubclassTensor
+from flambeau_capture.values.tensors.graph_calls import graph_call
+
+PROTOCOL = (
+    "__torch_dispatch__", "__torch_function__", "__tensor_flatten__", "__tensor_unflatten__",
+    "__new__", "__init__",
+)  # fmt: skip
+
+
+class WrapperTensor(SubclassTensor):
+    """A wrapper subclass. `owner` keeps the Python attributes of one that the program has."""
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if self.real is None and not self.defines(name) and not hasattr(torch.Tensor, name):
+            _ = self.cls
+            found = vars(self.fake).get(name, self)
+            if isinstance(found, torch.Tensor):
+                return graph_call(tx, "call_function", getattr, [self, Constant(name)], {})
+            if found is not self:
+                return tx.wrap_new(found)
+        return super().get_attr(tx, name)
+
+    def rebuild(self, writer: Any) -> None:
+        writer.load_graph_output(self.node)
+
+
+def existing_wrapper(tx: Tracer, obj: torch.Tensor, source: Source) -> WrapperTensor:
+    """The value of a wrapper subclass that the program has."""
+
+    def enter() -> Any:
+        assume_wrapper(tx, obj, source)
+        return tx.graph.outermost.add_input(obj, source)
+
+    owner = ObjectValue(type(obj), real=obj, source=source)
+    made = WrapperTensor(owner, source=source, enter=enter, real=obj)
+    tx.heap.know(obj, made)
+    return made
+
+
+def made_wrapper(tx: Tracer, node: Any, kind: type) -> WrapperTensor:
+    """The value of a wrapper subclass that an operation makes."""
+    assume_class(tx, kind)
+    made = WrapperTensor(ObjectValue(kind))
+    made.stand_on(node, None)
+    return made
+
+
+def assume_wrapper(tx: Tracer, obj: torch.Tensor, source: Source) -> None:
+    """Guard a wrapper subclass, and every tensor in it."""
+    tx.guard_tensor(source, obj)
+    if not compat.flattens(obj):
+        return
+    assume_class(tx, type(obj))
+    names, context = obj.__tensor_flatten__()  # type: ignore[attr-defined]
+    tx.guard(source, "FLATTENS", tuple(names), context)
+    for name in names:
+        assume_wrapper(tx, getattr(obj, name), Attr(source, name))
+
+
+def assume_class(tx: Tracer, kind: type) -> None:
+    """Guard what a class defines of the protocol."""
+    assume_special_methods(tx, kind)
+    for name in PROTOCOL:
+        if find_in_class(kind, name) is not None:
+            assume_entry(tx, kind, name)
