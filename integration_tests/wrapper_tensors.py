@@ -25,6 +25,39 @@ class Wrapper(torch.Tensor):
         return cls(*(inner[name] for name in cls.NAMES), context)
 
 
+class Mixed(Wrapper):
+    """One value in two dtypes; the class is as the first."""
+
+    NAMES = ("low", "high")
+
+    @staticmethod
+    def __new__(cls, low, high, scale=1.0):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, low.shape, strides=low.stride(), dtype=low.dtype, device=low.device
+        )
+
+    def __init__(self, low, high, scale=1.0):
+        self.low, self.high, self.scale = low, high, scale
+
+    def __repr__(self):
+        return f"Mixed({self.low}, {self.high}, {self.scale})"
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        given = next(x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Mixed))
+        parts = []
+        for name in cls.NAMES:
+            own, named = pytree.tree_map_only(Mixed, lambda x: getattr(x, name), (args, kwargs))  # noqa: B023
+            parts.append(func(*own, **named))
+
+        def both(low, high):
+            return cls(low, high, given.scale) if isinstance(low, torch.Tensor) else low
+
+        made = pytree.tree_map(both, *parts)
+        return return_and_correct_aliasing(func, args, kwargs, made)
+
+
 class Masked(Wrapper):
     """Data and a mask of another dtype; what is masked out counts as zero in reductions."""
 
@@ -51,17 +84,14 @@ class Masked(Wrapper):
         if func in (aten.sum.default, aten.mean.default):
             kept = torch.where(given[0].mask, data[0], torch.zeros_like(data[0]))
             return func(kept, *data[1:], **named)
-        moved = {aten.t.default, aten.view.default, aten.transpose.int, aten.expand.default,
-                 aten.select.int, aten.slice.Tensor, aten.unsqueeze.default}  # fmt: skip
         mask = given[0].mask
-        if func in moved:
-            mask = func(mask, *data[1:], **named)
-        else:
-            for other in given[1:]:
-                mask = mask & other.mask
+        for other in given[1:]:
+            mask = mask & other.mask
         out = func(*data, **named)
         scale = given[0].scale
-        made = pytree.tree_map_only(torch.Tensor, lambda x: cls(x, mask, scale), out)
+        if out.shape != mask.shape or func is aten.t.default:  # it goes where the data goes
+            mask = func(mask.to(out.dtype), *data[1:], **named) != 0
+        made = cls(out, mask, scale)
         return return_and_correct_aliasing(func, args, kwargs, made)
 
 
@@ -120,7 +150,17 @@ def masked(seed=0, size=(3, 4)):
     return Masked(data, torch.rand(size, generator=draw) > 0.3, 2.0)
 
 
+def mixed(seed=0, size=(3, 4)):
+    draw = torch.Generator().manual_seed(seed)
+    low = torch.randn(size, generator=draw)
+    return Mixed(low, torch.randn(size, generator=draw, dtype=torch.float64), 2.0)
+
+
 def nested(seed=0, size=(3, 4)):
+    return TwoTensor(mixed(seed, size), mixed(seed + 10, size))
+
+
+def nested_masked(seed=0, size=(3, 4)):
     return TwoTensor(masked(seed, size), masked(seed + 10, size))
 
 

@@ -23,6 +23,7 @@ from flambeau_capture.values.objects.attributes import (
     call_special,
     class_attribute,
     find_in_class,
+    overrides_instance,
 )
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.opaque import OpaqueValue
@@ -49,7 +50,10 @@ class SubclassTensor(TensorValue):
     def get_attr(self, tx: Tracer, name: str) -> Value:
         _ = self.cls
         if self.defines(name):
-            return class_attribute(tx, self, self.python_class, name)
+            found = find_in_class(self.python_class, name)
+            first = found is not None and overrides_instance(found[1])
+            own = None if first else self.own(tx, name)
+            return class_attribute(tx, self, self.python_class, name) if own is None else own
         if name == "__class__":
             return tx.wrap_new(self.python_class)
         if name == "__dict__":
@@ -57,7 +61,7 @@ class SubclassTensor(TensorValue):
         assume_entry(tx, self.python_class, name)
         found = getattr(torch.Tensor, name, _MISSING)
         if found is _MISSING:
-            own = self.owner.instance_get(tx, name)
+            own = self.own(tx, name)
             if own is not None:
                 return own
             if self.defines("__getattr__"):
@@ -65,6 +69,10 @@ class SubclassTensor(TensorValue):
                 return tx.call(hook, [Constant(name)], {})
             self.lacks(tx, name)
         return BoundMethod(self, name) if callable(found) else self.tensor_attribute(tx, name)
+
+    def own(self, tx: Tracer, name: str) -> Value | None:
+        """An attribute of the object itself; None: it has none of that name."""
+        return self.owner.instance_get(tx, name)
 
     def tensor_attribute(self, tx: Tracer, name: str) -> Value:
         """An attribute that tensors have."""

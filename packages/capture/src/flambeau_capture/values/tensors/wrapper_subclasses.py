@@ -35,15 +35,12 @@ PROTOCOL = (
 class WrapperTensor(SubclassTensor):
     """A wrapper subclass. `owner` keeps the Python attributes of one that the program has."""
 
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        if self.real is None and not self.defines(name) and not hasattr(torch.Tensor, name):
-            _ = self.cls
-            found = vars(self.fake).get(name, self)
-            if isinstance(found, torch.Tensor):
-                return graph_call(tx, "call_function", getattr, [self, Constant(name)], {})
-            if found is not self:
-                return tx.wrap_new(found)
-        return super().get_attr(tx, name)
+    def own(self, tx: Tracer, name: str) -> Value | None:
+        if self.real is not None or name not in vars(self.fake) or name in self.owner.written:
+            return super().own(tx, name)
+        if isinstance(vars(self.fake)[name], torch.Tensor):
+            return graph_call(tx, "call_function", getattr, [self, Constant(name)], {})
+        return tx.wrap_new(vars(self.fake)[name])
 
     def rebuild(self, writer: Any) -> None:
         writer.load_graph_output(self.node)
