@@ -262,7 +262,7 @@ def flat(
 
 def unwrapped(program: InputProgram, inputs: Sequence[Any]) -> Unwrapped | None:
     """The program on plain tensors; None where everything is plain already."""
-    if not any(flattens(value) for value in (*program.static, *inputs)):
+    if not program.subclasses and not any(map(flattens, (*program.static, *inputs))):
         return None
     subclass = [flattens(tensor) for tensor in program.static]
     statics = tuple(filter(flattens, program.static))
@@ -307,12 +307,25 @@ def unwrapped(program: InputProgram, inputs: Sequence[Any]) -> Unwrapped | None:
             static_names=tuple(compress(program.static_names, plain)),
             input_names=named,
             run=run,
+            subclasses=False,
+            symbolic=_stand_ins(program, specs[len(statics) :], statics),
         ),
         statics,
         specs,
         inputs_now,
     )
     return made
+
+
+def _stand_ins(
+    program: InputProgram, specs: Sequence[SubclassSpec | None], statics: Sequence[torch.Tensor]
+) -> tuple[Any, ...]:
+    """What stands for the plain tensors where sizes are left open: subclasses have fixed ones."""
+    found: list[Any] = []
+    for stand_in, spec in zip(program.symbolic, specs) if program.symbolic else ():
+        found.extend([stand_in] if spec is None else [None] * spec.count)
+    before = sum(spec_of(value).count for value in statics) if found else 0
+    return (*[None] * before, *found)
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,11 @@ def flattens(value: object) -> bool:
     return isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value)
 
 
+def can_flatten(kind: type) -> bool:
+    """Whether the instances of a tensor class flatten."""
+    return hasattr(kind, "__tensor_flatten__") and hasattr(kind, "__tensor_unflatten__")
+
+
 def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """The same data as a tensor without a class of its own; gradients flow through."""
     with torch._C.DisableTorchFunctionSubclass():

@@ -14,17 +14,20 @@ from typing import Any
 import torch
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Source
-from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.objects.attributes import (
     assume_entry,
     assume_special_methods,
     find_in_class,
 )
+from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.existing_tensors import SubclassTensor
 from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.tensor import TensorValue
 
 PROTOCOL = (
     "__torch_dispatch__", "__torch_function__", "__tensor_flatten__", "__tensor_unflatten__",
@@ -33,11 +36,19 @@ PROTOCOL = (
 
 
 class WrapperTensor(SubclassTensor):
-    """A wrapper subclass. `owner` keeps the Python attributes of one that the program has."""
+    """A wrapper subclass. `owner` keeps the Python attributes of one that the program has;
+    `parts_made` are the tensors that one made here was made of, by the id of their fakes."""
+
+    def __init__(self, owner: ObjectValue, **parts: Any) -> None:
+        super().__init__(owner, **parts)
+        self.parts_made: dict[int, TensorValue] = {}
 
     def own(self, tx: Tracer, name: str) -> Value | None:
         if self.real is not None or name not in vars(self.fake) or name in self.owner.written:
             return super().own(tx, name)
+        known = self.parts_made.get(id(vars(self.fake)[name]))
+        if known is not None:
+            return known
         if isinstance(vars(self.fake)[name], torch.Tensor):
             return graph_call(tx, "call_function", getattr, [self, Constant(name)], {})
         return tx.wrap_new(vars(self.fake)[name])
@@ -64,6 +75,22 @@ def made_wrapper(tx: Tracer, node: Any, kind: type) -> WrapperTensor:
     assume_class(tx, kind)
     made = WrapperTensor(ObjectValue(kind))
     made.stand_on(node, None)
+    return made
+
+
+def constructed(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
+    """A wrapper subclass that the program makes: the call of its class is a call in the graph."""
+    if not compat.can_flatten(kind.python_class):
+        raise Break("FB0012", f"call of {kind.describe()}, which has no __tensor_flatten__")
+    assume_class(tx, kind.python_class)
+    tx.as_plain += 1
+    try:
+        made = graph_call(tx, "call_function", kind.python_class, args, kwargs)
+    finally:
+        tx.as_plain -= 1
+    if isinstance(made, WrapperTensor):
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, TensorValue)]
+        made.parts_made = {id(value.fake): value for value in given}
     return made
 
 
