@@ -81,6 +81,20 @@ def ignores_torch_function(kind: type) -> bool:
     return getattr(kind, "__torch_function__", None) is disabled_torch_function
 
 
+@functools.cache
+def without_torch_function(op: str, target: Any) -> Any:
+    """An operation, a function or the name of a method, that no `__torch_function__` answers."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with disable_torch_function_subclass():
+            if op == "call_method":
+                return getattr(args[0], target)(*args[1:], **kwargs)
+            return target(*args, **kwargs)
+
+    call.__name__ = target if op == "call_method" else getattr(target, "__name__", "call")
+    return call
+
+
 def has_own_dispatch(kind: type) -> bool:
     """Whether a tensor class answers operators below autograd."""
     own = getattr(kind, "__torch_dispatch__", None)

@@ -160,9 +160,9 @@ def wrap_tensor(tx: Tracer, obj: torch.Tensor, source: Source) -> Value:
         return OpaqueValue(obj, source)  # whatever is done with it happens in Python
     if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         tx.guard(source, "TYPE_MATCH", kind)
-        if compat.has_own_dispatch(kind) and compat.flattens(obj):
+        if compat.has_own_dispatch(kind):
             return tx.tensor_rules.wrapper(tx, obj, source)
-        if compat.has_own_dispatch(kind) or torch.nn.parameter.is_lazy(obj):
+        if torch.nn.parameter.is_lazy(obj):
             return OpaqueValue(obj, source)
         if not compat.ignores_torch_function(kind):
             return existing_subclass(tx, obj, source)

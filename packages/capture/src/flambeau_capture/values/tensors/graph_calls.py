@@ -70,6 +70,9 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
             if value.fake.layout is not torch.strided:
                 raise Break("FB0004", f"{plain_name} of a {value.fake.layout} tensor")
     _guard_registrations(tx, target)
+    if not all(compat.ignores_torch_function(value.python_class) for value in values.values()):
+        if any(compat.flattens(value.fake) for value in values.values()):  # who has answered by now
+            op, target = "call_function", compat.without_torch_function(op, target)
     numbers = open_numbers([*args, *kwargs.values()])
     _needs_constant(tx, plain_name, numbers)
     fixed_before = tx.shapes.constants() if numbers else frozenset()

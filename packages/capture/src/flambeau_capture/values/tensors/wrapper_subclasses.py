@@ -9,30 +9,29 @@ effects, or are in part unknown, is refused by name.
 
 from __future__ import annotations
 
+import operator
+import types
 from typing import Any
 
 import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Attr, Source
+from flambeau_capture.source import Attr, ClosureCell, GlobalOf, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.objects.attributes import (
     assume_entry,
     assume_special_methods,
-    find_in_class,
 )
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.opaque import OpaqueValue
+from flambeau_capture.values.registry import itself
+from flambeau_capture.values.tensors.dispatch_code import examine
 from flambeau_capture.values.tensors.existing_tensors import SubclassTensor
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue
-
-PROTOCOL = (
-    "__torch_dispatch__", "__torch_function__", "__tensor_flatten__", "__tensor_unflatten__",
-    "__new__", "__init__",
-)  # fmt: skip
 
 
 class WrapperTensor(SubclassTensor):
@@ -57,8 +56,28 @@ class WrapperTensor(SubclassTensor):
         writer.load_graph_output(self.node)
 
 
-def existing_wrapper(tx: Tracer, obj: torch.Tensor, source: Source) -> WrapperTensor:
-    """The value of a wrapper subclass that the program has."""
+class RefusedTensor(OpaqueValue):
+    """A tensor that answers operators below autograd, of a class that no graph takes."""
+
+    def __init__(self, real: torch.Tensor, source: Source, why: str) -> None:
+        super().__init__(real, source)
+        self._why = why
+
+    def describe(self) -> str:
+        return f"a {self.cls.__name__}, whose {self._why}"
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        raise Break("FB0012", f"attribute {name!r} of {self.describe()}")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        raise Break("FB0012", f"call_method {name} of {self.describe()}")
+
+
+def existing_wrapper(tx: Tracer, obj: torch.Tensor, source: Source) -> Value:
+    """The value of a tensor of the program that answers operators below autograd."""
+    why = _refusal(obj)
+    if why is not None:
+        return RefusedTensor(obj, source, why)
 
     def enter() -> Any:
         assume_wrapper(tx, obj, source)
@@ -68,6 +87,19 @@ def existing_wrapper(tx: Tracer, obj: torch.Tensor, source: Source) -> WrapperTe
     made = WrapperTensor(owner, source=source, enter=enter, real=obj)
     tx.heap.know(obj, made)
     return made
+
+
+def _refusal(obj: torch.Tensor) -> str | None:
+    """Why no graph takes a tensor, or a tensor in it; None: it does."""
+    if not compat.flattens(obj):
+        if compat.has_own_dispatch(type(obj)):
+            return "class has no __tensor_flatten__ and __tensor_unflatten__"
+        return None
+    effect = examine(type(obj)).effect
+    if effect is not None:
+        return effect
+    names, _ = obj.__tensor_flatten__()  # type: ignore[attr-defined]
+    return next(filter(None, (_refusal(getattr(obj, name)) for name in names)), None)
 
 
 def made_wrapper(tx: Tracer, node: Any, kind: type) -> WrapperTensor:
@@ -107,8 +139,46 @@ def assume_wrapper(tx: Tracer, obj: torch.Tensor, source: Source) -> None:
 
 
 def assume_class(tx: Tracer, kind: type) -> None:
-    """Guard what a class defines of the protocol."""
+    """Guard what the operators of a class run, and what that reads."""
+    examined = tx.graph.outermost.examined
+    if kind in examined:
+        return
     assume_special_methods(tx, kind)
-    for name in PROTOCOL:
-        if find_in_class(kind, name) is not None:
-            assume_entry(tx, kind, name)
+    found = examined[kind] = examine(kind)
+    if found.effect is not None:
+        raise Break("FB0012", f"a {kind.__name__}, whose {found.effect}")
+    for name in ("__torch_function__", *found.members):
+        assume_entry(tx, kind, name)
+    for function, name, value in found.read.values():
+        _assume(tx, GlobalOf(itself(function), name), value)
+    for function in found.functions:
+        tx.guard(itself(function), "FUNCTION_MATCH", function)
+        for place, cell in enumerate(function.__closure__ or ()):
+            if not isinstance(cell.cell_contents, type):  # `__class__`, which nothing replaces
+                _assume(tx, ClosureCell(itself(function), place), cell.cell_contents)
+    for table in found.tables:
+        tx.guard(itself(table, "table"), "CALL", _AsRead(table), "has what it had")
+
+
+def _assume(tx: Tracer, source: Source, value: Any) -> None:
+    if isinstance(value, types.FunctionType):
+        tx.guard(source, "FUNCTION_MATCH", value)
+    elif isinstance(value, bool | int | float | str | bytes | None):
+        tx.guard(source, "CONSTANT_MATCH", value)
+    else:
+        tx.guard(source, "ID_MATCH", value)
+
+
+class _AsRead:
+    """A guard's question: a container has the objects that it had, in their order."""
+
+    def __init__(self, table: Any) -> None:
+        self._parts = _parts(table)
+
+    def __call__(self, table: Any) -> bool:
+        found = _parts(table)
+        return len(found) == len(self._parts) and all(map(operator.is_, found, self._parts))
+
+
+def _parts(table: Any) -> list[Any]:
+    return [*table, *table.values()] if isinstance(table, dict) else [*table]
