@@ -14,6 +14,7 @@ import dis
 import enum
 import inspect
 import operator
+import re
 import sys
 import types
 from collections.abc import Iterator
@@ -53,12 +54,13 @@ _CHANGING = frozenset(
         "symmetric_difference_update",
     }
 ) | {"__setattr__", "__delattr__", "__setitem__", "__delitem__", "appendleft", "extendleft", "popleft", "write", "writelines", "put", "send", "move_to_end"}  # fmt: skip
-_CONSTANTS = (int, float, complex, str, bytes, type(None), type(...), slice, range, enum.Enum)
+_CONSTANTS = (int, float, complex, str, bytes, type(None), type(...), type(NotImplemented), slice, range, enum.Enum)
 _MAKERS = frozenset({"_make_wrapper_subclass", "_make_subclass", "__new__", "copy", "deepcopy"})
 
 
+_KINDS = (list, dict, set, tuple, str, int, float, type, object, re.Match, re.Pattern)
 _KNOWN_METHODS = frozenset(
-    chain.from_iterable(dir(k) for k in (list, dict, set, tuple, str, int, float, type, object))
+    chain.from_iterable(dir(k) for k in _KINDS)
 )
 
 
@@ -167,9 +169,10 @@ class _Search:
             self._imported = sys.modules.get(name)
             if name.partition(".")[0] in _MODULES:
                 return f"imports {name}"
-            known = self._imported is not None or trusted_name(name)
-            return None if known else f"imports {name}, which is not loaded"
+            return None  # another is loaded once, whenever that is
         if step.opname == "IMPORT_FROM":
+            if self._imported is None:
+                return f"imports {name} of a module that is not loaded"
             value = getattr(self._imported, name, None)
             return None if self._reach(value) else f"uses {name}, a {type(value).__name__} object"
         if step.opname == "BINARY_OP" and "=" in step.argrepr:
@@ -205,7 +208,8 @@ class _Search:
             value = getattr(base, name, None) if isinstance(base, types.ModuleType) else None
             if value is not None and _is_made_for_effect(value):
                 return f"uses {name}"
-        if name in _CHANGING and not names.is_fresh(source):
+        own = name == "__setattr__" and names.code.co_name == "__init__"  # of frozen data classes
+        if name in _CHANGING and not own and not names.is_fresh(source):
             return f"calls {name} of an object that may exist before"
         self._member(self.kind, name)
         if known and isinstance(base, type):
@@ -231,7 +235,8 @@ class _Names:
         self._cells = dict(cells)
         count = code.co_argcount + code.co_kwonlyargcount
         self._arguments = code.co_varnames[:count]
-        self._asking: set[str] = set()
+        self._asking: set[Any] = set()
+        self._before = _predecessors(steps)
 
     def value(self, name: str) -> tuple[bool, Any]:
         """What a global, or a variable of an enclosing function, is."""
@@ -251,10 +256,18 @@ class _Names:
         step = self.steps[place]
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"):
             return self.value(str(step.argval))
-        if step.opname == "LOAD_ATTR":
+        if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             known, base = self.constant(self.producer(place, 0))
-            if known and isinstance(base, types.ModuleType):
+            of_torch = type(base).__module__.partition(".")[0] == "torch"
+            if known and (isinstance(base, types.ModuleType) or of_torch):
                 return hasattr(base, str(step.argval)), getattr(base, str(step.argval), None)
+        if step.opname == "LOAD_FAST":
+            stores = [n for n, s in enumerate(self.steps) if s.argval == step.argval and _stores(s)]
+            if len(stores) == 1 and step.argval not in (*self._arguments, *self._asking):
+                self._asking.add(step.argval)
+                found = self.constant(self.producer(stores[0], 0))
+                self._asking.discard(step.argval)
+                return found
         return False, None
 
     def producer(self, place: int, depth: int) -> int | None:
@@ -277,23 +290,40 @@ class _Names:
         if step.opname.startswith("BUILD_") or step.opname in ("LIST_TO_TUPLE", "BINARY_SLICE"):
             return True
         if step.opname in ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_FAST_BORROW"):
-            return self._is_fresh_variable(str(step.argval))
+            return self._is_fresh_variable(str(step.argval), place)
         if step.opname.startswith("CALL"):
             return self._makes(place)
         return False
 
-    def _is_fresh_variable(self, name: str) -> bool:
+    def _is_fresh_variable(self, name: str, place: int) -> bool:
         own = self.code.co_name in ("__init__", "__new__") and name == "self"
         if own or name == "kwargs":  # a dict that is made for each call
             return True
-        stores = [n for n, s in enumerate(self.steps) if s.argval == name and _stores(s)]
-        if name in self._arguments or name in self._asking or not stores:
+        if (name, place) in self._asking:
+            return True  # around a loop: it is what it was
+        stores = self._reaching(name, place)
+        if not stores:
             return False
-        self._asking.add(name)
+        self._asking.add((name, place))
         try:
-            return all(self.is_fresh(self.producer(place, 0)) for place in stores)
+            return all(self.is_fresh(self.producer(store, 0)) for store in stores)
         finally:
-            self._asking.discard(name)
+            self._asking.discard((name, place))
+
+    def _reaching(self, name: str, place: int) -> list[int]:
+        """The stores of a variable whose value an instruction may see; none: not all are known."""
+        found: list[int] = []
+        waiting, seen = [place], {place}
+        while waiting:
+            at = waiting.pop()
+            before = self._before[at]
+            if not before:  # the beginning, with the argument, or a handler of exceptions
+                return []
+            for one in before - seen:
+                seen.add(one)
+                step = self.steps[one]
+                (found if step.argval == name and _stores(step) else waiting).append(one)
+        return found
 
     def is_kept(self, place: int | None) -> bool:
         """Whether an instruction gives what a module or an object has, or a variable that does."""
@@ -331,6 +361,27 @@ class _Names:
         return False
 
 
+def _predecessors(steps: list[dis.Instruction]) -> list[set[int]]:
+    """By instruction, those after which it may run; what a handler follows is not known."""
+    found: list[set[int]] = [set() for _ in steps]
+    place: dict[int, int] = {}
+    for at, step in enumerate(steps):
+        place.setdefault(step.offset, at)
+    offsets = sorted(place)
+    for at, step in enumerate(steps):
+        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+            target = next((offset for offset in offsets if offset >= step.argval), None)
+            if target is not None:  # behind padding
+                found[place[target]].add(at)
+        if step.opname not in _ENDING and at + 1 < len(steps):
+            found[at + 1].add(at)
+    return found
+
+
+_ENDING = (
+    "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD_NO_INTERRUPT",
+    "RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE",
+)  # fmt: skip
 _OF_OTHERS = ("LOAD_ATTR", "LOAD_GLOBAL", "LOAD_NAME")
 
 
