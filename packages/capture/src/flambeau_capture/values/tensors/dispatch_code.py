@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+import torch
+
 from flambeau_capture.values.registry import trusted_name
 
 ENTRIES = (
@@ -274,6 +276,13 @@ class _Names:
         """The instruction that pushed the operand at a depth below the top; None: unknown."""
         for before in range(place - 1, -1, -1):
             step = self.steps[before]
+            count = int(step.arg or 0)
+            if step.opname == "SWAP":
+                depth = count - 1 if depth == 0 else 0 if depth == count - 1 else depth
+                continue
+            if step.opname == "COPY":
+                depth = count - 1 if depth == 0 else depth - 1
+                continue
             if step.opname in _MOVING or step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
                 return None
             pushed = _pushed(step)
@@ -289,6 +298,8 @@ class _Names:
         step = self.steps[place]
         if step.opname.startswith("BUILD_") or step.opname in ("LIST_TO_TUPLE", "BINARY_SLICE"):
             return True
+        if step.opname == "BINARY_OP":
+            return "=" not in step.argrepr
         if step.opname in ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_FAST_BORROW"):
             return self._is_fresh_variable(str(step.argval), place)
         if step.opname.startswith("CALL"):
@@ -358,6 +369,8 @@ class _Names:
                 return True
             if known and getattr(value, "__module__", None) == "torch.utils._pytree":
                 return True
+            if known and getattr(torch, getattr(value, "__name__", ""), None) is value:
+                return True  # a tensor, and what is done to one is in the graph
         return False
 
 
@@ -406,7 +419,7 @@ def _steps(code: types.CodeType) -> Iterator[dis.Instruction]:
 
 
 _PADDING = ("CACHE", "NOP", "EXTENDED_ARG", "RESUME", "KW_NAMES", "COPY_FREE_VARS")
-_MOVING = ("SWAP", "UNPACK_SEQUENCE", "UNPACK_EX", "FOR_ITER", "GET_ITER", "SEND", "RETURN_VALUE")
+_MOVING = ("UNPACK_SEQUENCE", "UNPACK_EX", "FOR_ITER", "GET_ITER", "SEND", "RETURN_VALUE")
 
 
 def _pushed(step: dis.Instruction) -> int:
