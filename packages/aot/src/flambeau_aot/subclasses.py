@@ -187,6 +187,8 @@ class _Desugared(torch.autograd.Function):
 
 def together(spec: SubclassSpec, inner: Sequence[torch.Tensor], seen: Seen | None = None) -> Any:
     """A subclass of these tensors, as part of the autograd graph."""
+    if not (torch.is_grad_enabled() and any(item.requires_grad for item in inner)):
+        return put_together(spec, inner)
     return _Together.apply(spec, seen, *inner)  # type: ignore[no-untyped-call]
 
 
@@ -194,6 +196,9 @@ def differentiable_parts(
     spec: SubclassSpec, value: Any, of_gradient: SubclassSpec | int | None = None
 ) -> tuple[torch.Tensor, ...]:
     """The tensors of a subclass, as part of the autograd graph."""
+    if not (torch.is_grad_enabled() and value.requires_grad):
+        found = plain_tensors(value, spec)
+        return tuple(item.detach() if item.requires_grad else item for item in found)
     parts: Any = _Desugared.apply(spec, spec if of_gradient is None else of_gradient, value)  # type: ignore
     return tuple(parts)
 

@@ -276,6 +276,8 @@ class _Names:
         """The instruction that pushed the operand at a depth below the top; None: unknown."""
         for before in range(place - 1, -1, -1):
             step = self.steps[before]
+            if self.steps[before + 1].is_jump_target:
+                return None  # it may be one of several
             count = int(step.arg or 0)
             if step.opname == "SWAP":
                 depth = count - 1 if depth == 0 else 0 if depth == count - 1 else depth

@@ -49,11 +49,13 @@ class SubclassTensor(TensorValue):
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         _ = self.cls
+        in_class = find_in_class(self.python_class, name)
+        if in_class is not None and not overrides_instance(in_class[1]):
+            own = self.own(tx, name)
+            if own is not None:
+                return own
         if self.defines(name):
-            found = find_in_class(self.python_class, name)
-            first = found is not None and overrides_instance(found[1])
-            own = None if first else self.own(tx, name)
-            return class_attribute(tx, self, self.python_class, name) if own is None else own
+            return class_attribute(tx, self, self.python_class, name)
         if name == "__class__":
             return tx.wrap_new(self.python_class)
         if name == "__dict__":
