@@ -10,6 +10,7 @@ import flambeau
 from integration_tests.conftest import BACKENDS
 from integration_tests.wrapper_tensors import (
     Masked,
+    Mixed,
     masked,
     mixed,
     nested,
@@ -184,3 +185,115 @@ def test_same_object(form, backend):
     x = MAKERS[form]()
     assert compiled(x)[0] is x
 
+
+def part_written(x):
+    x.a.mul_(2)
+    return x + 1, x.a
+
+
+def written_then_read(x):
+    y = x.a
+    x.mul_(2)
+    return y, x.b + 1
+
+
+def view_written(x):
+    x.view(-1).mul_(3)
+    return x
+
+
+def part_replaced(x):
+    x.a = x.b
+    return x * 2
+
+
+def parts_shared(x):
+    t = TwoTensor(x.a, x.b * 1)
+    t.mul_(2)
+    return x.b, t, x + 1
+
+
+def attribute_of_its_own(x):
+    x.note = 3
+    return x * x.note
+
+
+def indexed(x):
+    return x[torch.tensor([0, 2])], torch.cat([x, x]), torch.stack([x, x * 2])
+
+
+def classes(x):
+    return isinstance(x, TwoTensor), type(x * 2) is TwoTensor, x.get_elem_a()
+
+
+WAYS = (
+    part_written,
+    written_then_read,
+    view_written,
+    part_replaced,
+    parts_shared,
+    attribute_of_its_own,
+    indexed,
+    classes,
+)
+
+
+@BACKEND
+@pytest.mark.parametrize("fn", WAYS, ids=lambda fn: fn.__name__)
+def test_writes_parts_and_attributes(fn, backend):
+    """In graphs as many as it takes."""
+    compiled = flambeau.compile(fn, backend=backend)
+    for seed in range(2):
+        expected, given = two(seed), two(seed)
+        same((compiled(given), given), (fn(expected), expected))
+
+
+class Doubling(Mixed):
+    """`__torch_function__` that changes what it is called for, and calls it again."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            out = func(*args, **(kwargs or {}))
+            return out * 2 if getattr(func, "__name__", "") == "mul" else out
+
+
+@BACKEND
+def test_torch_function_answers_once(backend):
+    def fn(x):
+        return x.mul(3) + 1, x.mul(2).sum()
+
+    compiled = flambeau.compile(fn, backend=backend, fullgraph=True)
+    expected, given = (Doubling(x.low, x.high, x.scale) for x in (mixed(0), mixed(0)))
+    same(compiled(given), fn(expected))
+
+
+@BACKEND
+def test_open_sizes_of_others(backend):
+    compiled = flambeau.compile(
+        lambda w, x: (w * 3, x + 1, x.sum() * w), backend=backend, fullgraph=True
+    )
+    for size in (2, 3, 4, 5):
+        x = torch.arange(float(size))
+        same(compiled(two(), x), (two() * 3, x + 1, x.sum() * two()))
+    assert flambeau.report(compiled).graphs == 2
+
+
+@pytest.mark.parametrize("form", [masked, nested_masked], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("operation", ["part", "chain"])
+def test_gradients_with_integers_of_their_own_are_refused(form, operation):
+    """They are eager's; which integers they have, the compiled form cannot carry."""
+    fn = OPERATIONS[operation]
+    compiled = flambeau.compile(fn, backend="aot_eager")
+    with pytest.warns(UserWarning, match="AO0168"):
+        found = with_gradients(compiled, form)
+    same(found, with_gradients(fn, form))
+
+
+def test_a_cotangent_with_other_integers_is_refused():
+    compiled = flambeau.compile(lambda x: x * 2, backend="aot_eager", fullgraph=True)
+    x = masked().requires_grad_()
+    y = compiled(x)
+    other = Masked(torch.ones(3, 4), ~y.mask, y.scale)
+    with pytest.raises(RuntimeError, match="AO0168"):
+        y.backward(other)

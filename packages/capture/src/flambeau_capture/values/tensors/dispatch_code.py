@@ -76,6 +76,7 @@ class Examined:
     tables: list[Any] = field(default_factory=list)
     members: dict[str, None] = field(default_factory=dict)
     functions: list[types.FunctionType] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)  # of attributes, and texts that may be such
 
 
 def examine(kind: type) -> Examined:
@@ -145,6 +146,7 @@ class _Search:
     def _look_at(self, function: types.FunctionType, code: types.CodeType) -> None:
         steps = list(_steps(code))
         names = _Names(self.kind, function, code, steps)
+        self.found.names.update(code.co_names, (x for x in code.co_consts if isinstance(x, str)))
         for place, step in enumerate(steps):
             words = self._effect(names, place, step)
             if words is not None and self.found.effect is None:

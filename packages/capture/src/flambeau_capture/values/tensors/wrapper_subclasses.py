@@ -52,6 +52,21 @@ class WrapperTensor(SubclassTensor):
             return graph_call(tx, "call_function", getattr, [self, Constant(name)], {})
         return tx.wrap_new(vars(self.fake)[name])
 
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        self._refuse_what_is_read(tx, name)
+        super().set_attr(tx, name, value)
+
+    def del_attr(self, tx: Tracer, name: str) -> None:
+        self._refuse_what_is_read(tx, name)
+        super().del_attr(tx, name)
+
+    def _refuse_what_is_read(self, tx: Tracer, name: str) -> None:
+        """An attribute that operators may read is not changed before the graph has run."""
+        _ = self.cls
+        found = tx.graph.outermost.examined[self.python_class]
+        if name in vars(self.fake) or name in found.names:
+            raise Break("FB0019", f"attribute {name} of an existing {self.python_class.__name__}")
+
     def rebuild(self, writer: Any) -> None:
         writer.load_graph_output(self.node)
 
@@ -95,6 +110,8 @@ def _refusal(obj: torch.Tensor) -> str | None:
         if compat.has_own_dispatch(type(obj)):
             return "class has no __tensor_flatten__ and __tensor_unflatten__"
         return None
+    if any(type(size) is not int for size in obj.shape):
+        return "sizes depend on what it holds"
     effect = examine(type(obj)).effect
     if effect is not None:
         return effect
