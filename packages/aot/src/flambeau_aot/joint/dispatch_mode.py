@@ -246,8 +246,12 @@ class JointTracer(TorchDispatchMode):
         kwargs = kwargs or {}
         if has_subclass(types):
             with functionalized_again(), self:
-                owner = next(item for item in types if has_subclass((item,)))
-                return owner.__torch_dispatch__(func, types, args, kwargs)
+                for owner in types:
+                    if has_subclass((owner,)):
+                        answer = owner.__torch_dispatch__(func, types, args, kwargs)
+                        if answer is not NotImplemented:
+                            return answer
+            return NotImplemented
         if func is DEVICE_QUERY:
             return args[0].fake_device
         if func is torch.ops.aten.lift_fresh.default:

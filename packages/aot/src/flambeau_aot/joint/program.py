@@ -46,6 +46,8 @@ class InputProgram:
     symbolic: tuple[Any, ...] = ()
     """For a program whose sizes are left open: by input, the fake tensor or the number that stands
     for it."""
+    subclasses: bool = False
+    """Whether it makes tensor subclasses."""
     fake_mode: type[FakeTensorMode] = FakeTensorMode
     """The class of the mode that whoever captured it has used: another one may take long to load"""
     environment: Any = None

@@ -82,6 +82,8 @@ class GraphBuilder:
         #: what calls of autograd functions write to
         self.written_by_functions: dict[fx.Node, set[fx.Node]] = {}
         self.device: torch.device | None = None  # where tensors are made that name no device
+        #: classes of wrapper subclasses in the graph, with what their code reads
+        self.examined: dict[type, Any] = {}
         self.effects: GraphEffects = GraphEffects() if outer is None else outer.effects
         self.by_data = False  # whether operators may give sizes and numbers that depend on data
 

@@ -9,7 +9,13 @@ from __future__ import annotations
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.builtins.autograd import backward, gradients
 from flambeau_capture.builtins.tensors import nested_lists, random, torch_function_protocol
-from flambeau_capture.values.tensors import constant_data, data_assignment, methods, scalars
+from flambeau_capture.values.tensors import (
+    constant_data,
+    data_assignment,
+    methods,
+    scalars,
+    wrapper_subclasses,
+)
 from flambeau_capture.values.tensors.tensor import Rewrite, TensorRules
 
 _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
@@ -50,6 +56,8 @@ TENSOR_RULES = TensorRules(
         "retain_grad": gradients.keep_grad,
         "requires_grad_": gradients.begin,
     },
+    wrapper=wrapper_subclasses.existing_wrapper,
+    made_wrapper=wrapper_subclasses.made_wrapper,
     attribute=methods.tensor_attribute,
     method=methods.tensor_method,
 )

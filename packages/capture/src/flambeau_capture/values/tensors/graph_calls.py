@@ -73,6 +73,9 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
             if value.fake.layout is not torch.strided:
                 raise Break("FB0004", f"{plain_name} of a {value.fake.layout} tensor")
     _guard_registrations(tx, target)
+    if not all(compat.ignores_torch_function(value.python_class) for value in values.values()):
+        if any(compat.flattens(value.fake) for value in values.values()):  # who has answered by now
+            op, target = "call_function", compat.without_torch_function(op, target)
     numbers = open_numbers([*args, *kwargs.values()])
     _needs_constant(tx, plain_name, numbers)
     fixed_before = tx.shapes.constants() if numbers else frozenset()
@@ -442,6 +445,8 @@ def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorVal
         known = by_fake.get(id(result))
         if known is not None:
             return known
+        if compat.flattens(result):
+            return tx.tensor_rules.made_wrapper(tx, node, type(result))
         is_parameter = isinstance(result, torch.nn.Parameter)
         made = TensorValue(node, python_class=torch.nn.Parameter if is_parameter else torch.Tensor)
         if node.kwargs.get("requires_grad") is True and result.is_leaf:

@@ -38,6 +38,7 @@ class TensorRules:
     set_data: assigning to `.data`.
     new_leaf: is given tensors that the graph makes and that derivatives end at.
     methods: those that drive autograd and that the graph can hold, sometimes.
+    wrapper: a tensor of the program of a class that flattens; and one that the graph makes.
     attribute, method: any other of a plain tensor, which always have an answer.
     """
 
@@ -49,6 +50,8 @@ class TensorRules:
     set_data: Callable[[TensorValue, Tracer, Value], None]
     new_leaf: Callable[[Tracer, TensorValue], None]
     methods: Mapping[str, Method]
+    wrapper: Callable[[Tracer, torch.Tensor, Source], Value]
+    made_wrapper: Callable[[Tracer, fx.Node, type], TensorValue]
     attribute: Callable[[TensorValue, Tracer, str], Value]
     method: Callable[[TensorValue, Tracer, str, Args, Kwargs], Value]
 
