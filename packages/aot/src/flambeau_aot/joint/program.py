@@ -77,7 +77,7 @@ def of_graph_module(gm: fx.GraphModule, name: str) -> InputProgram:
     values = (x.meta.get("val") for x in gm.graph.nodes)
     numbers = symbolic_parts(values)
     environment = next((environment_of(each) for each in numbers), None)
-    return InputProgram(*own, False, True, symbolic, mode, environment)
+    return InputProgram(*own, False, symbolic=symbolic, fake_mode=mode, environment=environment)
 
 
 def of_callable(fn: Callable[..., Any], count: int, name: str) -> InputProgram:
