@@ -141,6 +141,10 @@ class FrameConversion:
             raise error
         why = _line_of(error)
         self.converter.records.static_only.append((self.origin.co_name, why))
+        if shapes.by_data and self.converter.dynamics.data_sizes(self.code):
+            self.converter.dynamics.refuse_data_sizes(self.code)
+            logs.emit("recompiles", lambda: f"{self.origin.co_name} has no sizes by data: {why}")
+            return
         if self._without_numbers(shapes, error):
             logs.emit("recompiles", lambda: f"{self.origin.co_name} keeps its numbers: {why}")
             return
@@ -292,6 +296,7 @@ class FrameConversion:
         )
         switches = any(node.target is compat.enter_inference for node in module.graph.nodes)
         fixed = session.shapes.constants()
+        compat.is_captured(graph.fake_mode)
         compiled = self._call_backend(module, [given.tensor for given in inputs])
         fixed = session.shapes.constants() - fixed
         for source, value in session.shapes.numbers().items():

@@ -140,6 +140,10 @@ class Value:
     def length(self, tx: Tracer) -> int:
         self.unknown("len")
 
+    def count(self, tx: Tracer) -> Value:
+        """Its length as the program has it: a number that may be open."""
+        return tx.wrap_new(self.length(tx))
+
     def get_attr(self, tx: Tracer, name: str) -> Value:
         self.unknown(f"attribute {name!r}")
 

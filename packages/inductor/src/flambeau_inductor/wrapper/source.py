@@ -354,14 +354,20 @@ def _extern(p: _WrapperWriter, step: Extern) -> None:
         p(f"{called}({', '.join(parts)})")
         return
     call = f"{called}({', '.join(parts)})"
-    if not used:
+    if not used and not step.sizes:
         p(call)
         return
     single = step.target in OWN or not returns_sequence(overload_of(step.target))
-    if len(step.results) == 1 and single:
+    if single and not step.sizes and len(step.results) == 1:
         _result(p, used[0][1], call)
         return
     p(f"made = {call}")
+    for size in step.sizes:
+        given = "made" if single else f"made[{size.result}]"
+        p(f"{size.name} = {given}" + ("" if size.dim is None else f".size({size.dim})"))
+    if single and used:
+        _result(p, used[0][1], "made")
+        used = []
     for position, name in used:
         _result(p, name, f"made[{position}]")
     p("del made")

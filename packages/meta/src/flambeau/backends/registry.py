@@ -49,7 +49,7 @@ def _engine(about: str, make: Factory, *modules: str, pip: str = "") -> BuiltinB
 
 
 #: numbers that are not integers are constants to ahead-of-time autograd and what comes after it
-AOT = Traits(frozenset({"sizes", "integers", "floats"}), "aot")
+AOT = Traits(frozenset({"sizes", "integers", "floats", "data"}), "aot")
 
 TABLE: dict[str, BuiltinBackend] = {
     "eager": BuiltinBackend(

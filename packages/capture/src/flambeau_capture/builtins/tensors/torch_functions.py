@@ -42,7 +42,8 @@ from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.higher_order.context_managers import answered_outside
 from flambeau_capture.values.numpy.arrays import ArrayValue, rules
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.graph_calls import graph_call, require_number
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 _REASON = "FB0004"
@@ -216,9 +217,22 @@ def _set_grad_enabled(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(torch._check)
 def _check(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     given = dict(zip(("cond", "message"), args)) | dict(kwargs)
-    if not given["cond"].truth(tx):
+    cond, message = given["cond"], given.get("message", Constant(None))
+    if isinstance(cond, SymbolValue) and cond.by_data:
+        said = message if isinstance(message, Constant) else tx.call(message, [], {})
+        text = said.as_python() if isinstance(said, Constant) else _UNSAID
+        try:  # what torch says of a check that fails
+            torch._check(False, None if isinstance(message, Constant) else lambda: text)
+        except RuntimeError as error:
+            if require_number(tx, cond, str(error)):
+                return Constant(None)
+    if not cond.truth(tx):
         raise Break("FB0010", "torch._check fails")
     return Constant(None)
+
+
+#: the words are made of numbers that depend on data: the program, run again, says them
+_UNSAID = "a check of the program fails"
 
 
 @handles(compat.CHECK_ALL_WITH)
@@ -350,7 +364,9 @@ def _of_unknown_size(**fns: Any) -> None:
         def handler(
             tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn, _name: str = name
         ) -> Value:
-            found = tx.tensor_rules.by_data(tx, "call_method", _name, args, kwargs)
+            if tx.data_sizes():
+                return graph_call(tx, "call_function", _fn, args, kwargs)
+            found = tx.tensor_rules.by_data(tx, "call_method", _name, args, kwargs, True)
             if found is None:
                 raise Break("FB0004", f"call_function {describe_call(_fn, args)}")
             return found

@@ -22,7 +22,7 @@ from flambeau_inductor.codegen.cpp.analysis.vectorization import (
 )
 from flambeau_inductor.codegen.cpp.dtypes import spelling_of
 from flambeau_inductor.codegen.cpp.emit.pointwise import cost_of, needs_error_flag
-from flambeau_inductor.indexing import Expr, Ranges, decide_less, hint, is_open, symbols_in, to_c
+from flambeau_inductor.indexing import Expr, Ranges, hint, is_open, surely_less, symbols_in, to_c
 from flambeau_inductor.ir.loops import (
     Axis,
     Check,
@@ -123,7 +123,7 @@ def kept_values(loop: Loop, deps: tuple[Axes, ...], level: tuple[int, ...]) -> f
             size = length * spelling_of(result_dtype(loop.body[value])).size
             dear = price(value)
             better = dear >= KEEP_COST and (dearest is None or dear > dearest[0])
-            if better and not decide_less(room, size):
+            if better and surely_less(size - 1, room):
                 dearest = dear, value, size
         if dearest is None:
             return frozenset(chosen)
