@@ -26,7 +26,7 @@ from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.codegen.triton.module import generate_module
 from flambeau_inductor.compile_state import Built, Compilation, KernelText
 from flambeau_inductor.errors import CacheWarning, CompilerFailed, CompilerNotFound, InductorError
-from flambeau_inductor.indexing import decide_less, hint
+from flambeau_inductor.indexing import depends_on_data, hint, surely_less
 from flambeau_inductor.ir.deferred_random import draws_fused_with_loops
 from flambeau_inductor.ir.evaluate import flat, run_loop
 from flambeau_inductor.ir.loops import Loop, buffers_of
@@ -206,7 +206,8 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
 def _span(layout: Layout) -> int:
     """Elements that a buffer's indices may span; open ones stay on their side of 32 bits."""
     span = storage_bytes(layout) // layout.dtype.itemsize
-    decide_less(span, INT32_LIMIT + 1)
+    if not surely_less(span, INT32_LIMIT + 1) and depends_on_data((span,)):
+        return INT32_LIMIT + 1
     return hint(span)
 
 

@@ -29,7 +29,7 @@ from flambeau_inductor.indexing import Size, decide_equal, hint, same, same_size
 from flambeau_inductor.info import ALONE, GraphInfo
 from flambeau_inductor.ir.call_with_epilogue import CallWithEpilogue
 from flambeau_inductor.ir.nodes import name_of, value_of
-from flambeau_inductor.ir.program import Layout, SymbolSource
+from flambeau_inductor.ir.program import ComputedNumber, Layout, SizeOfResult, SymbolSource
 from flambeau_inductor.ir.tensors import (
     Argument,
     Attribute,
@@ -215,6 +215,10 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     value = node.meta.get("val")
     if isinstance(value, torch.SymFloat):
         return ctx.number(ctx.sizes.text(value))
+    if isinstance(value, torch.SymBool):
+        return ComputedNumber(ctx.sizes.condition(value))
+    if node.target is ITEM and isinstance(value, torch.SymInt):
+        return _item(ctx, node, env)
     if isinstance(value, SYMBOLIC):
         return ctx.sizes.size(value)
     prim = prim_of(node.target)
@@ -252,6 +256,21 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
             reason = str(error)
     ctx.graph.fallbacks.append(Fallback(str(node.target), reason, node.name))
     return library_call(ctx, node.target, args, kwargs, value_of(node))
+
+
+ITEM = torch.ops.aten._local_scalar_dense.default
+
+
+def _item(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
+    """The number in a tensor, which is a size from here on."""
+    number = ctx.sizes.size(node.meta["val"])
+    (name, _), *_ = ctx.sizes.made((number,)) or [("", 0)]
+    if name:
+        ctx.call(qualified_name(ITEM), (env[node.args[0]],), metas=())  # type: ignore[index]
+        call = ctx.graph.order[-1]
+        assert isinstance(call, LibraryCall)
+        ctx.graph.sized[call] = (SizeOfResult(name),)
+    return number
 
 
 def _count(ctx: Context, node: fx.Node) -> None:

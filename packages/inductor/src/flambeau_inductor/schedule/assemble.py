@@ -228,6 +228,7 @@ def _call(made: _Assembly, call: LibraryCall) -> None:
         made.shared.update(made.name_of(n) for n in operands_of(made.plan, call))
     live = made.plan.live
     names = [made.name_of(node) if node is not None and node in live else None for node in results]
+    sizes = made.plan.graph.sized.get(call, ())
     if call.aliases:
         made.shared.update(n for n in names if n is not None)
     if call.out and is_concatenation(call):
@@ -237,7 +238,7 @@ def _call(made: _Assembly, call: LibraryCall) -> None:
         into = tuple(Ref(n) for n in names if n is not None)
         made.steps.append(Extern(call.target, args, kwargs, into, (), call.origins))
     else:
-        made.steps.append(Extern(call.target, args, kwargs, (), tuple(names), call.origins))
+        made.steps.append(Extern(call.target, args, kwargs, (), tuple(names), call.origins, sizes))
 
 
 def _argument(made: _Assembly, argument: PlannedArgument) -> object:

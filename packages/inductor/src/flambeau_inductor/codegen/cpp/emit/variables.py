@@ -173,7 +173,7 @@ class KernelVariables:
             return
         with self.text.block("auto body = [=](auto n) __attribute__((always_inline))", "};"):
             inside()
+        rest = f"(long)({end} - {var})" if size is None else f"width<{size % self.width}>{{}}"
         self.text(
-            f"if ({var} + {self.width} <= {end}) body(width<{self.width}>{{}}); "
-            f"else body((long)({end} - {var}));"
+            f"if ({var} + {self.width} <= {end}) body(width<{self.width}>{{}}); else body({rest});"
         )
