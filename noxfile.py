@@ -7,10 +7,12 @@ never from the source folders.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
 import sys
+import tempfile
 import threading
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
@@ -210,10 +212,17 @@ def _pytest(
     processes = min(os.cpu_count() or 1, MOST_TEST_PROCESSES)
     spread = ("-n", str(processes), "--dist", "worksteal") if processes > 1 else ()
     environment = {"PYTHONPATH": path, "OMP_WAIT_POLICY": "passive"}
+    environment["FLAMBEAU_TEST_BUILDS"] = _builds().name
     environment |= {"FLAMBEAU_SWEEPS": "1"} if whole else {}
     slowest = ("--durations", "10", "--durations-min", "2")
     command = ("-m", "pytest", "-q", "-p", "tools.testing", *slowest, *spread, *arguments)
     session.run(python, *command, external=True, env=environment)
+
+
+@functools.cache
+def _builds() -> tempfile.TemporaryDirectory[str]:
+    """What compilers made for tests, until the sessions end."""
+    return tempfile.TemporaryDirectory(prefix="flambeau-tests-")
 
 
 def _other_pythons(session: nox.Session) -> None:

@@ -16,11 +16,9 @@ import logging
 import math
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,11 +29,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # `tools`, where pytest is started elsewhere
 
-from tools import starting
+from tools import built_once, starting
 
 gc.disable()  # until all is imported: nothing of it is garbage
 programs = starting.Programs()
-headers = tempfile.TemporaryDirectory(prefix="flambeau-tests-")
+BUILDS = "FLAMBEAU_TEST_BUILDS"
+own = None if os.environ.get(BUILDS) else tempfile.TemporaryDirectory(prefix="flambeau-tests-")
+builds = Path(os.environ.setdefault(BUILDS, own.name if own else ""))
+"""What a compiler made, by what it was given: of all test processes of a run."""
 GIVEN = os.environ.get("FLAMBEAU_TEST_SEED") or None
 SEED = int(GIVEN or 0)
 WHOLE = os.environ.get("FLAMBEAU_SWEEPS") == "1"
@@ -47,25 +48,7 @@ HAS = {
 
 def run(command: Any, **choices: Any) -> Any:
     """In the place of `subprocess.run`: the same, sooner."""
-    if isinstance(command, list) and "c++-header" in command[:-1]:
-        return precompiled(command, **choices)
-    return programs.run(command, **choices)
-
-
-def precompiled(command: list[str], **choices: Any) -> Any:
-    """What precompiles a header for another cache folder finds the one of the first: `command`
-    ends with the file it writes."""
-    *same, made = command
-    kept = Path(headers.name) / hashlib.sha256("\0".join(same).encode()).hexdigest()
-    if kept.exists():
-        shutil.copyfile(kept, made)
-        return subprocess.CompletedProcess(command, 0, "", "")
-    done = programs.run(command, **choices)
-    if done.returncode == 0:
-        aside = kept.with_suffix(f".{threading.get_ident()}")
-        shutil.copyfile(made, aside)
-        aside.replace(kept)
-    return done
+    return built_once.run(builds, command, programs.run, **choices)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -86,7 +69,9 @@ def pytest_unconfigure() -> None:
     """Pytest hook: those that start them end with the tests."""
     subprocess.run = starting.as_it_is
     programs.close()
-    headers.cleanup()
+    if own is not None:
+        del os.environ[BUILDS]
+        own.cleanup()
 
 
 def pytest_collection_finish() -> None:
