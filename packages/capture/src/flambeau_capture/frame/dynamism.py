@@ -110,7 +110,7 @@ def marked_dims(tensor: Any) -> tuple[dict[int, Bounds], frozenset[int]]:
 Bounds = tuple[int | None, int | None]
 ANY: Bounds = (None, None)
 _NOTHING = 0  # the address of no object
-KINDS = frozenset({"sizes", "integers", "floats"})
+KINDS = frozenset({"sizes", "integers", "floats", "data"})
 #: steps to a number that run none of the program's code and mean the same whoever takes them
 _PLAIN_STEPS = (
     Local, ClosureSource, Global, InstanceAttr, Item, GlobalOf, ClosureCell, Default, KwDefault,
@@ -149,6 +149,7 @@ class _CodeHistory:
     refused: set[str] = field(default_factory=set)  # places, by a backend that was tried
     varying: set[str] = field(default_factory=set)
     sized_by_data: str | None = None
+    no_data_sizes: bool = False
     called: bool = False
 
 
@@ -177,6 +178,15 @@ class DynamismTracker:
         """What a resume function finds on its stack is as long as a tensor's data says: it is
         another length at every call, and its first dimension is open from the first on."""
         self._seen(code).sized_by_data = Local(f"___stack_{place}").name()
+
+    def data_sizes(self, code: CodeType) -> bool:
+        """Whether what depends on data is a symbol."""
+        taken = {"sizes", "data"} <= self._taken
+        return taken and self._allowed(code) and not self._seen(code).no_data_sizes
+
+    def refuse_data_sizes(self, code: CodeType) -> None:
+        """From here on its graphs end where a size depends on data."""
+        self._seen(code).no_data_sizes = True
 
     def assigned(self, code: CodeType, variables: Sequence[str]) -> None:
         """Variables that a resume function takes over and the program has assigned: what objects

@@ -107,6 +107,10 @@ class Value:
         """The Python object, or a copy of a container; NotConcrete where part of it is unknown."""
         raise NotConcrete(self.describe())
 
+    def own_object(self) -> Any:
+        """The program's object itself, as long as this call has not changed it; else as above."""
+        return self.as_python()
+
     def graph_argument(self) -> Any:
         """What a graph's node holds for it; a break where it can hold nothing for it."""
         with needing("FB0015", lambda _: self.describe()):

@@ -16,10 +16,11 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
 from flambeau_capture.graph.symbolic_shapes import LARGEST, SymbolicShapes
 from flambeau_capture.guards import Term
 from flambeau_capture.source import SymbolExprSource
-from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.base import Tracer, Unreconstructible, Value
 from flambeau_capture.values.constant import Constant, is_none
 
 NUMBERS = compat.NUMBERS
@@ -138,9 +139,21 @@ class SymbolValue(Constant):
 
     @property
     def cls(self) -> type:
-        return float if isinstance(self.number, torch.SymFloat) else int
+        return _CLASSES[type(self.number)]
+
+    @property
+    def by_data(self) -> bool:
+        """Whether it depends on a tensor's data: Python cannot know it before the graph has run."""
+        return bool(compat.own_data_symbols(self.number))
 
     def truth(self, tx: Tracer) -> bool:
+        if self.by_data:
+            is_bool = isinstance(self.number, torch.SymBool)
+            known = compat.known_condition(self.number if is_bool else self.number != 0)
+            if known is None:
+                self._shapes.settle(self.number)
+                return self.truth(tx)
+            return known
         if not isinstance(self.number, torch.SymFloat):
             return bool(self.number != 0)
         if self._known or self.term is None:
@@ -165,7 +178,26 @@ class SymbolValue(Constant):
             if computed is not None:
                 writer.call_with_sources(*computed)
                 return
+        if not self._known and self.by_data:
+            self._reconstruct_by_data(writer)
+            return
         writer.load_const(self.value)  # none of the graph's results is a number
+
+    def _reconstruct_by_data(self, writer: Any) -> None:
+        """The graph gives it as a tensor, which Python reads."""
+        if not isinstance(self.number, torch.SymBool):
+            writer.load_graph_output(self._shapes.as_tensor(self.number))
+            writer.call_method_top("item")
+            return
+        found = self._shapes.sides(self.number)
+        if found is None:
+            raise Unreconstructible(self, f"{self.number}, which depends on data")
+        fn, sides = found
+        values = [
+            SymbolValue(side, self._shapes) if isinstance(side, NUMBERS) else Constant(side)
+            for side in sides
+        ]
+        writer.call(fn, values)
 
 
 class OpenText(Constant):
@@ -255,7 +287,10 @@ def symbol_value(
     if not isinstance(number, NUMBERS):
         return Constant(number)
     if isinstance(number, torch.SymBool):
-        return Constant(bool(number))
+        if not compat.own_data_symbols(number):
+            return Constant(bool(number))
+        known = compat.known_condition(number)
+        return Constant(known) if known is not None else SymbolValue(number, tx.shapes)
     plain = number.node.maybe_as_int() if isinstance(number, torch.SymInt) else None
     return Constant(plain) if plain is not None else SymbolValue(number, tx.shapes, node, term)
 
@@ -268,6 +303,9 @@ def symbol_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value
     if any(number is None for number in numbers):
         return None
     floats = any(isinstance(number, float | torch.SymFloat) for number in numbers)
+    if any(map(compat.own_data_symbols, numbers)):
+        fn = _COMPARED[symbol][0] if symbol in _COMPARED else BY_PYTHON.get(symbol)
+        return None if fn is None or floats else _by_data(tx, fn, numbers)
     if symbol in _COMPARED:
         if not floats:
             return Constant(bool(_COMPARED[symbol][0](*numbers)))
@@ -288,6 +326,20 @@ def symbol_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value
     return None
 
 
+def _by_data(tx: Tracer, fn: Callable[[Any, Any], Any], numbers: list[Any]) -> Value | None:
+    """An operation on integers of which one depends on data: the graph computes it."""
+    if fn not in _OF_SIZES and fn not in (row[0] for row in _COMPARED.values()):
+        return None
+    try:
+        return symbol_value(tx, fn(*numbers))
+    except Exception as error:
+        if not compat.is_undecided(error):
+            raise
+        raise Break("FB0002", f"{fn.__name__} of {numbers[0]} and {numbers[1]}") from None
+
+
+_OF_SIZES = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod)
+_CLASSES = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 _INTEGER = frozenset({"+", "-", "*", "//", "%"})
 #: what the graph computes with Python's own floats, in the program's order, and guards do
 _IN_GRAPH = frozenset({"+", "-", "*", "/"})
@@ -388,7 +440,7 @@ def _term_of(fn: Any, op: str | None, terms: Sequence[Term | None]) -> Term | No
 
 def _number(value: Value) -> Any:
     if isinstance(value, SymbolValue):
-        return value.number
+        return None if value.cls is bool else value.number
     if type(value) is Constant and value.cls in (int, float):
         return value.value
     return None
