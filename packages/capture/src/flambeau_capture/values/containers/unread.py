@@ -75,7 +75,7 @@ class Unread(Value):
 class UnreadList(Unread, ListValue):
     """A list of the program. `_written`: methods, where they write, and the items they write."""
 
-    base = list
+    base: Any = list
     maxlen: int | None = None  # a deque's
 
     def __init__(self, tx: Tracer, real: Any, source: Source, read: Callable[[], Items]) -> None:
