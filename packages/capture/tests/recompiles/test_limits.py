@@ -171,3 +171,26 @@ def test_equal_code_made_in_every_call_ends(capture, backend):
     before = counters(fn)["conversions"]
     fn(torch.ones(2))
     assert counters(fn)["conversions"] == before
+
+
+@pytest.mark.parametrize(
+    ("values", "is_number"),
+    [
+        (lambda turn: f"text{turn}", False),
+        (lambda turn: str(turn).encode(), False),
+        (lambda turn: range(turn), False),
+        (lambda turn: complex(turn, 1), True),
+        (lambda turn: 0.5 + turn, True),
+    ],
+    ids=["str", "bytes", "range", "complex", "float"],
+)
+def test_the_hint_is_of_the_kind_of_the_value(backend, values, is_number):
+    def f(x, value):
+        return x + 1 if hash(value) == 0 else x - 1
+
+    compiled = optimize(backend, dynamic=False)(f)
+    with pytest.warns(CaptureWarning) as told:
+        for turn in range(CALLS):
+            compiled(torch.ones(2), values(turn))
+    text = str(told[0].message)
+    assert ("pass the number as a tensor" in text) is is_number, text

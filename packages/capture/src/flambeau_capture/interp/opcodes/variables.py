@@ -91,8 +91,9 @@ def load_fast_and_clear(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("STORE_FAST")
 def store_fast(frame: Frame, instruction: Instruction) -> None:
-    value = frame.pop()
     name = str(instruction.argval)
+    frame.let_variable_go(name)
+    value = frame.pop()
     if value is NULL:
         frame.variables.pop(name, None)
     else:
@@ -102,6 +103,7 @@ def store_fast(frame: Frame, instruction: Instruction) -> None:
 @opcode("DELETE_FAST")
 def delete_fast(frame: Frame, instruction: Instruction) -> None:
     name = str(instruction.argval)
+    frame.let_variable_go(name)
     if frame.variables.pop(name, None) is None:
         unbound(frame, name)
 

@@ -9,7 +9,7 @@ code was last made is read item by item, and its size is a number as any other.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from flambeau_capture.breaks import Break
@@ -75,7 +75,7 @@ class Unread(Value):
 class UnreadList(Unread, ListValue):
     """A list of the program. `_written`: methods, where they write, and the items they write."""
 
-    base = list
+    base: Any = list
     maxlen: int | None = None  # a deque's
 
     def __init__(self, tx: Tracer, real: Any, source: Source, read: Callable[[], Items]) -> None:
@@ -134,6 +134,12 @@ class UnreadList(Unread, ListValue):
             super().add(tx, items)
         else:
             self.write(tx, list.extend, items)
+
+    def replace(self, tx: Tracer, items: Sequence[Value | Pending]) -> None:
+        if self._reader is not None:  # whatever was there
+            tx.lets_go([*self.base.__iter__(self.real)])
+            self._items = []
+        super().replace(tx, items)
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         if not self.is_read_by_item() or isinstance(key, SliceValue):
@@ -246,8 +252,10 @@ class UnreadDict(Unread, DictValue):
         if self._reader is None or not _is_plain(key):
             super().store(tx, key, value)
             return
-        tx.heap.changed(self)
         known = _known_key(key)
+        if known is not None:
+            tx.lets_go(dict.get(self.real, key.as_python()), value)
+        tx.heap.changed(self)
         place = self._places.get(known, len(self._written))
         if known is not None:
             self._places[known] = place
@@ -259,6 +267,7 @@ class UnreadDict(Unread, DictValue):
             return super().remove(tx, key)
         found = self.lookup(tx, key)
         if found is not None:
+            tx.lets_go(getattr(found, "real", None))
             tx.heap.changed(self)
             self._places.clear()  # a key that is set again comes last
             self._written.append((key, None))
