@@ -39,9 +39,7 @@ class Flat(Pair):
 
 ESCAPES = {
     "a subclass": lambda x: Pair(x * 2, x),
-    "one that flattens": lambda x: Flat(x * 2, x),
     "what was computed of one": lambda x: Pair(x * 2, x) + 1,
-    "a view of one": lambda x: [x + 1, Flat(x * 2, x).view(-1)],
     "in an object": lambda x: types.SimpleNamespace(y=x + 1),
     "in a list of an object": lambda x: (x, types.SimpleNamespace(ys=[x + 1])),
 }
@@ -52,6 +50,30 @@ ESCAPES = {
 def test_refused_by_name(name, grad) -> None:
     with pytest.raises(aot.Unsupported, match=r"a result is a|escaped the trace"):
         aot.aot_function(ESCAPES[name], aot.run_as_is)(torch.ones(2, requires_grad=grad))
+
+
+MADE = {
+    "as it is": lambda x: Flat(x * 2, x),
+    "a view": lambda x: [x + 1, Flat(x * 2, x).view(-1)],
+    "its parts": lambda x: [Flat(x * 2, x).one, Flat(x, x.cos()).sin().two],
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("grad", [False, True])
+def test_one_that_flattens_is_a_result(name, grad) -> None:
+    def parts(result):
+        leaves = torch.utils._pytree.tree_leaves(result)
+        return [(type(x), x.one, x.two) if isinstance(x, Flat) else x for x in leaves]
+
+    expected, given = (torch.arange(2.0, requires_grad=grad) for _ in range(2))
+    compiled = aot.aot_function(MADE[name], aot.run_as_is)
+    wanted, found = MADE[name](expected), compiled(given)
+    torch.testing.assert_close(
+        [x[1:] if isinstance(x, tuple) else x for x in parts(found)],
+        [x[1:] if isinstance(x, tuple) else x for x in parts(wanted)],
+    )
+    assert type(found) is type(wanted)
 
 
 def test_a_compiler_that_returns_values_of_the_trace() -> None:

@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from flambeau_aot import program_facts
-from flambeau_aot.errors import AotError
+from flambeau_aot.errors import AotError, Unsupported
 from flambeau_aot.higher_order.control_flow import HIGHER_ORDER
 from flambeau_aot.higher_order.derivative import refuse_requests
 from flambeau_aot.higher_order.lazy_derivative import Derivatives
@@ -132,6 +132,14 @@ class Pipeline:
 
     def compile(self, program: InputProgram, inputs: Sequence[Any]) -> Compiled:
         """Compile any program for the metadata of these inputs."""
+        try:
+            return self._compile(program, inputs)
+        except Unsupported as error:
+            if error.id != "AO0169" or program.subclasses:
+                raise
+        return self._compile(replace(program, subclasses=True), inputs)
+
+    def _compile(self, program: InputProgram, inputs: Sequence[Any]) -> Compiled:
         plain = unwrapped(program, inputs)
         if plain is not None:
             inner = self.compile(plain.program, plain.inputs)

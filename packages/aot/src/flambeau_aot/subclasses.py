@@ -8,19 +8,24 @@ in the backward pass, while the program is traced; a gradient is of the subclass
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import compress, islice
+from operator import setitem
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from flambeau_aot._torch_compat import (
+    FakeTensor,
     current_value,
     flattens,
     is_functional,
     pytree,
     raise_version,
+    storage_key,
     version,
 )
 from flambeau_aot.joint.dispatch_mode import JointTracer
@@ -95,31 +100,70 @@ def _refuse_differentiating(spec: SubclassSpec) -> None:
         raise refusal("AO0021", cls=spec.cls.__name__)
 
 
+Seen = Callable[[SubclassSpec | int], None]
+
+
 class _Together(torch.autograd.Function):
-    """Plain tensors as a subclass."""
+    """Plain tensors as a subclass; `seen` is given the spec of its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, spec: SubclassSpec, *inner: torch.Tensor) -> Any:
+    def forward(ctx: Any, spec: SubclassSpec, seen: Seen | None, *inner: torch.Tensor) -> Any:
         """The subclass."""
-        ctx.spec, ctx.floats = spec, [item.is_floating_point() for item in inner]
+        ctx.spec, ctx.seen, ctx.inner = spec, seen, [item.detach() for item in inner]
         return put_together(spec, [item.detach() for item in inner])
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         """The gradient, as plain tensors."""
         _refuse_differentiating(ctx.spec)
-        found = plain_tensors(grads[0], ctx.spec)
-        return None, *(g if wanted else None for g, wanted in zip(found, ctx.floats, strict=True))
+        grad = current_value(grads[0]) if is_functional(grads[0]) else grads[0]
+        found: list[torch.Tensor | None] = [None] * len(ctx.inner)
+        of_gradient: SubclassSpec | int
+        if flattens(grad):
+            found[:] = plain_tensors(grad, ctx.spec)
+            of_gradient = spec_of(grad)
+        else:
+            of_gradient = _carrier(ctx.spec, ctx.inner, grad)
+            found[of_gradient] = grads[0]
+        for place, (part, own) in enumerate(zip(found, ctx.inner, strict=True)):
+            if part is not None and not own.is_floating_point():
+                if not _is_same(part, own):
+                    raise refusal("AO0168", cls=ctx.spec.cls.__name__)
+                found[place] = None
+        if ctx.seen is not None:
+            ctx.seen(of_gradient)
+        return None, None, *found
+
+
+def _carrier(spec: SubclassSpec, inner: Sequence[torch.Tensor], grad: torch.Tensor) -> int:
+    """The place of the part that a plain gradient has the form of."""
+    kind = (grad.shape, grad.dtype, grad.device)
+    for place, part in enumerate(inner):
+        if (part.shape, part.dtype, part.device) == kind:
+            return place
+    raise refusal("AO0020", cls=spec.cls.__name__, kind=type(grad).__name__)
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors hold the same: values of a trace, if they are the same memory."""
+    form = [(x.shape, x.stride(), x.storage_offset(), x.dtype) for x in (one, other)]
+    if form[0] == form[1] and storage_key(one) == storage_key(other):
+        return True
+    traced = is_functional(one) or isinstance(one, FakeTensor)
+    return not traced and form[0][0] == form[1][0] and torch.equal(one, other)
 
 
 class _Desugared(torch.autograd.Function):
-    """A subclass as plain tensors."""
+    """A subclass as plain tensors; `of_gradient` is the spec that its gradient has, or the place of
+    the part whose gradient it is, a plain tensor."""
 
     @staticmethod
-    def forward(ctx: Any, spec: SubclassSpec, value: Any) -> tuple[torch.Tensor, ...]:
+    def forward(
+        ctx: Any, spec: SubclassSpec, of_gradient: SubclassSpec | int, value: Any
+    ) -> tuple[torch.Tensor, ...]:
         """The plain tensors."""
         inner = plain_tensors(value, spec)
-        ctx.spec = spec
+        ctx.spec, ctx.of_gradient = spec, of_gradient
         ctx.save_for_backward(*(item.detach() for item in inner))
         results = tuple(item.detach() for item in inner)
         ctx.mark_non_differentiable(*(x for x in results if not x.is_floating_point()))
@@ -131,23 +175,32 @@ class _Desugared(torch.autograd.Function):
         """The gradients, put together; what has none is zero, or what it was if it is no float."""
         _refuse_differentiating(ctx.spec)
         if all(grad is None for grad in grads):
-            return None, None
+            return None, None, None
+        if isinstance(ctx.of_gradient, int):
+            return None, None, grads[ctx.of_gradient]
         inner = [
             grad if grad is not None else torch.zeros_like(x) if x.is_floating_point() else x
             for grad, x in zip(grads, ctx.saved_tensors, strict=True)
         ]
-        return None, put_together(ctx.spec, inner)
+        return None, None, put_together(ctx.of_gradient, inner)
 
 
-def together(spec: SubclassSpec, inner: Sequence[torch.Tensor]) -> Any:
+def together(spec: SubclassSpec, inner: Sequence[torch.Tensor], seen: Seen | None = None) -> Any:
     """A subclass of these tensors, as part of the autograd graph."""
-    return _Together.apply(spec, *inner)  # type: ignore[no-untyped-call]
+    if not (torch.is_grad_enabled() and any(item.requires_grad for item in inner)):
+        return put_together(spec, inner)
+    return _Together.apply(spec, seen, *inner)  # type: ignore[no-untyped-call]
 
 
-def differentiable_parts(spec: SubclassSpec, value: Any) -> tuple[torch.Tensor, ...]:
+def differentiable_parts(
+    spec: SubclassSpec, value: Any, of_gradient: SubclassSpec | int | None = None
+) -> tuple[torch.Tensor, ...]:
     """The tensors of a subclass, as part of the autograd graph."""
-    made: tuple[torch.Tensor, ...] = _Desugared.apply(spec, value)  # type: ignore[no-untyped-call]
-    return made
+    if not (torch.is_grad_enabled() and value.requires_grad):
+        found = plain_tensors(value, spec)
+        return tuple(item.detach() if item.requires_grad else item for item in found)
+    parts: Any = _Desugared.apply(spec, spec if of_gradient is None else of_gradient, value)  # type: ignore
+    return tuple(parts)
 
 
 @dataclass
@@ -158,7 +211,8 @@ class Unwrapped:
     these and of the arguments, None for what is plain. results: what each result is: the spec of a
     subclass, the place of an argument that it is, or None. written: places of arguments that the
     program writes to, and whether autograd knows of it; the new values of those of which it does
-    follow the results.
+    follow the results. gradients: what the gradients of subclasses are, by place: a spec, or the
+    part that has a plain one.
     """
 
     program: InputProgram
@@ -168,13 +222,14 @@ class Unwrapped:
     results: list[SubclassSpec | int | None] = field(default_factory=list)
     structure: Any = None
     written: list[tuple[int, bool]] = field(default_factory=list)
+    gradients: dict[int, SubclassSpec | int] = field(default_factory=dict)
 
     def around(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """A call of the program, given a call of its plain form."""
 
         def call(*args: Any) -> Any:
             given = (*self.statics, *args)
-            values = iter(run(*flat(self.specs, given)))
+            values = iter(run(*flat(self.specs, given, self.gradients)))
             made: list[Any] = []
             for item in self.results:
                 if isinstance(item, int):
@@ -197,17 +252,22 @@ class Unwrapped:
         return call
 
 
-def flat(specs: Sequence[SubclassSpec | None], values: Sequence[Any]) -> list[Any]:
+def flat(
+    specs: Sequence[SubclassSpec | None],
+    values: Sequence[Any],
+    gradients: Mapping[int, SubclassSpec | int] = MappingProxyType({}),
+) -> list[Any]:
     """The values with every subclass in its place as plain tensors."""
     found: list[Any] = []
-    for spec, value in zip(specs, values, strict=True):
-        found.extend([value] if spec is None else differentiable_parts(spec, value))
+    for place, (spec, value) in enumerate(zip(specs, values, strict=True)):
+        parts = [value] if spec is None else differentiable_parts(spec, value, gradients.get(place))
+        found.extend(parts)
     return found
 
 
 def unwrapped(program: InputProgram, inputs: Sequence[Any]) -> Unwrapped | None:
     """The program on plain tensors; None where everything is plain already."""
-    if not any(flattens(value) for value in (*program.static, *inputs)):
+    if not program.subclasses and not any(map(flattens, (*program.static, *inputs))):
         return None
     subclass = [flattens(tensor) for tensor in program.static]
     statics = tuple(filter(flattens, program.static))
@@ -217,7 +277,8 @@ def unwrapped(program: InputProgram, inputs: Sequence[Any]) -> Unwrapped | None:
 
     def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: JointTracer) -> Any:
         values = [
-            own[0] if spec is None else together(spec, own) for spec, own in _grouped(specs, args)
+            own[0] if spec is None else together(spec, own, partial(setitem, made.gradients, place))
+            for place, (spec, own) in enumerate(_grouped(specs, args))
         ]
         before = [_state(v) if s is not None else None for s, v in zip(specs, values, strict=True)]
         own_static, own_params = iter(values[: len(statics)]), iter(params)
@@ -251,12 +312,25 @@ def unwrapped(program: InputProgram, inputs: Sequence[Any]) -> Unwrapped | None:
             static_names=tuple(compress(program.static_names, plain)),
             input_names=named,
             run=run,
+            subclasses=False,
+            symbolic=_stand_ins(program, specs[len(statics) :], statics),
         ),
         statics,
         specs,
         inputs_now,
     )
     return made
+
+
+def _stand_ins(
+    program: InputProgram, specs: Sequence[SubclassSpec | None], statics: Sequence[torch.Tensor]
+) -> tuple[Any, ...]:
+    """What stands for the plain tensors where sizes are left open: subclasses have fixed ones."""
+    found: list[Any] = []
+    for stand_in, spec in zip(program.symbolic, specs) if program.symbolic else ():
+        found.extend([stand_in] if spec is None else [None] * spec.count)
+    before = sum(spec_of(value).count for value in statics) if found else 0
+    return (*[None] * before, *found)
 
 
 @dataclass(frozen=True)

@@ -270,3 +270,12 @@ def fills_uninitialized_memory() -> bool:
         torch.are_deterministic_algorithms_enabled()
         and torch._C._get_deterministic_fill_uninitialized_memory()
     )
+
+
+def surely(condition: Any) -> bool:
+    """Whether a condition on sizes holds; no where data decides it, and nothing is assumed then."""
+    if not isinstance(condition, torch.SymBool):
+        return bool(condition)
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    return bool(guard_or_false(condition))

@@ -20,6 +20,7 @@ from flambeau_aot._torch_compat import (
     base_of,
     current_value,
     detour,
+    flattens,
     is_functional,
     leaves_reached,
     made_without_grad,
@@ -309,6 +310,8 @@ def refuse_what_escapes(result: Any) -> None:
     if isinstance(result, FakeTensor):
         raise refusal("AO0127")
     if isinstance(result, torch.Tensor):
+        if flattens(result):
+            raise refusal("AO0169", kind=type(result).__name__)  # it is put together outside
         if type(result).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
             raise refusal("AO0128", kind=type(result).__name__)
         return

@@ -224,7 +224,7 @@ class Differentiation:
             known.update(zip(self.kept, ctx.held, strict=True))
         for n, item in enumerate(crossing.late):
             known[item.primal] = ctx.late[n]
-        symbols = ctx.symbols if self.plan.inputs.symbols else ()
+        symbols = ctx.symbols if self.plan.inputs.symbols or crossing.sizes else ()
         cotangents = [
             None if item is None else as_traced(item, layout.at(symbols))
             for item, layout in zip(given, crossing.tangents, strict=True)
@@ -233,7 +233,8 @@ class Differentiation:
         main = ctx if self.once and torch.is_grad_enabled() else None
         read = [known[index] for index in higher.handed]
         assert higher.call is not None
-        return higher.call(DerivativeCall(read, cotangents, streams_before, symbols, request, main))
+        sizes = symbols[: len(self.plan.inputs.symbols)]
+        return higher.call(DerivativeCall(read, cotangents, streams_before, sizes, request, main))
 
     def differentiable(
         self, ctx: Any, given: Sequence[Any], request: Request | None = None
@@ -247,8 +248,8 @@ class Differentiation:
 
     def laid(self, ctx: Any, given: Sequence[Any], found: Sequence[Gradient]) -> Sequence[Gradient]:
         """The gradients laid out as eager's are for these cotangents, if anyone sees it: one that
-        a leaf takes without hooks lies as the leaf does."""
-        if self.higher is None or self.higher.layouts is None:
+        a leaf takes without hooks lies as the leaf does. Those of sizes by data lie as traced."""
+        if self.higher is None or self.higher.layouts is None or self.crossing.sizes:
             return found
         symbols = ctx.symbols if self.plan.inputs.symbols else ()
         layouts = [layout.at(symbols) for layout in self.crossing.tangents]
@@ -364,8 +365,9 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
     if own.reads_vary or own.in_turn:
         lines.append(f"    ctx.saved_versions = versions(ctx.{CTX_TO_SAVE})")
     symbols = f"primals[-{len(plan.inputs.symbols)}:]" if plan.inputs.symbols else ""
-    if symbols:
-        lines.append(f"    ctx.symbols = {symbols}")
+    by_data = [f"outputs[{place}].size({dim})" for place, dim in crossing.sizes]
+    if symbols or by_data:
+        lines.append(f"    ctx.symbols = {display([f'*{symbols}'] * bool(symbols) + by_data)}")
     if crossing.late:
         late = [f"primals[{item.primal}]" for item in crossing.late]
         lines.append(f"    ctx.late = {display(late)}")
@@ -493,7 +495,7 @@ def _backward(
     if crossing.late:
         lines.append("    args.extend(ctx.late)")
     if plan.inputs.symbols:
-        lines.append("    args.extend(ctx.symbols)")
+        lines.append(f"    args.extend(ctx.symbols[:{len(plan.inputs.symbols)}])")
     lines.append("    grads = graph(args)")
     lines.extend(f"    {copy}" for copy in copies)
     if len(given) > 1:

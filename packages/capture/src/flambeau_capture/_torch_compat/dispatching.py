@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
 from flambeau_capture._torch_compat.fakes import as_made
@@ -81,12 +81,36 @@ def ignores_torch_function(kind: type) -> bool:
     return getattr(kind, "__torch_function__", None) is disabled_torch_function
 
 
+@functools.cache
+def without_torch_function(op: str, target: Any) -> Any:
+    """An operation, a function or the name of a method, that no `__torch_function__` answers."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with disable_torch_function_subclass():
+            if op == "call_method":
+                return getattr(args[0], target)(*args[1:], **kwargs)
+            return target(*args, **kwargs)
+
+    call.__name__ = target if op == "call_method" else getattr(target, "__name__", "call")
+    return call
+
+
 def has_own_dispatch(kind: type) -> bool:
     """Whether a tensor class answers operators below autograd."""
     own = getattr(kind, "__torch_dispatch__", None)
     return getattr(own, "__func__", own) is not getattr(
         torch.Tensor.__torch_dispatch__, "__func__", torch.Tensor.__torch_dispatch__
     )
+
+
+def flattens(value: object) -> bool:
+    """Whether a value is a tensor subclass that consists of other tensors."""
+    return isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value)
+
+
+def can_flatten(kind: type) -> bool:
+    """Whether the instances of a tensor class flatten."""
+    return hasattr(kind, "__tensor_flatten__") and hasattr(kind, "__tensor_unflatten__")
 
 
 def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:

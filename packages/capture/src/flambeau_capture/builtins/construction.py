@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.builtins.introspection import python_method
 from flambeau_capture.identity import known_in
@@ -58,6 +59,7 @@ from flambeau_capture.values.objects.exceptions import ExceptionValue, StandIns
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.nn_modules import ModuleValue
 from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.wrapper_subclasses import constructed
 
 _NOT_MADE = 1 << 7  # of a class that only C makes instances of
 
@@ -132,6 +134,8 @@ def _tensor(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
     python_class = kind.python_class
     if python_class is torch.Tensor:
         return _legacy_tensor(tx, kind, args, kwargs)
+    if compat.has_own_dispatch(python_class):
+        return constructed(tx, kind, args, kwargs)
     new = find_in_class(python_class, "__new__")
     if new is None or not _in_python(new[1]) or python_class.__module__.startswith("torch."):
         raise Break("FB0012", f"call of {kind.describe()}")

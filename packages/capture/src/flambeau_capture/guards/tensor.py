@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from flambeau_capture.guards.kinds import Params, register
+from flambeau_capture.guards.equality import same
+from flambeau_capture.guards.kinds import Params, register, shown
 
 if TYPE_CHECKING:
     import torch
@@ -185,4 +186,18 @@ TENSOR_VALUES = register(
     got=lambda value, params: f"a tensor of {value.tolist()}",
     cost=4,
     prepare=lambda params: (Contents.of(params[0]),),
+)
+
+
+def _flattened(value: Any) -> tuple[tuple[str, ...], Any]:
+    names, context = value.__tensor_flatten__()
+    return tuple(names), context
+
+
+FLATTENS = register(
+    "FLATTENS",
+    lambda value, params: same(_flattened(value), params),
+    expected=lambda params: f"a tensor subclass of {', '.join(params[0])}, context {params[1]!r}",
+    got=lambda value, params: shown(_flattened(value)),
+    cost=4,
 )

@@ -9,7 +9,13 @@ from __future__ import annotations
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.builtins.autograd import backward, gradients
 from flambeau_capture.builtins.tensors import nested_lists, random, torch_function_protocol
-from flambeau_capture.values.tensors import constant_data, data_assignment, methods, scalars
+from flambeau_capture.values.tensors import (
+    constant_data,
+    data_assignment,
+    methods,
+    scalars,
+    wrapper_subclasses,
+)
 from flambeau_capture.values.tensors.tensor import Rewrite, TensorRules
 
 _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
@@ -19,6 +25,7 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (nested_lists.shape_as_tensor, ("_shape_as_tensor",)),
     (random.draw, (*random.FUNCTIONS, *random.FILLED)),
     (constant_data.write, ("setitem",)),
+    (scalars.within_size, ("getitem", "setitem")),
     (scalars.select, ("getitem",)),
     (scalars.assign, ("setitem",)),
     (scalars.scaled_add, ("add", "add_", "sub", "sub_")),
@@ -39,6 +46,7 @@ TENSOR_RULES = TensorRules(
     override=torch_function_protocol.overridden,
     rewrites=_by_name(),
     by_data=constant_data.answer,
+    known_number=constant_data.known_number,
     known_data=constant_data.known_data,
     set_data=data_assignment.set_data,
     new_leaf=gradients.own_leaf,
@@ -48,6 +56,8 @@ TENSOR_RULES = TensorRules(
         "retain_grad": gradients.keep_grad,
         "requires_grad_": gradients.begin,
     },
+    wrapper=wrapper_subclasses.existing_wrapper,
+    made_wrapper=wrapper_subclasses.made_wrapper,
     attribute=methods.tensor_attribute,
     method=methods.tensor_method,
 )

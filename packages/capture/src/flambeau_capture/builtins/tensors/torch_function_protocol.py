@@ -46,7 +46,7 @@ def _overriding(tx: Tracer, values: Args) -> list[Value]:
 
 def _overrides(tx: Tracer, value: Value) -> bool:
     if isinstance(value, SubclassTensor):
-        return not tx.as_plain
+        return not tx.as_plain and not compat.ignores_torch_function(value.python_class)
     if not isinstance(value, ObjectValue) or issubclass(value.cls, torch.nn.Module):
         return False
     return has_torch_function(tx, value)

@@ -23,6 +23,7 @@ from flambeau_capture.values.objects.attributes import (
     call_special,
     class_attribute,
     find_in_class,
+    overrides_instance,
 )
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.opaque import OpaqueValue
@@ -48,6 +49,11 @@ class SubclassTensor(TensorValue):
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         _ = self.cls
+        in_class = find_in_class(self.python_class, name)
+        if in_class is not None and not overrides_instance(in_class[1]):
+            own = self.own(tx, name)
+            if own is not None:
+                return own
         if self.defines(name):
             return class_attribute(tx, self, self.python_class, name)
         if name == "__class__":
@@ -57,7 +63,7 @@ class SubclassTensor(TensorValue):
         assume_entry(tx, self.python_class, name)
         found = getattr(torch.Tensor, name, _MISSING)
         if found is _MISSING:
-            own = self.owner.instance_get(tx, name)
+            own = self.own(tx, name)
             if own is not None:
                 return own
             if self.defines("__getattr__"):
@@ -65,6 +71,10 @@ class SubclassTensor(TensorValue):
                 return tx.call(hook, [Constant(name)], {})
             self.lacks(tx, name)
         return BoundMethod(self, name) if callable(found) else self.tensor_attribute(tx, name)
+
+    def own(self, tx: Tracer, name: str) -> Value | None:
+        """An attribute of the object itself; None: it has none of that name."""
+        return self.owner.instance_get(tx, name)
 
     def tensor_attribute(self, tx: Tracer, name: str) -> Value:
         """An attribute that tensors have."""
@@ -152,7 +162,9 @@ def wrap_tensor(tx: Tracer, obj: torch.Tensor, source: Source) -> Value:
         return OpaqueValue(obj, source)  # whatever is done with it happens in Python
     if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         tx.guard(source, "TYPE_MATCH", kind)
-        if compat.has_own_dispatch(kind) or torch.nn.parameter.is_lazy(obj):
+        if compat.has_own_dispatch(kind):
+            return tx.tensor_rules.wrapper(tx, obj, source)
+        if torch.nn.parameter.is_lazy(obj):
             return OpaqueValue(obj, source)
         if not compat.ignores_torch_function(kind):
             return existing_subclass(tx, obj, source)

@@ -44,7 +44,7 @@ def _pairwise(
     a, b, g = e.meet(*(e.cast(t, compute_dtype(dtype)) for t in (x, target, grad)))
     each = p.mul(slope(a, b), g)
     if reduction == MEAN:
-        each = e.div(each, float(a.numel()))
+        each = e.div(each, e.as_number(a.numel()))
     return e.cast(each, dtype)
 
 

@@ -30,7 +30,7 @@ def reduce_loss(loss: Tensor, reduction: int) -> Tensor:
     if reduction == NONE:
         return loss
     total = p.sum(loss, list(range(loss.ndim)))
-    return e.div(total, float(loss.numel())) if reduction == MEAN else total
+    return e.div(total, e.as_number(loss.numel())) if reduction == MEAN else total
 
 
 def _pairwise(
