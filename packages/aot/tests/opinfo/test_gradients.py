@@ -37,6 +37,7 @@ OTHERWISE = {
     "index_put": "not known",
     "ormqr": "not known",
     "prod": "not known",
+    "std_mean": "not known: of cotangents in reverse, a sum of two formulas",
 }
 """Operators of which a gradient lies otherwise, mostly where inputs are not contiguous, and why."""
 

@@ -59,7 +59,7 @@ def _onednn_takes_bfloat16() -> bool:
 
 @functools.cache
 def soft_margin_by_log1p() -> bool:
-    """Whether eager's soft margin loss tells a loss near 0 from none: it depends on the version."""
+    """Whether eager's soft margin loss near 0 is more than 0, which depends on the version."""
     with torch.utils._python_dispatch._disable_current_modes():  # a question to the kernel
         loss = torch.nn.functional.soft_margin_loss(torch.tensor(30.0), torch.tensor(1.0))
         return bool(loss > 0)

@@ -32,7 +32,7 @@ EVERYWHERE: Mapping[str, Kind] = {
     ),
     **_kinds("silu", INEXACT),
     **_kinds("_softmax _log_softmax", FLOATS),
-    **_kinds("ceil floor round trunc threshold relu", REAL),
+    **_kinds("ceil floor round trunc threshold relu mvlgamma", REAL),
     **_kinds("deg2rad rad2deg isneginf isposinf sign logit", REAL | {torch.bool}),
     **_kinds("hardtanh", _SIGNED),
     **_kinds("linalg_matrix_exp", LAPACK | {torch.float16, torch.bfloat16}),
@@ -46,8 +46,39 @@ EVERYWHERE: Mapping[str, Kind] = {
         LAPACK,
     ),
 }
+_SPECIAL = (
+    "zeta ndtri log_ndtr airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 modified_bessel_i0"
+    " modified_bessel_i1 modified_bessel_k0 modified_bessel_k1 scaled_modified_bessel_k0"
+    " scaled_modified_bessel_k1 spherical_bessel_j0 chebyshev_polynomial_t chebyshev_polynomial_u"
+    " chebyshev_polynomial_v chebyshev_polynomial_w shifted_chebyshev_polynomial_t"
+    " shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w"
+    " hermite_polynomial_h hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p"
+)
 ON_CPU: Mapping[str, Kind] = {
-    **_kinds("abs", INTS | INEXACT),
+    **_kinds("abs dot vdot addcmul trace bmm _trilinear", INTS | INEXACT),
+    **_kinds(
+        "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d"
+        " replication_pad3d",
+        INTS | INEXACT,
+    ),
+    **_kinds("clamp clamp_min clamp_max isin argmax argmin index_reduce", REAL),
+    **_kinds("amax amin xlogy special_xlog1py", REAL | {torch.bool}),
+    **_kinds("logaddexp logaddexp2 lerp", INEXACT),
+    **_kinds(
+        "native_group_norm native_layer_norm native_batch_norm _native_batch_norm_legit"
+        " _batch_norm_with_update _adaptive_avg_pool3d glu igamma igammac nll_loss_forward"
+        " nll_loss2d_forward max_unpool2d max_unpool3d",
+        FLOATS,
+    ),
+    **_kinds(
+        "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d"
+        " _upsample_nearest_exact2d _upsample_nearest_exact3d",
+        FLOATS | {torch.uint8},
+    ),
+    **_kinds("im2col", ANY - INTS),
+    **_kinds("avg_pool3d", _WIDE | {torch.int64}),
+    **_kinds("polar multi_margin_loss multilabel_margin_loss_forward", _WIDE),
+    **_kinds(" ".join(f"special_{name}" for name in _SPECIAL.split()), INTS | {torch.bool} | _WIDE),
     **_kinds("nansum", REAL | {torch.bool}),
 }
 ON_GPU: Mapping[str, Kind] = {

@@ -69,6 +69,17 @@ def linear(trace: Interception, call: Call) -> Any:
     return result
 
 
+@intercept(functional.max_pool1d, torch.max_pool1d)
+def max_pool1d(trace: Interception, call: Call) -> Any:
+    """Where no derivative is wanted eager has a kernel of its own, of floats alone; for a stand-in
+    torch chooses another one, that takes whole numbers, too."""
+    x = call.args[0] if call.args else call.kwargs["input"]
+    indices = call.kwargs.get("return_indices", len(call.args) > 6 and call.args[6])
+    if not indices and x.device.type == "cpu" and not x.is_floating_point():
+        raise NotImplementedError(f"max_pool1d of {x.dtype}")
+    return NotImplemented
+
+
 @replaces(torch.native_dropout, aten.native_dropout, aten.native_dropout.default)
 def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, ...]:
     """Never its input, as which torch describes it where it drops nothing."""

@@ -25,6 +25,7 @@ from flambeau_prims.decomposition_table import (
     decomposition,
     overloads,
 )
+from flambeau_prims.ops.pointwise import REAL
 from flambeau_prims.promotion import number_dtype, to_float
 from flambeau_prims.shape_rules import Size, Sizes, TensorMeta, dense_order, is_dense
 
@@ -175,7 +176,9 @@ def _runs_forward(start: Any, end: Any, step: Any) -> bool:
 
 
 @factory(aten.arange.default, aten.arange.start, aten.arange.start_step)
-def arange(a: Arguments) -> Tensor:
+def arange(a: Arguments) -> Any:
+    if a.dtype is not None and a.dtype not in REAL:
+        return NotImplemented  # eager has the message
     start, end, dtype = 0 if a.start is None else a.start, a.end, a.dtype
     step = 1 if a.step is None else a.step
     numbers = [start, end, step]
@@ -233,11 +236,24 @@ def _triangle(a: Arguments, lower: bool) -> Tensor:
     return e.cast(both, dtype)
 
 
+def _refused_for_positions(a: Arguments) -> bool:
+    """Whether eager's kernel for a CPU takes no numbers of this dtype for positions."""
+    return torch.device(a.device or "cpu").type == "cpu" and a.dtype not in (
+        None,
+        torch.int32,
+        torch.int64,
+    )
+
+
 @factory(aten.tril_indices.default)
 def tril_indices(a: Arguments) -> Any:
+    if _refused_for_positions(a):
+        return NotImplemented
     return _triangle(a, lower=True)
 
 
 @factory(aten.triu_indices.default)
 def triu_indices(a: Arguments) -> Any:
+    if _refused_for_positions(a):
+        return NotImplemented
     return _triangle(a, lower=False)

@@ -63,6 +63,8 @@ decomposition(aten.mode.default)(_selecting(p.mode))
 
 @decomposition(aten.kthvalue.default)
 def kthvalue(x: Tensor, k: Size, dim: int = -1, keepdim: bool = False) -> Any:
+    if isinstance(k, int) and not 0 < k <= (x.shape[canonical(dim, x.ndim)] if x.ndim else 1):
+        return NotImplemented  # eager has the message
     return _selecting(lambda a, where: p.kthvalue(a, k, where))(x, dim, keepdim)
 
 

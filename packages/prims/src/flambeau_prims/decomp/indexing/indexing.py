@@ -329,7 +329,9 @@ _TOO_FEW = "masked_scatter: Number of elements of source < number of ones in mas
 
 
 @decomposition(aten.masked_scatter.default)
-def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Any:
+    if mask.dtype != torch.bool:
+        return NotImplemented  # eager has the message
     if source.dtype != x.dtype:
         raise RuntimeError("masked_scatter: expected self and source to have same dtypes but got"
                            f" {x.dtype} and {source.dtype}")  # fmt: skip

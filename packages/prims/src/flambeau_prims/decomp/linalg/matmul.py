@@ -146,6 +146,8 @@ def addr(x: Tensor, u: Tensor, v: Tensor, *, beta: Number = 1, alpha: Number = 1
 
 @decomposition(aten.dot.default)
 def dot(a: Tensor, b: Tensor) -> Any:
+    if a.ndim != 1 or b.ndim != 1:
+        return NotImplemented  # eager has the message
     if a.dtype != b.dtype:
         raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {a.dtype}"
                            f" and {b.dtype}")  # fmt: skip

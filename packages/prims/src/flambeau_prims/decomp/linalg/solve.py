@@ -218,11 +218,11 @@ def pinv(
 
 
 @decomposition(aten.linalg_cross.default)
-def cross(a: Tensor, b: Tensor, *, dim: int = -1) -> Tensor:
+def cross(a: Tensor, b: Tensor, *, dim: int = -1) -> Any:
+    if a.ndim != b.ndim or any(x.shape[canonical(dim, x.ndim)] != 3 for x in (a, b)):
+        return NotImplemented  # eager has the message
     shape = broadcast_shapes(a.shape, b.shape)
     where = canonical(dim, len(shape))
-    if shape[where] != 3:
-        raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3")
     x, y = (e.expand(t, shape) for t in (a, b))
 
     def rolled(t: Tensor, by: int) -> Tensor:

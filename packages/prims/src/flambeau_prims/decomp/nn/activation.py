@@ -6,6 +6,7 @@ In: ATen's overloads. Out: prims. Invariant: computed wide, rounded once.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -190,7 +191,9 @@ def hardshrink(x: Tensor, lambd: Number = 0.5) -> Tensor:
 
 
 @decomposition(aten.softshrink.default)
-def softshrink(x: Tensor, lambd: Number = 0.5) -> Tensor:
+def softshrink(x: Tensor, lambd: Number = 0.5) -> Any:
+    if lambd < 0:
+        return NotImplemented  # eager has the message
     signed = x.dtype.itemsize < 4 and not e.on_gpu(x)  # zeros of these keep their sign
 
     def shrink(y: Tensor) -> Tensor:

@@ -71,6 +71,9 @@ def smooth_l1_loss(x: Tensor, target: Tensor, reduction: int = MEAN, beta: float
 
 @decomposition(aten.huber_loss.default)
 def huber_loss(x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Any:
+    if delta <= 0:
+        return NotImplemented  # eager has the message
+
     def loss(a: Tensor, b: Tensor) -> Tensor:
         gap = p.abs(p.sub(a, b))
         near = e.mul(_square(gap), 0.5)

@@ -46,6 +46,8 @@ def rstd_of(variance: Tensor, eps: float) -> Tensor:
 @by_name(aten.native_layer_norm.default, keep="layer_norm")
 def layer_norm(a: Arguments) -> Any:
     x, axis = a.input, a.input.ndim - len(a.normalized_shape)
+    if not a.normalized_shape or axis < 0 or not e.same_shape(x.shape[axis:], a.normalized_shape):
+        return NotImplemented  # eager has the message
     dims = list(range(axis, x.ndim))
     wide = e.widen(x)
     variance, average = moments(wide, dims, 0.0)
@@ -188,6 +190,8 @@ def group_norm_backward(a: Arguments) -> Any:
 @decomposition(aten.renorm.default)
 def renorm(x: Tensor, order: Any, dim: int, maxnorm: Any) -> Any:
     """Slices along `dim` of a norm above `maxnorm` scaled down to it."""
+    if x.ndim < 2:
+        return NotImplemented  # eager has the message
     where = e.canonical(dim, x.ndim)
     wide = e.widen(x)
     dims = [d for d in range(x.ndim) if d != where]

@@ -240,7 +240,9 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
 
 
 @decomposition(aten.rot90.default)
-def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
+    if x.ndim < 2 or len(dims) != 2 or dims[0] % x.ndim == dims[1] % x.ndim:
+        return NotImplemented  # eager has the message
     a, b = (canonical(d, x.ndim) for d in dims)
     order = list(range(x.ndim))
     order[a], order[b] = b, a
